@@ -1,0 +1,2 @@
+//! Registers, doorbells, queues and commands of the vrnic adapter
+#![no_std]

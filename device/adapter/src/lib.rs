@@ -1,0 +1,1 @@
+//! The adapter model: register file, admin commands, TPT, queues, datapath

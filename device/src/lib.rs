@@ -1,0 +1,1 @@
+//! vrnicd: the daemon that emulates vrnic adapters for QEMU over vfio-user

@@ -1,0 +1,3 @@
+//! vrnicd
+
+fn main() {}

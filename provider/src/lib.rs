@@ -1,0 +1,1 @@
+//! libvrnic: the libibverbs plugin of the vrnic adapter

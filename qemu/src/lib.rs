@@ -1,0 +1,1 @@
+//! Guest images, launch configuration and a harness that boots and commands guests
