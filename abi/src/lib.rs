@@ -1,2 +1,56 @@
-//! Registers, doorbells, queues and commands of the vrnic adapter
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The programming interface of the vrnic adapter: every byte that the guest and the
+//! adapter both see. The daemon, the kernel module and the libibverbs plugin compile this
+//! same source; there is no second definition.
+//!
+//! | module | what it defines |
+//! | --- | --- |
+//! | [`pci`] | identity, BARs, MSI-X |
+//! | [`regs`] | BAR0: trapped registers and the kick page |
+//! | [`uar`] | BAR2: doorbell pages and the memory of device-resident send queues |
+//! | [`sq`], [`rq`] | work queue entries and the geometry of their rings |
+//! | [`cq`] | completion queue entries and statuses |
+//! | [`eq`] | event queue entries |
+//! | [`admin`] | admin commands, parameters, results and statuses |
+//! | [`qp`] | QP states, attributes and the address vector |
+//! | [`uverbs`] | private payloads between provider and kernel module |
+//!
+//! Conventions: all integers are little-endian and all structs are packed without implicit
+//! padding, so each derives zerocopy's traits; reserved fields are written as zero and, in
+//! admin commands, refused otherwise. Ring indices are free-running 32-bit counters: entry
+//! `i` lies at slot `i mod size`, sizes are powers of two. What the device writes into a ring
+//! carries a *stamp*, `i + 1` (mod 2^32), stored last: an entry is valid when its stamp is the
+//! one the reader waits for, whatever an earlier lap left behind.
+//!
+//! The crate holds no logic beyond constant arithmetic on these formats.
 #![no_std]
+
+pub mod admin;
+pub mod cq;
+pub mod eq;
+pub mod pci;
+pub mod qp;
+pub mod regs;
+pub mod rq;
+pub mod sq;
+pub mod uar;
+pub mod uverbs;
+
+/// Version of the register, queue and command formats (major in the upper half). A driver
+/// refuses a device whose major number it does not know; minor numbers only add.
+pub const ABI_VERSION: u32 = 0x0001_0000;
+
+/// Version of [`uverbs`], reported as `uverbs_abi_ver`.
+pub const UVERBS_ABI_VERSION: u32 = 1;
+
+/// `rdma_driver_id` that the kernel module registers and the provider matches
+/// (`enum rdma_driver_id` in include/uapi/rdma/ib_user_ioctl_verbs.h is not range-checked;
+/// this private number, "vrni", stays clear of it).
+pub const RDMA_DRIVER_ID: u32 = 0x7672_6e69;
+
+/// The stamp of ring entry `index`; see the crate's conventions.
+#[inline]
+#[must_use]
+pub const fn stamp(index: u32) -> u32 {
+    index.wrapping_add(1)
+}

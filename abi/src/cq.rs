@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The completion queue: 64-byte entries, written by the device, valid when the stamp fits.
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Length of a [`Cqe`] in bytes.
+pub const CQE_LEN: u32 = 64;
+/// Largest log2 of the entries of a CQ.
+pub const LOG_CQES_MAX: u32 = 20;
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// A SEND, with or without immediate.
+    Send = 1,
+    /// An RDMA WRITE, with or without immediate.
+    Write = 3,
+    /// An RDMA READ.
+    Read = 5,
+    /// An atomic compare and swap.
+    CmpSwp = 6,
+    /// An atomic fetch and add.
+    FetchAdd = 7,
+    /// A receive that took a SEND.
+    Recv = 0x80,
+    /// A receive that was used up by an RDMA WRITE with immediate.
+    RecvWriteImm = 0x81,
+}
+
+impl Opcode {
+    /// The opcode with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Send,
+            3 => Self::Write,
+            5 => Self::Read,
+            6 => Self::CmpSwp,
+            7 => Self::FetchAdd,
+            0x80 => Self::Recv,
+            0x81 => Self::RecvWriteImm,
+            _ => return None,
+        })
+    }
+
+    /// Whether the work request stood in a receive queue.
+    #[must_use]
+    pub const fn is_recv(self) -> bool {
+        self as u8 & 0x80 != 0
+    }
+}
+
+/// Completion statuses, numbered as `enum ibv_wc_status` and `enum ib_wc_status`
+/// (IBTA volume 1, 11.6.2, "Completion Return Status").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Status {
+    Success = 0,
+    LocLenErr = 1,
+    LocQpOpErr = 2,
+    LocProtErr = 4,
+    WrFlushErr = 5,
+    MwBindErr = 6,
+    BadRespErr = 7,
+    LocAccessErr = 8,
+    RemInvReqErr = 9,
+    RemAccessErr = 10,
+    RemOpErr = 11,
+    RetryExcErr = 12,
+    RnrRetryExcErr = 13,
+    RemAbortErr = 16,
+    FatalErr = 19,
+    GeneralErr = 21,
+}
+
+impl Status {
+    /// The status with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Success,
+            1 => Self::LocLenErr,
+            2 => Self::LocQpOpErr,
+            4 => Self::LocProtErr,
+            5 => Self::WrFlushErr,
+            6 => Self::MwBindErr,
+            7 => Self::BadRespErr,
+            8 => Self::LocAccessErr,
+            9 => Self::RemInvReqErr,
+            10 => Self::RemAccessErr,
+            11 => Self::RemOpErr,
+            12 => Self::RetryExcErr,
+            13 => Self::RnrRetryExcErr,
+            16 => Self::RemAbortErr,
+            19 => Self::FatalErr,
+            21 => Self::GeneralErr,
+            _ => return None,
+        })
+    }
+}
+
+bitflags! {
+    /// Bits of [`Cqe::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u16 {
+        /// [`Cqe::imm`] holds immediate data.
+        const IMM = 1 << 0;
+        /// The sender asked for a solicited event.
+        const SOLICITED = 1 << 1;
+    }
+}
+
+/// A completion queue entry.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Cqe {
+    /// From the WQE.
+    pub wr_id: U64,
+    /// The QP whose work request completed.
+    pub qpn: U32,
+    /// Bytes received, read, or swapped (8); zero for SEND, WRITE and errors.
+    pub byte_len: U32,
+    /// Immediate data as the peer gave it; see [`Flags::IMM`].
+    pub imm: [u8; 4],
+    /// The sender's QP.
+    pub src_qpn: U32,
+    /// Device time at which the entry was written, in nanoseconds.
+    pub timestamp: U64,
+    /// Index of the WQE in its queue. All entries of that queue up to and including this one
+    /// are free again.
+    pub wqe_index: U32,
+    /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
+    pub vendor_err: U32,
+    /// Zero.
+    pub reserved: [u8; 16],
+    /// An [`Opcode`].
+    pub opcode: u8,
+    /// A [`Status`].
+    pub status: u8,
+    /// [`Flags`].
+    pub flags: U16,
+    /// [`crate::stamp`] of the entry's index; stored last.
+    pub stamp: U32,
+}
+
+/// Offset of [`Cqe::stamp`].
+pub const STAMP_OFFSET: u32 = 60;
+
+const _: () = assert!(size_of::<Cqe>() == CQE_LEN as usize);
+const _: () = assert!(core::mem::offset_of!(Cqe, stamp) == STAMP_OFFSET as usize);

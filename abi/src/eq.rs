@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Event queues: 16-byte entries, written by the device, valid when the stamp fits. The
+//! asynchronous event queue is set up by registers, completion event queues by admin commands.
+//!
+//! An armed CQ fires once and is then disarmed. While its entry has not been consumed
+//! ([`crate::uar::EqSlot`]) a further event of the same CQ is folded into it; no event is
+//! dropped because a queue is full, the device holds it back until there is room.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Length of an [`Eqe`] in bytes.
+pub const EQE_LEN: u32 = 16;
+/// Largest log2 of the entries of an EQ.
+pub const LOG_SIZE_MAX: u32 = 16;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// An armed CQ has a completion; `id` is the CQ.
+    Completion = 1,
+    /// A CQ overflowed or its memory went away; `id` is the CQ (`IB_EVENT_CQ_ERR`).
+    CqError = 2,
+    /// A QP went to the error state by itself; `id` is the QP (`IB_EVENT_QP_FATAL`).
+    QpFatal = 3,
+    /// A malformed WQE or packet for the QP `id` (`IB_EVENT_QP_REQ_ERR`).
+    QpRequestError = 4,
+    /// The peer of QP `id` broke an access right (`IB_EVENT_QP_ACCESS_ERR`).
+    QpAccessError = 5,
+    /// The first message arrived on the QP `id` while in RTR (`IB_EVENT_COMM_EST`).
+    CommEstablished = 6,
+    /// The send queue of QP `id` is drained (`IB_EVENT_SQ_DRAINED`).
+    SqDrained = 7,
+    /// The port got a link (`IB_EVENT_PORT_ACTIVE`).
+    PortUp = 8,
+    /// The port lost its link (`IB_EVENT_PORT_ERR`).
+    PortDown = 9,
+    /// The device has failed (`IB_EVENT_DEVICE_FATAL`); `id` is a [`crate::regs::FatalCode`].
+    DeviceFatal = 10,
+}
+
+impl Kind {
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Completion,
+            2 => Self::CqError,
+            3 => Self::QpFatal,
+            4 => Self::QpRequestError,
+            5 => Self::QpAccessError,
+            6 => Self::CommEstablished,
+            7 => Self::SqDrained,
+            8 => Self::PortUp,
+            9 => Self::PortDown,
+            10 => Self::DeviceFatal,
+            _ => return None,
+        })
+    }
+}
+
+/// An event queue entry.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Eqe {
+    /// A [`Kind`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Zero.
+    pub reserved2: U16,
+    /// The object: a CQ or QP number, or as the kind says.
+    pub id: U32,
+    /// Zero.
+    pub reserved3: U32,
+    /// [`crate::stamp`] of the entry's index; stored last.
+    pub stamp: U32,
+}
+
+impl Eqe {
+    /// An entry for ring position `index`.
+    #[must_use]
+    pub const fn new(kind: Kind, id: u32, index: u32) -> Self {
+        Self {
+            kind: kind as u8,
+            reserved: 0,
+            reserved2: U16::ZERO,
+            id: U32::new(id),
+            reserved3: U32::ZERO,
+            stamp: U32::new(crate::stamp(index)),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Eqe>() == EQE_LEN as usize);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! QP types, states and attributes, as MODIFY_QP and QUERY_QP carry them.
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// QP types, numbered as `enum ib_qp_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Type {
+    /// Reliable connection.
+    Rc = 2,
+}
+
+impl Type {
+    /// The type with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            2 => Some(Self::Rc),
+            _ => None,
+        }
+    }
+}
+
+/// QP states, numbered as `enum ib_qp_state` (IBTA volume 1, 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Reset.
+    Reset = 0,
+    /// Initialized: receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue drained.
+    Sqd = 4,
+    /// Send queue error (not of RC).
+    Sqe = 5,
+    /// Error: everything is flushed.
+    Err = 6,
+}
+
+impl State {
+    /// The state with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::Rtr,
+            3 => Self::Rts,
+            4 => Self::Sqd,
+            5 => Self::Sqe,
+            6 => Self::Err,
+            _ => return None,
+        })
+    }
+}
+
+bitflags! {
+    /// Which attributes a MODIFY_QP sets; the bits of `enum ib_qp_attr_mask`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AttrMask: u32 {
+        /// `IB_QP_STATE`.
+        const STATE = 1 << 0;
+        /// `IB_QP_CUR_STATE`.
+        const CUR_STATE = 1 << 1;
+        /// `IB_QP_EN_SQD_ASYNC_NOTIFY`.
+        const EN_SQD_ASYNC_NOTIFY = 1 << 2;
+        /// `IB_QP_ACCESS_FLAGS`.
+        const ACCESS_FLAGS = 1 << 3;
+        /// `IB_QP_PKEY_INDEX`.
+        const PKEY_INDEX = 1 << 4;
+        /// `IB_QP_PORT`.
+        const PORT = 1 << 5;
+        /// `IB_QP_QKEY`.
+        const QKEY = 1 << 6;
+        /// `IB_QP_AV`.
+        const AV = 1 << 7;
+        /// `IB_QP_PATH_MTU`.
+        const PATH_MTU = 1 << 8;
+        /// `IB_QP_TIMEOUT`.
+        const TIMEOUT = 1 << 9;
+        /// `IB_QP_RETRY_CNT`.
+        const RETRY_CNT = 1 << 10;
+        /// `IB_QP_RNR_RETRY`.
+        const RNR_RETRY = 1 << 11;
+        /// `IB_QP_RQ_PSN`.
+        const RQ_PSN = 1 << 12;
+        /// `IB_QP_MAX_QP_RD_ATOMIC`.
+        const MAX_QP_RD_ATOMIC = 1 << 13;
+        /// `IB_QP_ALT_PATH`.
+        const ALT_PATH = 1 << 14;
+        /// `IB_QP_MIN_RNR_TIMER`.
+        const MIN_RNR_TIMER = 1 << 15;
+        /// `IB_QP_SQ_PSN`.
+        const SQ_PSN = 1 << 16;
+        /// `IB_QP_MAX_DEST_RD_ATOMIC`.
+        const MAX_DEST_RD_ATOMIC = 1 << 17;
+        /// `IB_QP_PATH_MIG_STATE`.
+        const PATH_MIG_STATE = 1 << 18;
+        /// `IB_QP_CAP`.
+        const CAP = 1 << 19;
+        /// `IB_QP_DEST_QPN`.
+        const DEST_QPN = 1 << 20;
+    }
+}
+
+bitflags! {
+    /// Access rights of regions and QPs; the bits of `enum ib_access_flags`. Bits not named
+    /// here are hints and ignored.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u32 {
+        /// `IB_ACCESS_LOCAL_WRITE`.
+        const LOCAL_WRITE = 1 << 0;
+        /// `IB_ACCESS_REMOTE_WRITE`.
+        const REMOTE_WRITE = 1 << 1;
+        /// `IB_ACCESS_REMOTE_READ`.
+        const REMOTE_READ = 1 << 2;
+        /// `IB_ACCESS_REMOTE_ATOMIC`.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// `IB_ACCESS_MW_BIND`.
+        const MW_BIND = 1 << 4;
+        /// `IB_ZERO_BASED`.
+        const ZERO_BASED = 1 << 5;
+    }
+}
+
+/// Where a connected QP sends.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AddressVector {
+    /// Destination GID.
+    pub dgid: [u8; 16],
+    /// Destination MAC, resolved by the driver.
+    pub dmac: [u8; 6],
+    /// VLAN id, or 0xffff for none.
+    pub vlan: U16,
+    /// Index of the source GID.
+    pub sgid_index: U16,
+    /// Service level.
+    pub sl: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Flow label, 20 bits.
+    pub flow_label: U32,
+    /// Zero.
+    pub reserved2: U32,
+}
+
+/// Attributes of a QP. MODIFY_QP reads those that its mask names; QUERY_QP writes all.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attr {
+    /// A [`State`].
+    pub state: u8,
+    /// The [`State`] the caller believes the QP is in.
+    pub cur_state: u8,
+    /// `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes.
+    pub path_mtu: u8,
+    /// Port number, 1.
+    pub port: u8,
+    /// [`Access`]: what the peer may do.
+    pub access: U32,
+    /// PKey index.
+    pub pkey_index: U16,
+    /// READs and atomics outstanding as requester.
+    pub max_rd_atomic: u8,
+    /// READs and atomics accepted at a time as responder.
+    pub max_dest_rd_atomic: u8,
+    /// RNR timer code, 0–31 (IBTA volume 1, table 45).
+    pub min_rnr_timer: u8,
+    /// ACK timeout code: 4.096 µs · 2^n, 0 = none.
+    pub timeout: u8,
+    /// Transport retries, 0–7.
+    pub retry_cnt: u8,
+    /// RNR retries, 0–6; 7 = for ever.
+    pub rnr_retry: u8,
+    /// Queue key.
+    pub qkey: U32,
+    /// First PSN expected.
+    pub rq_psn: U32,
+    /// First PSN sent.
+    pub sq_psn: U32,
+    /// The peer's QP.
+    pub dest_qpn: U32,
+    /// With [`AttrMask::EN_SQD_ASYNC_NOTIFY`]: ask for the drained event.
+    pub en_sqd_async_notify: u8,
+    /// QUERY_QP: not zero while the send queue drains.
+    pub sq_draining: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+    /// Path to the peer.
+    pub av: AddressVector,
+}
+
+const _: () = assert!(size_of::<AddressVector>() == 40);
+const _: () = assert!(size_of::<Attr>() == 80);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! BAR0: registers. All are 32 bits wide and accessed as aligned 32-bit words; a pair `_LO`,
+//! `_HI` makes a 64-bit value. Every access traps to the device (tens of microseconds), so
+//! none lies on a data path. Reads of undefined offsets return zero, writes there are ignored
+//! and logged.
+//!
+//! # Bring-up
+//! 1. Read [`MAGIC`] and [`VERSION`].
+//! 2. Write [`Control::RESET`] to [`CONTROL`]; poll [`STATUS`] until [`Status::RESETTING`] clears.
+//! 3. Write the addresses and sizes of the admin queue and the asynchronous event queue.
+//! 4. Write [`Control::ENABLE`]; poll [`STATUS`] for [`Status::ENABLED`] (or [`Status::FATAL`]
+//!    with a code in [`FATAL_CODE`]).
+
+use bitflags::bitflags;
+
+/// Reads [`MAGIC_VALUE`].
+pub const MAGIC: u32 = 0x000;
+/// Reads [`crate::ABI_VERSION`].
+pub const VERSION: u32 = 0x004;
+/// [`Status`], read only.
+pub const STATUS: u32 = 0x008;
+/// [`Control`], write only; each bit acts when written as one.
+pub const CONTROL: u32 = 0x00c;
+/// Counts up while the daemon lives, at least every [`HEARTBEAT_PERIOD_MS`]; the same counter
+/// stands in the mapped [`crate::uar::Control::heartbeat`] of UAR 0, where reading is cheap.
+pub const HEARTBEAT: u32 = 0x010;
+/// Why [`Status::FATAL`] is set: a [`FatalCode`] as number.
+pub const FATAL_CODE: u32 = 0x014;
+/// MAC of the port, first four bytes (byte 0 in bits 0–7).
+pub const MAC_LO: u32 = 0x018;
+/// MAC of the port, bytes 4 and 5 in bits 0–15.
+pub const MAC_HI: u32 = 0x01c;
+/// Number of UARs in BAR2, UAR 0 included.
+pub const UAR_COUNT: u32 = 0x020;
+/// Number of MSI-X vectors that the device can drive.
+pub const VECTOR_COUNT: u32 = 0x024;
+
+/// Guest address of the admin submission ring: 64-byte [`crate::admin::Command`]s, contiguous,
+/// page aligned.
+pub const ADMIN_SQ_LO: u32 = 0x040;
+/// Upper half of [`ADMIN_SQ_LO`].
+pub const ADMIN_SQ_HI: u32 = 0x044;
+/// Guest address of the admin completion ring: 64-byte [`crate::admin::Completion`]s, as many
+/// as the submission ring has entries, contiguous, page aligned, zeroed by the driver.
+pub const ADMIN_CQ_LO: u32 = 0x048;
+/// Upper half of [`ADMIN_CQ_LO`].
+pub const ADMIN_CQ_HI: u32 = 0x04c;
+/// log2 of the entries of both admin rings, 2 to [`ADMIN_LOG_SIZE_MAX`].
+pub const ADMIN_LOG_SIZE: u32 = 0x050;
+/// Producer index of the admin submission ring; writing it starts the commands. The driver
+/// never has more commands outstanding than the ring has entries.
+pub const ADMIN_SQ_PI: u32 = 0x054;
+
+/// Guest address of the asynchronous event queue: [`crate::eq::Eqe`]s, contiguous, page
+/// aligned, zeroed by the driver. Its consumer index lies in slot
+/// [`crate::uar::ASYNC_EQ_SLOT`] of UAR 0 and its vector is [`crate::pci::VECTOR_ASYNC`].
+pub const ASYNC_EQ_LO: u32 = 0x060;
+/// Upper half of [`ASYNC_EQ_LO`].
+pub const ASYNC_EQ_HI: u32 = 0x064;
+/// log2 of the entries of the asynchronous event queue, 4 to [`crate::eq::LOG_SIZE_MAX`].
+pub const ASYNC_EQ_LOG_SIZE: u32 = 0x068;
+
+/// Offset of the kick page, 4 KiB that user contexts may map. Any aligned 32-bit write wakes
+/// the worker that serves the function; the value is the index of the rung UAR, a hint.
+pub const KICK: u32 = 0x1000;
+/// Length of the kick page in bytes.
+pub const KICK_LEN: u32 = 0x1000;
+
+/// Value of [`MAGIC`]: "vrnc".
+pub const MAGIC_VALUE: u32 = 0x7672_6e63;
+/// Largest value of [`ADMIN_LOG_SIZE`].
+pub const ADMIN_LOG_SIZE_MAX: u32 = 10;
+/// The longest time between two steps of the heartbeat, in milliseconds, while the daemon is
+/// healthy. A driver allows for a loaded host and calls a device dead after
+/// [`HEARTBEAT_DEAD_MS`] without a step.
+pub const HEARTBEAT_PERIOD_MS: u32 = 100;
+/// See [`HEARTBEAT_PERIOD_MS`].
+pub const HEARTBEAT_DEAD_MS: u32 = 5000;
+
+bitflags! {
+    /// Bits of [`STATUS`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Status: u32 {
+        /// A reset is under way; no other register may be used.
+        const RESETTING = 1 << 0;
+        /// The admin queue runs.
+        const ENABLED = 1 << 1;
+        /// The device has given up; only a reset helps. See [`FATAL_CODE`].
+        const FATAL = 1 << 2;
+        /// The Ethernet port of the function has a link.
+        const LINK_UP = 1 << 3;
+    }
+}
+
+bitflags! {
+    /// Bits of [`CONTROL`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Control: u32 {
+        /// Destroys all objects, stops all DMA and interrupts and forgets the rings.
+        const RESET = 1 << 0;
+        /// Takes the ring registers over and starts the admin queue.
+        const ENABLE = 1 << 1;
+    }
+}
+
+/// Values of [`FATAL_CODE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FatalCode {
+    /// No fatal error.
+    None = 0,
+    /// The ring registers do not describe usable rings.
+    BadRings = 1,
+    /// The admin producer index left the ring.
+    AdminIndex = 2,
+    /// Admin or event ring memory cannot be reached.
+    RingMemory = 3,
+    /// A fault inside the device.
+    Internal = 4,
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The send queue: 32 bytes of header, then segments, in strides of 64 to 512 bytes.
+//!
+//! | opcode | segments after the header |
+//! | --- | --- |
+//! | SEND, WRITE (and with immediate) | `count` [`Sge`]s; or, inline, `count` bytes of data |
+//! | READ | `count` [`Sge`]s |
+//! | CMP_SWP, FETCH_ADD | one [`AtomicSeg`], then exactly one [`Sge`] of 8 bytes |
+//!
+//! A queue lies in guest memory and is posted by a producer index, or in device memory
+//! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most scatter/gather entries of a work request, on either queue.
+pub const MAX_SGE: u32 = 16;
+/// Most bytes of inline data.
+pub const MAX_INLINE: u32 = STRIDE_MAX - HEADER_LEN;
+/// Length of [`SqWqe`] in bytes.
+pub const HEADER_LEN: u32 = 32;
+/// Smallest stride in bytes.
+pub const STRIDE_MIN: u32 = 64;
+/// Largest stride in bytes.
+pub const STRIDE_MAX: u32 = 512;
+/// Largest log2 of the entries of an SQ or RQ.
+pub const LOG_WQES_MAX: u32 = 15;
+/// Longest message in bytes.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
+/// The stride in bytes that holds `max_sge` segments (an atomic needs 32 bytes, which every
+/// stride has) and `max_inline` bytes of data, or `None` when no stride does.
+#[must_use]
+pub const fn stride(max_sge: u32, max_inline: u32) -> Option<u32> {
+    if max_sge > MAX_SGE || max_inline > MAX_INLINE {
+        return None;
+    }
+    let sges = max_sge * size_of::<Sge>() as u32;
+    let body = if sges > max_inline { sges } else { max_inline };
+    let need = (HEADER_LEN + body).next_power_of_two();
+    Some(if need < STRIDE_MIN { STRIDE_MIN } else { need })
+}
+
+/// The inline bytes that fit a stride.
+#[must_use]
+pub const fn inline_capacity(stride: u32) -> u32 {
+    stride.saturating_sub(HEADER_LEN)
+}
+
+/// Operations of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// SEND.
+    Send = 1,
+    /// SEND with immediate.
+    SendImm = 2,
+    /// RDMA WRITE.
+    Write = 3,
+    /// RDMA WRITE with immediate.
+    WriteImm = 4,
+    /// RDMA READ.
+    Read = 5,
+    /// Atomic compare and swap of 8 bytes.
+    CmpSwp = 6,
+    /// Atomic fetch and add of 8 bytes.
+    FetchAdd = 7,
+}
+
+impl Opcode {
+    /// The opcode with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Send,
+            2 => Self::SendImm,
+            3 => Self::Write,
+            4 => Self::WriteImm,
+            5 => Self::Read,
+            6 => Self::CmpSwp,
+            7 => Self::FetchAdd,
+            _ => return None,
+        })
+    }
+}
+
+bitflags! {
+    /// Bits of [`SqWqe::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u8 {
+        /// Write a CQE even on success.
+        const SIGNALED = 1 << 0;
+        /// Mark the peer's receive completion as solicited.
+        const SOLICITED = 1 << 1;
+        /// Start only when all earlier READs and atomics of this queue have finished.
+        const FENCE = 1 << 2;
+        /// The data stands in the WQE itself.
+        const INLINE = 1 << 3;
+    }
+}
+
+/// The header of a send queue entry.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SqWqe {
+    /// Opaque; comes back in the CQE.
+    pub wr_id: U64,
+    /// An [`Opcode`].
+    pub opcode: u8,
+    /// [`Flags`].
+    pub flags: u8,
+    /// Number of [`Sge`]s, or of bytes when inline.
+    pub count: U16,
+    /// Immediate data, in the byte order the peer shall see it in memory (verbs: network
+    /// order); not interpreted.
+    pub imm: [u8; 4],
+    /// Remote virtual address of WRITE, READ and atomics.
+    pub raddr: U64,
+    /// Remote key of WRITE, READ and atomics.
+    pub rkey: U32,
+    /// [`crate::stamp`] of the entry's index. Stored last where the queue lies in device memory
+    /// and ignored elsewhere.
+    pub stamp: U32,
+}
+
+/// The operands of an atomic.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AtomicSeg {
+    /// The value to swap in, or to add.
+    pub swap_add: U64,
+    /// The value to compare with (CMP_SWP).
+    pub compare: U64,
+}
+
+/// A scatter/gather entry, of both queues.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Sge {
+    /// Virtual address in the region that `lkey` names.
+    pub addr: U64,
+    /// Bytes.
+    pub length: U32,
+    /// Local key.
+    pub lkey: U32,
+}
+
+/// Offset of [`SqWqe::stamp`].
+pub const STAMP_OFFSET: u32 = 28;
+
+const _: () = assert!(size_of::<SqWqe>() == HEADER_LEN as usize);
+const _: () = assert!(core::mem::offset_of!(SqWqe, stamp) == STAMP_OFFSET as usize);
+const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
+const _: () = assert!(matches!(stride(MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
+const _: () = assert!(matches!(stride(1, 0), Some(64)) && matches!(stride(3, 0), Some(128)));

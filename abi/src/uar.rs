@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! BAR2: memory that guest and device share. The first half is an array of *UARs* (user
+//! access regions), the second half holds send queues in device memory.
+//!
+//! A UAR belongs to one context: UAR 0 to the kernel driver, the others to user contexts, which
+//! map theirs. It has a control area of [`CONTROL_LEN`] bytes and then [`SLOTS`] doorbell slots
+//! of one cache line each; a slot belongs to one QP, CQ or EQ, is assigned by the device when
+//! the object is created, and lies at `slot * SLOT_LEN`. Slots that are not assigned, and
+//! those of objects in another UAR, have no effect.
+//!
+//! # Ringing
+//! To post to a send queue or arm a CQ:
+//! 1. store the entries, then (release) the slot's word: an absolute index, so the device
+//!    needs to see only the newest;
+//! 2. atomically OR the slot's group bit ([`group`]) into [`Control::summary`]. On x86 this
+//!    locked instruction is also the full barrier that the next step needs;
+//! 3. load [`Control::armed`]; if it is not zero, write the UAR's index to [`crate::regs::KICK`].
+//!
+//! The device swaps the summary with zero, then looks at the slots of each group it found. Before
+//! it sleeps it sets `armed`, issues a full barrier and looks at the summaries once more. Receive
+//! producer indices and CQ consumer indices are stored with step 1 alone: the device reads
+//! them when it needs them.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Length of a UAR in bytes.
+pub const UAR_LEN: u32 = 64 << 10;
+/// Number of UARs.
+pub const UAR_COUNT: u32 = 1024;
+/// Length of a doorbell slot in bytes.
+pub const SLOT_LEN: u32 = 64;
+/// Length of the control area at the start of each UAR in bytes.
+pub const CONTROL_LEN: u32 = 1024;
+/// The first slot number; lower ones are the control area.
+pub const SLOT_FIRST: u32 = CONTROL_LEN / SLOT_LEN;
+/// One past the last slot number.
+pub const SLOT_END: u32 = UAR_LEN / SLOT_LEN;
+/// Number of usable slots in a UAR.
+pub const SLOTS: u32 = SLOT_END - SLOT_FIRST;
+/// Slots that share one bit of the summary.
+pub const SLOTS_PER_GROUP: u32 = 16;
+/// The slot of the asynchronous event queue, in UAR 0.
+pub const ASYNC_EQ_SLOT: u32 = SLOT_FIRST;
+
+/// Offset in BAR2 of the memory for device-resident send queues.
+pub const SQ_MEMORY_OFFSET: u64 = 64 << 20;
+/// Length of that memory in bytes.
+pub const SQ_MEMORY_LEN: u64 = 64 << 20;
+/// Device-resident send queues are allocated, and mapped, in units of this many bytes.
+pub const SQ_MEMORY_UNIT: u32 = 4096;
+
+/// The bit number in [`Control::summary`] of `slot`.
+#[inline]
+#[must_use]
+pub const fn group(slot: u32) -> u32 {
+    slot / SLOTS_PER_GROUP
+}
+
+/// The control area of a UAR. Guest-written and device-written words lie on lines of their own.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Control {
+    /// Bit `g` is set by the guest (atomic OR) when a slot of group `g` was rung; swapped with
+    /// zero by the device.
+    pub summary: U64,
+    /// Zero.
+    pub reserved: [u8; 56],
+    /// Written by the device: not zero while it sleeps and wants a kick.
+    pub armed: U32,
+    /// Zero.
+    pub pad1: U32,
+    /// Written by the device, in UAR 0 only: counts up; see [`crate::regs::HEARTBEAT`].
+    pub heartbeat: U64,
+    /// Zero.
+    pub pad2: [u8; 48],
+}
+
+/// Offset of [`Control::summary`] in a UAR.
+pub const SUMMARY_OFFSET: u32 = 0;
+/// Offset of [`Control::armed`] in a UAR.
+pub const ARMED_OFFSET: u32 = 64;
+/// Offset of [`Control::heartbeat`] in a UAR.
+pub const HEARTBEAT_OFFSET: u32 = 72;
+
+/// The slot of a QP.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpSlot {
+    /// Producer index of the send queue (not used when the SQ lies in device memory).
+    pub sq_pi: U32,
+    /// Producer index of the receive queue.
+    pub rq_pi: U32,
+}
+
+/// The slot of a CQ. An arm request is one 64-bit store of both words.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqSlot {
+    /// Consumer index.
+    pub ci: U32,
+    /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), a counter that
+    /// steps with each request in bits 2–31. An event is due at once when completions of that
+    /// kind lie at or behind `ci`.
+    pub arm: U32,
+}
+
+/// The slot of an EQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EqSlot {
+    /// Consumer index. Stored, with a full barrier behind it, *before* the entries below it
+    /// are acted upon: from then on the device writes a new entry for those objects.
+    pub ci: U32,
+    /// Zero.
+    pub pad: U32,
+}
+
+/// Arm for any completion.
+pub const ARM_NEXT: u32 = 1;
+/// Arm for a solicited completion or one with an error.
+pub const ARM_SOLICITED: u32 = 2;
+/// Bits of [`CqSlot::arm`] that hold the kind.
+pub const ARM_KIND_MASK: u32 = 3;
+/// Where the counter of [`CqSlot::arm`] starts.
+pub const ARM_COUNT_SHIFT: u32 = 2;
+
+const _: () = assert!(size_of::<Control>() == 128);
+const _: () = assert!(core::mem::offset_of!(Control, armed) == ARMED_OFFSET as usize);
+const _: () = assert!(core::mem::offset_of!(Control, heartbeat) == HEARTBEAT_OFFSET as usize);
+const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 8);
+const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
+const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == crate::pci::BAR_UAR_LEN);
+const _: () = assert!(group(SLOT_END - 1) == 63);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Private payloads of the uverbs commands: what the provider and the kernel module say to each
+//! other beside the core's own fields. Lengths are multiples of 8 bytes.
+//!
+//! Every mmap offset is a `rdma_user_mmap` key of the context. A QP or CQ may get its slot in a
+//! further UAR when the context's first is full; the provider maps each UAR once.
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Response to GET_CONTEXT.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ContextResp {
+    /// [`crate::ABI_VERSION`] of the device.
+    pub abi_version: U32,
+    /// Number of the context's first UAR.
+    pub uar: U32,
+    /// mmap offset of that UAR, [`crate::uar::UAR_LEN`] bytes.
+    pub uar_mmap: U64,
+    /// mmap offset of the kick page, [`crate::regs::KICK_LEN`] bytes, write only.
+    pub kick_mmap: U64,
+    /// Work requests outstanding on a queue, at most.
+    pub max_wr: U32,
+    /// Scatter/gather entries of a work request, at most.
+    pub max_sge: U32,
+    /// Bytes of inline data, at most.
+    pub max_inline: U32,
+    /// Entries of a CQ, at most.
+    pub max_cqe: U32,
+}
+
+/// Response to ALLOC_PD.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PdResp {
+    /// The PD number.
+    pub pdn: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+/// Request to CREATE_CQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqReq {
+    /// Page-aligned address of the ring, zeroed.
+    pub buf: U64,
+    /// log2 of its entries; the core's `cqe` is not larger.
+    pub log_size: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+
+/// Response to CREATE_CQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqResp {
+    /// The CQ number.
+    pub cqn: U32,
+    /// Its doorbell slot.
+    pub slot: U32,
+    /// The UAR of that slot.
+    pub uar: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// mmap offset of that UAR.
+    pub uar_mmap: U64,
+}
+
+bitflags! {
+    /// Bits of [`QpReq::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct QpReqFlags: u32 {
+        /// Put the send queue into device memory (WQEs posted by MMIO stores).
+        const SQ_IN_DEVICE = 1 << 0;
+    }
+}
+
+/// Request to CREATE_QP. A log size of [`crate::admin::NO_QUEUE`] says: no such queue.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpReq {
+    /// Page-aligned address of the send queue; zero when it lies in device memory.
+    pub sq_buf: U64,
+    /// Page-aligned address of the receive queue.
+    pub rq_buf: U64,
+    /// log2 of the entries of the send queue.
+    pub sq_log_size: u8,
+    /// log2 of its stride ([`crate::sq::stride`]).
+    pub sq_log_stride: u8,
+    /// log2 of the entries of the receive queue.
+    pub rq_log_size: u8,
+    /// log2 of its stride ([`crate::rq::stride`]).
+    pub rq_log_stride: u8,
+    /// [`QpReqFlags`].
+    pub flags: U32,
+}
+
+/// Response to CREATE_QP.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpResp {
+    /// The QP number (the core's response has it too).
+    pub qpn: U32,
+    /// Its doorbell slot.
+    pub slot: U32,
+    /// The UAR of that slot.
+    pub uar: U32,
+    /// Bytes to map at [`QpResp::sq_mmap`]; zero when the send queue is in guest memory.
+    pub sq_mmap_len: U32,
+    /// mmap offset of that UAR.
+    pub uar_mmap: U64,
+    /// mmap offset of the send queue in device memory.
+    pub sq_mmap: U64,
+}
+
+const _: () = assert!(size_of::<ContextResp>() == 40);
+const _: () = assert!(size_of::<PdResp>() == 8);
+const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
+const _: () = assert!(size_of::<QpReq>() == 24 && size_of::<QpResp>() == 32);
