@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address vectors: where a connected queue pair sends.
+
+use core::mem::ManuallyDrop;
+
+use kernel::types::Opaque;
+
+use super::{
+    bindings,
+    device::PORT,
+    gid::{Gid, GidAttr},
+};
+
+/// The address vector of an operation; the core has resolved the MAC and the source GID.
+///
+/// C: `struct rdma_ah_attr`.
+#[repr(transparent)]
+pub(crate) struct AhAttr(Opaque<bindings::rdma_ah_attr>);
+
+impl AhAttr {
+    /// # Safety
+    ///
+    /// `raw` must point to a valid address vector that does not change during `'a`.
+    pub(super) unsafe fn from_raw<'a>(raw: *const bindings::rdma_ah_attr) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*raw.cast() }
+    }
+
+    fn raw(&self) -> &bindings::rdma_ah_attr {
+        // SAFETY: valid and constant by the construction.
+        unsafe { &*self.0.get() }
+    }
+
+    /// Destination GID.
+    pub(crate) fn dgid(&self) -> Gid {
+        // SAFETY: all views of the union are bytes.
+        unsafe { *self.raw().grh.dgid.raw }
+    }
+
+    /// Destination MAC, if this is an address on Ethernet.
+    pub(crate) fn dmac(&self) -> Option<[u8; 6]> {
+        let is_roce = self.raw().type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        // SAFETY: the type says that this view of the union is valid.
+        is_roce.then(|| unsafe { self.raw().__bindgen_anon_1.roce.dmac })
+    }
+
+    /// The source's entry in the GID table, if it was resolved.
+    pub(crate) fn source(&self) -> Option<&GidAttr> {
+        let source = self.raw().grh.sgid_attr;
+        // SAFETY: the address vector holds a reference to the entry.
+        (!source.is_null()).then(|| unsafe { GidAttr::from_raw(source) })
+    }
+
+    /// Service level.
+    pub(crate) fn sl(&self) -> u8 {
+        self.raw().sl
+    }
+
+    /// Hop limit.
+    pub(crate) fn hop_limit(&self) -> u8 {
+        self.raw().grh.hop_limit
+    }
+
+    /// Traffic class.
+    pub(crate) fn traffic_class(&self) -> u8 {
+        self.raw().grh.traffic_class
+    }
+
+    /// Flow label, 20 bits.
+    pub(crate) fn flow_label(&self) -> u32 {
+        self.raw().grh.flow_label
+    }
+}
+
+/// An address vector to report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AhValues {
+    /// Destination GID.
+    pub(crate) dgid: Gid,
+    /// Destination MAC.
+    pub(crate) dmac: [u8; 6],
+    /// Index of the source GID.
+    pub(crate) sgid_index: u8,
+    /// Service level.
+    pub(crate) sl: u8,
+    /// Hop limit.
+    pub(crate) hop_limit: u8,
+    /// Traffic class.
+    pub(crate) traffic_class: u8,
+    /// Flow label.
+    pub(crate) flow_label: u32,
+}
+
+impl AhValues {
+    /// Fills the core's struct.
+    pub(super) fn write_to(&self, out: &mut bindings::rdma_ah_attr) {
+        out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        // CAST: the flag is bit 0 of a byte.
+        out.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+        out.port_num = PORT;
+        out.sl = self.sl;
+        out.grh.dgid.raw = ManuallyDrop::new(self.dgid);
+        out.grh.sgid_index = self.sgid_index;
+        out.grh.hop_limit = self.hop_limit;
+        out.grh.traffic_class = self.traffic_class;
+        out.grh.flow_label = self.flow_label;
+        out.__bindgen_anon_1.roce = ManuallyDrop::new(bindings::roce_ah_attr { dmac: self.dmac });
+    }
+}

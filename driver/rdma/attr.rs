@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attributes of a device and of its port.
+
+use super::bindings;
+
+/// Limits of a device; what is not named here is reported as absent.
+///
+/// C: `struct ib_device_attr`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeviceAttr {
+    /// Version of the firmware: major, minor, patch in 16 bits each.
+    pub(crate) fw_ver: u64,
+    /// PCI vendor id.
+    pub(crate) vendor_id: u32,
+    /// PCI device id, or what tools shall take the device for.
+    pub(crate) vendor_part_id: u32,
+    /// Hardware revision.
+    pub(crate) hw_ver: u32,
+    /// Longest region in bytes.
+    pub(crate) max_mr_size: u64,
+    /// Page sizes of regions, a bit each.
+    pub(crate) page_size_cap: u64,
+    /// Queue pairs.
+    pub(crate) max_qp: u32,
+    /// Work requests outstanding on a queue.
+    pub(crate) max_qp_wr: u32,
+    /// Scatter/gather entries of a work request.
+    pub(crate) max_sge: u32,
+    /// Completion queues.
+    pub(crate) max_cq: u32,
+    /// Entries of a completion queue.
+    pub(crate) max_cqe: u32,
+    /// Memory regions.
+    pub(crate) max_mr: u32,
+    /// Protection domains.
+    pub(crate) max_pd: u32,
+    /// READs and atomics outstanding on a queue pair, either way.
+    pub(crate) max_rd_atomic: u32,
+    /// Whether atomics of this device are atomic against each other.
+    pub(crate) has_atomics: bool,
+}
+
+impl DeviceAttr {
+    /// Fills the core's struct, which starts zeroed.
+    pub(super) fn write_to(&self, out: &mut bindings::ib_device_attr, guid: u64) {
+        out.fw_ver = self.fw_ver;
+        out.sys_image_guid = guid;
+        out.max_mr_size = self.max_mr_size;
+        out.page_size_cap = self.page_size_cap;
+        out.vendor_id = self.vendor_id;
+        out.vendor_part_id = self.vendor_part_id;
+        out.hw_ver = self.hw_ver;
+        out.max_qp = self.max_qp;
+        out.max_qp_wr = self.max_qp_wr;
+        out.max_send_sge = self.max_sge;
+        out.max_recv_sge = self.max_sge;
+        out.max_sge_rd = self.max_sge;
+        out.max_cq = self.max_cq;
+        out.max_cqe = self.max_cqe;
+        out.max_mr = self.max_mr;
+        out.max_pd = self.max_pd;
+        out.max_qp_rd_atom = self.max_rd_atomic;
+        out.max_qp_init_rd_atom = self.max_rd_atomic;
+        out.max_res_rd_atom = self.max_rd_atomic.saturating_mul(self.max_qp);
+        out.max_pkeys = 1;
+        out.atomic_cap = if self.has_atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_HCA
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
+    }
+}
+
+/// State of a port.
+///
+/// C: `struct ib_port_attr`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortAttr {
+    /// Whether the port can carry traffic.
+    pub(crate) active: bool,
+    /// Largest path MTU that the device can do (`enum ib_mtu`).
+    pub(crate) max_mtu: u32,
+    /// Largest path MTU at present (`enum ib_mtu`).
+    pub(crate) active_mtu: u32,
+    /// MTU of the network in bytes.
+    pub(crate) phys_mtu: u32,
+    /// Entries of the GID table.
+    pub(crate) gid_table_len: u32,
+    /// Longest message in bytes.
+    pub(crate) max_message: u32,
+    /// Data rate in Mbit/s.
+    pub(crate) mbps: u32,
+}
+
+/// Data rates in Mbit/s by width and speed, slowest first, as `ib_port_attr` names them.
+const RATES: [(u32, u32, u32); 6] = [
+    (10_000, bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_FDR10),
+    (25_000, bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_EDR),
+    (50_000, bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_HDR),
+    (100_000, bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_EDR),
+    (200_000, bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_HDR),
+    (400_000, bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_NDR),
+];
+
+impl PortAttr {
+    /// Fills the core's struct, which starts zeroed.
+    pub(super) fn write_to(&self, out: &mut bindings::ib_port_attr) {
+        let (state, phys_state) = if self.active {
+            (
+                bindings::ib_port_state_IB_PORT_ACTIVE,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
+            )
+        } else {
+            (
+                bindings::ib_port_state_IB_PORT_DOWN,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
+            )
+        };
+        out.state = state;
+        // CAST: small numbers of an enum, here and below.
+        out.phys_state = phys_state as u8;
+        out.max_mtu = self.max_mtu;
+        out.active_mtu = self.active_mtu;
+        out.phys_mtu = self.phys_mtu;
+        out.gid_tbl_len = i32::try_from(self.gid_table_len).unwrap_or(i32::MAX);
+        out.set_ip_gids(1);
+        out.max_msg_sz = self.max_message;
+        out.pkey_tbl_len = 1;
+        out.max_vl_num = 1;
+        let (_, width, speed) =
+            RATES.iter().rev().find(|rate| rate.0 <= self.mbps).unwrap_or(&RATES[0]);
+        out.active_width = *width as u8;
+        out.active_speed = *speed as u16;
+    }
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What bindgen reads: the RDMA core's headers and the few of the network stack that
+ * rdma/netdev.rs needs. Everything that the kernel's own Rust bindings already have is
+ * taken from there (see Kbuild), so a struct device is one type on both sides.
+ */
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/notifier.h>
+#include <linux/pci.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/iter.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "helpers.h"

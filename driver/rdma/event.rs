@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Asynchronous events (IBTA volume 1, 11.6.3).
+
+use core::{mem::ManuallyDrop, ptr::NonNull};
+
+use super::{bindings, link::Link};
+
+/// Events of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum QpEvent {
+    /// Went to the error state by itself.
+    Fatal = bindings::ib_event_type_IB_EVENT_QP_FATAL,
+    /// A malformed request.
+    RequestError = bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+    /// The peer broke an access right.
+    AccessError = bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+    /// The first message arrived in state RTR.
+    CommEstablished = bindings::ib_event_type_IB_EVENT_COMM_EST,
+    /// The send queue is drained.
+    SqDrained = bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+}
+
+/// Events of the device or its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum DeviceEvent {
+    /// The device has failed.
+    Fatal = bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
+    /// The port got a link.
+    PortActive = bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+    /// The port lost its link.
+    PortError = bindings::ib_event_type_IB_EVENT_PORT_ERR,
+}
+
+/// Reports events of a queue pair.
+pub(crate) type QpLink = Link<bindings::ib_qp>;
+
+/// Reports completions and errors of a completion queue.
+pub(crate) type CqLink = Link<bindings::ib_cq>;
+
+/// Reports events of a device and its port.
+pub(crate) type DeviceLink = Link<bindings::ib_device>;
+
+impl QpLink {
+    /// Tells the owner of the queue pair about `event`; callable in interrupts.
+    pub(crate) fn report(&self, event: QpEvent) {
+        self.with(|qp| {
+            // CAST: the enum's values are those of `enum ib_event_type`.
+            let mut record = empty_event(event as u32);
+            // SAFETY: `qp` is alive while `with` runs its closure.
+            let (device, handler, context) = unsafe {
+                let qp = qp.as_ref();
+                (qp.device, qp.event_handler, qp.qp_context)
+            };
+            record.device = device;
+            record.element.qp = ManuallyDrop::new(qp.as_ptr());
+            if let Some(handler) = handler {
+                // SAFETY: the handler that the core installed, with its context, for a live QP;
+                // it may be called in any context.
+                unsafe { handler(&mut record, context) };
+            }
+        });
+    }
+}
+
+impl CqLink {
+    /// Tells the owner of the completion queue that there are completions; callable in interrupts.
+    pub(crate) fn complete(&self) {
+        self.with(|cq| {
+            // SAFETY: `cq` is alive while `with` runs its closure.
+            let (handler, context) = unsafe {
+                let cq = cq.as_ref();
+                (cq.comp_handler, cq.cq_context)
+            };
+            if let Some(handler) = handler {
+                // SAFETY: the handler that the core installed, for a live CQ; it may be called
+                // in hard interrupt context.
+                unsafe { handler(cq.as_ptr(), context) };
+            }
+        });
+    }
+
+    /// Tells the owner that the completion queue is unusable (`IB_EVENT_CQ_ERR`).
+    pub(crate) fn report_error(&self) {
+        self.with(|cq| {
+            let mut record = empty_event(bindings::ib_event_type_IB_EVENT_CQ_ERR);
+            // SAFETY: `cq` is alive while `with` runs its closure.
+            let (device, handler, context) = unsafe {
+                let cq = cq.as_ref();
+                (cq.device, cq.event_handler, cq.cq_context)
+            };
+            record.device = device;
+            record.element.cq = ManuallyDrop::new(cq.as_ptr());
+            if let Some(handler) = handler {
+                // SAFETY: as in `complete`.
+                unsafe { handler(&mut record, context) };
+            }
+        });
+    }
+}
+
+impl DeviceLink {
+    /// Tells all clients of the device about `event` on port 1; callable in interrupts.
+    pub(crate) fn report(&self, event: DeviceEvent) {
+        self.with(|device: NonNull<bindings::ib_device>| {
+            // CAST: the enum's values are those of `enum ib_event_type`.
+            let mut record = empty_event(event as u32);
+            record.device = device.as_ptr();
+            record.element.port_num = ManuallyDrop::new(super::device::PORT);
+            // SAFETY: the device is registered while the link is alive; the function copies
+            // the record and may be called in any context.
+            unsafe { bindings::ib_dispatch_event(&record) };
+        });
+    }
+}
+
+/// A zeroed record of this kind.
+fn empty_event(event: bindings::ib_event_type) -> bindings::ib_event {
+    // SAFETY: a plain C struct of pointers and numbers, for which zero is a valid value.
+    let mut record: bindings::ib_event = unsafe { core::mem::zeroed() };
+    record.event = event;
+    record
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Entries of the GID table, which the core fills from the Ethernet device's addresses.
+
+use kernel::{error::to_result, prelude::*, types::Opaque};
+
+use super::bindings;
+
+/// A GID: an IPv6 address, or an IPv4 address mapped into one.
+pub(crate) type Gid = [u8; 16];
+
+/// What a frame of a GID is sent from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct L2Source {
+    /// VLAN id, if there is one.
+    pub(crate) vlan: Option<u16>,
+    /// Source MAC.
+    pub(crate) mac: [u8; 6],
+}
+
+/// An entry of the GID table.
+///
+/// C: `struct ib_gid_attr`.
+#[repr(transparent)]
+pub(crate) struct GidAttr(Opaque<bindings::ib_gid_attr>);
+
+impl GidAttr {
+    /// # Safety
+    ///
+    /// `raw` must point to a valid entry, for `'a`.
+    pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_gid_attr) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*raw.cast() }
+    }
+
+    /// Its index in the table.
+    pub(crate) fn index(&self) -> u16 {
+        // SAFETY: a valid entry, whose index does not change.
+        unsafe { (*self.0.get()).index }
+    }
+
+    /// The GID.
+    pub(crate) fn gid(&self) -> Gid {
+        // SAFETY: a valid entry, whose GID does not change; all views of the union are bytes.
+        unsafe { *(*self.0.get()).gid.raw }
+    }
+
+    /// Whether packets of this entry are RoCE v2 (UDP).
+    pub(crate) fn is_roce_v2(&self) -> bool {
+        // SAFETY: a valid entry, whose type does not change.
+        let kind = unsafe { (*self.0.get()).gid_type };
+        kind == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
+    }
+
+    /// What frames of this entry are sent from.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when its Ethernet device has gone.
+    pub(crate) fn l2_source(&self) -> Result<L2Source> {
+        /// What the core says when there is no VLAN.
+        const NO_VLAN: u16 = 0xffff;
+        let mut vlan = NO_VLAN;
+        let mut mac = [0; 6];
+        // SAFETY: a valid entry; `mac` has room for an address.
+        to_result(unsafe {
+            bindings::rdma_read_gid_l2_fields(self.0.get(), &mut vlan, mac.as_mut_ptr())
+        })?;
+        Ok(L2Source { vlan: (vlan != NO_VLAN).then_some(vlan), mac })
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See helpers.h. */
+
+#include <linux/etherdevice.h>
+#include <net/addrconf.h>
+#include <net/net_namespace.h>
+#include <rdma/ib_addr.h>
+
+#include "helpers.h"
+
+struct module *rdma_helper_this_module(void)
+{
+	return THIS_MODULE;
+}
+
+struct ib_device *rdma_helper_alloc_device(size_t size)
+{
+	return _ib_alloc_device(size, &init_net);
+}
+
+void rdma_helper_umem_block_iter_start(struct ib_block_iter *iter, struct ib_umem *umem,
+				       unsigned long pgsz)
+{
+	__rdma_umem_block_iter_start(iter, umem, pgsz);
+}
+
+bool rdma_helper_umem_block_iter_next(struct ib_block_iter *iter)
+{
+	return __rdma_umem_block_iter_next(iter);
+}
+
+u64 rdma_helper_block_iter_dma_address(struct ib_block_iter *iter)
+{
+	return rdma_block_iter_dma_address(iter);
+}
+
+size_t rdma_helper_umem_num_dma_blocks(struct ib_umem *umem, unsigned long pgsz)
+{
+	return ib_umem_num_dma_blocks(umem, pgsz);
+}
+
+struct ib_udata *rdma_helper_bundle_udata(struct uverbs_attr_bundle *bundle)
+{
+	return &bundle->driver_udata;
+}
+
+struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+int rdma_helper_no_udata_io(struct ib_udata *udata)
+{
+	return ib_no_udata_io(udata);
+}
+
+int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct *vma,
+			      unsigned long pfn, unsigned long size,
+			      struct rdma_user_mmap_entry *entry)
+{
+	return rdma_user_mmap_io(context, vma, pfn, size, pgprot_noncached(vma->vm_page_prot),
+				 entry);
+}
+
+int rdma_helper_mmap_writecombine(struct ib_ucontext *context, struct vm_area_struct *vma,
+				  unsigned long pfn, unsigned long size,
+				  struct rdma_user_mmap_entry *entry)
+{
+	return rdma_user_mmap_io(context, vma, pfn, size,
+				 pgprot_writecombine(vma->vm_page_prot), entry);
+}
+
+u8 rdma_helper_port_state(struct net_device *netdev)
+{
+	return ib_get_curr_port_state(netdev);
+}
+
+u32 rdma_helper_netdev_mtu(const struct net_device *netdev)
+{
+	return READ_ONCE(netdev->mtu);
+}
+
+int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev)
+{
+	return iboe_get_mtu(READ_ONCE(netdev->mtu));
+}
+
+bool rdma_helper_netdev_has_perm_addr(const struct net_device *netdev, const u8 *mac)
+{
+	/* Stacked devices inherit dev_addr but not perm_addr. */
+	return netdev->addr_len == ETH_ALEN && ether_addr_equal(netdev->perm_addr, mac);
+}
+
+struct net_device *rdma_helper_notifier_netdev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+
+void rdma_helper_netdev_put(struct net_device *netdev)
+{
+	dev_put(netdev);
+}
+
+void rdma_helper_node_guid(u8 *guid, const u8 *mac)
+{
+	addrconf_addr_eui48(guid, mac);
+}

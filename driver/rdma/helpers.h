@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One-line wrappers of macros and static inlines that bindgen cannot translate; see the C
+ * entity of the same name without the prefix.
+ */
+#ifndef VRNIC_RDMA_HELPERS_H
+#define VRNIC_RDMA_HELPERS_H
+
+#include <linux/netdevice.h>
+#include <linux/notifier.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/iter.h>
+#include <rdma/uverbs_ioctl.h>
+
+struct module *rdma_helper_this_module(void);
+struct ib_device *rdma_helper_alloc_device(size_t size);
+struct ib_udata *rdma_helper_bundle_udata(struct uverbs_attr_bundle *bundle);
+void rdma_helper_umem_block_iter_start(struct ib_block_iter *iter, struct ib_umem *umem,
+				       unsigned long pgsz);
+bool rdma_helper_umem_block_iter_next(struct ib_block_iter *iter);
+u64 rdma_helper_block_iter_dma_address(struct ib_block_iter *iter);
+size_t rdma_helper_umem_num_dma_blocks(struct ib_umem *umem, unsigned long pgsz);
+struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata);
+int rdma_helper_no_udata_io(struct ib_udata *udata);
+int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct *vma,
+			      unsigned long pfn, unsigned long size,
+			      struct rdma_user_mmap_entry *entry);
+int rdma_helper_mmap_writecombine(struct ib_ucontext *context, struct vm_area_struct *vma,
+				  unsigned long pfn, unsigned long size,
+				  struct rdma_user_mmap_entry *entry);
+u8 rdma_helper_port_state(struct net_device *netdev);
+u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
+int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
+bool rdma_helper_netdev_has_perm_addr(const struct net_device *netdev, const u8 *mac);
+struct net_device *rdma_helper_notifier_netdev(void *info);
+void rdma_helper_netdev_put(struct net_device *netdev);
+void rdma_helper_node_guid(u8 *guid, const u8 *mac);
+
+#endif

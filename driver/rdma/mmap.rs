@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Device memory that a process may map: the core hands out an offset for each area and finds
+//! the area again when the process calls mmap with it.
+
+use core::ptr::NonNull;
+
+use kernel::{error::to_result, new_mutex, page::PAGE_SHIFT, prelude::*, sync::Mutex};
+
+use super::bindings;
+
+/// How the processor accesses a mapped area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// Each access goes out by itself, in order.
+    Uncached,
+    /// Stores may be merged.
+    WriteCombined,
+}
+
+/// An area of a BAR.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IoArea {
+    /// Physical address, page aligned.
+    pub(crate) address: u64,
+    /// Length in bytes, whole pages.
+    pub(crate) length: usize,
+    /// See there.
+    pub(crate) caching: Caching,
+}
+
+/// A key in the core's table: the core's struct first.
+#[repr(C)]
+struct Entry {
+    core: bindings::rdma_user_mmap_entry,
+    area: IoArea,
+}
+
+/// A key that this driver has not given back.
+struct Owned(NonNull<Entry>);
+
+// SAFETY: the entry is reference counted by the core and may be put on any thread.
+unsafe impl Send for Owned {}
+
+impl Owned {
+    /// The offset for mmap.
+    fn offset(&self) -> u64 {
+        // SAFETY: alive until removed; `start_pgoff` does not change.
+        let pgoff = unsafe { (*self.0.as_ptr()).core.start_pgoff };
+        // CAST: 64-bit kernels only have this device; an unsigned long fits.
+        (pgoff as u64) << PAGE_SHIFT
+    }
+
+    /// Gives the key back.
+    fn remove(self) {
+        // SAFETY: inserted by `MmapKeys::add`, whose caller promised that the context is alive.
+        unsafe { bindings::rdma_user_mmap_entry_remove(self.0.cast().as_ptr()) };
+    }
+}
+
+/// The mmap keys of one context.
+#[pin_data]
+pub(super) struct MmapKeys {
+    #[pin]
+    owned: Mutex<KVec<Owned>>,
+}
+
+impl MmapKeys {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self { owned <- new_mutex!(KVec::new(), "rdma::MmapKeys") })
+    }
+
+    /// Adds a key for `area`; returns its offset.
+    ///
+    /// # Safety
+    ///
+    /// `context` must be alive until [`Self::remove_all`] has been called.
+    pub(super) unsafe fn add(
+        &self,
+        context: *mut bindings::ib_ucontext,
+        area: IoArea,
+    ) -> Result<u64> {
+        let mut owned = self.owned.lock();
+        owned.reserve(1, GFP_KERNEL)?;
+        let entry = KBox::new(
+            Entry {
+                // SAFETY: a plain C struct, which the core initialises on insertion.
+                core: unsafe { core::mem::zeroed() },
+                area,
+            },
+            GFP_KERNEL,
+        )?;
+        let entry = KBox::into_raw(entry);
+        // SAFETY: `context` is alive; `entry` is freed by `Entry::free`, which the core calls
+        // when the last mapping has gone.
+        let inserted = to_result(unsafe {
+            bindings::rdma_user_mmap_entry_insert(context, entry.cast(), area.length)
+        });
+        if let Err(error) = inserted {
+            // SAFETY: the core did not take it, so it is still ours.
+            drop(unsafe { KBox::from_raw(entry) });
+            return Err(error);
+        }
+        // SAFETY: `KBox::into_raw` is not null.
+        let key = Owned(unsafe { NonNull::new_unchecked(entry) });
+        let offset = key.offset();
+        owned.push(key, GFP_KERNEL)?;
+        Ok(offset)
+    }
+
+    /// Removes the key with this offset.
+    pub(super) fn remove(&self, offset: u64) {
+        let mut owned = self.owned.lock();
+        if let Some(index) = owned.iter().position(|key| key.offset() == offset) {
+            if let Ok(key) = owned.remove(index) {
+                key.remove();
+            }
+        }
+    }
+
+    /// Removes all keys.
+    pub(super) fn remove_all(&self) {
+        let mut owned = self.owned.lock();
+        while let Some(key) = owned.pop() {
+            key.remove();
+        }
+    }
+}
+
+/// Maps the area that the process names by the VMA's offset.
+///
+/// # Safety
+///
+/// `context` must be a live context and `vma` the area that mmap is setting up.
+pub(super) unsafe fn map(
+    context: *mut bindings::ib_ucontext,
+    vma: *mut bindings::vm_area_struct,
+) -> Result {
+    // SAFETY: both are alive by the caller's promise; checks that the VMA is shared and as long
+    // as the area, and returns a counted reference.
+    let entry = unsafe { bindings::rdma_user_mmap_entry_get(context, vma) };
+    let entry = NonNull::new(entry.cast::<Entry>()).ok_or(EINVAL)?;
+    // SAFETY: all keys of this driver's contexts are `Entry`s.
+    let area = unsafe { entry.as_ref() }.area;
+    let map = match area.caching {
+        Caching::Uncached => bindings::rdma_helper_mmap_uncached,
+        Caching::WriteCombined => bindings::rdma_helper_mmap_writecombine,
+    };
+    // CAST: physical page numbers fit an unsigned long on 64-bit kernels.
+    let pfn = (area.address >> PAGE_SHIFT) as usize;
+    // SAFETY: `context`, `vma` and `entry` are alive; the area is device memory of this driver.
+    let result = to_result(unsafe { map(context, vma, pfn, area.length, entry.cast().as_ptr()) });
+    // SAFETY: gives back the reference taken above; the mapping has its own.
+    unsafe { bindings::rdma_user_mmap_entry_put(entry.cast().as_ptr()) };
+    result
+}
+
+/// Frees a key whose last mapping has gone.
+///
+/// # Safety
+///
+/// `entry` must be a key made by [`MmapKeys::add`] that nobody uses any more.
+pub(super) unsafe fn free(entry: *mut bindings::rdma_user_mmap_entry) {
+    // SAFETY: made by `KBox::into_raw` in `MmapKeys::add`.
+    drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });
+}

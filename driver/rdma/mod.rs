@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Abstractions for RDMA device drivers.
+//!
+//! A driver implements [`Operations`] for a type of its own and registers a device with
+//! [`Registration`]; the core's objects then carry the driver's types:
+//!
+//! | module | what it wraps |
+//! | --- | --- |
+//! | [`ops`] | `struct ib_device_ops` as a trait |
+//! | `vtable` | the table of trampolines: pointer in, safe trait call, result out |
+//! | [`device`] | `struct ib_device`, its registration |
+//! | [`attr`] | attributes of the device and its port |
+//! | [`ucontext`], [`mmap`], [`udata`] | a user's context, its mmap keys, private payloads |
+//! | [`pd`], [`mr`], [`umem`], [`ah`] | protection domains, regions, pinned user memory, address handles |
+//! | [`cq`], [`wc`] | completion queues and completions |
+//! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
+//! | [`gid`] | GID table entries |
+//! | [`event`], [`link`] | asynchronous events, references that outlive their object |
+//! | [`netdev`] | pairing with the Ethernet device of the same MAC |
+//! | [`stats`] | hardware counters |
+//!
+//! The core allocates most objects itself, with room for the driver's part behind the C
+//! struct: [`object`] has the one wrapper for all of them.
+//!
+//! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `uverbs_ioctl.h`.
+
+pub(crate) mod ah;
+pub(crate) mod attr;
+mod bindings;
+pub(crate) mod cq;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod gid;
+pub(crate) mod link;
+pub(crate) mod mmap;
+pub(crate) mod mr;
+pub(crate) mod netdev;
+pub(crate) mod object;
+pub(crate) mod ops;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod qp_attr;
+pub(crate) mod stats;
+pub(crate) mod ucontext;
+pub(crate) mod udata;
+pub(crate) mod umem;
+mod vtable;
+pub(crate) mod wc;
+pub(crate) mod wr;
+
+pub(crate) use device::{Device, Registration};
+pub(crate) use ops::Operations;

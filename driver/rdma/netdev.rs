@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pairing with an Ethernet device: the one whose permanent address is the port's MAC. It may
+//! appear, go and come back at any time.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::to_result,
+    ffi::{c_int, c_ulong, c_void},
+    prelude::*,
+    types::Opaque,
+};
+
+use super::{bindings, device::PORT};
+
+/// A counted reference to a network device.
+pub(crate) struct NetdevRef(NonNull<bindings::net_device>);
+
+impl NetdevRef {
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a network device with a reference that the caller owns.
+    pub(super) unsafe fn from_raw(raw: NonNull<bindings::net_device>) -> Self {
+        Self(raw)
+    }
+
+    /// Whether the device is up and has a carrier.
+    pub(crate) fn is_active(&self) -> bool {
+        // SAFETY: a live device, by the reference.
+        let state = unsafe { bindings::rdma_helper_port_state(self.0.as_ptr()) };
+        u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
+    }
+
+    /// The longest IP packet in bytes.
+    pub(crate) fn mtu(&self) -> u32 {
+        // SAFETY: a live device, by the reference.
+        unsafe { bindings::rdma_helper_netdev_mtu(self.0.as_ptr()) }
+    }
+
+    /// The largest path MTU (`enum ib_mtu`) whose packets fit, if any does.
+    pub(crate) fn path_mtu(&self) -> Option<u32> {
+        // SAFETY: a live device, by the reference.
+        let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(self.0.as_ptr()) };
+        u32::try_from(mtu).ok().filter(|mtu| *mtu != 0)
+    }
+}
+
+impl Drop for NetdevRef {
+    fn drop(&mut self) {
+        // SAFETY: gives back the reference that the type owns.
+        unsafe { bindings::rdma_helper_netdev_put(self.0.as_ptr()) };
+    }
+}
+
+/// Keeps a device's port paired with the Ethernet device of its MAC; unpairs on drop.
+pub(super) struct Pairing(Pin<KBox<Notifier>>);
+
+#[pin_data]
+#[repr(C)]
+struct Notifier {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    device: NonNull<bindings::ib_device>,
+    mac: [u8; 6],
+}
+
+impl Pairing {
+    /// Starts pairing; an Ethernet device that is there already is found before this returns.
+    ///
+    /// # Safety
+    ///
+    /// `device` must have its port data and stay allocated until the result has been dropped.
+    pub(super) unsafe fn new(device: NonNull<bindings::ib_device>, mac: [u8; 6]) -> Result<Self> {
+        let notifier = KBox::pin_init(
+            pin_init!(Notifier {
+                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is the memory of the block; all fields are written.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(Notifier::call),
+                            next: core::ptr::null_mut(),
+                            // Before the core's own notifier, which asks for the pairing.
+                            priority: 1,
+                        });
+                    }
+                }),
+                device,
+                mac,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: the block is pinned and lives until `drop` unregisters it.
+        to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
+        Ok(Self(notifier))
+    }
+}
+
+impl Drop for Pairing {
+    fn drop(&mut self) {
+        // Replays NETDEV_UNREGISTER, by which the pairing ends.
+        // SAFETY: registered by `new`.
+        unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
+    }
+}
+
+impl Notifier {
+    /// The notifier's callback; runs under the RTNL.
+    ///
+    /// # Safety
+    ///
+    /// `block` must be that of a pinned `Notifier`, `info` that of a netdevice notification.
+    unsafe extern "C" fn call(
+        block: *mut bindings::notifier_block,
+        event: c_ulong,
+        info: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `block` is the first field of a `Notifier`, by the caller's promise.
+        let this = unsafe { &*block.cast::<Self>() };
+        // SAFETY: `info` comes from the network stack.
+        let netdev = unsafe { bindings::rdma_helper_notifier_netdev(info) };
+        // SAFETY: the device is alive during the notification; `mac` has 6 bytes.
+        if !unsafe { bindings::rdma_helper_netdev_has_perm_addr(netdev, this.mac.as_ptr()) } {
+            return bindings::NOTIFY_DONE as c_int;
+        }
+        // CAST: the event's numbers are those of `enum netdev_cmd`.
+        let paired = match event as u32 {
+            bindings::netdev_cmd_NETDEV_REGISTER => netdev,
+            bindings::netdev_cmd_NETDEV_UNREGISTER => core::ptr::null_mut(),
+            _ => return bindings::NOTIFY_DONE as c_int,
+        };
+        // SAFETY: the RDMA device is alive while the notifier is registered, with its port data
+        // allocated; the callee takes its own reference to `paired`.
+        let ret = unsafe { bindings::ib_device_set_netdev(this.device.as_ptr(), paired, PORT) };
+        if ret != 0 {
+            pr_warn!("pairing with the Ethernet device failed: {ret}\n");
+        }
+        bindings::NOTIFY_OK as c_int
+    }
+}

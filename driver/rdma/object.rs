@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The layout of objects that the core allocates: its struct first, the driver's part behind.
+
+use core::{alloc::Layout, mem::MaybeUninit, ops::Deref};
+
+use kernel::types::Opaque;
+
+/// A core struct `C` at offset 0 and the driver's `D` behind it.
+///
+/// # Invariants
+///
+/// A reference to an `Object` is only made by the trampolines, for a pointer that the core
+/// passed to them: `core` is then a valid `C`. `driver` is initialised from the return of the
+/// creating operation until the destroying one has returned `Ok`.
+#[repr(C)]
+pub(crate) struct Object<C, D> {
+    core: Opaque<C>,
+    driver: MaybeUninit<D>,
+}
+
+// SAFETY: the core's part is only reached through pointers, by functions that do their own
+// locking or are documented to be called by the object's owner; the driver's part is `Send`.
+unsafe impl<C, D: Send> Send for Object<C, D> {}
+
+// SAFETY: as above; the driver's part is shared as `&D`, which is `Sync`.
+unsafe impl<C, D: Sync> Sync for Object<C, D> {}
+
+impl<C, D> Object<C, D> {
+    /// The size that the core allocates (`size_ib_*`), a multiple of the alignment as kmalloc
+    /// wants it.
+    pub(super) const SIZE: usize = Layout::new::<Self>().pad_to_align().size();
+
+    /// The wrapper of a core object.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
+    /// stay so for `'a`.
+    pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
+        // SAFETY: by the caller's promise, and because `core` is at offset 0.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// Stores the driver's part of a new object.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must point to a core object that was allocated with [`Self::SIZE`] and that only
+    /// the caller knows.
+    pub(super) unsafe fn init(ptr: *mut C, driver: D) {
+        let this = ptr.cast::<Self>();
+        // SAFETY: in bounds of the allocation by the caller's promise; the old content is
+        // uninitialised, so nothing is to be dropped.
+        unsafe { (&raw mut (*this).driver).write(MaybeUninit::new(driver)) };
+    }
+
+    /// Drops the driver's part of an object that is going.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::from_raw`], and nobody may use the object afterwards.
+    pub(super) unsafe fn destroy(ptr: *mut C) {
+        let this = ptr.cast::<Self>();
+        // SAFETY: initialised, and no longer used by anyone else, by the caller's promise.
+        unsafe { (*this).driver.assume_init_drop() };
+    }
+
+    /// The core's struct.
+    pub(super) fn as_raw(&self) -> *mut C {
+        self.core.get()
+    }
+}
+
+impl<C, D> Deref for Object<C, D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        // SAFETY: initialised by the type's invariant.
+        unsafe { self.driver.assume_init_ref() }
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a driver implements.
+
+use kernel::{fmt, prelude::*};
+
+use super::{
+    attr::{DeviceAttr, PortAttr},
+    cq::{Cq, CqInit, Notify},
+    device::Device,
+    gid::GidAttr,
+    mr::{NewMr, UserRegion},
+    pd::Pd,
+    qp::{NewQp, Qp, QpInit},
+    qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    stats::StatDesc,
+    ucontext::{NewUcontext, Ucontext},
+    udata::{Udata, User},
+    wc::Completions,
+    wr::{RecvWrs, SendWrs},
+};
+
+/// The operations of an RDMA device with one Ethernet port that speaks RoCE v2.
+///
+/// The associated types are the driver's parts of the core's objects: a creating operation
+/// returns one, later operations see it through the object's wrapper (`&Qp<Self>` derefs to
+/// `Self::Qp`), and it is dropped after the destroying operation has returned `Ok`. Whatever the
+/// driver's part owns (pinned memory, rings) is thus freed after the device has let go of it.
+///
+/// Each operation gets the data of the [`Registration`](super::Registration). Unless said otherwise it may
+/// sleep, and the core serialises creation and destruction of one object but nothing else.
+/// `user` is `None` for kernel clients. What the device cannot do gets `EOPNOTSUPP`.
+///
+/// C header: `struct ib_device_ops` in `include/rdma/ib_verbs.h`.
+pub(crate) trait Operations: Sized + 'static {
+    /// What all operations work on; may borrow what is bound to the parent device.
+    type Data<'a>: Send + Sync + 'a;
+    /// The driver's part of a user context.
+    type Ucontext: Send + Sync;
+    /// The driver's part of a protection domain.
+    type Pd: Send + Sync;
+    /// The driver's part of a completion queue.
+    type Cq: Send + Sync;
+    /// The driver's part of a queue pair.
+    type Qp: Send + Sync;
+    /// The driver's part of a memory region.
+    type Mr: Send + Sync;
+
+    /// Matched by the user-space half (`ib_device_ops::driver_id`).
+    const DRIVER_ID: u32;
+    /// Version of the private payloads (`ib_device_ops::uverbs_abi_ver`).
+    const UVERBS_ABI_VERSION: u32;
+    /// The counters that [`Operations::read_stats`] fills.
+    const STATS: &'static [StatDesc];
+
+    /// The device's limits.
+    fn query_device(data: &Self::Data<'_>) -> Result<DeviceAttr>;
+
+    /// The state of the port.
+    fn query_port(data: &Self::Data<'_>, device: &Device<Self>) -> Result<PortAttr>;
+
+    /// Writes the version of the device's firmware, up to 31 characters.
+    fn fw_version(data: &Self::Data<'_>, out: &mut dyn fmt::Write) -> fmt::Result;
+
+    /// Reads the counters, in the order of [`Operations::STATS`].
+    fn read_stats(data: &Self::Data<'_>, values: &mut [u64]) -> Result;
+
+    /// An entry was added to the GID table.
+    fn add_gid(data: &Self::Data<'_>, gid: &GidAttr) -> Result;
+
+    /// An entry of the GID table goes.
+    fn del_gid(data: &Self::Data<'_>, gid: &GidAttr) -> Result;
+
+    /// A process opens the device.
+    fn alloc_ucontext(
+        data: &Self::Data<'_>,
+        context: &NewUcontext<'_, Self>,
+        udata: &Udata<'_>,
+    ) -> Result<Self::Ucontext>;
+
+    /// A process is done with the device; its mmap keys are gone already.
+    fn dealloc_ucontext(data: &Self::Data<'_>, context: &Ucontext<Self>);
+
+    /// Creates a protection domain.
+    fn alloc_pd(data: &Self::Data<'_>, user: Option<&User<'_, Self>>) -> Result<Self::Pd>;
+
+    /// Frees a protection domain.
+    fn dealloc_pd(data: &Self::Data<'_>, pd: &Pd<Self>) -> Result;
+
+    /// Registers all of memory, addressed by DMA address, for kernel clients.
+    fn get_dma_mr(data: &Self::Data<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<Self::Mr>>;
+
+    /// Registers memory of a process.
+    fn reg_user_mr(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        region: &UserRegion,
+    ) -> Result<NewMr<Self::Mr>>;
+
+    /// Removes a region; on return the device no longer touches its memory.
+    fn dereg_mr(data: &Self::Data<'_>, mr: &Self::Mr) -> Result;
+
+    /// Creates a completion queue.
+    fn create_cq(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        init: &mut CqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Cq>;
+
+    /// Destroys a completion queue.
+    fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;
+
+    /// Takes completions of a kernel client's queue; any context.
+    fn poll_cq(data: &Self::Data<'_>, cq: &Cq<Self>, out: &mut Completions<'_>) -> Result;
+
+    /// Arms a kernel client's queue; any context. Returns whether completions may already be
+    /// there, if [`Notify::report_missed`] asks for it.
+    fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
+
+    /// Creates a queue pair.
+    fn create_qp(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        init: &mut QpInit<'_, Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<NewQp<Self::Qp>>;
+
+    /// Changes the attributes that `mask` names; the core serialises this for one queue pair
+    /// only for users.
+    fn modify_qp(data: &Self::Data<'_>, qp: &Qp<Self>, attr: &QpAttr, mask: QpAttrMask) -> Result;
+
+    /// Reads all attributes.
+    fn query_qp(data: &Self::Data<'_>, qp: &Qp<Self>) -> Result<QpQuery>;
+
+    /// Destroys a queue pair.
+    fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>) -> Result;
+
+    /// Posts a kernel client's send work requests, up to the first that is refused; any context.
+    fn post_send(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut SendWrs<'_>) -> Result;
+
+    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
+    fn post_recv(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;
+}

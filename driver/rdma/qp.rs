@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs.
+
+use core::{marker::PhantomData, ops::Deref};
+
+use kernel::prelude::*;
+
+use super::{
+    bindings,
+    cq::Cq,
+    event::QpLink,
+    object::Object,
+    ops::Operations,
+    qp_attr::{QpCap, QpType},
+};
+
+/// What lies behind `struct ib_qp`.
+pub(super) struct Parts<T: Operations> {
+    pub(super) link: QpLink,
+    pub(super) driver: T::Qp,
+}
+
+/// A queue pair; derefs to the driver's part.
+#[repr(transparent)]
+pub(crate) struct Qp<T: Operations>(Object<bindings::ib_qp, Parts<T>>);
+
+impl<T: Operations> Qp<T> {
+    pub(super) const SIZE: usize = Object::<bindings::ib_qp, Parts<T>>::SIZE;
+
+    /// # Safety
+    ///
+    /// As for [`Object::from_raw`].
+    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
+    }
+
+    /// Where its events are reported.
+    pub(super) fn link(&self) -> &QpLink {
+        &self.0.link
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: alive; the number does not change after creation.
+        unsafe { (*self.0.as_raw()).qp_num }
+    }
+
+    /// Its type.
+    pub(crate) fn kind(&self) -> QpType {
+        // SAFETY: alive; the type does not change.
+        QpType(unsafe { (*self.0.as_raw()).qp_type })
+    }
+
+    /// The completion queue of its send queue, if it has one.
+    pub(crate) fn send_cq(&self) -> Option<&Cq<T>> {
+        // SAFETY: a queue pair holds references to its completion queues.
+        unsafe { cq_from_raw((*self.0.as_raw()).send_cq) }
+    }
+
+    /// The completion queue of its receive queue, if it has one.
+    pub(crate) fn recv_cq(&self) -> Option<&Cq<T>> {
+        // SAFETY: as above.
+        unsafe { cq_from_raw((*self.0.as_raw()).recv_cq) }
+    }
+}
+
+impl<T: Operations> Deref for Qp<T> {
+    type Target = T::Qp;
+
+    fn deref(&self) -> &T::Qp {
+        &self.0.driver
+    }
+}
+
+/// # Safety
+///
+/// `raw` must be null or a live completion queue of driver `T`, for `'a`.
+unsafe fn cq_from_raw<'a, T: Operations>(raw: *mut bindings::ib_cq) -> Option<&'a Cq<T>> {
+    // SAFETY: by the caller's promise.
+    (!raw.is_null()).then(|| unsafe { Cq::from_raw(raw) })
+}
+
+/// A new queue pair.
+pub(crate) struct NewQp<D> {
+    /// Its number.
+    pub(crate) number: u32,
+    /// The driver's part.
+    pub(crate) driver: D,
+}
+
+/// What a new queue pair shall be.
+///
+/// C: `struct ib_qp_init_attr`.
+pub(crate) struct QpInit<'a, T: Operations> {
+    raw: &'a mut bindings::ib_qp_init_attr,
+    /// To be kept by whoever handles the device's events.
+    pub(crate) link: &'a QpLink,
+    _driver: PhantomData<T>,
+}
+
+impl<'a, T: Operations> QpInit<'a, T> {
+    /// # Safety
+    ///
+    /// The completion queues in `raw` must be live ones of driver `T`.
+    pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
+        Self { raw, link, _driver: PhantomData }
+    }
+
+    /// Its type.
+    pub(crate) fn kind(&self) -> QpType {
+        QpType(self.raw.qp_type)
+    }
+
+    /// Creation flags (`enum ib_qp_create_flags`).
+    pub(crate) fn flags(&self) -> u32 {
+        self.raw.create_flags
+    }
+
+    /// Whether it shall take receives from a shared receive queue.
+    pub(crate) fn has_srq(&self) -> bool {
+        !self.raw.srq.is_null()
+    }
+
+    /// Whether all send work requests are signaled.
+    pub(crate) fn sq_sig_all(&self) -> bool {
+        self.raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR
+    }
+
+    /// The sizes asked for.
+    pub(crate) fn cap(&self) -> QpCap {
+        QpCap::from_raw(&self.raw.cap)
+    }
+
+    /// Reports the sizes it gets.
+    pub(crate) fn set_cap(&mut self, cap: &QpCap) {
+        cap.write_to(&mut self.raw.cap);
+    }
+
+    /// The completion queue for its send queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is none.
+    pub(crate) fn send_cq(&self) -> Result<&'a Cq<T>> {
+        // SAFETY: by the construction.
+        unsafe { cq_from_raw(self.raw.send_cq) }.ok_or(EINVAL)
+    }
+
+    /// The completion queue for its receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is none.
+    pub(crate) fn recv_cq(&self) -> Result<&'a Cq<T>> {
+        // SAFETY: by the construction.
+        unsafe { cq_from_raw(self.raw.recv_cq) }.ok_or(EINVAL)
+    }
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attributes of queue pairs.
+
+use kernel::{prelude::*, types::Opaque};
+
+use super::{
+    ah::{AhAttr, AhValues},
+    bindings,
+    device::PORT,
+};
+
+/// The type of a queue pair (`enum ib_qp_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct QpType(pub(super) bindings::ib_qp_type);
+
+impl QpType {
+    /// Reliable connection.
+    pub(crate) const RC: Self = Self(bindings::ib_qp_type_IB_QPT_RC);
+
+    /// The number of the C enum.
+    pub(crate) fn as_raw(self) -> u32 {
+        self.0
+    }
+}
+
+/// The state of a queue pair (IBTA volume 1, 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the specification's names")]
+pub(crate) enum QpState {
+    Reset = bindings::ib_qp_state_IB_QPS_RESET,
+    Init = bindings::ib_qp_state_IB_QPS_INIT,
+    ReadyToReceive = bindings::ib_qp_state_IB_QPS_RTR,
+    ReadyToSend = bindings::ib_qp_state_IB_QPS_RTS,
+    SendQueueDrained = bindings::ib_qp_state_IB_QPS_SQD,
+    SendQueueError = bindings::ib_qp_state_IB_QPS_SQE,
+    Error = bindings::ib_qp_state_IB_QPS_ERR,
+}
+
+impl TryFrom<u32> for QpState {
+    type Error = Error;
+
+    fn try_from(raw: u32) -> Result<Self> {
+        Ok(match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::ReadyToReceive,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::ReadyToSend,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::SendQueueDrained,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::SendQueueError,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
+            _ => return Err(EINVAL),
+        })
+    }
+}
+
+/// Names attributes of a queue pair (`enum ib_qp_attr_mask`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QpAttrMask(u32);
+
+impl QpAttrMask {
+    /// [`QpAttr::state`].
+    pub(crate) const STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_STATE);
+    /// [`QpAttr::cur_state`].
+    pub(crate) const CUR_STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE);
+    /// [`QpAttr::av`].
+    pub(crate) const AV: Self = Self(bindings::ib_qp_attr_mask_IB_QP_AV);
+    /// The attributes of the specification.
+    const STANDARD: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS;
+
+    /// From the C mask, if it names nothing but the specification's attributes.
+    pub(super) fn from_raw(raw: i32) -> Result<Self> {
+        // CAST: a bit mask.
+        let raw = raw as u32;
+        if raw & !Self::STANDARD != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(Self(raw))
+    }
+
+    /// The bits of the C mask.
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether all of `other` are named.
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Whether the specification allows the transition with exactly these attributes (IBTA volume 1,
+/// 11.2.5.2).
+#[must_use]
+pub(crate) fn transition_is_ok(from: QpState, to: QpState, kind: QpType, mask: QpAttrMask) -> bool {
+    // CAST: the enums' values are those of the C enums.
+    // SAFETY: a pure function of numbers.
+    unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.0, mask.0) }
+}
+
+/// Attributes to set; only those that the mask names mean something.
+///
+/// C: `struct ib_qp_attr`.
+#[repr(transparent)]
+pub(crate) struct QpAttr(Opaque<bindings::ib_qp_attr>);
+
+impl QpAttr {
+    /// # Safety
+    ///
+    /// `raw` must point to valid attributes that do not change during `'a`.
+    pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_qp_attr) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*raw.cast() }
+    }
+
+    fn raw(&self) -> &bindings::ib_qp_attr {
+        // SAFETY: valid and constant by the construction.
+        unsafe { &*self.0.get() }
+    }
+
+    /// The state to go to.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no state.
+    pub(crate) fn state(&self) -> Result<QpState> {
+        QpState::try_from(self.raw().qp_state)
+    }
+
+    /// The state that the caller believes the queue pair is in.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no state.
+    pub(crate) fn cur_state(&self) -> Result<QpState> {
+        QpState::try_from(self.raw().cur_qp_state)
+    }
+
+    /// Where to send.
+    pub(crate) fn av(&self) -> &AhAttr {
+        // SAFETY: part of these attributes.
+        unsafe { AhAttr::from_raw(&self.raw().ah_attr) }
+    }
+
+    /// The numbers among the attributes.
+    pub(crate) fn values(&self) -> QpValues {
+        let raw = self.raw();
+        QpValues {
+            path_mtu: raw.path_mtu,
+            access: raw.qp_access_flags as u32,
+            qkey: raw.qkey,
+            rq_psn: raw.rq_psn,
+            sq_psn: raw.sq_psn,
+            dest_qpn: raw.dest_qp_num,
+            port: raw.port_num,
+            pkey_index: raw.pkey_index,
+            en_sqd_async_notify: raw.en_sqd_async_notify != 0,
+            sq_draining: raw.sq_draining != 0,
+            max_rd_atomic: raw.max_rd_atomic,
+            max_dest_rd_atomic: raw.max_dest_rd_atomic,
+            min_rnr_timer: raw.min_rnr_timer,
+            timeout: raw.timeout,
+            retry_cnt: raw.retry_cnt,
+            rnr_retry: raw.rnr_retry,
+        }
+    }
+}
+
+/// Attributes that are plain numbers; the fields are those of `struct ib_qp_attr`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QpValues {
+    /// `enum ib_mtu`.
+    pub(crate) path_mtu: u32,
+    /// What the peer may do (`enum ib_access_flags`).
+    pub(crate) access: u32,
+    /// Queue key.
+    pub(crate) qkey: u32,
+    /// First PSN expected.
+    pub(crate) rq_psn: u32,
+    /// First PSN sent.
+    pub(crate) sq_psn: u32,
+    /// The peer's queue pair.
+    pub(crate) dest_qpn: u32,
+    /// Port.
+    pub(crate) port: u32,
+    /// PKey index.
+    pub(crate) pkey_index: u16,
+    /// Ask for the event that the send queue is drained.
+    pub(crate) en_sqd_async_notify: bool,
+    /// The send queue is draining.
+    pub(crate) sq_draining: bool,
+    /// READs and atomics outstanding as requester.
+    pub(crate) max_rd_atomic: u8,
+    /// READs and atomics accepted at a time as responder.
+    pub(crate) max_dest_rd_atomic: u8,
+    /// RNR timer code.
+    pub(crate) min_rnr_timer: u8,
+    /// ACK timeout code.
+    pub(crate) timeout: u8,
+    /// Transport retries.
+    pub(crate) retry_cnt: u8,
+    /// RNR retries.
+    pub(crate) rnr_retry: u8,
+}
+
+/// Sizes of a queue pair's queues.
+///
+/// C: `struct ib_qp_cap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QpCap {
+    /// Send work requests outstanding.
+    pub(crate) max_send_wr: u32,
+    /// Receive work requests outstanding.
+    pub(crate) max_recv_wr: u32,
+    /// Scatter/gather entries of a send work request.
+    pub(crate) max_send_sge: u32,
+    /// Scatter/gather entries of a receive work request.
+    pub(crate) max_recv_sge: u32,
+    /// Bytes of inline data.
+    pub(crate) max_inline_data: u32,
+}
+
+impl QpCap {
+    pub(super) fn from_raw(raw: &bindings::ib_qp_cap) -> Self {
+        Self {
+            max_send_wr: raw.max_send_wr,
+            max_recv_wr: raw.max_recv_wr,
+            max_send_sge: raw.max_send_sge,
+            max_recv_sge: raw.max_recv_sge,
+            max_inline_data: raw.max_inline_data,
+        }
+    }
+
+    pub(super) fn write_to(&self, out: &mut bindings::ib_qp_cap) {
+        out.max_send_wr = self.max_send_wr;
+        out.max_recv_wr = self.max_recv_wr;
+        out.max_send_sge = self.max_send_sge;
+        out.max_recv_sge = self.max_recv_sge;
+        out.max_inline_data = self.max_inline_data;
+    }
+}
+
+/// The answer to a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpQuery {
+    /// The state it is in.
+    pub(crate) state: QpState,
+    /// See there.
+    pub(crate) values: QpValues,
+    /// Where it sends.
+    pub(crate) av: AhValues,
+    /// See there.
+    pub(crate) cap: QpCap,
+    /// Whether all send work requests are signaled.
+    pub(crate) sq_sig_all: bool,
+}
+
+impl QpQuery {
+    /// Fills the core's structs.
+    pub(super) fn write_to(
+        &self,
+        attr: &mut bindings::ib_qp_attr,
+        init: &mut bindings::ib_qp_init_attr,
+    ) {
+        // CAST: the enums' values are those of the C enums, here and below.
+        attr.qp_state = self.state as u32;
+        attr.cur_qp_state = self.state as u32;
+        let values = &self.values;
+        attr.path_mtu = values.path_mtu;
+        attr.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
+        attr.qp_access_flags = values.access as i32;
+        attr.qkey = values.qkey;
+        attr.rq_psn = values.rq_psn;
+        attr.sq_psn = values.sq_psn;
+        attr.dest_qp_num = values.dest_qpn;
+        attr.port_num = PORT;
+        attr.pkey_index = values.pkey_index;
+        attr.en_sqd_async_notify = u8::from(values.en_sqd_async_notify);
+        attr.sq_draining = u8::from(values.sq_draining);
+        attr.max_rd_atomic = values.max_rd_atomic;
+        attr.max_dest_rd_atomic = values.max_dest_rd_atomic;
+        attr.min_rnr_timer = values.min_rnr_timer;
+        attr.timeout = values.timeout;
+        attr.retry_cnt = values.retry_cnt;
+        attr.rnr_retry = values.rnr_retry;
+        self.av.write_to(&mut attr.ah_attr);
+        self.cap.write_to(&mut attr.cap);
+        self.cap.write_to(&mut init.cap);
+        init.sq_sig_type = if self.sq_sig_all {
+            bindings::ib_sig_type_IB_SIGNAL_ALL_WR
+        } else {
+            bindings::ib_sig_type_IB_SIGNAL_REQ_WR
+        };
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+//! User contexts: one for each process that opened the device.
+
+use core::{ops::Deref, ptr::NonNull};
+
+use kernel::prelude::*;
+
+use super::{
+    bindings,
+    mmap::{IoArea, MmapKeys},
+    object::Object,
+    ops::Operations,
+};
+
+/// What lies behind `struct ib_ucontext`.
+pub(super) struct Parts<T: Operations> {
+    keys: Pin<KBox<MmapKeys>>,
+    driver: T::Ucontext,
+}
+
+/// An open context; derefs to the driver's part.
+#[repr(transparent)]
+pub(crate) struct Ucontext<T: Operations>(Object<bindings::ib_ucontext, Parts<T>>);
+
+impl<T: Operations> Ucontext<T> {
+    pub(super) const SIZE: usize = Object::<bindings::ib_ucontext, Parts<T>>::SIZE;
+
+    /// # Safety
+    ///
+    /// As for [`Object::from_raw`].
+    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
+    }
+
+    /// Lets the process map `area`; returns the offset to give to mmap.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
+        // SAFETY: the context is alive, and its keys are removed before it goes.
+        unsafe { self.0.keys.add(self.0.as_raw(), area) }
+    }
+
+    /// Takes back what [`Self::add_mapping`] allowed; existing mappings stay until they are
+    /// unmapped.
+    pub(crate) fn remove_mapping(&self, offset: u64) {
+        self.0.keys.remove(offset);
+    }
+
+    /// Ends all permissions to map.
+    pub(super) fn remove_all_mappings(&self) {
+        self.0.keys.remove_all();
+    }
+}
+
+impl<T: Operations> Deref for Ucontext<T> {
+    type Target = T::Ucontext;
+
+    fn deref(&self) -> &T::Ucontext {
+        &self.0.driver
+    }
+}
+
+/// A context that is being opened: it can already have mappings.
+pub(crate) struct NewUcontext<'a, T: Operations> {
+    raw: NonNull<bindings::ib_ucontext>,
+    keys: Pin<KBox<MmapKeys>>,
+    _driver: core::marker::PhantomData<&'a T>,
+}
+
+impl<T: Operations> NewUcontext<'_, T> {
+    /// # Safety
+    ///
+    /// `raw` must be the context that the core is opening, for the lifetime of the result.
+    pub(super) unsafe fn new(raw: NonNull<bindings::ib_ucontext>) -> Result<Self> {
+        let keys = KBox::pin_init(MmapKeys::new(), GFP_KERNEL)?;
+        Ok(Self { raw, keys, _driver: core::marker::PhantomData })
+    }
+
+    /// As [`Ucontext::add_mapping`].
+    pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
+        // SAFETY: the core has set up the context's mmap table; the keys are removed by `finish`'s
+        // failure path or before the context goes.
+        unsafe { self.keys.add(self.raw.as_ptr(), area) }
+    }
+
+    /// Stores the driver's part, or undoes the mappings.
+    ///
+    /// # Safety
+    ///
+    /// To be called once, by the trampoline that made `self`.
+    pub(super) unsafe fn finish(self, driver: Result<T::Ucontext>) -> Result {
+        match driver {
+            Ok(driver) => {
+                let parts = Parts::<T> { keys: self.keys, driver };
+                // SAFETY: the core allocated the context with `Ucontext::SIZE` and only this
+                // call knows it yet.
+                unsafe { Object::init(self.raw.as_ptr(), parts) };
+                Ok(())
+            }
+            Err(error) => {
+                self.keys.remove_all();
+                Err(error)
+            }
+        }
+    }
+
+    /// Drops the driver's part of a context that goes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Object::destroy`].
+    pub(super) unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
+        // SAFETY: by the caller's promise.
+        unsafe { Object::<_, Parts<T>>::destroy(raw) };
+    }
+}

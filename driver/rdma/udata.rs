@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Private payloads between a driver and its user-space half.
+
+use core::{marker::PhantomData, mem::size_of, ptr::NonNull};
+
+use kernel::{error::to_result, prelude::*};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{bindings, ops::Operations, ucontext::Ucontext};
+
+/// The driver's part of a uverbs command.
+pub(crate) struct Udata<'a> {
+    raw: NonNull<bindings::ib_udata>,
+    _call: PhantomData<&'a ()>,
+}
+
+impl<'a> Udata<'a> {
+    /// Wraps the core's struct; `None` for a call by a kernel client.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be null or the udata of the uverbs command under way, for `'a`.
+    pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
+        NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
+    }
+
+    /// The request, which must be at least a `T` long. Bytes of a newer provider behind it must
+    /// be zero.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too short, `EOPNOTSUPP` if it says more than this driver knows, `EFAULT`.
+    pub(crate) fn request<T: FromBytes + IntoBytes>(&self) -> Result<T> {
+        let mut value = T::new_zeroed();
+        // SAFETY: the udata is valid by the type's construction and `value` is `size_of::<T>()`
+        // bytes of plain data, all of whose bit patterns are valid.
+        to_result(unsafe {
+            bindings::_ib_copy_validate_udata_in(
+                self.raw.as_ptr(),
+                (&raw mut value).cast(),
+                size_of::<T>(),
+                size_of::<T>(),
+            )
+        })?;
+        Ok(value)
+    }
+
+    /// Answers with `value`, cut or zero-padded to what the provider has room for.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub(crate) fn respond<T: IntoBytes + Immutable>(&self, value: &T) -> Result {
+        let bytes = value.as_bytes();
+        // SAFETY: the udata is valid by the type's construction; `bytes` is a valid slice.
+        to_result(unsafe {
+            bindings::_ib_respond_udata(self.raw.as_ptr(), bytes.as_ptr().cast(), bytes.len())
+        })
+    }
+
+    /// For a command without private payloads: none may have come, and the answer is zeroed.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the provider sent something, `EFAULT`.
+    pub(crate) fn none(&self) -> Result {
+        // SAFETY: the udata is valid by the type's construction.
+        to_result(unsafe { bindings::rdma_helper_no_udata_io(self.raw.as_ptr()) })
+    }
+
+    /// The context of the caller.
+    ///
+    /// # Safety
+    ///
+    /// The command must be one of an open context of driver `T`.
+    pub(super) unsafe fn ucontext<T: Operations>(&self) -> &'a Ucontext<T> {
+        // SAFETY: a udata is always part of an attribute bundle; its context is set for every
+        // command but the one that makes the context, by the caller's promise.
+        unsafe { Ucontext::from_raw(bindings::rdma_helper_udata_ucontext(self.raw.as_ptr())) }
+    }
+}
+
+/// A command of a user-space process; kernel clients have none.
+pub(crate) struct User<'a, T: Operations> {
+    /// Its private payload.
+    pub(crate) data: Udata<'a>,
+    /// Its context.
+    pub(crate) context: &'a Ucontext<T>,
+}
+
+impl<'a, T: Operations> User<'a, T> {
+    /// The user behind a udata pointer; `None` for a kernel client.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Udata::from_raw`] and [`Udata::ucontext`].
+    pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // SAFETY: by the caller's promise.
+        let data = unsafe { Udata::from_raw(raw) }?;
+        // SAFETY: by the caller's promise.
+        let context = unsafe { data.ucontext() };
+        Some(Self { data, context })
+    }
+}

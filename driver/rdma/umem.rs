@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory of a process, pinned and mapped for DMA.
+
+use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+
+use kernel::{
+    error::{from_err_ptr, to_result},
+    prelude::*,
+};
+
+use super::{bindings, device::Device, ops::Operations};
+
+/// Whether the device will write to pinned memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It only reads.
+    Read,
+    /// It writes, too.
+    Write,
+}
+
+/// Pinned memory; unpinned on drop.
+///
+/// C: `struct ib_umem`.
+pub(crate) struct Umem(NonNull<bindings::ib_umem>);
+
+// SAFETY: the core allows any thread to look at a umem and to release it.
+unsafe impl Send for Umem {}
+
+// SAFETY: shared operations only read what does not change after pinning.
+unsafe impl Sync for Umem {}
+
+impl Umem {
+    /// Pins `length` bytes at `address` of the calling process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty or wrapping range, `ENOMEM` beyond RLIMIT_MEMLOCK, `EFAULT` if
+    /// something is not mapped or not writable as asked.
+    pub(crate) fn pin<T: Operations>(
+        device: &Device<T>,
+        address: u64,
+        length: u64,
+        usage: Use,
+    ) -> Result<Self> {
+        let access = match usage {
+            Use::Read => 0,
+            Use::Write => bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE,
+        };
+        Self::pin_for(device, address, length, access)
+    }
+
+    /// As [`Self::pin`], for a region with these access rights (`enum ib_access_flags`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pin`].
+    pub(crate) fn pin_for<T: Operations>(
+        device: &Device<T>,
+        address: u64,
+        length: u64,
+        access: u32,
+    ) -> Result<Self> {
+        // SAFETY: the device is registered, as its operations run; the callee checks the range.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_umem_get_attr_or_va(
+                device.as_raw(),
+                core::ptr::null(),
+                0,
+                address,
+                length.try_into()?,
+                access.try_into()?,
+            )
+        })?;
+        Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
+    }
+
+    /// The largest of `page_sizes` (a bit each) in which the memory can be described, given that
+    /// the device will know it by `iova`.
+    pub(crate) fn best_page_size(&self, page_sizes: u64, iova: u64) -> Option<u64> {
+        // CAST: page sizes beyond an unsigned long do not exist.
+        // SAFETY: alive; the callee sets fields that only it and the iterator use, and drivers
+        // call it before they share the umem.
+        let size =
+            unsafe { bindings::ib_umem_find_best_pgsz(self.0.as_ptr(), page_sizes as usize, iova) };
+        (size != 0).then_some(size as u64)
+    }
+
+    /// The number of blocks of [`Self::blocks`].
+    pub(crate) fn num_blocks(&self, page_size: u64) -> usize {
+        // SAFETY: alive; `page_size` is a page size.
+        // CAST: as above.
+        unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.0.as_ptr(), page_size as usize) }
+    }
+
+    /// The DMA addresses of the memory in blocks of `page_size`, which is one of
+    /// [`Self::best_page_size`] or `PAGE_SIZE`.
+    pub(crate) fn blocks(&self, page_size: u64) -> Blocks<'_> {
+        let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
+        // SAFETY: alive; the callee initialises the iterator, for which zero is valid.
+        // CAST: as above.
+        unsafe {
+            bindings::rdma_helper_umem_block_iter_start(
+                iter.as_mut_ptr(),
+                self.0.as_ptr(),
+                page_size as usize,
+            );
+        }
+        // SAFETY: initialised above.
+        Blocks { iter: unsafe { iter.assume_init() }, _umem: PhantomData }
+    }
+
+    /// Copies from the memory at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond its end.
+    #[expect(dead_code, reason = "part of the abstraction")]
+    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) -> Result {
+        // SAFETY: alive; `out` has room for its length.
+        to_result(unsafe {
+            bindings::ib_umem_copy_from(out.as_mut_ptr().cast(), self.0.as_ptr(), offset, out.len())
+        })
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: pinned by us and released once.
+        unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+    }
+}
+
+/// Iterator over DMA addresses.
+pub(crate) struct Blocks<'a> {
+    iter: bindings::ib_block_iter,
+    _umem: PhantomData<&'a Umem>,
+}
+
+impl Iterator for Blocks<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        // SAFETY: initialised, and the umem is borrowed.
+        if unsafe { bindings::rdma_helper_umem_block_iter_next(&mut self.iter) } {
+            // SAFETY: as above, and there is a current block.
+            Some(unsafe { bindings::rdma_helper_block_iter_dma_address(&mut self.iter) })
+        } else {
+            None
+        }
+    }
+}

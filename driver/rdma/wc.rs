@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completions for kernel clients.
+
+use core::mem::{ManuallyDrop, MaybeUninit};
+
+use super::{bindings, event::QpLink};
+
+/// How a work request ended (IBTA volume 1, 11.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the specification's names")]
+pub(crate) enum WcStatus {
+    Success = bindings::ib_wc_status_IB_WC_SUCCESS,
+    LocalLength = bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,
+    LocalQpOperation = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR,
+    LocalProtection = bindings::ib_wc_status_IB_WC_LOC_PROT_ERR,
+    Flushed = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
+    WindowBind = bindings::ib_wc_status_IB_WC_MW_BIND_ERR,
+    BadResponse = bindings::ib_wc_status_IB_WC_BAD_RESP_ERR,
+    LocalAccess = bindings::ib_wc_status_IB_WC_LOC_ACCESS_ERR,
+    RemoteInvalidRequest = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR,
+    RemoteAccess = bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR,
+    RemoteOperation = bindings::ib_wc_status_IB_WC_REM_OP_ERR,
+    RetryExceeded = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR,
+    RnrRetryExceeded = bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR,
+    RemoteAborted = bindings::ib_wc_status_IB_WC_REM_ABORT_ERR,
+    Fatal = bindings::ib_wc_status_IB_WC_FATAL_ERR,
+    General = bindings::ib_wc_status_IB_WC_GENERAL_ERR,
+}
+
+/// What completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the specification's names")]
+pub(crate) enum WcOpcode {
+    Send = bindings::ib_wc_opcode_IB_WC_SEND,
+    RdmaWrite = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
+    RdmaRead = bindings::ib_wc_opcode_IB_WC_RDMA_READ,
+    CompareSwap = bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
+    FetchAdd = bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
+    Recv = bindings::ib_wc_opcode_IB_WC_RECV,
+    RecvRdmaWithImm = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
+}
+
+/// A completion.
+///
+/// C: `struct ib_wc`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wc {
+    /// From the work request.
+    pub(crate) wr_id: u64,
+    /// See there.
+    pub(crate) status: WcStatus,
+    /// See there.
+    pub(crate) opcode: WcOpcode,
+    /// The device's own word on an error.
+    pub(crate) vendor_err: u32,
+    /// Bytes received, read or swapped.
+    pub(crate) byte_len: u32,
+    /// Immediate data as it stood in the packet.
+    pub(crate) imm: Option<[u8; 4]>,
+    /// The sender's queue pair.
+    pub(crate) src_qp: u32,
+}
+
+/// The array that a poll fills.
+pub(crate) struct Completions<'a> {
+    slots: &'a mut [MaybeUninit<bindings::ib_wc>],
+    filled: usize,
+}
+
+impl<'a> Completions<'a> {
+    pub(super) fn new(slots: &'a mut [MaybeUninit<bindings::ib_wc>]) -> Self {
+        Self { slots, filled: 0 }
+    }
+
+    /// Whether no more fit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.filled == self.slots.len()
+    }
+
+    /// How many were pushed.
+    pub(super) fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Adds a completion of the queue pair behind `qp`; one of a queue pair that has gone is
+    /// dropped. The array must not be full.
+    pub(crate) fn push(&mut self, qp: &QpLink, wc: &Wc) {
+        let Some(slot) = self.slots.get_mut(self.filled) else { return };
+        let Some(qp) = qp.with(|qp| qp.as_ptr()) else { return };
+        // SAFETY: a plain C struct, for which zero is a valid value.
+        let mut raw: bindings::ib_wc = unsafe { core::mem::zeroed() };
+        raw.__bindgen_anon_1.wr_id = ManuallyDrop::new(wc.wr_id);
+        // CAST: the enums' values are those of the C enums.
+        raw.status = wc.status as u32;
+        raw.opcode = wc.opcode as u32;
+        raw.vendor_err = wc.vendor_err;
+        raw.byte_len = wc.byte_len;
+        raw.qp = qp;
+        if let Some(imm) = wc.imm {
+            // The field is big-endian: these bytes in memory.
+            raw.ex.imm_data = ManuallyDrop::new(u32::from_ne_bytes(imm));
+            // CAST: a flag of a small enum.
+            raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+        }
+        raw.src_qp = wc.src_qp;
+        raw.port_num = super::device::PORT;
+        slot.write(raw);
+        self.filled += 1;
+    }
+}

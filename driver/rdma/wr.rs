@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work requests of kernel clients: linked lists of C structs.
+
+use core::{marker::PhantomData, slice};
+
+use kernel::prelude::*;
+
+use super::bindings;
+
+/// A scatter/gather entry.
+#[repr(transparent)]
+pub(crate) struct Sge(bindings::ib_sge);
+
+impl Sge {
+    /// DMA address in the region.
+    pub(crate) fn addr(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> u32 {
+        self.0.length
+    }
+
+    /// Local key.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+}
+
+/// Where a one-sided operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    /// Remote address.
+    pub(crate) addr: u64,
+    /// Remote key.
+    pub(crate) rkey: u32,
+}
+
+/// What a send work request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImm([u8; 4]),
+    /// RDMA WRITE.
+    Write(Remote),
+    /// RDMA WRITE with immediate.
+    WriteImm(Remote, [u8; 4]),
+    /// RDMA READ.
+    Read(Remote),
+    /// Atomic compare and swap.
+    CompareSwap {
+        /// The word.
+        remote: Remote,
+        /// What it is compared with.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+    /// Atomic fetch and add.
+    FetchAdd {
+        /// The word.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+    },
+    /// An operation that this abstraction does not know (`enum ib_wr_opcode`).
+    Other(u32),
+}
+
+/// A send work request.
+#[repr(transparent)]
+pub(crate) struct SendWr(bindings::ib_send_wr);
+
+impl SendWr {
+    /// Opaque; comes back in the completion.
+    pub(crate) fn wr_id(&self) -> u64 {
+        // SAFETY: both views of the union are 64 bits.
+        unsafe { *self.0.__bindgen_anon_1.wr_id }
+    }
+
+    /// The segments; addresses of kernel memory if [`Self::is_inline`].
+    pub(crate) fn sges(&self) -> &[Sge] {
+        // SAFETY: the client gives `num_sge` entries; `Sge` is transparent.
+        unsafe { sges(self.0.sg_list, self.0.num_sge) }
+    }
+
+    fn has_flag(&self, flag: bindings::ib_send_flags) -> bool {
+        self.0.send_flags & flag != 0
+    }
+
+    /// Wants a completion even on success.
+    pub(crate) fn is_signaled(&self) -> bool {
+        self.has_flag(bindings::ib_send_flags_IB_SEND_SIGNALED)
+    }
+
+    /// Wants the peer's completion to be solicited.
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.has_flag(bindings::ib_send_flags_IB_SEND_SOLICITED)
+    }
+
+    /// Waits for earlier READs and atomics.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.has_flag(bindings::ib_send_flags_IB_SEND_FENCE)
+    }
+
+    /// The data is to be copied into the work queue.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.has_flag(bindings::ib_send_flags_IB_SEND_INLINE)
+    }
+
+    /// Copies the data of an inline request; returns its length.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it does not fit or the request is not inline.
+    pub(crate) fn copy_inline(&self, out: &mut [u8]) -> Result<usize> {
+        if !self.is_inline() {
+            return Err(EINVAL);
+        }
+        let mut filled = 0;
+        for sge in self.sges() {
+            let length = sge.length() as usize;
+            let room = out.get_mut(filled..).and_then(|rest| rest.get_mut(..length));
+            let room = room.ok_or(EINVAL)?;
+            // SAFETY: the addresses of an inline request are those of the client's memory, valid
+            // during the call.
+            let data = unsafe { slice::from_raw_parts(sge.addr() as *const u8, length) };
+            room.copy_from_slice(data);
+            filled += length;
+        }
+        Ok(filled)
+    }
+
+    /// What it asks for.
+    pub(crate) fn op(&self) -> SendOp {
+        // SAFETY: the opcode says which view of the union is valid; immediate data is big-endian,
+        // these bytes in memory.
+        let imm = || unsafe { self.0.ex.imm_data }.to_ne_bytes();
+        match self.0.opcode {
+            bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm(imm()),
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => SendOp::Write(self.remote()),
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => {
+                SendOp::WriteImm(self.remote(), imm())
+            }
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ => SendOp::Read(self.remote()),
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
+                let wr = self.atomic();
+                SendOp::CompareSwap {
+                    remote: Remote { addr: wr.remote_addr, rkey: wr.rkey },
+                    compare: wr.compare_add,
+                    swap: wr.swap,
+                }
+            }
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => {
+                let wr = self.atomic();
+                SendOp::FetchAdd {
+                    remote: Remote { addr: wr.remote_addr, rkey: wr.rkey },
+                    add: wr.compare_add,
+                }
+            }
+            other => SendOp::Other(other),
+        }
+    }
+
+    /// The remote side of an RDMA request; only to be called for those.
+    fn remote(&self) -> Remote {
+        let wr = core::ptr::from_ref(&self.0).cast::<bindings::ib_rdma_wr>();
+        // SAFETY: `op` calls this for opcodes whose request is the first field of an
+        // `ib_rdma_wr`.
+        let wr = unsafe { &*wr };
+        Remote { addr: wr.remote_addr, rkey: wr.rkey }
+    }
+
+    /// The whole of an atomic request; only to be called for those.
+    fn atomic(&self) -> &bindings::ib_atomic_wr {
+        // SAFETY: `op` calls this for opcodes whose request is the first field of an
+        // `ib_atomic_wr`.
+        unsafe { &*core::ptr::from_ref(&self.0).cast::<bindings::ib_atomic_wr>() }
+    }
+}
+
+/// A receive work request.
+#[repr(transparent)]
+pub(crate) struct RecvWr(bindings::ib_recv_wr);
+
+impl RecvWr {
+    /// Opaque; comes back in the completion.
+    pub(crate) fn wr_id(&self) -> u64 {
+        // SAFETY: both views of the union are 64 bits.
+        unsafe { *self.0.__bindgen_anon_1.wr_id }
+    }
+
+    /// The segments.
+    pub(crate) fn sges(&self) -> &[Sge] {
+        // SAFETY: the client gives `num_sge` entries; `Sge` is transparent.
+        unsafe { sges(self.0.sg_list, self.0.num_sge) }
+    }
+}
+
+/// The entries of a request.
+///
+/// # Safety
+///
+/// `list` must point to `count` entries that live for `'a`.
+unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
+    match usize::try_from(count) {
+        // SAFETY: by the caller's promise; `Sge` is transparent.
+        Ok(count) if count > 0 => unsafe { slice::from_raw_parts(list.cast(), count) },
+        _ => &[],
+    }
+}
+
+macro_rules! request_list {
+    ($(#[$doc:meta])* $list:ident, $wr:ident, $raw:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $list<'a> {
+            next: *const bindings::$raw,
+            last: *const bindings::$raw,
+            _call: PhantomData<&'a bindings::$raw>,
+        }
+
+        impl<'a> $list<'a> {
+            /// # Safety
+            ///
+            /// `first` must be null or the head of a list that stays valid for `'a`.
+            pub(super) unsafe fn new(first: *const bindings::$raw) -> Self {
+                Self { next: first, last: first, _call: PhantomData }
+            }
+
+            /// The request that was taken last.
+            pub(super) fn taken(&self) -> *const bindings::$raw {
+                self.last
+            }
+        }
+
+        impl<'a> Iterator for $list<'a> {
+            type Item = &'a $wr;
+
+            fn next(&mut self) -> Option<&'a $wr> {
+                if self.next.is_null() {
+                    return None;
+                }
+                self.last = self.next;
+                // SAFETY: an element of the list, by the construction; the wrapper is
+                // transparent.
+                let wr = unsafe { &*self.last.cast::<$wr>() };
+                self.next = wr.0.next;
+                Some(wr)
+            }
+        }
+    };
+}
+
+request_list! {
+    /// Send work requests. The one that was taken last is the one that an error is about.
+    SendWrs, SendWr, ib_send_wr
+}
+
+request_list! {
+    /// Receive work requests. The one that was taken last is the one that an error is about.
+    RecvWrs, RecvWr, ib_recv_wr
+}
