@@ -1,1 +1,26 @@
-//! vrnicd: the daemon that emulates vrnic adapters for QEMU over vfio-user
+//! vrnicd: the daemon that emulates vrnic adapters for QEMU over vfio-user.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`cli`], [`config`] | command line, file, and the settings that come of them |
+//! | [`daemon`] | start and end of everything |
+//! | [`function`] | an adapter with its PCI face, as a VMM drives it |
+//! | [`vfio`] | the vfio-user sockets |
+//! | [`pci`] | configuration space |
+//! | [`memory`] | guest memory and BAR2 |
+//! | [`irq`] | MSI-X vectors |
+//! | [`net`] | Ethernet ports and the switch |
+//! | [`housekeeping`] | heartbeats, and clients of busy sockets |
+//! | [`socket`] | listening socket files |
+
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod function;
+pub mod housekeeping;
+pub mod irq;
+pub mod memory;
+pub mod net;
+pub mod pci;
+pub mod socket;
+pub mod vfio;

@@ -1,3 +1,46 @@
-//! vrnicd
+//! The vrnicd program.
 
-fn main() {}
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
+use vrnic_device::cli::Args;
+use vrnic_device::config::Config;
+use vrnic_device::daemon::Daemon;
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vrnicd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    let check = args.check;
+    let config = Config::new(args)?;
+    let filter =
+        EnvFilter::try_new(&config.log).with_context(|| format!("log filter '{}'", config.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    if check {
+        return Ok(());
+    }
+    // Before the sockets exist, so that no signal leaves them behind.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("signal handlers")?;
+    let daemon = Daemon::start(&config)?;
+    if let Some(signal) = signals.forever().next() {
+        tracing::info!(signal, "ending");
+    }
+    drop(daemon);
+    Ok(())
+}

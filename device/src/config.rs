@@ -1,0 +1,301 @@
+//! Settings, from the file and the command line.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::cli::Args;
+use crate::net::mac::{MacAddr, ParseMacError};
+
+/// Most functions of a daemon.
+pub const FUNCTIONS_MAX: usize = 256;
+/// Most workers.
+pub const WORKERS_MAX: usize = 64;
+/// Processors for each worker, when the number of workers is not set.
+const CPUS_PER_WORKER: usize = 4;
+
+/// What is wrong with the settings.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration file {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+    /// The file is not valid.
+    #[error("configuration file {path}: {error}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        error: Box<toml::de::Error>,
+    },
+    /// There is nothing to serve.
+    #[error("no function is configured; give --function or --config (see --help)")]
+    NoFunction,
+    /// There are too many.
+    #[error("{0} functions are configured; the limit is {FUNCTIONS_MAX}")]
+    TooMany(usize),
+    /// A name, address or path is used twice.
+    #[error("function {name}: its {what} is used by another function too")]
+    Shared {
+        /// The function.
+        name: String,
+        /// Which setting.
+        what: &'static str,
+    },
+    /// A name that cannot be used.
+    #[error("function name '{0}': use 1 to 32 letters, digits, '-', '_' or '.'")]
+    Name(String),
+    /// An address that cannot be used.
+    #[error("function {name}: {mac} is not the address of a single station")]
+    GroupMac {
+        /// The function.
+        name: String,
+        /// The address.
+        mac: MacAddr,
+    },
+    /// A number out of range.
+    #[error("{what} is {value}; it must be from {min} to {max}")]
+    Range {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// Function text without a value.
+    #[error("'{0}' is not of the form key=value")]
+    NoValue(String),
+    /// Function text with an unknown key.
+    #[error("unknown key '{0}'; known are name, mac, socket, net")]
+    UnknownKey(String),
+    /// Function text with a key given twice.
+    #[error("'{0}' is given twice")]
+    Twice(String),
+    /// Function text without a needed key.
+    #[error("'{0}' is missing")]
+    Missing(&'static str),
+    /// A MAC that is none.
+    #[error(transparent)]
+    Mac(ParseMacError),
+}
+
+/// A function's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionConfig {
+    /// Name in logs.
+    pub name: String,
+    /// MAC of the port, and of the guest's NIC that goes with it.
+    pub mac: MacAddr,
+    /// vfio-user socket.
+    pub socket: PathBuf,
+    /// Ethernet socket; without it the port is always up and has no Ethernet.
+    pub net: Option<PathBuf>,
+}
+
+/// When a worker without work spins, naps and sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GearConfig {
+    /// Longest spin, while processors are free.
+    pub spin: Duration,
+    /// Length of a nap.
+    pub nap: Duration,
+    /// Time without work before sleep.
+    pub sleep: Duration,
+}
+
+impl Default for GearConfig {
+    fn default() -> Self {
+        Self {
+            spin: Duration::from_micros(50),
+            nap: Duration::from_micros(15),
+            sleep: Duration::from_micros(2000),
+        }
+    }
+}
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The functions.
+    pub functions: Vec<FunctionConfig>,
+    /// Log filter.
+    pub log: String,
+    /// Number of workers.
+    pub workers: usize,
+    /// Their gears.
+    pub gears: GearConfig,
+    /// Processors of the workers.
+    pub pin: Vec<usize>,
+}
+
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default, rename = "function")]
+    functions: Vec<FunctionConfig>,
+    log: Option<String>,
+    workers: Option<usize>,
+    spin: Option<u64>,
+    nap: Option<u64>,
+    sleep: Option<u64>,
+    pin: Option<Vec<usize>>,
+}
+
+impl Config {
+    /// Joins file and command line, and checks the result.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(args: Args) -> Result<Self, ConfigError> {
+        let file = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let defaults = GearConfig::default();
+        let micros = |flag: Option<u64>, file: Option<u64>, default: Duration| {
+            flag.or(file).map_or(default, Duration::from_micros)
+        };
+        let mut functions = file.functions;
+        functions.extend(args.functions);
+        let config = Self {
+            functions,
+            log: args.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
+            workers: args.workers.or(file.workers).unwrap_or_else(default_workers),
+            gears: GearConfig {
+                spin: micros(args.spin, file.spin, defaults.spin),
+                nap: micros(args.nap, file.nap, defaults.nap),
+                sleep: micros(args.sleep, file.sleep, defaults.sleep),
+            },
+            pin: args.pin.or(file.pin).unwrap_or_default(),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let count = self.functions.len();
+        match count {
+            0 => return Err(ConfigError::NoFunction),
+            1..=FUNCTIONS_MAX => {}
+            _ => return Err(ConfigError::TooMany(count)),
+        }
+        in_range("workers", self.workers as u64, 1, WORKERS_MAX as u64)?;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        in_range("spin", micros(self.gears.spin), 0, 1_000_000)?;
+        in_range("nap", micros(self.gears.nap), 1, 1_000)?;
+        in_range("sleep", micros(self.gears.sleep), 0, 10_000_000)?;
+        let (mut names, mut macs, mut paths) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for function in &self.functions {
+            let name = &function.name;
+            let shared = |what| ConfigError::Shared { name: name.clone(), what };
+            let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if !(1..=32).contains(&name.len()) || !name.chars().all(letter) {
+                return Err(ConfigError::Name(name.clone()));
+            }
+            if function.mac.is_group() || function.mac.is_zero() {
+                return Err(ConfigError::GroupMac { name: name.clone(), mac: function.mac });
+            }
+            if !names.insert(name) {
+                return Err(shared("name"));
+            }
+            if !macs.insert(function.mac) {
+                return Err(shared("MAC"));
+            }
+            if !paths.insert(&function.socket) {
+                return Err(shared("vfio-user socket"));
+            }
+            if function.net.as_ref().is_some_and(|net| !paths.insert(net)) {
+                return Err(shared("Ethernet socket"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_range(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(ConfigError::Range { what, value, min, max })
+    }
+}
+
+fn default_workers() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cpus / CPUS_PER_WORKER).clamp(1, WORKERS_MAX)
+}
+
+fn read(path: &Path) -> Result<File, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+    toml::from_str(&text)
+        .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn config(args: &[&str]) -> Result<Config, ConfigError> {
+        Config::new(Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments"))
+    }
+
+    #[test]
+    fn command_line_overrides_the_file_and_adds_functions() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("c.toml");
+        let text = "log = 'debug'\nworkers = 3\nnap = 20\npin = [1, 2]\n[[function]]\nname = 'a'\n\
+                    mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n";
+        std::fs::write(&path, text).expect("write");
+        let path = path.to_str().expect("text");
+        let function = "name=b,mac=52:54:00:00:00:0b,socket=/run/b.sock,net=/run/b.net";
+        let config =
+            config(&["--config", path, "--workers", "2", "--function", function]).expect("valid");
+        assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
+        assert_eq!(config.gears.nap, Duration::from_micros(20));
+        assert_eq!(config.pin, [1, 2]);
+        let names: Vec<_> =
+            config.functions.iter().map(|function| function.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn faults_name_what_and_where() {
+        let a = "name=a,mac=52:54:00:00:00:0a,socket=/a";
+        for (args, part) in [
+            (vec![], "no function"),
+            (vec!["-f", a, "-f", "name=a,mac=52:54:00:00:00:0b,socket=/b"], "name"),
+            (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0a,socket=/b"], "MAC"),
+            (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0b,socket=/b,net=/a"], "Ethernet"),
+            (vec!["-f", "name=a b,mac=52:54:00:00:00:0a,socket=/a"], "a b"),
+            (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "single station"),
+            (vec!["-f", a, "--workers", "0"], "workers"),
+            (vec!["-f", a, "--nap", "0"], "nap"),
+            (vec!["--config", "/nonexistent/c.toml"], "/nonexistent/c.toml"),
+        ] {
+            let error = config(&args).expect_err("a fault").to_string();
+            assert!(error.contains(part), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_settings_in_the_file_are_refused() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("c.toml");
+        std::fs::write(&path, "wokers = 3\n").expect("write");
+        let error = config(&["-c", path.to_str().expect("text")]).expect_err("a fault");
+        assert!(error.to_string().contains("wokers"), "{error}");
+    }
+}

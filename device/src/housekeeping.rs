@@ -1,0 +1,54 @@
+//! What has to be done ten to twenty times a second, whatever else happens: heartbeats, and clients that
+//! wait at busy sockets. Nothing here may wait for a guest or a lock held for long.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::function::Function;
+use crate::vfio::server::Doorman;
+
+/// Half of what drivers are promised, to leave room for a loaded host.
+const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD_MS as u64 / 2);
+
+/// The thread; it stops on drop.
+#[derive(Debug)]
+pub struct Housekeeping {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Housekeeping {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When threads run out.
+    pub fn start(functions: Vec<Arc<Function>>, mut doormen: Vec<Doorman>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let run = move || {
+            let mut tick = 0u64;
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                tick += 1;
+                functions.iter().for_each(|function| function.beat());
+                if tick.is_multiple_of(2) {
+                    doormen.iter_mut().for_each(Doorman::look);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("housekeeping".into()).spawn(run)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("housekeeping panicked");
+        }
+    }
+}

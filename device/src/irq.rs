@@ -1,0 +1,242 @@
+//! MSI-X vectors: eventfds that the VMM gives with SET_IRQS. A vector raised while it has no eventfd,
+//! is masked, or while bus mastering is off stays pending and fires as soon as it can.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+use thiserror::Error;
+use vrnic_abi::pci::MSIX_VECTORS;
+
+/// Why a SET_IRQS was refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum IrqError {
+    /// Vectors beyond the last.
+    #[error("vectors {start}+{count} reach beyond the {MSIX_VECTORS} of the function")]
+    Range {
+        /// First vector.
+        start: u32,
+        /// Number of vectors.
+        count: u32,
+    },
+    /// The number of descriptors is neither zero nor that of the vectors.
+    #[error("{fds} descriptors for {count} vectors")]
+    Count {
+        /// Number of vectors.
+        count: u32,
+        /// Number of descriptors.
+        fds: usize,
+    },
+    /// A descriptor is no eventfd; writing to it could block.
+    #[error("the descriptor for vector {vector} is not an eventfd")]
+    NotEventFd {
+        /// The vector.
+        vector: u32,
+    },
+}
+
+/// One vector.
+#[derive(Debug, Default)]
+struct Vector {
+    eventfd: ArcSwapOption<File>,
+    masked: AtomicBool,
+    pending: AtomicBool,
+}
+
+/// The vectors of a function.
+#[derive(Debug)]
+pub struct Interrupts {
+    vectors: Vec<Vector>,
+    bus_master: AtomicBool,
+}
+
+impl Default for Interrupts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Interrupts {
+    /// Vectors without eventfds.
+    #[must_use]
+    pub fn new() -> Self {
+        let vectors = (0..MSIX_VECTORS).map(|_| Vector::default()).collect();
+        Self { vectors, bus_master: AtomicBool::new(false) }
+    }
+
+    /// Raises a vector; one beyond the last is ignored.
+    pub fn raise(&self, vector: u16) {
+        if let Some(vector) = self.vectors.get(usize::from(vector)) {
+            vector.pending.store(true, Ordering::SeqCst);
+            self.fire(vector);
+        }
+    }
+
+    /// Whether a vector waits to be delivered.
+    #[must_use]
+    pub fn pending(&self, vector: u16) -> bool {
+        let vector = self.vectors.get(usize::from(vector));
+        vector.is_some_and(|vector| vector.pending.load(Ordering::SeqCst))
+    }
+
+    /// Follows the bus-master bit.
+    pub fn set_bus_master(&self, on: bool) {
+        self.bus_master.store(on, Ordering::SeqCst);
+        self.vectors.iter().for_each(|vector| self.fire(vector));
+    }
+
+    /// Gives eventfds to vectors from `start` on, or takes them away when `fds` is empty.
+    ///
+    /// # Errors
+    /// See [`IrqError`]; nothing has changed then.
+    pub fn assign(&self, start: u32, count: u32, fds: Vec<File>) -> Result<(), IrqError> {
+        let vectors = self.range(start, count)?;
+        if !fds.is_empty() && fds.len() != vectors.len() {
+            return Err(IrqError::Count { count, fds: fds.len() });
+        }
+        for (vector, file) in (start..).zip(&fds) {
+            if !is_eventfd(file) {
+                return Err(IrqError::NotEventFd { vector });
+            }
+        }
+        let mut fds = fds.into_iter();
+        for vector in vectors {
+            vector.eventfd.store(fds.next().map(Arc::new));
+            self.fire(vector);
+        }
+        Ok(())
+    }
+
+    /// Takes all eventfds away and forgets what was pending or masked.
+    pub fn clear(&self) {
+        for vector in &self.vectors {
+            vector.eventfd.store(None);
+            vector.masked.store(false, Ordering::SeqCst);
+        }
+        self.forget();
+    }
+
+    /// Forgets what was pending; the eventfds stay.
+    pub fn forget(&self) {
+        self.vectors.iter().for_each(|vector| vector.pending.store(false, Ordering::SeqCst));
+    }
+
+    /// Masks or unmasks vectors.
+    ///
+    /// # Errors
+    /// [`IrqError::Range`].
+    pub fn mask(&self, start: u32, count: u32, masked: bool) -> Result<(), IrqError> {
+        for vector in self.range(start, count)? {
+            vector.masked.store(masked, Ordering::SeqCst);
+            self.fire(vector);
+        }
+        Ok(())
+    }
+
+    /// Raises vectors on the VMM's behalf.
+    ///
+    /// # Errors
+    /// [`IrqError::Range`].
+    pub fn trigger(&self, start: u32, count: u32) -> Result<(), IrqError> {
+        for vector in self.range(start, count)? {
+            vector.pending.store(true, Ordering::SeqCst);
+            self.fire(vector);
+        }
+        Ok(())
+    }
+
+    fn range(&self, start: u32, count: u32) -> Result<&[Vector], IrqError> {
+        let first = usize::try_from(start).ok();
+        let end = start.checked_add(count).and_then(|end| usize::try_from(end).ok());
+        first
+            .zip(end)
+            .and_then(|(first, end)| self.vectors.get(first..end))
+            .ok_or(IrqError::Range { start, count })
+    }
+
+    /// Delivers a pending vector if nothing stands in the way. Whoever changes one of the conditions
+    /// calls this after the change, so no order of events loses an interrupt.
+    fn fire(&self, vector: &Vector) {
+        let blocked =
+            vector.masked.load(Ordering::SeqCst) || !self.bus_master.load(Ordering::SeqCst);
+        if blocked {
+            return;
+        }
+        let eventfd = vector.eventfd.load();
+        let Some(eventfd) = eventfd.as_ref() else { return };
+        if vector.pending.swap(false, Ordering::SeqCst)
+            && let Err(error) = rustix::io::write(eventfd, &1u64.to_ne_bytes())
+        {
+            tracing::warn!(%error, "interrupt eventfd");
+        }
+    }
+}
+
+/// Whether a file is an eventfd, as /proc names it.
+fn is_eventfd(file: &File) -> bool {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn event() -> (File, File) {
+        let file = File::from(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
+        let twin = file.try_clone().expect("dup");
+        (file, twin)
+    }
+
+    fn count(file: &File) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::read(file, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn pending_vector_fires_when_the_last_obstacle_goes() {
+        let irqs = Interrupts::new();
+        let (file, twin) = event();
+        irqs.raise(3);
+        irqs.assign(3, 1, vec![file]).expect("assign");
+        irqs.mask(3, 1, true).expect("mask");
+        irqs.set_bus_master(true);
+        assert_eq!(count(&twin), 0);
+        assert!(irqs.pending(3));
+        irqs.mask(3, 1, false).expect("unmask");
+        assert_eq!(count(&twin), 1);
+        assert!(!irqs.pending(3));
+    }
+
+    #[test]
+    fn vector_without_eventfd_is_silent() {
+        let irqs = Interrupts::new();
+        let (file, twin) = event();
+        irqs.set_bus_master(true);
+        irqs.assign(0, 1, vec![file]).expect("assign");
+        irqs.raise(0);
+        assert_eq!(count(&twin), 1);
+        irqs.assign(0, 1, Vec::new()).expect("take away");
+        irqs.raise(0);
+        irqs.raise(u16::MAX);
+        assert_eq!(count(&twin), 0);
+    }
+
+    #[test]
+    fn bad_requests_are_refused() {
+        let irqs = Interrupts::new();
+        let range = IrqError::Range { start: 64, count: 2 };
+        assert_eq!(irqs.assign(64, 2, Vec::new()), Err(range));
+        assert!(irqs.trigger(u32::MAX, 2).is_err());
+        let (file, _) = event();
+        let count = IrqError::Count { count: 2, fds: 1 };
+        assert_eq!(irqs.assign(0, 2, vec![file]), Err(count));
+        let null = File::open("/dev/null").expect("/dev/null");
+        let not = IrqError::NotEventFd { vector: 5 };
+        assert_eq!(irqs.assign(5, 1, vec![null]), Err(not));
+    }
+}

@@ -1,0 +1,419 @@
+//! The guest's physical memory as the device may use it: the ranges that the VMM maps with DMA_MAP.
+//!
+//! Readers take a snapshot of the table, which an unmap replaces. An unmap returns when the last reader of
+//! the old snapshot has gone, so that no access to the range follows the reply to the VMM.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustix::fs::SealFlags;
+use thiserror::Error;
+
+use super::mapping::Mapping;
+
+/// Longest piece that one snapshot is held for, so that an unmap never waits for a whole message.
+const PIECE: usize = 1 << 20;
+/// How long an unmap pauses between looks at the readers of the old snapshot.
+const DRAIN_PAUSE: Duration = Duration::from_micros(20);
+/// Most ranges that a VMM may map; QEMU uses a few dozen.
+const MAX_RANGES: usize = 4096;
+
+/// Why a DMA_MAP or DMA_UNMAP was refused.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// The range is empty or wraps.
+    #[error("DMA range {iova:#x}+{size:#x} is empty or wraps")]
+    BadRange {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// Part of the range is mapped already.
+    #[error("DMA range {iova:#x}+{size:#x} overlaps one that is mapped")]
+    Overlap {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// An unmap would split a mapping.
+    #[error("DMA unmap {iova:#x}+{size:#x} cuts through a mapping")]
+    Split {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// There are too many ranges.
+    #[error("more than {MAX_RANGES} DMA ranges")]
+    TooMany,
+    /// The file cannot be shared memory of the guest.
+    #[error("the descriptor of DMA range {iova:#x} is not a shared memory file")]
+    NotShared {
+        /// First guest address.
+        iova: u64,
+    },
+    /// The file ends before the range does.
+    #[error("DMA range {iova:#x}+{size:#x} reaches beyond the end of its file ({len:#x} bytes)")]
+    BeyondFile {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// The kernel refused.
+    #[error("DMA range {iova:#x}+{size:#x}: {error}")]
+    Os {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+}
+
+/// A range to map.
+#[derive(Debug)]
+pub struct DmaRange {
+    /// First guest address.
+    pub iova: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Whether the device may read.
+    pub readable: bool,
+    /// Whether the device may write.
+    pub writable: bool,
+    /// Offset in `file`.
+    pub offset: u64,
+    /// The memory; ranges without are known but cannot be reached (ROMs, BARs of other devices).
+    pub file: Option<File>,
+}
+
+/// Guest memory that the device wanted and may not touch.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("guest address {addr:#x}: {why}")]
+pub struct Fault {
+    /// The first address that cannot be accessed.
+    pub addr: u64,
+    /// The reason.
+    pub why: FaultKind,
+}
+
+/// Reasons of a [`Fault`].
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing is mapped there.
+    #[error("not mapped by the VMM")]
+    Unmapped,
+    /// The VMM gave no file descriptor.
+    #[error("mapped without a file descriptor (guest RAM needs memory-backend-memfd,share=on)")]
+    NoFile,
+    /// Read-only for the device.
+    #[error("read-only for the device")]
+    ReadOnly,
+    /// Write-only for the device.
+    #[error("write-only for the device")]
+    WriteOnly,
+    /// An atomic on an unaligned address.
+    #[error("not aligned for an atomic access")]
+    Unaligned,
+    /// The bus-master bit of the command register is clear.
+    #[error("bus mastering is off")]
+    NotBusMaster,
+}
+
+/// What an access wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Read only.
+    Read,
+    /// Write, or read and write.
+    Write,
+}
+
+/// A mapped range; `last` is inclusive.
+#[derive(Clone, Debug)]
+struct Entry {
+    first: u64,
+    last: u64,
+    readable: bool,
+    memory: Option<Arc<Mapping>>,
+}
+
+/// Ranges sorted by address, without overlap.
+type Ranges = Vec<Entry>;
+
+/// The table of a function.
+#[derive(Debug)]
+pub struct DmaTable {
+    /// Prefix of log lines: the function's name.
+    name: String,
+    ranges: ArcSwap<Ranges>,
+    /// Serialises changes.
+    change: Mutex<()>,
+    bus_master: AtomicBool,
+}
+
+impl DmaTable {
+    /// An empty table for function `name`.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ranges: ArcSwap::default(),
+            change: Mutex::new(()),
+            bus_master: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the device use guest memory, or stops it: the bus-master bit.
+    pub fn set_bus_master(&self, on: bool) {
+        let _change = self.change.lock();
+        if self.bus_master.swap(on, Ordering::AcqRel) && !on {
+            drain(&self.ranges.swap(Arc::new(self.ranges.load().as_ref().clone())));
+        }
+    }
+
+    /// Whether the bus-master bit is set.
+    #[must_use]
+    pub fn bus_master(&self) -> bool {
+        self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Adds a range.
+    ///
+    /// # Errors
+    /// See [`MapError`]; the table is unchanged then.
+    pub fn map(&self, range: DmaRange) -> Result<(), MapError> {
+        let DmaRange { iova, size, .. } = range;
+        let last = last_of(iova, size)?;
+        let _change = self.change.lock();
+        let old = self.ranges.load_full();
+        if old.len() >= MAX_RANGES {
+            return Err(MapError::TooMany);
+        }
+        let at = old.partition_point(|entry| entry.last < iova);
+        if old.get(at).is_some_and(|entry| entry.first <= last) {
+            return Err(MapError::Overlap { iova, size });
+        }
+        let memory = range.file.as_ref().map(|file| self.open(&range, file)).transpose()?;
+        let mut ranges = Ranges::clone(&old);
+        ranges.insert(at, Entry { first: iova, last, readable: range.readable, memory });
+        self.ranges.store(Arc::new(ranges));
+        Ok(())
+    }
+
+    /// Removes all ranges inside `iova`, `size` and waits for their users. Nothing there is no error.
+    ///
+    /// # Errors
+    /// [`MapError::Split`] when a range lies only partly inside; the table is unchanged then.
+    pub fn unmap(&self, iova: u64, size: u64) -> Result<(), MapError> {
+        let last = last_of(iova, size)?;
+        let _change = self.change.lock();
+        let old = self.ranges.load_full();
+        let outside = |entry: &&Entry| entry.last < iova || entry.first > last;
+        let inside = |entry: &Entry| entry.first >= iova && entry.last <= last;
+        if old.iter().any(|entry| !outside(&entry) && !inside(entry)) {
+            return Err(MapError::Split { iova, size });
+        }
+        let kept: Ranges = old.iter().filter(outside).cloned().collect();
+        drop(old);
+        drain(&self.ranges.swap(Arc::new(kept)));
+        Ok(())
+    }
+
+    /// Removes all ranges and waits for their users.
+    pub fn unmap_all(&self) {
+        let _change = self.change.lock();
+        drain(&self.ranges.swap(Arc::default()));
+    }
+
+    /// Bytes of guest memory that can be reached.
+    #[must_use]
+    pub fn reachable(&self) -> u64 {
+        let bytes = |entry: &Entry| entry.memory.as_ref().map_or(0, |memory| memory.len() as u64);
+        self.ranges.load().iter().map(bytes).sum()
+    }
+
+    /// Copies guest memory out.
+    ///
+    /// # Errors
+    /// The first address that cannot be read; bytes before it may have been copied.
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < into.len() {
+            let at = advance(addr, done)?;
+            done += self.with(at, into.len() - done, Intent::Read, |memory, offset, len| {
+                memory.read(offset, &mut into[done..done + len])
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies into guest memory, in ascending order and the last bytes last.
+    ///
+    /// # Errors
+    /// The first address that cannot be written; bytes before it may have been copied.
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = advance(addr, done)?;
+            done += self.with(at, from.len() - done, Intent::Write, |memory, offset, len| {
+                memory.write(offset, &from[done..done + len])
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes straight from this guest's memory to that of `to`, the last bytes last.
+    ///
+    /// # Errors
+    /// The side and address that cannot be accessed; bytes before it may have been copied.
+    pub fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < len {
+            let at = advance(addr, done).map_err(CopyFault::Source)?;
+            let to_at = advance(to_addr, done).map_err(CopyFault::Target)?;
+            let mut inner = Ok(0);
+            self.with(at, len - done, Intent::Read, |source, offset, len| {
+                inner = to.with(to_at, len, Intent::Write, |target, to_offset, len| {
+                    Mapping::copy(source, offset, target, to_offset, len)
+                });
+                Some(())
+            })
+            .map_err(CopyFault::Source)?;
+            done += inner.map_err(CopyFault::Target)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that all of a range can be accessed now.
+    ///
+    /// # Errors
+    /// The first address that cannot.
+    pub fn check(&self, addr: u64, len: u64, intent: Intent) -> Result<(), Fault> {
+        let mut done = 0u64;
+        while done < len {
+            let at = addr.checked_add(done).ok_or(unmapped(addr))?;
+            let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+            done += self.with_any(at, left, intent, |_, _, len| Some(len))? as u64;
+        }
+        Ok(())
+    }
+
+    /// Runs `access` on the longest piece from `addr` on that lies in one mapping, up to `len`
+    /// and [`PIECE`], and returns the length of the piece.
+    ///
+    /// # Errors
+    /// A fault of `addr`, also when `access` returns `None`.
+    pub fn with(
+        &self,
+        addr: u64,
+        len: usize,
+        intent: Intent,
+        access: impl FnOnce(&Mapping, usize, usize) -> Option<()>,
+    ) -> Result<usize, Fault> {
+        self.with_any(addr, len.min(PIECE), intent, |memory, offset, len| {
+            access(memory, offset, len).map(|()| len)
+        })
+    }
+
+    /// Like [`Self::with`], for any result and without the limit.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn with_any<T>(
+        &self,
+        addr: u64,
+        len: usize,
+        intent: Intent,
+        access: impl FnOnce(&Mapping, usize, usize) -> Option<T>,
+    ) -> Result<T, Fault> {
+        let fault = |why| Fault { addr, why };
+        let ranges = self.ranges.load();
+        // Looked at under the snapshot: clearing the bit drains snapshots.
+        if !self.bus_master() {
+            return Err(fault(FaultKind::NotBusMaster));
+        }
+        let at = ranges.partition_point(|entry| entry.last < addr);
+        let entry = ranges.get(at).filter(|entry| entry.first <= addr).ok_or(unmapped(addr))?;
+        let memory = entry.memory.as_ref().ok_or(fault(FaultKind::NoFile))?;
+        match intent {
+            Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
+            Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),
+            Intent::Read | Intent::Write => {}
+        }
+        let offset = usize::try_from(addr - entry.first).map_err(|_| unmapped(addr))?;
+        let len = len.min(memory.len().saturating_sub(offset));
+        access(memory, offset, len).ok_or(fault(FaultKind::Unaligned))
+    }
+
+    /// Checks the file of a range and maps it.
+    fn open(&self, range: &DmaRange, file: &File) -> Result<Arc<Mapping>, MapError> {
+        let DmaRange { iova, size, offset, .. } = *range;
+        let os = |error| MapError::Os { iova, size, error };
+        let meta = file.metadata().map_err(os)?;
+        if !meta.is_file() {
+            return Err(MapError::NotShared { iova });
+        }
+        // A range beyond the end of the file would raise SIGBUS at its first use.
+        let len = meta.size();
+        if offset.checked_add(size).is_none_or(|end| end > len) {
+            return Err(MapError::BeyondFile { iova, size, len });
+        }
+        let sealed =
+            rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !sealed {
+            tracing::warn!(
+                function = self.name,
+                "memory file of guest address {iova:#x} is not sealed against shrinking; \
+                 truncating it would stop the daemon"
+            );
+        }
+        let len = usize::try_from(size).map_err(|_| MapError::BadRange { iova, size })?;
+        Mapping::new(file, offset, len, range.writable).map(Arc::new).map_err(os)
+    }
+}
+
+/// Waits until `old`, which the table no longer holds, has no reader left.
+fn drain(old: &Arc<Ranges>) {
+    while Arc::strong_count(old) > 1 {
+        std::thread::sleep(DRAIN_PAUSE);
+    }
+}
+
+/// Which side of a copy failed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CopyFault {
+    /// The memory read.
+    #[error("source: {0}")]
+    Source(Fault),
+    /// The memory written.
+    #[error("target: {0}")]
+    Target(Fault),
+}
+
+/// The last address of a range.
+fn last_of(iova: u64, size: u64) -> Result<u64, MapError> {
+    size.checked_sub(1)
+        .and_then(|more| iova.checked_add(more))
+        .ok_or(MapError::BadRange { iova, size })
+}
+
+/// `addr + done`, or a fault when that wraps.
+fn advance(addr: u64, done: usize) -> Result<u64, Fault> {
+    addr.checked_add(done as u64).ok_or(unmapped(addr))
+}
+
+fn unmapped(addr: u64) -> Fault {
+    Fault { addr, why: FaultKind::Unmapped }
+}

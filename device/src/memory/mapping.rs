@@ -1,0 +1,267 @@
+//! Shared memory of guests, mapped into this process: the one place that turns guest addresses into
+//! pointers.
+//!
+//! A guest writes its memory whenever it likes, so no reference to mapped memory is ever formed:
+//! bytes move through raw pointers, words through atomics. What is read may be torn between two
+//! writes of the guest; callers copy once and validate the copy.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Bytes at the end of a copy that are stored last, and in ascending order.
+const TAIL: usize = 64;
+
+/// A shared mapping of part of a file, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a `Mapping` owns its address range; all access goes through raw pointers and atomics,
+// which any thread may use at any time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method hands out a reference into the range.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset` on, shared.
+    ///
+    /// # Errors
+    /// What mmap reports, and `InvalidInput` for a length of zero.
+    pub fn new(file: &File, offset: u64, len: usize, writable: bool) -> io::Result<Self> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        // SAFETY: a null hint makes the kernel choose a free range, so no existing mapping or
+        // object of this process is replaced.
+        let base =
+            unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, file.as_fd(), offset) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len, writable })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the mapping is empty; it never is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the device may write here.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The pointer to `len` bytes at `offset`, if they lie inside.
+    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: `offset <= self.len`, so the result stays inside the mapping or one past it.
+        Some(unsafe { self.base.add(offset) })
+    }
+
+    /// Like [`Self::at`], for writing.
+    fn at_mut(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        if self.writable { self.at(offset, len) } else { None }
+    }
+
+    /// Copies bytes out; `None` when they do not lie inside.
+    #[must_use]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
+        let from = self.at(offset, into.len())?;
+        // SAFETY: `at` proved that the source lies in the mapping, which lives as long as `self`;
+        // the destination is an exclusive slice of ours, so the two do not overlap. A
+        // concurrent store of the guest yields arbitrary bytes, never undefined length or layout.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Some(())
+    }
+
+    /// Copies bytes in, the last ones last; `None` when they do not lie inside or the mapping is read-only.
+    #[must_use]
+    pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
+        let to = self.at_mut(offset, from.len())?;
+        // SAFETY: `at_mut` proved that the destination lies in a writable mapping; the
+        // source is a slice of ours. No reference to the destination exists anywhere.
+        unsafe { copy_tail_last(from.as_ptr(), to.as_ptr(), from.len()) };
+        Some(())
+    }
+
+    /// Copies `len` bytes from one mapping into another, the last ones last; `None` when either range
+    /// does not lie inside or `to` is read-only. The ranges may overlap.
+    #[must_use]
+    pub fn copy(
+        from: &Self,
+        from_offset: usize,
+        to: &Self,
+        to_offset: usize,
+        len: usize,
+    ) -> Option<()> {
+        let source = from.at(from_offset, len)?;
+        let target = to.at_mut(to_offset, len)?;
+        // SAFETY: both ranges were checked against mappings that live as long as the borrows.
+        unsafe { copy_tail_last(source.as_ptr(), target.as_ptr(), len) };
+        Some(())
+    }
+
+    /// The atomic 32-bit word at `offset`, which must be aligned.
+    #[must_use]
+    pub fn word32(&self, offset: usize) -> Option<Word32<'_>> {
+        let at = self.at(offset, 4)?.cast::<AtomicU32>();
+        if !at.is_aligned() {
+            return None;
+        }
+        // SAFETY: in range, aligned, and alive as long as `self`; an atomic has interior
+        // mutability, and all words of shared memory are only accessed as atomics or raw bytes.
+        Some(Word32 { word: unsafe { at.as_ref() }, writable: self.writable })
+    }
+
+    /// The atomic 64-bit word at `offset`, which must be aligned.
+    #[must_use]
+    pub fn word64(&self, offset: usize) -> Option<Word64<'_>> {
+        let at = self.at(offset, 8)?.cast::<AtomicU64>();
+        if !at.is_aligned() {
+            return None;
+        }
+        // SAFETY: as in `word32`.
+        Some(Word64 { word: unsafe { at.as_ref() }, writable: self.writable })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one that `mmap` returned, and every pointer or word derived from it
+        // borrowed `self`, so none outlives this call.
+        if let Err(error) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
+            tracing::error!(len = self.len, %error, "munmap failed");
+        }
+    }
+}
+
+/// An aligned 32-bit word of shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Word32<'a> {
+    word: &'a AtomicU32,
+    writable: bool,
+}
+
+impl Word32<'_> {
+    /// Loads the word.
+    #[must_use]
+    pub fn load(self, order: Ordering) -> u32 {
+        u32::from_le(self.word.load(order))
+    }
+
+    /// Stores the word; `None` in read-only memory.
+    #[must_use]
+    pub fn store(self, value: u32, order: Ordering) -> Option<()> {
+        self.writable.then(|| self.word.store(value.to_le(), order))
+    }
+}
+
+/// An aligned 64-bit word of shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Word64<'a> {
+    word: &'a AtomicU64,
+    writable: bool,
+}
+
+impl Word64<'_> {
+    /// Loads the word.
+    #[must_use]
+    pub fn load(self, order: Ordering) -> u64 {
+        u64::from_le(self.word.load(order))
+    }
+
+    /// Stores the word; `None` in read-only memory.
+    #[must_use]
+    pub fn store(self, value: u64, order: Ordering) -> Option<()> {
+        self.writable.then(|| self.word.store(value.to_le(), order))
+    }
+
+    /// Swaps the word; `None` in read-only memory.
+    #[must_use]
+    pub fn swap(self, value: u64) -> Option<u64> {
+        self.writable.then(|| u64::from_le(self.word.swap(value.to_le(), Ordering::SeqCst)))
+    }
+
+    /// Adds to the word and returns what it held; `None` in read-only memory.
+    #[must_use]
+    pub fn fetch_add(self, value: u64) -> Option<u64> {
+        let order = Ordering::SeqCst;
+        // Little-endian hosts alone: the sum of swapped bytes is not the swapped sum.
+        const { assert!(cfg!(target_endian = "little")) };
+        self.writable.then(|| self.word.fetch_add(value, order))
+    }
+
+    /// Stores `new` if the word holds `compare`; returns what it held. `None` in read-only memory.
+    #[must_use]
+    pub fn compare_swap(self, compare: u64, new: u64) -> Option<u64> {
+        let order = Ordering::SeqCst;
+        self.writable
+            .then(|| self.word.compare_exchange(compare.to_le(), new.to_le(), order, order))
+            .map(|result| u64::from_le(result.unwrap_or_else(|old| old)))
+    }
+}
+
+/// Copies so that a reader polling the last bytes finds all others in place.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes; overlap is allowed.
+unsafe fn copy_tail_last(from: *const u8, to: *mut u8, len: usize) {
+    let tail = len.min(TAIL);
+    let head = len - tail;
+    // The tail is taken first, so that an overlapping head does not change it.
+    let mut last = [0u8; TAIL];
+    // SAFETY: the caller vouches for `len` bytes at both ends; `head + tail == len` and
+    // `tail <= TAIL`, so every offset stays inside. The bulk is one memmove; the tail goes out
+    // in aligned-or-not 8-byte volatile stores, which neither compiler nor x86 reorders.
+    unsafe {
+        ptr::copy_nonoverlapping(from.add(head), last.as_mut_ptr(), tail);
+        if head > 0 {
+            ptr::copy(from, to, head);
+            fence(Ordering::Release);
+        }
+        store_ascending(&last[..tail], to.add(head));
+    }
+}
+
+/// Stores bytes in ascending order, eight at a time where possible.
+///
+/// # Safety
+/// `to` must be writable for the length of `from`.
+unsafe fn store_ascending(from: &[u8], to: *mut u8) {
+    let words = from.chunks_exact(8);
+    let rest = words.remainder();
+    let mut at = 0;
+    for word in words {
+        let mut bytes = [0u8; 8];
+        bytes.copy_from_slice(word);
+        let word = Unaligned(u64::from_ne_bytes(bytes));
+        // SAFETY: `at + 8 <= from.len()`; the packed struct makes the store an unaligned one.
+        unsafe { to.add(at).cast::<Unaligned>().write_volatile(word) };
+        at += 8;
+    }
+    for byte in rest {
+        // SAFETY: `at < from.len()`.
+        unsafe { to.add(at).write_volatile(*byte) };
+        at += 1;
+    }
+}
+
+/// Eight bytes without alignment.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct Unaligned(u64);

@@ -1,0 +1,11 @@
+//! Memory that the daemon shares with guests.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
+//! | [`dma`] | guest addresses: what the VMM mapped for device access |
+//! | [`uar`] | BAR2: doorbells and device-resident queues |
+
+pub mod dma;
+pub mod mapping;
+pub mod uar;

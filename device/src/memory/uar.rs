@@ -1,0 +1,56 @@
+//! BAR2: a memory file that both the device and the guest map.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use vrnic_abi::pci::BAR_UAR_LEN;
+
+use super::mapping::Mapping;
+
+/// The doorbell memory of a function. Pages exist from their first use on.
+#[derive(Debug)]
+pub struct UarMemory {
+    file: File,
+    memory: Mapping,
+}
+
+impl UarMemory {
+    /// Allocates and maps the memory; `name` shows in /proc.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create(format!("vrnic-{name}"), flags)?);
+        file.set_len(BAR_UAR_LEN)?;
+        // The guest's VMM gets this file: it must not be able to cut pages off under our feet.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        let len = usize::try_from(BAR_UAR_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let memory = Mapping::new(&file, 0, len, true)?;
+        Ok(Self { file, memory })
+    }
+
+    /// The file, to give to the VMM.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The mapping.
+    #[must_use]
+    pub fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// Zeroes everything, also in the guest's view.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn clear(&self) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(self.file.as_fd(), flags, 0, BAR_UAR_LEN)?)
+    }
+}

@@ -1,0 +1,161 @@
+//! The format of QEMU's `-netdev stream` (net/stream.c, `net_fill_rstate`): each frame
+//! is preceded by its length as a 32-bit big-endian number.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::mac::MacAddr;
+
+/// Length of the length.
+pub const PREFIX: usize = 4;
+/// Shortest frame: an Ethernet header.
+pub const FRAME_MIN: usize = 14;
+/// Longest frame: an IP packet of 65,535 bytes with header and VLAN tag.
+pub const FRAME_MAX: usize = 65_535 + 18;
+
+/// A frame with its prefix, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame(Arc<[u8]>);
+
+impl Frame {
+    /// The bytes on the stream, prefix included.
+    #[must_use]
+    pub fn wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Where the frame goes.
+    #[must_use]
+    pub fn destination(&self) -> MacAddr {
+        self.address(0)
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn source(&self) -> MacAddr {
+        self.address(6)
+    }
+
+    fn address(&self, offset: usize) -> MacAddr {
+        let mut mac = [0; 6];
+        if let Some(bytes) = self.0.get(PREFIX + offset..PREFIX + offset + 6) {
+            mac.copy_from_slice(bytes);
+        }
+        MacAddr(mac)
+    }
+}
+
+/// A stream that cannot be followed any further.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("frame of {0} bytes; the longest is {FRAME_MAX}")]
+pub struct Oversized(pub usize);
+
+/// What the decoder found next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A frame.
+    Frame(Frame),
+    /// A frame too short to have an Ethernet header, of this length.
+    Runt(usize),
+    /// Nothing before more bytes arrive.
+    NeedMore,
+}
+
+/// Cuts a byte stream into frames.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that are done with.
+    start: usize,
+}
+
+impl Decoder {
+    /// Appends bytes of the stream.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether a frame has begun and not ended.
+    #[must_use]
+    pub fn in_frame(&self) -> bool {
+        self.buffer.len() > self.start
+    }
+
+    /// Takes the next frame. At most one frame is ever buffered beyond the bytes of one
+    /// [`Self::feed`], whatever length the peer announces.
+    ///
+    /// # Errors
+    /// [`Oversized`]: the stream is not in step, or hostile, and has to be closed.
+    pub fn next_frame(&mut self) -> Result<Next, Oversized> {
+        let rest = &self.buffer[self.start..];
+        let Some((prefix, body)) = rest.split_first_chunk::<PREFIX>() else {
+            return Ok(Next::NeedMore);
+        };
+        let len = usize::try_from(u32::from_be_bytes(*prefix)).unwrap_or(usize::MAX);
+        if len > FRAME_MAX {
+            return Err(Oversized(len));
+        }
+        if body.len() < len {
+            return Ok(Next::NeedMore);
+        }
+        self.start += PREFIX + len;
+        if len < FRAME_MIN {
+            return Ok(Next::Runt(len));
+        }
+        Ok(Next::Frame(Frame(rest[..PREFIX + len].into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(len: usize) -> Vec<u8> {
+        let mut bytes = u32::try_from(len).expect("small").to_be_bytes().to_vec();
+        bytes.extend((0..len).map(|i| i.to_le_bytes()[0]));
+        bytes
+    }
+
+    #[test]
+    fn frames_come_out_whatever_the_pieces() {
+        let stream = [wire(14), wire(60), wire(FRAME_MAX)].concat();
+        for piece in [1, 3, 17, 4096, stream.len()] {
+            let mut decoder = Decoder::default();
+            let mut lens = Vec::new();
+            for bytes in stream.chunks(piece) {
+                decoder.feed(bytes);
+                while let Next::Frame(frame) = decoder.next_frame().expect("no error") {
+                    lens.push(frame.wire().len() - PREFIX);
+                }
+            }
+            assert_eq!(lens, [14, 60, FRAME_MAX], "pieces of {piece}");
+            assert!(!decoder.in_frame());
+        }
+    }
+
+    #[test]
+    fn runts_are_skipped_and_giants_refused() {
+        let mut decoder = Decoder::default();
+        decoder.feed(&[wire(0), wire(13), wire(14)].concat());
+        assert_eq!(decoder.next_frame(), Ok(Next::Runt(0)));
+        assert_eq!(decoder.next_frame(), Ok(Next::Runt(13)));
+        assert!(matches!(decoder.next_frame(), Ok(Next::Frame(_))));
+        assert_eq!(decoder.next_frame(), Ok(Next::NeedMore));
+        decoder.feed(&u32::MAX.to_be_bytes());
+        assert!(decoder.next_frame().is_err());
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_header() {
+        let mut decoder = Decoder::default();
+        decoder.feed(&wire(64));
+        let Ok(Next::Frame(frame)) = decoder.next_frame() else { panic!("no frame") };
+        assert_eq!(frame.destination(), MacAddr([0, 1, 2, 3, 4, 5]));
+        assert_eq!(frame.source(), MacAddr([6, 7, 8, 9, 10, 11]));
+    }
+}

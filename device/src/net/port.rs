@@ -1,0 +1,212 @@
+//! A switch port: one QEMU netdev at a time on a listening socket.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::framing::{Decoder, Frame, Next};
+use crate::socket::SocketFile;
+
+/// Most bytes that wait for a peer; further frames are dropped, as a switch does with a full queue.
+const QUEUE_BYTES: usize = 2 << 20;
+/// Most bytes taken from a peer in one turn, so that none keeps the others waiting.
+const TURN_BYTES: usize = 256 << 10;
+/// Shortest time between two log lines about the same port's bad frames or drops.
+const LOG_PAUSE: Duration = Duration::from_secs(5);
+
+/// Hears of the link.
+pub type LinkListener = Box<dyn Fn(bool) + Send>;
+
+/// A port.
+pub struct Port {
+    name: String,
+    socket: SocketFile,
+    link: LinkListener,
+    peer: Option<Peer>,
+    /// Log lines held back until then.
+    quiet_until: Option<Instant>,
+}
+
+/// A connected netdev.
+struct Peer {
+    stream: UnixStream,
+    decoder: Decoder,
+    queue: VecDeque<Frame>,
+    queued: usize,
+    /// Bytes of the first queued frame that are sent.
+    sent: usize,
+}
+
+/// What became of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// It is there.
+    Up,
+    /// It has gone.
+    Gone,
+}
+
+impl Port {
+    /// A port that listens on `socket` and tells `link`.
+    #[must_use]
+    pub fn new(name: &str, socket: SocketFile, link: LinkListener) -> Self {
+        Self { name: name.to_owned(), socket, link, peer: None, quiet_until: None }
+    }
+
+    /// The listening socket.
+    #[must_use]
+    pub fn socket(&self) -> &SocketFile {
+        &self.socket
+    }
+
+    /// The stream of the peer.
+    #[must_use]
+    pub fn stream(&self) -> Option<&UnixStream> {
+        self.peer.as_ref().map(|peer| &peer.stream)
+    }
+
+    /// Whether frames wait for the peer to take them.
+    #[must_use]
+    pub fn is_backed_up(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| !peer.queue.is_empty())
+    }
+
+    /// Takes a waiting client; true when it became the peer.
+    ///
+    /// # Errors
+    /// What accept reports.
+    pub fn accept(&mut self) -> io::Result<bool> {
+        let (stream, _) = match self.socket.listener().accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            other => other?,
+        };
+        if self.peer.is_some() {
+            tracing::warn!(
+                port = self.name,
+                socket = %self.socket.path().display(),
+                "second client turned away: a netdev is connected already"
+            );
+            return Ok(false);
+        }
+        stream.set_nonblocking(true)?;
+        let decoder = Decoder::default();
+        self.peer = Some(Peer { stream, decoder, queue: VecDeque::new(), queued: 0, sent: 0 });
+        tracing::info!(port = self.name, "link up");
+        (self.link)(true);
+        Ok(true)
+    }
+
+    /// Reads what has arrived, up to a limit, and hands out the frames.
+    pub fn receive(&mut self, mut forward: impl FnMut(Frame)) -> PeerState {
+        let Some(peer) = &mut self.peer else { return PeerState::Gone };
+        let mut buffer = [0; 32 << 10];
+        let mut budget = TURN_BYTES;
+        while budget > 0 {
+            let len = match peer.stream.read(&mut buffer) {
+                Ok(0) => {
+                    let why = if peer.decoder.in_frame() { "in mid-frame" } else { "orderly" };
+                    tracing::info!(port = self.name, "netdev disconnected ({why})");
+                    return PeerState::Gone;
+                }
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::warn!(port = self.name, %error, "netdev lost");
+                    return PeerState::Gone;
+                }
+            };
+            budget = budget.saturating_sub(len);
+            peer.decoder.feed(&buffer[..len]);
+            loop {
+                match peer.decoder.next_frame() {
+                    Ok(Next::Frame(frame)) => forward(frame),
+                    Ok(Next::Runt(len)) => {
+                        if speak(&mut self.quiet_until) {
+                            tracing::warn!(
+                                port = self.name,
+                                "truncated frame of {len} bytes dropped"
+                            );
+                        }
+                    }
+                    Ok(Next::NeedMore) => break,
+                    Err(error) => {
+                        tracing::error!(port = self.name, %error, "netdev disconnected");
+                        return PeerState::Gone;
+                    }
+                }
+            }
+        }
+        PeerState::Up
+    }
+
+    /// Queues a frame for the peer, if there is one and it has room.
+    pub fn send(&mut self, frame: Frame) {
+        let Some(peer) = &mut self.peer else { return };
+        let len = frame.wire().len();
+        if peer.queued + len > QUEUE_BYTES {
+            if speak(&mut self.quiet_until) {
+                tracing::warn!(
+                    port = self.name,
+                    "netdev does not take its frames: some are dropped"
+                );
+            }
+            return;
+        }
+        peer.queued += len;
+        peer.queue.push_back(frame);
+    }
+
+    /// Writes as much of the queue as the peer takes.
+    pub fn flush(&mut self) -> PeerState {
+        let Some(peer) = &mut self.peer else { return PeerState::Gone };
+        while let Some(frame) = peer.queue.front() {
+            let rest = frame.wire().get(peer.sent..).unwrap_or_default();
+            match peer.stream.write(rest) {
+                Ok(len) if len == rest.len() => {
+                    peer.queued -= frame.wire().len();
+                    peer.sent = 0;
+                    peer.queue.pop_front();
+                }
+                Ok(len) => peer.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(port = self.name, %error, "netdev lost");
+                    return PeerState::Gone;
+                }
+            }
+        }
+        PeerState::Up
+    }
+
+    /// Forgets the peer.
+    pub fn disconnect(&mut self) {
+        if self.peer.take().is_some() {
+            tracing::info!(port = self.name, "link down");
+            (self.link)(false);
+        }
+    }
+
+    /// Logs that a frame with a forged source was dropped.
+    pub fn forged(&mut self, frame: &Frame) {
+        if speak(&mut self.quiet_until) {
+            let source = frame.source();
+            tracing::warn!(
+                port = self.name,
+                "frame from {source}, not an address of this port, dropped"
+            );
+        }
+    }
+}
+
+/// Whether it is time for another log line.
+fn speak(quiet_until: &mut Option<Instant>) -> bool {
+    let now = Instant::now();
+    if quiet_until.is_some_and(|until| now < until) {
+        return false;
+    }
+    *quiet_until = Some(now + LOG_PAUSE);
+    true
+}

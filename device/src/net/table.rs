@@ -1,0 +1,160 @@
+//! The switch's address table (IEEE 802.1Q, 8.8): learnt entries age, those of the configured functions are
+//! static, so that no guest draws another's frames to itself.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::mac::MacAddr;
+
+/// Time after which an address that was not heard of is forgotten (IEEE 802.1Q, table 8-6).
+pub const AGEING: Duration = Duration::from_secs(300);
+/// Most learnt addresses; a guest that makes up addresses fills the table, not the memory.
+pub const CAPACITY: usize = 4096;
+
+/// Number of a port.
+pub type PortId = usize;
+
+/// What the table makes of a source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The frame may pass.
+    Accept,
+    /// The address belongs to another port's function.
+    Forged,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To one port.
+    Port(PortId),
+    /// To all ports but the one it came from.
+    Flood,
+    /// To none: its destination is behind the port it came from.
+    Filter,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Static(PortId),
+    Learnt(PortId, Instant),
+}
+
+/// Addresses and the ports behind which they are.
+#[derive(Debug, Default)]
+pub struct MacTable {
+    entries: HashMap<MacAddr, Entry>,
+    learnt: usize,
+}
+
+impl MacTable {
+    /// Binds an address to a port for good.
+    pub fn pin(&mut self, mac: MacAddr, port: PortId) {
+        self.entries.insert(mac, Entry::Static(port));
+    }
+
+    /// Notes that `mac` sends from `port`.
+    pub fn learn(&mut self, mac: MacAddr, port: PortId, now: Instant) -> Verdict {
+        if mac.is_group() || mac.is_zero() {
+            return Verdict::Forged;
+        }
+        match self.entries.get_mut(&mac) {
+            Some(Entry::Static(owner)) if *owner == port => Verdict::Accept,
+            Some(Entry::Static(_)) => Verdict::Forged,
+            Some(entry @ Entry::Learnt(..)) => {
+                *entry = Entry::Learnt(port, now);
+                Verdict::Accept
+            }
+            None => {
+                if self.learnt < CAPACITY {
+                    self.entries.insert(mac, Entry::Learnt(port, now));
+                    self.learnt += 1;
+                }
+                Verdict::Accept
+            }
+        }
+    }
+
+    /// Where a frame from `port` to `mac` goes.
+    #[must_use]
+    pub fn route(&self, mac: MacAddr, port: PortId) -> Route {
+        if mac.is_group() {
+            return Route::Flood;
+        }
+        match self.entries.get(&mac) {
+            Some(Entry::Static(to) | Entry::Learnt(to, _)) if *to == port => Route::Filter,
+            Some(Entry::Static(to) | Entry::Learnt(to, _)) => Route::Port(*to),
+            None => Route::Flood,
+        }
+    }
+
+    /// Forgets what was not heard of for [`AGEING`].
+    pub fn age(&mut self, now: Instant) {
+        self.retain(|_, heard| now.saturating_duration_since(heard) < AGEING);
+    }
+
+    /// Forgets what was learnt from a port that lost its link.
+    pub fn flush(&mut self, port: PortId) {
+        self.retain(|from, _| from != port);
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(PortId, Instant) -> bool) {
+        self.entries.retain(|_, entry| match *entry {
+            Entry::Static(_) => true,
+            Entry::Learnt(port, heard) => keep(port, heard),
+        });
+        let learnt = |entry: &&Entry| matches!(entry, Entry::Learnt(..));
+        self.learnt = self.entries.values().filter(learnt).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+
+    #[test]
+    fn addresses_are_learnt_moved_and_forgotten() {
+        let mut table = MacTable::default();
+        let start = Instant::now();
+        assert_eq!(table.route(A, 1), Route::Flood);
+        assert_eq!(table.learn(A, 0, start), Verdict::Accept);
+        assert_eq!(table.route(A, 1), Route::Port(0));
+        assert_eq!(table.route(A, 0), Route::Filter);
+        table.learn(A, 2, start + AGEING);
+        table.age(start + AGEING);
+        assert_eq!(table.route(A, 1), Route::Port(2));
+        table.age(start + AGEING * 2);
+        assert_eq!(table.route(A, 1), Route::Flood);
+        table.learn(A, 0, start);
+        table.flush(0);
+        assert_eq!(table.route(A, 1), Route::Flood);
+    }
+
+    #[test]
+    fn a_function_s_address_cannot_be_forged() {
+        let mut table = MacTable::default();
+        table.pin(A, 0);
+        assert_eq!(table.learn(A, 1, Instant::now()), Verdict::Forged);
+        assert_eq!(table.learn(BROADCAST, 1, Instant::now()), Verdict::Forged);
+        assert_eq!(table.learn(B, 1, Instant::now()), Verdict::Accept);
+        assert_eq!(table.route(A, 1), Route::Port(0));
+        table.flush(0);
+        assert_eq!(table.route(A, 1), Route::Port(0));
+        assert_eq!(table.route(BROADCAST, 0), Route::Flood);
+    }
+
+    #[test]
+    fn made_up_addresses_do_not_grow_the_table() {
+        let mut table = MacTable::default();
+        let now = Instant::now();
+        for n in 0..u32::try_from(CAPACITY).expect("small") + 100 {
+            let [a, b, c, d] = n.to_be_bytes();
+            table.learn(MacAddr([2, 0, a, b, c, d]), 0, now);
+        }
+        assert_eq!(table.entries.len(), CAPACITY);
+    }
+}

@@ -1,0 +1,228 @@
+//! The 4 KiB of configuration space: a type 0 header (PCI Local Bus 3.0 section 6.1), the list of
+//! capabilities, and an empty extended space. VMMs keep their own view of the BARs and of MSI-X;
+//! what they forward is stored and answered as real hardware would.
+
+use vrnic_abi::pci::{
+    BAR_MSIX, BAR_MSIX_LEN, BAR_REGS, BAR_REGS_LEN, BAR_UAR, BAR_UAR_LEN, CLASS_CODE, DEVICE_ID,
+    SUBSYSTEM_ID, VENDOR_ID,
+};
+
+use super::capability::{self, DEVCTL_FLR, EXPRESS_DEVCTL};
+
+/// Length of configuration space in bytes.
+pub const CONFIG_LEN: usize = 4096;
+/// Offset of the Command register.
+pub const COMMAND: u16 = 0x04;
+/// Command: answer to memory accesses.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+/// Command: DMA and interrupts allowed.
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+
+const STATUS: u16 = 0x06;
+const STATUS_CAP_LIST: u16 = 1 << 4;
+const REVISION_CLASS: u16 = 0x08;
+const CACHE_LINE_SIZE: u16 = 0x0c;
+const BAR_FIRST: u16 = 0x10;
+const SUBSYSTEM: u16 = 0x2c;
+const CAP_POINTER: u16 = 0x34;
+const INTERRUPT_LINE: u16 = 0x3c;
+
+/// Memory, bus master, parity and SERR reporting, INTx disable.
+const COMMAND_WRITABLE: u16 = 0x0546;
+/// Memory BAR of 64 bits.
+const BAR_64: u64 = 0x4;
+/// Prefetchable.
+const BAR_PREFETCH: u64 = 0x8;
+
+/// What a write to configuration space asks the function to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// The bus-master bit has this new value.
+    pub bus_master: Option<bool>,
+    /// A function level reset was started.
+    pub reset: bool,
+}
+
+/// The configuration space of a function.
+#[derive(Debug)]
+pub struct ConfigSpace {
+    bytes: Box<[u8; CONFIG_LEN]>,
+    writable: Box<[u8; CONFIG_LEN]>,
+}
+
+impl Default for ConfigSpace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ConfigSpace {
+    /// Configuration space as it is after power-on.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut this =
+            Self { bytes: Box::new([0; CONFIG_LEN]), writable: Box::new([0; CONFIG_LEN]) };
+        this.put(0, &VENDOR_ID.to_le_bytes(), &[]);
+        this.put(2, &DEVICE_ID.to_le_bytes(), &[]);
+        this.put(COMMAND, &[0; 2], &COMMAND_WRITABLE.to_le_bytes());
+        this.put(STATUS, &STATUS_CAP_LIST.to_le_bytes(), &[]);
+        this.put(REVISION_CLASS, &(CLASS_CODE << 8).to_le_bytes(), &[]);
+        this.put(CACHE_LINE_SIZE, &[0], &[0xff]);
+        this.put(SUBSYSTEM, &VENDOR_ID.to_le_bytes(), &[]);
+        this.put(SUBSYSTEM + 2, &SUBSYSTEM_ID.to_le_bytes(), &[]);
+        this.put(INTERRUPT_LINE, &[0], &[0xff]);
+        this.put_bar(BAR_REGS, BAR_REGS_LEN, 0);
+        this.put_bar(BAR_UAR, BAR_UAR_LEN, BAR_PREFETCH);
+        this.put_bar(BAR_MSIX, BAR_MSIX_LEN, 0);
+        this.put_capabilities();
+        this
+    }
+
+    /// Back to the state after power-on, as a function level reset does (PCI Express Base 5.0, 6.6.2).
+    pub fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Whether the function may use DMA and interrupts.
+    #[must_use]
+    pub fn bus_master(&self) -> bool {
+        self.word(COMMAND) & COMMAND_BUS_MASTER != 0
+    }
+
+    /// Reads; bytes beyond the space read as ones.
+    pub fn read(&self, offset: u64, into: &mut [u8]) {
+        for (index, byte) in into.iter_mut().enumerate() {
+            *byte = position(offset, index).map_or(0xff, |at| self.bytes[at]);
+        }
+    }
+
+    /// Writes what is writable and tells what follows from it.
+    pub fn write(&mut self, offset: u64, from: &[u8]) -> Effects {
+        let master = self.bus_master();
+        for (index, byte) in from.iter().enumerate() {
+            let Some(at) = position(offset, index) else { break };
+            let mask = self.writable[at];
+            self.bytes[at] = (self.bytes[at] & !mask) | (byte & mask);
+        }
+        let flr = u64::from(EXPRESS_DEVCTL) + 1;
+        let reset = flr
+            .checked_sub(offset)
+            .and_then(|at| from.get(usize::try_from(at).ok()?))
+            .is_some_and(|byte| u16::from(*byte) << 8 & DEVCTL_FLR != 0);
+        let now = self.bus_master();
+        Effects { bus_master: (now != master).then_some(now), reset }
+    }
+
+    fn word(&self, offset: u16) -> u16 {
+        let mut bytes = [0; 2];
+        self.read(u64::from(offset), &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Sets contents and, from the same offset on, writable bits.
+    fn put(&mut self, offset: u16, bytes: &[u8], writable: &[u8]) {
+        let at = usize::from(offset);
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.writable[at..at + writable.len()].copy_from_slice(writable);
+    }
+
+    /// A 64-bit memory BAR; the address bits below its size stay zero, which is how size is found.
+    fn put_bar(&mut self, index: u32, len: u64, flags: u64) {
+        let offset = BAR_FIRST + u16::try_from(index * 4).expect("six BARs");
+        self.put(offset, &(flags | BAR_64).to_le_bytes(), &(!(len - 1)).to_le_bytes());
+    }
+
+    fn put_capabilities(&mut self) {
+        let mut link = CAP_POINTER;
+        for cap in capability::all() {
+            self.put(cap.offset, &cap.bytes, &cap.writable);
+            let next = u8::try_from(cap.offset).expect("capabilities lie in the first 256 bytes");
+            self.put(link, &[next], &[]);
+            link = cap.offset + 1;
+        }
+    }
+}
+
+/// Where byte `index` of an access at `offset` lies, if inside the space.
+fn position(offset: u64, index: usize) -> Option<usize> {
+    let at = usize::try_from(offset).ok()?.checked_add(index)?;
+    (at < CONFIG_LEN).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dword(config: &ConfigSpace, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        config.read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn identity_is_that_of_the_abi() {
+        let config = ConfigSpace::new();
+        assert_eq!(dword(&config, 0), 0x524e_1234);
+        assert_eq!(dword(&config, 8), 0x0207_0000);
+    }
+
+    #[test]
+    fn bars_are_sized_by_writing_ones() {
+        let mut config = ConfigSpace::new();
+        for (bar, len, flags) in
+            [(0, BAR_REGS_LEN, 0x4), (2, BAR_UAR_LEN, 0xc), (4, BAR_MSIX_LEN, 0x4)]
+        {
+            let at = 0x10 + bar * 4;
+            config.write(at, &[0xff; 8]);
+            let low = u64::from(dword(&config, at));
+            let value = low | u64::from(dword(&config, at + 4)) << 32;
+            assert_eq!(value & 0xf, flags, "type of BAR{bar}");
+            assert_eq!(!(value & !0xf) + 1, len, "size of BAR{bar}");
+        }
+    }
+
+    #[test]
+    fn capability_list_ends_and_names_msix_express_and_pm() {
+        let config = ConfigSpace::new();
+        let mut at = dword(&config, u64::from(CAP_POINTER)) & 0xff;
+        let mut ids = Vec::new();
+        while at != 0 {
+            assert!(ids.len() < 8, "the list has a loop");
+            let head = dword(&config, u64::from(at));
+            ids.push(head & 0xff);
+            at = head >> 8 & 0xff;
+        }
+        assert_eq!(ids, [0x01, 0x11, 0x10]);
+    }
+
+    #[test]
+    fn bus_master_and_flr_are_reported_once() {
+        let mut config = ConfigSpace::new();
+        assert_eq!(config.write(4, &[0x06, 0]).bus_master, Some(true));
+        assert_eq!(config.write(4, &[0x06, 0]).bus_master, None);
+        assert_eq!(config.write(4, &[0x02, 0]).bus_master, Some(false));
+        let flr = DEVCTL_FLR.to_le_bytes();
+        assert!(config.write(u64::from(EXPRESS_DEVCTL), &flr).reset);
+        let mut control = [0; 2];
+        config.read(u64::from(EXPRESS_DEVCTL), &mut control);
+        assert_eq!(control[1] & 0x80, 0, "the bit reads as zero");
+        assert!(!config.write(u64::from(EXPRESS_DEVCTL), &[0xff]).reset);
+    }
+
+    #[test]
+    fn accesses_beyond_the_end_are_harmless() {
+        let mut config = ConfigSpace::new();
+        let mut bytes = [0; 8];
+        config.read(4092, &mut bytes);
+        assert_eq!(bytes, [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        config.read(u64::MAX - 2, &mut bytes);
+        assert_eq!(config.write(u64::MAX - 2, &bytes), Effects::default());
+    }
+
+    #[test]
+    fn read_only_fields_stay() {
+        let mut config = ConfigSpace::new();
+        config.write(0, &[0xff; 4]);
+        assert_eq!(dword(&config, 0), 0x524e_1234);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a vfio-user server needs of a device. Everything the VMM can ask for passes here, so that another
+//! server can take the place of the crate in use without a change behind it.
+
+use std::fs::File;
+
+use crate::irq::IrqError;
+use crate::memory::dma::{DmaRange, MapError};
+
+/// Regions that a function offers, by their vfio numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionId {
+    /// BAR0.
+    Regs,
+    /// BAR2.
+    Uar,
+    /// BAR4.
+    Msix,
+    /// Configuration space.
+    Config,
+}
+
+/// What SET_IRQS asks for.
+#[derive(Debug)]
+pub enum IrqRequest {
+    /// Give these eventfds to the vectors, or take theirs away when there are none.
+    Assign(Vec<File>),
+    /// Raise the vectors.
+    Trigger,
+    /// Hold the vectors back.
+    Mask,
+    /// Let the vectors go.
+    Unmask,
+    /// Take all eventfds away.
+    Disable,
+}
+
+/// A function as the VMM drives it. All calls come from one thread and return at once.
+pub trait Device: Send {
+    /// Reads a region. An access that the function does not define reads as ones.
+    fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);
+
+    /// Writes a region. An access that the function does not define is ignored.
+    fn write(&mut self, region: RegionId, offset: u64, from: &[u8]);
+
+    /// Makes guest memory reachable.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    fn dma_map(&mut self, range: DmaRange) -> Result<(), MapError>;
+
+    /// Takes guest memory away; `None` means all of it. On return nothing uses it any more.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    fn dma_unmap(&mut self, range: Option<(u64, u64)>) -> Result<(), MapError>;
+
+    /// Changes `count` MSI-X vectors from `start` on.
+    ///
+    /// # Errors
+    /// See [`IrqError`].
+    fn set_irqs(&mut self, start: u32, count: u32, request: IrqRequest) -> Result<(), IrqError>;
+
+    /// Resets the function, as at power-on; memory and interrupts stay assigned.
+    fn reset(&mut self);
+
+    /// The VMM has gone: reset, and forget its memory and interrupts.
+    fn disconnected(&mut self);
+}
