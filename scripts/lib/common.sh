@@ -1,0 +1,57 @@
+# Shared by the scripts: paths, messages, and running commands inside the tool root.
+# shellcheck shell=bash
+set -euo pipefail
+
+VRNIC_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=../../qemu/versions.env
+. "$VRNIC_TOP/qemu/versions.env"
+
+VRNIC_CACHE=${VRNIC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vrnic}
+VRNIC_KEY=$VRNIC_SUITE-$VRNIC_KERNEL_SERIES-$VRNIC_RECIPE
+VRNIC_TOOLROOT=$VRNIC_CACHE/toolroot-$VRNIC_KEY
+VRNIC_GUEST=$VRNIC_CACHE/guest-$VRNIC_KEY
+VRNIC_BUILD=$VRNIC_TOP/build
+VRNIC_RDMA_CORE_SRC=$VRNIC_TOOLROOT/usr/src/rdma-core
+VRNIC_VERBS_INCLUDE=$VRNIC_TOOLROOT/usr/include
+VRNIC_VERBS_LIB=$VRNIC_TOOLROOT/usr/lib/x86_64-linux-gnu
+export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_BUILD
+export VRNIC_RDMA_CORE_SRC VRNIC_VERBS_INCLUDE VRNIC_VERBS_LIB
+
+# step TEXT: tells what goes on, with the seconds since the script's start.
+step() { printf '[%4ds] %s\n' "$SECONDS" "$*" >&2; }
+
+# die TEXT: says what failed and what to do, and ends.
+die() {
+	printf 'error: %s\n' "$*" >&2
+	exit 1
+}
+
+# quietly LOG COMMAND…: runs the command with its output in LOG; on failure shows the log's end.
+quietly() {
+	local log=$1
+	shift
+	if ! "$@" >"$log" 2>&1 </dev/null; then
+		tail -n 25 "$log" >&2
+		die "'$*' failed (whole log: $log)"
+	fi
+}
+
+# in_root COMMAND…: runs a command in the tool root. The clone and the cache are seen there under their own
+# paths. The mounts live in a namespace of the command's own, so nothing is left behind however it ends.
+in_root() {
+	mkdir -p "$VRNIC_TOOLROOT$VRNIC_TOP" "$VRNIC_TOOLROOT$VRNIC_CACHE" "$VRNIC_CACHE"
+	unshare --mount --propagation private bash -euc '
+		root=$1 top=$2 cache=$3
+		shift 3
+		mount --bind "$top" "$root$top"
+		mount --rbind "$cache" "$root$cache"
+		mount -t proc proc "$root/proc"
+		mount --rbind /dev "$root/dev"
+		exec chroot "$root" env LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+	' in_root "$VRNIC_TOOLROOT" "$VRNIC_TOP" "$VRNIC_CACHE" "$@"
+}
+
+# kernel_release: the guests' kernel, such as 7.3.4+deb13-amd64.
+kernel_release() {
+	cat "$VRNIC_TOOLROOT/etc/vrnic-kernel" 2>/dev/null || die "no tool root yet; run scripts/setup"
+}

@@ -1,0 +1,62 @@
+# The guests' base image: a small Debian with the stock kernel's modules, as an initramfs.
+# shellcheck shell=bash
+
+GUEST_PACKAGES=(
+	perftest rdma-core ibverbs-utils rdmacm-utils ibverbs-providers iproute2 iputils-ping kmod procps
+	pciutils
+)
+# Modules (with what they need) that guests may load.
+GUEST_MODULES=(
+	virtio_net virtio_console virtio_blk ib_core ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe siw
+	nvme_rdma nvmet_rdma brd null_blk ext4
+)
+
+guest_make() {
+	local log=$VRNIC_CACHE/log root=$VRNIC_GUEST/root release
+	release=$(kernel_release)
+	mkdir -p "$log"
+	rm -rf "$VRNIC_GUEST"
+	mkdir -p "$VRNIC_GUEST"
+	step "guest 1/3: Debian $VRNIC_SUITE with perftest and rdma-core"
+	guest_root "$log" "$root"
+	step "guest 2/3: stock kernel $release"
+	guest_kernel "$log" "$root" "$release"
+	step "guest 3/3: packing the initramfs"
+	(cd "$root" && find . -xdev -print0 | cpio --quiet --null --create --format=newc) >"$VRNIC_GUEST/base.cpio"
+	rm -rf "$root"
+	touch "$VRNIC_GUEST/complete"
+}
+
+guest_root() {
+	local log=$1 root=$2 mirror
+	mirror=$(awk '$1 == "deb" { print $2; exit }' "$VRNIC_TOOLROOT/etc/apt/sources.list")
+	quietly "$log/mmdebstrap" mmdebstrap --variant=minbase --skip=check/empty \
+		--include="$(IFS=,; echo "${GUEST_PACKAGES[*]}")" \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' \
+		"$VRNIC_SUITE" "$root" "$mirror"
+	rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/* "$root"/var/lib/dpkg/info "$root/usr/share/i18n"
+}
+
+guest_kernel() {
+	local log=$1 root=$2 release=$3 debs=$VRNIC_GUEST/debs m line
+	mkdir -p "$debs"
+	quietly "$log/kernel-debs" in_root sh -euc "cd '$debs' && apt-get -q download \
+		linux-binary-unsigned-$release linux-modules-$release"
+	for m in "$debs"/*.deb; do dpkg-deb -x "$m" "$debs/x"; done
+	# The packages use /usr/lib; modprobe is shown it as /lib, as in a merged root.
+	ln -s usr/lib "$debs/x/lib"
+	cp "$debs/x/lib/modules/$release/vmlinuz.unsigned" "$VRNIC_GUEST/vmlinuz"
+	quietly "$log/depmod" in_root depmod -b "$debs/x" "$release"
+	mkdir -p "$root/lib/modules/$release"
+	for m in "${GUEST_MODULES[@]}"; do
+		# siw is not in Debian's config; others may be built in.
+		in_root modprobe -d "$debs/x" -S "$release" --show-depends "$m" 2>/dev/null || true
+	done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r line; do
+		line=${line#"$debs/x"}
+		mkdir -p "$root${line%/*}"
+		cp "$debs/x$line" "$root$line"
+	done
+	quietly "$log/depmod-guest" in_root depmod -b "$root" "$release"
+	rm -rf "$debs"
+}

@@ -1,0 +1,93 @@
+# The tool root: Debian's own compilers, kernel headers made ready for Rust, QEMU, and rdma-core's source.
+# shellcheck shell=bash
+
+# What is built with, beside the kernel's headers. libelf comes from the kernel's suite with them.
+TOOLROOT_PACKAGES=(
+	rustc rust-src bindgen clang libclang-dev gcc make flex bison bc libssl-dev pahole kmod cpio
+	xz-utils bzip2 dpkg-dev cmake pkg-config python3-minimal libnl-3-dev libnl-route-3-dev
+	libibverbs-dev librdmacm-dev ibverbs-utils rdma-core ca-certificates
+)
+
+toolroot_make() {
+	local log=$VRNIC_CACHE/log
+	mkdir -p "$log"
+	rm -rf "$VRNIC_TOOLROOT"
+	step "tool root 1/5: bootstrapping Debian $VRNIC_SUITE"
+	quietly "$log/debootstrap" debootstrap --variant=minbase "$VRNIC_SUITE" "$VRNIC_TOOLROOT"
+	toolroot_apt "$log"
+	step "tool root 2/5: compilers, QEMU and kernel headers"
+	toolroot_install "$log"
+	step "tool root 3/5: the kernel's Rust crates (about 80 s)"
+	toolroot_kernel "$log"
+	step "tool root 4/5: rdma-core's source"
+	toolroot_rdma_core "$log"
+	step "tool root 5/5: marking it complete"
+	touch "$VRNIC_TOOLROOT/etc/vrnic-complete"
+}
+
+# Lets the root's apt see the kernel's suite and sources, from the mirror it was made from.
+toolroot_apt() {
+	local log=$1 list=$VRNIC_TOOLROOT/etc/apt/sources.list mirror
+	mirror=$(awk '$1 == "deb" { print $2; exit }' "$list")
+	[ -n "$mirror" ] || die "debootstrap named no mirror in $list"
+	cat >"$list" <<-EOF
+		deb $mirror $VRNIC_SUITE main
+		deb $mirror $VRNIC_KERNEL_SUITE main
+		deb-src $mirror $VRNIC_SUITE main
+	EOF
+	printf '%s\n' 'APT::Install-Recommends "false";' 'APT::Sandbox::User "root";' \
+		'Acquire::Retries "3";' >"$VRNIC_TOOLROOT/etc/apt/apt.conf.d/90vrnic"
+	printf '#!/bin/sh\nexit 101\n' >"$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
+	chmod 755 "$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
+	cp /etc/resolv.conf "$VRNIC_TOOLROOT/etc/resolv.conf"
+	quietly "$log/apt-update" in_root apt-get -q update
+}
+
+toolroot_install() {
+	local log=$1 headers release
+	headers=$(in_root apt-cache pkgnames linux-headers- |
+		grep -E "^linux-headers-${VRNIC_KERNEL_SERIES//./\\.}\.[0-9]+\+deb[0-9]+-amd64\$" | sort -V | tail -n 1)
+	[ -n "$headers" ] || die "$VRNIC_KERNEL_SUITE has no linux-headers-$VRNIC_KERNEL_SERIES.*-amd64 any more;" \
+		"set VRNIC_KERNEL_SERIES in qemu/versions.env to a series that it has (built with CONFIG_RUST)"
+	release=${headers#linux-headers-}
+	quietly "$log/apt-kernel" in_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+		-t "$VRNIC_KERNEL_SUITE" install "$headers" "linux-source-$VRNIC_KERNEL_SERIES" \
+		"linux-config-$VRNIC_KERNEL_SERIES" qemu-system-x86 libelf-dev
+	quietly "$log/apt-tools" in_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+		install "${TOOLROOT_PACKAGES[@]}"
+	printf '%s\n' "$release" >"$VRNIC_TOOLROOT/etc/vrnic-kernel"
+}
+
+# Debian's headers lack the built Rust crates; they are made from the same source and config with the same
+# compiler, hence have the same symbols, and are put where Kbuild looks for them.
+toolroot_kernel() {
+	local log=$1 src=/usr/src/linux-source-$VRNIC_KERNEL_SERIES
+	local headers=$VRNIC_TOOLROOT/usr/src/linux-headers-$(kernel_release)
+	in_root tar -C /usr/src -xf "$src.tar.xz"
+	in_root sh -c "xz -dc /usr/src/linux-config-$VRNIC_KERNEL_SERIES/config.amd64_none_amd64.xz >$src/.config"
+	quietly "$log/olddefconfig" in_root make -C "$src" olddefconfig
+	quietly "$log/prepare" in_root make -C "$src" -j"$(nproc)" prepare
+	cp -a "$VRNIC_TOOLROOT$src/rust" "$headers/"
+	cp "$VRNIC_TOOLROOT$src/scripts/target.json" "$headers/scripts/"
+	# siw, for scripts/bench, is not in Debian's config: keep its source and the Rust one, drop the rest.
+	find "$VRNIC_TOOLROOT$src" -mindepth 1 -maxdepth 1 ! -name rust ! -name drivers -exec rm -rf {} +
+	find "$VRNIC_TOOLROOT$src/drivers" -mindepth 1 -maxdepth 1 ! -name infiniband -exec rm -rf {} +
+	rm -f "$VRNIC_TOOLROOT$src.tar.xz"
+}
+
+# libibverbs' private headers are in no binary package. Configuring the source generates those it derives.
+toolroot_rdma_core() {
+	local log=$1 dir=/usr/src/rdma-core
+	# A mirror may lack the .dsc while it still has the tarball, so fetch that by its own address.
+	in_root sh -euc '
+		url=$(apt-get source --print-uris rdma-core | grep -o "[^'\'']*rdma-core_'"$VRNIC_RDMA_CORE"'\.orig\.tar\.[a-z0-9]*" | head -n 1)
+		[ -n "$url" ] || { echo "no rdma-core '"$VRNIC_RDMA_CORE"' source in the suite"; exit 1; }
+		cd /usr/src && /usr/lib/apt/apt-helper download-file "$url" rdma-core.tar
+		mkdir -p '"$dir"' && tar -C '"$dir"' --strip-components=1 -xf rdma-core.tar && rm rdma-core.tar
+	' >"$log/rdma-core" 2>&1 || {
+		tail -n 10 "$log/rdma-core" >&2
+		die "rdma-core $VRNIC_RDMA_CORE source not found; is VRNIC_RDMA_CORE in qemu/versions.env what $VRNIC_SUITE has?"
+	}
+	quietly "$log/rdma-core-cmake" in_root cmake -S "$dir" -B "$dir/build" \
+		-DNO_PYVERBS=1 -DNO_MAN_PAGES=1 -DIN_PLACE=1
+}
