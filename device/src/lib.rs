@@ -12,6 +12,8 @@
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`socket`] | listening socket files |
+//! | [`sys`] | scheduling of threads |
+//! | [`worker`] | the threads that run the adapters |
 
 pub mod cli;
 pub mod config;
@@ -23,4 +25,6 @@ pub mod memory;
 pub mod net;
 pub mod pci;
 pub mod socket;
+pub mod sys;
 pub mod vfio;
+pub mod worker;

@@ -1,0 +1,106 @@
+//! How a worker sleeps: until its bell rings or a time has passed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// A bell. Ringing it costs a system call only while the worker sleeps.
+#[derive(Debug)]
+pub struct Bell {
+    event: OwnedFd,
+    /// Set by the worker before its last look at the work, cleared when it wakes.
+    asleep: AtomicBool,
+}
+
+impl Bell {
+    /// A silent bell.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, asleep: AtomicBool::new(false) })
+    }
+
+    /// Wakes the worker if it sleeps. Whoever makes work does so before ringing.
+    pub fn ring(&self) {
+        // Orders the caller's work before the look at `asleep`; pairs with `lie_down`.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst)
+            && let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes())
+        {
+            tracing::error!(%error, "bell of a worker");
+        }
+    }
+
+    /// From here on a ring ends the sleep. The worker looks for work once more before it waits.
+    pub fn lie_down(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Waits for a ring, at most `limit`.
+    pub fn wait(&self, limit: Duration) {
+        let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).ok();
+        if let Err(error) = poll(&mut fds, limit.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::error!(%error, "bell of a worker");
+        }
+    }
+
+    /// Ends the sleep, however it ended.
+    pub fn get_up(&self) {
+        if !self.asleep.swap(false, Ordering::SeqCst) {
+            // Somebody rang; take the count so that the next wait waits.
+            let mut count = [0; 8];
+            let _none_left = rustix::io::read(&self.event, &mut count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A ring between the last look and the wait, or at any other time, is never lost.
+    #[test]
+    fn no_ring_is_lost() {
+        const ROUNDS: u64 = 20_000;
+        let bell = Arc::new(Bell::new().expect("bell"));
+        let posted = Arc::new(AtomicU64::new(0));
+        let (worker_bell, worker_posted) = (Arc::clone(&bell), Arc::clone(&posted));
+        let done = Arc::new(AtomicU64::new(0));
+        let worker_done = Arc::clone(&done);
+        let worker = std::thread::spawn(move || {
+            while worker_done.load(Ordering::Acquire) < ROUNDS {
+                worker_bell.lie_down();
+                let seen = worker_posted.load(Ordering::Acquire);
+                if seen == worker_done.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    worker_bell.wait(Duration::from_secs(5));
+                    assert!(start.elapsed() < Duration::from_secs(4), "a ring was lost");
+                }
+                worker_bell.get_up();
+                worker_done.store(worker_posted.load(Ordering::Acquire), Ordering::Release);
+            }
+        });
+        for round in 1..=ROUNDS {
+            posted.store(round, Ordering::Release);
+            bell.ring();
+            while round % 3 == 0 && done.load(Ordering::Acquire) < round {
+                std::hint::spin_loop();
+                std::thread::yield_now();
+            }
+        }
+        worker.join().expect("worker");
+    }
+}

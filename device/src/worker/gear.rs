@@ -1,0 +1,171 @@
+//! When a worker without work spins, naps or sleeps.
+//!
+//! Spinning answers a doorbell within 0.1 µs, but only while nobody else wants the processor: three
+//! spinning threads on two processors wait for scheduler slices of milliseconds. Napping with a short
+//! slice answers within tens of microseconds even then. So a worker spins while processors are free,
+//! naps when they are not, and sleeps when nothing has come for long.
+
+use std::time::Duration;
+
+use crate::config::GearConfig;
+use crate::sys::LoadMeter;
+
+/// Time between two looks at the load.
+const LOOK_PERIOD: u64 = 2_000_000;
+/// After a look that found processors scarce, none spins for this long.
+const SCARCE_HOLD: u64 = 50_000_000;
+/// A gap this long between two polls means that somebody else had the processor.
+const GAP: u64 = 500_000;
+/// After such a gap, none spins for this long.
+const GAP_HOLD: u64 = 200_000_000;
+
+/// What to do until the next poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gear {
+    /// Poll at once.
+    Spin,
+    /// Poll after a nap.
+    Nap,
+    /// Ask for kicks and wait for one.
+    Sleep,
+}
+
+/// Tells how many threads want a processor.
+pub trait Load: Send {
+    /// Threads running or ready, the caller included; `None` when unknown.
+    fn runnable(&self) -> Option<usize>;
+}
+
+impl Load for LoadMeter {
+    fn runnable(&self) -> Option<usize> {
+        LoadMeter::runnable(self)
+    }
+}
+
+/// Chooses gears. All times are nanoseconds of one monotonic clock.
+#[derive(Debug)]
+pub struct GearBox<L> {
+    spin: u64,
+    sleep: u64,
+    cpus: usize,
+    load: Option<L>,
+    /// When there last was work.
+    worked: u64,
+    /// Time of the last call.
+    last: u64,
+    looked: u64,
+    scarce_until: u64,
+}
+
+impl<L: Load> GearBox<L> {
+    /// A gear box for a machine of `cpus` processors.
+    #[must_use]
+    pub fn new(config: &GearConfig, cpus: usize, load: Option<L>, now: u64) -> Self {
+        Self {
+            spin: nanos(config.spin),
+            sleep: nanos(config.sleep),
+            cpus,
+            load,
+            worked: now,
+            last: now,
+            looked: now,
+            scarce_until: 0,
+        }
+    }
+
+    /// A poll found work.
+    #[inline]
+    pub fn worked(&mut self, now: u64) {
+        self.worked = now;
+        self.last = now;
+    }
+
+    /// A poll found none: what to do.
+    pub fn idle(&mut self, now: u64) -> Gear {
+        let idle = now.saturating_sub(self.worked);
+        if idle >= self.sleep {
+            return Gear::Sleep;
+        }
+        if idle >= self.spin || self.scarce(now) { Gear::Nap } else { Gear::Spin }
+    }
+
+    /// The worker napped or slept until `now`: no gap is to be read from that.
+    pub fn rested(&mut self, now: u64) {
+        self.last = now;
+    }
+
+    /// Whether spinning would take a processor from somebody.
+    fn scarce(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.last) > GAP {
+            self.scarce_until = self.scarce_until.max(now + GAP_HOLD);
+        }
+        self.last = now;
+        if now.saturating_sub(self.looked) > LOOK_PERIOD {
+            self.looked = now;
+            let runnable = self.load.as_ref().and_then(Load::runnable);
+            if runnable.is_some_and(|runnable| runnable > self.cpus) {
+                self.scarce_until = self.scarce_until.max(now + SCARCE_HOLD);
+            }
+        }
+        now < self.scarce_until
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+
+    struct Fixed(usize);
+
+    impl Load for Fixed {
+        fn runnable(&self) -> Option<usize> {
+            Some(self.0)
+        }
+    }
+
+    fn gears(runnable: usize) -> GearBox<Fixed> {
+        let config = GearConfig {
+            spin: Duration::from_micros(50),
+            nap: Duration::from_micros(15),
+            sleep: Duration::from_micros(2000),
+        };
+        GearBox::new(&config, 2, Some(Fixed(runnable)), 0)
+    }
+
+    #[test]
+    fn free_processors_spin_then_nap_then_sleep() {
+        let mut gears = gears(2);
+        gears.worked(100 * US);
+        assert_eq!(gears.idle(110 * US), Gear::Spin);
+        assert_eq!(gears.idle(151 * US), Gear::Nap);
+        assert_eq!(gears.idle(2101 * US), Gear::Sleep);
+    }
+
+    #[test]
+    fn scarce_processors_nap_at_once_and_for_a_while() {
+        let mut gears = gears(3);
+        gears.worked(3000 * US);
+        assert_eq!(gears.idle(3001 * US), Gear::Nap);
+        gears.worked(20_000 * US);
+        assert_eq!(gears.idle(20_001 * US), Gear::Nap);
+    }
+
+    #[test]
+    fn a_gap_between_polls_means_scarce() {
+        let mut gears = gears(1);
+        gears.worked(0);
+        assert_eq!(gears.idle(10 * US), Gear::Spin);
+        gears.worked(20 * US);
+        gears.idle(21 * US);
+        // Half a millisecond passed unseen within the spin time of later work.
+        gears.worked = 600 * US;
+        assert_eq!(gears.idle(610 * US), Gear::Nap);
+        gears.rested(10_000 * US);
+    }
+}

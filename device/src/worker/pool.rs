@@ -1,0 +1,173 @@
+//! The worker threads.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::nanosleep;
+
+use super::bell::Bell;
+use super::engine::Engine;
+use super::gear::{Gear, GearBox};
+use crate::config::GearConfig;
+use crate::sys::{self, LoadMeter};
+
+/// Longest sleep: what a lost kick would cost.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// Where the clock starts.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Nanoseconds on the daemon's monotonic clock.
+#[must_use]
+pub fn now_ns() -> u64 {
+    u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A worker to be: its bell, and what it runs.
+pub struct WorkerSetup {
+    /// Wakes it.
+    pub bell: Arc<Bell>,
+    /// Polled in turn.
+    pub engines: Vec<Arc<dyn Engine>>,
+    /// The processor it is bound to.
+    pub cpu: Option<usize>,
+}
+
+/// Running workers; they end on drop.
+#[derive(Debug)]
+pub struct Pool {
+    stop: Arc<AtomicBool>,
+    workers: Vec<(Arc<Bell>, JoinHandle<()>)>,
+}
+
+impl Pool {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// When threads run out, or a processor to pin to does not exist.
+    pub fn start(setups: Vec<WorkerSetup>, gears: &GearConfig) -> io::Result<Self> {
+        let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
+        for (id, setup) in setups.into_iter().enumerate() {
+            let bell = Arc::clone(&setup.bell);
+            let worker = Worker {
+                setup,
+                nap: gears.nap,
+                gears: gear_box(gears),
+                stop: Arc::clone(&this.stop),
+            };
+            let (report, ready) = std::sync::mpsc::sync_channel(1);
+            let thread =
+                std::thread::Builder::new().name(format!("worker-{id}")).spawn(move || {
+                    let prepared = worker.prepare();
+                    let run = prepared.is_ok();
+                    // The receiver waits for exactly this message.
+                    if report.send(prepared).is_ok() && run {
+                        worker.run();
+                    }
+                })?;
+            this.workers.push((bell, thread));
+            ready.recv().map_err(io::Error::other)??;
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for (bell, thread) in self.workers.drain(..) {
+            bell.ring();
+            if thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+    }
+}
+
+fn gear_box(config: &GearConfig) -> GearBox<LoadMeter> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "load is unknown"));
+    GearBox::new(config, cpus, load.ok(), now_ns())
+}
+
+/// A worker thread's state.
+struct Worker {
+    setup: WorkerSetup,
+    nap: Duration,
+    gears: GearBox<LoadMeter>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// Sets the thread's scheduling.
+    fn prepare(&self) -> io::Result<()> {
+        if let Some(cpu) = self.setup.cpu {
+            sys::pin(cpu).map_err(|error| {
+                io::Error::new(error.kind(), format!("pin a worker to processor {cpu}: {error}"))
+            })?;
+        }
+        // Without these two the worker is slower on a busy machine, nothing worse.
+        for (what, result) in [
+            ("short slice", sys::set_slice(sys::SLICE_MIN)),
+            ("precise timers", sys::set_precise_timers()),
+        ] {
+            if let Err(error) = result {
+                tracing::warn!(%error, "worker: {what}");
+            }
+        }
+        Ok(())
+    }
+
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = now_ns();
+            if self.poll(now) {
+                self.gears.worked(now);
+                continue;
+            }
+            match self.gears.idle(now) {
+                Gear::Spin => std::hint::spin_loop(),
+                Gear::Nap => self.rest(now, self.nap, |limit| {
+                    if let Ok(limit) = limit.try_into() {
+                        // A nap that a signal cut short is a short nap.
+                        let _whole = nanosleep(&limit);
+                    }
+                }),
+                Gear::Sleep => self.sleep(),
+            }
+        }
+    }
+
+    fn poll(&self, now: u64) -> bool {
+        self.setup.engines.iter().fold(false, |any, engine| engine.poll(now) | any)
+    }
+
+    /// Rests until the earliest deadline, at most `limit`.
+    fn rest(&mut self, now: u64, limit: Duration, wait: impl FnOnce(Duration)) {
+        let deadline = self.setup.engines.iter().filter_map(|engine| engine.deadline()).min();
+        let until =
+            deadline.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
+        wait(until.min(limit));
+        self.gears.rested(now_ns());
+    }
+
+    /// Sleeps until kicked. The order of the steps is what makes a lost kick impossible: either the
+    /// last look sees the doorbell, or the guest, whose doorbell came after it, sees `armed`.
+    fn sleep(&mut self) {
+        let bell = Arc::clone(&self.setup.bell);
+        bell.lie_down();
+        self.setup.engines.iter().for_each(|engine| engine.arm(true));
+        fence(Ordering::SeqCst);
+        let now = now_ns();
+        if self.poll(now) {
+            self.gears.worked(now);
+        } else if !self.stop.load(Ordering::SeqCst) {
+            self.rest(now, SLEEP_MAX, |limit| bell.wait(limit));
+        }
+        bell.get_up();
+        self.setup.engines.iter().for_each(|engine| engine.arm(false));
+    }
+}
