@@ -1,1 +1,25 @@
-//! Guest images, launch configuration and a harness that boots and commands guests
+//! Boots guests with a stock Debian kernel and our adapter, and commands them.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`paths`] | where the cached roots and the built parts are |
+//! | [`accel`] | KVM where it really boots a stock kernel, TCG elsewhere |
+//! | [`process`] | child processes that die with us, whatever happens |
+//! | [`overlay`] | what is put over the guests' base image |
+//! | [`protocol`] | messages between a guest's agent and the harness |
+//! | [`agent`] | the harness's end of them: run commands, move files |
+//! | [`guest`] | one QEMU: its arguments, console, life |
+//! | [`daemon`] | a running `vrnicd` |
+//! | [`pair`] | daemon and two guests, ready for RDMA |
+//! | [`perftest`] | the perftest set and its table |
+
+pub mod accel;
+pub mod agent;
+pub mod daemon;
+pub mod guest;
+pub mod overlay;
+pub mod pair;
+pub mod paths;
+pub mod perftest;
+pub mod process;
+pub mod protocol;

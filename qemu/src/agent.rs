@@ -1,0 +1,212 @@
+//! The harness's end of a guest's agent: runs commands, moves files.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use parking_lot::Mutex;
+
+use crate::protocol::{Event, PIECE, Request, receive, send};
+
+/// What came of a command.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Exit code, or 128 + signal.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Whether the exit code is 0.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.code == 0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    commands: HashMap<u32, Sender<Event>>,
+    stored: Option<Sender<Event>>,
+    closed: bool,
+}
+
+/// A connection to an agent. Clones talk to the same one.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    name: String,
+    port: Arc<Mutex<UnixStream>>,
+    inbox: Arc<Mutex<Inbox>>,
+    next: Arc<AtomicU32>,
+}
+
+impl Agent {
+    /// Waits for the agent behind `port` to report.
+    ///
+    /// # Errors
+    /// When it does not within `patience`, or says something else first.
+    pub fn connect(name: &str, port: UnixStream, patience: Duration) -> anyhow::Result<Self> {
+        let mut reader = port.try_clone()?;
+        reader.set_read_timeout(Some(patience))?;
+        match receive(&mut reader) {
+            Ok(Event::Ready) => {}
+            Ok(other) => bail!("the agent of guest {name} opened with {other:?}"),
+            Err(error) => bail!("no sign of guest {name} within {patience:?}: {error}"),
+        }
+        reader.set_read_timeout(None)?;
+        let inbox: Arc<Mutex<Inbox>> = Arc::default();
+        let sorter = Arc::clone(&inbox);
+        std::thread::spawn(move || {
+            while let Ok(event) = receive::<Event>(&mut reader) {
+                sort(&sorter, event);
+            }
+            let mut inbox = sorter.lock();
+            // Whoever waits learns by the closed channel.
+            *inbox = Inbox { closed: true, ..Inbox::default() };
+        });
+        let port = Arc::new(Mutex::new(port));
+        Ok(Self { name: name.to_owned(), port, inbox, next: Arc::default() })
+    }
+
+    /// Starts a shell command.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn start(&self, script: &str) -> anyhow::Result<Running> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, events) = channel();
+        {
+            let mut inbox = self.inbox.lock();
+            ensure!(!inbox.closed, "guest {} is gone", self.name);
+            inbox.commands.insert(id, sender);
+        }
+        send(&mut *self.port.lock(), &Request::Exec { id, script: script.to_owned() })
+            .with_context(|| format!("guest {} is gone", self.name))?;
+        Ok(Running { agent: self.clone(), id, script: script.to_owned(), events })
+    }
+
+    /// Runs a shell command to its end.
+    ///
+    /// # Errors
+    /// When it takes longer than `patience` (it is killed then) or the guest is gone.
+    pub fn run(&self, script: &str, patience: Duration) -> anyhow::Result<Output> {
+        self.start(script)?.wait(patience)
+    }
+
+    /// Runs a shell command that must succeed; returns its standard output.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and when the exit code is not 0.
+    pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
+        let output = self.run(script, patience)?;
+        ensure!(
+            output.ok(),
+            "guest {}: '{script}' ended with {}\n{}{}",
+            self.name,
+            output.code,
+            output.stdout,
+            output.stderr
+        );
+        Ok(output.stdout)
+    }
+
+    /// Copies a file of this machine into the guest.
+    ///
+    /// # Errors
+    /// When it cannot be read here or written there.
+    pub fn put(&self, from: &Path, to: &str, mode: u32) -> anyhow::Result<()> {
+        let data =
+            std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+        let (sender, stored) = channel();
+        self.inbox.lock().stored = Some(sender);
+        for (index, piece) in data.chunks(PIECE).enumerate() {
+            let request = Request::Put {
+                path: to.to_owned(),
+                offset: (index * PIECE) as u64,
+                mode,
+                data: piece.to_vec(),
+            };
+            send(&mut *self.port.lock(), &request)?;
+            match stored.recv_timeout(Duration::from_secs(30)) {
+                Ok(Event::Stored { error }) if error.is_empty() => {}
+                Ok(event) => bail!("guest {} cannot store: {event:?}", self.name),
+                Err(error) => bail!("guest {} does not store {to}: {error}", self.name),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sort(inbox: &Mutex<Inbox>, event: Event) {
+    let mut inbox = inbox.lock();
+    let receiver = match &event {
+        Event::Ready => None,
+        Event::Output { id, .. } => inbox.commands.get(id).cloned(),
+        Event::Exit { id, .. } => inbox.commands.remove(id),
+        Event::Stored { .. } => inbox.stored.clone(),
+    };
+    if let Some(receiver) = receiver {
+        // Nobody waits for a command that was given up.
+        let _unread = receiver.send(event);
+    }
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub struct Running {
+    agent: Agent,
+    id: u32,
+    script: String,
+    events: Receiver<Event>,
+}
+
+impl Running {
+    /// Kills the command and its children.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        Ok(send(&mut *self.agent.port.lock(), &Request::Kill { id: self.id })?)
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When it does not come within `patience` (the command is killed then) or the guest is gone.
+    pub fn wait(self, patience: Duration) -> anyhow::Result<Output> {
+        let end = Instant::now() + patience;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        loop {
+            match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Event::Output { stderr: false, data, .. }) => stdout.extend(data),
+                Ok(Event::Output { stderr: true, data, .. }) => stderr.extend(data),
+                Ok(Event::Exit { code, .. }) => {
+                    return Ok(Output { code, stdout: text(&stdout), stderr: text(&stderr) });
+                }
+                Ok(Event::Ready | Event::Stored { .. }) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let _gone = self.kill();
+                    bail!(
+                        "guest {}: '{}' did not end within {patience:?}\n{}{}",
+                        self.agent.name,
+                        self.script,
+                        text(&stdout),
+                        text(&stderr)
+                    );
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("guest {} went away while it ran '{}'", self.agent.name, self.script)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A running `vrnicd`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
+
+use crate::guest::tail;
+use crate::paths::Paths;
+use crate::process::Killed;
+
+/// A daemon with functions `a`, `b`, …; ended on drop.
+#[derive(Debug)]
+pub struct Daemon {
+    process: Killed,
+    log: PathBuf,
+}
+
+/// vfio-user socket of function `name` in folder `dir`.
+#[must_use]
+pub fn adapter_socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.sock"))
+}
+
+/// Ethernet socket of function `name` in folder `dir`.
+#[must_use]
+pub fn net_socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.net"))
+}
+
+impl Daemon {
+    /// Starts a daemon with the given functions (name, MAC), sockets in `dir`, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it ends, or does not serve within seconds; its log's end is part of the text.
+    pub fn start(paths: &Paths, dir: &Path, functions: &[(&str, &str)]) -> anyhow::Result<Self> {
+        paths.need(&paths.vrnicd(), "cargo build --release")?;
+        let log = dir.join("vrnicd.log");
+        let out = File::options().create(true).append(true).open(&log)?;
+        let mut command = Command::new(paths.vrnicd());
+        for (name, mac) in functions {
+            let socket = adapter_socket(dir, name);
+            let net = net_socket(dir, name);
+            let (socket, net) = (socket.display(), net.display());
+            command
+                .arg("--function")
+                .arg(format!("name={name},mac={mac},socket={socket},net={net}"));
+        }
+        if let Ok(extra) = std::env::var("VRNICD_ARGS") {
+            command.args(extra.split_whitespace());
+        }
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let process = Killed::start(command).context("cannot start vrnicd")?;
+        let mut daemon = Self { process, log };
+        daemon.wait_for(dir, functions)?;
+        Ok(daemon)
+    }
+
+    fn wait_for(&mut self, dir: &Path, functions: &[(&str, &str)]) -> anyhow::Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !functions.iter().all(|(name, _)| adapter_socket(dir, name).exists()) {
+            let waiting = self.process.alive() && Instant::now() < end;
+            ensure!(waiting, "vrnicd does not serve:\n{}", self.log(20));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    #[must_use]
+    pub fn log(&self, lines: usize) -> String {
+        tail(&self.log, lines)
+    }
+
+    /// Whether it runs.
+    pub fn alive(&mut self) -> bool {
+        self.process.alive()
+    }
+
+    /// Process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.stop(Signal::SIGTERM, 5);
+    }
+}

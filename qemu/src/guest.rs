@@ -1,0 +1,253 @@
+//! A guest: one QEMU with the stock kernel, its console, its agent.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::accel::Accel;
+use crate::agent::Agent;
+use crate::paths::Paths;
+use crate::process::Killed;
+
+/// How long a guest may take from start to its agent's first word. TCG on a loaded machine needs 30 s.
+const BOOT: Duration = Duration::from_secs(180);
+
+/// What a guest is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name, one word.
+    pub name: String,
+    /// MAC of the adapter and of the virtio NIC beside it.
+    pub mac: String,
+    /// IPv4 address with prefix length.
+    pub address: String,
+    /// Virtual processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Folder for its sockets and its console's log.
+    pub dir: PathBuf,
+    /// Initramfs.
+    pub initramfs: PathBuf,
+    /// vfio-user socket of its adapter.
+    pub adapter: PathBuf,
+    /// Ethernet socket of the daemon.
+    pub net: PathBuf,
+}
+
+/// A running guest; it is killed on drop.
+#[derive(Debug)]
+pub struct Guest {
+    setup: Setup,
+    qemu: Killed,
+    agent: Agent,
+}
+
+/// QEMU out of the tool root, without its arguments: started by the root's own loader, since it needs the
+/// libraries of another Debian than this one.
+#[must_use]
+pub fn qemu(paths: &Paths) -> Command {
+    let root = &paths.toolroot;
+    let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+    command.arg("--library-path").arg(root.join("usr/lib/x86_64-linux-gnu")).arg(paths.qemu());
+    for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+        command.arg("-L").arg(root.join(dir));
+    }
+    command
+}
+
+impl Guest {
+    /// Boots a guest and waits for its agent.
+    ///
+    /// # Errors
+    /// When QEMU ends early or the guest does not come up; its console's last lines are part of the text.
+    pub fn boot(paths: &Paths, accel: Accel, setup: Setup) -> anyhow::Result<Self> {
+        let qemu = Self::start(paths, accel, &setup)?;
+        Self::attach(setup, qemu)
+    }
+
+    /// Starts QEMU.
+    fn start(paths: &Paths, accel: Accel, setup: &Setup) -> anyhow::Result<Killed> {
+        for stale in [setup.agent_socket(), setup.shell_socket()] {
+            let _absent = fs::remove_file(stale);
+        }
+        let errors = fs::File::create(setup.dir.join(format!("{}.qemu.log", setup.name)))?;
+        let mut command = qemu(paths);
+        command
+            .args(accel.arguments())
+            .args(setup.arguments())
+            .arg("-kernel")
+            .arg(paths.kernel())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
+        Killed::start(command).context("cannot start QEMU")
+    }
+
+    fn attach(setup: Setup, mut qemu: Killed) -> anyhow::Result<Self> {
+        let end = Instant::now() + BOOT;
+        let port = loop {
+            match UnixStream::connect(setup.agent_socket()) {
+                Ok(port) => break port,
+                Err(_) if qemu.alive() && Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(_) => {
+                    bail!("QEMU of guest {} ended at its start:\n{}", setup.name, setup.qemu_log())
+                }
+            }
+        };
+        let agent = Agent::connect(&setup.name, port, BOOT).with_context(|| {
+            format!("QEMU said: {}\nconsole:\n{}", setup.qemu_log(), tail(&setup.console_log(), 30))
+        })?;
+        let address = &setup.address;
+        agent.check(
+            &format!("ip link set eth0 up && ip addr add {address} dev eth0"),
+            Duration::from_secs(20),
+        )?;
+        Ok(Self { setup, qemu, agent })
+    }
+
+    /// The agent.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// What the guest is made of.
+    #[must_use]
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Its IPv4 address, without prefix length.
+    #[must_use]
+    pub fn ip(&self) -> &str {
+        self.setup.address.split('/').next().unwrap_or_default()
+    }
+
+    /// Process number of its QEMU.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+
+    /// Runs a shell command that must succeed; see [`Agent::check`].
+    ///
+    /// # Errors
+    /// As there; the kernel's last messages are part of the text.
+    pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
+        self.agent.check(script, patience).with_context(|| {
+            format!("guest {}: kernel log ends with\n{}", self.setup.name, self.kernel_log(15))
+        })
+    }
+
+    /// The last `lines` of the kernel's log, or of the console when the guest does not answer.
+    #[must_use]
+    pub fn kernel_log(&self, lines: usize) -> String {
+        match self.agent.run(&format!("dmesg | tail -n {lines}"), Duration::from_secs(10)) {
+            Ok(output) => output.stdout,
+            Err(_) => tail(&self.setup.console_log(), lines),
+        }
+    }
+
+    /// Lines of the kernel's log that tell of a fault.
+    #[must_use]
+    pub fn kernel_faults(&self) -> Vec<String> {
+        const FAULTS: [&str; 8] = [
+            "WARNING:",
+            "BUG:",
+            "Oops",
+            "panic",
+            "Call Trace",
+            "general protection",
+            "hung task",
+            "leaked",
+        ];
+        let log = self.kernel_log(5000);
+        log.lines()
+            .filter(|line| FAULTS.iter().any(|fault| line.contains(fault)))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill(&mut self) {
+        self.qemu.kill();
+    }
+
+    /// Path of the socket of its shell (second serial line).
+    #[must_use]
+    pub fn shell_socket(&self) -> PathBuf {
+        self.setup.shell_socket()
+    }
+}
+
+impl Setup {
+    /// QEMU's arguments, less accelerator and kernel.
+    fn arguments(&self) -> Vec<String> {
+        let Self { name, mac, cpus, memory, .. } = self;
+        let path = |path: &Path| path.display().to_string();
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add =
+            |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
+        add(&["-name", name, "-nodefaults", "-display", "none", "-no-reboot"]);
+        add(&["-smp", &cpus.to_string(), "-m", &format!("{memory}M")]);
+        add(&["-machine", "q35,memory-backend=ram"]);
+        add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
+        let socket = path(&self.adapter);
+        add(&[
+            "-device",
+            &format!(
+                r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#
+            ),
+        ]);
+        let net = path(&self.net);
+        add(&["-netdev", &format!("stream,id=net,server=off,addr.type=unix,addr.path={net}")]);
+        add(&["-device", &format!("virtio-net-pci,netdev=net,mac={mac},romfile=")]);
+        add(&["-device", "virtio-serial-pci"]);
+        let agent = path(&self.agent_socket());
+        add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
+        add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
+        add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
+        add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
+        add(&["-initrd", &path(&self.initramfs)]);
+        add(&["-append", "console=ttyS0 quiet rdinit=/init panic=-1 net.ifnames=0"]);
+        arguments
+    }
+
+    fn file(&self, what: &str) -> PathBuf {
+        self.dir.join(format!("{}.{what}", self.name))
+    }
+
+    fn agent_socket(&self) -> PathBuf {
+        self.file("agent")
+    }
+
+    fn shell_socket(&self) -> PathBuf {
+        self.file("shell")
+    }
+
+    /// The log of its console.
+    #[must_use]
+    pub fn console_log(&self) -> PathBuf {
+        self.file("console.log")
+    }
+
+    fn qemu_log(&self) -> String {
+        tail(&self.file("qemu.log"), 10)
+    }
+}
+
+/// The last lines of a file; empty when it cannot be read.
+#[must_use]
+pub fn tail(file: &Path, lines: usize) -> String {
+    let bytes = fs::read(file).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Process 1 of a guest.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=vt100
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm /run/lock /tmp
+mount -t devpts pts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t debugfs debug /sys/kernel/debug
+ulimit -l unlimited
+ulimit -c 0
+echo 1 >/proc/sys/kernel/sysrq
+modprobe -a virtio_console virtio_net
+while ! [ -e /dev/vport0p1 ]; do sleep 0.05; done
+ip link set lo up
+/vrnic/agent >/dev/console 2>&1 &
+# A shell for people, on the second serial line.
+while :; do
+	setsid -c bash -l </dev/ttyS1 >/dev/ttyS1 2>&1
+	sleep 1
+done

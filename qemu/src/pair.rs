@@ -1,0 +1,164 @@
+//! A daemon and two guests, ready for RDMA.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use crate::accel::Accel;
+use crate::daemon::{Daemon, adapter_socket, net_socket};
+use crate::guest::{Guest, Setup};
+use crate::overlay::write_initramfs;
+use crate::paths::Paths;
+
+const FUNCTIONS: [(&str, &str); 2] = [("a", "52:54:00:76:72:0a"), ("b", "52:54:00:76:72:0b")];
+const ADDRESSES: [&str; 2] = ["10.9.0.1/24", "10.9.0.2/24"];
+/// For a command that only configures something, on a loaded machine.
+const SHORT: Duration = Duration::from_secs(60);
+
+/// Settings of a pair.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Virtual processors of each guest.
+    pub cpus: u32,
+    /// Memory of each guest in MiB.
+    pub memory: u32,
+    /// Whether to load vrnic.ko and wait for the RDMA device.
+    pub module: bool,
+    /// More files for the guests: path and content.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cpus: 1, memory: 1536, module: true, files: Vec::new() }
+    }
+}
+
+/// A daemon and two guests. Everything ends when this is dropped.
+#[derive(Debug)]
+pub struct Pair {
+    /// Guest a, usually the client.
+    pub a: Guest,
+    /// Guest b, usually the server.
+    pub b: Guest,
+    /// The daemon.
+    pub daemon: Daemon,
+    paths: Paths,
+    accel: Accel,
+    options: Options,
+    dir: TempDir,
+}
+
+impl Pair {
+    /// Starts the daemon and boots both guests side by side.
+    ///
+    /// # Errors
+    /// When any part does not come up.
+    pub fn boot(options: Options) -> anyhow::Result<Self> {
+        let paths = Paths::from_env()?;
+        let accel = Accel::choose(&paths)?;
+        let dir = tempfile::Builder::new().prefix("vrnic-").tempdir()?;
+        let initramfs = dir.path().join("initramfs");
+        write_initramfs(&paths, &options.files, &initramfs)?;
+        let daemon = Daemon::start(&paths, dir.path(), &FUNCTIONS)?;
+        let boot = |index: usize| {
+            let setup = setup(dir.path().into(), index, &options)?;
+            let guest = Guest::boot(&paths, accel, setup)?;
+            if options.module {
+                load_module(&guest)?;
+            }
+            anyhow::Ok(guest)
+        };
+        let (a, b) = std::thread::scope(|scope| {
+            let a = scope.spawn(|| boot(0));
+            let b = boot(1);
+            (a.join(), b)
+        });
+        let Ok(a) = a else { bail!("the thread that boots guest a panicked") };
+        let told = || format!("vrnicd said:\n{}", daemon.log(20));
+        let (a, b) = (a.with_context(told)?, b.with_context(told)?);
+        Ok(Self { a, b, daemon, paths, accel, options, dir })
+    }
+
+    /// Kills guest b and boots it anew, against the same daemon.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn reboot_b(&mut self) -> anyhow::Result<()> {
+        self.b.kill();
+        let setup = setup(self.dir.path().into(), 1, &self.options)?;
+        self.b = Guest::boot(&self.paths, self.accel, setup)?;
+        if self.options.module {
+            load_module(&self.b)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a new daemon on the same sockets, after the death of the first.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub fn restart_daemon(&mut self) -> anyhow::Result<()> {
+        self.daemon.kill();
+        self.daemon = Daemon::start(&self.paths, self.dir.path(), &FUNCTIONS)?;
+        Ok(())
+    }
+
+    /// Everything that helps to understand a failure: logs of the daemon and of both kernels.
+    #[must_use]
+    pub fn report(&self) -> String {
+        format!(
+            "--- vrnicd\n{}\n--- guest a\n{}\n--- guest b\n{}\n",
+            self.daemon.log(40),
+            self.a.kernel_log(40),
+            self.b.kernel_log(40)
+        )
+    }
+
+    /// The folder with sockets and logs.
+    #[must_use]
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// What guests run under.
+    #[must_use]
+    pub fn accel(&self) -> Accel {
+        self.accel
+    }
+}
+
+fn setup(dir: PathBuf, index: usize, options: &Options) -> anyhow::Result<Setup> {
+    let ((name, mac), address) =
+        FUNCTIONS.get(index).zip(ADDRESSES.get(index)).context("no such guest")?;
+    Ok(Setup {
+        name: (*name).to_owned(),
+        mac: (*mac).to_owned(),
+        address: (*address).to_owned(),
+        cpus: options.cpus,
+        memory: options.memory,
+        initramfs: dir.join("initramfs"),
+        adapter: adapter_socket(&dir, name),
+        net: net_socket(&dir, name),
+        dir,
+    })
+}
+
+/// Loads vrnic.ko and waits until the RDMA device has its port and its IPv4 GID.
+///
+/// # Errors
+/// When that does not come about.
+pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
+    guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
+    guest.check("insmod /vrnic/vrnic.ko", SHORT)?;
+    guest.check(
+        "for n in $(seq 300); do \
+           for p in /sys/class/infiniband/*/ports/1; do \
+             grep -q ACTIVE $p/state 2>/dev/null && grep -qs 0000:0000:0000:0000:0000:ffff $p/gids/* && exit 0; \
+           done; sleep 0.1; done; echo 'no RDMA device became active'; rdma link; exit 1",
+        SHORT,
+    )?;
+    Ok(())
+}

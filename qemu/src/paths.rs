@@ -1,0 +1,90 @@
+//! Where things are. The scripts export these places (scripts/lib/common.sh); a program that is started
+//! without them says so.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+/// Places of the cached roots and of what was built.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// The tool root: QEMU and its firmware.
+    pub toolroot: PathBuf,
+    /// The guests' kernel and base image.
+    pub guest: PathBuf,
+    /// The kernel module and other things that the scripts build.
+    pub build: PathBuf,
+    /// Release binaries and libraries made by cargo.
+    pub bin: PathBuf,
+}
+
+impl Paths {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// When a variable is missing or what it names is not there.
+    pub fn from_env() -> anyhow::Result<Self> {
+        let var = |name: &str| {
+            std::env::var_os(name).map(PathBuf::from).with_context(|| {
+                format!("{name} is not set; start through scripts/run or scripts/test")
+            })
+        };
+        let top = var("VRNIC_TOP")?;
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(top.join("target"), PathBuf::from);
+        let paths = Self {
+            toolroot: var("VRNIC_TOOLROOT")?,
+            guest: var("VRNIC_GUEST")?,
+            build: var("VRNIC_BUILD")?,
+            bin: target.join("release"),
+        };
+        paths.need(&paths.kernel(), "scripts/setup")?;
+        paths.need(&paths.base_image(), "scripts/setup")?;
+        paths.need(&paths.qemu(), "scripts/setup")?;
+        Ok(paths)
+    }
+
+    /// Checks that a file is there; `maker` is what makes it.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn need(&self, file: &Path, maker: &str) -> anyhow::Result<()> {
+        ensure!(file.exists(), "{} is missing; {maker} makes it", file.display());
+        Ok(())
+    }
+
+    /// The guests' kernel.
+    #[must_use]
+    pub fn kernel(&self) -> PathBuf {
+        self.guest.join("vmlinuz")
+    }
+
+    /// The guests' root, a cpio archive.
+    #[must_use]
+    pub fn base_image(&self) -> PathBuf {
+        self.guest.join("base.cpio")
+    }
+
+    /// QEMU, a program of the tool root.
+    #[must_use]
+    pub fn qemu(&self) -> PathBuf {
+        self.toolroot.join("usr/bin/qemu-system-x86_64")
+    }
+
+    /// The daemon.
+    #[must_use]
+    pub fn vrnicd(&self) -> PathBuf {
+        self.bin.join("vrnicd")
+    }
+
+    /// The kernel module.
+    #[must_use]
+    pub fn module(&self) -> PathBuf {
+        self.build.join("vrnic.ko")
+    }
+
+    /// The libibverbs plugin.
+    #[must_use]
+    pub fn provider(&self) -> PathBuf {
+        self.bin.join("libvrnic.so")
+    }
+}

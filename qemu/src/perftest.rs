@@ -1,0 +1,221 @@
+//! The perftest set: what is run, and what its tables say.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::agent::Output;
+use crate::guest::Guest;
+use crate::pair::Pair;
+
+/// How long one test may take; under TCG on two cores the longest takes half of it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run of a perftest tool.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The tool.
+    pub tool: &'static str,
+    /// Its options, the same on both sides.
+    pub options: &'static str,
+}
+
+/// What came of a case.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The case.
+    pub case: Case,
+    /// Exit code of the client, or the server's when the client's is 0.
+    pub code: i32,
+    /// The client's table, or what both sides said when it failed.
+    pub text: String,
+    /// The figure of the largest message.
+    pub figure: Option<Figure>,
+}
+
+/// A figure of a perftest table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Figure {
+    /// Bandwidth.
+    Bandwidth {
+        /// Message size in bytes.
+        bytes: u64,
+        /// MB/s (2^20 bytes), average.
+        average: f64,
+        /// Million messages per second.
+        rate: f64,
+    },
+    /// Latency.
+    Latency {
+        /// Message size in bytes.
+        bytes: u64,
+        /// µs, the value seen most.
+        typical: f64,
+    },
+}
+
+const fn case(tool: &'static str, options: &'static str) -> Case {
+    Case { tool, options }
+}
+
+/// The whole set: every tool, plain, and the variants that it takes.
+pub const SET: &[Case] = &[
+    case("ib_send_bw", "-a -n 200"),
+    case("ib_send_bw", "-b -s 65536 -n 500"),
+    case("ib_send_bw", "-q 8 -s 65536 -n 200"),
+    case("ib_send_bw", "-e -s 65536 -n 500"),
+    case("ib_send_lat", "-n 500"),
+    case("ib_send_lat", "-e -n 500"),
+    case("ib_write_bw", "-s 65536 -n 2000"),
+    case("ib_write_bw", "-a -n 200"),
+    case("ib_write_bw", "-b -s 65536 -n 500"),
+    case("ib_write_bw", "-q 8 -s 65536 -n 200"),
+    case("ib_write_bw", "-e -s 65536 -n 500"),
+    case("ib_write_lat", "-n 500"),
+    case("ib_read_bw", "-s 65536 -n 1000"),
+    case("ib_read_bw", "-a -n 200"),
+    case("ib_read_bw", "-b -s 65536 -n 500"),
+    case("ib_read_bw", "-q 8 -s 65536 -n 200"),
+    case("ib_read_bw", "-e -s 65536 -n 500"),
+    case("ib_read_lat", "-n 500"),
+    case("ib_read_lat", "-e -n 500"),
+    case("ib_atomic_bw", "-n 1000"),
+    case("ib_atomic_bw", "-A CMP_AND_SWAP -n 1000"),
+    case("ib_atomic_bw", "-b -n 1000"),
+    case("ib_atomic_bw", "-q 8 -n 500"),
+    case("ib_atomic_bw", "-e -n 1000"),
+    case("ib_atomic_lat", "-n 500"),
+    case("ib_atomic_lat", "-e -n 500"),
+];
+
+impl Pair {
+    /// Runs `case` with its server in guest b and its client in guest a.
+    ///
+    /// # Errors
+    /// When a guest is gone; a test that fails is an [`Outcome`].
+    pub fn perftest(&self, case: &Case) -> anyhow::Result<Outcome> {
+        perftest(&self.b, &self.a, case)
+    }
+}
+
+fn perftest(server: &Guest, client: &Guest, case: &Case) -> anyhow::Result<Outcome> {
+    let Case { tool, options } = case;
+    let serving = server.agent().start(&format!("exec {tool} {options}"))?;
+    wait_for_server(server)?;
+    let ip = server.ip();
+    let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), PATIENCE);
+    let client = ran.unwrap_or_else(|error| Output {
+        code: 124,
+        stdout: String::new(),
+        stderr: format!("{error:#}"),
+    });
+    if !client.ok() {
+        let _ended = serving.kill();
+    }
+    let server = serving.wait(Duration::from_secs(20)).unwrap_or_else(|error| Output {
+        code: 124,
+        stdout: String::new(),
+        stderr: format!("{error:#}"),
+    });
+    let ok = client.ok() && server.ok();
+    let text = if ok {
+        client.stdout.clone()
+    } else {
+        let Output { stdout, stderr, .. } = &client;
+        format!("client:\n{stdout}{stderr}\nserver:\n{}{}", server.stdout, server.stderr)
+    };
+    let code = if client.ok() { server.code } else { client.code };
+    Ok(Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) })
+}
+
+/// Waits until the server listens on perftest's port, 18515.
+fn wait_for_server(server: &Guest) -> anyhow::Result<()> {
+    let script = "for n in $(seq 200); do grep -q ':4853 ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1";
+    let output = server.agent().run(script, Duration::from_secs(30))?;
+    // A server that ended at once is seen by its exit code.
+    let _listens = output.ok();
+    Ok(())
+}
+
+/// The figure in the last row of a table.
+#[must_use]
+pub fn figure(table: &str) -> Option<Figure> {
+    let latency = table.contains("t_typical");
+    let mut rows = table.lines().filter_map(|line| {
+        let numbers: Option<Vec<f64>> =
+            line.split_whitespace().map(|word| word.parse().ok()).collect();
+        numbers.filter(|numbers| numbers.len() >= 5)
+    });
+    let row = rows.next_back()?;
+    let bytes = line_bytes(*row.first()?);
+    if latency {
+        Some(Figure::Latency { bytes, typical: *row.get(4)? })
+    } else {
+        Some(Figure::Bandwidth { bytes, average: *row.get(3)?, rate: *row.get(4)? })
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn line_bytes(number: f64) -> u64 {
+    number as u64
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bandwidth { bytes, average, rate } => {
+                write!(f, "{average:>10.1} MB/s  {:>9.0} msg/s  at {bytes} B", rate * 1e6)
+            }
+            Self::Latency { bytes, typical } => {
+                write!(f, "{typical:>10.2} µs typical  at {bytes} B")
+            }
+        }
+    }
+}
+
+/// The summary of a set.
+#[must_use]
+pub fn summary(outcomes: &[Outcome]) -> String {
+    let mut text = format!("{:<15} {:<28} {:>3}  figure\n", "tool", "options", "rc");
+    for Outcome { case, code, figure, .. } in outcomes {
+        let figure = figure.map_or_else(|| "no table".to_owned(), |figure| figure.to_string());
+        text += &format!("{:<15} {:<28} {code:>3}  {figure}\n", case.tool, case.options);
+    }
+    text
+}
+
+/// Runs the whole set and shows each table as it comes.
+///
+/// # Errors
+/// When a guest is gone.
+pub fn run_set(pair: &Pair, set: &[Case]) -> anyhow::Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for case in set {
+        println!("== {} {}", case.tool, case.options);
+        let outcome = pair.perftest(case).with_context(|| pair.report())?;
+        println!("{}", outcome.text.trim_end());
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidth_and_latency_tables_are_read() {
+        let table = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                     2          200            1.00               2.50                 0.25\n \
+                     65536      200            9.00               8.50                 0.000136\n---\n";
+        assert_eq!(
+            figure(table),
+            Some(Figure::Bandwidth { bytes: 65536, average: 8.5, rate: 0.000_136 })
+        );
+        let table = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]\n \
+                     2       500          1.00           9.00         2.50              2.60             0.10            3.00                    4.00\n";
+        assert_eq!(figure(table), Some(Figure::Latency { bytes: 2, typical: 2.5 }));
+        assert_eq!(figure("Couldn't connect\n"), None);
+    }
+}

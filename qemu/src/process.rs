@@ -1,0 +1,99 @@
+//! Child processes that end when we do.
+//!
+//! Each child asks the kernel for SIGKILL at its parent's death. The kernel means the parent *thread*, so all
+//! children are started by one thread that lives as long as the process.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
+type Job = (Command, Sender<io::Result<Child>>);
+
+/// Starts `command`; it is killed when this process ends in whatever way.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn(mut command: Command) -> io::Result<Child> {
+    static SPAWNER: OnceLock<parking_lot::Mutex<Sender<Job>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (jobs, inbox) = channel::<Job>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                // The receiver waits for this, so a failed send means that it panicked.
+                let _gone = reply.send(command.spawn());
+            }
+        });
+        parking_lot::Mutex::new(jobs)
+    });
+    // SAFETY: the closure runs between fork and exec and makes one system call, which is
+    // async-signal-safe; it touches no lock and allocates nothing.
+    unsafe {
+        command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
+    }
+    let (reply, result) = channel();
+    let lost = || io::Error::other("the thread that starts processes is gone");
+    spawner.lock().send((command, reply)).map_err(|_| lost())?;
+    result.recv().map_err(|_| lost())?
+}
+
+/// A child that is killed and reaped on drop.
+#[derive(Debug)]
+pub struct Killed(Child);
+
+impl Killed {
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// As [`spawn`].
+    pub fn start(command: Command) -> io::Result<Self> {
+        spawn(command).map(Self)
+    }
+
+    /// The process.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Kills it at once and reaps it.
+    pub fn kill(&mut self) {
+        // Both fail only when it has ended already.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+
+    /// Asks it to end with `signal`, waits up to `seconds`, then kills it.
+    pub fn stop(&mut self, signal: Signal, seconds: u64) {
+        if let Ok(pid) = i32::try_from(self.pid())
+            && self.alive()
+        {
+            let _ended = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+        }
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        while self.alive() && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        self.kill();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

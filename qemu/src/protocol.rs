@@ -1,0 +1,123 @@
+//! Messages between harness and agent, over a virtio-serial port: a length (4 bytes, little-endian), then a
+//! message in postcard's encoding.
+
+use std::io::{self, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest message in bytes; files are moved in pieces of [`PIECE`].
+pub const MESSAGE_MAX: usize = 4 << 20;
+/// Length of a piece of a file in bytes.
+pub const PIECE: usize = 1 << 20;
+
+/// What the harness asks for. `id` is chosen by the harness and names the command in all that follows.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Runs a shell command.
+    Exec {
+        /// The command's name in later messages.
+        id: u32,
+        /// Text for `sh -c`.
+        script: String,
+    },
+    /// Sends SIGKILL to the command's process group.
+    Kill {
+        /// The command.
+        id: u32,
+    },
+    /// Appends to a file (made anew by the first piece, at offset 0).
+    Put {
+        /// Where.
+        path: String,
+        /// Offset of this piece.
+        offset: u64,
+        /// Mode of the file.
+        mode: u32,
+        /// The piece.
+        data: Vec<u8>,
+    },
+}
+
+/// What the agent tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// The agent listens.
+    Ready,
+    /// Output of a command.
+    Output {
+        /// The command.
+        id: u32,
+        /// Whether it went to standard error.
+        stderr: bool,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// A command ended.
+    Exit {
+        /// The command.
+        id: u32,
+        /// Exit code, or 128 + signal, or 127 when it could not be started.
+        code: i32,
+    },
+    /// A piece of a file was written, or not.
+    Stored {
+        /// Why not; empty when it was.
+        error: String,
+    },
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// When the message is too long or the port fails.
+pub fn send<T: Serialize>(port: &mut impl Write, message: &T) -> io::Result<()> {
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    let len = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let mut frame = len.to_le_bytes().to_vec();
+    frame.extend(body);
+    port.write_all(&frame)?;
+    port.flush()
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// When the port ends or carries something else than messages.
+pub fn receive<T: DeserializeOwned>(port: &mut impl Read) -> io::Result<T> {
+    let mut len = [0; 4];
+    port.read_exact(&mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > MESSAGE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("message of {len} bytes")));
+    }
+    let mut body = vec![0; len];
+    port.read_exact(&mut body)?;
+    postcard::from_bytes(&body).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() -> io::Result<()> {
+        let mut wire = Vec::new();
+        send(&mut wire, &Request::Exec { id: 7, script: "uname -r".into() })?;
+        send(&mut wire, &Request::Kill { id: 7 })?;
+        let mut reader = wire.as_slice();
+        assert!(
+            matches!(receive(&mut reader)?, Request::Exec { id: 7, script } if script == "uname -r")
+        );
+        assert!(matches!(receive(&mut reader)?, Request::Kill { id: 7 }));
+        assert!(receive::<Request>(&mut reader).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_without_allocating() {
+        let wire = u32::MAX.to_le_bytes();
+        let error = receive::<Event>(&mut wire.as_slice()).map(|_| ()).map_err(|e| e.kind());
+        assert_eq!(error, Err(io::ErrorKind::InvalidData));
+    }
+}
