@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+//! User contexts and protection domains.
+
+use abi::{
+    admin::{NoParams, ObjectId, Opcode},
+    uverbs::{ContextResp, PdResp},
+};
+use kernel::{prelude::*, sync::Arc};
+
+use super::{Hca, hca::KERNEL_CONTEXT, ops::Verbs, uar::UarSet};
+use crate::rdma::{
+    ucontext::{NewUcontext, Ucontext},
+    udata::{Udata, User},
+};
+
+/// The adapter's part of a user context.
+pub(crate) struct Context {
+    /// Its number.
+    pub(super) id: u32,
+    /// Its doorbell pages.
+    pub(super) uars: Arc<UarSet>,
+}
+
+/// The adapter's part of a protection domain.
+pub(crate) struct Pd {
+    /// Its number.
+    pub(super) pdn: u32,
+}
+
+pub(super) fn alloc(
+    hca: &Hca<'_>,
+    new: &NewUcontext<'_, Verbs>,
+    udata: &Udata<'_>,
+) -> Result<Context> {
+    let result = hca.execute(Opcode::AllocContext, &NoParams::default())?;
+    let created = hca.created(Opcode::FreeContext, result.id.get());
+    let uars = UarSet::new(created.id())?;
+    let answered = uars
+        .add_first(hca, |area| new.add_mapping(area))
+        .and_then(|uar| Ok((uar, new.add_mapping(hca.nic.kick_area()?)?)))
+        .and_then(|(uar, kick_mmap)| {
+            let caps = hca.nic.caps();
+            udata.respond(&ContextResp {
+                abi_version: hca.nic.abi_version().into(),
+                uar: uar.index.into(),
+                uar_mmap: uar.mmap.into(),
+                kick_mmap: kick_mmap.into(),
+                max_wr: caps.max_wr,
+                max_sge: caps.max_sge,
+                max_inline: caps.max_inline,
+                max_cqe: caps.max_cqe,
+            })
+        });
+    if let Err(error) = answered {
+        uars.free(hca);
+        return Err(error);
+    }
+    Ok(Context { id: created.keep(), uars })
+}
+
+pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
+    context.uars.free(hca);
+    if let Err(error) = hca.destroy(Opcode::FreeContext, context.id) {
+        pr_err!("freeing context {} failed: {error:?}\n", context.id);
+    }
+}
+
+pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<Pd> {
+    let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
+    let result = hca.execute(Opcode::AllocPd, &ObjectId::new(context))?;
+    let created = hca.created(Opcode::FreePd, result.id.get());
+    if let Some(user) = user {
+        user.data.respond(&PdResp { pdn: result.id, ..PdResp::default() })?;
+    }
+    Ok(Pd { pdn: created.keep() })
+}
+
+pub(super) fn dealloc_pd(hca: &Hca<'_>, pd: &Pd) -> Result {
+    hca.destroy(Opcode::FreePd, pd.pdn)
+}

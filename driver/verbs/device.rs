@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The device and its port: limits, GIDs, counters.
+
+use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
+use kernel::{
+    dma::Coherent,
+    fmt,
+    io::{Io, io_project},
+    prelude::*,
+    str::CStr,
+};
+
+use super::{Hca, ops::Verbs};
+use crate::rdma::{
+    Device,
+    attr::{DeviceAttr, PortAttr},
+    gid::GidAttr,
+    stats::StatDesc,
+};
+
+/// `enum ib_mtu`: 1,024 bytes, for a port that has no Ethernet device.
+const MTU_1024: u32 = 3;
+/// `enum ib_mtu`: 4,096 bytes.
+const MTU_4096: u32 = 5;
+/// What the adapter takes for "no VLAN".
+pub(super) const NO_VLAN: u16 = 0xffff;
+
+/// Number of counters.
+const STATS: usize = STAT_NAMES.len();
+/// Room for a counter's name and its terminator.
+const NAME_LEN: usize = 32;
+
+/// The counters' names as C strings.
+static NAMES: [[u8; NAME_LEN]; STATS] = {
+    let mut names = [[0; NAME_LEN]; STATS];
+    let mut i = 0;
+    while i < STATS {
+        let name = STAT_NAMES[i].as_bytes();
+        assert!(name.len() < NAME_LEN, "a counter's name is too long");
+        let mut j = 0;
+        while j < name.len() {
+            names[i][j] = name[j];
+            j += 1;
+        }
+        i += 1;
+    }
+    names
+};
+
+/// The counters, for the core.
+pub(super) static STAT_DESCS: [StatDesc; STATS] = {
+    let mut descs = [const { StatDesc::new(c"") }; STATS];
+    let mut i = 0;
+    while i < STATS {
+        let Ok(name) = CStr::from_bytes_until_nul(&NAMES[i]) else {
+            panic!("a counter's name has no terminator")
+        };
+        descs[i] = StatDesc::new(name);
+        i += 1;
+    }
+    descs
+};
+
+pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
+    let caps = hca.nic.caps();
+    DeviceAttr {
+        fw_ver: caps.fw_version.get(),
+        vendor_id: abi::pci::VENDOR_ID.into(),
+        vendor_part_id: abi::pci::DEVICE_ID.into(),
+        hw_ver: abi::ABI_VERSION,
+        max_mr_size: caps.max_mr_size.get(),
+        page_size_cap: caps.page_sizes.get(),
+        max_qp: caps.max_qp.get(),
+        max_qp_wr: caps.max_wr.get(),
+        max_sge: caps.max_sge.get(),
+        max_cq: caps.max_cq.get(),
+        max_cqe: caps.max_cqe.get(),
+        max_mr: caps.max_mr.get(),
+        max_pd: caps.max_pd.get(),
+        max_rd_atomic: caps.max_rd_atomic.get(),
+        has_atomics: true,
+    }
+}
+
+pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
+    let caps = hca.nic.caps();
+    let netdev = device.netdev();
+    PortAttr {
+        active: !hca.nic.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
+        max_mtu: MTU_4096,
+        active_mtu: netdev.as_ref().and_then(|netdev| netdev.path_mtu()).unwrap_or(MTU_1024),
+        phys_mtu: netdev.as_ref().map_or(0, |netdev| netdev.mtu()),
+        gid_table_len: caps.max_gid.get(),
+        max_message: caps.max_message.get(),
+        mbps: caps.port_mbps.get(),
+    }
+}
+
+pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+    let version = hca.nic.caps().fw_version.get();
+    let part = |shift: u32| (version >> shift) & 0xffff;
+    out.write_fmt(fmt!("{}.{}.{}", part(32), part(16), part(0)))
+}
+
+pub(super) fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
+    let buffer = Coherent::<u64>::zeroed_slice(hca.dma(), STATS, GFP_KERNEL)?;
+    let length = u32::try_from(size_of::<Stats>())?;
+    hca.execute(Opcode::QueryStats, &QueryParams::new(buffer.dma_address(), length))?;
+    for (i, value) in values.iter_mut().enumerate() {
+        *value = u64::from_le(io_project!(buffer, [try: i]).read_val());
+    }
+    Ok(())
+}
+
+pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
+    if !gid.is_roce_v2() {
+        return Err(EOPNOTSUPP);
+    }
+    let source = gid.l2_source()?;
+    let vlan = source.vlan.unwrap_or(NO_VLAN);
+    hca.execute(Opcode::SetGid, &SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
+    Ok(())
+}
+
+pub(super) fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
+    match hca.execute(Opcode::SetGid, &SetGid::clear(gid.index())) {
+        Err(error) if !hca.nic.is_dead() => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The adapter's verbs: [`Operations`](crate::rdma::Operations) translated into admin commands
+//! and queue entries. Safe code throughout.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`hca`] | what all operations work on; creation that undoes itself |
+//! | `ops` | the trait's methods: one line each, to the module of the object |
+//! | [`device`] | limits, port, GIDs, counters |
+//! | [`context`], [`uar`] | user contexts and their doorbell pages |
+//! | [`mr`], [`pages`] | memory regions; page tables of 0, 1 or 2 levels |
+//! | [`cq`] | completion queues |
+//! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
+//! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
+
+mod context;
+mod cq;
+mod device;
+mod hca;
+mod modify;
+mod mr;
+mod ops;
+mod pages;
+mod poll;
+mod post;
+mod qp;
+mod qp_kernel;
+mod qp_user;
+mod ring;
+mod uar;
+
+pub(crate) use hca::Hca;
+pub(crate) use ops::Verbs;

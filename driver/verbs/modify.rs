@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attributes of queue pairs.
+
+use abi::{
+    admin::{ModifyQp, Opcode, QueryQp},
+    qp::{AddressVector, Attr, AttrMask},
+};
+use kernel::{dma::Coherent, io::Io, prelude::*};
+use zerocopy::IntoBytes;
+
+use super::{Hca, device::NO_VLAN, ops::Verbs, qp::Queues};
+use crate::rdma::{
+    ah::{AhAttr, AhValues},
+    qp::Qp,
+    qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpValues, transition_is_ok},
+};
+
+pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
+    let mut state = qp.state.lock();
+    let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_state()? } else { *state };
+    let to = if mask.contains(QpAttrMask::STATE) { attr.state()? } else { from };
+    if !transition_is_ok(from, to, qp.kind(), mask) {
+        return Err(EINVAL);
+    }
+    let mut encoded = encode(&attr.values(), from, to);
+    if mask.contains(QpAttrMask::AV) {
+        encoded.av = encode_av(attr.av())?;
+    }
+    let bits = AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?.bits();
+    let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
+    (&buffer).copy_from_slice(encoded.as_bytes());
+    let params = ModifyQp::new(qp.qpn, bits, buffer.dma_address());
+    match hca.execute(Opcode::ModifyQp, &params) {
+        // An adapter that has died does nothing more for the queue pair, as these states want.
+        Err(_) if hca.nic.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
+        result => drop(result?),
+    }
+    *state = to;
+    if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
+        for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
+            cq.kernel()?.purge(qp.qpn)?;
+        }
+        queues.reset(hca);
+    }
+    Ok(())
+}
+
+pub(super) fn query(hca: &Hca<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
+    let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
+    hca.execute(Opcode::QueryQp, &QueryQp::new(qp.qpn, buffer.dma_address()))?;
+    let attr: Attr = (&buffer).try_cast::<Attr>()?.copy_read();
+    Ok(QpQuery {
+        state: QpState::try_from(u32::from(attr.state))?,
+        values: decode(&attr),
+        av: decode_av(&attr.av),
+        cap: qp.cap,
+        sq_sig_all: qp.sq_sig_all,
+    })
+}
+
+/// The attributes that are numbers, for the adapter.
+fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
+    Attr {
+        // CAST: the states and MTUs are small numbers; an MTU out of range is refused by the
+        // adapter, as is 255.
+        state: to as u8,
+        cur_state: from as u8,
+        path_mtu: u8::try_from(values.path_mtu).unwrap_or(u8::MAX),
+        port: u8::try_from(values.port).unwrap_or(u8::MAX),
+        access: values.access.into(),
+        pkey_index: values.pkey_index.into(),
+        max_rd_atomic: values.max_rd_atomic,
+        max_dest_rd_atomic: values.max_dest_rd_atomic,
+        min_rnr_timer: values.min_rnr_timer,
+        timeout: values.timeout,
+        retry_cnt: values.retry_cnt,
+        rnr_retry: values.rnr_retry,
+        qkey: values.qkey.into(),
+        rq_psn: values.rq_psn.into(),
+        sq_psn: values.sq_psn.into(),
+        dest_qpn: values.dest_qpn.into(),
+        en_sqd_async_notify: values.en_sqd_async_notify.into(),
+        ..Attr::default()
+    }
+}
+
+/// The inverse of [`encode`].
+fn decode(attr: &Attr) -> QpValues {
+    QpValues {
+        path_mtu: attr.path_mtu.into(),
+        access: attr.access.get(),
+        qkey: attr.qkey.get(),
+        rq_psn: attr.rq_psn.get(),
+        sq_psn: attr.sq_psn.get(),
+        dest_qpn: attr.dest_qpn.get(),
+        port: attr.port.into(),
+        pkey_index: attr.pkey_index.get(),
+        en_sqd_async_notify: attr.en_sqd_async_notify != 0,
+        sq_draining: attr.sq_draining != 0,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+    }
+}
+
+/// Where to send, for the adapter.
+fn encode_av(av: &AhAttr) -> Result<AddressVector> {
+    let source = av.source().ok_or(EINVAL)?;
+    Ok(AddressVector {
+        dgid: av.dgid(),
+        dmac: av.dmac().ok_or(EINVAL)?,
+        vlan: source.l2_source()?.vlan.unwrap_or(NO_VLAN).into(),
+        sgid_index: source.index().into(),
+        sl: av.sl(),
+        hop_limit: av.hop_limit(),
+        traffic_class: av.traffic_class(),
+        flow_label: av.flow_label().into(),
+        ..AddressVector::default()
+    })
+}
+
+/// The inverse of [`encode_av`].
+fn decode_av(av: &AddressVector) -> AhValues {
+    AhValues {
+        dgid: av.dgid,
+        dmac: av.dmac,
+        sgid_index: u8::try_from(av.sgid_index.get()).unwrap_or(u8::MAX),
+        sl: av.sl,
+        hop_limit: av.hop_limit,
+        traffic_class: av.traffic_class,
+        flow_label: av.flow_label.get(),
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The operations: one line each, to the module of the object.
+
+use kernel::{fmt, prelude::*};
+
+use super::{Hca, context, cq, device, modify, mr, qp};
+use crate::rdma::{
+    self, Device, Operations,
+    attr::{DeviceAttr, PortAttr},
+    cq::{CqInit, Notify},
+    gid::GidAttr,
+    mr::{NewMr, UserRegion},
+    pd::Pd,
+    qp::{NewQp, QpInit},
+    qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    stats::StatDesc,
+    ucontext::{NewUcontext, Ucontext},
+    udata::{Udata, User},
+    wc::Completions,
+    wr::{RecvWrs, SendWrs},
+};
+
+/// The adapter's verbs.
+pub(crate) struct Verbs;
+
+impl Operations for Verbs {
+    type Data<'a> = Hca<'a>;
+    type Ucontext = context::Context;
+    type Pd = context::Pd;
+    type Cq = cq::Cq;
+    type Qp = qp::Qp;
+    type Mr = mr::Mr;
+
+    const DRIVER_ID: u32 = abi::RDMA_DRIVER_ID;
+    const UVERBS_ABI_VERSION: u32 = abi::UVERBS_ABI_VERSION;
+    const STATS: &'static [StatDesc] = &device::STAT_DESCS;
+
+    fn query_device(hca: &Hca<'_>) -> Result<DeviceAttr> {
+        Ok(device::query(hca))
+    }
+
+    fn query_port(hca: &Hca<'_>, device: &Device<Self>) -> Result<PortAttr> {
+        Ok(device::query_port(hca, device))
+    }
+
+    fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+        device::fw_version(hca, out)
+    }
+
+    fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
+        device::read_stats(hca, values)
+    }
+
+    fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
+        device::add_gid(hca, gid)
+    }
+
+    fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
+        device::del_gid(hca, gid)
+    }
+
+    fn alloc_ucontext(
+        hca: &Hca<'_>,
+        context: &NewUcontext<'_, Self>,
+        udata: &Udata<'_>,
+    ) -> Result<context::Context> {
+        context::alloc(hca, context, udata)
+    }
+
+    fn dealloc_ucontext(hca: &Hca<'_>, context: &Ucontext<Self>) {
+        context::dealloc(hca, context);
+    }
+
+    fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Self>>) -> Result<context::Pd> {
+        context::alloc_pd(hca, user)
+    }
+
+    fn dealloc_pd(hca: &Hca<'_>, pd: &Pd<Self>) -> Result {
+        context::dealloc_pd(hca, pd)
+    }
+
+    fn get_dma_mr(hca: &Hca<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<mr::Mr>> {
+        mr::reg_all(hca, pd, access)
+    }
+
+    fn reg_user_mr(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        region: &UserRegion,
+    ) -> Result<NewMr<mr::Mr>> {
+        mr::reg_user(hca, device, pd, region)
+    }
+
+    fn dereg_mr(hca: &Hca<'_>, mr: &mr::Mr) -> Result {
+        mr::dereg(hca, mr)
+    }
+
+    fn create_cq(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        init: &mut CqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<cq::Cq> {
+        cq::create(hca, device, init, user)
+    }
+
+    fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {
+        cq::destroy(hca, cq)
+    }
+
+    fn poll_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, out: &mut Completions<'_>) -> Result {
+        cq.kernel()?.poll(hca, out)
+    }
+
+    fn req_notify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
+        cq.kernel()?.arm(hca, notify)
+    }
+
+    fn create_qp(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        init: &mut QpInit<'_, Self>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<NewQp<qp::Qp>> {
+        qp::create(hca, device, pd, init, user)
+    }
+
+    fn modify_qp(
+        hca: &Hca<'_>,
+        qp: &rdma::qp::Qp<Self>,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result {
+        modify::modify(hca, qp, attr, mask)
+    }
+
+    fn query_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {
+        modify::query(hca, qp)
+    }
+
+    fn destroy_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>) -> Result {
+        qp::destroy(hca, qp)
+    }
+
+    fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_>) -> Result {
+        qp.kernel()?.post_send(hca, wrs)
+    }
+
+    fn post_recv(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        qp.kernel()?.post_recv(hca, wrs)
+    }
+}

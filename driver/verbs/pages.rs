@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Page tables: how the adapter learns where a ring or region lies. It reads a table while the
+//! command runs and not afterwards.
+
+use abi::admin::Pages;
+use kernel::{
+    device,
+    dma::Coherent,
+    io::{Io, io_project},
+    page::PAGE_SIZE,
+    prelude::*,
+};
+
+use crate::rdma::umem::Umem;
+
+/// Entries of a chunk of a table with two levels.
+const CHUNK: usize = 512;
+/// Entries up to which a table has one level: beyond this a contiguous allocation gets rare.
+const MAX_FLAT: usize = 16 * CHUNK;
+
+/// A description of memory, with what it points to.
+pub(super) struct PageTable {
+    pages: Pages,
+    _directory: Option<Coherent<[u64]>>,
+    _chunks: KVec<Coherent<[u64]>>,
+}
+
+impl PageTable {
+    /// Memory that is contiguous for the adapter.
+    pub(super) fn contiguous(address: u64) -> Self {
+        Self::of(Pages::new(address, page_shift(PAGE_SIZE as u64), 0))
+    }
+
+    /// Describes `umem` in the largest pages that fit, of `page_sizes` (a bit each).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when no page size fits, `ENOMEM`.
+    pub(super) fn of_umem(
+        device: &device::Device<device::Bound>,
+        umem: &Umem,
+        page_sizes: u64,
+        iova: u64,
+    ) -> Result<Self> {
+        let size = umem.best_page_size(page_sizes, iova).ok_or(EINVAL)?;
+        let shift = page_shift(size);
+        let count = umem.num_blocks(size);
+        let mut blocks = umem.blocks(size);
+        if count == 1 {
+            return Ok(Self::of(Pages::new(blocks.next().ok_or(EINVAL)?, shift, 0)));
+        }
+        if count <= MAX_FLAT {
+            let table = fill(device, count, &mut blocks)?;
+            let pages = Pages::new(table.dma_address(), shift, 1);
+            return Ok(Self { pages, _directory: Some(table), _chunks: KVec::new() });
+        }
+        let mut chunks = KVec::with_capacity(count.div_ceil(CHUNK), GFP_KERNEL)?;
+        let mut left = count;
+        while left > 0 {
+            let length = left.min(CHUNK);
+            chunks.push(fill(device, length, &mut blocks)?, GFP_KERNEL)?;
+            left -= length;
+        }
+        let mut addresses = chunks.iter().map(Coherent::dma_address);
+        let directory = fill(device, chunks.len(), &mut addresses)?;
+        let pages = Pages::new(directory.dma_address(), shift, 2);
+        Ok(Self { pages, _directory: Some(directory), _chunks: chunks })
+    }
+
+    /// No memory at all.
+    pub(super) fn none() -> Self {
+        Self::of(Pages::default())
+    }
+
+    /// What the command carries.
+    pub(super) fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    fn of(pages: Pages) -> Self {
+        Self { pages, _directory: None, _chunks: KVec::new() }
+    }
+}
+
+/// log2 of a page size.
+fn page_shift(size: u64) -> u8 {
+    // CAST: below 64.
+    size.trailing_zeros() as u8
+}
+
+/// An array of the next `count` addresses.
+fn fill(
+    device: &device::Device<device::Bound>,
+    count: usize,
+    addresses: &mut impl Iterator<Item = u64>,
+) -> Result<Coherent<[u64]>> {
+    let table = Coherent::<u64>::zeroed_slice(device, count, GFP_KERNEL)?;
+    for i in 0..count {
+        let address = addresses.next().ok_or(EINVAL)?;
+        io_project!(table, [try: i]).write_val(address.to_le());
+    }
+    Ok(table)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs: what those of processes and of kernel clients have in common.
+
+use abi::{
+    admin::{CreateQp, NO_QUEUE, Opcode, QpFlags, QpResult},
+    qp::Type,
+};
+use kernel::{new_mutex, prelude::*, sync::Mutex};
+
+use super::{Hca, context::Pd, hca::Created, ops::Verbs, qp_kernel::KernelQp, qp_user::UserQp};
+use crate::rdma::{
+    Device,
+    qp::{NewQp, QpInit},
+    qp_attr::{QpCap, QpState, QpType},
+    udata::User,
+};
+
+/// The adapter's part of a queue pair.
+pub(crate) struct Qp {
+    /// Its number.
+    pub(super) qpn: u32,
+    /// The state that it was last put into; also serialises changes.
+    pub(super) state: Pin<KBox<Mutex<QpState>>>,
+    /// The sizes that it got.
+    pub(super) cap: QpCap,
+    /// Whether all send work requests are signaled.
+    pub(super) sq_sig_all: bool,
+    /// Whose queues they are.
+    pub(super) queues: Queues,
+}
+
+/// Whose queues they are.
+pub(super) enum Queues {
+    /// A process posts, without us. Held for their drop.
+    User {
+        /// See there.
+        _memory: UserQp,
+    },
+    /// A kernel client posts, through us.
+    Kernel(Pin<KBox<KernelQp>>),
+}
+
+impl Qp {
+    /// The queues as kernel clients use them.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for those that belong to a process.
+    pub(super) fn kernel(&self) -> Result<Pin<&KernelQp>> {
+        match &self.queues {
+            Queues::Kernel(queues) => Ok(queues.as_ref()),
+            Queues::User { .. } => Err(EINVAL),
+        }
+    }
+}
+
+/// The shape of a queue: logs of its number of entries and of their stride.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// log2 of the entries, or [`NO_QUEUE`].
+    pub(super) log_size: u8,
+    /// log2 of the bytes of an entry.
+    pub(super) log_stride: u8,
+}
+
+impl Shape {
+    /// Whether there is such a queue.
+    pub(super) fn exists(self) -> bool {
+        self.log_size != NO_QUEUE
+    }
+
+    /// Number of entries.
+    pub(super) fn entries(self) -> u32 {
+        if self.exists() { 1 << self.log_size } else { 0 }
+    }
+
+    /// Bytes of an entry.
+    pub(super) fn stride(self) -> u32 {
+        1 << self.log_stride
+    }
+
+    /// Bytes of the ring.
+    pub(super) fn length(self) -> u64 {
+        u64::from(self.entries()) * u64::from(self.stride())
+    }
+}
+
+pub(super) fn create(
+    hca: &Hca<'_>,
+    device: &Device<Verbs>,
+    pd: &Pd,
+    init: &mut QpInit<'_, Verbs>,
+    user: Option<&User<'_, Verbs>>,
+) -> Result<NewQp<Qp>> {
+    if init.kind() != QpType::RC || init.flags() != 0 || init.has_srq() {
+        return Err(EOPNOTSUPP);
+    }
+    let caps = hca.nic.caps();
+    let cap = init.cap();
+    if cap.max_send_wr > caps.max_wr.get()
+        || cap.max_recv_wr > caps.max_wr.get()
+        || cap.max_send_sge > caps.max_sge.get()
+        || cap.max_recv_sge > caps.max_sge.get()
+        || cap.max_inline_data > caps.max_inline.get()
+    {
+        return Err(EINVAL);
+    }
+    let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
+    let (created, cap, queues) = match user {
+        Some(user) => super::qp_user::create(hca, device, pd, init, user)?,
+        None => super::qp_kernel::create(hca, pd, init)?,
+    };
+    let sq_sig_all = init.sq_sig_all();
+    if let Err(error) = hca.nic.add_qp(created.id(), init.link.clone()) {
+        forget(init, &queues, created.id());
+        return Err(error);
+    }
+    init.set_cap(&cap);
+    let qpn = created.keep();
+    Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, queues } })
+}
+
+/// Undoes what a kernel client's completion queues have noted.
+fn forget(init: &QpInit<'_, Verbs>, queues: &Queues, qpn: u32) {
+    if let Queues::Kernel(_) = queues {
+        for cq in [init.send_cq(), init.recv_cq()].into_iter().flatten() {
+            if let Ok(queue) = cq.kernel() {
+                queue.remove(qpn);
+            }
+        }
+    }
+}
+
+/// The parameters that do not depend on where the queues are.
+pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<CreateQp> {
+    let mut flags = QpFlags::empty();
+    flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
+    Ok(CreateQp {
+        pdn: pd.pdn.into(),
+        send_cqn: init.send_cq()?.cqn.into(),
+        recv_cqn: init.recv_cq()?.cqn.into(),
+        uar: uar.into(),
+        // CAST: the enum's number.
+        qp_type: Type::Rc as u8,
+        flags: flags.bits(),
+        sq_log_size: NO_QUEUE,
+        rq_log_size: NO_QUEUE,
+        ..CreateQp::default()
+    })
+}
+
+/// Runs CREATE_QP.
+pub(super) fn execute<'h, 'a>(
+    hca: &'h Hca<'a>,
+    params: &CreateQp,
+) -> Result<(QpResult, Created<'h, 'a>)> {
+    let result = hca.execute(Opcode::CreateQp, params)?;
+    let created = hca.created(Opcode::DestroyQp, result.qpn.get());
+    Ok((result, created))
+}
+
+pub(super) fn destroy(hca: &Hca<'_>, qp: &crate::rdma::qp::Qp<Verbs>) -> Result {
+    hca.destroy(Opcode::DestroyQp, qp.qpn)?;
+    hca.nic.remove_qp(qp.qpn);
+    if let Queues::Kernel(_) = qp.queues {
+        for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
+            if let Ok(queue) = cq.kernel() {
+                queue.remove(qp.qpn);
+            }
+        }
+    }
+    Ok(())
+}

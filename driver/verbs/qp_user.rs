@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs of processes: the rings are theirs, we pin and describe them.
+
+use abi::{
+    admin::{CreateQp, QpFlags},
+    rq, sq,
+    uar::SQ_MEMORY_UNIT,
+    uverbs::{QpReq, QpReqFlags, QpResp},
+};
+use kernel::prelude::*;
+
+use super::{
+    Hca,
+    context::Pd,
+    hca::Created,
+    ops::Verbs,
+    pages::PageTable,
+    qp::{self, Queues, Shape},
+    uar::TakenSlot,
+};
+use crate::rdma::{
+    Device,
+    qp::QpInit,
+    qp_attr::QpCap,
+    udata::User,
+    umem::{Umem, Use},
+};
+
+/// What a process' queue pair holds: its pinned rings and its doorbell slot.
+pub(super) struct UserQp {
+    _sq: Option<Umem>,
+    _rq: Option<Umem>,
+    _slot: TakenSlot,
+}
+
+/// A checked request.
+struct Plan {
+    sq: Shape,
+    rq: Shape,
+    sq_buf: u64,
+    rq_buf: u64,
+    sq_in_device: bool,
+}
+
+impl Plan {
+    /// Checks what the provider asks for against what the core was told.
+    fn new(request: &QpReq, cap: &QpCap) -> Result<Self> {
+        let flags = QpReqFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
+        let this = Self {
+            sq: Shape { log_size: request.sq_log_size, log_stride: request.sq_log_stride },
+            rq: Shape { log_size: request.rq_log_size, log_stride: request.rq_log_stride },
+            sq_buf: request.sq_buf.get(),
+            rq_buf: request.rq_buf.get(),
+            sq_in_device: flags.contains(QpReqFlags::SQ_IN_DEVICE),
+        };
+        let sq_ok = !this.sq.exists()
+            || u32::from(this.sq.log_size) <= sq::LOG_WQES_MAX
+                && is_stride(this.sq.log_stride, sq::STRIDE_MIN, sq::STRIDE_MAX);
+        let rq_ok = !this.rq.exists()
+            || u32::from(this.rq.log_size) <= sq::LOG_WQES_MAX
+                && is_stride(this.rq.log_stride, rq::STRIDE_MIN, rq::STRIDE_MAX);
+        if !sq_ok || !rq_ok {
+            return Err(EINVAL);
+        }
+        if cap.max_send_wr > this.sq.entries() || cap.max_recv_wr > this.rq.entries() {
+            return Err(EINVAL);
+        }
+        if this.sq_in_device && (!this.sq.exists() || this.sq_buf != 0) {
+            return Err(EINVAL);
+        }
+        Ok(this)
+    }
+
+    /// The sizes that these rings give.
+    fn cap(&self, asked: &QpCap) -> QpCap {
+        QpCap {
+            max_send_wr: self.sq.entries(),
+            max_recv_wr: self.rq.entries(),
+            max_inline_data: if self.sq.exists() {
+                sq::inline_capacity(self.sq.stride())
+            } else {
+                0
+            },
+            ..*asked
+        }
+    }
+
+    /// Pins and describes the rings that are in the process.
+    fn pin(
+        &self,
+        hca: &Hca<'_>,
+        device: &Device<Verbs>,
+        params: &mut CreateQp,
+    ) -> Result<(Pinned, Pinned)> {
+        let sq = if self.sq.exists() && !self.sq_in_device {
+            Pinned::new(hca, device, self.sq_buf, self.sq.length())?
+        } else {
+            Pinned::none()
+        };
+        let rq = if self.rq.exists() {
+            Pinned::new(hca, device, self.rq_buf, self.rq.length())?
+        } else {
+            Pinned::none()
+        };
+        let (sq_pages, rq_pages) = (sq.table.pages(), rq.table.pages());
+        params.sq_table = sq_pages.table;
+        params.sq_page_shift = sq_pages.page_shift;
+        params.sq_levels = sq_pages.levels;
+        params.rq_table = rq_pages.table;
+        params.rq_page_shift = rq_pages.page_shift;
+        params.rq_levels = rq_pages.levels;
+        params.sq_log_size = self.sq.log_size;
+        params.sq_log_stride = if self.sq.exists() { self.sq.log_stride } else { 0 };
+        params.rq_log_size = self.rq.log_size;
+        params.rq_log_stride = if self.rq.exists() { self.rq.log_stride } else { 0 };
+        if self.sq_in_device {
+            params.flags |= QpFlags::SQ_IN_DEVICE.bits();
+        }
+        Ok((sq, rq))
+    }
+}
+
+fn is_stride(log: u8, min: u32, max: u32) -> bool {
+    min.trailing_zeros() <= log.into() && u32::from(log) <= max.trailing_zeros()
+}
+
+/// A ring of a process and its description.
+struct Pinned {
+    memory: Option<Umem>,
+    table: PageTable,
+}
+
+impl Pinned {
+    fn new(hca: &Hca<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
+        let umem = Umem::pin(device, address, length, Use::Read)?;
+        let page_sizes = hca.nic.caps().page_sizes.get();
+        let table = PageTable::of_umem(hca.dma(), &umem, page_sizes, address)?;
+        Ok(Self { memory: Some(umem), table })
+    }
+
+    fn none() -> Self {
+        Self { memory: None, table: PageTable::none() }
+    }
+}
+
+pub(super) fn create<'h, 'a>(
+    hca: &'h Hca<'a>,
+    device: &Device<Verbs>,
+    pd: &Pd,
+    init: &QpInit<'_, Verbs>,
+    user: &User<'_, Verbs>,
+) -> Result<(Created<'h, 'a>, QpCap, Queues)> {
+    let request: QpReq = user.data.request()?;
+    let plan = Plan::new(&request, &init.cap())?;
+    let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    let mut params = qp::params(pd, init, slot.uar.index)?;
+    let (sq, rq) = plan.pin(hca, device, &mut params)?;
+    let (result, created) = qp::execute(hca, &params)?;
+
+    let mut response = QpResp {
+        qpn: result.qpn,
+        slot: result.slot,
+        uar: slot.uar.index.into(),
+        uar_mmap: slot.uar.mmap.into(),
+        ..QpResp::default()
+    };
+    if plan.sq_in_device {
+        let length = plan.sq.length().next_multiple_of(SQ_MEMORY_UNIT.into());
+        let area = hca.nic.sq_area(result.sq_offset.get(), length)?;
+        response.sq_mmap_len = u32::try_from(length)?.into();
+        response.sq_mmap = user.context.add_mapping(area)?.into();
+    }
+    if let Err(error) = user.data.respond(&response) {
+        if plan.sq_in_device {
+            user.context.remove_mapping(response.sq_mmap.get());
+        }
+        return Err(error);
+    }
+    let memory = UserQp { _sq: sq.memory, _rq: rq.memory, _slot: slot };
+    Ok((created, plan.cap(&init.cap()), Queues::User { _memory: memory }))
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The doorbell pages of a user context. It starts with one; when all slots of its pages are
+//! taken it gets a further one.
+
+use abi::{
+    admin::{ObjectId, Opcode},
+    uar::SLOTS,
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+use super::Hca;
+use crate::rdma::mmap::IoArea;
+
+/// A doorbell page of a context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Uar {
+    /// Its number.
+    pub(super) index: u32,
+    /// mmap offset of the page.
+    pub(super) mmap: u64,
+}
+
+struct Page {
+    uar: Uar,
+    /// Slots in use.
+    used: u32,
+}
+
+/// All doorbell pages of a context.
+#[pin_data]
+pub(super) struct UarSet {
+    context: u32,
+    #[pin]
+    pages: Mutex<KVec<Page>>,
+}
+
+/// A slot taken in a page; given back on drop. The page stays with the context.
+pub(super) struct TakenSlot {
+    set: Arc<UarSet>,
+    /// The page.
+    pub(super) uar: Uar,
+}
+
+impl Drop for TakenSlot {
+    fn drop(&mut self) {
+        let mut pages = self.set.pages.lock();
+        if let Some(page) = pages.iter_mut().find(|page| page.uar.index == self.uar.index) {
+            page.used = page.used.saturating_sub(1);
+        }
+    }
+}
+
+impl UarSet {
+    /// The set of the context with this number, still empty.
+    pub(super) fn new(context: u32) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self { context, pages <- new_mutex!(KVec::new(), "vrnic::UarSet") }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes a slot in a page that has a free one. `map` makes a new page mappable.
+    pub(super) fn take_slot(
+        self: &Arc<Self>,
+        hca: &Hca<'_>,
+        map: impl FnOnce(IoArea) -> Result<u64>,
+    ) -> Result<TakenSlot> {
+        let mut pages = self.pages.lock();
+        let free = pages.iter_mut().find(|page| page.used < SLOTS);
+        let uar = if let Some(page) = free {
+            page.used += 1;
+            page.uar
+        } else {
+            self.add_page(&mut pages, hca, map, 1)?
+        };
+        Ok(TakenSlot { set: self.clone(), uar })
+    }
+
+    /// Adds the first page.
+    pub(super) fn add_first(
+        &self,
+        hca: &Hca<'_>,
+        map: impl FnOnce(IoArea) -> Result<u64>,
+    ) -> Result<Uar> {
+        self.add_page(&mut self.pages.lock(), hca, map, 0)
+    }
+
+    /// Frees all pages, which no object uses any more.
+    pub(super) fn free(&self, hca: &Hca<'_>) {
+        let mut pages = self.pages.lock();
+        while let Some(page) = pages.pop() {
+            if let Err(error) = hca.destroy(Opcode::FreeUar, page.uar.index) {
+                pr_err!("freeing UAR {} failed: {error:?}\n", page.uar.index);
+            }
+        }
+    }
+
+    fn add_page(
+        &self,
+        pages: &mut KVec<Page>,
+        hca: &Hca<'_>,
+        map: impl FnOnce(IoArea) -> Result<u64>,
+        used: u32,
+    ) -> Result<Uar> {
+        pages.reserve(1, GFP_KERNEL)?;
+        let result = hca.execute(Opcode::AllocUar, &ObjectId::new(self.context))?;
+        let created = hca.created(Opcode::FreeUar, result.id.get());
+        let mmap = map(hca.nic.uar_area(created.id())?)?;
+        let uar = Uar { index: created.keep(), mmap };
+        pages.push(Page { uar, used }, GFP_KERNEL)?;
+        Ok(uar)
+    }
+}
