@@ -1,0 +1,61 @@
+//! From a request to what does it.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::objects::Objects;
+use crate::rpc::calls::{Failure, Request};
+
+/// Does what is asked.
+pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, Failure> {
+    use Request as R;
+    match request {
+        R::Open(c) => answer(objects.open(c.device.as_deref())),
+        R::Reset(_) => answer(objects.reset()),
+        R::Crash(_) => std::process::abort(),
+        R::AllocPd(_) => answer(objects.alloc_pd()),
+        R::DeallocPd(c) => answer(objects.dealloc_pd(c.pd)),
+        R::AllocBuffer(c) => answer(objects.alloc_buffer(&c)),
+        R::ProtectBuffer(c) => answer(objects.protect_buffer(c.buffer)),
+        R::FreeBuffer(c) => answer(objects.free_buffer(c.buffer)),
+        R::Fill(c) => answer(objects.fill(&c)),
+        R::Compare(c) => answer(objects.compare(&c)),
+        R::CheckCanaries(_) => answer(objects.check_canaries()),
+        R::Write(c) => answer(objects.write(&c)),
+        R::Read(c) => answer(objects.read(&c)),
+        R::CpuFetchAdd(c) => answer(objects.cpu_fetch_add(&c)),
+        R::SpinCompare(c) => answer(objects.spin_compare(&c)),
+        R::RegMr(c) => answer(objects.reg_mr(&c)),
+        R::DeregMr(c) => answer(objects.dereg_mr(c.mr)),
+        R::CreateChannel(_) => answer(objects.create_channel()),
+        R::DestroyChannel(c) => answer(objects.destroy_channel(c.channel)),
+        R::CreateCq(c) => answer(objects.create_cq(&c)),
+        R::DestroyCq(c) => answer(objects.destroy_cq(c.cq)),
+        R::Arm(c) => answer(objects.arm(&c)),
+        R::WaitChannel(c) => answer(objects.wait_channel(&c)),
+        R::Poll(c) => answer(objects.poll(&c)),
+        R::CreateQp(c) => answer(objects.create_qp(&c)),
+        R::ModifyQp(c) => answer(objects.modify_qp(&c)),
+        R::QueryQp(c) => answer(objects.query_qp(c.qp)),
+        R::DestroyQp(c) => answer(objects.destroy_qp(c.qp)),
+        R::PostSend(c) => answer(objects.post_send(&c)),
+        R::PostRecv(c) => answer(objects.post_recv(&c)),
+        R::WaitAsync(c) => answer(objects.wait_async(&c)),
+        R::Stream(c) => answer(objects.stream(&c)),
+        R::FetchAddMany(c) => answer(objects.fetch_add_many(&c)),
+        R::CasIncrement(c) => answer(objects.cas_increment(&c)),
+        R::Scribble(c) => answer(objects.scribble(&c)),
+    }
+}
+
+fn answer<T: Serialize>(result: io::Result<T>) -> Result<Value, Failure> {
+    let value = result.map_err(|e| failure(&e))?;
+    serde_json::to_value(value).map_err(|e| Failure { errno: None, text: e.to_string() })
+}
+
+/// An error as it travels.
+pub(super) fn failure(error: &io::Error) -> Failure {
+    Failure { errno: error.raw_os_error(), text: error.to_string() }
+}

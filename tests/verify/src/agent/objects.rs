@@ -1,0 +1,197 @@
+//! The agent's objects, by handle. Handles of all kinds come from one counter, so that a wrong one is
+//! never another object by accident.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::model::{DeviceInfo, QpAttr};
+use crate::rpc::calls::{CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegMr};
+use crate::verbs::buffer::Buffer;
+use crate::verbs::context::Context;
+use crate::verbs::cq::{Channel, Cq};
+use crate::verbs::memory::{Mr, Pd};
+use crate::verbs::qp::Qp;
+
+/// Objects of one kind.
+pub(super) struct Table<T> {
+    kind: &'static str,
+    map: BTreeMap<u32, T>,
+}
+
+impl<T> Table<T> {
+    const fn new(kind: &'static str) -> Self {
+        Self { kind, map: BTreeMap::new() }
+    }
+
+    /// The object of that handle.
+    pub(super) fn get(&self, handle: u32) -> io::Result<&T> {
+        self.map.get(&handle).ok_or_else(|| self.missing(handle))
+    }
+
+    /// The handle of the first object that fits.
+    pub(super) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<u32> {
+        self.map.iter().find(|(_, object)| fits(object)).map(|(handle, _)| *handle)
+    }
+
+    /// All objects.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &T)> {
+        self.map.iter()
+    }
+
+    pub(super) fn insert(&mut self, handle: u32, object: T) {
+        self.map.insert(handle, object);
+    }
+
+    /// Runs a destructor, and keeps the object if that fails.
+    pub(super) fn destroy(
+        &mut self,
+        handle: u32,
+        destroy: impl FnOnce(T) -> Result<(), (T, io::Error)>,
+    ) -> io::Result<()> {
+        let object = self.map.remove(&handle).ok_or_else(|| self.missing(handle))?;
+        destroy(object).map_err(|(object, error)| {
+            self.map.insert(handle, object);
+            error
+        })
+    }
+
+    /// Destroys everything; the first failure is reported, after all have been tried.
+    fn clear(&mut self, destroy: impl Fn(T) -> Result<(), (T, io::Error)>) -> io::Result<()> {
+        let mut result = Ok(());
+        for (handle, object) in std::mem::take(&mut self.map) {
+            if let Err((object, error)) = destroy(object) {
+                self.map.insert(handle, object);
+                let text = format!("destroying {} {handle}: {error}", self.kind);
+                result = result.and(Err(io::Error::other(text)));
+            }
+        }
+        result
+    }
+
+    fn missing(&self, handle: u32) -> io::Error {
+        io::Error::other(format!("no {} {handle}", self.kind))
+    }
+}
+
+/// Everything that an agent owns.
+pub(super) struct Objects {
+    pub(super) context: Option<Context>,
+    pub(super) pds: Table<Pd>,
+    pub(super) mrs: Table<Mr>,
+    pub(super) buffers: Table<Buffer>,
+    pub(super) channels: Table<Channel>,
+    pub(super) cqs: Table<Cq>,
+    pub(super) qps: Table<Qp>,
+    last: u32,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self {
+            context: None,
+            pds: Table::new("PD"),
+            mrs: Table::new("MR"),
+            buffers: Table::new("buffer"),
+            channels: Table::new("channel"),
+            cqs: Table::new("CQ"),
+            qps: Table::new("QP"),
+            last: 0,
+        }
+    }
+}
+
+impl Objects {
+    pub(super) fn handle(&mut self) -> u32 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn context(&self) -> io::Result<&Context> {
+        self.context.as_ref().ok_or_else(|| io::Error::other("no device is open"))
+    }
+
+    pub(super) fn open(&mut self, device: Option<&str>) -> io::Result<DeviceInfo> {
+        self.context.insert(Context::open(device)?).info()
+    }
+
+    pub(super) fn reset(&mut self) -> io::Result<()> {
+        let qps = self.qps.clear(Qp::destroy);
+        let cqs = self.cqs.clear(Cq::destroy);
+        let channels = self.channels.clear(Channel::destroy);
+        let mrs = self.mrs.clear(Mr::destroy);
+        let pds = self.pds.clear(Pd::destroy);
+        for (_, buffer) in std::mem::take(&mut self.buffers.map) {
+            buffer.unmap()?;
+        }
+        qps.and(cqs).and(channels).and(mrs).and(pds)
+    }
+
+    pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {
+        let pd = Pd::new(self.context()?)?;
+        let handle = self.handle();
+        self.pds.insert(handle, pd);
+        Ok(handle)
+    }
+
+    pub(super) fn dealloc_pd(&mut self, pd: u32) -> io::Result<()> {
+        self.pds.destroy(pd, Pd::destroy)
+    }
+
+    pub(super) fn reg_mr(&mut self, c: &RegMr) -> io::Result<MrInfo> {
+        let mr = Mr::new(self.pds.get(c.pd)?, c.addr, c.length, c.access)?;
+        let (lkey, rkey) = mr.keys();
+        let handle = self.handle();
+        self.mrs.insert(handle, mr);
+        Ok(MrInfo { mr: handle, lkey, rkey })
+    }
+
+    pub(super) fn dereg_mr(&mut self, mr: u32) -> io::Result<()> {
+        self.mrs.destroy(mr, Mr::destroy)
+    }
+
+    pub(super) fn create_channel(&mut self) -> io::Result<u32> {
+        let channel = Channel::new(self.context()?)?;
+        let handle = self.handle();
+        self.channels.insert(handle, channel);
+        Ok(handle)
+    }
+
+    pub(super) fn destroy_channel(&mut self, channel: u32) -> io::Result<()> {
+        self.channels.destroy(channel, Channel::destroy)
+    }
+
+    pub(super) fn create_cq(&mut self, c: &CreateCq) -> io::Result<CqInfo> {
+        let channel = c.channel.map(|h| self.channels.get(h)).transpose()?;
+        let cq = Cq::new(self.context()?, c.cqe, channel, c.vector)?;
+        let capacity = cq.capacity();
+        let handle = self.handle();
+        self.cqs.insert(handle, cq);
+        Ok(CqInfo { cq: handle, capacity })
+    }
+
+    pub(super) fn destroy_cq(&mut self, cq: u32) -> io::Result<()> {
+        self.cqs.destroy(cq, Cq::destroy)
+    }
+
+    pub(super) fn create_qp(&mut self, c: &CreateQp) -> io::Result<QpInfo> {
+        let pd = self.pds.get(c.pd)?;
+        let (send, recv) = (self.cqs.get(c.send_cq)?, self.cqs.get(c.recv_cq)?);
+        let (qp, cap) = Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all)?;
+        let qpn = qp.number();
+        let handle = self.handle();
+        self.qps.insert(handle, qp);
+        Ok(QpInfo { qp: handle, qpn, cap })
+    }
+
+    pub(super) fn modify_qp(&mut self, c: &ModifyQp) -> io::Result<()> {
+        self.qps.get(c.qp)?.modify(&c.attr, c.mask)
+    }
+
+    pub(super) fn query_qp(&mut self, qp: u32) -> io::Result<QpAttr> {
+        self.qps.get(qp)?.query()
+    }
+
+    pub(super) fn destroy_qp(&mut self, qp: u32) -> io::Result<()> {
+        self.qps.destroy(qp, Qp::destroy)
+    }
+}

@@ -1,0 +1,124 @@
+//! Loops that keep the device busy: a round trip to the suite for each step would leave it idle.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::objects::Objects;
+use crate::model::{Op, SendWr, Sge, Status, Wc, flags};
+use crate::rpc::calls::{CasIncrement, FetchAddMany, Stream};
+use crate::verbs::cq::Cq;
+
+/// Waits for completions until the deadline.
+fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
+    loop {
+        let done = cq.poll()?;
+        if let Some(bad) = done.iter().find(|wc| wc.status != Status::Success as u32) {
+            return Err(io::Error::other(format!(
+                "work request {} completed with status {} (vendor error {:#x})",
+                bad.wr_id, bad.status, bad.vendor_err
+            )));
+        }
+        if !done.is_empty() {
+            return Ok(done);
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::other("no completion in time"));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The deadline `ms` from now.
+fn after(ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(ms)
+}
+
+impl Objects {
+    pub(super) fn stream(&mut self, c: &Stream) -> io::Result<()> {
+        let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
+        let deadline = after(c.timeout_ms);
+        let (mut posted, mut completed) = (0, 0);
+        while completed < c.count {
+            while posted < c.count && posted - completed < c.depth {
+                let mut request = c.request.clone();
+                request.wr_id = posted;
+                for sge in &mut request.sges {
+                    sge.addr += posted % c.depth * c.step;
+                }
+                qp.post_send(&[request]).map_err(|r| r.error)?;
+                posted += 1;
+            }
+            for wc in completions(cq, deadline)? {
+                if wc.wr_id != completed {
+                    let text = format!("work request {} completed, not {completed}", wc.wr_id);
+                    return Err(io::Error::other(text));
+                }
+                completed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fetch_add_many(&mut self, c: &FetchAddMany) -> io::Result<Vec<u64>> {
+        let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
+        let buffer = self.buffers.get(c.buffer)?;
+        let deadline = after(c.timeout_ms);
+        let (mut posted, mut fetched) = (0, Vec::new());
+        while (fetched.len() as u64) < c.count {
+            while posted < c.count && posted - (fetched.len() as u64) < c.depth {
+                let addr = buffer.addr() + posted % c.depth * 8;
+                qp.post_send(&[SendWr {
+                    wr_id: posted,
+                    op: Op::FetchAdd,
+                    flags: flags::SIGNALED,
+                    sges: vec![Sge { addr, length: 8, lkey: c.lkey }],
+                    raddr: c.raddr,
+                    rkey: c.rkey,
+                    compare_add: c.add,
+                    ..SendWr::default()
+                }])
+                .map_err(|r| r.error)?;
+                posted += 1;
+            }
+            for wc in completions(cq, deadline)? {
+                let mut word = [0; 8];
+                buffer.read((wc.wr_id % c.depth * 8) as usize, &mut word)?;
+                fetched.push(u64::from_le_bytes(word));
+            }
+        }
+        Ok(fetched)
+    }
+
+    pub(super) fn cas_increment(&mut self, c: &CasIncrement) -> io::Result<u64> {
+        let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
+        let buffer = self.buffers.get(c.buffer)?;
+        let deadline = after(c.timeout_ms);
+        let (mut expected, mut swapped, mut attempts) = (0, 0, 0);
+        while swapped < c.count {
+            qp.post_send(&[SendWr {
+                wr_id: attempts,
+                op: Op::CmpSwp,
+                flags: flags::SIGNALED,
+                sges: vec![Sge { addr: buffer.addr(), length: 8, lkey: c.lkey }],
+                raddr: c.raddr,
+                rkey: c.rkey,
+                compare_add: expected,
+                swap: expected.wrapping_add(1),
+                ..SendWr::default()
+            }])
+            .map_err(|r| r.error)?;
+            completions(cq, deadline)?;
+            attempts += 1;
+            let mut word = [0; 8];
+            buffer.read(0, &mut word)?;
+            let found = u64::from_le_bytes(word);
+            if found == expected {
+                swapped += 1;
+                expected = expected.wrapping_add(1);
+            } else {
+                expected = found;
+            }
+        }
+        Ok(attempts)
+    }
+}

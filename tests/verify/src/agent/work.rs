@@ -1,0 +1,109 @@
+//! Posting, polling and events.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::dispatch::failure;
+use super::objects::Objects;
+use crate::model::{AsyncEvent, Wc};
+use crate::pattern::Rng;
+use crate::rpc::calls::{
+    Arm, Poll, PostRecv, PostSend, Posted, Scribble, Scribbled, Target, WaitAsync, WaitChannel,
+};
+use crate::verbs::hostile;
+use crate::verbs::wr::Refused;
+
+/// Words written into a mapping between looks at the clock.
+const BURST: usize = 64;
+
+impl Objects {
+    pub(super) fn arm(&mut self, c: &Arm) -> io::Result<()> {
+        self.cqs.get(c.cq)?.arm(c.solicited_only)
+    }
+
+    pub(super) fn wait_channel(&mut self, c: &WaitChannel) -> io::Result<Option<u32>> {
+        let identity = self.channels.get(c.channel)?.wait(Duration::from_millis(c.timeout_ms))?;
+        identity
+            .map(|id| {
+                self.cqs
+                    .find(|cq| cq.identity() == id)
+                    .ok_or_else(|| io::Error::other("event of a CQ that does not exist"))
+            })
+            .transpose()
+    }
+
+    pub(super) fn poll(&mut self, c: &Poll) -> io::Result<Vec<Wc>> {
+        let cq = self.cqs.get(c.cq)?;
+        let deadline = Instant::now() + Duration::from_millis(c.timeout_ms);
+        let mut done = Vec::new();
+        loop {
+            let more = cq.poll()?;
+            let idle = more.is_empty();
+            done.extend(more);
+            if done.len() >= c.count || Instant::now() >= deadline {
+                return Ok(done);
+            }
+            if idle {
+                // With one processor, spinning would keep the rest of the guest from running.
+                thread::yield_now();
+            }
+        }
+    }
+
+    pub(super) fn post_send(&mut self, c: &PostSend) -> io::Result<Posted> {
+        let qp = self.qps.get(c.qp)?;
+        let result = qp.post_send(&c.requests);
+        if let Some((buffer, offset, len)) = c.wipe {
+            self.buffers.get(buffer)?.write(offset as usize, &vec![0; len as usize])?;
+        }
+        Ok(posted(c.requests.len(), result))
+    }
+
+    pub(super) fn post_recv(&mut self, c: &PostRecv) -> io::Result<Posted> {
+        let result = self.qps.get(c.qp)?.post_recv(&c.requests);
+        Ok(posted(c.requests.len(), result))
+    }
+
+    pub(super) fn wait_async(&mut self, c: &WaitAsync) -> io::Result<Option<AsyncEvent>> {
+        let event = self.context()?.async_event(Duration::from_millis(c.timeout_ms))?;
+        Ok(event.map(|e| AsyncEvent {
+            kind: e.kind,
+            qp: self.qps.find(|qp| qp.identity() == e.object),
+            cq: self.cqs.find(|cq| cq.identity() == e.object),
+        }))
+    }
+
+    pub(super) fn scribble(&mut self, c: &Scribble) -> io::Result<Scribbled> {
+        let all = hostile::mappings()?;
+        let (device, rings): (Vec<_>, Vec<_>) = all.iter().partition(|m| m.device);
+        let mut rng = Rng::new(c.seed);
+        let deadline = Instant::now() + Duration::from_millis(c.duration_ms);
+        let mut stores = 0;
+        let targets: Vec<_> = match c.target {
+            Target::Device => device.clone(),
+            Target::Rings => rings.iter().chain(&device).copied().collect(),
+        };
+        if targets.is_empty() || (c.target == Target::Rings && rings.is_empty()) {
+            return Err(io::Error::other(format!("nothing to scribble on among {all:?}")));
+        }
+        while Instant::now() < deadline {
+            for mapping in &targets {
+                mapping.scribble(&mut rng, BURST);
+                stores += BURST as u64;
+            }
+        }
+        Ok(Scribbled {
+            mappings: targets.len() as u64,
+            bytes: targets.iter().map(|m| m.len() as u64).sum(),
+            stores,
+        })
+    }
+}
+
+fn posted(all: usize, result: Result<(), Refused>) -> Posted {
+    match result {
+        Ok(()) => Posted { count: all, refused: None },
+        Err(r) => Posted { count: r.posted, refused: Some(failure(&r.error)) },
+    }
+}

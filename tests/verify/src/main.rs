@@ -1,0 +1,129 @@
+//! Tests an RDMA device through public libibverbs: data integrity, completion semantics, errors, limits,
+//! hostile programs. Needs two ends that reach each other, which may be the same machine:
+//!
+//! ```text
+//! b$ vrnic-verify serve
+//! a$ vrnic-verify run --b 10.9.0.2:7471
+//! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`suite`] | the cases: what must be true of a device |
+//! | [`rpc`] | how cases command agents |
+//! | [`agent`] | the processes that own verbs objects, on both ends |
+//! | [`verbs`] | libibverbs, the only module with `unsafe` |
+//! | [`model`] | plain data for all of them |
+//! | [`pattern`] | known bytes |
+
+mod agent;
+mod model;
+mod pattern;
+mod rpc;
+mod suite;
+mod verbs;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use rpc::client::Place;
+use suite::runner::{self, Filter};
+
+/// Tests an RDMA device through libibverbs.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the cases: one line each (`ok NAME` or `FAIL NAME: what`), and a sum at the end.
+    Run(Run),
+    /// Print the names of the cases.
+    List(Selection),
+    /// Give the other end agents.
+    Serve {
+        /// Address to listen on.
+        #[arg(long, default_value = "0.0.0.0:7471")]
+        listen: SocketAddr,
+    },
+    /// Be an agent, commanded through standard input (a socket).
+    #[command(hide = true)]
+    Agent,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Where end a is: "spawn" for this machine, or ADDRESS:PORT of a `serve`.
+    #[arg(long, default_value = "spawn")]
+    a: Place,
+    /// Where end b is.
+    #[arg(long, default_value = "spawn")]
+    b: Place,
+    /// RDMA device at both ends, if there are several.
+    #[arg(long)]
+    device: Option<String>,
+    /// Where send queues lie: the value of VRNIC_SQ for the agents.
+    #[arg(long, value_parser = ["guest", "device"])]
+    sq: Option<String>,
+    /// Print the time that each case took, on standard error.
+    #[arg(long)]
+    times: bool,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+#[derive(Debug, Args)]
+struct Selection {
+    /// Run only cases with this in their name (may be repeated).
+    #[arg(long)]
+    only: Vec<String>,
+    /// Leave out cases with this in their name (may be repeated).
+    #[arg(long)]
+    skip: Vec<String>,
+    /// Also 1 GiB messages, which need 1.2 GiB of free memory at both ends.
+    #[arg(long)]
+    huge: bool,
+}
+
+impl From<Selection> for Filter {
+    fn from(selection: Selection) -> Self {
+        Self { only: selection.only, skip: selection.skip, huge: selection.huge }
+    }
+}
+
+fn main() -> ExitCode {
+    match execute(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("vrnic-verify: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<bool> {
+    match command {
+        Command::Run(run) => {
+            let setup = suite::Setup { places: [run.a, run.b], device: run.device, sq: run.sq };
+            runner::run(&setup, &run.selection.into(), run.times)
+        }
+        Command::List(selection) => {
+            runner::list(&selection.into());
+            Ok(true)
+        }
+        Command::Serve { listen } => {
+            agent::process::serve(listen)?;
+            Ok(true)
+        }
+        Command::Agent => {
+            agent::process::run()?;
+            Ok(true)
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Plain data that the suite, the agents and the verbs layer speak of: work requests, completions,
+//! attributes. Numbers are those of verbs.h; only what the suite names has a name here.
+
+use serde::{Deserialize, Serialize};
+
+/// Access rights (`enum ibv_access_flags`).
+pub(crate) mod access {
+    pub(crate) const LOCAL_WRITE: u32 = 1;
+    pub(crate) const REMOTE_WRITE: u32 = 2;
+    pub(crate) const REMOTE_READ: u32 = 4;
+    pub(crate) const REMOTE_ATOMIC: u32 = 8;
+    /// Everything a peer may be allowed to do, and local writes.
+    pub(crate) const ALL: u32 = 15;
+}
+
+/// Flags of a send work request (`enum ibv_send_flags`).
+pub(crate) mod flags {
+    pub(crate) const FENCE: u32 = 1;
+    pub(crate) const SIGNALED: u32 = 2;
+    pub(crate) const SOLICITED: u32 = 4;
+    pub(crate) const INLINE: u32 = 8;
+}
+
+/// Attributes that a modify names (`enum ibv_qp_attr_mask`).
+pub(crate) mod mask {
+    pub(crate) const STATE: u32 = 1;
+    pub(crate) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
+    pub(crate) const ACCESS_FLAGS: u32 = 1 << 3;
+    pub(crate) const PKEY_INDEX: u32 = 1 << 4;
+    pub(crate) const PORT: u32 = 1 << 5;
+    pub(crate) const AV: u32 = 1 << 7;
+    pub(crate) const PATH_MTU: u32 = 1 << 8;
+    pub(crate) const TIMEOUT: u32 = 1 << 9;
+    pub(crate) const RETRY_CNT: u32 = 1 << 10;
+    pub(crate) const RNR_RETRY: u32 = 1 << 11;
+    pub(crate) const RQ_PSN: u32 = 1 << 12;
+    pub(crate) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub(crate) const MIN_RNR_TIMER: u32 = 1 << 15;
+    pub(crate) const SQ_PSN: u32 = 1 << 16;
+    pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub(crate) const DEST_QPN: u32 = 1 << 20;
+
+    /// Reset to Init.
+    pub(crate) const TO_INIT: u32 = STATE | PKEY_INDEX | PORT | ACCESS_FLAGS;
+    /// Init to RTR.
+    pub(crate) const TO_RTR: u32 =
+        STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
+    /// RTR to RTS.
+    pub(crate) const TO_RTS: u32 =
+        STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
+}
+
+/// QP states (`enum ibv_qp_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u32)]
+pub(crate) enum State {
+    Reset = 0,
+    Init = 1,
+    Rtr = 2,
+    Rts = 3,
+    Sqd = 4,
+    Err = 6,
+}
+
+/// QP types (`enum ibv_qp_type`).
+pub(crate) mod qp_type {
+    pub(crate) const RC: u32 = 2;
+    pub(crate) const RAW_PACKET: u32 = 8;
+}
+
+/// Completion statuses (`enum ibv_wc_status`) that the suite expects somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Status {
+    Success = 0,
+    LocLenErr = 1,
+    LocQpOpErr = 2,
+    LocProtErr = 4,
+    WrFlushErr = 5,
+    RemInvReqErr = 9,
+    RemAccessErr = 10,
+    RemOpErr = 11,
+    RetryExcErr = 12,
+    RnrRetryExcErr = 13,
+}
+
+/// Completion opcodes (`enum ibv_wc_opcode`).
+pub(crate) mod wc_opcode {
+    pub(crate) const SEND: u32 = 0;
+    pub(crate) const RDMA_WRITE: u32 = 1;
+    pub(crate) const RDMA_READ: u32 = 2;
+    pub(crate) const COMP_SWAP: u32 = 3;
+    pub(crate) const FETCH_ADD: u32 = 4;
+    pub(crate) const RECV: u32 = 128;
+    pub(crate) const RECV_RDMA_WITH_IMM: u32 = 129;
+}
+
+/// Asynchronous events (`enum ibv_event_type`) that the suite expects somewhere.
+pub(crate) mod event {
+    pub(crate) const CQ_ERR: u32 = 0;
+    pub(crate) const QP_REQ_ERR: u32 = 2;
+    pub(crate) const QP_ACCESS_ERR: u32 = 3;
+    pub(crate) const SQ_DRAINED: u32 = 5;
+}
+
+/// Operations of a send queue (`enum ibv_wr_opcode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u32)]
+pub(crate) enum Op {
+    Write = 0,
+    WriteImm = 1,
+    #[default]
+    Send = 2,
+    SendImm = 3,
+    Read = 4,
+    CmpSwp = 5,
+    FetchAdd = 6,
+    /// Something that no device of ours offers for RC without memory windows.
+    BindMw = 8,
+}
+
+impl Op {
+    /// Whether the peer needs a posted receive.
+    pub(crate) fn takes_receive(self) -> bool {
+        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
+    }
+
+    /// Whether the peer sees immediate data.
+    pub(crate) fn has_immediate(self) -> bool {
+        matches!(self, Self::SendImm | Self::WriteImm)
+    }
+
+    /// The opcode of the requester's completion.
+    pub(crate) fn wc_opcode(self) -> u32 {
+        match self {
+            Self::Send | Self::SendImm => wc_opcode::SEND,
+            Self::Write | Self::WriteImm => wc_opcode::RDMA_WRITE,
+            Self::Read => wc_opcode::RDMA_READ,
+            Self::CmpSwp => wc_opcode::COMP_SWAP,
+            Self::FetchAdd => wc_opcode::FETCH_ADD,
+            Self::BindMw => 5,
+        }
+    }
+
+    /// As case names spell it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::WriteImm => "write_imm",
+            Self::Send => "send",
+            Self::SendImm => "send_imm",
+            Self::Read => "read",
+            Self::CmpSwp => "cmp_swp",
+            Self::FetchAdd => "fetch_add",
+            Self::BindMw => "bind_mw",
+        }
+    }
+}
+
+/// A scatter/gather entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sge {
+    pub(crate) addr: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
+}
+
+/// A send work request.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SendWr {
+    pub(crate) wr_id: u64,
+    pub(crate) op: Op,
+    pub(crate) flags: u32,
+    pub(crate) sges: Vec<Sge>,
+    /// Immediate data as it stands in the work request (verbs: network order, opaque here).
+    pub(crate) imm: u32,
+    pub(crate) raddr: u64,
+    pub(crate) rkey: u32,
+    /// What to compare with, or to add.
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+}
+
+/// A receive work request.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RecvWr {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: Vec<Sge>,
+}
+
+/// A work completion.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Wc {
+    pub(crate) wr_id: u64,
+    pub(crate) status: u32,
+    pub(crate) opcode: u32,
+    pub(crate) vendor_err: u32,
+    pub(crate) byte_len: u32,
+    /// Immediate data, if the completion says that it has some.
+    pub(crate) imm: Option<u32>,
+    pub(crate) qpn: u32,
+}
+
+/// Sizes of a QP, asked for or granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QpCap {
+    pub(crate) send_wr: u32,
+    pub(crate) recv_wr: u32,
+    pub(crate) send_sge: u32,
+    pub(crate) recv_sge: u32,
+    pub(crate) inline: u32,
+}
+
+/// Attributes of a QP: those that RC has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QpAttr {
+    pub(crate) state: u32,
+    pub(crate) access: u32,
+    pub(crate) pkey_index: u16,
+    pub(crate) port: u8,
+    pub(crate) path_mtu: u32,
+    pub(crate) dest_qpn: u32,
+    pub(crate) rq_psn: u32,
+    pub(crate) sq_psn: u32,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) en_sqd_async_notify: u8,
+    pub(crate) sq_draining: u8,
+    pub(crate) dgid: [u8; 16],
+    pub(crate) sgid_index: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) cap: QpCap,
+}
+
+/// The device and its port, as far as the suite looks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DeviceInfo {
+    pub(crate) name: String,
+    pub(crate) vendor_id: u32,
+    pub(crate) max_qp: u32,
+    pub(crate) max_qp_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) max_cq: u32,
+    pub(crate) max_cqe: u32,
+    pub(crate) max_mr: u32,
+    pub(crate) max_mr_size: u64,
+    pub(crate) max_pd: u32,
+    pub(crate) max_qp_rd_atom: u32,
+    pub(crate) max_qp_init_rd_atom: u32,
+    pub(crate) comp_vectors: u32,
+    pub(crate) port_active: bool,
+    pub(crate) active_mtu: u32,
+    pub(crate) max_msg_sz: u32,
+    pub(crate) gid_index: u8,
+    pub(crate) gid: [u8; 16],
+}
+
+impl DeviceInfo {
+    /// Whether this is the kernel's software RoCE device, against which the suite itself is tested.
+    pub(crate) fn is_rxe(&self) -> bool {
+        self.name.starts_with("rxe")
+    }
+}
+
+/// An asynchronous event, with the agent's handle of its object where it has one.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct AsyncEvent {
+    pub(crate) kind: u32,
+    pub(crate) qp: Option<u32>,
+    pub(crate) cq: Option<u32>,
+}

@@ -1,0 +1,208 @@
+//! What an agent can be asked. Each call is a struct of its parameters with the type of its answer;
+//! objects are named by handles, which the agent gives out.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{AsyncEvent, DeviceInfo, QpAttr, QpCap, RecvWr, SendWr, Wc};
+
+/// A call and its answer.
+pub(crate) trait Call: Into<Request> {
+    /// What the agent answers.
+    type Answer: DeserializeOwned;
+}
+
+/// Why an agent did not do what it was asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// The errno, when a verb failed.
+    pub(crate) errno: Option<i32>,
+    /// For people.
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty),* $(,)? }
+        -> $answer:ty;)*) => {
+        /// Any call, as it travels.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum Request {
+            $($name($name),)*
+        }
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, Serialize, Deserialize)]
+            pub(crate) struct $name { $($(#[$fdoc])* pub(crate) $field: $type,)* }
+
+            impl From<$name> for Request {
+                fn from(call: $name) -> Self {
+                    Self::$name(call)
+                }
+            }
+
+            impl Call for $name {
+                type Answer = $answer;
+            }
+        )*
+    };
+}
+
+calls! {
+    /// Opens the device: the first call to a fresh agent.
+    Open { device: Option<String> } -> DeviceInfo;
+    /// Destroys every object, dependants first; fails if any refuses.
+    Reset {} -> ();
+    /// Ends the agent at once, without tidying up.
+    Crash {} -> ();
+
+    /// Allocates a PD.
+    AllocPd {} -> u32;
+    /// Frees a PD.
+    DeallocPd { pd: u32 } -> ();
+    /// Maps memory, zeroed.
+    AllocBuffer { len: u64, misalign: u64 } -> BufferInfo;
+    /// Makes a buffer read only for this process.
+    ProtectBuffer { buffer: u32 } -> ();
+    /// Unmaps a buffer.
+    FreeBuffer { buffer: u32 } -> ();
+    /// Fills a range with pseudo-random bytes.
+    Fill { buffer: u32, offset: u64, len: u64, seed: u64, position: u64 } -> ();
+    /// Compares a range with pseudo-random bytes; fails at the first difference.
+    Compare { buffer: u32, offset: u64, len: u64, seed: u64, position: u64 } -> ();
+    /// Fails if a canary of any buffer was touched.
+    CheckCanaries {} -> ();
+    /// Stores bytes.
+    Write { buffer: u32, offset: u64, bytes: Vec<u8> } -> ();
+    /// Loads bytes.
+    Read { buffer: u32, offset: u64, len: u64 } -> Vec<u8>;
+    /// Adds to a word with the processor's atomic instruction, over and over.
+    CpuFetchAdd { buffer: u32, offset: u64, add: u64, count: u64 } -> ();
+    /// Waits until the byte at the end of a range is the right one, and at once compares the rest.
+    SpinCompare { buffer: u32, offset: u64, len: u64, seed: u64, timeout_ms: u64 } -> ();
+
+    /// Registers a range of the agent's addresses.
+    RegMr { pd: u32, addr: u64, length: u64, access: u32 } -> MrInfo;
+    /// Deregisters a region.
+    DeregMr { mr: u32 } -> ();
+
+    /// Opens a completion channel.
+    CreateChannel {} -> u32;
+    /// Closes a completion channel.
+    DestroyChannel { channel: u32 } -> ();
+    /// Creates a CQ.
+    CreateCq { cqe: i32, channel: Option<u32>, vector: i32 } -> CqInfo;
+    /// Destroys a CQ.
+    DestroyCq { cq: u32 } -> ();
+    /// Arms a CQ.
+    Arm { cq: u32, solicited_only: bool } -> ();
+    /// Waits for a completion event; answers the CQ's handle.
+    WaitChannel { channel: u32, timeout_ms: u64 } -> Option<u32>;
+    /// Polls until `count` completions are there or the time is over; answers what there is.
+    Poll { cq: u32, count: usize, timeout_ms: u64 } -> Vec<Wc>;
+
+    /// Creates a QP.
+    CreateQp {
+        pd: u32, send_cq: u32, recv_cq: u32, qp_type: u32, cap: QpCap, signal_all: bool,
+    } -> QpInfo;
+    /// Sets attributes of a QP.
+    ModifyQp { qp: u32, attr: QpAttr, mask: u32 } -> ();
+    /// Reads the attributes of a QP.
+    QueryQp { qp: u32 } -> QpAttr;
+    /// Destroys a QP.
+    DestroyQp { qp: u32 } -> ();
+    /// Posts send work requests, and optionally zeroes a range as soon as that has returned.
+    PostSend { qp: u32, requests: Vec<SendWr>, wipe: Option<(u32, u64, u64)> } -> Posted;
+    /// Posts receive work requests.
+    PostRecv { qp: u32, requests: Vec<RecvWr> } -> Posted;
+    /// The next asynchronous event.
+    WaitAsync { timeout_ms: u64 } -> Option<AsyncEvent>;
+
+    /// Posts copies of one signaled work request, `depth` at a time, until `count` completed.
+    /// The local address of copy `i` moves by `i % depth * step`.
+    Stream {
+        qp: u32, cq: u32, request: SendWr, count: u64, depth: u64, step: u64, timeout_ms: u64,
+    } -> ();
+    /// Fetch-and-add `count` times, `depth` at a time; answers the values fetched. The results land in
+    /// the 8-byte slots of `buffer`.
+    FetchAddMany {
+        qp: u32, cq: u32, buffer: u32, lkey: u32, raddr: u64, rkey: u32, add: u64, count: u64,
+        depth: u64, timeout_ms: u64,
+    } -> Vec<u64>;
+    /// Increments a word by compare-and-swap until `count` swaps succeeded; answers the attempts.
+    CasIncrement {
+        qp: u32, cq: u32, buffer: u32, lkey: u32, raddr: u64, rkey: u32, count: u64,
+        timeout_ms: u64,
+    } -> u64;
+
+    /// Writes garbage into what the process shares with the device, for some time.
+    Scribble { target: Target, seed: u64, duration_ms: u64 } -> Scribbled;
+}
+
+/// What to write garbage into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Target {
+    /// Doorbell pages and device-resident queues.
+    Device,
+    /// Rings in guest memory, while all doorbells are rung with random indices.
+    Rings,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Scribbled {
+    /// Mappings that were written to.
+    pub(crate) mappings: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Stores of 8 bytes.
+    pub(crate) stores: u64,
+}
+
+/// A new buffer.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct BufferInfo {
+    pub(crate) buffer: u32,
+    pub(crate) addr: u64,
+}
+
+/// A new region.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MrInfo {
+    pub(crate) mr: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+
+/// A new CQ.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CqInfo {
+    pub(crate) cq: u32,
+    /// Entries granted.
+    pub(crate) capacity: u32,
+}
+
+/// A new QP.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct QpInfo {
+    pub(crate) qp: u32,
+    pub(crate) qpn: u32,
+    /// Sizes granted.
+    pub(crate) cap: QpCap,
+}
+
+/// What became of a posted chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Posted {
+    /// Work requests that went in.
+    pub(crate) count: usize,
+    /// Why the next one did not.
+    pub(crate) refused: Option<Failure>,
+}

@@ -1,0 +1,167 @@
+//! The suite's handle of an agent. Several handles may name the same agent, so that a case for two
+//! ends also runs with both on one side.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::calls::{Call, Failure, Request};
+use super::frame;
+use crate::agent::process;
+
+/// How long an agent may be silent. The calls' own timeouts are shorter, and the agent's watchdog
+/// ends a call that takes longer than this.
+const SILENCE: Duration = Duration::from_secs(150);
+/// How long a connection attempt may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Where an agent runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In a process that we start.
+    Here,
+    /// In a process that `vrnic-verify serve` at this address starts.
+    There(SocketAddr),
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "spawn" => Ok(Self::Here),
+            _ => text
+                .parse()
+                .map(Self::There)
+                .map_err(|_| format!("{text}: want \"spawn\" or ADDRESS:PORT")),
+        }
+    }
+}
+
+/// A call that brought no answer, or a bad one.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The agent says why.
+    Failed(Failure),
+    /// The agent is gone, or silent for too long.
+    Lost(io::Error),
+}
+
+impl CallError {
+    /// The errno of the verb that failed.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Failed(failure) => failure.errno,
+            Self::Lost(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Lost(e) => write!(f, "agent lost: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+struct Connection {
+    stream: Box<dyn Stream>,
+    child: Option<Child>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It ends by itself at the end of the stream unless it is stuck; either way it must not
+            // outlive the case. Failures mean that it has ended.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// An agent.
+#[derive(Clone)]
+pub(crate) struct Agent {
+    /// "a", "b" or another name for messages.
+    name: &'static str,
+    connection: Rc<RefCell<Connection>>,
+}
+
+/// A call under way.
+#[must_use = "the answer must be fetched before the next call"]
+pub(crate) struct Pending<'a, C: Call> {
+    agent: &'a Agent,
+    call: PhantomData<C>,
+}
+
+impl Agent {
+    /// Starts an agent. `sq` chooses where its QPs have their send queues (`guest`, `device`).
+    pub(crate) fn start(name: &'static str, place: &Place, sq: Option<&str>) -> io::Result<Self> {
+        let connection = match place {
+            Place::Here => {
+                let (ours, theirs) = UnixStream::pair()?;
+                ours.set_read_timeout(Some(SILENCE))?;
+                let child = process::spawn(OwnedFd::from(theirs), sq)?;
+                Connection { stream: Box::new(ours), child: Some(child) }
+            }
+            Place::There(address) => {
+                let mut stream = TcpStream::connect_timeout(address, CONNECT)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(SILENCE))?;
+                frame::send(&mut stream, &process::Start { sq: sq.map(str::to_owned) })?;
+                Connection { stream: Box::new(stream), child: None }
+            }
+        };
+        Ok(Self { name, connection: Rc::new(RefCell::new(connection)) })
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn call<C: Call>(&self, call: C) -> Result<C::Answer, CallError> {
+        self.begin(call)?.finish()
+    }
+
+    /// Asks; the answer is to be fetched later, so that two agents can work at the same time.
+    pub(crate) fn begin<C: Call>(&self, call: C) -> Result<Pending<'_, C>, CallError> {
+        let request: Request = call.into();
+        frame::send(&mut self.connection.borrow_mut().stream, &request).map_err(CallError::Lost)?;
+        Ok(Pending { agent: self, call: PhantomData })
+    }
+}
+
+impl<C: Call> Pending<'_, C> {
+    /// Waits for the answer.
+    pub(crate) fn finish(self) -> Result<C::Answer, CallError> {
+        let stream = &mut self.agent.connection.borrow_mut().stream;
+        let answer: Option<Result<Value, Failure>> =
+            frame::receive(stream).map_err(CallError::Lost)?;
+        let value = answer
+            .ok_or_else(|| CallError::Lost(io::ErrorKind::UnexpectedEof.into()))?
+            .map_err(|mut failure| {
+                failure.text = format!("{}: {}", self.agent.name, failure.text);
+                CallError::Failed(failure)
+            })?;
+        serde_json::from_value(value).map_err(|e| CallError::Lost(e.into()))
+    }
+}

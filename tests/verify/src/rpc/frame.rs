@@ -1,0 +1,60 @@
+//! Messages on a stream: a 32-bit little-endian length, then JSON.
+
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest message accepted.
+const MAX_LEN: u32 = 16 << 20;
+
+/// Sends one message.
+pub(crate) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    let body = serde_json::to_vec(message)?;
+    let len = u32::try_from(body.len()).ok().filter(|l| *l <= MAX_LEN);
+    let len = len.ok_or_else(|| io::Error::other(format!("message of {} bytes", body.len())))?;
+    let mut whole = len.to_le_bytes().to_vec();
+    whole.extend(body);
+    to.write_all(&whole)?;
+    to.flush()
+}
+
+/// Receives one message; `None` at the orderly end of the stream.
+pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let mut len = [0; 4];
+    match from.read_exact(&mut len) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let len = u32::from_le_bytes(len);
+    if len > MAX_LEN {
+        return Err(io::Error::other(format!("message of {len} bytes announced")));
+    }
+    let mut body = vec![0; len as usize];
+    from.read_exact(&mut body)?;
+    Ok(Some(serde_json::from_slice(&body)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{receive, send};
+
+    #[test]
+    fn round_trip_and_end() {
+        let mut stream = Vec::new();
+        send(&mut stream, &vec![1u64, u64::MAX]).expect("send");
+        let mut from = stream.as_slice();
+        assert_eq!(receive::<Vec<u64>>(&mut from).expect("receive"), Some(vec![1, u64::MAX]));
+        assert_eq!(receive::<Vec<u64>>(&mut from).expect("end"), None);
+    }
+
+    #[test]
+    fn refuses_a_length_beyond_the_limit() {
+        assert!(receive::<u64>(&mut [0xff, 0xff, 0xff, 0xff, 0].as_slice()).is_err());
+    }
+
+    #[test]
+    fn reports_a_cut_message() {
+        assert!(receive::<u64>(&mut [8, 0, 0, 0, b'1'].as_slice()).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! Completion events.
+
+use anyhow::{Context, Result, ensure};
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side};
+use crate::model::{Op, State, Status, flags};
+use crate::rpc::calls::{Arm, WaitChannel};
+
+/// How long "no event comes" is watched, in milliseconds.
+const QUIET_MS: u64 = 300;
+/// How long an event may take, in milliseconds.
+const PATIENCE_MS: u64 = 20_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("events/next_completion", next_completion),
+        Case::new("events/one_event_per_request", disarms),
+        Case::new("events/solicited_send", |env| solicited(env, Op::Send)),
+        Case::new("events/solicited_send_imm", |env| solicited(env, Op::SendImm)),
+        Case::new("events/solicited_write_imm", |env| solicited(env, Op::WriteImm)),
+        Case::new("events/errors_count_as_solicited", error_is_solicited),
+        Case::new("events/send_queue", send_queue),
+        Case::new("events/both_cqs_on_one_channel", two_cqs),
+        Case::new("events/100_rounds", rounds),
+    ]
+}
+
+fn options() -> Options {
+    Options { channel: true, ..Options::default() }
+}
+
+fn arm(side: &Side, cq: u32, solicited_only: bool) -> Result<()> {
+    Ok(side.end.agent.call(Arm { cq, solicited_only })?)
+}
+
+/// The CQ of the next event within `ms`.
+fn event(side: &Side, ms: u64) -> Result<Option<u32>> {
+    let channel = side.channel.context("no channel")?;
+    Ok(side.end.agent.call(WaitChannel { channel, timeout_ms: ms })?)
+}
+
+fn expect_event(side: &Side, cq: u32) -> Result<()> {
+    let seen = event(side, PATIENCE_MS)?;
+    ensure!(seen == Some(cq), "{}: event {seen:?}, not of CQ {cq}", side.name());
+    Ok(())
+}
+
+fn expect_none(side: &Side) -> Result<()> {
+    let seen = event(side, QUIET_MS)?;
+    ensure!(seen.is_none(), "{}: unexpected event {seen:?}", side.name());
+    Ok(())
+}
+
+/// Sends an empty message from a to b and fetches a's completion.
+fn send(link: &Link, op: Op, flags: u32) -> Result<()> {
+    link.b.post_recv(7, &[])?;
+    let mut request = Side::request(op, 6, &[]);
+    request.flags |= flags;
+    link.a.post(&[request])?;
+    link.a.expect_sent(6, Status::Success)?;
+    Ok(())
+}
+
+fn next_completion(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    expect_none(b)?;
+    arm(b, b.recv_cq, false)?;
+    expect_none(b)?;
+    send(&link, Op::Send, 0)?;
+    expect_event(b, b.recv_cq)?;
+    b.expect_received(7, Status::Success)?;
+    Ok(())
+}
+
+/// After its event a CQ is silent until it is armed again.
+fn disarms(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    for _ in 0..3 {
+        arm(b, b.recv_cq, false)?;
+        send(&link, Op::Send, 0)?;
+        expect_event(b, b.recv_cq)?;
+        send(&link, Op::Send, 0)?;
+        expect_none(b)?;
+        b.received(2)?;
+    }
+    Ok(())
+}
+
+/// A CQ armed for solicited completions lets others pass.
+fn solicited(env: &Env, op: Op) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    arm(b, b.recv_cq, true)?;
+    send(&link, op, 0)?;
+    expect_none(b)?;
+    send(&link, op, flags::SOLICITED)?;
+    expect_event(b, b.recv_cq)?;
+    b.received(2)?;
+    Ok(())
+}
+
+fn error_is_solicited(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    b.post_recv(7, &[])?;
+    arm(b, b.recv_cq, true)?;
+    b.to(State::Err)?;
+    expect_event(b, b.recv_cq)?;
+    b.expect_received(7, Status::WrFlushErr)?;
+    Ok(())
+}
+
+fn send_queue(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let a = &link.a;
+    arm(a, a.send_cq, false)?;
+    let (near, far) = (a.region(64, 0)?, link.b.region(64, 0)?);
+    let mut request = Side::request(Op::Write, 6, &[near.sge()]);
+    (request.raddr, request.rkey, request.flags) = (far.addr, far.rkey, 0);
+    a.post(&[request.clone()])?;
+    expect_none(a)?;
+    request.flags = flags::SIGNALED;
+    a.post(&[request])?;
+    expect_event(a, a.send_cq)?;
+    a.expect_sent(6, Status::Success)?;
+    Ok(())
+}
+
+fn two_cqs(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    arm(b, b.recv_cq, false)?;
+    arm(b, b.send_cq, false)?;
+    send(&link, Op::Send, 0)?;
+    expect_event(b, b.recv_cq)?;
+    link.a.post_recv(7, &[])?;
+    b.post(&[Side::request(Op::Send, 8, &[])])?;
+    expect_event(b, b.send_cq)?;
+    b.expect_received(7, Status::Success)?;
+    b.expect_sent(8, Status::Success)?;
+    Ok(())
+}
+
+/// A server's loop: arm, wait, take, answer.
+fn rounds(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options())?;
+    let Link { a, b } = &link;
+    for round in 0..100 {
+        for (from, to) in [(a, b), (b, a)] {
+            to.post_recv(round, &[])?;
+            arm(to, to.recv_cq, false)?;
+            from.post(&[Side::request(Op::Send, round, &[])])?;
+            expect_event(to, to.recv_cq).with_context(|| format!("round {round}"))?;
+            to.expect_received(round, Status::Success)?;
+            from.expect_sent(round, Status::Success)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What belongs to another process, or to another connection, is out of reach.
+
+use anyhow::Result;
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side};
+use crate::model::{Op, Sge, State, Status};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("isolation/rkey_of_another_process", foreign_rkey),
+        Case::new("isolation/lkey_of_another_process", foreign_lkey),
+        Case::new("isolation/qp_of_another_connection", not_the_peer),
+        Case::new("isolation/process_exit_frees_everything", exit_frees),
+    ]
+}
+
+/// A peer names memory of a process that its connection does not lead to.
+fn foreign_rkey(env: &Env) -> Result<()> {
+    let other = env.another_b()?;
+    let link = Link::new(env, &Options::impatient())?;
+    let victim = Side::new(&other, &Options::default())?.region(4096, 0)?;
+    victim.fill(7)?;
+    let near = link.a.region(4096, 0)?;
+    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
+    (write.raddr, write.rkey) = (victim.addr, victim.rkey);
+    link.a.post(&[write])?;
+    link.a.expect_sent(1, Status::RemAccessErr)?;
+    victim.check(7)
+}
+
+/// A process names memory of another process as its own.
+fn foreign_lkey(env: &Env) -> Result<()> {
+    let other = env.another_a()?;
+    for op in [Op::Write, Op::Read] {
+        let link = Link::new(env, &Options::impatient())?;
+        let victim = Side::new(&other, &Options::default())?.region(4096, 0)?;
+        let far = link.b.region(4096, 0)?;
+        victim.fill(7)?;
+        far.fill(8)?;
+        let sge = Sge { addr: victim.addr, length: 4096, lkey: victim.lkey };
+        let mut request = Side::request(op, 1, &[sge]);
+        (request.raddr, request.rkey) = (far.addr, far.rkey);
+        link.a.post(&[request])?;
+        link.a.expect_sent(1, Status::LocProtErr)?;
+        victim.check(7)?;
+        far.check(8)?;
+    }
+    Ok(())
+}
+
+/// A QP that claims to be connected to b, while b is connected to another one: b does not listen, and
+/// its connection goes on.
+fn not_the_peer(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    let far = link.b.region(4096, 0)?;
+    far.fill(7)?;
+    let intruder = Side::new(&env.another_a()?, &Options::impatient())?;
+    intruder.connect(&env.b, link.b.qpn)?;
+    let near = intruder.region(4096, 0)?;
+    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
+    (write.raddr, write.rkey) = (far.addr, far.rkey);
+    intruder.post(&[write])?;
+    intruder.expect_sent(1, Status::RetryExcErr)?;
+    far.check(7)?;
+    link.b.expect_state(State::Rts)?;
+    link.a.prove_towards(&link.b)
+}
+
+/// Processes that come, leave objects of all kinds behind, and go.
+fn exit_frees(env: &Env) -> Result<()> {
+    for _ in 0..10 {
+        let (a, b) = (env.another_a()?, env.another_b()?);
+        let options = Options { channel: true, ..Options::default() };
+        let link = Link::between(&a, &b, &options)?;
+        link.a.prove_towards(&link.b)?;
+        link.a.post_recv(1, &[])?;
+    }
+    let link = Link::new(env, &Options::default())?;
+    link.a.prove_towards(&link.b)
+}

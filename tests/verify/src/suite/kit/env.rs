@@ -1,0 +1,76 @@
+//! The agents of a case.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::model::DeviceInfo;
+use crate::rpc::calls::{CheckCanaries, Open, Reset};
+use crate::rpc::client::{Agent, Place};
+
+/// What the command line says about the two ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Where agents of end a and of end b run.
+    pub(crate) places: [Place; 2],
+    /// Name of the device at both ends; `None` for the only one.
+    pub(crate) device: Option<String>,
+    /// Where send queues lie (`guest`, `device`); `None` for the provider's default.
+    pub(crate) sq: Option<String>,
+}
+
+/// An end: an agent and its device.
+#[derive(Clone)]
+pub(crate) struct End {
+    pub(crate) agent: Agent,
+    pub(crate) info: DeviceInfo,
+}
+
+/// Two ends.
+pub(crate) struct Env {
+    pub(crate) a: End,
+    pub(crate) b: End,
+    setup: Setup,
+}
+
+impl Env {
+    /// Starts an agent at either end.
+    pub(crate) fn new(setup: &Setup) -> Result<Self> {
+        let a = start("a", setup, 0)?;
+        let b = start("b", setup, 1)?;
+        Ok(Self { a, b, setup: setup.clone() })
+    }
+
+    /// One more process where a runs.
+    pub(crate) fn another_a(&self) -> Result<End> {
+        start("another a", &self.setup, 0)
+    }
+
+    /// One more process where b runs.
+    pub(crate) fn another_b(&self) -> Result<End> {
+        start("another b", &self.setup, 1)
+    }
+
+    /// Ends a case: nothing outside the buffers was written to, and everything can be destroyed.
+    pub(crate) fn finish(&self) -> Result<()> {
+        for end in [&self.a, &self.b] {
+            end.agent.call(CheckCanaries {})?;
+        }
+        self.reset()
+    }
+
+    /// Destroys everything at both ends.
+    pub(crate) fn reset(&self) -> Result<()> {
+        for end in [&self.a, &self.b] {
+            end.agent.call(Reset {})?;
+        }
+        Ok(())
+    }
+}
+
+fn start(name: &'static str, setup: &Setup, place: usize) -> Result<End> {
+    let place = &setup.places[place];
+    let agent = Agent::start(name, place, setup.sq.as_deref())
+        .with_context(|| format!("starting agent {name} at {place:?}"))?;
+    let info = agent.call(Open { device: setup.device.clone() })?;
+    ensure!(info.port_active, "{name}: the port of {} is not active", info.name);
+    Ok(End { agent, info })
+}

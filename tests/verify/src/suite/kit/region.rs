@@ -1,0 +1,106 @@
+//! Registered memory with known contents.
+
+use anyhow::{Result, ensure};
+
+use super::env::End;
+use crate::model::Sge;
+use crate::rpc::calls::{
+    AllocBuffer, CheckCanaries, Compare, DeregMr, Fill, FreeBuffer, Read, RegMr, SpinCompare, Write,
+};
+use crate::rpc::client::Agent;
+
+/// A buffer of an agent and a region over the whole of it.
+pub(crate) struct Region {
+    agent: Agent,
+    pub(crate) buffer: u32,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    pub(crate) mr: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+
+impl Region {
+    /// Maps `len` bytes whose first lies `misalign` bytes into a page, and registers them.
+    pub(crate) fn new(end: &End, pd: u32, len: u64, misalign: u64, access: u32) -> Result<Self> {
+        let agent = end.agent.clone();
+        let made = agent.call(AllocBuffer { len: len.max(1), misalign })?;
+        let mr = agent.call(RegMr { pd, addr: made.addr, length: len.max(1), access })?;
+        Ok(Self {
+            agent,
+            buffer: made.buffer,
+            addr: made.addr,
+            len,
+            mr: mr.mr,
+            lkey: mr.lkey,
+            rkey: mr.rkey,
+        })
+    }
+
+    /// The whole of it as a segment.
+    pub(crate) fn sge(&self) -> Sge {
+        self.part(0, self.len)
+    }
+
+    /// A part of it as a segment.
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Sge {
+        Sge { addr: self.addr + offset, length: len as u32, lkey: self.lkey }
+    }
+
+    /// Fills all of it.
+    pub(crate) fn fill(&self, seed: u64) -> Result<()> {
+        self.fill_part(0, self.len, seed, 0)
+    }
+
+    /// Fills a part with the stream from `position` on.
+    pub(crate) fn fill_part(&self, offset: u64, len: u64, seed: u64, position: u64) -> Result<()> {
+        Ok(self.agent.call(Fill { buffer: self.buffer, offset, len, seed, position })?)
+    }
+
+    /// Compares all of it.
+    pub(crate) fn check(&self, seed: u64) -> Result<()> {
+        self.check_part(0, self.len, seed, 0)
+    }
+
+    /// Compares a part with the stream from `position` on.
+    pub(crate) fn check_part(&self, offset: u64, len: u64, seed: u64, position: u64) -> Result<()> {
+        Ok(self.agent.call(Compare { buffer: self.buffer, offset, len, seed, position })?)
+    }
+
+    /// The call that waits for the last byte of all of it and then compares the rest.
+    pub(crate) fn spin_call(&self, seed: u64) -> SpinCompare {
+        SpinCompare { buffer: self.buffer, offset: 0, len: self.len, seed, timeout_ms: 20_000 }
+    }
+
+    /// Stores a little-endian word.
+    pub(crate) fn set_word(&self, offset: u64, value: u64) -> Result<()> {
+        let bytes = value.to_le_bytes().to_vec();
+        Ok(self.agent.call(Write { buffer: self.buffer, offset, bytes })?)
+    }
+
+    /// Loads a little-endian word.
+    pub(crate) fn word(&self, offset: u64) -> Result<u64> {
+        let bytes = self.agent.call(Read { buffer: self.buffer, offset, len: 8 })?;
+        let bytes: [u8; 8] = bytes.as_slice().try_into()?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Deregisters it; the memory stays.
+    pub(crate) fn deregister(&self) -> Result<()> {
+        Ok(self.agent.call(DeregMr { mr: self.mr })?)
+    }
+
+    /// Unmaps the memory, after the canaries were looked at.
+    pub(crate) fn free(&self) -> Result<()> {
+        self.agent.call(CheckCanaries {})?;
+        Ok(self.agent.call(FreeBuffer { buffer: self.buffer })?)
+    }
+
+    /// Fails unless all of it (at most 64 KiB) is zero, as it was mapped.
+    pub(crate) fn check_zero(&self) -> Result<()> {
+        let len = self.len.min(1 << 16);
+        let bytes = self.agent.call(Read { buffer: self.buffer, offset: 0, len })?;
+        ensure!(bytes.iter().all(|b| *b == 0), "memory that must not be written to was");
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Faults in what the requester itself posted: its completion says so, and the peer is not harmed.
+
+use anyhow::{Result, ensure};
+
+use super::Case;
+use super::kit::{Env, Link, Options, Region, Side};
+use crate::model::{Op, QpCap, SendWr, Sge, State, Status, access};
+use crate::rpc::calls::AllocPd;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for op in [Op::Send, Op::Write, Op::Read] {
+        for (what, spoil) in SPOILERS {
+            let name = format!("local_errors/{}/{what}", op.name());
+            cases.push(Case::new(name, move |env| spoiled(env, op, *spoil)));
+        }
+    }
+    cases.extend([
+        Case::new("local_errors/read_into_read_only_region", |env| read_only(env, Op::Read)),
+        Case::new("local_errors/atomic_into_read_only_region", |env| read_only(env, Op::FetchAdd)),
+        Case::new("local_errors/second_segment_bad", second_segment),
+        Case::new("local_errors/message_too_long", too_long),
+        Case::new("local_errors/atomic_of_4_bytes", short_atomic),
+        Case::new("local_errors/unknown_operation", unknown_operation),
+        Case::new("local_errors/too_many_segments", too_many_segments),
+        Case::new("local_errors/flush_in_order", flush),
+        Case::new("local_errors/error_state_flushes_receives", flush_receives),
+    ]);
+    cases
+}
+
+/// Makes a segment of a good region bad. Gets the side for further objects.
+type Spoiler = fn(&Side, &Region) -> Result<Sge>;
+
+const SPOILERS: &[(&str, Spoiler)] = &[
+    ("bad_lkey", |_, region| Ok(Sge { lkey: !region.lkey, ..region.sge() })),
+    ("lkey_zero", |_, region| Ok(Sge { lkey: 0, ..region.sge() })),
+    ("old_instance_of_lkey", |_, region| Ok(Sge { lkey: region.lkey ^ 1, ..region.sge() })),
+    ("before_region", |_, region| Ok(Sge { addr: region.addr - 1, ..region.sge() })),
+    ("beyond_region", |_, region| Ok(Sge { addr: region.addr + 1, ..region.sge() })),
+    ("wraps_address_space", |_, region| Ok(Sge { addr: u64::MAX - 10, ..region.sge() })),
+    ("deregistered", |_, region| region.deregister().map(|()| region.sge())),
+    ("other_pd", |side, region| {
+        let pd = side.end.agent.call(AllocPd {})?;
+        let other = Region::new(&side.end, pd, region.len, 0, access::ALL)?;
+        Ok(other.sge())
+    }),
+];
+
+fn remote(op: Op, wr_id: u64, sges: &[Sge], far: &Region) -> SendWr {
+    let mut request = Side::request(op, wr_id, sges);
+    (request.raddr, request.rkey) = (far.addr, far.rkey);
+    request
+}
+
+/// The request with the bad segment fails with LOC_PROT_ERR, those behind it are flushed, the QP is
+/// in error; the peer's QP and memory are as before.
+fn expect_protection_error(link: &Link, bad: SendWr, far: &Region) -> Result<()> {
+    let Link { a, b } = link;
+    far.fill(2)?;
+    let good = a.region(16, 0)?;
+    let behind = remote(Op::Write, 99, &[good.sge()], far);
+    let wr_id = bad.wr_id;
+    a.post(&[bad, behind])?;
+    a.expect_sent(wr_id, Status::LocProtErr)?;
+    a.expect_sent(99, Status::WrFlushErr)?;
+    a.expect_state(State::Err)?;
+    b.expect_state(State::Rts)?;
+    far.check(2)
+}
+
+fn spoiled(env: &Env, op: Op, spoil: Spoiler) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
+    let sge = spoil(&link.a, &near)?;
+    if op.takes_receive() {
+        link.b.post_recv(1, &[far.sge()])?;
+    }
+    expect_protection_error(&link, remote(op, 70, &[sge], &far), &far)
+}
+
+/// READ and atomics write to local memory, so their region must allow it.
+fn read_only(env: &Env, op: Op) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let near = Region::new(&link.a.end, link.a.pd, 8, 0, 0)?;
+    let far = link.b.region(16, 0)?;
+    far.fill(2)?;
+    let request = remote(op, 70, &[near.sge()], &far);
+    link.a.post(&[request])?;
+    link.a.expect_sent(70, Status::LocProtErr)?;
+    near.check_zero()
+}
+
+fn second_segment(env: &Env) -> Result<()> {
+    let cap = QpCap { send_sge: 2, ..Options::default().cap };
+    let link = Link::new(env, &Options { cap, ..Options::impatient() })?;
+    let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
+    let bad = Sge { lkey: !near.lkey, ..near.part(100, 100) };
+    let request = remote(Op::Send, 70, &[near.part(0, 100), bad], &far);
+    link.b.post_recv(1, &[far.sge()])?;
+    link.a.post(&[request])?;
+    link.a.expect_sent(70, Status::LocProtErr)?;
+    link.b.expect_state(State::Rts)
+}
+
+/// More than the largest message: refused at once or completed with LOC_LEN_ERR.
+fn too_long(env: &Env) -> Result<()> {
+    let cap = QpCap { send_sge: 3, ..Options::default().cap };
+    let link = Link::new(env, &Options { cap, ..Options::impatient() })?;
+    let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
+    let most = env.a.info.max_msg_sz;
+    let sge = Sge { length: most / 2 + 1, ..near.sge() };
+    let request = remote(Op::Write, 70, &[sge, sge], &far);
+    refused_or(&link.a, request, &[Status::LocLenErr, Status::LocProtErr])
+}
+
+/// An error at once is as good as one in the completion.
+fn refused_or(a: &Side, request: SendWr, statuses: &[Status]) -> Result<()> {
+    let wr_id = request.wr_id;
+    if a.try_post(&[request])?.refused.is_none() {
+        a.expect_sent_any(wr_id, statuses)?;
+        a.expect_state(State::Err)?;
+    }
+    Ok(())
+}
+
+fn short_atomic(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let (near, far) = (link.a.region(8, 0)?, link.b.region(8, 0)?);
+    far.set_word(0, 5)?;
+    let mut request = remote(Op::FetchAdd, 70, &[near.part(0, 4)], &far);
+    request.compare_add = 1;
+    refused_or(&link.a, request, &[Status::LocLenErr, Status::LocQpOpErr])?;
+    ensure!(far.word(0)? == 5, "the word changed");
+    Ok(())
+}
+
+fn unknown_operation(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let request = Side::request(Op::BindMw, 70, &[]);
+    refused_or(&link.a, request, &[Status::LocQpOpErr])
+}
+
+/// More segments than the QP has room for are refused at once, on both queues.
+fn too_many_segments(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    let Link { a, b } = &link;
+    let near = a.region(64, 0)?;
+    let list = |n: u32| vec![near.part(0, 1); n as usize + 1];
+    let posted = a.try_post(&[Side::request(Op::Send, 70, &list(a.cap.send_sge))])?;
+    ensure!(posted.refused.is_some(), "{} segments accepted", a.cap.send_sge + 1);
+    let receive = crate::model::RecvWr { wr_id: 71, sges: list(a.cap.recv_sge) };
+    let posted = a.try_post_recv(&[receive])?;
+    ensure!(posted.refused.is_some(), "{} receive segments accepted", a.cap.recv_sge + 1);
+    a.prove_towards(b)
+}
+
+/// Everything behind a failed request completes in order with WR_FLUSH_ERR, signaled or not, and so do
+/// requests posted later, and receives.
+fn flush(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let a = &link.a;
+    let (near, far) = (a.region(64, 0)?, link.b.region(64, 0)?);
+    a.post_recv(200, &[near.sge()])?;
+    let bad = Sge { lkey: !near.lkey, ..near.sge() };
+    let mut chain = vec![remote(Op::Write, 0, &[bad], &far)];
+    for i in 1..10 {
+        let mut request = remote(Op::Write, i, &[near.sge()], &far);
+        if i % 2 == 0 {
+            request.flags = 0;
+        }
+        chain.push(request);
+    }
+    a.post(&chain)?;
+    a.expect_sent(0, Status::LocProtErr)?;
+    for i in 1..10 {
+        a.expect_sent(i, Status::WrFlushErr)?;
+    }
+    a.expect_received(200, Status::WrFlushErr)?;
+    a.post(&[remote(Op::Write, 10, &[near.sge()], &far)])?;
+    a.expect_sent(10, Status::WrFlushErr)?;
+    a.post_recv(201, &[near.sge()])?;
+    a.expect_received(201, Status::WrFlushErr)?;
+    Ok(())
+}
+
+fn flush_receives(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let b = &link.b;
+    for wr_id in 0..10 {
+        b.post_recv(wr_id, &[])?;
+    }
+    b.to(State::Err)?;
+    for wr_id in 0..10 {
+        b.expect_received(wr_id, Status::WrFlushErr)?;
+    }
+    b.expect_quiet(50)
+}

@@ -1,0 +1,87 @@
+//! The cases, and what runs them. Each is a function over two agents; it fails by returning an error
+//! that says what was seen and what should have been.
+//!
+//! | module | cases |
+//! | --- | --- |
+//! | [`data`] | every operation over sizes and alignments, both ways |
+//! | [`segments`] | scatter/gather lists, inline data |
+//! | [`queues`] | chains, unsignaled work, full queues, wrapping rings, many QPs |
+//! | [`order`] | fences, order of placement, windows of READs |
+//! | [`atomics`] | values, contention, atomicity against the processor |
+//! | [`events`] | completion events |
+//! | [`retry`] | RNR, absent and late peers |
+//! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
+//! | [`states`] | the state machine of QPs |
+//! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
+//! | [`isolation`] | other processes, other peers |
+//! | [`loopback`] | both ends in one process |
+//! | [`hostile`] | garbage in the shared pages |
+//!
+//! [`kit`] has what cases are made of, [`runner`] runs them.
+
+mod atomics;
+mod data;
+mod events;
+mod hostile;
+mod isolation;
+mod kit;
+mod lifecycle;
+mod local_errors;
+mod loopback;
+mod order;
+mod queues;
+mod remote_errors;
+mod retry;
+pub(crate) mod runner;
+mod segments;
+mod states;
+
+use anyhow::Result;
+
+use kit::Env;
+pub(crate) use kit::env::Setup;
+
+/// What a case does.
+type Run = dyn Fn(&Env) -> Result<()>;
+
+/// A case.
+pub(crate) struct Case {
+    /// `group/what`, unique.
+    pub(crate) name: String,
+    /// Whether it needs more memory than guests usually have.
+    pub(crate) huge: bool,
+    run: Box<Run>,
+}
+
+impl Case {
+    fn new(name: impl Into<String>, run: impl Fn(&Env) -> Result<()> + 'static) -> Self {
+        Self { name: name.into(), huge: false, run: Box::new(run) }
+    }
+
+    fn huge(self, huge: bool) -> Self {
+        Self { huge, ..self }
+    }
+}
+
+/// All cases, in the order in which they run.
+pub(crate) fn cases() -> Vec<Case> {
+    [
+        data::cases(),
+        segments::cases(),
+        queues::cases(),
+        order::cases(),
+        atomics::cases(),
+        events::cases(),
+        retry::cases(),
+        local_errors::cases(),
+        remote_errors::cases(),
+        states::cases(),
+        lifecycle::cases(),
+        isolation::cases(),
+        loopback::cases(),
+        hostile::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,332 @@
+//! Queues: chains, unsignaled work, full queues, rings that wrap, many QPs.
+
+use anyhow::{Context, Result, ensure};
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side};
+use crate::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
+use crate::rpc::calls::{CreateCq, Stream};
+
+/// QPs of the case with many: more than one doorbell page of them would be another 500.
+const MANY: usize = 500;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("queues/chain_of_mixed_operations", mixed_chain),
+        Case::new("queues/unsignaled", unsignaled),
+        Case::new("queues/signal_all", signal_all),
+        Case::new("queues/send_queue_full", send_queue_full),
+        Case::new("queues/receive_queue_full", receive_queue_full),
+        Case::new("queues/wrap_1000_in_16", wrap),
+        Case::new("queues/shared_cq", shared_cq),
+        Case::new("queues/cq_overflow", cq_overflow),
+        Case::new("queues/full_depth_of_large_writes", deep),
+        Case::new("queues/both_directions_at_once", both_directions),
+        Case::new("queues/two_processes_at_once", two_processes),
+        Case::new("queues/500_qps", many_qps),
+    ]
+}
+
+/// One post of 30 requests of five kinds, each with its own bytes.
+fn mixed_chain(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let ops = [Op::Write, Op::Send, Op::Read, Op::WriteImm, Op::FetchAdd];
+    let (near, far) = (a.region(30 * 64, 0)?, b.region(30 * 64, 0)?);
+    near.fill(1)?;
+    far.fill(2)?;
+    let mut chain = Vec::new();
+    for i in 0..30 {
+        let op = ops[i as usize % ops.len()];
+        let len = if op == Op::FetchAdd { 8 } else { 64 };
+        if op.takes_receive() {
+            b.post_recv(100 + i, &[far.part(i * 64, 64)])?;
+        }
+        let mut request = Side::request(op, i, &[near.part(i * 64, len)]);
+        (request.raddr, request.rkey) = (far.addr + i * 64, far.rkey);
+        chain.push(request);
+    }
+    a.post(&chain)?;
+    for (i, wc) in a.sent(30)?.iter().enumerate() {
+        let op = ops[i % ops.len()];
+        ensure!(wc.wr_id == i as u64, "completion {i} is of request {}", wc.wr_id);
+        ensure!(wc.status == 0 && wc.opcode == op.wc_opcode(), "request {i}: {wc:?}");
+    }
+    ensure!(b.received(12)?.iter().all(|wc| wc.status == 0), "a receive failed");
+    for i in 0..30 {
+        match ops[i as usize % ops.len()] {
+            Op::Read => near.check_part(i * 64, 64, 2, i * 64)?,
+            Op::FetchAdd => near.check_part(i * 64, 8, 2, i * 64)?,
+            _ => far.check_part(i * 64, 64, 1, i * 64)?,
+        }
+    }
+    Ok(())
+}
+
+/// Of many unsignaled requests only the signaled ones complete, and these free the others' entries.
+fn unsignaled(env: &Env) -> Result<()> {
+    let cap = QpCap { send_wr: 16, ..Options::default().cap };
+    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let (near, far) = (a.region(1024, 0)?, b.region(1024, 0)?);
+    for round in 0..50 {
+        near.fill(round)?;
+        let chain: Vec<_> = (0..16)
+            .map(|i| {
+                let mut request =
+                    Side::request(Op::Write, 16 * round + i, &[near.part(i * 64, 64)]);
+                (request.raddr, request.rkey) = (far.addr + i * 64, far.rkey);
+                request.flags = if i == 15 { flags::SIGNALED } else { 0 };
+                request
+            })
+            .collect();
+        a.post(&chain).with_context(|| format!("round {round}"))?;
+        a.expect_sent(16 * round + 15, Status::Success)?;
+        far.check(round)?;
+    }
+    a.expect_quiet(50)
+}
+
+/// With `sq_sig_all` even a request without the flag completes.
+fn signal_all(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options { signal_all: true, ..Options::default() })?;
+    let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
+    let mut request = Side::request(Op::Write, 70, &[near.sge()]);
+    (request.raddr, request.rkey, request.flags) = (far.addr, far.rkey, 0);
+    a.post(&[request])?;
+    a.expect_sent(70, Status::Success)?;
+    Ok(())
+}
+
+/// A request too many is refused with ENOMEM, the chain up to it is posted, and the queue goes on
+/// working. The receiver posts nothing, so that nothing leaves the queue early.
+fn send_queue_full(env: &Env) -> Result<()> {
+    let cap = QpCap { send_wr: 16, ..Options::default().cap };
+    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let depth = a.cap.send_wr as usize;
+    let near = a.region(64, 0)?;
+    let request = |i| Side::request(Op::Send, i, &[near.sge()]);
+    let posted = a.try_post(&(0..depth as u64 + 1).map(request).collect::<Vec<_>>())?;
+    let refused = posted.refused.context("a request beyond the queue's depth was accepted")?;
+    ensure!(posted.count == depth, "{} of {depth} requests accepted", posted.count);
+    ensure!(refused.errno == Some(12), "refused with {refused}, not ENOMEM");
+    let far = b.region(64, 0)?;
+    for i in 0..depth as u64 {
+        b.post_recv(i, &[far.sge()])?;
+    }
+    for (i, wc) in a.sent(depth)?.iter().enumerate() {
+        ensure!(wc.status == 0 && wc.wr_id == i as u64, "completion {i}: {wc:?}");
+    }
+    b.received(depth)?;
+    a.prove_towards(&b)
+}
+
+fn receive_queue_full(env: &Env) -> Result<()> {
+    let cap = QpCap { recv_wr: 16, ..Options::default().cap };
+    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let depth = b.cap.recv_wr as usize;
+    let far = b.region(100, 0)?;
+    let request = |i| RecvWr { wr_id: i, sges: vec![far.sge()] };
+    let posted = b.try_post_recv(&(0..depth as u64 + 1).map(request).collect::<Vec<_>>())?;
+    let refused = posted.refused.context("a receive beyond the queue's depth was accepted")?;
+    ensure!(posted.count == depth, "{} of {depth} receives accepted", posted.count);
+    ensure!(refused.errno == Some(12), "refused with {refused}, not ENOMEM");
+    let near = a.region(100, 0)?;
+    for i in 0..depth as u64 {
+        near.fill(i)?;
+        a.post(&[Side::request(Op::Send, i, &[near.sge()])])?;
+        a.expect_sent(i, Status::Success)?;
+        b.expect_received(i, Status::Success)?;
+        far.check(i)?;
+    }
+    a.prove_towards(&b)
+}
+
+/// Rings of 16 entries wrap many times; contents checked at each step.
+fn wrap(env: &Env) -> Result<()> {
+    let cap = QpCap { send_wr: 16, recv_wr: 16, ..Options::default().cap };
+    let options = Options { cap, cqe: 20, ..Options::default() };
+    let Link { a, b } = Link::new(env, &options)?;
+    let (near, far) = (a.region(16 * 32, 0)?, b.region(16 * 32, 0)?);
+    for round in 0..63 {
+        near.fill(round)?;
+        for i in 0..16 {
+            b.post_recv(round * 16 + i, &[far.part(i * 32, 32)])?;
+        }
+        let chain: Vec<_> = (0..16)
+            .map(|i| Side::request(Op::Send, round * 16 + i, &[near.part(i * 32, 32)]))
+            .collect();
+        a.post(&chain)?;
+        for (side, done) in [(&a, a.sent(16)?), (&b, b.received(16)?)] {
+            for (i, wc) in done.iter().enumerate() {
+                let want = round * 16 + i as u64;
+                ensure!(wc.status == 0 && wc.wr_id == want, "{}: {want}: {wc:?}", side.name());
+            }
+        }
+        far.check(round).with_context(|| format!("round {round}"))?;
+    }
+    Ok(())
+}
+
+/// One CQ for both queues of two QPs: entries name their QP.
+fn shared_cq(env: &Env) -> Result<()> {
+    let first = Side::new(&env.a, &Options::default())?;
+    let mut second = Side::within(&env.a, first.pd, &Options::default())?;
+    second.destroy()?;
+    let made = env.a.agent.call(crate::rpc::calls::CreateQp {
+        pd: first.pd,
+        send_cq: first.send_cq,
+        recv_cq: first.send_cq,
+        qp_type: crate::model::qp_type::RC,
+        cap: Options::default().cap,
+        signal_all: false,
+    })?;
+    (second.qp, second.qpn) = (made.qp, made.qpn);
+    (second.send_cq, second.recv_cq) = (first.send_cq, first.send_cq);
+    let one = Link::of(first, Side::new(&env.b, &Options::default())?)?;
+    let two = Link::of(second, Side::new(&env.b, &Options::default())?)?;
+    let near = one.a.region(64, 0)?;
+    for (link, wr_id) in [(&one, 1), (&two, 2)] {
+        let far = link.b.region(64, 0)?;
+        link.b.post_recv(9, &[far.sge()])?;
+        link.a.post(&[Side::request(Op::Send, wr_id, &[near.sge()])])?;
+        link.b.expect_received(9, Status::Success)?;
+    }
+    let done = one.a.sent(2)?;
+    for (wc, (qpn, wr_id)) in done.iter().zip([(one.a.qpn, 1), (two.a.qpn, 2)]) {
+        ensure!(wc.qpn == qpn && wc.wr_id == wr_id && wc.status == 0, "{wc:?}");
+    }
+    // And the receive side of the second QP, into the same CQ.
+    two.a.post_recv(3, &[near.sge()])?;
+    let far = two.b.region(64, 0)?;
+    two.b.post(&[Side::request(Op::Send, 4, &[far.sge()])])?;
+    two.b.expect_sent(4, Status::Success)?;
+    let wc = one.a.sent(1)?[0];
+    ensure!(wc.qpn == two.a.qpn && wc.wr_id == 3 && wc.status == 0, "{wc:?}");
+    Ok(())
+}
+
+/// More completions than a CQ holds: an event, no entry overwritten, the QP fails.
+fn cq_overflow(env: &Env) -> Result<()> {
+    let mut b = Side::new(&env.b, &Options::default())?;
+    b.destroy()?;
+    let small = env.b.agent.call(CreateCq { cqe: 4, channel: None, vector: 0 })?;
+    let room = u64::from(small.capacity);
+    let count = room + 8;
+    let cap = QpCap { recv_wr: count as u32, ..Options::default().cap };
+    let made = env.b.agent.call(crate::rpc::calls::CreateQp {
+        pd: b.pd,
+        send_cq: b.send_cq,
+        recv_cq: small.cq,
+        qp_type: crate::model::qp_type::RC,
+        cap,
+        signal_all: false,
+    })?;
+    (b.qp, b.qpn, b.recv_cq) = (made.qp, made.qpn, small.cq);
+    let impatient = Options::impatient();
+    let cap = QpCap { send_wr: count as u32, ..impatient.cap };
+    let a = Side::new(&env.a, &Options { cap, ..impatient })?;
+    let Link { a, b } = Link::of(a, b)?;
+    let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
+    for i in 0..count {
+        b.post_recv(i, &[far.sge()])?;
+    }
+    let requests: Vec<SendWr> =
+        (0..count).map(|i| Side::request(Op::Send, i, &[near.sge()])).collect();
+    a.post(&requests)?;
+    let seen = b.event()?;
+    ensure!(seen.kind == event::CQ_ERR && seen.cq == Some(b.recv_cq), "event {seen:?}");
+    for (i, wc) in b.received(room as usize)?.iter().enumerate() {
+        ensure!(wc.status == 0 && wc.wr_id == i as u64, "entry {i} was overwritten: {wc:?}");
+    }
+    a.sent(count as usize)?;
+    Ok(())
+}
+
+/// A full queue of large WRITEs, each to its own place.
+fn deep(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let (count, len) = (64, 128 << 10);
+    let (near, far) = (a.region(count * len, 5)?, b.region(count * len, 11)?);
+    near.fill(6)?;
+    let chain: Vec<_> = (0..count)
+        .map(|i| {
+            let mut request = Side::request(Op::Write, i, &[near.part(i * len, len)]);
+            (request.raddr, request.rkey) = (far.addr + i * len, far.rkey);
+            request
+        })
+        .collect();
+    a.post(&chain)?;
+    ensure!(a.sent(64)?.iter().all(|wc| wc.status == 0), "a WRITE failed");
+    far.check(6)
+}
+
+/// Streams of WRITEs in both directions at the same time.
+fn both_directions(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    crossed(&[&link])
+}
+
+/// The same with a second process at either end.
+fn two_processes(env: &Env) -> Result<()> {
+    let (a2, b2) = (env.another_a()?, env.another_b()?);
+    let link = Link::new(env, &Options::default())?;
+    let other = Link::between(&a2, &b2, &Options::default())?;
+    crossed(&[&link, &other])
+}
+
+/// Runs a stream each way over each link, all at once.
+fn crossed(links: &[&Link]) -> Result<()> {
+    let mut regions = Vec::new();
+    let mut pending = Vec::new();
+    for link in links {
+        for (from, to) in [(&link.a, &link.b), (&link.b, &link.a)] {
+            let (source, target) = (from.region(8 * 4096, 1)?, to.region(8 * 4096, 2)?);
+            source.fill(from.qpn.into())?;
+            regions.push((from, to, source, target));
+        }
+    }
+    for (from, _, source, target) in &regions {
+        let mut request = Side::request(Op::Write, 0, &[source.sge()]);
+        (request.raddr, request.rkey) = (target.addr, target.rkey);
+        pending.push(from.end.agent.begin(Stream {
+            qp: from.qp,
+            cq: from.send_cq,
+            request,
+            count: 2000,
+            depth: 16,
+            step: 0,
+            timeout_ms: 60_000,
+        })?);
+    }
+    for call in pending {
+        call.finish()?;
+    }
+    regions.iter().try_for_each(|(from, _, _, target)| target.check(from.qpn.into()))
+}
+
+/// Many connections between two processes; each carries its own bytes.
+fn many_qps(env: &Env) -> Result<()> {
+    let cap = QpCap { send_wr: 4, recv_wr: 4, ..Options::default().cap };
+    let options = Options { cap, cqe: 8, ..Options::default() };
+    let (first_a, first_b) = (Side::new(&env.a, &options)?, Side::new(&env.b, &options)?);
+    let (pd_a, pd_b) = (first_a.pd, first_b.pd);
+    let mut links = vec![Link::of(first_a, first_b)?];
+    while links.len() < MANY {
+        let what = || format!("QP {}", links.len());
+        let a = Side::within(&env.a, pd_a, &options).with_context(what)?;
+        let b = Side::within(&env.b, pd_b, &options).with_context(what)?;
+        links.push(Link::of(a, b).with_context(what)?);
+    }
+    let len = 40 * MANY as u64;
+    let (near, far) = (links[0].a.region(len, 0)?, links[0].b.region(len, 0)?);
+    near.fill(11)?;
+    for (i, link) in links.iter().enumerate() {
+        let i = i as u64;
+        link.b.post_recv(i, &[far.part(i * 40, 40)])?;
+        link.a.post(&[Side::request(Op::Send, i, &[near.part(i * 40, 40)])])?;
+    }
+    for (i, link) in links.iter().enumerate() {
+        link.a.expect_sent(i as u64, Status::Success)?;
+        link.b.expect_received(i as u64, Status::Success)?;
+    }
+    far.check(11)
+}

@@ -1,0 +1,168 @@
+//! Receivers that are not ready, and peers that do not answer.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::Case;
+use super::kit::{Env, Link, Options, Region, Side};
+use crate::model::{Op, SendWr, State, Status};
+use crate::rpc::calls::Crash;
+
+/// Longest time in which an impatient sender must have given up.
+const GIVE_UP: Duration = Duration::from_secs(10);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("rnr/late_receive", |env| late_receive(env, Op::Send)),
+        Case::new("rnr/late_receive_for_write_imm", |env| late_receive(env, Op::WriteImm)),
+        Case::new("rnr/exhausted", |env| rnr_exhausted(env, Op::Send)),
+        Case::new("rnr/exhausted_by_write_imm", |env| rnr_exhausted(env, Op::WriteImm)),
+        Case::new("rnr/no_retry", rnr_none),
+        Case::new("rnr/write_needs_no_receive", write_without_receive),
+        Case::new("retry/wrong_qpn", |env| absent(env, Op::Send)),
+        Case::new("retry/wrong_qpn_write", |env| absent(env, Op::Write)),
+        Case::new("retry/wrong_qpn_read", |env| absent(env, Op::Read)),
+        Case::new("retry/peer_in_reset", peer_in_reset),
+        Case::new("retry/peer_in_error", peer_in_error),
+        Case::new("retry/peer_destroyed", peer_destroyed),
+        Case::new("retry/peer_process_killed", peer_killed),
+        Case::new("retry/peer_comes_late", peer_late),
+    ]
+}
+
+fn regions(link: &Link) -> Result<(Region, Region)> {
+    let (near, far) = (link.a.region(1000, 1)?, link.b.region(1000, 2)?);
+    near.fill(1)?;
+    far.fill(2)?;
+    Ok((near, far))
+}
+
+fn request(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
+    let mut request = Side::request(op, wr_id, &[near.sge()]);
+    (request.raddr, request.rkey) = (far.addr, far.rkey);
+    request
+}
+
+/// A receive posted after the message was sent; the sender retries without end.
+fn late_receive(env: &Env, op: Op) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(op, 70, &near, &far)])?;
+    link.a.expect_quiet(200)?;
+    link.b.post_recv(71, &[far.sge()])?;
+    link.a.expect_sent(70, Status::Success)?;
+    link.b.expect_received(71, Status::Success)?;
+    far.check(1)
+}
+
+/// The receive never comes: the sender fails, the receiver is unharmed.
+fn rnr_exhausted(env: &Env, op: Op) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let (near, far) = regions(&link)?;
+    let start = Instant::now();
+    link.a.post(&[request(op, 70, &near, &far), request(op, 72, &near, &far)])?;
+    link.a.expect_sent(70, Status::RnrRetryExcErr)?;
+    link.a.expect_sent(72, Status::WrFlushErr)?;
+    ensure!(start.elapsed() < GIVE_UP, "took {:?}", start.elapsed());
+    link.a.expect_state(State::Err)?;
+    link.b.expect_state(State::Rts)?;
+    if op == Op::Send {
+        far.check(2)?;
+    }
+    Ok(())
+}
+
+/// With a retry count of zero the first RNR is the last.
+fn rnr_none(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options { rnr_retry: 0, ..Options::default() })?;
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(Op::Send, 70, &near, &far)])?;
+    link.a.expect_sent(70, Status::RnrRetryExcErr)?;
+    Ok(())
+}
+
+fn write_without_receive(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options { rnr_retry: 0, ..Options::default() })?;
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(Op::Write, 70, &near, &far)])?;
+    link.a.expect_sent(70, Status::Success)?;
+    far.check(1)
+}
+
+/// The sender must give up in time, with everything behind flushed.
+fn expect_gives_up(a: &Side, requests: &[SendWr]) -> Result<()> {
+    let start = Instant::now();
+    a.post(requests)?;
+    a.expect_sent(requests[0].wr_id, Status::RetryExcErr)?;
+    for request in &requests[1..] {
+        a.expect_sent(request.wr_id, Status::WrFlushErr)?;
+    }
+    ensure!(start.elapsed() < GIVE_UP, "gave up after {:?}", start.elapsed());
+    a.expect_state(State::Err)
+}
+
+/// Nobody has the destination QP number.
+fn absent(env: &Env, op: Op) -> Result<()> {
+    let (a, b) =
+        (Side::new(&env.a, &Options::impatient())?, Side::new(&env.b, &Options::impatient())?);
+    let far = b.region(1000, 0)?;
+    a.connect(&env.b, 0x00fe_dcba)?;
+    let near = a.region(1000, 0)?;
+    expect_gives_up(&a, &[request(op, 1, &near, &far), request(op, 2, &near, &far)])
+}
+
+fn peer_in_reset(env: &Env) -> Result<()> {
+    let (a, b) =
+        (Side::new(&env.a, &Options::impatient())?, Side::new(&env.b, &Options::impatient())?);
+    a.connect(&env.b, b.qpn)?;
+    let (near, far) = (a.region(1000, 0)?, b.region(1000, 0)?);
+    expect_gives_up(&a, &[request(Op::Write, 1, &near, &far)])
+}
+
+fn peer_in_error(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let (near, far) = regions(&link)?;
+    link.b.to(State::Err)?;
+    expect_gives_up(&link.a, &[request(Op::Write, 1, &near, &far)])?;
+    far.check(2)
+}
+
+fn peer_destroyed(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::impatient())?;
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(Op::Write, 1, &near, &far)])?;
+    link.a.expect_sent(1, Status::Success)?;
+    link.b.destroy()?;
+    expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
+}
+
+/// The peer's process ends without tidying up: the kernel destroys its objects.
+fn peer_killed(env: &Env) -> Result<()> {
+    let other = env.another_b()?;
+    let link = Link::between(&env.a, &other, &Options::impatient())?;
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(Op::Write, 1, &near, &far)])?;
+    link.a.expect_sent(1, Status::Success)?;
+    let gone = other.agent.call(Crash {});
+    ensure!(gone.is_err(), "the agent survived");
+    // The kernel needs a moment to tear the process down; until then its memory is there.
+    sleep(Duration::from_secs(1));
+    expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
+}
+
+/// The peer becomes ready while the sender retries.
+fn peer_late(env: &Env) -> Result<()> {
+    // 4.096 µs · 2^17 = 0.54 s, seven times.
+    let options = Options { timeout: 17, retry_cnt: 7, ..Options::default() };
+    let (a, b) = (Side::new(&env.a, &options)?, Side::new(&env.b, &options)?);
+    a.connect(&env.b, b.qpn)?;
+    let link = Link { a, b };
+    let (near, far) = regions(&link)?;
+    link.a.post(&[request(Op::Write, 1, &near, &far)])?;
+    link.a.expect_quiet(100)?;
+    link.b.connect(&env.a, link.a.qpn)?;
+    link.a.expect_sent(1, Status::Success)?;
+    far.check(1)
+}

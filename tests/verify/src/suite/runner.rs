@@ -1,0 +1,96 @@
+//! Runs cases and reports them: one line a case, one line at the end.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::kit::env::{Env, Setup};
+use super::{Case, cases};
+
+/// Which cases run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// Name parts: a case runs if it has one of them; none means all.
+    pub(crate) only: Vec<String>,
+    /// Name parts of cases that do not run.
+    pub(crate) skip: Vec<String>,
+    /// Whether cases run that need much memory.
+    pub(crate) huge: bool,
+}
+
+impl Filter {
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        cases().into_iter().filter(|c| (self.huge || !c.huge) && self.takes(&c.name))
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        let has = |parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+        (self.only.is_empty() || has(&self.only)) && !has(&self.skip)
+    }
+}
+
+/// Prints the names of the cases.
+pub(crate) fn list(filter: &Filter) {
+    for case in filter.cases() {
+        println!("{}", case.name);
+    }
+}
+
+/// Runs the cases; true if all passed.
+pub(crate) fn run(setup: &Setup, filter: &Filter, times: bool) -> Result<bool> {
+    let (mut passed, mut failed) = (0, 0);
+    let mut env = None;
+    for case in filter.cases() {
+        let start = Instant::now();
+        match run_one(setup, &mut env, &case) {
+            Ok(()) => {
+                passed += 1;
+                println!("ok {}", case.name);
+            }
+            Err(e) => {
+                failed += 1;
+                println!("FAIL {}: {e:#}", case.name);
+            }
+        }
+        if times {
+            eprintln!("# {:.3} s", start.elapsed().as_secs_f64());
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(failed == 0 && passed > 0)
+}
+
+/// Runs a case with the agents at hand, or new ones. After a failure the agents are discarded: their
+/// objects are in no known state.
+fn run_one(setup: &Setup, agents: &mut Option<Env>, case: &Case) -> Result<()> {
+    let env = match agents.take() {
+        Some(env) => env,
+        None => Env::new(setup)?,
+    };
+    (case.run)(&env)?;
+    env.finish().context("tidying up")?;
+    *agents = Some(env);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Filter, cases};
+
+    #[test]
+    fn names_are_unique() {
+        let all = cases();
+        let names: BTreeSet<_> = all.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn filters_take_and_skip() {
+        let filter = Filter { only: vec!["data/".into()], skip: vec!["64MiB".into()], huge: false };
+        assert!(filter.takes("data/send/1") && !filter.takes("data/send/64MiB"));
+        assert!(!filter.takes("order/fence"));
+        assert!(Filter::default().takes("anything"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Completion queues and completion channels.
+
+use std::io;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use super::context::Context;
+use super::{check, ffi, object, readable};
+use crate::model::Wc;
+
+/// Entries fetched by one poll.
+const BATCH: usize = 16;
+
+/// A completion channel.
+pub(crate) struct Channel {
+    raw: NonNull<ffi::ibv_comp_channel>,
+}
+
+impl Channel {
+    /// Opens one.
+    pub(crate) fn new(context: &Context) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        Ok(Self { raw: object(unsafe { ffi::ibv_create_comp_channel(context.raw()) })? })
+    }
+
+    /// Waits for an event and acknowledges it. Gives the identity of its CQ, or `None` when none
+    /// comes in time.
+    pub(crate) fn wait(&self, timeout: Duration) -> io::Result<Option<usize>> {
+        // SAFETY: the handle is live.
+        if !readable(unsafe { (*self.raw.as_ptr()).fd }, timeout)? {
+            return Ok(None);
+        }
+        let (mut cq, mut user) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the handle is live; the call fills both pointers.
+        check(unsafe { ffi::ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut user) })?;
+        // SAFETY: the event came from this CQ, which cannot be gone: destroying it waits for
+        // the acknowledgement.
+        unsafe { ffi::ibv_ack_cq_events(cq, 1) };
+        Ok(Some(cq as usize))
+    }
+
+    /// Closes it, or gives it back with the error (EBUSY while CQs use it).
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; libibverbs refuses while a CQ refers to it.
+        let done = unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
+        check(done).map_err(|e| (self, e))
+    }
+}
+
+/// A completion queue.
+pub(crate) struct Cq {
+    raw: NonNull<ffi::ibv_cq>,
+}
+
+impl Cq {
+    /// Creates one of at least `cqe` entries.
+    pub(crate) fn new(
+        context: &Context,
+        cqe: i32,
+        channel: Option<&Channel>,
+        vector: i32,
+    ) -> io::Result<Self> {
+        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        // SAFETY: the context is open and the channel live or null; the user pointer is unused.
+        let raw =
+            unsafe { ffi::ibv_create_cq(context.raw(), cqe, ptr::null_mut(), channel, vector) };
+        Ok(Self { raw: object(raw)? })
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    /// What events name this CQ by.
+    pub(crate) fn identity(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// Entries that it has.
+    pub(crate) fn capacity(&self) -> u32 {
+        // SAFETY: the handle is live.
+        u32::try_from(unsafe { (*self.raw()).cqe }).unwrap_or(0)
+    }
+
+    /// Takes what has completed, at most [`BATCH`] entries.
+    pub(crate) fn poll(&self) -> io::Result<Vec<Wc>> {
+        // SAFETY: all-zero is valid for these structs of integers.
+        let mut raw: [ffi::ibv_wc; BATCH] = unsafe { mem::zeroed() };
+        // SAFETY: the handle is live and the array has BATCH entries.
+        let count = unsafe { ffi::poll_cq(self.raw(), BATCH as i32, raw.as_mut_ptr()) };
+        let count = usize::try_from(count)
+            .map_err(|_| io::Error::other(format!("ibv_poll_cq returned {count}")))?;
+        Ok(raw.iter().take(count).map(completion).collect())
+    }
+
+    /// Asks for an event on the next completion (or the next solicited one).
+    pub(crate) fn arm(&self, solicited_only: bool) -> io::Result<()> {
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::req_notify_cq(self.raw(), i32::from(solicited_only)) })
+    }
+
+    /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while
+        // QPs refer to it.
+        check(unsafe { ffi::ibv_destroy_cq(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+fn completion(raw: &ffi::ibv_wc) -> Wc {
+    let success = raw.status == ffi::IBV_WC_SUCCESS;
+    let has_imm = success && raw.wc_flags & ffi::IBV_WC_WITH_IMM != 0;
+    Wc {
+        wr_id: raw.wr_id,
+        status: raw.status,
+        // Of a failed work request, only wr_id, status, qp_num and vendor_err are defined.
+        opcode: if success { raw.opcode } else { 0 },
+        vendor_err: raw.vendor_err,
+        byte_len: if success { raw.byte_len } else { 0 },
+        // SAFETY: every bit pattern is valid for either member of the union.
+        imm: has_imm.then_some(unsafe { raw.__bindgen_anon_1.imm_data }),
+        qpn: raw.qp_num,
+    }
+}

@@ -1,0 +1,85 @@
+//! Bindings to the public libibverbs API, generated at build time from infiniband/verbs.h, and the
+//! calls that the header offers only as inline functions: they go through the function table in
+//! the context.
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    dead_code,
+    rust_2018_idioms,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::cast_lossless,
+    clippy::ptr_cast_constness
+)]
+
+use std::os::raw::c_int;
+
+include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
+
+/// What a call returns when the provider lacks the operation.
+const NO_OPERATION: c_int = 95; // EOPNOTSUPP
+
+/// `ibv_post_send`.
+///
+/// # Safety
+/// `qp` is live, `wr` a list that ends with a null `next`, `bad` writable.
+pub unsafe fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: a live QP has a live context, whose table the library filled.
+    match unsafe { (*(*qp).context).ops.post_send } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_post_recv`.
+///
+/// # Safety
+/// As for [`post_send`].
+pub unsafe fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live QP has a live context, whose table the library filled.
+    match unsafe { (*(*qp).context).ops.post_recv } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_poll_cq`.
+///
+/// # Safety
+/// `cq` is live, `wc` has room for `n` entries.
+pub unsafe fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a live CQ has a live context, whose table the library filled.
+    match unsafe { (*(*cq).context).ops.poll_cq } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, n, wc) },
+        None => -NO_OPERATION,
+    }
+}
+
+/// `ibv_req_notify_cq`.
+///
+/// # Safety
+/// `cq` is live.
+pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live CQ has a live context, whose table the library filled.
+    match unsafe { (*(*cq).context).ops.req_notify_cq } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, solicited_only) },
+        None => NO_OPERATION,
+    }
+}

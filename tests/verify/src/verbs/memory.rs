@@ -1,0 +1,59 @@
+//! Protection domains and memory regions.
+
+use std::io;
+use std::ptr::NonNull;
+
+use super::context::Context;
+use super::{check, ffi, object};
+
+/// A protection domain.
+pub(crate) struct Pd {
+    raw: NonNull<ffi::ibv_pd>,
+}
+
+impl Pd {
+    /// Allocates one.
+    pub(crate) fn new(context: &Context) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        Ok(Self { raw: object(unsafe { ffi::ibv_alloc_pd(context.raw()) })? })
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
+        self.raw.as_ptr()
+    }
+
+    /// Frees it, or gives it back with the error (EBUSY while objects use it).
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while
+        // regions or QPs hold it, so their pointers to it stay good.
+        check(unsafe { ffi::ibv_dealloc_pd(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+/// A memory region.
+pub(crate) struct Mr {
+    raw: NonNull<ffi::ibv_mr>,
+}
+
+impl Mr {
+    /// Registers a range of this process' address space, whatever is or is not there.
+    pub(crate) fn new(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
+        let (addr, length) = (addr as *mut _, length as usize);
+        // SAFETY: the PD is live. Registering does not access the range through this process; what
+        // the device may write there is memory that only raw copies touch (see `buffer`).
+        let raw = unsafe { ffi::ibv_reg_mr(pd.raw(), addr, length, access as i32) };
+        Ok(Self { raw: object(raw)? })
+    }
+
+    /// The local and the remote key.
+    pub(crate) fn keys(&self) -> (u32, u32) {
+        // SAFETY: the handle is live, and both fields are constant.
+        unsafe { ((*self.raw.as_ptr()).lkey, (*self.raw.as_ptr()).rkey) }
+    }
+
+    /// Deregisters it, or gives it back with the error.
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more.
+        check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }).map_err(|e| (self, e))
+    }
+}

@@ -1,0 +1,136 @@
+//! Queue pairs.
+
+use std::io;
+use std::mem;
+use std::ptr::NonNull;
+
+use super::context::PORT;
+use super::cq::Cq;
+use super::memory::Pd;
+use super::{check, ffi, object};
+use crate::model::{QpAttr, QpCap};
+
+/// A queue pair.
+pub(crate) struct Qp {
+    raw: NonNull<ffi::ibv_qp>,
+}
+
+impl Qp {
+    /// Creates one. Also gives the sizes granted.
+    pub(crate) fn new(
+        pd: &Pd,
+        send: &Cq,
+        recv: &Cq,
+        qp_type: u32,
+        cap: QpCap,
+        signal_all: bool,
+    ) -> io::Result<(Self, QpCap)> {
+        // SAFETY: all-zero is valid for this struct of integers and null pointers.
+        let mut init: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
+        init.send_cq = send.raw();
+        init.recv_cq = recv.raw();
+        init.qp_type = qp_type;
+        init.sq_sig_all = i32::from(signal_all);
+        init.cap = ffi::ibv_qp_cap {
+            max_send_wr: cap.send_wr,
+            max_recv_wr: cap.recv_wr,
+            max_send_sge: cap.send_sge,
+            max_recv_sge: cap.recv_sge,
+            max_inline_data: cap.inline,
+        };
+        // SAFETY: PD and CQs are live, and `init` is complete.
+        let raw = object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?;
+        Ok((Self { raw }, granted(&init.cap)))
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    /// What events name this QP by.
+    pub(crate) fn identity(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// The QP number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the handle is live, and the number is constant.
+        unsafe { (*self.raw()).qp_num }
+    }
+
+    /// Sets the attributes that `mask` names.
+    pub(crate) fn modify(&self, attr: &QpAttr, mask: u32) -> io::Result<()> {
+        // SAFETY: all-zero is valid for this struct of integers.
+        let mut raw: ffi::ibv_qp_attr = unsafe { mem::zeroed() };
+        raw.qp_state = attr.state;
+        raw.qp_access_flags = attr.access;
+        raw.pkey_index = attr.pkey_index;
+        raw.port_num = attr.port;
+        raw.path_mtu = attr.path_mtu;
+        raw.dest_qp_num = attr.dest_qpn;
+        raw.rq_psn = attr.rq_psn;
+        raw.sq_psn = attr.sq_psn;
+        raw.max_rd_atomic = attr.max_rd_atomic;
+        raw.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+        raw.min_rnr_timer = attr.min_rnr_timer;
+        raw.timeout = attr.timeout;
+        raw.retry_cnt = attr.retry_cnt;
+        raw.rnr_retry = attr.rnr_retry;
+        raw.en_sqd_async_notify = attr.en_sqd_async_notify;
+        raw.ah_attr.is_global = 1;
+        raw.ah_attr.port_num = PORT;
+        raw.ah_attr.grh.dgid = ffi::ibv_gid { raw: attr.dgid };
+        raw.ah_attr.grh.sgid_index = attr.sgid_index;
+        raw.ah_attr.grh.hop_limit = attr.hop_limit;
+        // SAFETY: the handle is live and the struct complete.
+        check(unsafe { ffi::ibv_modify_qp(self.raw(), &raw mut raw, mask as i32) })
+    }
+
+    /// Reads all attributes back.
+    pub(crate) fn query(&self) -> io::Result<QpAttr> {
+        // SAFETY: all-zero is valid for both structs of integers and null pointers.
+        let (mut raw, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
+            unsafe { mem::zeroed() };
+        // SAFETY: the handle is live and the call fills both structs.
+        check(unsafe { ffi::ibv_query_qp(self.raw(), &raw mut raw, i32::MAX, &raw mut init) })?;
+        Ok(QpAttr {
+            state: raw.qp_state,
+            access: raw.qp_access_flags,
+            pkey_index: raw.pkey_index,
+            port: raw.port_num,
+            path_mtu: raw.path_mtu,
+            dest_qpn: raw.dest_qp_num,
+            rq_psn: raw.rq_psn,
+            sq_psn: raw.sq_psn,
+            max_rd_atomic: raw.max_rd_atomic,
+            max_dest_rd_atomic: raw.max_dest_rd_atomic,
+            min_rnr_timer: raw.min_rnr_timer,
+            timeout: raw.timeout,
+            retry_cnt: raw.retry_cnt,
+            rnr_retry: raw.rnr_retry,
+            en_sqd_async_notify: raw.en_sqd_async_notify,
+            sq_draining: raw.sq_draining,
+            // SAFETY: every bit pattern is a valid raw GID.
+            dgid: unsafe { raw.ah_attr.grh.dgid.raw },
+            sgid_index: raw.ah_attr.grh.sgid_index,
+            hop_limit: raw.ah_attr.grh.hop_limit,
+            cap: granted(&init.cap),
+        })
+    }
+
+    /// Destroys it, or gives it back with the error.
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more.
+        check(unsafe { ffi::ibv_destroy_qp(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+fn granted(cap: &ffi::ibv_qp_cap) -> QpCap {
+    QpCap {
+        send_wr: cap.max_send_wr,
+        recv_wr: cap.max_recv_wr,
+        send_sge: cap.max_send_sge,
+        recv_sge: cap.max_recv_sge,
+        inline: cap.max_inline_data,
+    }
+}
