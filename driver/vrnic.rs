@@ -3,48 +3,35 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`pci`] | probes: brings the adapter up and registers its verbs |
+//! | [`nic`] | the adapter as one thing: bring-up, reset, what verbs need of it |
+//! | [`regs`], [`uar`] | registers and doorbells |
+//! | [`admin`] | admin commands |
+//! | [`eq`], [`events`], [`irq`] | event queues, who hears of them, interrupts |
+//! | [`health`] | watches the adapter's heartbeat |
+//! | [`ring`] | rings in memory |
+//! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core, the one place with bindings of it |
+//!
+//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`] and [`uar`].
 
 extern crate vrnic_abi as abi;
 
-use kernel::{device::Core, pci, prelude::*};
-
+mod admin;
+mod eq;
+mod events;
+mod health;
+mod irq;
+mod nic;
+mod pci;
 mod rdma;
-
-struct Driver;
-
-const DEVICE_ID: pci::DeviceId = {
-    let id = kernel::bindings::pci_device_id {
-        vendor: abi::pci::VENDOR_ID as u32,
-        device: abi::pci::DEVICE_ID as u32,
-        subvendor: kernel::bindings::PCI_ANY_ID as u32,
-        subdevice: kernel::bindings::PCI_ANY_ID as u32,
-        class: 0,
-        class_mask: 0,
-        driver_data: 0,
-        override_only: 0,
-    };
-    // SAFETY: `DeviceId` is a transparent wrapper of this struct.
-    unsafe { core::mem::transmute(id) }
-};
-
-kernel::pci_device_table!(PCI_TABLE, <Driver as pci::Driver>::IdInfo, [(DEVICE_ID, ())]);
-
-impl pci::Driver for Driver {
-    type IdInfo = ();
-    type Data<'bound> = Self;
-    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
-
-    fn probe<'bound>(
-        _pdev: &'bound pci::Device<Core<'_>>,
-        _info: Option<&'bound Self::IdInfo>,
-    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
-        Err(ENODEV)
-    }
-}
+mod regs;
+mod ring;
+mod uar;
+mod verbs;
 
 kernel::module_pci_driver! {
-    type: Driver,
+    type: pci::Driver,
     name: "vrnic",
     authors: ["vrnic"],
     description: "vrnic RDMA adapter",

@@ -37,7 +37,7 @@ pub(super) fn alloc(
     let uars = UarSet::new(created.id())?;
     let answered = uars
         .add_first(hca, |area| new.add_mapping(area))
-        .and_then(|uar| Ok((uar, new.add_mapping(hca.nic.kick_area()?)?)))
+        .and_then(|uar| Ok((uar, new.add_mapping(hca.nic.kick_area())?)))
         .and_then(|(uar, kick_mmap)| {
             let caps = hca.nic.caps();
             udata.respond(&ContextResp {

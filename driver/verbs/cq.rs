@@ -8,15 +8,14 @@ use abi::{
 };
 use kernel::prelude::*;
 
-use super::{
-    Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, ring::Ring, uar::TakenSlot,
-};
+use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::rdma::{
     Device,
     cq::CqInit,
     udata::User,
     umem::{Umem, Use},
 };
+use crate::ring::Ring;
 
 /// The adapter's part of a completion queue.
 pub(crate) struct Cq {

@@ -26,7 +26,6 @@ mod post;
 mod qp;
 mod qp_kernel;
 mod qp_user;
-mod ring;
 mod uar;
 
 pub(crate) use hca::Hca;

@@ -14,12 +14,13 @@ use kernel::{
     },
 };
 
-use super::{Hca, post::Credits, ring::Ring};
+use super::{Hca, post::Credits};
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
     wc::{Completions, Wc, WcOpcode, WcStatus},
 };
+use crate::ring::Ring;
 
 /// A queue pair whose completions come here.
 pub(super) struct Feeder {
@@ -105,7 +106,7 @@ impl KernelCq {
             }
         }
         if state.ci != first {
-            hca.nic.set_cq_ci(self.doorbell, state.ci);
+            hca.nic.doorbells().set_cq_ci(self.doorbell, state.ci);
         }
         Ok(())
     }
@@ -115,7 +116,7 @@ impl KernelCq {
         let mut state = self.state.lock();
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
-        hca.nic.arm_cq(self.doorbell, state.ci, state.arms << ARM_COUNT_SHIFT | kind);
+        hca.nic.doorbells().arm_cq(self.doorbell, state.ci, state.arms << ARM_COUNT_SHIFT | kind);
         Ok(notify.report_missed && self.is_ready(state.ci)?)
     }
 

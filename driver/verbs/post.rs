@@ -11,8 +11,9 @@ use kernel::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Hca, ring::Ring};
+use super::Hca;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
+use crate::ring::Ring;
 
 /// How far the adapter has got with the queues of a queue pair: completions carry it.
 pub(super) struct Credits {
@@ -88,7 +89,7 @@ pub(super) fn send(
         Ok(())
     });
     if queue.pi != first {
-        hca.nic.ring_sq(slot, queue.pi);
+        hca.nic.doorbells().ring_sq(slot, queue.pi);
     }
     result
 }
@@ -111,7 +112,7 @@ pub(super) fn recv(
         Ok(())
     });
     if queue.pi != first {
-        hca.nic.set_rq_pi(slot, queue.pi);
+        hca.nic.doorbells().set_rq_pi(slot, queue.pi);
     }
     result
 }

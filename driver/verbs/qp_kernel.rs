@@ -17,13 +17,13 @@ use super::{
     poll::Feeder,
     post::{self, Credits, Producer},
     qp::{self, Queues},
-    ring::Ring,
 };
 use crate::rdma::{
     qp::QpInit,
     qp_attr::QpCap,
     wr::{RecvWrs, SendWrs},
 };
+use crate::ring::Ring;
 
 /// The queues of a kernel client.
 #[pin_data]
@@ -54,7 +54,7 @@ impl KernelQp {
         send.reset();
         recv.reset();
         self.credits.reset();
-        hca.nic.reset_qp_slot(self.doorbell);
+        hca.nic.doorbells().reset_qp(self.doorbell);
     }
 }
 

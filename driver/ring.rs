@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rings in kernel memory, for kernel clients.
+//! Rings in kernel memory that the adapter reads or writes.
 
 use kernel::{
     device,
@@ -10,7 +10,7 @@ use kernel::{
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A ring of `1 << log_size` entries of `1 << log_stride` bytes. Indices are free-running.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     memory: Coherent<[u8]>,
     log_size: u8,
     log_stride: u8,
@@ -18,7 +18,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A zeroed ring.
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &device::Device<device::Bound>,
         log_size: u8,
         log_stride: u8,
@@ -29,22 +29,22 @@ impl Ring {
     }
 
     /// Its address for the adapter; it is contiguous.
-    pub(super) fn dma_address(&self) -> u64 {
+    pub(crate) fn dma_address(&self) -> u64 {
         self.memory.dma_address()
     }
 
     /// Number of entries.
-    pub(super) fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         1 << self.log_size
     }
 
     /// log2 of the number of entries.
-    pub(super) fn log_size(&self) -> u8 {
+    pub(crate) fn log_size(&self) -> u8 {
         self.log_size
     }
 
     /// log2 of the bytes of an entry.
-    pub(super) fn log_stride(&self) -> u8 {
+    pub(crate) fn log_stride(&self) -> u8 {
         self.log_stride
     }
 
@@ -54,21 +54,21 @@ impl Ring {
     }
 
     /// The 32-bit word at `offset` of entry `index`.
-    pub(super) fn word(&self, index: u32, offset: u32) -> Result<u32> {
+    pub(crate) fn word(&self, index: u32, offset: u32) -> Result<u32> {
         let start = self.offset(index) + offset as usize;
         let bytes = io_project!(self.memory, [try: start..start + size_of::<u32>()]);
         Ok(u32::from_le(bytes.try_cast::<u32>()?.read_val()))
     }
 
     /// A copy of entry `index`.
-    pub(super) fn read<T: FromBytes + IntoBytes>(&self, index: u32) -> Result<T> {
+    pub(crate) fn read<T: FromBytes + IntoBytes>(&self, index: u32) -> Result<T> {
         let start = self.offset(index);
         let bytes = io_project!(self.memory, [try: start..start + size_of::<T>()]);
         Ok(bytes.try_cast::<T>()?.copy_read())
     }
 
     /// Writes the start of entry `index`.
-    pub(super) fn write(&self, index: u32, data: &[u8]) -> Result {
+    pub(crate) fn write(&self, index: u32, data: &[u8]) -> Result {
         if data.len() > 1 << self.log_stride {
             return Err(EINVAL);
         }

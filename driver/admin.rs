@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The admin queue: typed commands, many outstanding, completed by interrupt.
+//!
+//! A command waits uninterruptibly for its completion, so that no memory that it names is freed
+//! under the adapter; [`Admin::kill`] ends all waits when the adapter has died.
+
+use abi::{
+    admin::{Command, Completion, Opcode, PARAMS_LEN, Request, Status},
+    regs,
+};
+use kernel::{
+    device, new_condvar, new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc, CondVar, SpinLockIrq,
+        barrier::{Read, dma_mb},
+    },
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{regs::Registers, ring::Ring};
+
+/// log2 of the entries of both rings.
+const LOG_SIZE: u8 = 6;
+/// log2 of the bytes of a command and of a completion.
+const LOG_ENTRY: u8 = 6;
+/// Calls of [`Admin::tick`] without progress after which the adapter counts as dead.
+const MAX_IDLE_TICKS: u32 = 60;
+
+/// A place for an outstanding command; its index is the command's id.
+enum Slot {
+    Free,
+    Waiting,
+    Done(Completion),
+}
+
+struct State {
+    /// Producer index of the submission ring.
+    pi: u32,
+    /// Consumer index of the completion ring.
+    ci: u32,
+    slots: KVec<Slot>,
+    idle_ticks: u32,
+    dead: bool,
+}
+
+/// The admin queue.
+#[pin_data]
+pub(crate) struct Admin {
+    submissions: Ring,
+    completions: Ring,
+    regs: Arc<Registers>,
+    #[pin]
+    state: SpinLockIrq<State>,
+    /// Notified when a command completes or a slot gets free.
+    changed: Pin<KBox<CondVar>>,
+}
+
+impl Admin {
+    /// Makes the rings and names them to the adapter, which is in reset.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        regs: Arc<Registers>,
+    ) -> Result<Arc<Self>> {
+        let submissions = Ring::new(device, LOG_SIZE, LOG_ENTRY)?;
+        let completions = Ring::new(device, LOG_SIZE, LOG_ENTRY)?;
+        let mut slots = KVec::with_capacity(1 << LOG_SIZE, GFP_KERNEL)?;
+        for _ in 0..1 << LOG_SIZE {
+            slots.push(Slot::Free, GFP_KERNEL)?;
+        }
+        regs.write_pair(regs::ADMIN_SQ_LO, submissions.dma_address());
+        regs.write_pair(regs::ADMIN_CQ_LO, completions.dma_address());
+        regs.write(regs::ADMIN_LOG_SIZE, LOG_SIZE.into());
+        let state = State { pi: 0, ci: 0, slots, idle_ticks: 0, dead: false };
+        let changed = KBox::pin_init(new_condvar!("vrnic::Admin"), GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                submissions,
+                completions,
+                regs,
+                state <- new_spinlock_irq!(state, "vrnic::Admin"),
+                changed,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Runs a command; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The adapter's status as an error number; `EIO` when it is dead.
+    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
+        let mut command = Command {
+            // CAST: the enum's number.
+            opcode: (opcode as u16).into(),
+            flags: 0.into(),
+            id: 0.into(),
+            params: [0; PARAMS_LEN],
+        };
+        let bytes = params.as_bytes();
+        command.params.get_mut(..bytes.len()).ok_or(EINVAL)?.copy_from_slice(bytes);
+        let completion = self.run(&mut command)?;
+        let status = Status::from_raw(completion.status.get()).ok_or(EIO)?;
+        if status != Status::Ok {
+            let detail = completion.detail.get();
+            pr_debug!("{opcode:?} failed: {status:?}, detail {detail}\n");
+            return Err(errno(status));
+        }
+        P::Result::read_from_prefix(&completion.result).map(|(result, _)| result).map_err(|_| EIO)
+    }
+
+    fn run(&self, command: &mut Command) -> Result<Completion> {
+        let mut state = self.state.lock();
+        let index = loop {
+            if state.dead {
+                return Err(EIO);
+            }
+            if let Some(index) = state.slots.iter().position(|slot| matches!(slot, Slot::Free)) {
+                break index;
+            }
+            self.changed.wait(&mut state);
+        };
+        command.id = u32::try_from(index)?.into();
+        self.submissions.write(state.pi, command.as_bytes())?;
+        state.pi = state.pi.wrapping_add(1);
+        set(&mut state, index, Slot::Waiting);
+        // The trapped write orders the entry before it.
+        self.regs.write(regs::ADMIN_SQ_PI, state.pi);
+        loop {
+            if let Some(Slot::Done(completion)) = state.slots.get(index) {
+                let completion = *completion;
+                set(&mut state, index, Slot::Free);
+                self.changed.notify_all();
+                return Ok(completion);
+            }
+            if state.dead {
+                return Err(EIO);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Takes completions; called by the interrupt handler.
+    pub(crate) fn handle_interrupt(&self) -> Result {
+        let mut state = self.state.lock();
+        let first = state.ci;
+        let offset = core::mem::offset_of!(Completion, stamp) as u32;
+        while self.completions.word(state.ci, offset)? == abi::stamp(state.ci) {
+            // The rest of the entry was written before its stamp.
+            dma_mb(Read);
+            let completion: Completion = self.completions.read(state.ci)?;
+            state.ci = state.ci.wrapping_add(1);
+            let id = completion.id.get();
+            match state.slots.get_mut(id as usize) {
+                Some(slot @ Slot::Waiting) => *slot = Slot::Done(completion),
+                _ => pr_warn!("completion of an unknown admin command {id}\n"),
+            }
+        }
+        if state.ci != first {
+            state.idle_ticks = 0;
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// To be called at intervals: whether commands wait for too long.
+    pub(crate) fn tick(&self) -> bool {
+        let mut state = self.state.lock();
+        let waiting = state.slots.iter().any(|slot| matches!(slot, Slot::Waiting));
+        state.idle_ticks = if waiting { state.idle_ticks + 1 } else { 0 };
+        state.idle_ticks > MAX_IDLE_TICKS
+    }
+
+    /// The adapter has died: ends all waits, and commands from now on fail.
+    pub(crate) fn kill(&self) {
+        self.state.lock().dead = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the adapter has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.lock().dead
+    }
+}
+
+fn set(state: &mut State, index: usize, value: Slot) {
+    if let Some(slot) = state.slots.get_mut(index) {
+        *slot = value;
+    }
+}
+
+/// What the core and its users are told.
+fn errno(status: Status) -> Error {
+    match status {
+        Status::NoResource => ENOMEM,
+        Status::NotFound => ENOENT,
+        Status::Busy => EBUSY,
+        Status::BadAddress => EFAULT,
+        Status::Permission => EPERM,
+        Status::Unsupported | Status::BadOpcode => EOPNOTSUPP,
+        Status::BadParam | Status::BadState => EINVAL,
+        Status::Ok | Status::Internal => EIO,
+    }
+}

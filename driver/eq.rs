@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Event queues: rings that the adapter writes and interrupt handlers read.
+
+use abi::eq::{EQE_LEN, Eqe};
+use kernel::{
+    device, new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc, SpinLockIrq,
+        barrier::{Read, dma_mb},
+    },
+};
+
+use crate::{ring::Ring, uar::Doorbells};
+
+/// log2 of the entries: events of one object are folded, so this is no limit on objects.
+pub(crate) const LOG_SIZE: u8 = 9;
+
+/// An event queue.
+#[pin_data]
+pub(crate) struct EventQueue {
+    ring: Ring,
+    doorbells: Arc<Doorbells>,
+    #[pin]
+    state: SpinLockIrq<State>,
+}
+
+struct State {
+    /// Consumer index.
+    ci: u32,
+    /// Where it is published; known once the adapter has the queue.
+    doorbell: u32,
+}
+
+impl EventQueue {
+    /// An empty queue, for the doorbell slot `doorbell`.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        doorbells: Arc<Doorbells>,
+        doorbell: u32,
+    ) -> Result<Arc<Self>> {
+        // CAST: log2 of a small number.
+        let ring = Ring::new(device, LOG_SIZE, EQE_LEN.trailing_zeros() as u8)?;
+        let state = State { ci: 0, doorbell };
+        Arc::pin_init(
+            pin_init!(Self {
+                ring,
+                doorbells,
+                state <- new_spinlock_irq!(state, "vrnic::EventQueue"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its address for the adapter; it is contiguous.
+    pub(crate) fn dma_address(&self) -> u64 {
+        self.ring.dma_address()
+    }
+
+    /// The adapter has given it this doorbell slot.
+    pub(crate) fn set_doorbell(&self, doorbell: u32) {
+        self.state.lock().doorbell = doorbell;
+    }
+
+    /// Takes the next event. Its entry is free again on return: from then on the adapter
+    /// reports that object anew.
+    pub(crate) fn next(&self) -> Option<Eqe> {
+        let mut state = self.state.lock();
+        let offset = core::mem::offset_of!(Eqe, stamp) as u32;
+        if self.ring.word(state.ci, offset).ok()? != abi::stamp(state.ci) {
+            return None;
+        }
+        // The rest of the entry was written before its stamp.
+        dma_mb(Read);
+        let event = self.ring.read(state.ci).ok()?;
+        state.ci = state.ci.wrapping_add(1);
+        self.doorbells.set_eq_ci(state.doorbell, state.ci);
+        Some(event)
+    }
+}

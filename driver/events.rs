@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Who hears of events: objects by number, and the handlers that find them.
+
+use abi::eq::Kind;
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::{Arc, SpinLockIrq},
+};
+
+use crate::{
+    admin::Admin,
+    eq::EventQueue,
+    rdma::event::{CqLink, DeviceEvent, DeviceLink, QpEvent, QpLink},
+};
+
+/// Objects of a kind, by number.
+#[pin_data]
+pub(crate) struct LinkTable<L> {
+    #[pin]
+    links: SpinLockIrq<KBox<RBTree<u32, L>>>,
+}
+
+impl<L: Clone> LinkTable<L> {
+    fn new() -> impl PinInit<Self, Error> {
+        let links = KBox::new(RBTree::new(), GFP_KERNEL);
+        try_pin_init!(Self { links <- new_spinlock_irq!(links?, "vrnic::LinkTable") })
+    }
+
+    /// Adds an object, in place of a forgotten one of the same number.
+    pub(crate) fn add(&self, number: u32, link: L) -> Result {
+        let node = RBTreeNode::new(number, link, GFP_KERNEL)?;
+        let old = self.links.lock().insert(node);
+        drop(old);
+        Ok(())
+    }
+
+    /// Removes an object.
+    pub(crate) fn remove(&self, number: u32) {
+        let old = self.links.lock().remove_node(&number);
+        drop(old);
+    }
+
+    fn get(&self, number: u32) -> Option<L> {
+        self.links.lock().get(&number).cloned()
+    }
+}
+
+/// All who hear of events.
+#[pin_data]
+pub(crate) struct Listeners {
+    /// Completion queues, by completion vector.
+    cqs: KVec<Pin<KBox<LinkTable<CqLink>>>>,
+    /// Queue pairs.
+    #[pin]
+    pub(crate) qps: LinkTable<QpLink>,
+    #[pin]
+    device: SpinLockIrq<Option<DeviceLink>>,
+}
+
+impl Listeners {
+    /// Nobody yet, on this number of completion vectors.
+    pub(crate) fn new(vectors: usize) -> Result<Arc<Self>> {
+        let mut cqs = KVec::with_capacity(vectors, GFP_KERNEL)?;
+        for _ in 0..vectors {
+            cqs.push(KBox::pin_init(LinkTable::new(), GFP_KERNEL)?, GFP_KERNEL)?;
+        }
+        Arc::pin_init(
+            try_pin_init!(Self {
+                cqs,
+                qps <- LinkTable::new(),
+                device <- new_spinlock_irq!(None, "vrnic::Listeners"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The completion queues of a vector.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a vector that does not exist.
+    pub(crate) fn cqs(&self, vector: usize) -> Result<&LinkTable<CqLink>> {
+        self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
+    }
+
+    /// Whom to tell of events of the device itself.
+    pub(crate) fn set_device(&self, link: DeviceLink) {
+        *self.device.lock() = Some(link);
+    }
+
+    /// Tells the device's clients of an event.
+    pub(crate) fn report(&self, event: DeviceEvent) {
+        let link = self.device.lock().clone();
+        if let Some(link) = link {
+            link.report(event);
+        }
+    }
+}
+
+/// Handles a completion vector's interrupt.
+pub(crate) struct CompletionHandler {
+    /// Its events.
+    pub(crate) queue: Arc<EventQueue>,
+    /// Whom to tell.
+    pub(crate) listeners: Arc<Listeners>,
+    /// The completion vector.
+    pub(crate) vector: usize,
+}
+
+impl CompletionHandler {
+    /// Takes all events.
+    pub(crate) fn handle(&self) {
+        let Ok(cqs) = self.listeners.cqs(self.vector) else { return };
+        while let Some(event) = self.queue.next() {
+            if Kind::from_raw(event.kind) == Some(Kind::Completion) {
+                if let Some(link) = cqs.get(event.id.get()) {
+                    link.complete();
+                }
+            }
+        }
+    }
+}
+
+/// Handles the interrupt of admin completions and asynchronous events.
+pub(crate) struct AsyncHandler {
+    /// Its events.
+    pub(crate) queue: Arc<EventQueue>,
+    /// Whose completions share the interrupt.
+    pub(crate) admin: Arc<Admin>,
+    /// Whom to tell.
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+impl AsyncHandler {
+    /// Takes all completions and events.
+    pub(crate) fn handle(&self) {
+        if let Err(error) = self.admin.handle_interrupt() {
+            pr_err!("admin completions cannot be read: {error:?}\n");
+        }
+        while let Some(event) = self.queue.next() {
+            self.deliver(Kind::from_raw(event.kind), event.id.get());
+        }
+    }
+
+    fn deliver(&self, kind: Option<Kind>, id: u32) {
+        match kind {
+            Some(Kind::CqError) => {
+                let link = self.listeners.cqs.iter().find_map(|table| table.get(id));
+                if let Some(link) = link {
+                    link.report_error();
+                }
+            }
+            Some(Kind::QpFatal) => self.deliver_qp(id, QpEvent::Fatal),
+            Some(Kind::QpRequestError) => self.deliver_qp(id, QpEvent::RequestError),
+            Some(Kind::QpAccessError) => self.deliver_qp(id, QpEvent::AccessError),
+            Some(Kind::CommEstablished) => self.deliver_qp(id, QpEvent::CommEstablished),
+            Some(Kind::SqDrained) => self.deliver_qp(id, QpEvent::SqDrained),
+            Some(Kind::PortUp) => self.listeners.report(DeviceEvent::PortActive),
+            Some(Kind::PortDown) => self.listeners.report(DeviceEvent::PortError),
+            Some(Kind::DeviceFatal) => {
+                pr_err!("the adapter has failed: code {id}\n");
+                die(&self.admin, &self.listeners);
+            }
+            Some(Kind::Completion) | None => {}
+        }
+    }
+
+    fn deliver_qp(&self, qpn: u32, event: QpEvent) {
+        if let Some(link) = self.listeners.qps.get(qpn) {
+            link.report(event);
+        }
+    }
+}
+
+/// The adapter has died: nothing waits for it any more and everybody is told.
+pub(crate) fn die(admin: &Admin, listeners: &Listeners) {
+    admin.kill();
+    listeners.report(DeviceEvent::Fatal);
+    listeners.report(DeviceEvent::PortError);
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Watches the adapter's heartbeat: stores into its memory go on succeeding when it has died.
+
+use abi::regs::HEARTBEAT_DEAD_MS;
+use kernel::{
+    impl_has_hr_timer,
+    prelude::*,
+    sync::{
+        Arc, ArcBorrow,
+        atomic::{Atomic, Relaxed},
+    },
+    time::{
+        Delta, Monotonic,
+        hrtimer::{
+            ArcHrTimerHandle, HrTimer, HrTimerCallback, HrTimerCallbackContext, HrTimerPointer,
+            HrTimerRestart, RelativeMode,
+        },
+    },
+};
+
+use crate::{
+    admin::Admin,
+    events::{Listeners, die},
+    uar::Doorbells,
+};
+
+/// Time between two looks, in milliseconds.
+const PERIOD_MS: u32 = 500;
+/// Looks without a new heartbeat after which the adapter counts as dead.
+const MAX_MISSES: u32 = HEARTBEAT_DEAD_MS.div_ceil(PERIOD_MS);
+
+/// The watch; ends when the handle of [`Health::start`] is dropped.
+#[pin_data]
+pub(crate) struct Health {
+    #[pin]
+    timer: HrTimer<Self>,
+    doorbells: Arc<Doorbells>,
+    admin: Arc<Admin>,
+    listeners: Arc<Listeners>,
+    last: Atomic<u64>,
+    misses: Atomic<u32>,
+}
+
+impl Health {
+    /// Starts watching.
+    pub(crate) fn start(
+        doorbells: Arc<Doorbells>,
+        admin: Arc<Admin>,
+        listeners: Arc<Listeners>,
+    ) -> Result<ArcHrTimerHandle<Self>> {
+        let health = Arc::pin_init(
+            pin_init!(Self {
+                timer <- HrTimer::new(),
+                doorbells,
+                admin,
+                listeners,
+                last: Atomic::new(0),
+                misses: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(health.start(period()))
+    }
+
+    /// Whether the adapter still lives.
+    fn look(&self) -> bool {
+        let misses = match self.doorbells.heartbeat() {
+            Some(beat) if beat != self.last.xchg(beat, Relaxed) => 0,
+            _ => self.misses.load(Relaxed) + 1,
+        };
+        self.misses.store(misses, Relaxed);
+        if misses >= MAX_MISSES {
+            pr_err!("the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n");
+            return false;
+        }
+        if self.admin.tick() {
+            pr_err!("the adapter has stopped: it does not complete admin commands\n");
+            return false;
+        }
+        true
+    }
+}
+
+fn period() -> Delta {
+    Delta::from_millis(PERIOD_MS.into())
+}
+
+impl HrTimerCallback for Health {
+    type Pointer<'a> = Arc<Self>;
+
+    fn run(
+        this: ArcBorrow<'_, Self>,
+        mut context: HrTimerCallbackContext<'_, Self>,
+    ) -> HrTimerRestart {
+        if this.admin.is_dead() {
+            return HrTimerRestart::NoRestart;
+        }
+        if this.look() {
+            context.forward_now(period());
+            return HrTimerRestart::Restart;
+        }
+        die(&this.admin, &this.listeners);
+        HrTimerRestart::NoRestart
+    }
+}
+
+impl_has_hr_timer! {
+    impl HasHrTimer<Self> for Health {
+        mode: RelativeMode<Monotonic>, field: self.timer
+    }
+}

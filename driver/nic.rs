@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The adapter as verbs see it: brought up by [`Nic::new`], reset when dropped.
+
+use abi::{
+    admin::{CreateEq, DeviceCaps, Opcode, Pages, QueryParams, Request},
+    pci::{BAR_REGS, BAR_UAR},
+    regs,
+    uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
+};
+use kernel::{
+    cpu::nr_cpu_ids, device, dma::Coherent, io::Io, page::PAGE_SHIFT, pci, prelude::*, sync::Arc,
+    time::hrtimer::ArcHrTimerHandle,
+};
+
+use crate::{
+    admin::Admin,
+    eq::{self, EventQueue},
+    events::{AsyncHandler, CompletionHandler, Listeners},
+    health::Health,
+    irq::Interrupts,
+    rdma::{
+        event::{CqLink, QpLink},
+        mmap::{Caching, IoArea},
+    },
+    regs::Registers,
+    uar::Doorbells,
+};
+
+/// Physical addresses of the BARs that processes may map parts of.
+#[derive(Clone, Copy)]
+struct Bars {
+    regs: u64,
+    uar: u64,
+    uar_len: u64,
+}
+
+/// A running adapter.
+pub(crate) struct Nic<'a> {
+    // Dropped in this order, after `drop` has reset the adapter.
+    _health: ArcHrTimerHandle<Health>,
+    _interrupts: Interrupts<'a>,
+    eqns: KVec<u32>,
+    listeners: Arc<Listeners>,
+    admin: Arc<Admin>,
+    doorbells: Arc<Doorbells>,
+    regs: Arc<Registers>,
+    bars: Bars,
+    caps: DeviceCaps,
+    pdev: &'a pci::Device<device::Bound>,
+}
+
+impl<'a> Nic<'a> {
+    /// Brings the adapter up. The PCI device is enabled, with bus mastering and a 64-bit DMA mask.
+    pub(crate) fn new(pdev: &'a pci::Device<device::Bound>) -> Result<Self> {
+        let device: &device::Device<device::Bound> = pdev.as_ref();
+        let bars = Bars {
+            regs: pdev.resource_start(BAR_REGS)?,
+            uar: pdev.resource_start(BAR_UAR)?,
+            uar_len: pdev.resource_len(BAR_UAR)?,
+        };
+        let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
+        let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
+        regs.reset()?;
+        let reset = ResetOnDrop(regs.clone());
+
+        let vectors = regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids());
+        let mut interrupts = Interrupts::allocate(pdev, vectors)?;
+        let listeners = Listeners::new(interrupts.completion_vectors())?;
+        let admin = Admin::new(device, regs.clone())?;
+        let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
+        regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
+        regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
+        let (admin_, listeners_) = (admin.clone(), listeners.clone());
+        interrupts.handle_async(AsyncHandler { queue, admin: admin_, listeners: listeners_ })?;
+        regs.enable()?;
+        let health = Health::start(doorbells.clone(), admin.clone(), listeners.clone())?;
+
+        let caps = query(device, &admin)?;
+        let mut eqns = KVec::new();
+        for vector in 0..interrupts.completion_vectors() {
+            let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
+            // The handler must be there before the first event.
+            let (queue_, listeners) = (queue.clone(), listeners.clone());
+            interrupts.handle_completion(CompletionHandler { queue: queue_, listeners, vector })?;
+            eqns.push(create_eq(&admin, &queue, vector)?, GFP_KERNEL)?;
+        }
+        reset.disarm();
+        Ok(Self {
+            _health: health,
+            _interrupts: interrupts,
+            eqns,
+            listeners,
+            admin,
+            doorbells,
+            regs,
+            bars,
+            caps,
+            pdev,
+        })
+    }
+
+    /// The device that does the DMA.
+    pub(crate) fn dma(&self) -> &device::Device<device::Bound> {
+        self.pdev.as_ref()
+    }
+
+    /// Runs an admin command; see [`Admin::execute`].
+    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
+        self.admin.execute(opcode, params)
+    }
+
+    /// Whether the adapter has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.admin.is_dead()
+    }
+
+    /// What it can do.
+    pub(crate) fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    /// Version of its interface.
+    pub(crate) fn abi_version(&self) -> u32 {
+        self.regs.version()
+    }
+
+    /// The MAC of the port.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        self.regs.mac()
+    }
+
+    /// Number of completion vectors.
+    pub(crate) fn num_comp_vectors(&self) -> usize {
+        self.eqns.len()
+    }
+
+    /// The event queue of a completion vector.
+    pub(crate) fn eqn(&self, vector: u32) -> Result<u32> {
+        self.eqns.get(vector as usize).copied().ok_or(EINVAL)
+    }
+
+    /// Events of this completion queue go to `link` from now on.
+    pub(crate) fn add_cq(&self, vector: u32, cqn: u32, link: CqLink) -> Result {
+        self.listeners.cqs(vector as usize)?.add(cqn, link)
+    }
+
+    /// Nobody hears of this completion queue any more.
+    pub(crate) fn remove_cq(&self, vector: u32, cqn: u32) {
+        if let Ok(cqs) = self.listeners.cqs(vector as usize) {
+            cqs.remove(cqn);
+        }
+    }
+
+    /// Events of this queue pair go to `link` from now on.
+    pub(crate) fn add_qp(&self, qpn: u32, link: QpLink) -> Result {
+        self.listeners.qps.add(qpn, link)
+    }
+
+    /// Nobody hears of this queue pair any more.
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.listeners.qps.remove(qpn);
+    }
+
+    /// Who can be told of events of the device itself.
+    pub(crate) fn listeners(&self) -> Arc<Listeners> {
+        self.listeners.clone()
+    }
+
+    /// Doorbells of kernel clients.
+    pub(crate) fn doorbells(&self) -> &Doorbells {
+        &self.doorbells
+    }
+
+    /// A doorbell page, for mmap.
+    pub(crate) fn uar_area(&self, uar: u32) -> Result<IoArea> {
+        let offset = u64::from(uar) * u64::from(UAR_LEN);
+        self.uar_bar_area(offset, UAR_LEN.into(), SQ_MEMORY_OFFSET)
+    }
+
+    /// A send queue in device memory, for mmap.
+    pub(crate) fn sq_area(&self, offset: u64, length: u64) -> Result<IoArea> {
+        if offset < SQ_MEMORY_OFFSET {
+            return Err(EIO);
+        }
+        self.uar_bar_area(offset, length, SQ_MEMORY_OFFSET + SQ_MEMORY_LEN)
+    }
+
+    /// The page by which a process kicks the adapter, for mmap.
+    pub(crate) fn kick_area(&self) -> IoArea {
+        IoArea {
+            address: self.bars.regs + u64::from(regs::KICK),
+            length: regs::KICK_LEN as usize,
+            caching: Caching::Uncached,
+        }
+    }
+
+    /// A part of BAR2 below `end`; what the adapter says is not taken on trust.
+    fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea> {
+        let page = (1u64 << PAGE_SHIFT) - 1;
+        let area_end = offset.checked_add(length).ok_or(EIO)?;
+        if area_end > end.min(self.bars.uar_len) || (offset | length) & page != 0 {
+            return Err(EIO);
+        }
+        Ok(IoArea {
+            address: self.bars.uar + offset,
+            length: length.try_into()?,
+            caching: Caching::Uncached,
+        })
+    }
+}
+
+impl Drop for Nic<'_> {
+    fn drop(&mut self) {
+        // Before the rings go.
+        reset(&self.regs);
+    }
+}
+
+/// Resets the adapter again if bringing it up fails.
+struct ResetOnDrop(Arc<Registers>);
+
+impl ResetOnDrop {
+    fn disarm(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for ResetOnDrop {
+    fn drop(&mut self) {
+        reset(&self.0);
+    }
+}
+
+fn reset(regs: &Registers) {
+    if let Err(error) = regs.reset() {
+        pr_err!("the adapter does not reset: {error:?}\n");
+    }
+}
+
+/// Asks the adapter what it can do.
+fn query(device: &device::Device<device::Bound>, admin: &Admin) -> Result<DeviceCaps> {
+    let buffer = Coherent::<u8>::zeroed_slice(device, size_of::<DeviceCaps>(), GFP_KERNEL)?;
+    let length = u32::try_from(buffer.size())?;
+    admin.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
+    Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
+}
+
+/// Hands an event queue to the adapter.
+fn create_eq(admin: &Admin, queue: &EventQueue, vector: usize) -> Result<u32> {
+    // CAST: small constants.
+    let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
+    let msix = u16::try_from(1 + vector)?;
+    let result = admin.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    queue.set_doorbell(result.slot.get());
+    Ok(result.eqn.get())
+}

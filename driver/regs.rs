@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The registers (BAR0). Each access traps to the adapter: none lies on a data path.
+
+use abi::{
+    pci::{BAR_REGS, BAR_REGS_LEN},
+    regs::{self, Control, Status},
+};
+use kernel::{
+    device::Bound,
+    io::Io,
+    pci::{self, DevresBar},
+    prelude::*,
+    time::{Delta, delay::fsleep},
+};
+
+const LENGTH: usize = BAR_REGS_LEN as usize;
+
+/// What a read gives when the adapter is not there.
+const ABSENT: u32 = u32::MAX;
+
+/// How often a state of the adapter is looked at while waiting for it.
+const POLL: Delta = Delta::from_millis(1);
+/// How often at most: reset and enabling take milliseconds.
+const POLLS: u32 = 5000;
+
+/// The register BAR.
+pub(crate) struct Registers {
+    bar: DevresBar<LENGTH>,
+}
+
+impl Registers {
+    /// Maps the registers of an adapter that this driver knows.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` for something else.
+    pub(crate) fn map(pdev: &pci::Device<Bound>) -> Result<Self> {
+        let bar = pdev.iomap_region_sized::<LENGTH>(BAR_REGS, c"vrnic registers")?;
+        let this = Self { bar: bar.into_devres()? };
+        let (magic, version) = (this.read(regs::MAGIC), this.version());
+        if magic != regs::MAGIC_VALUE || version >> 16 != abi::ABI_VERSION >> 16 {
+            dev_err!(pdev, "unknown adapter: magic {magic:#x}, version {version:#x}\n");
+            return Err(ENODEV);
+        }
+        Ok(this)
+    }
+
+    /// Version of the adapter's interface.
+    pub(crate) fn version(&self) -> u32 {
+        self.read(regs::VERSION)
+    }
+
+    /// Reads a register; all ones when the adapter has gone.
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        let value = self.bar.try_access().and_then(|bar| bar.try_read32(offset as usize).ok());
+        value.unwrap_or(ABSENT)
+    }
+
+    /// Writes a register; without effect when the adapter has gone.
+    pub(crate) fn write(&self, offset: u32, value: u32) {
+        if let Some(bar) = self.bar.try_access() {
+            // The offsets are constants inside the BAR.
+            let _ = bar.try_write32(value, offset as usize);
+        }
+    }
+
+    /// Writes a pair of registers that makes a 64-bit value.
+    pub(crate) fn write_pair(&self, low: u32, value: u64) {
+        // CAST: the halves.
+        self.write(low, value as u32);
+        self.write(low + 4, (value >> 32) as u32);
+    }
+
+    /// The state of the adapter.
+    pub(crate) fn status(&self) -> Status {
+        Status::from_bits_truncate(self.read(regs::STATUS))
+    }
+
+    /// The MAC of the port.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        let [a, b, c, d] = self.read(regs::MAC_LO).to_le_bytes();
+        let [e, f, ..] = self.read(regs::MAC_HI).to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// Destroys all objects; on return the adapter touches no memory and raises no interrupt.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`.
+    pub(crate) fn reset(&self) -> Result {
+        self.write(regs::CONTROL, Control::RESET.bits());
+        self.wait(|status| !status.contains(Status::RESETTING))
+    }
+
+    /// Starts the rings that the registers name.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the adapter does not like them, `ETIMEDOUT`.
+    pub(crate) fn enable(&self) -> Result {
+        self.write(regs::CONTROL, Control::ENABLE.bits());
+        self.wait(|status| status.intersects(Status::ENABLED | Status::FATAL))?;
+        if self.status().contains(Status::FATAL) {
+            pr_err!("the adapter refuses its rings: code {}\n", self.read(regs::FATAL_CODE));
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    fn wait(&self, reached: impl Fn(Status) -> bool) -> Result {
+        for _ in 0..POLLS {
+            if reached(self.status()) {
+                return Ok(());
+            }
+            fsleep(POLL);
+        }
+        Err(ETIMEDOUT)
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Doorbells (BAR2): the kernel's own page. Stores go to memory shared with the adapter; it
+//! is only kicked when it sleeps. See `abi::uar` for the protocol.
+
+use abi::{
+    pci::BAR_UAR,
+    regs::KICK,
+    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, UAR_LEN, group},
+};
+use kernel::{
+    device::Bound,
+    io::{Io, IoBackend, IoBase, MmioBackend},
+    pci::{self, Bar, DevresBar},
+    prelude::*,
+    sync::{
+        Arc,
+        atomic::{Atomic, Full, Relaxed},
+        barrier::{Full as FullBarrier, smp_mb},
+    },
+};
+
+use crate::regs::Registers;
+
+const LENGTH: usize = UAR_LEN as usize;
+
+/// Offset of the second word of a slot.
+const WORD_1: usize = 4;
+
+/// The kernel's doorbell page.
+pub(crate) struct Doorbells {
+    bar: DevresBar<LENGTH>,
+    regs: Arc<Registers>,
+}
+
+impl Doorbells {
+    /// Maps the page.
+    pub(crate) fn map(pdev: &pci::Device<Bound>, regs: Arc<Registers>) -> Result<Self> {
+        let bar = pdev.iomap_region_sized::<LENGTH>(BAR_UAR, c"vrnic doorbells")?;
+        Ok(Self { bar: bar.into_devres()?, regs })
+    }
+
+    /// The adapter's sign of life, or `None` when it has gone.
+    pub(crate) fn heartbeat(&self) -> Option<u64> {
+        self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()
+    }
+
+    /// New entries in a send queue.
+    pub(crate) fn ring_sq(&self, slot: u32, pi: u32) {
+        self.with_slot(slot, |bar, offset| {
+            bar.try_write32(pi, offset)?;
+            self.ring(bar, slot)
+        });
+    }
+
+    /// New entries in a receive queue.
+    pub(crate) fn set_rq_pi(&self, slot: u32, pi: u32) {
+        self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + WORD_1));
+    }
+
+    /// Both queues of a queue pair start anew.
+    pub(crate) fn reset_qp(&self, slot: u32) {
+        self.with_slot(slot, |bar, offset| bar.try_write64(0, offset));
+    }
+
+    /// Entries of a completion queue are free again.
+    pub(crate) fn set_cq_ci(&self, slot: u32, ci: u32) {
+        self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
+    }
+
+    /// Arms a completion queue.
+    pub(crate) fn arm_cq(&self, slot: u32, ci: u32, arm: u32) {
+        self.with_slot(slot, |bar, offset| {
+            bar.try_write64(u64::from(ci) | u64::from(arm) << 32, offset)?;
+            self.ring(bar, slot)
+        });
+    }
+
+    /// Entries of an event queue are free again; to be called before they are acted upon.
+    pub(crate) fn set_eq_ci(&self, slot: u32, ci: u32) {
+        self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
+        smp_mb(FullBarrier);
+    }
+
+    /// Calls `f` with the offset of a slot; does nothing when the adapter has gone.
+    fn with_slot(&self, slot: u32, f: impl FnOnce(&Bar<'_, LENGTH>, usize) -> Result) {
+        if slot >= SLOT_END {
+            kernel::pr_warn_once!("doorbell slot {slot} does not exist\n");
+            return;
+        }
+        if let Some(bar) = self.bar.try_access() {
+            // Offsets inside the page do not fail.
+            let _ = f(&bar, (slot * SLOT_LEN) as usize);
+        }
+    }
+
+    /// Tells the adapter that a slot has news, and wakes it if it sleeps.
+    fn ring(&self, bar: &Bar<'_, LENGTH>, slot: u32) -> Result {
+        let summary = summary(bar);
+        let bit = 1u64 << group(slot);
+        let mut old = summary.load(Relaxed);
+        // Fully ordered: the slot's word is visible before the bit, the bit before `armed` is read.
+        while let Err(now) = summary.cmpxchg(old, old | bit, Full) {
+            old = now;
+        }
+        if bar.try_read32(ARMED_OFFSET as usize)? != 0 {
+            self.regs.write(KICK, 0);
+        }
+        Ok(())
+    }
+}
+
+/// The summary word of the page.
+fn summary<'a>(bar: &'a Bar<'_, LENGTH>) -> &'a Atomic<u64> {
+    let base = MmioBackend::as_ptr(bar.as_view()).cast::<u8>();
+    // SAFETY: the BAR is at least a page long and aligned to one; the BAR is plain memory shared
+    // with the adapter, in which locked instructions work; all accesses to this word are atomic.
+    unsafe { Atomic::from_ptr(base.add(SUMMARY_OFFSET as usize).cast()) }
+}
