@@ -179,7 +179,8 @@ impl DmaTable {
     pub fn set_bus_master(&self, on: bool) {
         let _change = self.change.lock();
         if self.bus_master.swap(on, Ordering::AcqRel) && !on {
-            drain(&self.ranges.swap(Arc::new(self.ranges.load().as_ref().clone())));
+            let same = Ranges::clone(&self.ranges.load());
+            drain(&self.ranges.swap(Arc::new(same)));
         }
     }
 
@@ -416,4 +417,107 @@ fn advance(addr: u64, done: usize) -> Result<u64, Fault> {
 
 fn unmapped(addr: u64) -> Fault {
     Fault { addr, why: FaultKind::Unmapped }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    const LEN: u64 = 1 << 16;
+
+    fn memory() -> File {
+        let file =
+            rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let file = File::from(file.expect("memfd"));
+        file.set_len(LEN).expect("length");
+        file
+    }
+
+    fn range(iova: u64, size: u64, offset: u64, file: Option<File>) -> DmaRange {
+        DmaRange { iova, size, readable: true, writable: true, offset, file }
+    }
+
+    /// Two pieces of one file, swapped: guest address 0 is the second half.
+    fn table() -> DmaTable {
+        let table = DmaTable::new("t");
+        let file = memory();
+        let half = LEN / 2;
+        let twin = file.try_clone().expect("dup");
+        table.map(range(0, half, half, Some(twin))).expect("first");
+        table.map(range(half, half, 0, Some(file))).expect("second");
+        table.set_bus_master(true);
+        table
+    }
+
+    #[test]
+    fn copies_cross_from_one_range_into_the_next() {
+        let (a, b) = (table(), table());
+        let data: Vec<u8> = (0..LEN).map(|i| (i * 7 % 251) as u8).collect();
+        a.write(0, &data).expect("write");
+        let mut back = vec![0; LEN as usize];
+        a.read(0, &mut back).expect("read");
+        assert!(back == data);
+        let half = LEN / 2;
+        for (from, to, len) in [(half - 3, half - 100, 500), (0, 1, LEN as usize - 1), (9, 9, 0)] {
+            a.copy_to(from, &b, to, len).expect("copy");
+            let mut back = vec![0; len];
+            b.read(to, &mut back).expect("read");
+            assert!(back == data[from as usize..][..len]);
+        }
+    }
+
+    #[test]
+    fn faults_tell_address_and_reason() {
+        let table = table();
+        let fault = |addr, why| Err(Fault { addr, why });
+        assert_eq!(table.read(LEN - 1, &mut [0; 2]), fault(LEN, FaultKind::Unmapped));
+        assert_eq!(table.write(u64::MAX, &[0; 2]), fault(u64::MAX, FaultKind::Unmapped));
+        table.map(range(1 << 32, 4096, 0, None)).expect("no file");
+        assert_eq!(table.read(1 << 32, &mut [0]), fault(1 << 32, FaultKind::NoFile));
+        let rom = DmaRange { writable: false, ..range(1 << 33, 4096, 0, Some(memory())) };
+        table.map(rom).expect("read-only");
+        assert_eq!(table.write(1 << 33, &[0]), fault(1 << 33, FaultKind::ReadOnly));
+        table.read(1 << 33, &mut [0]).expect("read of read-only memory");
+        table.set_bus_master(false);
+        assert_eq!(table.read(0, &mut [0]), fault(0, FaultKind::NotBusMaster));
+    }
+
+    #[test]
+    fn atomics_work_on_aligned_words_alone() {
+        let table = table();
+        let add = |addr, n: u64| {
+            table.with_any(addr, 8, Intent::Write, |memory, at, _| memory.word64(at)?.fetch_add(n))
+        };
+        assert_eq!(add(64, 5), Ok(0));
+        assert_eq!(add(64, u64::MAX), Ok(5));
+        assert_eq!(add(64, 0), Ok(4));
+        assert_eq!(add(65, 1), Err(Fault { addr: 65, why: FaultKind::Unaligned }));
+    }
+
+    /// An unmap returns only when nobody reads the range any more.
+    #[test]
+    fn unmap_waits_for_users() {
+        let table = Arc::new(table());
+        let inside = Arc::new(AtomicU64::new(0));
+        let (user, seen) = (Arc::clone(&table), Arc::clone(&inside));
+        let thread = std::thread::spawn(move || {
+            user.with(0, 8, Intent::Read, |_, _, _| {
+                seen.store(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                seen.store(2, Ordering::SeqCst);
+                Some(())
+            })
+        });
+        while inside.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        table.unmap(0, LEN).expect("unmap");
+        assert_eq!(inside.load(Ordering::SeqCst), 2);
+        assert!(thread.join().expect("user").is_ok());
+        assert_eq!(table.reachable(), 0);
+    }
 }

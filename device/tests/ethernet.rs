@@ -1,0 +1,139 @@
+//! The Ethernet side: frames between netdevs, and what bad ones do.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::start;
+
+const A: [u8; 6] = vrnic_mac(0);
+const B: [u8; 6] = vrnic_mac(1);
+const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+const fn vrnic_mac(index: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, 10 + index]
+}
+
+fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
+    let mut bytes = [to, from].concat();
+    bytes.extend((bytes.len()..len).map(|i| i.to_le_bytes()[0]));
+    bytes
+}
+
+fn send(stream: &mut UnixStream, frame: &[u8]) {
+    let len = u32::try_from(frame.len()).expect("small");
+    stream.write_all(&[&len.to_be_bytes(), frame].concat()).expect("send a frame");
+}
+
+fn receive(stream: &mut UnixStream) -> Vec<u8> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).expect("length of a frame");
+    let mut bytes = vec![0; u32::from_be_bytes(len) as usize];
+    stream.read_exact(&mut bytes).expect("a frame");
+    bytes
+}
+
+#[test]
+fn frames_reach_their_port_and_broadcasts_all() {
+    let mut daemon = start(3);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f2\"").expect("third port");
+    for len in [14, 60, 1514, 65_553] {
+        let sent = frame(B, A, len);
+        send(&mut a, &sent);
+        assert_eq!(receive(&mut b), sent, "{len} bytes");
+    }
+    let sent = frame(BROADCAST, A, 64);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent);
+    // The first frame that the third port sees is the broadcast: it got none of the others.
+    assert_eq!(receive(&mut c), sent);
+    daemon.check().expect("healthy");
+}
+
+#[test]
+fn a_learnt_address_draws_its_frames() {
+    let daemon = start(3);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f2\"").expect("third port");
+    send(&mut c, &frame(A, STRANGER, 60));
+    receive(&mut a);
+    let sent = frame(STRANGER, A, 60);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut c), sent);
+    let marker = frame(BROADCAST, A, 61);
+    send(&mut a, &marker);
+    assert_eq!(receive(&mut b), marker, "the second port saw a frame that was not for it");
+}
+
+#[test]
+fn forged_and_truncated_frames_are_dropped_and_logged() {
+    let mut daemon = start(2);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f1\"").expect("second port");
+    // The second guest claims the first one's address.
+    send(&mut b, &frame(A, A, 60));
+    daemon.wait_for_log("not an address of this port").expect("log");
+    send(&mut a, &frame(B, A, 13));
+    send(&mut a, &[]);
+    daemon.wait_for_log("truncated frame of 13 bytes").expect("log");
+    let sent = frame(B, A, 99);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent, "the stream is out of step");
+    daemon.check().expect("healthy");
+}
+
+#[test]
+fn an_oversized_frame_ends_its_port_alone() {
+    let mut daemon = start(3);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f2\"").expect("third port");
+    a.write_all(&u32::MAX.to_be_bytes()).expect("send a length");
+    daemon.wait_for_log("frame of 4294967295 bytes").expect("log");
+    assert_eq!(a.read(&mut [0; 1]).expect("end of stream"), 0);
+    let sent = frame(vrnic_mac(2), B, 60);
+    send(&mut b, &sent);
+    assert_eq!(receive(&mut c), sent);
+    // The port takes the next netdev.
+    let mut again = daemon.plug(0).expect("plug again");
+    daemon.wait_for_log("link down port=\"f0\"").expect("log");
+    let sent = frame(B, A, 60);
+    send(&mut again, &sent);
+    assert_eq!(receive(&mut b), sent);
+    daemon.check().expect("healthy");
+}
+
+#[test]
+fn a_stuck_netdev_stalls_nobody() {
+    let mut daemon = start(3);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f2\"").expect("third port");
+    // The second netdev never reads; eight megabytes are more than is queued for it.
+    let flood = frame(B, A, 65_000);
+    for _ in 0..128 {
+        send(&mut a, &flood);
+    }
+    let sent = frame(vrnic_mac(2), A, 60);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut c), sent);
+    daemon.wait_for_log("does not take its frames").expect("log");
+    // Once it reads again, whole frames come.
+    assert_eq!(receive(&mut b), flood);
+    daemon.check().expect("healthy");
+}
+
+#[test]
+fn a_second_netdev_is_turned_away() {
+    let mut daemon = start(2);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f1\"").expect("second port");
+    let mut second = daemon.plug(0).expect("connect");
+    assert_eq!(second.read(&mut [0; 1]).expect("end of stream"), 0);
+    daemon.wait_for_log("a netdev is connected already").expect("log");
+    let sent = frame(B, A, 60);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent);
+    daemon.check().expect("healthy");
+}

@@ -1,0 +1,90 @@
+//! The daemon as a process: its arguments, its sockets, its end.
+
+mod common;
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::start;
+use rustix::process::Signal;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vrnicd")).args(args).output().expect("vrnicd runs")
+}
+
+/// Runs with arguments that cannot work and gives the error.
+fn refused(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(!output.status.success(), "{args:?} was accepted");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn signals_end_it_and_remove_the_sockets() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = start(2);
+        // One function with a VMM, one without: neither keeps it.
+        let guest = daemon.guest(0).expect("a VMM");
+        let status = daemon.stop(signal).expect("end");
+        assert!(status.success(), "{signal:?}: {status}");
+        for path in [daemon.socket(0), daemon.net(0), daemon.socket(1), daemon.net(1)] {
+            assert!(!path.exists(), "{} is left", path.display());
+        }
+        drop(guest);
+    }
+}
+
+#[test]
+fn a_live_socket_is_named_and_a_stale_one_replaced() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("live.sock");
+    let live = UnixListener::bind(&path).expect("listen");
+    let function = format!("name=a,mac=52:54:00:00:00:0a,socket={}", path.display());
+    let error = refused(&["--function", &function]);
+    assert!(error.contains("live.sock") && error.contains("listening"), "{error}");
+    drop(live);
+    assert!(path.exists(), "the file of the dead listener is left");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vrnicd"))
+        .args(["--function", &function])
+        .spawn()
+        .expect("vrnicd runs");
+    let connected = vrnic_testdriver::wait::until("a server", || {
+        Ok(std::os::unix::net::UnixStream::connect(&path).ok())
+    });
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    connected.expect("the stale socket was replaced");
+}
+
+#[test]
+fn faults_of_the_arguments_are_named() {
+    assert!(refused(&[]).contains("no function"));
+    assert!(refused(&["--config", "/nonexistent.toml"]).contains("/nonexistent.toml"));
+    let nowhere = "name=a,mac=52:54:00:00:00:0a,socket=/nonexistent/a.sock";
+    let error = refused(&["--function", nowhere]);
+    assert!(error.contains("/nonexistent/a.sock") && error.contains("folder"), "{error}");
+    let log = ["--function", "name=a,mac=52:54:00:00:00:0a,socket=a", "--log", "a=b=c"];
+    assert!(refused(&log).contains("a=b=c"));
+}
+
+#[test]
+fn help_explains_every_setting() {
+    let output = run(&["--help"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("text");
+    for part in
+        ["--function", "--config", "--workers", "--spin", "--pin", "vfio-user-pci", "SIGTERM"]
+    {
+        assert!(text.contains(part), "{part} is missing");
+    }
+}
+
+#[test]
+fn check_neither_serves_nor_fails() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("a.sock");
+    let function = format!("name=a,mac=52:54:00:00:00:0a,socket={}", path.display());
+    assert!(run(&["--check", "--function", &function]).status.success());
+    assert!(!Path::new(&path).exists());
+}
