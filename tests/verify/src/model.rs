@@ -115,8 +115,8 @@ pub(crate) enum Op {
     Read = 4,
     CmpSwp = 5,
     FetchAdd = 6,
-    /// Something that no device of ours offers for RC without memory windows.
-    BindMw = 8,
+    /// Something that RC does not have.
+    Tso = 10,
 }
 
 impl Op {
@@ -138,7 +138,7 @@ impl Op {
             Self::Read => wc_opcode::RDMA_READ,
             Self::CmpSwp => wc_opcode::COMP_SWAP,
             Self::FetchAdd => wc_opcode::FETCH_ADD,
-            Self::BindMw => 5,
+            Self::Tso => 7,
         }
     }
 
@@ -152,7 +152,7 @@ impl Op {
             Self::Read => "read",
             Self::CmpSwp => "cmp_swp",
             Self::FetchAdd => "fetch_add",
-            Self::BindMw => "bind_mw",
+            Self::Tso => "tso",
         }
     }
 }

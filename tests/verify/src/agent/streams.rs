@@ -11,7 +11,7 @@ use crate::verbs::cq::Cq;
 /// Waits for completions until the deadline.
 fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
     loop {
-        let done = cq.poll()?;
+        let done = cq.poll(usize::MAX)?;
         if let Some(bad) = done.iter().find(|wc| wc.status != Status::Success as u32) {
             return Err(io::Error::other(format!(
                 "work request {} completed with status {} (vendor error {:#x})",

@@ -38,7 +38,7 @@ impl Objects {
         let deadline = Instant::now() + Duration::from_millis(c.timeout_ms);
         let mut done = Vec::new();
         loop {
-            let more = cq.poll()?;
+            let more = cq.poll(c.count - done.len())?;
             let idle = more.is_empty();
             done.extend(more);
             if done.len() >= c.count || Instant::now() >= deadline {

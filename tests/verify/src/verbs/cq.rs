@@ -83,12 +83,13 @@ impl Cq {
         u32::try_from(unsafe { (*self.raw()).cqe }).unwrap_or(0)
     }
 
-    /// Takes what has completed, at most [`BATCH`] entries.
-    pub(crate) fn poll(&self) -> io::Result<Vec<Wc>> {
+    /// Takes what has completed, at most `most` entries, and no more than [`BATCH`].
+    pub(crate) fn poll(&self, most: usize) -> io::Result<Vec<Wc>> {
         // SAFETY: all-zero is valid for these structs of integers.
         let mut raw: [ffi::ibv_wc; BATCH] = unsafe { mem::zeroed() };
-        // SAFETY: the handle is live and the array has BATCH entries.
-        let count = unsafe { ffi::poll_cq(self.raw(), BATCH as i32, raw.as_mut_ptr()) };
+        let most = most.min(BATCH) as i32;
+        // SAFETY: the handle is live and the array has at least `most` entries.
+        let count = unsafe { ffi::poll_cq(self.raw(), most, raw.as_mut_ptr()) };
         let count = usize::try_from(count)
             .map_err(|_| io::Error::other(format!("ibv_poll_cq returned {count}")))?;
         Ok(raw.iter().take(count).map(completion).collect())
