@@ -20,7 +20,7 @@ use crate::{
     irq::Interrupts,
     rdma::{
         event::{CqLink, QpLink},
-        mmap::{Caching, IoArea},
+        mmap::IoArea,
     },
     regs::Registers,
     uar::Doorbells,
@@ -61,7 +61,6 @@ impl<'a> Nic<'a> {
         let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
         let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
         regs.reset()?;
-        let reset = ResetOnDrop(regs.clone());
 
         let vectors = regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids());
         let mut interrupts = Interrupts::allocate(pdev, vectors)?;
@@ -72,6 +71,8 @@ impl<'a> Nic<'a> {
         regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
         let (admin_, listeners_) = (admin.clone(), listeners.clone());
         interrupts.handle_async(AsyncHandler { queue, admin: admin_, listeners: listeners_ })?;
+        // From here on a failure resets the adapter before the rings above go.
+        let reset = ResetOnDrop(regs.clone());
         regs.enable()?;
         let health = Health::start(doorbells.clone(), admin.clone(), listeners.clone())?;
 
@@ -187,11 +188,7 @@ impl<'a> Nic<'a> {
 
     /// The page by which a process kicks the adapter, for mmap.
     pub(crate) fn kick_area(&self) -> IoArea {
-        IoArea {
-            address: self.bars.regs + u64::from(regs::KICK),
-            length: regs::KICK_LEN as usize,
-            caching: Caching::Uncached,
-        }
+        IoArea { address: self.bars.regs + u64::from(regs::KICK), length: regs::KICK_LEN as usize }
     }
 
     /// A part of BAR2 below `end`; what the adapter says is not taken on trust.
@@ -201,11 +198,7 @@ impl<'a> Nic<'a> {
         if area_end > end.min(self.bars.uar_len) || (offset | length) & page != 0 {
             return Err(EIO);
         }
-        Ok(IoArea {
-            address: self.bars.uar + offset,
-            length: length.try_into()?,
-            caching: Caching::Uncached,
-        })
+        Ok(IoArea { address: self.bars.uar + offset, length: length.try_into()? })
     }
 }
 

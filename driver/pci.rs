@@ -59,6 +59,9 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     pdev.set_master();
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
+    // Pinned memory may then be described in pages as large as it is contiguous.
+    // SAFETY: as above.
+    unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
     let nic = Nic::new(pdev)?;
     let config = Config {

@@ -49,6 +49,11 @@ struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata)
 	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
 }
 
+int rdma_helper_is_udata_in_empty(struct ib_udata *udata)
+{
+	return ib_is_udata_in_empty(udata);
+}
+
 int rdma_helper_no_udata_io(struct ib_udata *udata)
 {
 	return ib_no_udata_io(udata);
@@ -60,14 +65,6 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 {
 	return rdma_user_mmap_io(context, vma, pfn, size, pgprot_noncached(vma->vm_page_prot),
 				 entry);
-}
-
-int rdma_helper_mmap_writecombine(struct ib_ucontext *context, struct vm_area_struct *vma,
-				  unsigned long pfn, unsigned long size,
-				  struct rdma_user_mmap_entry *entry)
-{
-	return rdma_user_mmap_io(context, vma, pfn, size,
-				 pgprot_writecombine(vma->vm_page_prot), entry);
 }
 
 u8 rdma_helper_port_state(struct net_device *netdev)

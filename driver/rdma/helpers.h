@@ -22,13 +22,11 @@ bool rdma_helper_umem_block_iter_next(struct ib_block_iter *iter);
 u64 rdma_helper_block_iter_dma_address(struct ib_block_iter *iter);
 size_t rdma_helper_umem_num_dma_blocks(struct ib_umem *umem, unsigned long pgsz);
 struct ib_ucontext *rdma_helper_udata_ucontext(struct ib_udata *udata);
+int rdma_helper_is_udata_in_empty(struct ib_udata *udata);
 int rdma_helper_no_udata_io(struct ib_udata *udata);
 int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct *vma,
 			      unsigned long pfn, unsigned long size,
 			      struct rdma_user_mmap_entry *entry);
-int rdma_helper_mmap_writecombine(struct ib_ucontext *context, struct vm_area_struct *vma,
-				  unsigned long pfn, unsigned long size,
-				  struct rdma_user_mmap_entry *entry);
 u8 rdma_helper_port_state(struct net_device *netdev);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);

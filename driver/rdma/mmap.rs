@@ -8,24 +8,13 @@ use kernel::{error::to_result, new_mutex, page::PAGE_SHIFT, prelude::*, sync::Mu
 
 use super::bindings;
 
-/// How the processor accesses a mapped area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caching {
-    /// Each access goes out by itself, in order.
-    Uncached,
-    /// Stores may be merged.
-    WriteCombined,
-}
-
-/// An area of a BAR.
+/// An area of a BAR, mapped uncached: each access goes out by itself, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoArea {
     /// Physical address, page aligned.
     pub(crate) address: u64,
     /// Length in bytes, whole pages.
     pub(crate) length: usize,
-    /// See there.
-    pub(crate) caching: Caching,
 }
 
 /// A key in the core's table: the core's struct first.
@@ -141,14 +130,12 @@ pub(super) unsafe fn map(
     let entry = NonNull::new(entry.cast::<Entry>()).ok_or(EINVAL)?;
     // SAFETY: all keys of this driver's contexts are `Entry`s.
     let area = unsafe { entry.as_ref() }.area;
-    let map = match area.caching {
-        Caching::Uncached => bindings::rdma_helper_mmap_uncached,
-        Caching::WriteCombined => bindings::rdma_helper_mmap_writecombine,
-    };
     // CAST: physical page numbers fit an unsigned long on 64-bit kernels.
     let pfn = (area.address >> PAGE_SHIFT) as usize;
     // SAFETY: `context`, `vma` and `entry` are alive; the area is device memory of this driver.
-    let result = to_result(unsafe { map(context, vma, pfn, area.length, entry.cast().as_ptr()) });
+    let result = to_result(unsafe {
+        bindings::rdma_helper_mmap_uncached(context, vma, pfn, area.length, entry.cast().as_ptr())
+    });
     // SAFETY: gives back the reference taken above; the mapping has its own.
     unsafe { bindings::rdma_user_mmap_entry_put(entry.cast().as_ptr()) };
     result

@@ -135,7 +135,7 @@ pub(crate) trait Operations: Sized + 'static {
     fn query_qp(data: &Self::Data<'_>, qp: &Qp<Self>) -> Result<QpQuery>;
 
     /// Destroys a queue pair.
-    fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>) -> Result;
+    fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>, user: Option<&User<'_, Self>>) -> Result;
 
     /// Posts a kernel client's send work requests, up to the first that is refused; any context.
     fn post_send(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut SendWrs<'_>) -> Result;

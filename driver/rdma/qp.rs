@@ -40,12 +40,6 @@ impl<T: Operations> Qp<T> {
         &self.0.link
     }
 
-    /// Its number.
-    pub(crate) fn number(&self) -> u32 {
-        // SAFETY: alive; the number does not change after creation.
-        unsafe { (*self.0.as_raw()).qp_num }
-    }
-
     /// Its type.
     pub(crate) fn kind(&self) -> QpType {
         // SAFETY: alive; the type does not change.

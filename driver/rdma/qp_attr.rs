@@ -17,17 +17,11 @@ pub(crate) struct QpType(pub(super) bindings::ib_qp_type);
 impl QpType {
     /// Reliable connection.
     pub(crate) const RC: Self = Self(bindings::ib_qp_type_IB_QPT_RC);
-
-    /// The number of the C enum.
-    pub(crate) fn as_raw(self) -> u32 {
-        self.0
-    }
 }
 
 /// The state of a queue pair (IBTA volume 1, 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the specification's names")]
 pub(crate) enum QpState {
     Reset = bindings::ib_qp_state_IB_QPS_RESET,
     Init = bindings::ib_qp_state_IB_QPS_INIT,

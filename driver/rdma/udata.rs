@@ -45,6 +45,16 @@ impl<'a> Udata<'a> {
         Ok(value)
     }
 
+    /// For a command whose request has no private payload.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the provider sent something, `EFAULT`.
+    pub(crate) fn no_request(&self) -> Result {
+        // SAFETY: the udata is valid by the type's construction.
+        to_result(unsafe { bindings::rdma_helper_is_udata_in_empty(self.raw.as_ptr()) })
+    }
+
     /// Answers with `value`, cut or zero-padded to what the provider has room for.
     ///
     /// # Errors

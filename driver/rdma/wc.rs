@@ -8,7 +8,6 @@ use super::{bindings, event::QpLink};
 /// How a work request ended (IBTA volume 1, 11.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the specification's names")]
 pub(crate) enum WcStatus {
     Success = bindings::ib_wc_status_IB_WC_SUCCESS,
     LocalLength = bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,
@@ -31,7 +30,6 @@ pub(crate) enum WcStatus {
 /// What completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[expect(missing_docs, reason = "the specification's names")]
 pub(crate) enum WcOpcode {
     Send = bindings::ib_wc_opcode_IB_WC_SEND,
     RdmaWrite = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,

@@ -32,6 +32,7 @@ pub(super) fn alloc(
     new: &NewUcontext<'_, Verbs>,
     udata: &Udata<'_>,
 ) -> Result<Context> {
+    udata.no_request()?;
     let result = hca.execute(Opcode::AllocContext, &NoParams::default())?;
     let created = hca.created(Opcode::FreeContext, result.id.get());
     let uars = UarSet::new(created.id())?;
@@ -66,6 +67,9 @@ pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
 }
 
 pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<Pd> {
+    if let Some(user) = user {
+        user.data.no_request()?;
+    }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
     let result = hca.execute(Opcode::AllocPd, &ObjectId::new(context))?;
     let created = hca.created(Opcode::FreePd, result.id.get());

@@ -84,7 +84,7 @@ fn create_user(
     let length = u64::from(entries) * u64::from(CQE_LEN);
     let buffer = request.buf.get();
     let umem = Umem::pin(device, buffer, length, Use::Write)?;
-    let table = PageTable::of_umem(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+    let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let eqn = hca.nic.eqn(init.comp_vector)?;
     let params = CreateCq::new(slot.uar.index, eqn, request.log_size, table.pages());

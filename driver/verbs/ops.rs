@@ -140,8 +140,8 @@ impl Operations for Verbs {
         modify::query(hca, qp)
     }
 
-    fn destroy_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>) -> Result {
-        qp::destroy(hca, qp)
+    fn destroy_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, user: Option<&User<'_, Self>>) -> Result {
+        qp::destroy(hca, qp, user)
     }
 
     fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_>) -> Result {

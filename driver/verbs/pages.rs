@@ -67,6 +67,22 @@ impl PageTable {
         Ok(Self { pages, _directory: Some(directory), _chunks: chunks })
     }
 
+    /// Describes a ring, which starts at the start of a page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of_umem`]; `EINVAL` also when `address` is not page aligned.
+    pub(super) fn of_ring(
+        device: &device::Device<device::Bound>,
+        umem: &Umem,
+        page_sizes: u64,
+        address: u64,
+    ) -> Result<Self> {
+        let alignment = address & address.wrapping_neg();
+        let aligned_sizes = page_sizes & (alignment | alignment.wrapping_sub(1));
+        Self::of_umem(device, umem, aligned_sizes, address)
+    }
+
     /// No memory at all.
     pub(super) fn none() -> Self {
         Self::of(Pages::default())

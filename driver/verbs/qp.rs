@@ -31,10 +31,10 @@ pub(crate) struct Qp {
 
 /// Whose queues they are.
 pub(super) enum Queues {
-    /// A process posts, without us. Held for their drop.
+    /// A process posts, without us.
     User {
         /// See there.
-        _memory: UserQp,
+        memory: UserQp,
     },
     /// A kernel client posts, through us.
     Kernel(Pin<KBox<KernelQp>>),
@@ -113,6 +113,8 @@ pub(super) fn create(
     let sq_sig_all = init.sq_sig_all();
     if let Err(error) = hca.nic.add_qp(created.id(), init.link.clone()) {
         forget(init, &queues, created.id());
+        // The adapter lets go before the memory does.
+        drop(created);
         return Err(error);
     }
     init.set_cap(&cap);
@@ -159,13 +161,24 @@ pub(super) fn execute<'h, 'a>(
     Ok((result, created))
 }
 
-pub(super) fn destroy(hca: &Hca<'_>, qp: &crate::rdma::qp::Qp<Verbs>) -> Result {
+pub(super) fn destroy(
+    hca: &Hca<'_>,
+    qp: &crate::rdma::qp::Qp<Verbs>,
+    user: Option<&User<'_, Verbs>>,
+) -> Result {
     hca.destroy(Opcode::DestroyQp, qp.qpn)?;
     hca.nic.remove_qp(qp.qpn);
-    if let Queues::Kernel(_) = qp.queues {
-        for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
-            if let Ok(queue) = cq.kernel() {
-                queue.remove(qp.qpn);
+    match &qp.queues {
+        Queues::Kernel(_) => {
+            for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
+                if let Ok(queue) = cq.kernel() {
+                    queue.remove(qp.qpn);
+                }
+            }
+        }
+        Queues::User { memory } => {
+            if let Some(user) = user {
+                memory.unmap(user.context);
             }
         }
     }

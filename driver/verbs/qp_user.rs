@@ -22,6 +22,7 @@ use crate::rdma::{
     Device,
     qp::QpInit,
     qp_attr::QpCap,
+    ucontext::Ucontext,
     udata::User,
     umem::{Umem, Use},
 };
@@ -31,6 +32,17 @@ pub(super) struct UserQp {
     _sq: Option<Umem>,
     _rq: Option<Umem>,
     _slot: TakenSlot,
+    /// mmap offset of a send queue in device memory.
+    sq_mmap: Option<u64>,
+}
+
+impl UserQp {
+    /// The process may no longer map the send queue.
+    pub(super) fn unmap(&self, context: &Ucontext<Verbs>) {
+        if let Some(offset) = self.sq_mmap {
+            context.remove_mapping(offset);
+        }
+    }
 }
 
 /// A checked request.
@@ -134,7 +146,7 @@ impl Pinned {
     fn new(hca: &Hca<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
         let umem = Umem::pin(device, address, length, Use::Read)?;
         let page_sizes = hca.nic.caps().page_sizes.get();
-        let table = PageTable::of_umem(hca.dma(), &umem, page_sizes, address)?;
+        let table = PageTable::of_ring(hca.dma(), &umem, page_sizes, address)?;
         Ok(Self { memory: Some(umem), table })
     }
 
@@ -170,12 +182,13 @@ pub(super) fn create<'h, 'a>(
         response.sq_mmap_len = u32::try_from(length)?.into();
         response.sq_mmap = user.context.add_mapping(area)?.into();
     }
+    let sq_mmap = plan.sq_in_device.then_some(response.sq_mmap.get());
+    let memory = UserQp { _sq: sq.memory, _rq: rq.memory, _slot: slot, sq_mmap };
     if let Err(error) = user.data.respond(&response) {
-        if plan.sq_in_device {
-            user.context.remove_mapping(response.sq_mmap.get());
-        }
+        memory.unmap(user.context);
+        // The adapter lets go before the memory does.
+        drop(created);
         return Err(error);
     }
-    let memory = UserQp { _sq: sq.memory, _rq: rq.memory, _slot: slot };
-    Ok((created, plan.cap(&init.cap()), Queues::User { _memory: memory }))
+    Ok((created, plan.cap(&init.cap()), Queues::User { memory }))
 }

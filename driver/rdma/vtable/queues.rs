@@ -201,13 +201,15 @@ impl<T: Operations> VTable<T> {
 
     unsafe extern "C" fn destroy_qp(
         qp: *mut bindings::ib_qp,
-        _udata: *mut bindings::ib_udata,
+        udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
+            // SAFETY: the command or the clean-up of an open context, or null.
+            let user = unsafe { User::from_raw(udata) };
             // SAFETY: set up by `create_qp`; nobody uses it after success.
             unsafe {
                 let this = Qp::<T>::from_raw(qp);
-                Self::with((*qp).device, |_, data| T::destroy_qp(data, this))?;
+                Self::with((*qp).device, |_, data| T::destroy_qp(data, this, user.as_ref()))?;
                 this.link().revoke();
                 Object::<_, qp::Parts<T>>::destroy(qp);
             }
