@@ -1,1 +1,23 @@
-//! Whole-system tests of vrnic
+//! Whole-system tests: a daemon, two guests with a stock kernel, and what users run in them.
+//!
+//! They need everything that `scripts/setup` and a build make, and say so when it is not there;
+//! `scripts/test` provides it. A test binary boots one pair of guests for all its cases, because booting
+//! is the expensive part, and a fresh pair after a failure.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
+//! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
+//! | [`talk`] | commands in guests: a server in one and a client in the other |
+//!
+//! | test binary | what it shows |
+//! | --- | --- |
+//! | `tools` | that the usual tools see a sound device: ibv_devinfo, rdma, counters, pingpong |
+//! | `perftest` | that every perftest tool and variant runs and its figures make sense |
+//! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
+//! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
+
+pub mod bench;
+pub mod health;
+pub mod talk;

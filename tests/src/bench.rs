@@ -1,0 +1,141 @@
+//! The pair that a binary's cases share, and how cases are run and reported.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use libtest_mimic::{Arguments, Failed, Trial};
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::paths::Paths;
+
+use crate::health;
+
+/// Longest time that a binary may take; each step has a limit of its own, this one is for what nobody
+/// thought of.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+
+/// What a case does.
+type Run = dyn Fn(&mut Pair) -> Result<()> + Send + Sync;
+
+/// A case over a pair of guests.
+pub struct Case {
+    name: String,
+    run: Box<Run>,
+    /// Whether the pair is of no use afterwards.
+    ruins: bool,
+}
+
+impl Case {
+    /// A case that leaves the pair as it was.
+    pub fn new(
+        name: impl Into<String>,
+        run: impl Fn(&mut Pair) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), run: Box::new(run), ruins: false }
+    }
+
+    /// A case after which the pair is thrown away. It looks at the health of the survivors itself.
+    pub fn ruinous(
+        name: impl Into<String>,
+        run: impl Fn(&mut Pair) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { ruins: true, ..Self::new(name, run) }
+    }
+}
+
+/// Where the pair is kept between cases.
+struct Bench {
+    options: Options,
+    pair: Option<Pair>,
+    /// Why booting failed, so that not every case waits for the same failure.
+    broken: Option<String>,
+}
+
+impl Bench {
+    fn run(&mut self, case: &Case) -> Result<()> {
+        let mut pair = self.take()?;
+        let result = (case.run)(&mut pair)
+            .and_then(|()| if case.ruins { Ok(()) } else { health::check(&mut pair) });
+        match result {
+            Ok(()) if case.ruins => Ok(()),
+            Ok(()) => {
+                self.pair = Some(pair);
+                Ok(())
+            }
+            Err(error) => Err(error.context(pair.report())),
+        }
+    }
+
+    /// The pair, booted if there is none.
+    fn take(&mut self) -> Result<Pair> {
+        if let Some(pair) = self.pair.take() {
+            return Ok(pair);
+        }
+        if let Some(why) = &self.broken {
+            anyhow::bail!("no guests: {why}");
+        }
+        let start = Instant::now();
+        match requirements().and_then(|()| Pair::boot(self.options.clone())) {
+            Ok(pair) => {
+                eprintln!("guests booted in {:.1} s", start.elapsed().as_secs_f64());
+                Ok(pair)
+            }
+            Err(error) => {
+                self.broken = Some(format!("{error:#}"));
+                Err(error.context("booting the guests"))
+            }
+        }
+    }
+}
+
+/// Fails with a clear word if something was not built.
+fn requirements() -> Result<()> {
+    let paths = Paths::from_env()?;
+    let made = [
+        (paths.vrnicd(), "vrnicd"),
+        (paths.module(), "vrnic.ko"),
+        (paths.provider(), "the libibverbs plugin"),
+        (paths.bin.join("vrnic-verify"), "vrnic-verify"),
+    ];
+    made.iter().try_for_each(|(file, what)| {
+        paths.need(file, "scripts/test").with_context(|| format!("{what} was not built"))
+    })
+}
+
+/// The main function of a test binary.
+#[must_use]
+pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // One pair, one case at a time; with one thread the trials run on this very thread.
+    arguments.test_threads = Some(1);
+    watchdog();
+    let bench = Arc::new(Mutex::new(Bench { options, pair: None, broken: None }));
+    let trials = cases.into_iter().map(|case| trial(Arc::clone(&bench), case)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    bench.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
+    conclusion.exit_code()
+}
+
+fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {
+    Trial::test(case.name.clone(), move || {
+        // A case that panicked took the pair with it; the bench itself is whole.
+        let mut bench = bench.lock().unwrap_or_else(PoisonError::into_inner);
+        bench.run(&case).map_err(|error| Failed::from(explain(&error)))
+    })
+}
+
+/// The innermost cause first, logs last: the reader sees the beginning.
+fn explain(error: &anyhow::Error) -> String {
+    let causes: Vec<_> = error.chain().rev().map(ToString::to_string).collect();
+    causes.join("\n")
+}
+
+/// Ends the process when it takes far too long; the guests end with it.
+fn watchdog() {
+    std::thread::spawn(|| {
+        std::thread::sleep(LIMIT);
+        eprintln!("the tests did not end within {LIMIT:?}: giving up");
+        std::process::abort();
+    });
+}

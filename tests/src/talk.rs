@@ -1,0 +1,66 @@
+//! Commands in guests.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::agent::{Output, Running};
+use vrnic_qemu::guest::Guest;
+
+/// For a command that only looks at something.
+pub const SHORT: Duration = Duration::from_secs(60);
+/// For one that moves data.
+pub const LONG: Duration = Duration::from_secs(180);
+
+/// Waits until something listens on a TCP port of the guest.
+///
+/// # Errors
+/// When nothing does within some seconds.
+pub fn wait_for_port(guest: &Guest, port: u16) -> Result<()> {
+    let script = format!(
+        "for n in $(seq 200); do grep -q ':{port:04X} 0' /proc/net/tcp /proc/net/tcp6 && exit 0; \
+         sleep 0.05; done; echo nothing listens on port {port}; exit 1"
+    );
+    guest.check(&script, SHORT)?;
+    Ok(())
+}
+
+/// Starts a server and waits until it listens.
+///
+/// # Errors
+/// When it does not.
+pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
+    let running = guest.agent().start(&format!("exec {command}"))?;
+    wait_for_port(guest, port)?;
+    Ok(running)
+}
+
+/// Runs `command` in `server`, the same with the server's address behind it in `client`; both must
+/// succeed. Gives what the client said.
+///
+/// # Errors
+/// When one does not, with what both said.
+pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
+    let serving = serve(server, command, port)?;
+    let there = client.agent().run(&format!("exec {command} {}", server.ip()), LONG)?;
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(
+        there.ok() && here.ok(),
+        "'{command}' ended with {} (client) and {} (server)\n{}{}\n{}{}",
+        there.code,
+        here.code,
+        there.stdout,
+        there.stderr,
+        here.stdout,
+        here.stderr
+    );
+    Ok(there.stdout)
+}
+
+/// Everything that a command said.
+#[must_use]
+pub fn said(output: &Output) -> String {
+    format!("{}{}", output.stdout, output.stderr)
+}

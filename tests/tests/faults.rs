@@ -1,0 +1,131 @@
+//! Death in mid-transfer: of a guest, of a process, of the daemon.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::health;
+use vrnic_tests::talk::{SHORT, both, said, wait_for_port};
+
+/// Control port of the transfers.
+const PORT: u16 = 18800;
+/// Time in which a QP must fail whose peer is gone: perftest's timeout (14: 67 ms) eight times, and slack.
+const FAILS: Duration = Duration::from_secs(30);
+/// The driver calls the device dead after 5 s without a heartbeat.
+const NOTICED: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("peer_process_killed", peer_process),
+        Case::new("client_process_killed", client_process),
+        Case::new("guest_killed", guest_killed),
+        Case::new("guest_rebooted_three_times", reboots),
+        Case::ruinous("daemon_killed", daemon_killed),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// Starts a long transfer from a to b and waits until data flows. Gives server and client.
+fn transfer(pair: &Pair, tool: &str) -> Result<(Running, Running)> {
+    let command = format!("exec {tool} -D 60 -s 65536 -p {PORT}");
+    let server = pair.b.agent().start(&command)?;
+    wait_for_port(&pair.b, PORT)?;
+    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
+    pair.a.check(
+        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
+         rdma res show qp; exit 1",
+        SHORT,
+    )?;
+    std::thread::sleep(Duration::from_secs(2));
+    Ok((server, client))
+}
+
+/// The client must end in time, with an error that names a failed completion.
+fn expect_failure(client: Running) -> Result<()> {
+    let start = Instant::now();
+    let output = client.wait(FAILS).context("the surviving program hangs")?;
+    let text = said(&output);
+    ensure!(!output.ok(), "the transfer did not fail: {text}");
+    // perftest prints the status: 12 is "transport retry counter exceeded".
+    let named = text.contains("status 12") || text.contains("retry counter exceeded");
+    ensure!(named, "no retry error after {:?} in: {text}", start.elapsed());
+    Ok(())
+}
+
+fn works(pair: &Pair) -> Result<()> {
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
+}
+
+fn peer_process(pair: &mut Pair) -> Result<()> {
+    for tool in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+        let (server, client) = transfer(pair, tool)?;
+        server.kill()?;
+        expect_failure(client).context(tool)?;
+        works(pair).context(tool)?;
+    }
+    Ok(())
+}
+
+fn client_process(pair: &mut Pair) -> Result<()> {
+    let (server, client) = transfer(pair, "ib_write_bw")?;
+    client.kill()?;
+    client.wait(SHORT)?;
+    server.kill()?;
+    server.wait(SHORT)?;
+    works(pair)
+}
+
+/// A guest dies as by a power cut: the other's QPs fail, nothing hangs, and the guest, booted anew, works
+/// against the same daemon.
+fn guest_killed(pair: &mut Pair) -> Result<()> {
+    let (_server, client) = transfer(pair, "ib_write_bw")?;
+    let daemon = pair.daemon.pid();
+    pair.b.kill();
+    expect_failure(client)?;
+    health::kernel(&pair.a)?;
+    health::daemon(pair)?;
+    pair.a.check("ibv_devinfo | grep -q PORT_ACTIVE", SHORT)?;
+    pair.reboot_b()?;
+    ensure!(pair.daemon.pid() == daemon, "the daemon is another one");
+    works(pair)
+}
+
+/// A function serves one QEMU after the other.
+fn reboots(pair: &mut Pair) -> Result<()> {
+    for round in 1..=3 {
+        pair.reboot_b().with_context(|| format!("round {round}"))?;
+        works(pair).with_context(|| format!("round {round}"))?;
+    }
+    Ok(())
+}
+
+/// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get a fatal
+/// event and an error, the port goes down, the module can be unloaded; nothing hangs.
+fn daemon_killed(pair: &mut Pair) -> Result<()> {
+    let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
+    let (_server, client) = transfer(pair, "ib_write_bw")?;
+    pair.daemon.kill();
+    let down = "for n in $(seq 250); do rdma link show | grep -q ACTIVE || exit 0; sleep 0.1; done; \
+                rdma link show; exit 1";
+    for guest in [&pair.a, &pair.b] {
+        guest.agent().check(down, NOTICED).context("the port did not go down")?;
+    }
+    // Its polling never sees a completion again; it must be possible to end it.
+    client.kill()?;
+    let output = client.wait(NOTICED).context("a program on the dead device cannot be ended")?;
+    ensure!(!output.ok(), "a transfer without a device succeeded: {}", said(&output));
+    watcher.kill()?;
+    let events = said(&watcher.wait(SHORT)?);
+    ensure!(events.contains("fatal") || events.contains("FATAL"), "no fatal event: {events}");
+    for guest in [&pair.a, &pair.b] {
+        guest
+            .agent()
+            .check("pkill ib_write_bw; sleep 0.5; rmmod vrnic", NOTICED)
+            .context("rmmod")?;
+        health::kernel(guest)?;
+    }
+    Ok(())
+}

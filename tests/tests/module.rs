@@ -1,0 +1,91 @@
+//! Loading and unloading the kernel module, idle and in use.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::health;
+use vrnic_tests::talk::{SHORT, both, said, wait_for_port};
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("20_rounds_of_rmmod_and_insmod", rounds),
+        Case::new("rmmod_while_a_program_uses_it", in_use),
+        Case::new("rmmod_with_open_device", open_device),
+        Case::new("netdev_comes_after_the_module", netdev_later),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+fn reload(pair: &Pair) -> Result<()> {
+    pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
+    load_module(&pair.a)
+}
+
+fn works(pair: &Pair) -> Result<()> {
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
+}
+
+/// 20 times; every fifth time the device is used.
+fn rounds(pair: &mut Pair) -> Result<()> {
+    for round in 1..=20 {
+        reload(pair).with_context(|| format!("round {round}"))?;
+        if round % 5 == 0 {
+            works(pair).with_context(|| format!("after round {round}"))?;
+            health::check(pair).with_context(|| format!("after round {round}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The module goes while data flows: both programs end with an error, neither hangs, and the device works
+/// after the next insmod.
+fn in_use(pair: &mut Pair) -> Result<()> {
+    let command = "exec ib_write_bw -D 60 -s 65536 -p 18700";
+    let server = pair.b.agent().start(command)?;
+    wait_for_port(&pair.b, 18700)?;
+    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
+    pair.a.check(
+        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
+         rdma res show qp; exit 1",
+        SHORT,
+    )?;
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    pair.a.check("rmmod vrnic", SHORT)?;
+    let output = client.wait(SHORT).context("the program whose device went away")?;
+    ensure!(!output.ok(), "the program did not notice: {}", said(&output));
+    // Its peer waits for a message on the control connection or sees its QP fail; both end it.
+    server.kill()?;
+    server.wait(SHORT)?;
+    load_module(&pair.a)?;
+    works(pair)
+}
+
+/// A program that holds the device without using it does not keep the module from going.
+fn open_device(pair: &mut Pair) -> Result<()> {
+    let program = pair.a.agent().start("exec ibv_asyncwatch")?;
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    pair.a.check("rmmod vrnic", SHORT)?;
+    program.kill()?;
+    program.wait(SHORT)?;
+    load_module(&pair.a)?;
+    works(pair)
+}
+
+/// The RDMA device waits for its netdev, and finds it whenever it comes.
+fn netdev_later(pair: &mut Pair) -> Result<()> {
+    pair.a.check("rmmod vrnic; rmmod virtio_net", SHORT)?;
+    pair.a.check("insmod /vrnic/vrnic.ko; sleep 1; modprobe virtio_net", SHORT)?;
+    let address = &pair.a.setup().address;
+    pair.a.check(
+        &format!(
+            "for n in $(seq 50); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; \
+             ip link set eth0 up && ip addr add {address} dev eth0 && \
+             for n in $(seq 100); do rdma link show | grep -q 'ACTIVE.*netdev eth0' && exit 0; \
+             sleep 0.1; done; rdma link show; exit 1"
+        ),
+        SHORT,
+    )?;
+    works(pair)
+}

@@ -1,0 +1,181 @@
+//! The usual tools see a sound device.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::talk::{SHORT, both};
+
+/// Port of the pingpong programs.
+const PINGPONG: u16 = 18515;
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("ibv_devinfo", devinfo),
+        Case::new("rdma_link", rdma_link),
+        Case::new("rdma_res", rdma_res),
+        Case::new("hw_counters", hw_counters),
+        Case::new("gids_follow_addresses", gids),
+        Case::new("netdev_follows", netdev),
+        Case::new("pingpong_checked", |pair| pingpong(pair, "")),
+        Case::new("pingpong_events", |pair| pingpong(pair, "-e")),
+        Case::new("pingpong_1_MiB", |pair| pingpong(pair, "-s 1048576 -n 20")),
+        Case::new("pingpong_both_ways", pingpong_back),
+        Case::new("two_programs_at_once", two_programs),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// `ibv_devinfo -v` shows the device that the adapter's data sheet describes.
+fn devinfo(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let text = guest.check("ibv_devinfo -v", SHORT)?;
+        for line in [
+            "transport:InfiniBand(0)",
+            "vendor_id:0x1234",
+            "phys_port_cnt:1",
+            "state:PORT_ACTIVE(4)",
+            "link_layer:Ethernet",
+            "atomic_cap:ATOMIC_",
+            "max_msg_sz:0x40000000",
+            "RoCEv2",
+        ] {
+            let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            ensure!(squeezed.contains(&line.replace(' ', "")), "no '{line}' in\n{text}");
+        }
+        let device = name(guest)?;
+        let firmware = guest.check("ibv_devices", SHORT)?;
+        ensure!(firmware.contains(&device), "ibv_devices does not list {device}: {firmware}");
+    }
+    Ok(())
+}
+
+/// The name of a guest's RDMA device.
+fn name(guest: &Guest) -> Result<String> {
+    let name = guest.check("ls /sys/class/infiniband", SHORT)?;
+    Ok(name.trim().to_owned())
+}
+
+fn rdma_link(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let text = guest.check("rdma link show", SHORT)?;
+        ensure!(
+            text.contains("state ACTIVE") && text.contains("netdev eth0"),
+            "rdma link says: {text}"
+        );
+    }
+    Ok(())
+}
+
+/// `rdma res` lists what a program holds, and nothing when it has gone.
+fn rdma_res(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.b;
+    let idle = guest.check("rdma res show qp", SHORT)?;
+    let program = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
+    let shown = guest.check(
+        "for n in $(seq 100); do rdma res show qp | grep -q pingpong && break; sleep 0.1; done; \
+         rdma res show; rdma res show qp; rdma res show cq; rdma res show mr; rdma res show pd",
+        SHORT,
+    )?;
+    program.kill()?;
+    program.wait(SHORT)?;
+    for what in ["comm ibv_rc_pingpong", "type RC state INIT", "mrlen", "cqe"] {
+        ensure!(shown.contains(what), "no '{what}' in\n{shown}");
+    }
+    let after = guest.check("rdma res show qp", SHORT)?;
+    ensure!(after == idle, "QPs left behind: {after}");
+    Ok(())
+}
+
+/// Counters go up with traffic and never down.
+fn hw_counters(pair: &mut Pair) -> Result<()> {
+    let read = |guest: &Guest| -> Result<Vec<(String, u64)>> {
+        let text = guest.check(
+            "cd /sys/class/infiniband/*/ports/1/hw_counters && grep . * | grep -v lifespan",
+            SHORT,
+        )?;
+        text.lines()
+            .map(|line| {
+                let (name, value) = line.split_once(':').context("no colon in a counter")?;
+                Ok((name.to_owned(), value.trim().parse()?))
+            })
+            .collect()
+    };
+    let before = read(&pair.a)?;
+    ensure!(!before.is_empty(), "there are no hw_counters");
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -n 500", PINGPONG)?;
+    let after = read(&pair.a)?;
+    let mut grown = Vec::new();
+    for ((name, old), (same, new)) in before.iter().zip(&after) {
+        ensure!(name == same && new >= old, "{name} went from {old} to {new}");
+        if new >= &(old + 500) {
+            grown.push(name);
+        }
+    }
+    ensure!(!grown.is_empty(), "500 messages each way moved no counter: {before:?} {after:?}");
+    Ok(())
+}
+
+/// An address added to the netdev becomes a GID, and goes again.
+fn gids(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";
+    let settles = |want: &str| {
+        let script = format!(
+            "for n in $(seq 100); do [ $({count}) {want} ] && exit 0; sleep 0.1; done; exit 1"
+        );
+        guest.check(&script, SHORT)
+    };
+    guest.check("ip addr add 10.7.7.7/24 dev eth0", SHORT)?;
+    settles("-ge 1")?;
+    guest.check("ip addr del 10.7.7.7/24 dev eth0", SHORT)?;
+    settles("-eq 0")?;
+    Ok(())
+}
+
+/// The port follows its netdev down and up.
+fn netdev(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let settles = |state: &str| {
+        let script = format!(
+            "for n in $(seq 100); do rdma link show | grep -q 'state {state}' && exit 0; \
+             sleep 0.1; done; rdma link show; exit 1"
+        );
+        guest.check(&script, SHORT)
+    };
+    guest.check("ip link set eth0 down", SHORT)?;
+    settles("DOWN")?;
+    guest.check(
+        &format!("ip link set eth0 up; ip addr replace {} dev eth0", guest.setup().address),
+        SHORT,
+    )?;
+    settles("ACTIVE")?;
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 100", PINGPONG)?;
+    Ok(())
+}
+
+/// `ibv_rc_pingpong` with its content check.
+fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
+    let text = both(&pair.b, &pair.a, &format!("ibv_rc_pingpong -g 1 -c {options}"), PINGPONG)?;
+    ensure!(text.contains("iters in"), "no result in: {text}");
+    ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    Ok(())
+}
+
+fn pingpong_back(pair: &mut Pair) -> Result<()> {
+    both(&pair.a, &pair.b, "ibv_rc_pingpong -g 1 -c", PINGPONG)?;
+    Ok(())
+}
+
+/// Two pairs of programs at the same time.
+fn two_programs(pair: &mut Pair) -> Result<()> {
+    let (a, b) = (&pair.a, &pair.b);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| both(b, a, "ib_write_bw -D 5 -s 65536 -p 18601", 18601));
+        let second = both(b, a, "ib_read_bw -D 5 -s 65536 -p 18602", 18602);
+        let first = first.join().map_err(|_| anyhow::anyhow!("a test thread panicked"))?;
+        first.and(second).map(|_| ())
+    })
+}
