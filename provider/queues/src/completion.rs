@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Completions, decoded from the adapter's entries.
+
+use vrnic_abi as abi;
+use zerocopy::transmute;
+
+use abi::cq::{CQE_LEN, Cqe, Flags, Opcode, Status};
+
+/// Words of an entry.
+pub(crate) const WORDS: usize = CQE_LEN as usize / 8;
+/// The word that holds the stamp, in its upper half.
+pub(crate) const STAMP_WORD: usize = WORDS - 1;
+/// The word that holds the QPN, in its lower half.
+pub(crate) const QPN_WORD: usize = 1;
+
+/// The bit of the opcode that tells receives from sends.
+const RECV_BIT: u8 = Opcode::Recv as u8;
+
+/// What became of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// From the work request.
+    pub wr_id: u64,
+    /// What it was.
+    pub opcode: Opcode,
+    /// How it ended.
+    pub status: Status,
+    /// On an error: which check failed.
+    pub vendor_err: u32,
+    /// Bytes received, read or swapped.
+    pub byte_len: u32,
+    /// Immediate data, as the peer gave it.
+    pub imm: Option<[u8; 4]>,
+    /// The QP.
+    pub qpn: u32,
+    /// The sender's QP.
+    pub src_qpn: u32,
+    /// Index of the work request in its queue.
+    pub wqe_index: u32,
+}
+
+impl Completion {
+    /// Decodes an entry. An operation or status of a later version than ours is reported as a
+    /// general error, never as a success.
+    #[inline]
+    pub(crate) fn decode(words: [u64; WORDS]) -> Self {
+        let cqe: Cqe = transmute!(words);
+        let (opcode, known) = match Opcode::from_raw(cqe.opcode) {
+            Some(opcode) => (opcode, true),
+            None if cqe.opcode & RECV_BIT != 0 => (Opcode::Recv, false),
+            None => (Opcode::Send, false),
+        };
+        let status = Status::from_raw(cqe.status).filter(|status| known || *status as u8 != 0);
+        let flags = Flags::from_bits_retain(cqe.flags.get());
+        Self {
+            wr_id: cqe.wr_id.get(),
+            opcode,
+            status: status.unwrap_or(Status::GeneralErr),
+            vendor_err: cqe.vendor_err.get(),
+            byte_len: cqe.byte_len.get(),
+            imm: flags.contains(Flags::IMM).then_some(cqe.imm),
+            qpn: cqe.qpn.get(),
+            src_qpn: cqe.src_qpn.get(),
+            wqe_index: cqe.wqe_index.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cqe() -> Cqe {
+        Cqe {
+            wr_id: 0x1234.into(),
+            qpn: 17.into(),
+            byte_len: 4096.into(),
+            imm: [4, 3, 2, 1],
+            src_qpn: 18.into(),
+            wqe_index: 5.into(),
+            vendor_err: 6.into(),
+            opcode: Opcode::RecvWriteImm as u8,
+            status: Status::Success as u8,
+            flags: Flags::IMM.bits().into(),
+            ..Cqe::default()
+        }
+    }
+
+    #[test]
+    fn every_field_is_decoded() {
+        let completion = Completion::decode(transmute!(cqe()));
+        assert_eq!(
+            completion,
+            Completion {
+                wr_id: 0x1234,
+                opcode: Opcode::RecvWriteImm,
+                status: Status::Success,
+                vendor_err: 6,
+                byte_len: 4096,
+                imm: Some([4, 3, 2, 1]),
+                qpn: 17,
+                src_qpn: 18,
+                wqe_index: 5,
+            }
+        );
+        let without = Completion::decode(transmute!(Cqe { flags: 0.into(), ..cqe() }));
+        assert_eq!(without.imm, None);
+    }
+
+    #[test]
+    fn the_unknown_is_an_error() {
+        let decode = |cqe: Cqe| Completion::decode(transmute!(cqe));
+        let odd = decode(Cqe { opcode: 0x90, ..cqe() });
+        assert_eq!((odd.opcode, odd.status), (Opcode::Recv, Status::GeneralErr));
+        let odd = decode(Cqe { opcode: 0x20, status: Status::LocProtErr as u8, ..cqe() });
+        assert_eq!((odd.opcode, odd.status), (Opcode::Send, Status::LocProtErr));
+        assert_eq!(decode(Cqe { status: 99, ..cqe() }).status, Status::GeneralErr);
+    }
+
+    #[test]
+    fn words_are_where_the_constants_say() {
+        let cqe = Cqe { stamp: 0xaabb_ccdd.into(), qpn: 0x55.into(), ..Cqe::default() };
+        let words: [u64; WORDS] = transmute!(cqe);
+        assert_eq!(words[STAMP_WORD] >> 32, 0xaabb_ccdd);
+        assert_eq!(words[QPN_WORD] & 0xffff_ffff, 0x55);
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Doorbells: how the adapter learns that something was posted. The protocol is that of
+//! [`abi::uar`].
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+
+use abi::uar::{
+    ARMED_OFFSET, SLOT_END, SLOT_FIRST, SLOT_LEN, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN, group,
+};
+
+use crate::mapping::Mapping;
+
+/// A doorbell page of this context, with the kick page that belongs to it.
+#[derive(Debug)]
+pub struct Uar {
+    index: u32,
+    memory: Mapping,
+    kick: Arc<Mapping>,
+}
+
+impl Uar {
+    /// UAR number `index`, mapped at `memory`.
+    ///
+    /// # Errors
+    /// `EIO` when the kernel's answer makes no sense: no such UAR, or a mapping too short.
+    pub fn new(index: u32, memory: Mapping, kick: Arc<Mapping>) -> Result<Self, Errno> {
+        if index >= UAR_COUNT || memory.len() < UAR_LEN as usize {
+            return Err(Errno::IO);
+        }
+        Ok(Self { index, memory, kick })
+    }
+
+    /// Tells the adapter that `slot` was rung, and wakes it if it sleeps.
+    #[inline]
+    fn ring(&self, slot: u32) {
+        let Some(summary) = self.memory.words().get(SUMMARY_OFFSET as usize / 8) else { return };
+        // SeqCst: the load of `armed` below must not pass this. The adapter sets `armed` and
+        // then reads the summary, so one of us sees the other.
+        summary.fetch_or(1 << group(slot), Ordering::SeqCst);
+        let armed = self.memory.word32(ARMED_OFFSET).map(|word| word.load(Ordering::SeqCst));
+        if armed.is_some_and(|armed| armed != 0) {
+            self.kick.write_register(self.index);
+        }
+    }
+}
+
+/// The doorbell pages that a context has mapped, each once.
+#[derive(Debug)]
+pub struct UarTable {
+    kick: Arc<Mapping>,
+    known: Mutex<Vec<Arc<Uar>>>,
+}
+
+impl UarTable {
+    /// An empty table; `kick` is the context's kick page.
+    #[must_use]
+    pub fn new(kick: Mapping) -> Self {
+        Self { kick: Arc::new(kick), known: Mutex::new(Vec::new()) }
+    }
+
+    /// The UAR with this number, mapped by `map` when it is met for the first time.
+    ///
+    /// # Errors
+    /// Those of `map`, and of [`Uar::new`].
+    pub fn get(
+        &self,
+        index: u32,
+        map: impl FnOnce() -> Result<Mapping, Errno>,
+    ) -> Result<Arc<Uar>, Errno> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(uar) = known.iter().find(|uar| uar.index == index) {
+            return Ok(uar.clone());
+        }
+        let uar = Arc::new(Uar::new(index, map()?, self.kick.clone())?);
+        known.push(uar.clone());
+        Ok(uar)
+    }
+}
+
+/// A slot of a UAR.
+#[derive(Debug)]
+struct Slot {
+    uar: Arc<Uar>,
+    slot: u32,
+}
+
+impl Slot {
+    fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+        if (SLOT_FIRST..SLOT_END).contains(&slot) { Ok(Self { uar, slot }) } else { Err(Errno::IO) }
+    }
+
+    #[inline]
+    fn word32(&self, word: u32) -> Option<&AtomicU32> {
+        self.uar.memory.word32(self.slot * SLOT_LEN + word * 4)
+    }
+
+    #[inline]
+    fn word64(&self) -> Option<&AtomicU64> {
+        self.uar.memory.words().get((self.slot * SLOT_LEN) as usize / 8)
+    }
+
+    #[inline]
+    fn ring(&self) {
+        self.uar.ring(self.slot);
+    }
+}
+
+/// The doorbell of a QP ([`abi::uar::QpSlot`]).
+#[derive(Debug)]
+pub struct QpDoorbell(Slot);
+
+impl QpDoorbell {
+    /// The doorbell in `slot` of `uar`.
+    ///
+    /// # Errors
+    /// `EIO` when there is no such slot.
+    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+        Slot::new(uar, slot).map(Self)
+    }
+
+    /// Posts all entries of the send queue below `producer`.
+    #[inline]
+    pub(crate) fn post_sends(&self, producer: u32) {
+        if let Some(word) = self.0.word32(0) {
+            word.store(producer, Ordering::Release);
+        }
+        self.0.ring();
+    }
+
+    /// Makes the adapter look at a send queue in its own memory.
+    #[inline]
+    pub(crate) fn look(&self) {
+        self.0.ring();
+    }
+
+    /// Posts all entries of the receive queue below `producer`. The adapter looks when a message
+    /// needs one, so nothing is rung.
+    #[inline]
+    pub(crate) fn post_recvs(&self, producer: u32) {
+        if let Some(word) = self.0.word32(1) {
+            word.store(producer, Ordering::Release);
+        }
+    }
+
+    /// Both producer indices back to zero, as a return to Reset asks for.
+    pub(crate) fn clear(&self) {
+        for word in [0, 1] {
+            if let Some(word) = self.0.word32(word) {
+                word.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// The doorbell of a CQ ([`abi::uar::CqSlot`]). Both words are always stored as one.
+#[derive(Debug)]
+pub struct CqDoorbell(Slot);
+
+impl CqDoorbell {
+    /// The doorbell in `slot` of `uar`.
+    ///
+    /// # Errors
+    /// `EIO` when there is no such slot.
+    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+        Slot::new(uar, slot).map(Self)
+    }
+
+    /// Frees all entries below `consumer`, with the arm request as it was.
+    #[inline]
+    pub(crate) fn free(&self, consumer: u32, arm: u32) {
+        if let Some(word) = self.0.word64() {
+            word.store(u64::from(consumer) | u64::from(arm) << 32, Ordering::Release);
+        }
+    }
+
+    /// Frees all entries below `consumer` and asks for an event.
+    #[inline]
+    pub(crate) fn arm(&self, consumer: u32, arm: u32) {
+        self.free(consumer, arm);
+        self.0.ring();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A UAR in plain memory, as the adapter would see it.
+    pub(crate) fn uar(index: u32) -> Arc<Uar> {
+        let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
+        let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
+        Arc::new(Uar::new(index, memory, kick).expect("valid"))
+    }
+
+    /// Takes the summary, as the adapter does.
+    pub(crate) fn take_summary(uar: &Uar) -> u64 {
+        uar.memory.words()[0].swap(0, Ordering::SeqCst)
+    }
+
+    /// The two words of a slot.
+    pub(crate) fn slot_words(uar: &Uar, slot: u32) -> (u32, u32) {
+        let word = uar.memory.words()[(slot * SLOT_LEN) as usize / 8].load(Ordering::Acquire);
+        ((word & 0xffff_ffff) as u32, (word >> 32) as u32)
+    }
+
+    #[test]
+    fn a_send_sets_index_and_group_bit() {
+        let uar = uar(3);
+        let door = QpDoorbell::new(uar.clone(), 35).expect("valid");
+        door.post_sends(9);
+        door.post_recvs(5);
+        assert_eq!(slot_words(&uar, 35), (9, 5));
+        assert_eq!(take_summary(&uar), 1 << 2);
+        door.clear();
+        assert_eq!(slot_words(&uar, 35), (0, 0));
+        assert_eq!(take_summary(&uar), 0, "clearing rings nothing");
+    }
+
+    #[test]
+    fn receives_and_freed_completions_do_not_ring() {
+        let uar = uar(1);
+        QpDoorbell::new(uar.clone(), 16).expect("valid").post_recvs(1);
+        CqDoorbell::new(uar.clone(), 17).expect("valid").free(4, 0);
+        assert_eq!(take_summary(&uar), 0);
+    }
+
+    #[test]
+    fn a_sleeping_adapter_is_kicked_and_a_waking_one_is_not() {
+        let uar = uar(7);
+        let door = QpDoorbell::new(uar.clone(), 1023).expect("valid");
+        let kicked = || uar.kick.word32(0).expect("inside").load(Ordering::SeqCst);
+        door.look();
+        assert_eq!(kicked(), 0);
+        uar.memory.word32(ARMED_OFFSET).expect("inside").store(1, Ordering::SeqCst);
+        door.look();
+        assert_eq!(kicked(), 7);
+        assert_eq!(take_summary(&uar), 1 << 63);
+    }
+
+    #[test]
+    fn an_arm_request_carries_the_consumer_index() {
+        let uar = uar(1);
+        let door = CqDoorbell::new(uar.clone(), 16).expect("valid");
+        door.arm(12, 5);
+        assert_eq!(slot_words(&uar, 16), (12, 5));
+        assert_eq!(take_summary(&uar), 1 << 1);
+    }
+
+    #[test]
+    fn nonsense_of_the_kernel_is_refused() {
+        let uar = uar(1);
+        assert!(QpDoorbell::new(uar.clone(), SLOT_FIRST - 1).is_err());
+        assert!(CqDoorbell::new(uar, SLOT_END).is_err());
+        let short = Mapping::anonymous(4096).expect("mmap");
+        let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
+        assert!(Uar::new(1, short, kick).is_err());
+    }
+
+    #[test]
+    fn a_uar_is_mapped_once() {
+        let table = UarTable::new(Mapping::anonymous(4096).expect("mmap"));
+        let first = table.get(4, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
+        let again = table.get(4, || panic!("mapped twice")).expect("known");
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(table.get(5, || Err(Errno::NOMEM)).is_err());
+        assert!(table.get(5, || Mapping::anonymous(UAR_LEN as usize)).is_ok());
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The data path of a user context: work requests into rings, completions out of rings, and the
+//! doorbells between them. Nothing here enters the kernel but the set-up of mappings, and
+//! nothing knows libibverbs: the plugin (crate `vrnic-provider`) translates.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`mapping`] | memory shared with the adapter (unsafe code) |
+//! | [`lock`] | a spin lock (unsafe code) |
+//! | [`ring`] | a ring of entries and its shape |
+//! | [`doorbell`] | UARs, doorbell slots, the kick |
+//! | [`plan`] | which rings a QP or CQ needs |
+//! | [`request`] | work requests and their encoding |
+//! | [`send`], [`recv`] | the two queues of a QP |
+//! | [`completion`] | decoded completions |
+//! | [`cq`] | the completion queue |
+//! | [`qp`] | the queue pair: both queues, their credits and doorbell |
+//!
+//! Locks: each queue has its own. A completion queue's lock is taken with no other held.
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("rings are little-endian and not byte-swapped here");
+
+pub mod completion;
+pub mod cq;
+pub mod doorbell;
+pub mod lock;
+pub mod mapping;
+pub mod plan;
+pub mod qp;
+pub mod recv;
+pub mod request;
+pub mod ring;
+pub mod send;

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory that this process shares with the adapter: rings in our own memory and areas of the
+//! adapter's BARs.
+//!
+//! The other side reads and writes this memory at any time, so it is only ever accessed through
+//! atomics (or, for registers, volatile stores); no reference to plain data in it exists.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// What a mapping of device memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads and stores.
+    ReadWrite,
+    /// Stores alone.
+    Write,
+}
+
+/// A page-aligned area of memory, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the area belongs to this value until drop and is accessed only through atomics and
+// volatile stores, which any thread may do.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of `len` bytes that a forked child does not inherit: the adapter goes on
+    /// using the parent's pages, which copy-on-write must not move.
+    ///
+    /// # Errors
+    /// Those of mmap and madvise, such as `ENOMEM`; `EINVAL` when `len` is zero.
+    pub fn anonymous(len: usize) -> Result<Self, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
+        let mapping = Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len };
+        // SAFETY: the range is the mapping just made; the advice concerns children alone.
+        unsafe { madvise(base, len, Advice::LinuxDontFork) }?;
+        Ok(mapping)
+    }
+
+    /// Maps `len` bytes that the driver behind `fd` offers at `offset`.
+    ///
+    /// # Errors
+    /// Those of mmap, such as `EINVAL` for an offset that the driver did not give out.
+    pub fn device(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, Errno> {
+        let prot = match access {
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+            Access::Write => ProtFlags::WRITE,
+        };
+        // SAFETY: as for `anonymous`.
+        let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
+    }
+
+    /// Where the area starts, for the kernel to find it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes; never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The area as 64-bit words.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the area is mapped as long as `self` lives, page aligned, and covers as many
+        // whole words; atomics may be shared with whoever else writes them.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The 32-bit word at a byte offset, or `None` when it is unaligned or outside.
+    #[must_use]
+    #[inline]
+    pub fn word32(&self, offset: u32) -> Option<&AtomicU32> {
+        let offset = offset as usize;
+        if !offset.is_multiple_of(4) || offset >= self.len.saturating_sub(3) {
+            return None;
+        }
+        // SAFETY: aligned and inside the area by the check above; else as for `words`.
+        Some(unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() })
+    }
+
+    /// Writes a register at the start of the area: exactly one store, not to be merged or left
+    /// out.
+    #[inline]
+    pub fn write_register(&self, value: u32) {
+        if self.len < 4 {
+            return;
+        }
+        // SAFETY: aligned (to the page) and inside the area by the check above.
+        unsafe { self.base.as_ptr().cast::<u32>().write_volatile(value) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by mmap with this length, and no borrow of it outlives `self`. The call
+        // fails only for bad arguments, which these are not.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+/// Completes write-combined stores before any later store.
+#[inline]
+pub fn store_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE, which the instruction belongs to, is part of x86-64.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn words_cover_the_area_and_no_more() {
+        let mapping = Mapping::anonymous(4096).expect("mmap");
+        assert_eq!(mapping.words().len(), 512);
+        assert_eq!(mapping.address() % 4096, 0);
+        assert!(mapping.words().iter().all(|word| word.load(Relaxed) == 0));
+        assert!(mapping.word32(4092).is_some());
+        assert!(mapping.word32(4096).is_none());
+        assert!(mapping.word32(2).is_none());
+        assert!(mapping.word32(u32::MAX - 3).is_none());
+    }
+
+    #[test]
+    fn empty_areas_are_refused() {
+        assert_eq!(Mapping::anonymous(0).expect_err("no bytes"), Errno::INVAL);
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which rings a queue pair or completion queue needs, and the request for them to the kernel.
+
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+
+use abi::admin::NO_QUEUE;
+use abi::cq::{CQE_LEN, LOG_CQES_MAX};
+use abi::sq::LOG_WQES_MAX;
+use abi::uverbs::{ContextResp, CqReq, QpReq, QpReqFlags};
+
+use crate::mapping::Mapping;
+use crate::ring::Shape;
+
+/// What the adapter offers to a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Work requests outstanding on a queue.
+    pub max_wr: u32,
+    /// Segments of a work request.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+}
+
+impl From<&ContextResp> for Limits {
+    fn from(response: &ContextResp) -> Self {
+        Self {
+            max_wr: response.max_wr.get(),
+            max_sge: response.max_sge.get(),
+            max_inline: response.max_inline.get(),
+            max_cqe: response.max_cqe.get(),
+        }
+    }
+}
+
+/// What the application asks of a queue pair (`struct ibv_qp_cap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCap {
+    /// Sends outstanding.
+    pub max_send_wr: u32,
+    /// Receives outstanding.
+    pub max_recv_wr: u32,
+    /// Segments of a send.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data of a send.
+    pub max_inline: u32,
+}
+
+/// Where send queues are put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SqPolicy {
+    /// In the adapter's memory for queue pairs that ask for inline data, so that a small message
+    /// travels with its WQE; in this process' memory for the others and when the adapter's
+    /// is used up.
+    #[default]
+    Auto,
+    /// Always in this process' memory.
+    Guest,
+    /// Always in the adapter's memory.
+    Device,
+}
+
+impl FromStr for SqPolicy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "guest" => Ok(Self::Guest),
+            "device" => Ok(Self::Device),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The rings of a queue pair to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpPlan {
+    /// The send queue, if it has one.
+    pub send: Option<Shape>,
+    /// The receive queue, if it has one.
+    pub recv: Option<Shape>,
+    /// Whether the send queue lies in the adapter's memory.
+    pub send_in_device: bool,
+}
+
+impl QpPlan {
+    /// The rings for `cap`.
+    ///
+    /// # Errors
+    /// `EINVAL` when `cap` exceeds `limits` or what the formats can express.
+    pub fn new(cap: &QpCap, limits: &Limits, policy: SqPolicy) -> Result<Self, Errno> {
+        if cap.max_send_wr.max(cap.max_recv_wr) > limits.max_wr
+            || cap.max_send_sge.max(cap.max_recv_sge) > limits.max_sge
+            || cap.max_inline > limits.max_inline
+        {
+            return Err(Errno::INVAL);
+        }
+        let send_stride = abi::sq::stride(cap.max_send_sge, cap.max_inline);
+        let recv_stride = abi::rq::stride(cap.max_recv_sge);
+        let send = ring_of(cap.max_send_wr, send_stride)?;
+        let recv = ring_of(cap.max_recv_wr, recv_stride)?;
+        let wanted = match policy {
+            SqPolicy::Auto => cap.max_inline > 0,
+            SqPolicy::Guest => false,
+            SqPolicy::Device => true,
+        };
+        Ok(Self { send, recv, send_in_device: wanted && send.is_some() })
+    }
+
+    /// The same with the send queue in this process' memory.
+    #[must_use]
+    pub fn in_guest(self) -> Self {
+        Self { send_in_device: false, ..self }
+    }
+}
+
+fn ring_of(entries: u32, stride: Option<u32>) -> Result<Option<Shape>, Errno> {
+    if entries == 0 {
+        return Ok(None);
+    }
+    let shape = stride.and_then(|stride| Shape::holding(entries, stride, LOG_WQES_MAX));
+    shape.ok_or(Errno::INVAL).map(Some)
+}
+
+/// The memory of a planned queue pair, before the kernel knows it.
+#[derive(Debug)]
+pub struct QpRings {
+    pub(crate) plan: QpPlan,
+    pub(crate) send: Option<Mapping>,
+    pub(crate) recv: Option<Mapping>,
+}
+
+impl QpRings {
+    /// Allocates what `plan` puts into this process.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn allocate(plan: QpPlan) -> Result<Self, Errno> {
+        let in_guest = plan.send.filter(|_| !plan.send_in_device);
+        let send = in_guest.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
+        let recv = plan.recv.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
+        Ok(Self { plan, send, recv })
+    }
+
+    /// What the kernel is asked for.
+    #[must_use]
+    pub fn request(&self) -> QpReq {
+        let log_size = |shape: Option<Shape>| shape.map_or(NO_QUEUE, |shape| shape.log_size);
+        let log_stride = |shape: Option<Shape>| shape.map_or(0, |shape| shape.log_stride);
+        let address = |memory: &Option<Mapping>| memory.as_ref().map_or(0, Mapping::address);
+        let flags =
+            if self.plan.send_in_device { QpReqFlags::SQ_IN_DEVICE } else { QpReqFlags::empty() };
+        QpReq {
+            sq_buf: address(&self.send).into(),
+            rq_buf: address(&self.recv).into(),
+            sq_log_size: log_size(self.plan.send),
+            sq_log_stride: log_stride(self.plan.send),
+            rq_log_size: log_size(self.plan.recv),
+            rq_log_stride: log_stride(self.plan.recv),
+            flags: flags.bits().into(),
+        }
+    }
+}
+
+/// The memory of a completion queue, before the kernel knows it.
+#[derive(Debug)]
+pub struct CqRing {
+    pub(crate) shape: Shape,
+    pub(crate) memory: Mapping,
+}
+
+impl CqRing {
+    /// Allocates a ring of at least `entries` entries.
+    ///
+    /// # Errors
+    /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
+    pub fn allocate(entries: u32, limits: &Limits) -> Result<Self, Errno> {
+        if entries > limits.max_cqe {
+            return Err(Errno::INVAL);
+        }
+        let shape = Shape::holding(entries, CQE_LEN, LOG_CQES_MAX).ok_or(Errno::INVAL)?;
+        Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())? })
+    }
+
+    /// What the kernel is asked for.
+    #[must_use]
+    pub fn request(&self) -> CqReq {
+        CqReq {
+            buf: self.memory.address().into(),
+            log_size: self.shape.log_size,
+            ..CqReq::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { max_wr: 1 << 15, max_sge: 16, max_inline: 480, max_cqe: 1 << 20 };
+    const CAP: QpCap =
+        QpCap { max_send_wr: 100, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 2, max_inline: 0 };
+
+    #[test]
+    fn rings_are_rounded_up() {
+        let plan = QpPlan::new(&CAP, &LIMITS, SqPolicy::Auto).expect("valid");
+        assert_eq!(plan.send, Some(Shape { log_size: 7, log_stride: 6 }));
+        assert_eq!(plan.recv, Some(Shape { log_size: 2, log_stride: 6 }));
+        assert!(!plan.send_in_device);
+        let request = QpRings::allocate(plan).expect("memory").request();
+        assert_ne!(request.sq_buf.get(), 0);
+        assert_eq!(request.rq_buf.get() % 4096, 0);
+        assert_eq!(request.flags.get(), 0);
+    }
+
+    #[test]
+    fn inline_data_asks_for_device_memory() {
+        let cap = QpCap { max_inline: 220, ..CAP };
+        let plan = QpPlan::new(&cap, &LIMITS, SqPolicy::Auto).expect("valid");
+        assert!(plan.send_in_device);
+        assert_eq!(plan.send.map(Shape::stride), Some(256));
+        let request = QpRings::allocate(plan).expect("memory").request();
+        assert_eq!(request.sq_buf.get(), 0);
+        assert_eq!(request.flags.get(), QpReqFlags::SQ_IN_DEVICE.bits());
+        assert_eq!(QpRings::allocate(plan.in_guest()).expect("memory").request().flags.get(), 0);
+    }
+
+    #[test]
+    fn the_policy_overrides() {
+        let inline = QpCap { max_inline: 1, ..CAP };
+        let guest = QpPlan::new(&inline, &LIMITS, SqPolicy::Guest).expect("valid");
+        assert!(!guest.send_in_device);
+        assert!(QpPlan::new(&CAP, &LIMITS, SqPolicy::Device).expect("valid").send_in_device);
+        assert_eq!("device".parse(), Ok(SqPolicy::Device));
+        assert_eq!("Device".parse::<SqPolicy>(), Err(()));
+    }
+
+    #[test]
+    fn queues_may_be_absent() {
+        let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..CAP };
+        let plan = QpPlan::new(&cap, &LIMITS, SqPolicy::Device).expect("valid");
+        assert!(!plan.send_in_device);
+        let request = QpRings::allocate(plan).expect("nothing").request();
+        assert_eq!((request.sq_log_size, request.rq_log_size), (NO_QUEUE, NO_QUEUE));
+        assert_eq!((request.sq_buf.get(), request.rq_buf.get()), (0, 0));
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        for cap in [
+            QpCap { max_send_wr: (1 << 15) + 1, ..CAP },
+            QpCap { max_recv_wr: u32::MAX, ..CAP },
+            QpCap { max_send_sge: 17, ..CAP },
+            QpCap { max_recv_sge: 17, ..CAP },
+            QpCap { max_inline: 481, ..CAP },
+        ] {
+            assert_eq!(QpPlan::new(&cap, &LIMITS, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
+        }
+        assert_eq!(CqRing::allocate(0, &LIMITS).expect_err("none"), Errno::INVAL);
+        assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);
+        assert_eq!(CqRing::allocate(1000, &LIMITS).expect("fits").request().log_size, 10);
+    }
+}

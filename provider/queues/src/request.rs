@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Work requests, and how they are written into ring entries.
+
+use std::sync::atomic::AtomicU64;
+
+use vrnic_abi as abi;
+use zerocopy::transmute;
+
+use abi::rq::RqWqe;
+use abi::sq::{AtomicSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
+
+use crate::ring;
+
+/// Words of a send queue entry's header.
+pub(crate) const SEND_HEADER_WORDS: usize = HEADER_LEN as usize / 8;
+const RECV_HEADER_WORDS: usize = abi::rq::HEADER_LEN as usize / 8;
+const ATOMIC_WORDS: usize = size_of::<AtomicSeg>() / 8;
+const SGE_WORDS: usize = size_of::<Sge>() / 8;
+
+/// Why a work request was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// All entries of the queue are in use.
+    #[error("the queue is full")]
+    Full,
+    /// The queue pair has no such queue.
+    #[error("the queue pair has no such queue")]
+    NoQueue,
+    /// Posting is not allowed in this state (IBTA volume 1, 10.3.1).
+    #[error("the queue pair is in a state that takes no such request")]
+    State,
+    /// More segments than the queue was made for, or not the one of an atomic.
+    #[error("wrong number of segments")]
+    Segments,
+    /// More inline data than the queue was made for, or for an operation that has none.
+    #[error("inline data too long or not allowed")]
+    Inline,
+    /// Not an operation of this adapter.
+    #[error("operation not supported")]
+    Unsupported,
+    /// Not an operation at all.
+    #[error("no such operation")]
+    Opcode,
+}
+
+/// The data of a send.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Where it lies, or goes.
+    Segments(&'a [Sge]),
+    /// The data itself, in pieces; not needed any more once the request is posted.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// A request to the send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// Opaque; comes back with the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub opcode: Opcode,
+    /// How; [`Flags::INLINE`] follows from the payload.
+    pub flags: Flags,
+    /// Immediate data, as the peer shall see it.
+    pub imm: [u8; 4],
+    /// Remote address of WRITE, READ and atomics.
+    pub raddr: u64,
+    /// Remote key of WRITE, READ and atomics.
+    pub rkey: u32,
+    /// Operands of an atomic.
+    pub operands: AtomicSeg,
+    /// The data.
+    pub payload: Payload<'a>,
+}
+
+impl SendRequest<'_> {
+    /// Checks the request against what the queue was made for; returns the header's count.
+    pub(crate) fn count(&self, max_sge: u32, max_inline: u32) -> Result<u16, PostError> {
+        match self.payload {
+            Payload::Segments(segments) => {
+                let atomic = self.is_atomic();
+                if segments.len() > max_sge as usize || atomic && segments.len() != 1 {
+                    return Err(PostError::Segments);
+                }
+                u16::try_from(segments.len()).map_err(|_| PostError::Segments)
+            }
+            Payload::Inline(pieces) => {
+                if self.is_atomic() || self.opcode == Opcode::Read {
+                    return Err(PostError::Inline);
+                }
+                let length = pieces
+                    .iter()
+                    .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
+                    .filter(|length| *length <= max_inline as usize);
+                length.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)
+            }
+        }
+    }
+
+    /// The header's words; the last one holds key and stamp.
+    #[inline]
+    pub(crate) fn header(&self, count: u16, stamp: u32) -> [u64; SEND_HEADER_WORDS] {
+        let flags = match self.payload {
+            Payload::Segments(_) => self.flags - Flags::INLINE,
+            Payload::Inline(_) => self.flags | Flags::INLINE,
+        };
+        transmute!(SqWqe {
+            wr_id: self.wr_id.into(),
+            opcode: self.opcode as u8,
+            flags: flags.bits(),
+            count: count.into(),
+            imm: self.imm,
+            raddr: self.raddr.into(),
+            rkey: self.rkey.into(),
+            stamp: stamp.into(),
+        })
+    }
+
+    /// Writes all that follows the header into an entry.
+    #[inline]
+    pub(crate) fn write_body(&self, entry: &[AtomicU64]) {
+        let body = entry.get(SEND_HEADER_WORDS..).unwrap_or_default();
+        match self.payload {
+            Payload::Segments(segments) if self.is_atomic() => {
+                let operands: [u64; ATOMIC_WORDS] = transmute!(self.operands);
+                ring::store(body, &operands);
+                write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
+            }
+            Payload::Segments(segments) => write_segments(body, segments),
+            Payload::Inline(pieces) => {
+                let mut writer = BytesWriter::new(body);
+                for piece in pieces {
+                    writer.write(piece);
+                }
+                writer.finish();
+            }
+        }
+    }
+
+    fn is_atomic(&self) -> bool {
+        matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd)
+    }
+}
+
+/// Writes a receive queue entry.
+#[inline]
+pub(crate) fn write_recv(
+    entry: &[AtomicU64],
+    wr_id: u64,
+    segments: &[Sge],
+    max_sge: u32,
+) -> Result<(), PostError> {
+    if segments.len() > max_sge as usize {
+        return Err(PostError::Segments);
+    }
+    let count = u16::try_from(segments.len()).map_err(|_| PostError::Segments)?;
+    let header: [u64; RECV_HEADER_WORDS] = transmute!(RqWqe::new(wr_id, count));
+    ring::store(entry, &header);
+    write_segments(entry.get(RECV_HEADER_WORDS..).unwrap_or_default(), segments);
+    Ok(())
+}
+
+#[inline]
+fn write_segments(entry: &[AtomicU64], segments: &[Sge]) {
+    for (to, from) in entry.chunks_exact(SGE_WORDS).zip(segments) {
+        let words: [u64; SGE_WORDS] = transmute!(*from);
+        ring::store(to, &words);
+    }
+}
+
+/// Packs pieces of bytes into words without gaps.
+struct BytesWriter<'a> {
+    words: std::slice::Iter<'a, AtomicU64>,
+    partial: [u8; 8],
+    filled: usize,
+}
+
+impl<'a> BytesWriter<'a> {
+    fn new(words: &'a [AtomicU64]) -> Self {
+        Self { words: words.iter(), partial: [0; 8], filled: 0 }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while self.filled != 0 {
+            let Some((first, rest)) = bytes.split_first() else { return };
+            self.push(*first);
+            bytes = rest;
+        }
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.emit(*word);
+        }
+        for byte in rest {
+            self.push(*byte);
+        }
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(to) = self.partial.get_mut(self.filled) {
+            *to = byte;
+        }
+        self.filled += 1;
+        if self.filled == self.partial.len() {
+            self.emit(self.partial);
+            self.filled = 0;
+        }
+    }
+
+    fn emit(&mut self, word: [u8; 8]) {
+        if let Some(to) = self.words.next() {
+            to.store(u64::from_ne_bytes(word), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn finish(mut self) {
+        if self.filled != 0 {
+            self.partial.iter_mut().skip(self.filled).for_each(|byte| *byte = 0);
+            self.emit(self.partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(words: usize) -> Vec<AtomicU64> {
+        (0..words).map(|_| AtomicU64::new(u64::MAX)).collect()
+    }
+
+    fn bytes(words: &[AtomicU64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()
+    }
+
+    fn request(opcode: Opcode, payload: Payload<'_>) -> SendRequest<'_> {
+        SendRequest {
+            wr_id: 0x1122_3344_5566_7788,
+            opcode,
+            flags: Flags::SIGNALED,
+            imm: [1, 2, 3, 4],
+            raddr: 0x8877_6655_4433_2211,
+            rkey: 0xaabb_ccdd,
+            operands: AtomicSeg { swap_add: 5.into(), compare: 6.into() },
+            payload,
+        }
+    }
+
+    fn sge(addr: u64) -> Sge {
+        Sge { addr: addr.into(), length: 8.into(), lkey: 7.into() }
+    }
+
+    #[test]
+    fn the_header_lies_as_the_data_sheet_says() {
+        let send = request(Opcode::WriteImm, Payload::Segments(&[]));
+        let words = send.header(3, 0x0102_0304);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bytes[..8], 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!(bytes[8..12], [4, 1, 3, 0]);
+        assert_eq!(bytes[12..16], [1, 2, 3, 4]);
+        assert_eq!(bytes[16..24], 0x8877_6655_4433_2211u64.to_le_bytes());
+        assert_eq!(bytes[24..28], 0xaabb_ccddu32.to_le_bytes());
+        assert_eq!(bytes[28..], 0x0102_0304u32.to_le_bytes());
+    }
+
+    #[test]
+    fn an_atomic_has_operands_then_one_segment() {
+        let segments = [sge(0x1000)];
+        let send = request(Opcode::CmpSwp, Payload::Segments(&segments));
+        assert_eq!(send.count(16, 0), Ok(1));
+        let entry = entry(8);
+        send.write_body(&entry);
+        let bytes = bytes(&entry[4..]);
+        assert_eq!(bytes[..16], [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[16..24], 0x1000u64.to_le_bytes());
+        assert_eq!(bytes[24..], [8, 0, 0, 0, 7, 0, 0, 0]);
+    }
+
+    #[test]
+    fn counts_are_checked() {
+        let two = [sge(0), sge(1)];
+        let pieces: [&[u8]; 2] = [&[0; 10], &[0; 11]];
+        let segments = Payload::Segments(&two);
+        let inline = Payload::Inline(&pieces);
+        assert_eq!(request(Opcode::Send, segments).count(2, 0), Ok(2));
+        assert_eq!(request(Opcode::Send, segments).count(1, 0), Err(PostError::Segments));
+        assert_eq!(request(Opcode::FetchAdd, segments).count(2, 0), Err(PostError::Segments));
+        assert_eq!(request(Opcode::Write, inline).count(2, 21), Ok(21));
+        assert_eq!(request(Opcode::Write, inline).count(2, 20), Err(PostError::Inline));
+        assert_eq!(request(Opcode::Read, inline).count(2, 21), Err(PostError::Inline));
+        assert_eq!(request(Opcode::CmpSwp, inline).count(2, 21), Err(PostError::Inline));
+    }
+
+    #[test]
+    fn the_inline_flag_follows_the_payload() {
+        let flag = |payload| (request(Opcode::Send, payload).header(0, 0)[1] >> 8) as u8;
+        assert_eq!(flag(Payload::Inline(&[])), (Flags::SIGNALED | Flags::INLINE).bits());
+        assert_eq!(flag(Payload::Segments(&[])), Flags::SIGNALED.bits());
+    }
+
+    #[test]
+    fn a_receive_lies_as_the_data_sheet_says() {
+        let entry = entry(8);
+        write_recv(&entry, 9, &[sge(1), sge(2)], 3).expect("fits");
+        let bytes = bytes(&entry);
+        assert_eq!(bytes[..16], [9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[16], 1);
+        assert_eq!(bytes[32], 2);
+        assert_eq!(bytes[48..], [0xff; 16]);
+        assert_eq!(write_recv(&entry, 9, &[sge(1); 4], 3), Err(PostError::Segments));
+    }
+
+    proptest! {
+        #[test]
+        fn inline_pieces_join_without_gaps(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8)
+        ) {
+            let whole: Vec<u8> = pieces.concat();
+            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let send = request(Opcode::Send, Payload::Inline(&slices));
+            prop_assert_eq!(send.count(0, 480), Ok(whole.len() as u16));
+            let entry = entry(64);
+            send.write_body(&entry);
+            let body = bytes(&entry[4..]);
+            prop_assert_eq!(&body[..whole.len()], &whole[..]);
+            // Nothing is touched behind the last word in use.
+            let end = whole.len().next_multiple_of(8);
+            prop_assert!(body[end..].iter().all(|byte| *byte == 0xff));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The send queue of a QP.
+
+use std::sync::atomic::Ordering;
+
+use vrnic_abi as abi;
+
+use crate::mapping::store_fence;
+use crate::request::{PostError, SEND_HEADER_WORDS, SendRequest};
+use crate::ring::{self, Ring};
+
+/// Who holds the entries, which decides how one is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This process; a producer index posts.
+    Guest,
+    /// The adapter; the entry's stamp posts.
+    Device,
+}
+
+/// The producing side of a send queue.
+#[derive(Debug)]
+pub struct SendQueue {
+    ring: Ring,
+    place: Place,
+    /// Index of the next entry.
+    next: u32,
+    max_sge: u32,
+    max_inline: u32,
+}
+
+impl SendQueue {
+    /// An empty queue on `ring`, whose memory's old contents do not matter.
+    #[must_use]
+    pub fn new(ring: Ring, place: Place, max_sge: u32, max_inline: u32) -> Self {
+        let mut queue = Self { ring, place, next: 0, max_sge, max_inline };
+        queue.reset();
+        queue
+    }
+
+    /// Writes an entry. Of a queue in the adapter's memory that posts it.
+    ///
+    /// `freed` is the index up to which entries have completed.
+    #[inline]
+    pub(crate) fn push(&mut self, freed: u32, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if self.next.wrapping_sub(freed) >= self.ring.size() {
+            return Err(PostError::Full);
+        }
+        let count = request.count(self.max_sge, self.max_inline)?;
+        let entry = self.ring.entry(self.next);
+        let header = request.header(count, abi::stamp(self.next));
+        request.write_body(entry);
+        match self.place {
+            Place::Guest => ring::store(entry, &header),
+            Place::Device => {
+                let (early, last) = header.split_at(SEND_HEADER_WORDS - 1);
+                ring::store(entry, early);
+                // The mapping may combine writes: all others must be out before the stamp's.
+                store_fence();
+                if let (Some(to), Some(word)) = (entry.get(SEND_HEADER_WORDS - 1), last.first()) {
+                    to.store(*word, Ordering::Release);
+                }
+            }
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Where the entries are.
+    #[must_use]
+    #[inline]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The producer index.
+    #[must_use]
+    #[inline]
+    pub fn producer(&self) -> u32 {
+        self.next
+    }
+
+    /// Empties the queue, while the adapter does not look at it.
+    pub(crate) fn reset(&mut self) {
+        self.next = 0;
+        if self.place == Place::Device {
+            // Stamps of an earlier life would post old entries again.
+            for index in 0..self.ring.size() {
+                if let Some(word) = self.ring.entry(index).get(SEND_HEADER_WORDS - 1) {
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+            store_fence();
+        }
+    }
+}
+
+#[cfg(test)]
+impl SendQueue {
+    /// The flags of an entry.
+    pub(crate) fn flags_at(&self, index: u32) -> u8 {
+        self.ring.entry(index)[1].load(Ordering::Relaxed).to_ne_bytes()[1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abi::sq::{AtomicSeg, Flags, Opcode};
+
+    use super::*;
+    use crate::mapping::Mapping;
+    use crate::request::Payload;
+    use crate::ring::Shape;
+
+    const SHAPE: Shape = Shape { log_size: 2, log_stride: 6 };
+
+    fn queue(place: Place) -> SendQueue {
+        let ring = Ring::new(Mapping::anonymous(4096).expect("mmap"), SHAPE).expect("fits");
+        SendQueue::new(ring, place, 1, 32)
+    }
+
+    fn request(wr_id: u64) -> SendRequest<'static> {
+        SendRequest {
+            wr_id,
+            opcode: Opcode::Send,
+            flags: Flags::empty(),
+            imm: [0; 4],
+            raddr: 0,
+            rkey: 0,
+            operands: AtomicSeg::default(),
+            payload: Payload::Inline(&[b"payload"]),
+        }
+    }
+
+    fn stamp_of(queue: &SendQueue, index: u32) -> u32 {
+        (queue.ring.entry(index)[3].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    #[test]
+    fn a_full_queue_takes_no_more_until_entries_are_freed() {
+        let mut queue = queue(Place::Guest);
+        for wr_id in 0..4 {
+            queue.push(0, &request(wr_id)).expect("room");
+        }
+        assert_eq!(queue.push(0, &request(4)), Err(PostError::Full));
+        assert_eq!(queue.producer(), 4);
+        queue.push(3, &request(4)).expect("room again");
+        assert_eq!(queue.ring.entry(0)[0].load(Ordering::Relaxed), 4);
+        assert_eq!(queue.producer(), 5);
+    }
+
+    #[test]
+    fn indices_run_past_the_end_of_32_bits() {
+        let mut queue = queue(Place::Device);
+        queue.next = u32::MAX - 1;
+        for step in 0..4u32 {
+            queue.push((u32::MAX - 1).wrapping_add(step), &request(step.into())).expect("room");
+        }
+        assert_eq!(queue.producer(), 2);
+        assert_eq!(stamp_of(&queue, u32::MAX), 0, "the stamp wraps with the index");
+        assert_eq!(stamp_of(&queue, 1), 2);
+        assert_eq!(queue.push(u32::MAX - 1, &request(9)), Err(PostError::Full));
+    }
+
+    #[test]
+    fn a_refused_request_takes_no_entry() {
+        let mut queue = queue(Place::Guest);
+        let long = [0; 33];
+        let pieces: [&[u8]; 1] = [&long];
+        let bad = SendRequest { payload: Payload::Inline(&pieces), ..request(1) };
+        assert_eq!(queue.push(0, &bad), Err(PostError::Inline));
+        assert_eq!(queue.producer(), 0);
+    }
+
+    #[test]
+    fn reset_wipes_the_stamps_of_device_memory() {
+        let mut queue = queue(Place::Device);
+        for wr_id in 0..4 {
+            queue.push(0, &request(wr_id)).expect("room");
+        }
+        assert_eq!(stamp_of(&queue, 3), 4);
+        queue.reset();
+        assert!((0..4).all(|index| stamp_of(&queue, index) == 0));
+        assert_eq!(queue.producer(), 0);
+    }
+
+    #[test]
+    fn garbage_credits_never_write_outside() {
+        let mut queue = queue(Place::Guest);
+        assert_eq!(queue.push(77, &request(1)), Err(PostError::Full));
+    }
+}
