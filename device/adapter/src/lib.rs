@@ -1,1 +1,43 @@
-//! The adapter model: register file, admin commands, TPT, queues, datapath
+//! The vrnic adapter as a model: what the device does, without sockets, threads, clocks or `unsafe`.
+//!
+//! The daemon supplies the surroundings ([`host::Host`]) and calls in; guests are on the other side of
+//! registers, rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied once, then
+//! checked.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`host`] | what the adapter asks of its surroundings |
+//! | [`function`] | one adapter: entry points, and the worker's poll |
+//! | [`registers`] | the register file |
+//! | [`admin`] | admin commands |
+//! | [`objects`], [`table`], [`limits`] | numbered objects, who uses whom, how many |
+//! | [`slots`], [`sqmem`] | doorbell slots; memory for device-resident send queues |
+//! | [`memory`], [`tpt`] | page tables and rings; regions and the one check of access |
+//! | [`eq`], [`cq`] | event and completion queues |
+//! | [`qp`], [`transitions`] | queue pairs and their states |
+//! | [`wqe`], [`requester`], [`responder`], [`transfer`] | the datapath |
+//! | [`fabric`] | finding the peer |
+//! | [`stats`] | counters |
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod cq;
+pub mod eq;
+pub mod fabric;
+pub mod function;
+pub mod host;
+pub mod limits;
+pub mod memory;
+pub mod objects;
+pub mod qp;
+pub mod registers;
+pub mod requester;
+pub mod responder;
+pub mod slots;
+pub mod sqmem;
+pub mod stats;
+pub mod table;
+pub mod tpt;
+pub mod transfer;
+pub mod transitions;
+pub mod wqe;

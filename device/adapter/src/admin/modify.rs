@@ -1,0 +1,165 @@
+//! MODIFY_QP and QUERY_QP.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
+use vrnic_abi::qp::{Access, Attr, AttrMask, State};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Failure, Outcome, bad, done, zero};
+use crate::function::Function;
+use crate::host::Host;
+use crate::limits;
+use crate::qp::{Qp, RequesterConfig, Rights};
+use crate::transitions;
+
+pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome {
+    zero(&params.reserved, offset_of!(ModifyQp, reserved))?;
+    let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
+    let addr = params.attr_addr.get();
+    if !addr.is_multiple_of(8) {
+        return Err(bad(offset_of!(ModifyQp, attr_addr)));
+    }
+    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let mut bytes = [0; size_of::<Attr>()];
+    function.host().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    check_values(&new, mask)?;
+    let current = qp.state();
+    if mask.contains(AttrMask::CUR_STATE) && State::from_raw(new.cur_state) != Some(current) {
+        return Err(Status::BadState.into());
+    }
+    let next = if mask.contains(AttrMask::STATE) {
+        State::from_raw(new.state).ok_or(bad(offset_of!(Attr, state)))?
+    } else {
+        current
+    };
+    if !transitions::allowed(current, next, mask) {
+        return Err(Status::BadState.into());
+    }
+    apply(function, &qp, &new, mask, next);
+    done()
+}
+
+/// Checks the attributes that the mask names, each for itself.
+fn check_values(attr: &Attr, mask: AttrMask) -> Result<(), Failure> {
+    let checks = [
+        (AttrMask::PORT, attr.port == 1, offset_of!(Attr, port)),
+        (AttrMask::PKEY_INDEX, attr.pkey_index.get() == 0, offset_of!(Attr, pkey_index)),
+        (AttrMask::PATH_MTU, (1..=5).contains(&attr.path_mtu), offset_of!(Attr, path_mtu)),
+        (AttrMask::TIMEOUT, attr.timeout < 32, offset_of!(Attr, timeout)),
+        (AttrMask::RETRY_CNT, attr.retry_cnt < 8, offset_of!(Attr, retry_cnt)),
+        (AttrMask::RNR_RETRY, attr.rnr_retry < 8, offset_of!(Attr, rnr_retry)),
+        (AttrMask::MIN_RNR_TIMER, attr.min_rnr_timer < 32, offset_of!(Attr, min_rnr_timer)),
+        (AttrMask::DEST_QPN, attr.dest_qpn.get() < 1 << 24, offset_of!(Attr, dest_qpn)),
+        (
+            AttrMask::MAX_QP_RD_ATOMIC,
+            u32::from(attr.max_rd_atomic) <= limits::MAX_RD_ATOMIC,
+            offset_of!(Attr, max_rd_atomic),
+        ),
+        (
+            AttrMask::MAX_DEST_RD_ATOMIC,
+            u32::from(attr.max_dest_rd_atomic) <= limits::MAX_RD_ATOMIC,
+            offset_of!(Attr, max_dest_rd_atomic),
+        ),
+    ];
+    match checks.iter().find(|(bit, fits, _)| mask.contains(*bit) && !fits) {
+        Some((_, _, offset)) => Err(bad(*offset)),
+        None => Ok(()),
+    }
+}
+
+fn apply<H: Host>(
+    function: &Arc<Function<H>>,
+    qp: &Arc<Qp<H>>,
+    new: &Attr,
+    mask: AttrMask,
+    next: State,
+) {
+    if next == State::Reset {
+        qp.set_state(State::Reset);
+        *qp.attr.lock() = Attr::default();
+        return qp.clear(function.host());
+    }
+    merge(&mut qp.attr.lock(), new, mask);
+    configure(qp);
+    let drain = next == State::Sqd && qp.state() == State::Rts;
+    if drain {
+        let notify = mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && new.en_sqd_async_notify != 0;
+        qp.attr.lock().sq_draining = 1;
+        qp.requester.lock().notify_drained = notify;
+    }
+    if next == State::Err {
+        qp.fail();
+    } else {
+        qp.set_state(next);
+    }
+    if matches!(next, State::Rts | State::Sqd | State::Err) {
+        function.schedule(qp);
+    }
+}
+
+/// Takes over the attributes that the mask names.
+fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
+    macro_rules! take {
+        ($($bit:ident => $($field:ident),+;)*) => {
+            $(if mask.contains(AttrMask::$bit) { $(attr.$field = new.$field;)+ })*
+        };
+    }
+    take! {
+        ACCESS_FLAGS => access;
+        PKEY_INDEX => pkey_index;
+        PORT => port;
+        QKEY => qkey;
+        AV => av;
+        PATH_MTU => path_mtu;
+        TIMEOUT => timeout;
+        RETRY_CNT => retry_cnt;
+        RNR_RETRY => rnr_retry;
+        RQ_PSN => rq_psn;
+        MAX_QP_RD_ATOMIC => max_rd_atomic;
+        MIN_RNR_TIMER => min_rnr_timer;
+        SQ_PSN => sq_psn;
+        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        DEST_QPN => dest_qpn;
+        EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+    }
+}
+
+/// Tells both halves what they work with.
+fn configure<H: Host>(qp: &Qp<H>) {
+    let attr = *qp.attr.lock();
+    {
+        let mut requester = qp.requester.lock();
+        requester.peer = None;
+        requester.config = RequesterConfig {
+            dmac: attr.av.dmac,
+            dest_qpn: attr.dest_qpn.get(),
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            max_rd_atomic: attr.max_rd_atomic,
+        };
+    }
+    let mut responder = qp.responder.lock();
+    responder.access = Rights(Access::from_bits_truncate(attr.access.get()));
+    responder.min_rnr_timer = attr.min_rnr_timer;
+    responder.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    responder.source_qpn = attr.dest_qpn.get();
+    responder.source_mac = attr.av.dmac;
+}
+
+pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome {
+    zero(&params.reserved, offset_of!(QueryQp, reserved))?;
+    if !params.attr_addr.get().is_multiple_of(8) {
+        return Err(bad(offset_of!(QueryQp, attr_addr)));
+    }
+    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let attr = function.query_qp(&qp);
+    function
+        .host()
+        .write(params.attr_addr.get(), attr.as_bytes())
+        .map_err(|_| Status::BadAddress)?;
+    done()
+}

@@ -1,0 +1,245 @@
+//! EQs, CQs and QPs.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::{
+    CqResult, CreateCq, CreateEq, CreateQp, EqResult, NO_QUEUE, Pages, QpFlags, QpResult, Status,
+};
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::{cq, eq, pci, rq, sq};
+
+use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::Ring;
+use crate::objects::{held, hold, release};
+use crate::qp::{Parts, Qp, SendRing};
+use crate::slots::{Owner, Uar};
+
+pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateEq, reserved))?;
+    zero(&params.reserved2, offset_of!(CreateEq, reserved2))?;
+    let vector = params.vector.get();
+    if vector == pci::VECTOR_ASYNC || vector >= pci::MSIX_VECTORS {
+        return Err(bad(offset_of!(CreateEq, vector)));
+    }
+    if !(4..=eq::LOG_SIZE_MAX).contains(&u32::from(params.log_size)) {
+        return Err(bad(offset_of!(CreateEq, log_size)));
+    }
+    let ring = Ring::read(function.host(), &params.pages, params.log_size, 4)
+        .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
+    let objects = &function.objects;
+    let uar = objects.uars.get(0).ok_or(Status::Internal)?;
+    let slot = uar.take().ok_or(Status::NoResource)?;
+    function.host().bar_zero(crate::slots::offset(0, slot), 8);
+    let Some(eq) = objects.eqs.insert(|eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring)))?
+    else {
+        uar.release(slot);
+        return Err(Status::NoResource.into());
+    };
+    refresh_eqs(function);
+    result(&EqResult::new(eq.eqn, slot))
+}
+
+pub(super) fn destroy_eq<H: Host>(function: &Function<H>, eqn: u32) -> Outcome {
+    let objects = &function.objects;
+    let eq = objects.eqs.get(eqn).ok_or(Status::NotFound)?;
+    if held(&eq.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.eqs.remove(eqn);
+    refresh_eqs(function);
+    if let Some(uar) = objects.uars.get(0) {
+        uar.release(eq.slot);
+    }
+    done()
+}
+
+fn refresh_eqs<H: Host>(function: &Function<H>) {
+    if let Some(asynchronous) = function.asynchronous.read().as_ref() {
+        function.objects.refresh_eqs(asynchronous);
+    }
+}
+
+pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateCq, reserved))?;
+    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+        return Err(bad(offset_of!(CreateCq, log_size)));
+    }
+    let objects = &function.objects;
+    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
+    let ring = Ring::read(function.host(), &params.pages, params.log_size, 6)
+        .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
+    let slot = take_slot(function, &uar)?;
+    let make =
+        |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, uar.number, slot, Arc::clone(&eq), ring));
+    let Some(cq) = objects.cqs.insert(make)? else {
+        uar.release(slot);
+        return Err(Status::NoResource.into());
+    };
+    hold(&eq.users);
+    uar.assign(slot, Owner::Cq(Arc::clone(&cq)));
+    result(&CqResult::new(cq.cqn, slot))
+}
+
+/// Takes a slot and zeroes its words.
+fn take_slot<H: Host>(function: &Function<H>, uar: &Uar<H>) -> Result<u32, Failure> {
+    let slot = uar.take().ok_or(Status::NoResource)?;
+    function.host().bar_zero(crate::slots::offset(uar.number, slot), 8);
+    Ok(slot)
+}
+
+pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {
+    let objects = &function.objects;
+    let cq = objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    if held(&cq.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.cqs.remove(cqn);
+    if let Some(uar) = objects.uars.get(cq.uar) {
+        uar.release(cq.slot);
+    }
+    release(&cq.eq.users);
+    done()
+}
+
+/// The objects that a QP is made of, all of one context.
+struct Base<H: Host> {
+    uar: Arc<Uar<H>>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+}
+
+pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateQp, reserved))?;
+    Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
+    let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
+    let objects = &function.objects;
+    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
+    let Base { uar, send_cq, recv_cq } = base(function, params, pd.context)?;
+    let rq = recv_ring(function, params)?;
+    let sq = send_ring(function, params, flags, pd.context)?;
+    let sq_offset = match sq {
+        SendRing::Device { offset, .. } => offset,
+        _ => 0,
+    };
+    let give = |_: &Failure| give_back(function, pd.context, sq_offset, params);
+    let slot = take_slot(function, &uar).inspect_err(give)?;
+    let parts = Parts {
+        pdn: pd.pdn,
+        context: pd.context,
+        place: (uar.number, slot),
+        cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
+        signal_all: flags.contains(QpFlags::SIGNAL_ALL),
+        queues: (sq, rq),
+    };
+    let Some(qp) = objects.qps.insert(|qpn| Ok::<_, Failure>(Qp::new(qpn, parts)))? else {
+        uar.release(slot);
+        give_back(function, pd.context, sq_offset, params);
+        return Err(Status::NoResource.into());
+    };
+    hold(&pd.users);
+    hold(&send_cq.users);
+    hold(&recv_cq.users);
+    uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
+    result(&QpResult::new(qp.qpn, slot, sq_offset))
+}
+
+fn base<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    context: u32,
+) -> Result<Base<H>, Failure> {
+    let objects = &function.objects;
+    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    let send_cq = objects.cqs.get(params.send_cqn.get()).ok_or(Status::NotFound)?;
+    let recv_cq = objects.cqs.get(params.recv_cqn.get()).ok_or(Status::NotFound)?;
+    if uar.context != context || send_cq.context != context || recv_cq.context != context {
+        return Err(Status::Permission.into());
+    }
+    Ok(Base { uar, send_cq, recv_cq })
+}
+
+fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Option<Ring>, Failure> {
+    if params.rq_log_size == NO_QUEUE {
+        return Ok(None);
+    }
+    if u32::from(params.rq_log_size) > sq::LOG_WQES_MAX {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    if !(rq::STRIDE_MIN.ilog2()..=rq::STRIDE_MAX.ilog2()).contains(&u32::from(params.rq_log_stride))
+    {
+        return Err(bad(offset_of!(CreateQp, rq_log_stride)));
+    }
+    let pages = Pages::new(params.rq_table.get(), params.rq_page_shift, params.rq_levels);
+    Ring::read(function.host(), &pages, params.rq_log_size, params.rq_log_stride)
+        .map(Some)
+        .map_err(|error| pages_failure(error, offset_of!(CreateQp, rq_table)))
+}
+
+fn send_ring<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    flags: QpFlags,
+    context: u32,
+) -> Result<SendRing, Failure> {
+    let (log_size, log_stride) = (params.sq_log_size, params.sq_log_stride);
+    if log_size == NO_QUEUE {
+        return Ok(SendRing::None);
+    }
+    if u32::from(log_size) > sq::LOG_WQES_MAX {
+        return Err(bad(offset_of!(CreateQp, sq_log_size)));
+    }
+    if !(sq::STRIDE_MIN.ilog2()..=sq::STRIDE_MAX.ilog2()).contains(&u32::from(log_stride)) {
+        return Err(bad(offset_of!(CreateQp, sq_log_stride)));
+    }
+    if flags.contains(QpFlags::SQ_IN_DEVICE) {
+        if params.sq_table.get() != 0 {
+            return Err(bad(offset_of!(CreateQp, sq_table)));
+        }
+        let len = 1 << (log_size + log_stride);
+        let offset =
+            function.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
+        function.host().bar_zero(offset, len);
+        return Ok(SendRing::Device { offset, log_size, log_stride });
+    }
+    let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
+    Ring::read(function.host(), &pages, log_size, log_stride)
+        .map(SendRing::Guest)
+        .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
+}
+
+/// Frees the device memory of a send queue that was not to be; `offset` is zero when it has none.
+fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params: &CreateQp) {
+    if offset != 0 {
+        let len = 1 << (params.sq_log_size + params.sq_log_stride);
+        function.objects.sq_memory.lock().give(context, offset, len);
+    }
+}
+
+pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
+    let objects = &function.objects;
+    let qp = objects.qps.remove(qpn).ok_or(Status::NotFound)?;
+    qp.dead.store(true, Ordering::Release);
+    qp.set_state(State::Reset);
+    if let Some(uar) = objects.uars.get(qp.uar) {
+        uar.release(qp.slot);
+    }
+    // Takes both locks: whoever was at work on the QP has left.
+    qp.clear(function.host());
+    if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
+        let len = 1 << (log_size + log_stride);
+        objects.sq_memory.lock().give(qp.context, offset, len);
+    }
+    if let Some(pd) = objects.pds.get(qp.pdn) {
+        release(&pd.users);
+    }
+    release(&qp.send_cq.users);
+    release(&qp.recv_cq.users);
+    done()
+}

@@ -1,0 +1,198 @@
+//! Completion queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::uar;
+use zerocopy::IntoBytes;
+
+use crate::eq::Eq;
+use crate::host::Host;
+use crate::memory::Ring;
+use crate::stats::{Counter, Counters};
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    /// Its number.
+    pub cqn: u32,
+    /// Its context.
+    pub context: u32,
+    /// The UAR of its slot.
+    pub uar: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// QPs that complete here, counted once for each queue.
+    pub users: AtomicU32,
+    /// The queue of its events.
+    pub eq: Arc<Eq>,
+    ring: Ring,
+    slot_offset: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pi: u32,
+    armed: u32,
+    arm_seen: u32,
+    /// One past the last solicited entry.
+    solicited: Option<u32>,
+    event: Option<u32>,
+    failed: bool,
+}
+
+/// What a completion tells; the queue adds the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// From the WQE.
+    pub wr_id: u64,
+    /// Index of the WQE.
+    pub wqe_index: u32,
+    /// The QP.
+    pub qpn: u32,
+    /// Kind of work request.
+    pub opcode: Opcode,
+    /// Result.
+    pub status: Status,
+    /// Which check failed; see docs/adapter.md.
+    pub vendor_err: u32,
+    /// Bytes.
+    pub byte_len: u32,
+    /// Immediate data.
+    pub imm: Option<[u8; 4]>,
+    /// Whether the sender asked for an event.
+    pub solicited: bool,
+    /// The sender's QP.
+    pub src_qpn: u32,
+}
+
+/// The queue takes no entry any more.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub struct Overflow;
+
+impl Cq {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(cqn: u32, context: u32, uar: u32, slot: u32, eq: Arc<Eq>, ring: Ring) -> Self {
+        Self {
+            cqn,
+            context,
+            uar,
+            slot,
+            users: AtomicU32::new(0),
+            eq,
+            ring,
+            slot_offset: crate::slots::offset(uar, slot),
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Writes an entry and reports an event if one is due. On [`Overflow`], the first of which raises
+    /// the CQ's error event on `asynchronous`, nothing is written.
+    ///
+    /// # Errors
+    /// When the queue is full, or was, or its memory is gone.
+    pub fn push<H: Host>(
+        &self,
+        host: &H,
+        stats: &Counters,
+        asynchronous: Option<&Eq>,
+        completion: &Completion,
+    ) -> Result<(), Overflow> {
+        let mut inner = self.inner.lock();
+        if inner.failed {
+            return Err(Overflow);
+        }
+        let used = inner.pi.wrapping_sub(host.bar_load32(self.slot_offset));
+        let entry = completion.entry(inner.pi, host.now());
+        let addr = self.ring.addr(inner.pi).filter(|_| used < self.ring.size());
+        let written = addr.is_some_and(|addr| host.write(addr, entry.as_bytes()).is_ok());
+        if !written {
+            inner.failed = true;
+            stats.step(Counter::CqOverflows);
+            tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
+            if let Some(eq) = asynchronous {
+                eq.push(host, stats, Kind::CqError, self.cqn);
+            }
+            return Err(Overflow);
+        }
+        inner.pi = inner.pi.wrapping_add(1);
+        stats.step(Counter::Cqes);
+        let solicited = completion.solicited || completion.status != Status::Success;
+        if solicited {
+            inner.solicited = Some(inner.pi);
+        }
+        match inner.armed {
+            uar::ARM_NEXT => self.fire(host, stats, &mut inner),
+            uar::ARM_SOLICITED if solicited => self.fire(host, stats, &mut inner),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks at the slot for an arm request; returns whether there was one.
+    pub fn look<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+        let mut inner = self.inner.lock();
+        let words = host.bar_load64(self.slot_offset);
+        let [ci, arm] = [words as u32, (words >> 32) as u32];
+        if arm == inner.arm_seen {
+            return false;
+        }
+        inner.arm_seen = arm;
+        let ahead = |index: u32| (1..=self.ring.size()).contains(&index.wrapping_sub(ci));
+        inner.armed = arm & uar::ARM_KIND_MASK;
+        let due = match inner.armed {
+            uar::ARM_NEXT => ahead(inner.pi),
+            uar::ARM_SOLICITED => inner.solicited.is_some_and(ahead),
+            _ => false,
+        };
+        if due {
+            self.fire(host, stats, &mut inner);
+        }
+        true
+    }
+
+    /// Whether the queue has overflowed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.inner.lock().failed
+    }
+
+    fn fire<H: Host>(&self, host: &H, stats: &Counters, inner: &mut Inner) {
+        inner.armed = 0;
+        stats.step(Counter::CompletionEvents);
+        inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
+    }
+
+    /// One more, or less, QP queue that completes here.
+    pub fn add_users(&self, by: i32) {
+        self.users.fetch_add(by as u32, Ordering::Relaxed);
+    }
+}
+
+impl Completion {
+    fn entry(&self, index: u32, now: u64) -> Cqe {
+        let mut flags = Flags::empty();
+        flags.set(Flags::IMM, self.imm.is_some());
+        flags.set(Flags::SOLICITED, self.solicited);
+        Cqe {
+            wr_id: self.wr_id.into(),
+            qpn: self.qpn.into(),
+            byte_len: self.byte_len.into(),
+            imm: self.imm.unwrap_or_default(),
+            src_qpn: self.src_qpn.into(),
+            timestamp: now.into(),
+            wqe_index: self.wqe_index.into(),
+            vendor_err: self.vendor_err.into(),
+            opcode: self.opcode as u8,
+            status: self.status as u8,
+            flags: flags.bits().into(),
+            stamp: vrnic_abi::stamp(index).into(),
+            ..Cqe::default()
+        }
+    }
+}

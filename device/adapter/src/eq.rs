@@ -1,0 +1,151 @@
+//! Event queues.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+use parking_lot::Mutex;
+use vrnic_abi::eq::{Eqe, Kind};
+use zerocopy::IntoBytes;
+
+use crate::host::Host;
+use crate::memory::Ring;
+use crate::stats::{Counter, Counters};
+
+/// Events held back for a full queue; CQs hold at most one each, so only a guest that provokes
+/// asynchronous events and never looks at them gets here.
+const HELD_MAX: usize = 1 << 17;
+
+/// An event queue.
+#[derive(Debug)]
+pub struct Eq {
+    /// Its number; 0 is the asynchronous event queue.
+    pub eqn: u32,
+    /// Its MSI-X vector.
+    pub vector: u16,
+    /// Its slot in UAR 0.
+    pub slot: u32,
+    /// CQs bound to it.
+    pub users: AtomicU32,
+    /// Offset in BAR2 of the consumer index.
+    ci_offset: u64,
+    ring: Ring,
+    inner: Mutex<Inner>,
+    holding: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pi: u32,
+    held: VecDeque<(Kind, u32)>,
+}
+
+impl Eq {
+    /// An empty queue; `ci_offset` is where BAR2 holds its consumer index.
+    #[must_use]
+    pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring) -> Self {
+        let ci_offset = u64::from(slot) * u64::from(vrnic_abi::uar::SLOT_LEN);
+        Self {
+            eqn,
+            vector,
+            slot,
+            users: AtomicU32::new(0),
+            ci_offset,
+            ring,
+            inner: Mutex::default(),
+            holding: AtomicBool::new(false),
+        }
+    }
+
+    /// Reports an event, now or as soon as there is room.
+    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
+        let mut inner = self.inner.lock();
+        if inner.held.is_empty() && self.write(host, &mut inner, kind, id) {
+            stats.step(Counter::Interrupts);
+            host.raise(self.vector);
+        } else if inner.held.len() < HELD_MAX {
+            inner.held.push_back((kind, id));
+            self.holding.store(true, Ordering::Release);
+        } else {
+            tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads no events");
+        }
+    }
+
+    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still. Returns
+    /// the position of the event that will tell the guest.
+    pub fn push_completion<H: Host>(
+        &self,
+        host: &H,
+        stats: &Counters,
+        cqn: u32,
+        position: Option<u32>,
+    ) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        // The guest publishes its index before it looks at the CQ, and the CQE was written before
+        // this: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        let ci = host.bar_load32(self.ci_offset);
+        if let Some(position) = position
+            && position.wrapping_sub(ci) < self.ring.size()
+            && position != inner.pi
+        {
+            return Some(position);
+        }
+        if inner.held.is_empty() {
+            let position = inner.pi;
+            if self.write(host, &mut inner, Kind::Completion, cqn) {
+                stats.step(Counter::Interrupts);
+                host.raise(self.vector);
+                return Some(position);
+            }
+        }
+        if !inner.held.contains(&(Kind::Completion, cqn)) {
+            inner.held.push_back((Kind::Completion, cqn));
+            self.holding.store(true, Ordering::Release);
+        }
+        None
+    }
+
+    /// Moves held events into the queue as far as there is room; returns whether any moved.
+    pub fn release<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+        if !self.holding.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let mut moved = false;
+        while let Some((kind, id)) = inner.held.front().copied() {
+            if !self.write(host, &mut inner, kind, id) {
+                break;
+            }
+            inner.held.pop_front();
+            moved = true;
+        }
+        self.holding.store(!inner.held.is_empty(), Ordering::Release);
+        if moved {
+            stats.step(Counter::Interrupts);
+            host.raise(self.vector);
+        }
+        moved
+    }
+
+    /// Whether events are held back.
+    #[must_use]
+    pub fn holding(&self) -> bool {
+        self.holding.load(Ordering::Acquire)
+    }
+
+    /// Writes an entry; false when the queue is full or its memory is gone.
+    fn write<H: Host>(&self, host: &H, inner: &mut Inner, kind: Kind, id: u32) -> bool {
+        let ci = host.bar_load32(self.ci_offset);
+        if inner.pi.wrapping_sub(ci) >= self.ring.size() {
+            return false;
+        }
+        let eqe = Eqe::new(kind, id, inner.pi);
+        let Some(addr) = self.ring.addr(inner.pi) else { return false };
+        if let Err(fault) = host.write(addr, eqe.as_bytes()) {
+            tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
+            return false;
+        }
+        inner.pi = inner.pi.wrapping_add(1);
+        true
+    }
+}

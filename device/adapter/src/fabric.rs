@@ -1,0 +1,37 @@
+//! Which function has which MAC: how a connected QP finds its peer inside this daemon.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+
+use crate::function::Function;
+use crate::host::Host;
+use crate::qp::Peer;
+
+/// The functions of a daemon.
+#[derive(Debug)]
+pub struct Fabric<H: Host> {
+    functions: RwLock<HashMap<[u8; 6], Weak<Function<H>>>>,
+}
+
+impl<H: Host> Default for Fabric<H> {
+    fn default() -> Self {
+        Self { functions: RwLock::default() }
+    }
+}
+
+impl<H: Host> Fabric<H> {
+    /// Lets others find `function`.
+    pub fn join(&self, function: &Arc<Function<H>>) {
+        self.functions.write().insert(function.mac(), Arc::downgrade(function));
+    }
+
+    /// The QP `qpn` behind the station `mac`.
+    #[must_use]
+    pub fn find(&self, mac: [u8; 6], qpn: u32) -> Option<Peer<H>> {
+        let function = self.functions.read().get(&mac)?.upgrade()?;
+        let qp = function.qp(qpn)?;
+        Some(Peer { function, qp })
+    }
+}

@@ -1,0 +1,97 @@
+//! What the adapter asks of the daemon: guest memory, doorbell memory, interrupts, time.
+
+use thiserror::Error;
+
+/// Guest memory that cannot be accessed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("guest address {addr:#x}: {why}")]
+pub struct Fault {
+    /// The first address that cannot be accessed.
+    pub addr: u64,
+    /// Why, for the log.
+    pub why: &'static str,
+}
+
+/// Which side of a copy failed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CopyFault {
+    /// The memory read.
+    #[error("source: {0}")]
+    Source(Fault),
+    /// The memory written.
+    #[error("target: {0}")]
+    Target(Fault),
+}
+
+/// One function's surroundings. All methods are callable from any thread; none waits for a guest.
+///
+/// Guest memory can be withdrawn between two calls: a fault is an ordinary result. Addresses are
+/// guest-physical, as the device sees them.
+pub trait Host: Send + Sync + 'static {
+    /// Copies guest memory out.
+    ///
+    /// # Errors
+    /// The first address that cannot be read.
+    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault>;
+
+    /// Copies into guest memory in ascending order; the last bytes become visible last.
+    ///
+    /// # Errors
+    /// The first address that cannot be written.
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Copies from this guest's memory into that of `to`; the last bytes become visible last.
+    ///
+    /// # Errors
+    /// The side and address that cannot be accessed.
+    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault>;
+
+    /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
+    ///
+    /// # Errors
+    /// When the word cannot be read and written.
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault>;
+
+    /// Stores `new` into an aligned 8-byte word if it holds `compare`, atomically against the guest
+    /// too; returns the old value.
+    ///
+    /// # Errors
+    /// When the word cannot be read and written.
+    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault>;
+
+    /// Checks that a range can be read, or written, now.
+    ///
+    /// # Errors
+    /// The first address that cannot.
+    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
+
+    /// Loads a 32-bit word of BAR2 with acquire semantics; zero outside of it.
+    fn bar_load32(&self, offset: u64) -> u32;
+
+    /// Stores a 32-bit word of BAR2 with release semantics.
+    fn bar_store32(&self, offset: u64, value: u32);
+
+    /// Loads a 64-bit word of BAR2 with acquire semantics; zero outside of it.
+    fn bar_load64(&self, offset: u64) -> u64;
+
+    /// Swaps a 64-bit word of BAR2 with zero, sequentially consistent.
+    fn bar_take64(&self, offset: u64) -> u64;
+
+    /// Copies bytes of BAR2 out; zeroes outside of it.
+    fn bar_read(&self, offset: u64, into: &mut [u8]);
+
+    /// Zeroes bytes of BAR2.
+    fn bar_zero(&self, offset: u64, len: u64);
+
+    /// Zeroes all of BAR2.
+    fn bar_clear(&self);
+
+    /// Raises an MSI-X vector.
+    fn raise(&self, vector: u16);
+
+    /// Wakes the worker that polls this function, if it sleeps.
+    fn wake(&self);
+
+    /// Monotonic time in nanoseconds.
+    fn now(&self) -> u64;
+}

@@ -1,0 +1,52 @@
+//! What a function offers; QUERY_DEVICE tells these numbers and the tables keep them.
+
+use vrnic_abi::admin::DeviceCaps;
+use vrnic_abi::{cq, sq};
+
+/// Contexts, the kernel's included.
+pub const MAX_CONTEXTS: u32 = 1024;
+/// PDs.
+pub const MAX_PD: u32 = 1 << 15;
+/// CQs.
+pub const MAX_CQ: u32 = 1 << 15;
+/// QPs.
+pub const MAX_QP: u32 = 1 << 15;
+/// Completion event queues, one for each vector but the asynchronous one.
+pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
+/// Entries of the GID table.
+pub const MAX_GID: u32 = 256;
+/// READs and atomics outstanding on a QP.
+pub const MAX_RD_ATOMIC: u32 = 128;
+/// The first QP number: 0 and 1 are reserved for management.
+pub const FIRST_QPN: u32 = 2;
+/// Longest region.
+pub const MAX_MR_SIZE: u64 = 1 << 40;
+
+/// The answer to QUERY_DEVICE.
+#[must_use]
+pub fn caps() -> DeviceCaps {
+    let version = |part: &str| part.parse::<u64>().unwrap_or(0);
+    let fw_version = version(env!("CARGO_PKG_VERSION_MAJOR")) << 32
+        | version(env!("CARGO_PKG_VERSION_MINOR")) << 16
+        | version(env!("CARGO_PKG_VERSION_PATCH"));
+    DeviceCaps {
+        fw_version: fw_version.into(),
+        max_mr_size: MAX_MR_SIZE.into(),
+        page_sizes: 0x7fff_f000.into(),
+        max_contexts: (MAX_CONTEXTS - 1).into(),
+        max_pd: MAX_PD.into(),
+        max_cq: MAX_CQ.into(),
+        max_cqe: (1 << cq::LOG_CQES_MAX).into(),
+        max_qp: MAX_QP.into(),
+        max_wr: (1 << sq::LOG_WQES_MAX).into(),
+        max_sge: sq::MAX_SGE.into(),
+        max_inline: sq::MAX_INLINE.into(),
+        max_mr: (crate::tpt::MAX_MR - 1).into(),
+        max_eq: MAX_EQ.into(),
+        max_gid: MAX_GID.into(),
+        max_rd_atomic: MAX_RD_ATOMIC.into(),
+        max_message: sq::MAX_MESSAGE.into(),
+        port_mbps: 100_000.into(),
+        ..DeviceCaps::default()
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory described by the guest: page tables, and the rings that lie in them.
+
+use vrnic_abi::admin::Pages;
+
+use crate::host::{Fault, Host};
+
+/// Smallest page size, as a shift.
+pub const PAGE_SHIFT_MIN: u8 = 12;
+/// Largest page size, as a shift.
+pub const PAGE_SHIFT_MAX: u8 = 30;
+/// Page addresses in a chunk of a two-level table.
+const CHUNK: usize = 512;
+
+/// Why a description was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagesError {
+    /// The page size or the number of levels is out of range, or an address is not aligned.
+    Malformed,
+    /// The table cannot be read.
+    Unreachable(Fault),
+}
+
+/// Where a ring or region lies: the pages, resolved once.
+#[derive(Debug)]
+pub struct PageMap {
+    shift: u8,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// One run of memory.
+    Run(u64),
+    /// A page each.
+    List(Box<[u64]>),
+}
+
+impl PageMap {
+    /// A single run of memory from `addr` on.
+    #[must_use]
+    pub fn run(addr: u64) -> Self {
+        Self { shift: PAGE_SHIFT_MIN, kind: Kind::Run(addr) }
+    }
+
+    /// Reads the description of `len` bytes that begin `offset` bytes into the first page.
+    ///
+    /// # Errors
+    /// See [`PagesError`].
+    pub fn read<H: Host>(
+        host: &H,
+        pages: &Pages,
+        offset: u64,
+        len: u64,
+    ) -> Result<Self, PagesError> {
+        let shift = pages.page_shift;
+        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) || pages.reserved != [0; 6] {
+            return Err(PagesError::Malformed);
+        }
+        let size = 1u64 << shift;
+        let table = pages.table.get();
+        let end = offset.checked_add(len).ok_or(PagesError::Malformed)?;
+        let count = usize::try_from(end.div_ceil(size)).map_err(|_| PagesError::Malformed)?;
+        let kind = match pages.levels {
+            0 if table.is_multiple_of(size) && table.checked_add(end).is_some() => Kind::Run(table),
+            1 => Kind::List(read_list(host, table, count)?),
+            2 => Kind::List(read_chunks(host, table, count)?),
+            _ => return Err(PagesError::Malformed),
+        };
+        if let Kind::List(list) = &kind
+            && !list.iter().all(|page| page.is_multiple_of(size))
+        {
+            return Err(PagesError::Malformed);
+        }
+        Ok(Self { shift, kind })
+    }
+
+    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`.
+    /// `None` beyond the last page.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
+        match &self.kind {
+            Kind::Run(base) => Some((base.checked_add(offset)?, len)),
+            Kind::List(list) => {
+                let size = 1u64 << self.shift;
+                let index = usize::try_from(offset >> self.shift).ok()?;
+                let within = offset & (size - 1);
+                let first = *list.get(index)?;
+                let mut run = size - within;
+                let mut next = index + 1;
+                // Neighbouring pages are usual; one long copy beats many short ones.
+                while run < len
+                    && list.get(next).is_some_and(|page| *page == first.wrapping_add(run + within))
+                {
+                    run += size;
+                    next += 1;
+                }
+                Some((first + within, run.min(len)))
+            }
+        }
+    }
+}
+
+/// Reads in pieces, so that a huge count fails at the first address that is not there, before memory
+/// for it is taken.
+fn read_list<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>, PagesError> {
+    let mut list = Vec::new();
+    let mut buffer = [0u8; CHUNK * 8];
+    let mut addr = table;
+    while list.len() < count {
+        let some = (count - list.len()).min(CHUNK);
+        let bytes = buffer.get_mut(..some * 8).ok_or(PagesError::Malformed)?;
+        host.read(addr, bytes).map_err(PagesError::Unreachable)?;
+        list.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)));
+        addr = addr.checked_add(bytes.len() as u64).ok_or(PagesError::Malformed)?;
+    }
+    Ok(list.into())
+}
+
+fn read_chunks<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>, PagesError> {
+    let mut list = Vec::new();
+    for index in 0..count.div_ceil(CHUNK) as u64 {
+        let mut bytes = [0; 8];
+        let at = index.checked_mul(8).and_then(|offset| table.checked_add(offset));
+        host.read(at.ok_or(PagesError::Malformed)?, &mut bytes).map_err(PagesError::Unreachable)?;
+        let chunk = u64::from_le_bytes(bytes);
+        list.extend(read_list(host, chunk, (count - list.len()).min(CHUNK))?);
+    }
+    Ok(list.into())
+}
+
+/// A ring of entries in guest memory.
+#[derive(Debug)]
+pub struct Ring {
+    map: PageMap,
+    log_size: u8,
+    log_stride: u8,
+}
+
+impl Ring {
+    /// A ring of `1 << log_size` entries of `1 << log_stride` bytes; entries never cross pages,
+    /// since both are powers of two and a stride is smaller than a page.
+    ///
+    /// # Errors
+    /// See [`PagesError`].
+    pub fn read<H: Host>(
+        host: &H,
+        pages: &Pages,
+        log_size: u8,
+        log_stride: u8,
+    ) -> Result<Self, PagesError> {
+        let len = 1u64 << (log_size + log_stride);
+        Ok(Self { map: PageMap::read(host, pages, 0, len)?, log_size, log_stride })
+    }
+
+    /// A ring in one run of memory.
+    #[must_use]
+    pub fn run(addr: u64, log_size: u8, log_stride: u8) -> Self {
+        Self { map: PageMap::run(addr), log_size, log_stride }
+    }
+
+    /// Number of entries.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Bytes of an entry.
+    #[inline]
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
+    /// Guest address of entry `index`.
+    #[inline]
+    #[must_use]
+    pub fn addr(&self, index: u32) -> Option<u64> {
+        let slot = u64::from(index & (self.size() - 1));
+        self.map.resolve(slot << self.log_stride, 1).map(|(addr, _)| addr)
+    }
+}

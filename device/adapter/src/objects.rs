@@ -1,0 +1,137 @@
+//! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so counts of
+//! users cannot race; look-ups need no lock but the tables' own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use vrnic_abi::admin::SetGid;
+use vrnic_abi::uar;
+
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::host::Host;
+use crate::limits;
+use crate::qp::Qp;
+use crate::slots::Uar;
+use crate::sqmem::SqMemory;
+use crate::table::Table;
+
+/// A user context, or the kernel's.
+#[derive(Debug)]
+pub struct Context {
+    /// Its number; 0 is the kernel's.
+    pub id: u32,
+    /// UARs and PDs that belong to it.
+    pub users: AtomicU32,
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    /// Its number.
+    pub pdn: u32,
+    /// Its context.
+    pub context: u32,
+    /// QPs and regions that belong to it.
+    pub users: AtomicU32,
+}
+
+/// The admin queue's own state.
+#[derive(Debug, Default)]
+pub struct Admin {
+    /// Rings, while enabled.
+    pub rings: Option<crate::registers::Rings>,
+    /// Next command.
+    pub ci: u32,
+    /// Next completion.
+    pub pi: u32,
+}
+
+/// All objects.
+#[derive(Debug)]
+pub struct Objects<H: Host> {
+    /// Serialises control work.
+    pub admin: Mutex<Admin>,
+    /// Contexts by number.
+    pub contexts: Table<Context>,
+    /// PDs by number.
+    pub pds: Table<Pd>,
+    /// CQs by number.
+    pub cqs: Table<Cq>,
+    /// QPs by number.
+    pub qps: Table<Qp<H>>,
+    /// Completion event queues by number.
+    pub eqs: Table<Eq>,
+    /// UARs by number.
+    pub uars: Table<Uar<H>>,
+    /// UARs that the worker looks at.
+    pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
+    /// Event queues that may hold events back, the asynchronous one included.
+    pub active_eqs: RwLock<Vec<Arc<Eq>>>,
+    /// Memory of device-resident send queues.
+    pub sq_memory: Mutex<SqMemory>,
+    /// The GID table.
+    pub gids: RwLock<Vec<Option<SetGid>>>,
+}
+
+impl<H: Host> Default for Objects<H> {
+    fn default() -> Self {
+        Self {
+            admin: Mutex::default(),
+            contexts: Table::new(0, limits::MAX_CONTEXTS),
+            pds: Table::new(1, limits::MAX_PD),
+            cqs: Table::new(1, limits::MAX_CQ),
+            qps: Table::new(limits::FIRST_QPN, limits::MAX_QP),
+            eqs: Table::new(1, limits::MAX_EQ),
+            uars: Table::new(0, uar::UAR_COUNT),
+            active_uars: RwLock::default(),
+            active_eqs: RwLock::default(),
+            sq_memory: Mutex::default(),
+            gids: RwLock::default(),
+        }
+    }
+}
+
+impl<H: Host> Objects<H> {
+    /// Forgets all objects but QPs, which need an orderly end.
+    pub fn clear(&self) {
+        self.active_uars.write().clear();
+        self.active_eqs.write().clear();
+        self.uars.drain();
+        self.cqs.drain();
+        self.eqs.drain();
+        self.pds.drain();
+        self.contexts.drain();
+        *self.sq_memory.lock() = SqMemory::default();
+        self.gids.write().clear();
+    }
+
+    /// Rereads which UARs are in use.
+    pub fn refresh_uars(&self) {
+        *self.active_uars.write() = self.uars.all();
+    }
+
+    /// Rereads which event queues are in use.
+    pub fn refresh_eqs(&self, asynchronous: &Arc<Eq>) {
+        let mut eqs = self.eqs.all();
+        eqs.push(Arc::clone(asynchronous));
+        *self.active_eqs.write() = eqs;
+    }
+}
+
+/// One more user.
+pub fn hold(users: &AtomicU32) {
+    users.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One user less.
+pub fn release(users: &AtomicU32) {
+    users.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether there is any.
+#[must_use]
+pub fn held(users: &AtomicU32) -> bool {
+    users.load(Ordering::Relaxed) != 0
+}

@@ -1,0 +1,264 @@
+//! A queue pair: its parts, their locks, its states.
+//!
+//! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and, while it
+//! touches the peer, the peer's [`Responder`]; nobody takes a requester while holding a responder, so
+//! there is no cycle. Whatever needs the other half of a QP (an error that flushes both queues) is left
+//! to the QP's own turn in [`crate::function::Function::poll`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::qp::{Access, Attr, State};
+use vrnic_abi::sq::STRIDE_MAX;
+
+use crate::cq::Cq;
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::Ring;
+use crate::wqe::{Recv, Send};
+
+/// Where a send queue lies.
+#[derive(Debug)]
+pub enum SendRing {
+    /// In guest memory, posted by producer index.
+    Guest(Ring),
+    /// In BAR2 at this offset, posted by stamps.
+    Device {
+        /// Offset in BAR2.
+        offset: u64,
+        /// log2 of the entries.
+        log_size: u8,
+        /// log2 of the stride.
+        log_stride: u8,
+    },
+    /// There is none.
+    None,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp<H: Host> {
+    /// Its number.
+    pub qpn: u32,
+    /// Its PD.
+    pub pdn: u32,
+    /// Its context.
+    pub context: u32,
+    /// The UAR of its slot.
+    pub uar: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// Offset in BAR2 of the slot.
+    pub slot_offset: u64,
+    /// CQ of the send queue.
+    pub send_cq: Arc<Cq>,
+    /// CQ of the receive queue.
+    pub recv_cq: Arc<Cq>,
+    /// Whether every send is signaled.
+    pub signal_all: bool,
+    /// The send queue.
+    pub sq: SendRing,
+    /// The receive queue.
+    pub rq: Option<Ring>,
+    state: AtomicU8,
+    /// Set when the QP is destroyed or reset: work on it stops.
+    pub dead: AtomicBool,
+    /// Whether it stands in the run queue of its function.
+    pub queued: AtomicBool,
+    /// All attributes, as QUERY_QP shows them.
+    pub attr: Mutex<Attr>,
+    /// The half that sends.
+    pub requester: Mutex<Requester<H>>,
+    /// The half that receives.
+    pub responder: Mutex<Responder>,
+}
+
+/// What the sending half knows.
+#[derive(Debug)]
+pub struct Requester<H: Host> {
+    /// Index of the next entry to start.
+    pub ci: u32,
+    /// The entry in progress.
+    pub current: Option<Send>,
+    /// The bytes of that entry.
+    pub raw: [u8; STRIDE_MAX as usize],
+    /// Bytes of it that have been moved.
+    pub done: u64,
+    /// Transport retries left.
+    pub retries: u8,
+    /// RNR retries left; 7 = for ever.
+    pub rnr_retries: u8,
+    /// Not before this time, when waiting to try again.
+    pub not_before: Option<u64>,
+    /// Attributes it works with.
+    pub config: RequesterConfig,
+    /// The peer, once found.
+    pub peer: Option<Peer<H>>,
+    /// Whether the guest wants to know when the queue has drained.
+    pub notify_drained: bool,
+}
+
+/// A connected QP of this daemon.
+#[derive(Debug)]
+pub struct Peer<H: Host> {
+    /// Its function.
+    pub function: Arc<Function<H>>,
+    /// The QP.
+    pub qp: Arc<Qp<H>>,
+}
+
+impl<H: Host> Clone for Peer<H> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function), qp: Arc::clone(&self.qp) }
+    }
+}
+
+/// Attributes of the sending half.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequesterConfig {
+    /// MAC of the peer's port.
+    pub dmac: [u8; 6],
+    /// The peer's QP.
+    pub dest_qpn: u32,
+    /// ACK timeout code.
+    pub timeout: u8,
+    /// Transport retries.
+    pub retry_cnt: u8,
+    /// RNR retries.
+    pub rnr_retry: u8,
+    /// READs and atomics outstanding.
+    pub max_rd_atomic: u8,
+}
+
+/// What the receiving half knows.
+#[derive(Debug, Default)]
+pub struct Responder {
+    /// Index of the next receive to use.
+    pub ci: u32,
+    /// The receive that a message is filling.
+    pub current: Option<Recv>,
+    /// What peers may do.
+    pub access: Rights,
+    /// RNR timer code told to peers.
+    pub min_rnr_timer: u8,
+    /// READs and atomics accepted.
+    pub max_dest_rd_atomic: u8,
+    /// The only QP that may send here.
+    pub source_qpn: u32,
+    /// The only station that may send here.
+    pub source_mac: [u8; 6],
+    /// Whether the first message has been reported.
+    pub established: bool,
+}
+
+/// Rights of peers.
+#[derive(Clone, Copy, Debug)]
+pub struct Rights(pub Access);
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self(Access::empty())
+    }
+}
+
+impl<H: Host> Default for Requester<H> {
+    fn default() -> Self {
+        Self {
+            ci: 0,
+            current: None,
+            raw: [0; STRIDE_MAX as usize],
+            done: 0,
+            retries: 0,
+            rnr_retries: 0,
+            not_before: None,
+            config: RequesterConfig::default(),
+            peer: None,
+            notify_drained: false,
+        }
+    }
+}
+
+/// What a QP is created from.
+#[derive(Debug)]
+pub struct Parts {
+    /// The PD.
+    pub pdn: u32,
+    /// The context.
+    pub context: u32,
+    /// UAR and slot.
+    pub place: (u32, u32),
+    /// CQs of send and receive queue.
+    pub cqs: (Arc<Cq>, Arc<Cq>),
+    /// Whether every send is signaled.
+    pub signal_all: bool,
+    /// The queues.
+    pub queues: (SendRing, Option<Ring>),
+}
+
+impl<H: Host> Qp<H> {
+    /// A QP in the reset state.
+    #[must_use]
+    pub fn new(qpn: u32, parts: Parts) -> Self {
+        let (uar, slot) = parts.place;
+        Self {
+            qpn,
+            pdn: parts.pdn,
+            context: parts.context,
+            uar,
+            slot,
+            slot_offset: crate::slots::offset(uar, slot),
+            send_cq: parts.cqs.0,
+            recv_cq: parts.cqs.1,
+            signal_all: parts.signal_all,
+            sq: parts.queues.0,
+            rq: parts.queues.1,
+            state: AtomicU8::new(State::Reset as u8),
+            dead: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            attr: Mutex::default(),
+            requester: Mutex::default(),
+            responder: Mutex::default(),
+        }
+    }
+
+    /// The state.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::from_raw(self.state.load(Ordering::Acquire)).unwrap_or(State::Err)
+    }
+
+    /// Sets the state.
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Goes to the error state; true when it was in a state that can fail.
+    pub fn fail(&self) -> bool {
+        let fails = |state| {
+            let fails = !matches!(State::from_raw(state), None | Some(State::Reset | State::Err));
+            fails.then_some(State::Err as u8)
+        };
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
+    }
+
+    /// Whether peers may reach it.
+    #[inline]
+    #[must_use]
+    pub fn receives(&self) -> bool {
+        matches!(self.state(), State::Rtr | State::Rts | State::Sqd)
+            && !self.dead.load(Ordering::Acquire)
+    }
+
+    /// Forgets all work, as in a new QP, and zeroes the doorbell words.
+    pub fn clear(&self, host: &H) {
+        let mut requester = self.requester.lock();
+        *requester = Requester::default();
+        *self.responder.lock() = Responder::default();
+        host.bar_zero(self.slot_offset, 8);
+        if let SendRing::Device { offset, log_size, log_stride } = self.sq {
+            host.bar_zero(offset, 1 << (log_size + log_stride));
+        }
+    }
+}

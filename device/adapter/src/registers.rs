@@ -1,0 +1,154 @@
+//! The register file: what the trapped accesses leave for the control thread.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vrnic_abi::regs::{self, Control, FatalCode, Status};
+
+/// Ring registers and flags.
+#[derive(Debug, Default)]
+pub struct Registers {
+    rings: Mutex<Rings>,
+    status: AtomicU32,
+    fatal: AtomicU32,
+    reset: AtomicBool,
+    enable: AtomicBool,
+    admin_pi: AtomicU32,
+}
+
+/// Where the rings lie.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rings {
+    /// Admin submission ring.
+    pub admin_sq: u64,
+    /// Admin completion ring.
+    pub admin_cq: u64,
+    /// log2 of the entries of both.
+    pub admin_log_size: u32,
+    /// Asynchronous event queue.
+    pub async_eq: u64,
+    /// log2 of its entries.
+    pub async_eq_log_size: u32,
+}
+
+impl Registers {
+    /// Writes a register; true when there is work for the control thread.
+    pub fn write(&self, name: &str, offset: u32, value: u32) -> bool {
+        let status = self.status();
+        if status.contains(Status::RESETTING) {
+            tracing::warn!(function = name, "write of register {offset:#x} during a reset ignored");
+            return false;
+        }
+        match offset {
+            regs::CONTROL => return self.control(name, value),
+            regs::ADMIN_SQ_PI => {
+                self.admin_pi.store(value, Ordering::Release);
+                return status.contains(Status::ENABLED);
+            }
+            _ => {}
+        }
+        let mut rings = self.rings.lock();
+        match offset {
+            _ if status.contains(Status::ENABLED) => {
+                tracing::warn!(
+                    function = name,
+                    "write of register {offset:#x} while enabled ignored"
+                );
+            }
+            regs::ADMIN_SQ_LO => set_low(&mut rings.admin_sq, value),
+            regs::ADMIN_SQ_HI => set_high(&mut rings.admin_sq, value),
+            regs::ADMIN_CQ_LO => set_low(&mut rings.admin_cq, value),
+            regs::ADMIN_CQ_HI => set_high(&mut rings.admin_cq, value),
+            regs::ADMIN_LOG_SIZE => rings.admin_log_size = value,
+            regs::ASYNC_EQ_LO => set_low(&mut rings.async_eq, value),
+            regs::ASYNC_EQ_HI => set_high(&mut rings.async_eq, value),
+            regs::ASYNC_EQ_LOG_SIZE => rings.async_eq_log_size = value,
+            _ => tracing::warn!(function = name, "write of undefined register {offset:#x} ignored"),
+        }
+        false
+    }
+
+    fn control(&self, name: &str, value: u32) -> bool {
+        match Control::from_bits(value) {
+            Some(control) if control.contains(Control::RESET) => {
+                self.status.fetch_or(Status::RESETTING.bits(), Ordering::AcqRel);
+                self.reset.store(true, Ordering::Release);
+                true
+            }
+            Some(Control::ENABLE) => {
+                self.enable.store(true, Ordering::Release);
+                true
+            }
+            _ => {
+                tracing::warn!(function = name, "CONTROL written with {value:#x}: ignored");
+                false
+            }
+        }
+    }
+
+    /// STATUS, without the link.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::from_bits_truncate(self.status.load(Ordering::Acquire))
+    }
+
+    /// FATAL_CODE.
+    #[must_use]
+    pub fn fatal_code(&self) -> u32 {
+        self.fatal.load(Ordering::Acquire)
+    }
+
+    /// Gives up until the next reset.
+    pub fn set_fatal(&self, code: FatalCode) {
+        self.fatal.store(code as u32, Ordering::Release);
+        self.status.fetch_or(Status::FATAL.bits(), Ordering::AcqRel);
+    }
+
+    /// The admin queue runs.
+    pub fn set_enabled(&self) {
+        self.status.fetch_or(Status::ENABLED.bits(), Ordering::AcqRel);
+    }
+
+    /// The ring registers.
+    #[must_use]
+    pub fn rings(&self) -> Rings {
+        *self.rings.lock()
+    }
+
+    /// The admin producer index.
+    #[must_use]
+    pub fn admin_pi(&self) -> u32 {
+        self.admin_pi.load(Ordering::Acquire)
+    }
+
+    /// Whether a reset was asked for since the last call.
+    pub fn take_reset(&self) -> bool {
+        self.reset.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether ENABLE was written since the last call.
+    pub fn take_enable(&self) -> bool {
+        self.enable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Back to power-on, but for a reset under way.
+    pub fn clear(&self) {
+        *self.rings.lock() = Rings::default();
+        self.enable.store(false, Ordering::Release);
+        self.admin_pi.store(0, Ordering::Release);
+        self.fatal.store(0, Ordering::Release);
+        self.status.fetch_and(Status::RESETTING.bits(), Ordering::AcqRel);
+    }
+
+    /// The reset has ended.
+    pub fn reset_done(&self) {
+        self.status.fetch_and(!Status::RESETTING.bits(), Ordering::AcqRel);
+    }
+}
+
+fn set_low(value: &mut u64, low: u32) {
+    *value = *value & !u64::from(u32::MAX) | u64::from(low);
+}
+
+fn set_high(value: &mut u64, high: u32) {
+    *value = *value & u64::from(u32::MAX) | u64::from(high) << 32;
+}

@@ -1,0 +1,243 @@
+//! The receiving half: takes what a peer's requester brings, under the responder's lock.
+
+use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::{self};
+
+use crate::cq::Completion;
+use crate::host::Host;
+use crate::qp::{Peer, Responder};
+use crate::stats::Counter;
+use crate::tpt::Denied;
+use crate::transfer::Side;
+use crate::wqe::{Recv, Send};
+
+/// What a responder answers instead of taking a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No receive is posted: RNR NAK.
+    NotReady,
+    /// The operation is malformed or not enabled for the QP: NAK "invalid request".
+    Invalid,
+    /// The remote key does not allow it: NAK "remote access error".
+    Access(Denied),
+    /// The responder's own queue or memory is faulty: NAK "remote operational error".
+    Operational,
+    /// The receive's buffer is too short: NAK "invalid request", and an error there too.
+    TooShort,
+    /// No answer: the QP has failed meanwhile.
+    Gone,
+}
+
+impl Refusal {
+    /// Status at the requester, and the number of the check that failed.
+    #[must_use]
+    pub const fn requester_status(self) -> (Status, u32) {
+        match self {
+            Self::NotReady => (Status::RnrRetryExcErr, 0),
+            Self::Invalid | Self::TooShort => (Status::RemInvReqErr, 0),
+            Self::Access(denied) => (denied.remote_status(), denied as u32),
+            Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
+            Self::Gone => (Status::RetryExcErr, 0),
+        }
+    }
+}
+
+/// RNR timer codes in units of 10 µs (IBTA volume 1, table 45).
+const RNR_TIMERS: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// The time that an RNR timer code stands for, in nanoseconds.
+#[must_use]
+pub fn rnr_delay(code: u8) -> u64 {
+    let units = RNR_TIMERS.get(usize::from(code)).copied().unwrap_or(1);
+    u64::from(units) * 10_000
+}
+
+/// Makes sure that a receive is taken for the message in progress.
+///
+/// # Errors
+/// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty.
+pub fn take<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<(), Refusal> {
+    if responder.current.is_none() {
+        let recv = next(peer, responder)?.ok_or(Refusal::NotReady)?;
+        responder.current = Some(recv);
+    }
+    Ok(())
+}
+
+/// Takes the next posted receive.
+///
+/// # Errors
+/// [`Refusal::Operational`] when the queue's index or memory is faulty.
+pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option<Recv>, Refusal> {
+    let Some(ring) = &peer.qp.rq else { return Ok(None) };
+    let host = peer.function.host();
+    let index = responder.ci;
+    let posted = host.bar_load32(peer.qp.slot_offset + 4).wrapping_sub(index);
+    if posted == 0 {
+        return Ok(None);
+    }
+    let mut bytes = [0; vrnic_abi::rq::STRIDE_MAX as usize];
+    let bytes = bytes.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
+    let read = ring.addr(index).filter(|_| posted <= ring.size());
+    if read.is_none_or(|addr| host.read(addr, bytes).is_err()) {
+        tracing::warn!(
+            function = peer.function.name(),
+            qpn = peer.qp.qpn,
+            posted,
+            "receive queue: producer index beyond the ring, or its memory is gone"
+        );
+        return Err(Refusal::Operational);
+    }
+    responder.ci = index.wrapping_add(1);
+    peer.function.stats().step(Counter::RecvWqes);
+    Ok(Some(Recv::parse(bytes, index)))
+}
+
+/// The buffer for a SEND of `length` bytes.
+///
+/// # Errors
+/// When there is no receive, or it does not fit, or its memory may not be written.
+pub fn receive<H: Host>(
+    peer: &Peer<H>,
+    responder: &mut Responder,
+    length: u64,
+) -> Result<Side<'static>, Refusal> {
+    take(peer, responder)?;
+    let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
+    let segments = recv.segments.as_ref().ok_or(Refusal::Operational)?;
+    if segments.total() < length {
+        return Err(Refusal::TooShort);
+    }
+    Side::segments(peer.function.tpt(), peer.qp.pdn, segments, Access::LOCAL_WRITE)
+        .map_err(|_| Refusal::Operational)
+}
+
+/// The memory that a WRITE, READ or atomic names.
+///
+/// # Errors
+/// When the QP or the region does not allow it.
+pub fn remote<H: Host>(
+    peer: &Peer<H>,
+    responder: &Responder,
+    send: &Send,
+    need: Access,
+) -> Result<Side<'static>, Refusal> {
+    if !responder.access.0.contains(need) {
+        return Err(Refusal::Invalid);
+    }
+    let range = (send.rkey, send.raddr, send.length);
+    Side::range(peer.function.tpt(), peer.qp.pdn, range, need).map_err(Refusal::Access)
+}
+
+/// Completes the receive that a message has filled or used up.
+///
+/// # Errors
+/// When the receive CQ takes no entry any more; the QP has failed then.
+pub fn received<H: Host>(
+    peer: &Peer<H>,
+    responder: &mut Responder,
+    send: &Send,
+    src_qpn: u32,
+    solicited: bool,
+) -> Result<(), Refusal> {
+    let Some(recv) = responder.current.take() else { return Ok(()) };
+    let write = send.opcode == sq::Opcode::WriteImm;
+    let completion = Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn: peer.qp.qpn,
+        opcode: if write { Opcode::RecvWriteImm } else { Opcode::Recv },
+        status: Status::Success,
+        vendor_err: 0,
+        byte_len: u32::try_from(send.length).unwrap_or(u32::MAX),
+        imm: send.imm(),
+        solicited,
+        src_qpn,
+    };
+    if !write {
+        peer.function.stats().add(Counter::BytesReceived, send.length);
+    }
+    if peer.function.complete(&peer.qp.recv_cq, &completion).is_err() {
+        peer.function.qp_failed(&peer.qp, Kind::QpFatal);
+        return Err(Refusal::Operational);
+    }
+    Ok(())
+}
+
+/// The peer's requester gave up in the middle of a message: the connection cannot go on.
+pub fn abandon<H: Host>(peer: &Peer<H>, responder: &mut Responder) {
+    if responder.current.is_some() {
+        fail(peer, responder, Refusal::Operational);
+    }
+}
+
+/// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells
+/// the guest.
+pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal) {
+    let stats = peer.function.stats();
+    let (kind, status) = match refusal {
+        Refusal::Access(Denied::Memory) | Refusal::Operational => {
+            (Kind::QpFatal, Status::LocProtErr)
+        }
+        Refusal::Access(_) => {
+            stats.step(Counter::RemoteAccessErrors);
+            (Kind::QpAccessError, Status::WrFlushErr)
+        }
+        Refusal::TooShort => {
+            stats.step(Counter::RemoteInvalidRequests);
+            (Kind::QpRequestError, Status::LocLenErr)
+        }
+        Refusal::Invalid => {
+            stats.step(Counter::RemoteInvalidRequests);
+            (Kind::QpRequestError, Status::WrFlushErr)
+        }
+        Refusal::NotReady | Refusal::Gone => return,
+    };
+    // A receive with an error of its own tells by its completion; otherwise an event does.
+    let own = responder.current.is_some() && status != Status::WrFlushErr;
+    let failed = peer.qp.fail();
+    if let Some(recv) = responder.current.take() {
+        // An overflowing CQ has raised its own event.
+        let _overflow =
+            peer.function.complete(&peer.qp.recv_cq, &flushed(peer.qp.qpn, &recv, status));
+    }
+    if failed && !own {
+        peer.function.report(kind, peer.qp.qpn);
+    }
+    peer.function.schedule(&peer.qp);
+}
+
+/// The completion of a receive that took no message.
+#[must_use]
+pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
+    Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn,
+        opcode: Opcode::Recv,
+        status,
+        vendor_err: 0,
+        byte_len: 0,
+        imm: None,
+        solicited: false,
+        src_qpn: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rnr_timers_follow_the_table() {
+        assert_eq!(rnr_delay(0), 655_360_000);
+        assert_eq!(rnr_delay(1), 10_000);
+        assert_eq!(rnr_delay(12), 640_000);
+        assert_eq!(rnr_delay(31), 491_520_000);
+    }
+}

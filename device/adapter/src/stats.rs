@@ -1,0 +1,76 @@
+//! Counters of a function.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vrnic_abi::admin::STAT_NAMES;
+
+/// Counters, in the order of [`vrnic_abi::admin::Stats`].
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Counter {
+    SendWqes,
+    RecvWqes,
+    ReadWqes,
+    WriteWqes,
+    AtomicWqes,
+    BytesSent,
+    BytesReceived,
+    Cqes,
+    CompletionEvents,
+    Interrupts,
+    RnrNakSent,
+    RnrNakReceived,
+    RemoteAccessErrors,
+    RemoteInvalidRequests,
+    LocalErrors,
+    FlushedWqes,
+    RetryExceeded,
+    BadDoorbells,
+    CqOverflows,
+    Kicks,
+    AdminCommands,
+    AdminErrors,
+}
+
+/// The counters.
+#[derive(Debug)]
+pub struct Counters([AtomicU64; STAT_NAMES.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counters {
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(&self, counter: Counter, value: u64) {
+        if let Some(cell) = self.0.get(counter as usize) {
+            cell.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Steps a counter.
+    #[inline]
+    pub fn step(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// The value of a counter.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// All values as the guest sees them: an array of little-endian 64-bit words.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|cell| cell.load(Ordering::Relaxed).to_le_bytes()).collect()
+    }
+
+    /// Zeroes all.
+    pub fn clear(&self) {
+        self.0.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+    }
+}

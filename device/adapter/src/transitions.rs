@@ -1,0 +1,83 @@
+//! Which transitions of an RC QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; the
+//! kernel's `qp_state_table` agrees).
+
+use vrnic_abi::qp::{AttrMask, State};
+
+/// A legal transition.
+struct Rule {
+    from: State,
+    to: State,
+    required: AttrMask,
+    optional: AttrMask,
+}
+
+const NONE: AttrMask = AttrMask::empty();
+
+const fn rule(from: State, to: State, required: AttrMask, optional: AttrMask) -> Rule {
+    Rule { from, to, required, optional }
+}
+
+const INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
+const PATH: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
+const RTS_OPTIONAL: AttrMask =
+    PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
+const RULES: &[Rule] = &[
+    rule(State::Reset, State::Init, INIT, NONE),
+    rule(State::Init, State::Init, NONE, INIT),
+    rule(
+        State::Init,
+        State::Rtr,
+        AttrMask::AV
+            .union(AttrMask::PATH_MTU)
+            .union(AttrMask::DEST_QPN)
+            .union(AttrMask::RQ_PSN)
+            .union(AttrMask::MAX_DEST_RD_ATOMIC)
+            .union(AttrMask::MIN_RNR_TIMER),
+        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+    ),
+    rule(
+        State::Rtr,
+        State::Rts,
+        AttrMask::SQ_PSN
+            .union(AttrMask::TIMEOUT)
+            .union(AttrMask::RETRY_CNT)
+            .union(AttrMask::RNR_RETRY)
+            .union(AttrMask::MAX_QP_RD_ATOMIC),
+        RTS_OPTIONAL,
+    ),
+    rule(State::Rts, State::Rts, NONE, RTS_OPTIONAL),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, RTS_OPTIONAL),
+    rule(
+        State::Sqd,
+        State::Sqd,
+        NONE,
+        AttrMask::PKEY_INDEX
+            .union(AttrMask::PORT)
+            .union(AttrMask::ACCESS_FLAGS)
+            .union(AttrMask::AV)
+            .union(AttrMask::MAX_DEST_RD_ATOMIC)
+            .union(AttrMask::MIN_RNR_TIMER)
+            .union(PATH)
+            .union(AttrMask::TIMEOUT)
+            .union(AttrMask::RETRY_CNT)
+            .union(AttrMask::RNR_RETRY)
+            .union(AttrMask::MAX_QP_RD_ATOMIC),
+    ),
+];
+
+/// Whether an RC QP may go from one state to another with these attributes.
+#[must_use]
+pub fn allowed(from: State, to: State, mask: AttrMask) -> bool {
+    let mask = mask.difference(AttrMask::STATE);
+    if matches!(to, State::Reset | State::Err) {
+        // From any state, with no attribute but the caller's belief.
+        return AttrMask::CUR_STATE.contains(mask);
+    }
+    RULES.iter().any(|rule| {
+        rule.from == from
+            && rule.to == to
+            && mask.contains(rule.required)
+            && rule.required.union(rule.optional).union(AttrMask::CUR_STATE).contains(mask)
+    })
+}
