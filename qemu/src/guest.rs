@@ -206,10 +206,11 @@ impl Setup {
                 r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#
             ),
         ]);
+        // The first virtio device: the kernel numbers its ports /dev/vport0p*.
+        add(&["-device", "virtio-serial-pci"]);
         let net = path(&self.net);
         add(&["-netdev", &format!("stream,id=net,server=off,addr.type=unix,addr.path={net}")]);
         add(&["-device", &format!("virtio-net-pci,netdev=net,mac={mac},romfile=")]);
-        add(&["-device", "virtio-serial-pci"]);
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
         add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
