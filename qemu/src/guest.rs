@@ -162,7 +162,7 @@ impl Guest {
             "WARNING:",
             "BUG:",
             "Oops",
-            "panic",
+            "Kernel panic",
             "Call Trace",
             "general protection",
             "hung task",
