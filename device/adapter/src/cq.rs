@@ -1,7 +1,7 @@
 //! Completion queues.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
@@ -156,21 +156,10 @@ impl Cq {
         true
     }
 
-    /// Whether the queue has overflowed.
-    #[must_use]
-    pub fn failed(&self) -> bool {
-        self.inner.lock().failed
-    }
-
     fn fire<H: Host>(&self, host: &H, stats: &Counters, inner: &mut Inner) {
         inner.armed = 0;
         stats.step(Counter::CompletionEvents);
         inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
-    }
-
-    /// One more, or less, QP queue that completes here.
-    pub fn add_users(&self, by: i32) {
-        self.users.fetch_add(by as u32, Ordering::Relaxed);
     }
 }
 

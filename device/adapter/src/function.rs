@@ -69,6 +69,17 @@ struct Schedule<H: Host> {
     timers: BinaryHeap<Reverse<Timer<H>>>,
 }
 
+impl<H: Host> Schedule<H> {
+    /// Gives a QP a turn at `at`; it has one timer at most, the earliest asked for.
+    fn set_timer(&mut self, at: u64, qp: Arc<Qp<H>>) {
+        let set = qp.timer.load(Ordering::Relaxed);
+        if set == 0 || at < set {
+            qp.timer.store(at, Ordering::Relaxed);
+            self.timers.push(Reverse(Timer { at, qp }));
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Timer<H: Host> {
     at: u64,
@@ -343,6 +354,10 @@ impl<H: Host> Function<H> {
         while schedule.timers.peek().is_some_and(|Reverse(timer)| timer.at <= now) {
             let Some(Reverse(timer)) = schedule.timers.pop() else { break };
             any = true;
+            if timer.qp.timer.load(Ordering::Relaxed) != timer.at {
+                continue;
+            }
+            timer.qp.timer.store(0, Ordering::Relaxed);
             if !timer.qp.queued.swap(true, Ordering::AcqRel) {
                 schedule.active.push_back(timer.qp);
             }
@@ -364,11 +379,10 @@ impl<H: Host> Function<H> {
                         schedule.active.push_back(qp);
                     }
                 }
-                Turn::Wait(at) => schedule.timers.push(Reverse(Timer { at, qp })),
+                Turn::Wait(at) => schedule.set_timer(at, qp),
                 Turn::Failed => {
                     self.flush(&qp);
-                    let at = self.host.now() + ERROR_POLL_NS;
-                    schedule.timers.push(Reverse(Timer { at, qp }));
+                    schedule.set_timer(self.host.now() + ERROR_POLL_NS, qp);
                 }
             }
         }

@@ -6,7 +6,7 @@
 //! to the QP's own turn in [`crate::function::Function::poll`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::qp::{Access, Attr, State};
@@ -66,6 +66,9 @@ pub struct Qp<H: Host> {
     pub dead: AtomicBool,
     /// Whether it stands in the run queue of its function.
     pub queued: AtomicBool,
+    /// When its timer is due, on the host's clock; zero without one. An entry of the timer queue that
+    /// names another time is stale.
+    pub timer: AtomicU64,
     /// All attributes, as QUERY_QP shows them.
     pub attr: Mutex<Attr>,
     /// The half that sends.
@@ -216,6 +219,7 @@ impl<H: Host> Qp<H> {
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),
             queued: AtomicBool::new(false),
+            timer: AtomicU64::new(0),
             attr: Mutex::default(),
             requester: Mutex::default(),
             responder: Mutex::default(),

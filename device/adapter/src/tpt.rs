@@ -206,13 +206,6 @@ impl Tpt {
         }
     }
 
-    /// Whether a region belongs to the PD.
-    #[must_use]
-    pub fn uses_pd(&self, pdn: u32) -> bool {
-        let entries = self.chunks.iter().filter_map(OnceLock::get).flatten();
-        entries.into_iter().any(|entry| entry.mr.load().as_ref().is_some_and(|mr| mr.pdn == pdn))
-    }
-
     /// The one check of every access: `len` bytes at `addr` of the region `key`, by an object of PD
     /// `pdn`, with the rights `need`.
     ///
