@@ -104,6 +104,7 @@ pub fn enable<H: Host>(function: &Arc<Function<H>>) {
     objects.refresh_eqs(&eq);
     *function.asynchronous.write() = Some(eq);
     *admin = Admin { rings: Some(rings), ci: 0, pi: 0 };
+    function.host().wake();
     function.registers.set_enabled();
 }
 

@@ -81,6 +81,8 @@ pub(super) fn alloc_uar<H: Host>(function: &Function<H>, context: u32) -> Outcom
     hold(&context.users);
     function.host().bar_zero(crate::slots::base(uar.number), u64::from(vrnic_abi::uar::UAR_LEN));
     objects.refresh_uars();
+    // A worker that sleeps has not armed this one.
+    function.host().wake();
     result(&ObjectResult::new(uar.number))
 }
 
