@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Binds the interface between libibverbs and its plugins. That interface is private to one
+//! version of rdma-core and no package ships its headers, so they come from the source of
+//! the very version that the guests run, which scripts/setup unpacks:
+//!
+//! | variable | names | default |
+//! | --- | --- | --- |
+//! | `VRNIC_RDMA_CORE_SRC` | rdma-core's source | `usr/src/rdma-core` of the tool root |
+//! | `VRNIC_VERBS_LIB` | the folder of its libibverbs.so | `usr/lib/x86_64-linux-gnu` there |
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The private ABI that src/ffi is written for: the number in the plugin's file name and in the
+/// registration symbol.
+const PRIVATE_ABI: &str = "34";
+
+/// Releases whose private headers have been read. The layouts changed in others without a new
+/// number, so an unknown release needs a look before its line is added.
+const RELEASES: [&str; 1] = ["56.1"];
+
+/// What the plugin calls.
+const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|\
+    verbs_uninit_context|verbs_set_ops|ibv_cmd_(get_context|query_device_any|query_port|\
+    alloc_pd|dealloc_pd|reg_mr|dereg_mr|create_cq|destroy_cq|create_qp|query_qp|modify_qp|\
+    destroy_qp)";
+/// What it fills in or reads, beside the arguments of those.
+const TYPES: &str = "verbs_(device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|qp|mr)|\
+    ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr)|ibv_(wr|wc)_opcode|ibv_send_flags|\
+    ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)";
+
+fn main() -> Result<()> {
+    println!("cargo::rerun-if-changed=wrapper.h");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let source = folder("VRNIC_RDMA_CORE_SRC", "usr/src/rdma-core", "libibverbs/driver.h")?;
+    check_version(&source)?;
+    let include = out.join("include");
+    gather_headers(&source, &include)?;
+    bind(&source, &include, &out.join("bindings.rs"))?;
+    let library = folder("VRNIC_VERBS_LIB", "usr/lib/x86_64-linux-gnu", "libibverbs.so")?;
+    link(&library.join("libibverbs.so"), &out.join("lib"))
+}
+
+/// The folder that `variable` names, or `default` in the tool root; it must hold `file`.
+fn folder(variable: &str, default: &str, file: &str) -> Result<PathBuf> {
+    println!("cargo::rerun-if-env-changed={variable}");
+    let folder = match env::var_os(variable) {
+        Some(folder) => PathBuf::from(folder),
+        None => tool_root()?.join(default),
+    };
+    let file = folder.join(file);
+    ensure!(
+        file.exists(),
+        "{} is missing: run scripts/setup, or set {variable} to the folder of rdma-core {}",
+        file.display(),
+        RELEASES.join(" or "),
+    );
+    println!("cargo::rerun-if-changed={}", file.display());
+    Ok(folder)
+}
+
+/// The tool root of scripts/setup, named as scripts/lib/common.sh does.
+fn tool_root() -> Result<PathBuf> {
+    for variable in ["VRNIC_TOOLROOT", "VRNIC_CACHE", "XDG_CACHE_HOME", "HOME"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    if let Some(root) = env::var_os("VRNIC_TOOLROOT") {
+        return Ok(root.into());
+    }
+    let versions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../qemu/versions.env");
+    println!("cargo::rerun-if-changed={}", versions.display());
+    let text = fs::read_to_string(&versions)
+        .with_context(|| format!("cannot read {}", versions.display()))?;
+    let values: HashMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once('=')).collect();
+    let value = |name: &str| {
+        values.get(name).with_context(|| format!("{} sets no {name}", versions.display()))
+    };
+    let name = format!(
+        "toolroot-{}-{}-{}",
+        value("VRNIC_SUITE")?,
+        value("VRNIC_KERNEL_SERIES")?,
+        value("VRNIC_RECIPE")?
+    );
+    let variable = |name: &str| env::var_os(name).map(PathBuf::from);
+    let cache = variable("VRNIC_CACHE")
+        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("vrnic")))
+        .or_else(|| Some(variable("HOME")?.join(".cache/vrnic")))
+        .context("none of VRNIC_TOOLROOT, VRNIC_CACHE, XDG_CACHE_HOME and HOME is set")?;
+    Ok(cache.join(name))
+}
+
+/// Refuses sources whose private ABI this plugin is not written for.
+fn check_version(source: &Path) -> Result<()> {
+    let file = source.join("CMakeLists.txt");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let set = |name: &str| -> Result<String> {
+        let start = format!("set({name} \"");
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(start.as_str()));
+        let value = value.and_then(|rest| rest.split('"').next());
+        Ok(value.with_context(|| format!("{} sets no {name}", file.display()))?.to_owned())
+    };
+    let (abi, release) = (set("IBVERBS_PABI_VERSION")?, set("PACKAGE_VERSION")?);
+    if abi != PRIVATE_ABI || !RELEASES.contains(&release.as_str()) {
+        bail!(
+            "{} is rdma-core {release} with the private plugin ABI {abi}; libvrnic is written for \
+             ABI {PRIVATE_ABI} of rdma-core {}. Point VRNIC_RDMA_CORE_SRC to that source, or port \
+             provider/src/ffi and extend provider/build.rs",
+            source.display(),
+            RELEASES.join(" or "),
+        );
+    }
+    Ok(())
+}
+
+/// Lays the headers out as rdma-core's own build does, without running that build.
+fn gather_headers(source: &Path, include: &Path) -> Result<()> {
+    if include.exists() {
+        fs::remove_dir_all(include)?;
+    }
+    let verbs = include.join("infiniband");
+    fs::create_dir_all(&verbs)?;
+    for entry in fs::read_dir(source.join("libibverbs"))? {
+        let path = entry?.path();
+        if let (Some("h"), Some(name)) =
+            (path.extension().and_then(|e| e.to_str()), path.file_name())
+        {
+            symlink(&path, verbs.join(name))?;
+        }
+    }
+    let kernel = source.join("kernel-headers");
+    let ioctl = "rdma/ib_user_ioctl_verbs.h";
+    symlink(kernel.join(ioctl), verbs.join("ib_user_ioctl_verbs.h"))?;
+    symlink(kernel.join("rdma"), include.join("rdma"))?;
+    symlink(source.join("ccan"), include.join("ccan"))?;
+    symlink(source.join("util"), include.join("util"))?;
+    fs::write(
+        include.join("config.h"),
+        format!("#define IBVERBS_PABI_VERSION {PRIVATE_ABI}\n#define HAVE_STATEMENT_EXPR 1\n"),
+    )?;
+    let commands = fs::read_to_string(kernel.join("rdma/ib_user_verbs.h"))?;
+    fs::create_dir(include.join("kernel-abi"))?;
+    fs::write(include.join("kernel-abi/ib_user_verbs.h"), tagless(&commands))?;
+    Ok(())
+}
+
+/// kern-abi.h lays beside each kernel struct a twin without a tag, under the macro
+/// `_STRUCT_name`; here are those macros.
+fn tagless(commands: &str) -> String {
+    let mut macros = String::new();
+    let mut inside = false;
+    for line in commands.lines() {
+        if let Some(name) = line.strip_prefix("struct ").and_then(|rest| rest.strip_suffix(" {")) {
+            macros += &format!("#define _STRUCT_{name} struct {{ \\\n");
+            inside = true;
+        } else if inside && line == "};" {
+            macros += "}\n";
+            inside = false;
+        } else if inside {
+            macros += &format!("{line} \\\n");
+        }
+    }
+    macros
+}
+
+fn bind(source: &Path, include: &Path, to: &Path) -> Result<()> {
+    bindgen::Builder::default()
+        .header("wrapper.h")
+        .clang_arg(format!("-I{}", include.display()))
+        // Its linux/ holds what the machine's own kernel headers may lack.
+        .clang_arg(format!("-idirafter{}", source.join("kernel-headers").display()))
+        .allowlist_function(FUNCTIONS)
+        .allowlist_type(TYPES)
+        .allowlist_var("VERBS_MATCH_.*")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_copy(true)
+        .layout_tests(true)
+        .generate_comments(false)
+        .generate()
+        .context("binding infiniband/driver.h failed (is libclang-dev installed?)")?
+        .write_to_file(to)?;
+    Ok(())
+}
+
+/// Links against the one library, so that the versions of its private symbols are recorded. The
+/// folder holds nothing else: the root's libc must not be found before the machine's.
+fn link(library: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let name = folder.join("libibverbs.so");
+    if name.symlink_metadata().is_ok() {
+        fs::remove_file(&name)?;
+    }
+    symlink(library.canonicalize()?, &name)?;
+    println!("cargo::rustc-link-search=native={}", folder.display());
+    println!("cargo::rustc-link-lib=dylib=ibverbs");
+    // The library's own needs (libnl, a newer libc) are the guest's to satisfy.
+    println!("cargo::rustc-link-arg=-Wl,--allow-shlib-undefined");
+    Ok(())
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Contexts: an open device, its mappings, and what can be asked of it.
+
+use std::env;
+use std::ffi::{c_char, c_int, c_void};
+use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+use vrnic_queues::doorbell::{Uar, UarTable};
+use vrnic_queues::mapping::{Access, Mapping};
+use vrnic_queues::plan::{Limits, SqPolicy};
+
+use super::bindings as c;
+use super::object::Object;
+use super::{check, commands, driver, pointer, status};
+
+/// The environment variable that overrides where send queues are put.
+const SQ_VARIABLE: &str = "VRNIC_SQ";
+
+type ContextObject = Object<c::verbs_context, Box<Context>>;
+
+/// An open device.
+pub(super) struct Context {
+    /// The command file. Ours to use until `verbs_uninit_context`, which [`free`] calls last.
+    fd: RawFd,
+    uars: UarTable,
+    /// What the adapter offers.
+    pub(super) limits: Limits,
+    /// Where send queues are put.
+    pub(super) sq_policy: SqPolicy,
+}
+
+impl Context {
+    /// Maps what the kernel's answer names.
+    fn new(fd: RawFd, response: &abi::uverbs::ContextResp) -> Result<Self, Errno> {
+        let version = response.abi_version.get();
+        if version >> 16 != abi::ABI_VERSION >> 16 {
+            warn(format_args!(
+                "the adapter speaks version {}.{} of the queue formats, this library {}.x",
+                version >> 16,
+                version & 0xffff,
+                abi::ABI_VERSION >> 16
+            ));
+            return Err(Errno::NOSYS);
+        }
+        let kick = response.kick_mmap.get();
+        let kick = map(fd, kick, abi::regs::KICK_LEN, Access::Write)?;
+        let context = Self {
+            fd,
+            uars: UarTable::new(kick),
+            limits: Limits::from(response),
+            sq_policy: sq_policy(),
+        };
+        context.uar(response.uar.get(), response.uar_mmap.get())?;
+        Ok(context)
+    }
+
+    /// The context behind a libibverbs context; `EINVAL` when that is not open.
+    ///
+    /// # Safety
+    /// `context` must be a context of this plugin, open as long as the result is used.
+    pub(super) unsafe fn of<'a>(context: *mut c::ibv_context) -> Result<&'a Self, Errno> {
+        // SAFETY: by the caller's promise.
+        let own = unsafe { ContextObject::own(outer(context)) };
+        own.map(|own| &**own).ok_or(Errno::INVAL)
+    }
+
+    /// Maps `len` bytes at an offset that the kernel gave for this context.
+    pub(super) fn map(&self, offset: u64, len: u32) -> Result<Mapping, Errno> {
+        map(self.fd, offset, len, Access::ReadWrite)
+    }
+
+    /// The UAR with this number, which lies at `offset`.
+    pub(super) fn uar(&self, index: u32, offset: u64) -> Result<Arc<Uar>, Errno> {
+        self.uars.get(index, || self.map(offset, abi::uar::UAR_LEN))
+    }
+}
+
+fn map(fd: RawFd, offset: u64, len: u32, access: Access) -> Result<Mapping, Errno> {
+    // SAFETY: the command file, open by libibverbs' promise.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    Mapping::device(fd, offset, len as usize, access)
+}
+
+fn sq_policy() -> SqPolicy {
+    let Some(text) = env::var_os(SQ_VARIABLE) else { return SqPolicy::default() };
+    text.to_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        warn(format_args!(
+            "{SQ_VARIABLE}={} is none of guest, device, auto; taking auto",
+            text.display()
+        ));
+        SqPolicy::Auto
+    })
+}
+
+/// Tells the user, as libibverbs itself does; there is no better place than stderr.
+fn warn(text: std::fmt::Arguments<'_>) {
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(io::stderr(), "libvrnic: {text}");
+}
+
+/// The struct that a public context is the last part of.
+fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
+    if context.is_null() {
+        return ptr::null_mut();
+    }
+    context.wrapping_byte_sub(std::mem::offset_of!(c::verbs_context, context)).cast()
+}
+
+/// `alloc_context`: takes the command file over, also when it fails.
+pub(super) unsafe extern "C" fn alloc(
+    device: *mut c::ibv_device,
+    fd: c_int,
+    _private_data: *mut c_void,
+) -> *mut c::verbs_context {
+    // SAFETY: `device` and `fd` are libibverbs' own; the size is that of our struct, in which
+    // its part stands first.
+    let base = unsafe {
+        c::_verbs_init_and_alloc_context(
+            device,
+            fd,
+            size_of::<ContextObject>(),
+            ptr::null_mut(),
+            abi::RDMA_DRIVER_ID,
+        )
+    };
+    let base: *mut c::verbs_context = base.cast();
+    if base.is_null() {
+        return base;
+    }
+    // SAFETY: just made.
+    let opened =
+        unsafe { commands::get_context(base) }.and_then(|response| Context::new(fd, &response));
+    let result = opened.map(|context| {
+        // SAFETY: just made, with our part zeroed, which is `None`.
+        unsafe { ContextObject::set_own(base, Some(Box::new(context))) };
+        // SAFETY: valid, and the table is copied.
+        unsafe { c::verbs_set_ops(base, &driver::context_ops()) };
+        base
+    });
+    if result.is_err() {
+        // SAFETY: just made, and libibverbs will not see it.
+        unsafe { release(base) };
+    }
+    pointer(result)
+}
+
+/// `free_context`.
+pub(super) unsafe extern "C" fn free(context: *mut c::ibv_context) {
+    // SAFETY: made by `alloc` and given up by libibverbs; all its objects are gone.
+    unsafe { release(outer(context)) };
+}
+
+/// Unmaps, closes and frees a context.
+///
+/// # Safety
+/// `base` must come from `_verbs_init_and_alloc_context` and never be used again.
+unsafe fn release(base: *mut c::verbs_context) {
+    // SAFETY: as the caller says; our part goes first, as it needs the command file.
+    unsafe {
+        ContextObject::set_own(base, None);
+        c::verbs_uninit_context(base);
+        libc::free(base.cast());
+    }
+}
+
+/// `query_device_ex`.
+pub(super) unsafe extern "C" fn query_device(
+    context: *mut c::ibv_context,
+    input: *const c::ibv_query_device_ex_input,
+    attr: *mut c::ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    let mut response = c::ib_uverbs_ex_query_device_resp::default();
+    let mut size = size_of_val(&response);
+    // SAFETY: the arguments are libibverbs' own; the response is as long as said.
+    let result = check(unsafe {
+        c::ibv_cmd_query_device_any(
+            context,
+            input,
+            attr,
+            attr_size,
+            &raw mut response,
+            &raw mut size,
+        )
+    });
+    if result.is_ok() {
+        let version = response.base.fw_ver;
+        let text =
+            format!("{}.{}.{}", version >> 32 & 0xffff, version >> 16 & 0xffff, version & 0xffff);
+        // SAFETY: filled in by the call above, which refuses a shorter struct.
+        let to = unsafe { &mut (*attr).orig_attr.fw_ver };
+        // The struct was zeroed; its last byte stays so.
+        let room = to.len().saturating_sub(1);
+        for (to, from) in to.iter_mut().take(room).zip(text.bytes()) {
+            // CAST: digits and dots.
+            *to = from as c_char;
+        }
+    }
+    status(result)
+}
+
+/// `query_port`.
+pub(super) unsafe extern "C" fn query_port(
+    context: *mut c::ibv_context,
+    port: u8,
+    attr: *mut c::ibv_port_attr,
+) -> c_int {
+    let mut command = c::ibv_query_port::default();
+    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    unsafe { c::ibv_cmd_query_port(context, port, attr, &raw mut command, size_of_val(&command)) }
+}

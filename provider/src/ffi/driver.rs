@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Registration with libibverbs: which devices are ours and what we can do.
+
+use std::ptr;
+
+use vrnic_abi as abi;
+
+use super::bindings as c;
+use super::object::Object;
+use super::{context, cq, pd, poll, post, qp};
+
+type Device = Object<c::verbs_device, ()>;
+
+/// A table for C, which only reads it.
+#[repr(transparent)]
+struct Table<T>(T);
+
+// SAFETY: the tables are constant, and what they point to is too.
+unsafe impl<T> Sync for Table<T> {}
+
+/// The kernel driver's number decides; the PCI identity serves where the kernel does not tell it.
+static MATCHES: Table<[c::verbs_match_ent; 3]> = Table([
+    c::verbs_match_ent {
+        driver_data: ptr::null_mut(),
+        // CAST: widening, in a constant.
+        u: c::verbs_match_ent__bindgen_ty_1 { driver_id: abi::RDMA_DRIVER_ID as u64 },
+        vendor: 0,
+        device: 0,
+        // CAST: the kinds are small numbers; C stores them in a byte.
+        kind: c::VERBS_MATCH_DRIVER_ID as u8,
+    },
+    c::verbs_match_ent {
+        driver_data: ptr::null_mut(),
+        u: c::verbs_match_ent__bindgen_ty_1 { driver_id: 0 },
+        vendor: abi::pci::VENDOR_ID,
+        device: abi::pci::DEVICE_ID,
+        kind: c::VERBS_MATCH_PCI as u8,
+    },
+    c::verbs_match_ent {
+        driver_data: ptr::null_mut(),
+        u: c::verbs_match_ent__bindgen_ty_1 { driver_id: 0 },
+        vendor: 0,
+        device: 0,
+        kind: c::VERBS_MATCH_SENTINEL as u8,
+    },
+]);
+
+static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
+    name: c"vrnic".as_ptr(),
+    match_min_abi_version: abi::UVERBS_ABI_VERSION,
+    match_max_abi_version: abi::UVERBS_ABI_VERSION,
+    match_table: (&raw const MATCHES).cast(),
+    static_providers: ptr::null_mut(),
+    match_device: None,
+    alloc_context: Some(context::alloc),
+    import_context: None,
+    alloc_device: Some(alloc_device),
+    uninit_device: Some(uninit_device),
+});
+
+/// Runs when libibverbs loads the plugin.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REGISTER: extern "C" fn() = register;
+
+extern "C" fn register() {
+    // SAFETY: the table lives as long as the library, which libibverbs never unloads.
+    unsafe { c::verbs_register_driver_34(&raw const DEVICE_OPS.0) };
+}
+
+/// The operations of a context. What is not set answers EOPNOTSUPP.
+pub(super) fn context_ops() -> c::verbs_context_ops {
+    c::verbs_context_ops {
+        alloc_pd: Some(pd::alloc),
+        create_cq: Some(cq::create),
+        create_qp: Some(qp::create),
+        dealloc_pd: Some(pd::dealloc),
+        dereg_mr: Some(pd::dereg_mr),
+        destroy_cq: Some(cq::destroy),
+        destroy_qp: Some(qp::destroy),
+        free_context: Some(context::free),
+        modify_qp: Some(qp::modify),
+        poll_cq: Some(poll::poll_cq),
+        post_recv: Some(post::post_recv),
+        post_send: Some(post::post_send),
+        query_device_ex: Some(context::query_device),
+        query_port: Some(context::query_port),
+        query_qp: Some(qp::query),
+        reg_mr: Some(pd::reg_mr),
+        req_notify_cq: Some(poll::req_notify_cq),
+        ..c::verbs_context_ops::default()
+    }
+}
+
+unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {
+    Device::begin().complete(())
+}
+
+unsafe extern "C" fn uninit_device(device: *mut c::verbs_device) {
+    // SAFETY: made by `alloc_device` and given up by libibverbs.
+    unsafe { Device::free(device) };
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Objects that C knows by their first part and we know whole.
+
+use std::mem::ManuallyDrop;
+
+/// A struct of libibverbs with our part behind it.
+#[repr(C)]
+pub(super) struct Object<B, T> {
+    base: B,
+    /// Set before C learns of the object and constant from then on, so that it may be shared
+    /// while libibverbs writes to `base`.
+    own: Option<T>,
+}
+
+impl<B: Default, T> Object<B, T> {
+    /// Begins one, with a zeroed base and no part of ours.
+    pub(super) fn begin() -> NewObject<B, T> {
+        NewObject::new()
+    }
+}
+
+impl<B, T> Object<B, T> {
+    /// Our part of the object that starts at `base`; `None` when `base` is null or not complete.
+    ///
+    /// # Safety
+    /// `base` must be null or the start of a live object of just these types.
+    #[inline]
+    pub(super) unsafe fn own<'a>(base: *mut B) -> Option<&'a T> {
+        let object = base.cast::<Self>();
+        if object.is_null() {
+            return None;
+        }
+        // SAFETY: alive by the caller's promise. Only the field is borrowed, and nobody changes
+        // it any more.
+        unsafe { (*object).own.as_ref() }
+    }
+
+    /// Sets our part of an object that was not made by [`NewObject`].
+    ///
+    /// # Safety
+    /// `base` must be the start of an allocation of this type, zeroed or complete, that no
+    /// one else uses yet.
+    pub(super) unsafe fn set_own(base: *mut B, own: Option<T>) {
+        // SAFETY: ours alone by the caller's promise.
+        unsafe { (*base.cast::<Self>()).own = own };
+    }
+
+    /// Frees an object.
+    ///
+    /// # Safety
+    /// `base` must come from [`NewObject::complete`] and never be used again.
+    pub(super) unsafe fn free(base: *mut B) {
+        // SAFETY: made by `Box::into_raw` and given up by the caller.
+        drop(unsafe { Box::from_raw(base.cast::<Self>()) });
+    }
+}
+
+/// An object that C does not know yet, or only for the time of a call.
+pub(super) struct NewObject<B, T>(*mut Object<B, T>);
+
+impl<B: Default, T> NewObject<B, T> {
+    fn new() -> Self {
+        Self(Box::into_raw(Box::new(Object { base: B::default(), own: None })))
+    }
+
+    /// The base, for libibverbs to fill in.
+    pub(super) fn base(&self) -> *mut B {
+        self.0.cast()
+    }
+
+    /// Adds our part and gives the object away, until [`Object::free`].
+    pub(super) fn complete(self, own: T) -> *mut B {
+        let base = ManuallyDrop::new(self).base();
+        // SAFETY: allocated in `new`, and no one else uses it yet.
+        unsafe { Object::<B, T>::set_own(base, Some(own)) };
+        base
+    }
+}
+
+impl<B, T> Drop for NewObject<B, T> {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` in `new` and not given away.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}

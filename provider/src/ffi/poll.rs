@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Polling and arming completion queues.
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::cq::{Opcode, Status};
+use vrnic_queues::completion::Completion;
+use vrnic_queues::cq::Notify;
+
+use super::bindings as c;
+use super::{cq, status};
+
+/// The adapter's statuses are numbered as libibverbs'.
+const _: () = {
+    assert!(Status::Success as u32 == c::IBV_WC_SUCCESS);
+    assert!(Status::LocLenErr as u32 == c::IBV_WC_LOC_LEN_ERR);
+    assert!(Status::LocQpOpErr as u32 == c::IBV_WC_LOC_QP_OP_ERR);
+    assert!(Status::LocProtErr as u32 == c::IBV_WC_LOC_PROT_ERR);
+    assert!(Status::WrFlushErr as u32 == c::IBV_WC_WR_FLUSH_ERR);
+    assert!(Status::MwBindErr as u32 == c::IBV_WC_MW_BIND_ERR);
+    assert!(Status::BadRespErr as u32 == c::IBV_WC_BAD_RESP_ERR);
+    assert!(Status::LocAccessErr as u32 == c::IBV_WC_LOC_ACCESS_ERR);
+    assert!(Status::RemInvReqErr as u32 == c::IBV_WC_REM_INV_REQ_ERR);
+    assert!(Status::RemAccessErr as u32 == c::IBV_WC_REM_ACCESS_ERR);
+    assert!(Status::RemOpErr as u32 == c::IBV_WC_REM_OP_ERR);
+    assert!(Status::RetryExcErr as u32 == c::IBV_WC_RETRY_EXC_ERR);
+    assert!(Status::RnrRetryExcErr as u32 == c::IBV_WC_RNR_RETRY_EXC_ERR);
+    assert!(Status::RemAbortErr as u32 == c::IBV_WC_REM_ABORT_ERR);
+    assert!(Status::FatalErr as u32 == c::IBV_WC_FATAL_ERR);
+    assert!(Status::GeneralErr as u32 == c::IBV_WC_GENERAL_ERR);
+};
+
+/// `poll_cq`: the number of completions, or negative on an error.
+pub(super) unsafe extern "C" fn poll_cq(
+    cq: *mut c::ibv_cq,
+    entries: c_int,
+    completions: *mut c::ibv_wc,
+) -> c_int {
+    // SAFETY: live by libibverbs' promise.
+    let (Some(queue), Ok(limit)) = (unsafe { cq::own(cq) }, usize::try_from(entries)) else {
+        return -Errno::INVAL.raw_os_error();
+    };
+    let taken = queue.poll(limit, |index, completion| {
+        // SAFETY: the caller's array has `entries` elements, and `index` is less.
+        unsafe { completions.add(index).write(work_completion(completion)) };
+    });
+    // Not more than `entries`.
+    c_int::try_from(taken).unwrap_or(entries)
+}
+
+#[inline]
+fn work_completion(completion: &Completion) -> c::ibv_wc {
+    let opcode = match completion.opcode {
+        Opcode::Send => c::IBV_WC_SEND,
+        Opcode::Write => c::IBV_WC_RDMA_WRITE,
+        Opcode::Read => c::IBV_WC_RDMA_READ,
+        Opcode::CmpSwp => c::IBV_WC_COMP_SWAP,
+        Opcode::FetchAdd => c::IBV_WC_FETCH_ADD,
+        Opcode::Recv => c::IBV_WC_RECV,
+        Opcode::RecvWriteImm => c::IBV_WC_RECV_RDMA_WITH_IMM,
+    };
+    c::ibv_wc {
+        wr_id: completion.wr_id,
+        // CAST: the numbers are libibverbs' (see above).
+        status: completion.status as u32,
+        opcode,
+        vendor_err: completion.vendor_err,
+        byte_len: completion.byte_len,
+        __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 {
+            // In network order, as it came.
+            imm_data: u32::from_ne_bytes(completion.imm.unwrap_or_default()),
+        },
+        qp_num: completion.qpn,
+        src_qp: completion.src_qpn,
+        wc_flags: if completion.imm.is_some() { c::IBV_WC_WITH_IMM } else { 0 },
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// `req_notify_cq`.
+pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut c::ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: live by libibverbs' promise.
+    let Some(queue) = (unsafe { cq::own(cq) }) else { return status(Err(Errno::INVAL)) };
+    queue.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
+    0
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queue pairs: making, changing and destroying them.
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::qp::State;
+use vrnic_abi::uverbs::QpResp;
+use vrnic_queues::plan::{QpCap, QpPlan, QpRings, SqPolicy};
+use vrnic_queues::qp::{QpParts, QueuePair};
+
+use super::bindings as c;
+use super::commands;
+use super::context::Context;
+use super::cq;
+use super::object::Object;
+use super::{check, pointer, status};
+
+/// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
+type Qp = Object<c::verbs_qp, QueuePair>;
+
+/// Our part of a queue pair; `None` for null.
+///
+/// # Safety
+/// `qp` must be null or a queue pair of this plugin, live as long as the result is used.
+#[inline]
+pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
+    // SAFETY: by the caller's promise.
+    unsafe { Qp::own(qp.cast()) }
+}
+
+/// `create_qp`.
+pub(super) unsafe extern "C" fn create(
+    pd: *mut c::ibv_pd,
+    attr: *mut c::ibv_qp_init_attr,
+) -> *mut c::ibv_qp {
+    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    pointer(unsafe { try_create(pd, &mut *attr) })
+}
+
+/// # Safety
+/// `pd` and the objects in `attr` must be live.
+unsafe fn try_create(
+    pd: *mut c::ibv_pd,
+    attr: &mut c::ibv_qp_init_attr,
+) -> Result<*mut c::ibv_qp, Errno> {
+    if attr.qp_type != c::IBV_QPT_RC || !attr.srq.is_null() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: live by the caller's promise, and so is its context.
+    let context = unsafe { Context::of((*pd).context) }?;
+    let cap = QpCap {
+        max_send_wr: attr.cap.max_send_wr,
+        max_recv_wr: attr.cap.max_recv_wr,
+        max_send_sge: attr.cap.max_send_sge,
+        max_recv_sge: attr.cap.max_recv_sge,
+        max_inline: attr.cap.max_inline_data,
+    };
+    let plan = QpPlan::new(&cap, &context.limits, context.sq_policy)?;
+    // SAFETY: by the caller's promise.
+    let first = unsafe { create_planned(context, pd, attr, &cap, plan) };
+    match first {
+        // The adapter's memory is used up; nobody insisted on it.
+        Err(Errno::NOMEM) if plan.send_in_device && context.sq_policy == SqPolicy::Auto => {
+            // SAFETY: by the caller's promise.
+            unsafe { create_planned(context, pd, attr, &cap, plan.in_guest()) }
+        }
+        result => result,
+    }
+}
+
+/// # Safety
+/// `pd` and the objects in `attr` must be live.
+unsafe fn create_planned(
+    context: &Context,
+    pd: *mut c::ibv_pd,
+    attr: &mut c::ibv_qp_init_attr,
+    cap: &QpCap,
+    plan: QpPlan,
+) -> Result<*mut c::ibv_qp, Errno> {
+    let rings = QpRings::allocate(plan)?;
+    let qp = Qp::begin();
+    let base: *mut c::ibv_qp = qp.base().cast();
+    // SAFETY: the objects are live, `qp` is ours.
+    let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
+    // SAFETY: by the caller's promise.
+    match unsafe { open(context, attr, cap, rings, plan, &response) } {
+        Ok(queues) => Ok(qp.complete(queues).cast()),
+        Err(error) => {
+            // SAFETY: just created. If that fails too, the kernel destroys it with the context.
+            let _ = unsafe { c::ibv_cmd_destroy_qp(base) };
+            Err(error)
+        }
+    }
+}
+
+/// # Safety
+/// The objects in `attr` must be live.
+unsafe fn open(
+    context: &Context,
+    attr: &c::ibv_qp_init_attr,
+    cap: &QpCap,
+    rings: QpRings,
+    plan: QpPlan,
+    response: &QpResp,
+) -> Result<QueuePair, Errno> {
+    // The kernel grants a send queue in the adapter's memory, or fails.
+    let device_send = match (plan.send_in_device, response.sq_mmap_len.get()) {
+        (true, 0) => return Err(Errno::IO),
+        (true, len) => Some(context.map(response.sq_mmap.get(), len)?),
+        (false, _) => None,
+    };
+    // SAFETY: by the caller's promise.
+    let (send_cq, recv_cq) = unsafe { (cq::own(attr.send_cq), cq::own(attr.recv_cq)) };
+    let parts = QpParts {
+        uar: context.uar(response.uar.get(), response.uar_mmap.get())?,
+        device_send,
+        send_cq: send_cq.ok_or(Errno::INVAL)?.clone(),
+        recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),
+        all_signaled: attr.sq_sig_all != 0,
+    };
+    QueuePair::new(rings, cap, response, parts)
+}
+
+/// `modify_qp`.
+pub(super) unsafe extern "C" fn modify(
+    qp: *mut c::ibv_qp,
+    attr: *mut c::ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    let mut command = c::ibv_modify_qp::default();
+    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    let result = check(unsafe {
+        c::ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command))
+    });
+    if result.is_ok() && mask.cast_unsigned() & c::IBV_QP_STATE != 0 {
+        // SAFETY: live, as above.
+        let (queues, state) = unsafe { (own(qp), (*attr).qp_state) };
+        let state = u8::try_from(state).ok().and_then(State::from_raw);
+        if let (Some(queues), Some(state)) = (queues, state) {
+            queues.entered(state);
+        }
+    }
+    status(result)
+}
+
+/// `query_qp`.
+pub(super) unsafe extern "C" fn query(
+    qp: *mut c::ibv_qp,
+    attr: *mut c::ibv_qp_attr,
+    mask: c_int,
+    init: *mut c::ibv_qp_init_attr,
+) -> c_int {
+    let mut command = c::ibv_query_qp::default();
+    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    unsafe { c::ibv_cmd_query_qp(qp, attr, mask, init, &raw mut command, size_of_val(&command)) }
+}
+
+/// `destroy_qp`.
+pub(super) unsafe extern "C" fn destroy(qp: *mut c::ibv_qp) -> c_int {
+    // SAFETY: made by `create`, live.
+    let result = check(unsafe { c::ibv_cmd_destroy_qp(qp) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Qp::free(qp.cast()) };
+    }
+    status(result)
+}
