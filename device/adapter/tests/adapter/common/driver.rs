@@ -1,0 +1,296 @@
+//! A driver: brings a function up, sends admin commands, posts work and polls queues.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vrnic_abi::admin::{
+    Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, ObjectId, Opcode,
+    PARAMS_LEN, Pages, QueryParams, QueryQp, RegMr, Request, Stats, Status,
+};
+use vrnic_abi::cq::Cqe;
+use vrnic_abi::eq::{Eqe, Kind};
+use vrnic_abi::qp::{Attr, AttrMask};
+use vrnic_abi::{regs, stamp, uar};
+use vrnic_adapter::fabric::Fabric;
+use vrnic_adapter::function::Function;
+use vrnic_adapter::host::Host;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::host::{BASE, TestHost};
+
+const ADMIN_LOG: u32 = 4;
+pub(crate) const ASYNC_LOG: u8 = 4;
+
+/// Status and detail of a refused command.
+pub(crate) type Refused = (Status, u32);
+
+/// A guest with its adapter.
+pub(crate) struct Guest {
+    pub(crate) function: Arc<Function<TestHost>>,
+    pub(crate) host: TestHost,
+    next: Cell<u64>,
+    admin_sq: u64,
+    admin_cq: u64,
+    admin_index: Cell<u32>,
+    pub(crate) events: RefCell<EventQueue>,
+}
+
+/// A ring of events, as its reader sees it.
+pub(crate) struct EventQueue {
+    pub(crate) ring: u64,
+    pub(crate) log: u8,
+    pub(crate) slot: u32,
+    pub(crate) ci: u32,
+}
+
+/// A ring of completions, as its reader sees it.
+pub(crate) struct CompletionQueue {
+    pub(crate) cqn: u32,
+    pub(crate) ring: u64,
+    pub(crate) log: u8,
+    pub(crate) uar: u32,
+    pub(crate) slot: u32,
+    pub(crate) ci: u32,
+    pub(crate) arms: u32,
+}
+
+/// Offset in BAR2 of a slot.
+pub(crate) fn slot_offset(uar: u32, slot: u32) -> u64 {
+    u64::from(uar) * u64::from(uar::UAR_LEN) + u64::from(slot) * u64::from(uar::SLOT_LEN)
+}
+
+impl Guest {
+    /// A function on `fabric` whose driver has enabled it.
+    pub(crate) fn new(number: u8, fabric: &Arc<Fabric<TestHost>>, clock: &Arc<AtomicU64>) -> Self {
+        let host = TestHost::new(clock);
+        let mac = [2, 0, 0, 0, 0, number];
+        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric);
+        function.set_link(true);
+        let mut guest = Self {
+            function,
+            host,
+            next: Cell::new(BASE),
+            admin_sq: 0,
+            admin_cq: 0,
+            admin_index: Cell::new(0),
+            events: RefCell::new(EventQueue {
+                ring: 0,
+                log: ASYNC_LOG,
+                slot: uar::ASYNC_EQ_SLOT,
+                ci: 0,
+            }),
+        };
+        guest.bring_up();
+        guest
+    }
+
+    /// Sets the rings up, in fresh memory, and enables.
+    pub(crate) fn bring_up(&mut self) {
+        self.admin_sq = self.alloc(64 << ADMIN_LOG);
+        self.admin_cq = self.alloc(64 << ADMIN_LOG);
+        self.admin_index.set(0);
+        let events = self.alloc(16 << ASYNC_LOG);
+        *self.events.borrow_mut() =
+            EventQueue { ring: events, log: ASYNC_LOG, slot: uar::ASYNC_EQ_SLOT, ci: 0 };
+        self.set_address(regs::ADMIN_SQ_LO, self.admin_sq);
+        self.set_address(regs::ADMIN_CQ_LO, self.admin_cq);
+        self.set(regs::ADMIN_LOG_SIZE, ADMIN_LOG);
+        self.set_address(regs::ASYNC_EQ_LO, events);
+        self.set(regs::ASYNC_EQ_LOG_SIZE, u32::from(ASYNC_LOG));
+        self.set(regs::CONTROL, regs::Control::ENABLE.bits());
+        assert!(self.status().contains(regs::Status::ENABLED), "function is not enabled");
+    }
+
+    pub(crate) fn status(&self) -> regs::Status {
+        regs::Status::from_bits_retain(self.function.read_register(regs::STATUS))
+    }
+
+    /// Writes a register and lets the control thread act.
+    pub(crate) fn set(&self, offset: u32, value: u32) {
+        if self.function.write_register(offset, value) {
+            self.function.control();
+        }
+    }
+
+    pub(crate) fn set_address(&self, offset: u32, addr: u64) {
+        self.set(offset, addr as u32);
+        self.set(offset + 4, (addr >> 32) as u32);
+    }
+
+    /// Zeroed pages.
+    pub(crate) fn alloc(&self, len: u64) -> u64 {
+        let at = self.next.get();
+        self.next.set(at + len.next_multiple_of(4096).max(4096));
+        at
+    }
+
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) {
+        self.host.write(addr, bytes).expect("write guest memory");
+    }
+
+    pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.host.read(addr, &mut bytes).expect("read guest memory");
+        bytes
+    }
+
+    pub(crate) fn fetch<T: FromBytes>(&self, addr: u64) -> T {
+        T::read_from_bytes(&self.read(addr, size_of::<T>())).expect("length")
+    }
+
+    /// Sends a command of raw bytes and returns its completion.
+    pub(crate) fn raw_command(
+        &self,
+        opcode: u16,
+        flags: u16,
+        params: [u8; PARAMS_LEN],
+    ) -> Completion {
+        let index = self.admin_index.get();
+        self.admin_index.set(index.wrapping_add(1));
+        let id = index ^ 0x5a5a;
+        let command = Command { opcode: opcode.into(), flags: flags.into(), id: id.into(), params };
+        let offset = u64::from(index % (1 << ADMIN_LOG)) * 64;
+        self.write(self.admin_sq + offset, command.as_bytes());
+        self.set(regs::ADMIN_SQ_PI, index.wrapping_add(1));
+        let completion: Completion = self.fetch(self.admin_cq + offset);
+        assert_eq!(completion.stamp.get(), stamp(index), "command was not completed");
+        assert_eq!((completion.id.get(), completion.opcode.get()), (id, opcode));
+        completion
+    }
+
+    /// Sends a command and returns its result.
+    pub(crate) fn command<P: Request>(
+        &self,
+        opcode: Opcode,
+        params: &P,
+    ) -> Result<P::Result, Refused> {
+        let bytes = params.as_bytes().try_into().expect("params are 56 bytes");
+        let completion = self.raw_command(opcode as u16, 0, bytes);
+        match Status::from_raw(completion.status.get()).expect("known status") {
+            Status::Ok => Ok(P::Result::read_from_bytes(&completion.result).expect("result")),
+            status => Err((status, completion.detail.get())),
+        }
+    }
+
+    pub(crate) fn on_object(&self, opcode: Opcode, id: u32) -> Result<u32, Refused> {
+        self.command(opcode, &ObjectId::new(id)).map(|result| result.id.get())
+    }
+
+    pub(crate) fn reg_flat(
+        &self,
+        pdn: u32,
+        access: u32,
+        addr: u64,
+        len: u64,
+    ) -> Result<u32, Refused> {
+        let params = RegMr::new(pdn, access, addr, len, Pages::new(addr & !0xfff, 12, 0));
+        self.command(Opcode::RegMr, &params).map(|result| result.key.get())
+    }
+
+    /// An event queue of `1 << log` entries on `vector`.
+    pub(crate) fn create_eq(&self, vector: u16, log: u8) -> (u32, EventQueue) {
+        let ring = self.alloc(16 << log);
+        let params = CreateEq::new(Pages::new(ring, 12, 0), vector, log);
+        let result = self.command(Opcode::CreateEq, &params).expect("CREATE_EQ");
+        (result.eqn.get(), EventQueue { ring, log, slot: result.slot.get(), ci: 0 })
+    }
+
+    pub(crate) fn create_cq(
+        &self,
+        uar: u32,
+        eqn: u32,
+        log: u8,
+    ) -> Result<CompletionQueue, Refused> {
+        let ring = self.alloc(64 << log);
+        let params = CreateCq::new(uar, eqn, log, Pages::new(ring, 12, 0));
+        let result = self.command(Opcode::CreateCq, &params)?;
+        let (cqn, slot) = (result.cqn.get(), result.slot.get());
+        Ok(CompletionQueue { cqn, ring, log, uar, slot, ci: 0, arms: 0 })
+    }
+
+    pub(crate) fn create_qp(&self, params: &CreateQp) -> Result<(u32, u32, u64), Refused> {
+        let result = self.command(Opcode::CreateQp, params)?;
+        Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
+    }
+
+    pub(crate) fn modify_qp(&self, qpn: u32, mask: AttrMask, attr: &Attr) -> Result<(), Refused> {
+        let buffer = self.alloc(size_of::<Attr>() as u64);
+        self.write(buffer, attr.as_bytes());
+        self.command(Opcode::ModifyQp, &ModifyQp::new(qpn, mask.bits(), buffer)).map(|_| ())
+    }
+
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<Attr, Refused> {
+        let buffer = self.alloc(size_of::<Attr>() as u64);
+        self.command(Opcode::QueryQp, &QueryQp::new(qpn, buffer))?;
+        Ok(self.fetch(buffer))
+    }
+
+    pub(crate) fn caps(&self) -> DeviceCaps {
+        let buffer = self.alloc(4096);
+        let params = QueryParams::new(buffer, size_of::<DeviceCaps>() as u32);
+        self.command(Opcode::QueryDevice, &params).expect("QUERY_DEVICE");
+        self.fetch(buffer)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let buffer = self.alloc(4096);
+        let params = QueryParams::new(buffer, size_of::<Stats>() as u32);
+        self.command(Opcode::QueryStats, &params).expect("QUERY_STATS");
+        self.fetch(buffer)
+    }
+
+    /// Sets the summary bit of a slot, as a doorbell does.
+    pub(crate) fn ring(&self, uar: u32, slot: u32) {
+        let summary = self.host.bar().word(slot_offset(uar, 0)).expect("UAR");
+        summary.fetch_or(1 << uar::group(slot), Ordering::SeqCst);
+    }
+
+    /// Takes the next asynchronous event.
+    pub(crate) fn event(&self) -> Option<(Kind, u32)> {
+        self.events.borrow_mut().poll(self)
+    }
+
+    /// All asynchronous events, in order.
+    pub(crate) fn drain_events(&self) -> Vec<(Kind, u32)> {
+        std::iter::from_fn(|| self.event()).collect()
+    }
+}
+
+impl EventQueue {
+    pub(crate) fn poll(&mut self, guest: &Guest) -> Option<(Kind, u32)> {
+        let slot = u64::from(self.ci & ((1 << self.log) - 1));
+        let event: Eqe = guest.fetch(self.ring + slot * 16);
+        if event.stamp.get() != stamp(self.ci) {
+            return None;
+        }
+        self.ci = self.ci.wrapping_add(1);
+        guest.host.bar_store32(slot_offset(0, self.slot), self.ci);
+        Some((Kind::from_raw(event.kind).expect("kind"), event.id.get()))
+    }
+}
+
+impl CompletionQueue {
+    /// The next entry, without giving its place back.
+    pub(crate) fn peek(&self, guest: &Guest) -> Option<Cqe> {
+        let slot = u64::from(self.ci & ((1 << self.log) - 1));
+        let cqe: Cqe = guest.fetch(self.ring + slot * 64);
+        (cqe.stamp.get() == stamp(self.ci)).then_some(cqe)
+    }
+
+    pub(crate) fn poll(&mut self, guest: &Guest) -> Option<Cqe> {
+        let cqe = self.peek(guest)?;
+        self.ci = self.ci.wrapping_add(1);
+        guest.host.bar_store32(slot_offset(self.uar, self.slot), self.ci);
+        Some(cqe)
+    }
+
+    pub(crate) fn arm(&mut self, guest: &Guest, kind: u32) {
+        self.arms = self.arms.wrapping_add(1);
+        let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;
+        let word = u64::from(arm) << 32 | u64::from(self.ci);
+        let at = slot_offset(self.uar, self.slot);
+        guest.host.bar().word(at).expect("slot").store(word, Ordering::Release);
+        guest.ring(self.uar, self.slot);
+    }
+}

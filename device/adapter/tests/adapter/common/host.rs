@@ -1,0 +1,180 @@
+//! A host of tests: guest memory, BAR2, interrupts and a clock that the test moves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
+use vrnic_adapter::host::{CopyFault, Fault, Host};
+
+use super::memory::Memory;
+
+/// Guest address of the first byte of memory.
+pub(crate) const BASE: u64 = 0x4000_0000;
+/// Bytes of guest memory.
+pub(crate) const RAM_LEN: u64 = 4 << 30;
+
+/// What a test does with part of guest memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bar {
+    Unmapped,
+    ReadOnly,
+}
+
+pub(crate) struct Inner {
+    ram: Memory,
+    bar: Memory,
+    barred: RwLock<Vec<(u64, u64, Bar)>>,
+    raised: Vec<AtomicU64>,
+    clock: Arc<AtomicU64>,
+    wakes: AtomicU64,
+}
+
+/// The host; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct TestHost(Arc<Inner>);
+
+impl std::fmt::Debug for TestHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TestHost")
+    }
+}
+
+impl TestHost {
+    pub(crate) fn new(clock: &Arc<AtomicU64>) -> Self {
+        Self(Arc::new(Inner {
+            ram: Memory::new(RAM_LEN),
+            bar: Memory::new(BAR_UAR_LEN),
+            barred: RwLock::default(),
+            raised: (0..MSIX_VECTORS).map(|_| AtomicU64::new(0)).collect(),
+            clock: Arc::clone(clock),
+            wakes: AtomicU64::new(0),
+        }))
+    }
+
+    /// Takes memory away, or makes it read-only.
+    pub(crate) fn restrict(&self, addr: u64, len: u64, how: Bar) {
+        self.0.barred.write().push((addr, addr + len, how));
+    }
+
+    /// Ends all restrictions.
+    pub(crate) fn unrestrict(&self) {
+        self.0.barred.write().clear();
+    }
+
+    /// Takes the count of interrupts since the last call.
+    pub(crate) fn interrupts(&self, vector: u16) -> u64 {
+        self.0.raised[usize::from(vector)].swap(0, Ordering::AcqRel)
+    }
+
+    /// Times that the worker was woken.
+    pub(crate) fn wakes(&self) -> u64 {
+        self.0.wakes.load(Ordering::Acquire)
+    }
+
+    /// BAR2 as the guest sees it.
+    pub(crate) fn bar(&self) -> &Memory {
+        &self.0.bar
+    }
+
+    fn at(&self, addr: u64, len: u64, write: bool) -> Result<u64, Fault> {
+        let fault = Fault { addr, why: "not memory" };
+        let offset = addr.checked_sub(BASE).ok_or(fault)?;
+        let end = addr.checked_add(len).ok_or(fault)?;
+        if end - BASE > self.0.ram.len() {
+            return Err(fault);
+        }
+        let hit = |(start, stop, how): &(u64, u64, Bar)| {
+            *start < end && addr < *stop && (write || *how == Bar::Unmapped)
+        };
+        if self.0.barred.read().iter().any(hit) { Err(fault) } else { Ok(offset) }
+    }
+
+    fn atomic(&self, addr: u64) -> Result<&AtomicU64, Fault> {
+        let fault = Fault { addr, why: "not aligned" };
+        let offset = self.at(addr, 8, true)?;
+        self.0.ram.word(offset).filter(|_| addr.is_multiple_of(8)).ok_or(fault)
+    }
+}
+
+impl Host for TestHost {
+    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let offset = self.at(addr, into.len() as u64, false)?;
+        self.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
+    }
+
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        let offset = self.at(addr, from.len() as u64, true)?;
+        self.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
+    }
+
+    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
+        self.at(addr, len as u64, false).map_err(CopyFault::Source)?;
+        to.at(to_addr, len as u64, true).map_err(CopyFault::Target)?;
+        let mut bytes = vec![0; len];
+        self.read(addr, &mut bytes).map_err(CopyFault::Source)?;
+        to.write(to_addr, &bytes).map_err(CopyFault::Target)
+    }
+
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
+        Ok(self.atomic(addr)?.fetch_add(value, Ordering::SeqCst))
+    }
+
+    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
+        let (ok, failed) = (Ordering::SeqCst, Ordering::SeqCst);
+        Ok(self.atomic(addr)?.compare_exchange(compare, new, ok, failed).unwrap_or_else(|old| old))
+    }
+
+    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
+        self.at(addr, len, write).map(|_| ())
+    }
+
+    fn bar_load32(&self, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.bar_read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn bar_store32(&self, offset: u64, value: u32) {
+        let _outside = self.0.bar.write(offset, &value.to_le_bytes());
+    }
+
+    fn bar_load64(&self, offset: u64) -> u64 {
+        self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn bar_take64(&self, offset: u64) -> u64 {
+        self.0.bar.word(offset).map_or(0, |word| word.swap(0, Ordering::SeqCst))
+    }
+
+    fn bar_read(&self, offset: u64, into: &mut [u8]) {
+        if self.0.bar.read(offset, into).is_none() {
+            into.fill(0);
+        }
+    }
+
+    fn bar_zero(&self, offset: u64, len: u64) {
+        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
+    }
+
+    fn bar_clear(&self) {
+        // Untouched pages are zero.
+        for page in (0..self.0.bar.len()).step_by(4096) {
+            if self.0.bar.exists(page) {
+                self.bar_zero(page, 4096);
+            }
+        }
+    }
+
+    fn raise(&self, vector: u16) {
+        self.0.raised[usize::from(vector)].fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn wake(&self) {
+        self.0.wakes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn now(&self) -> u64 {
+        self.0.clock.load(Ordering::Acquire)
+    }
+}

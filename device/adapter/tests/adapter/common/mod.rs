@@ -1,0 +1,6 @@
+//! What the adapter's tests share: a host without a daemon, and a software driver on top of it.
+
+pub(crate) mod driver;
+pub(crate) mod host;
+pub(crate) mod memory;
+pub(crate) mod pair;
