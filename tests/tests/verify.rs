@@ -39,10 +39,13 @@ fn main() -> ExitCode {
     for sq in ["guest", "device"] {
         for group in GROUPS {
             let name = format!("{group} (send queues in {sq} memory)");
-            cases.push(Case::new(name, move |pair: &mut Pair| run(pair, group, sq)));
+            let only = format!("--only {group}/");
+            cases.push(Case::new(name, move |pair: &mut Pair| run(pair, &only, sq)));
         }
     }
-    bench::main(Options { memory: 2048, ..Options::default() }, cases)
+    cases.push(Case::new("1_GiB_messages", |pair| run(pair, "--huge --only 1GiB", "guest")));
+    // A buffer of 1 GiB, and room for the rest.
+    bench::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
 fn groups_are_complete(pair: &mut Pair) -> Result<()> {
@@ -53,11 +56,10 @@ fn groups_are_complete(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Runs a group with end a in guest a and end b in guest b.
-fn run(pair: &mut Pair, group: &str, sq: &str) -> Result<()> {
+/// Runs the selected cases with end a in guest a and end b in guest b.
+fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let server = serve(&pair.b, "vrnic-verify serve", PORT)?;
-    let command =
-        format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} --only {group}/", pair.b.ip());
+    let command = format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} {selection}", pair.b.ip());
     let output = pair.a.agent().run(&command, PATIENCE);
     server.kill()?;
     server.wait(SHORT)?;
