@@ -5,11 +5,15 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::{Config, FunctionConfig};
+use crate::control::{Asker, ControlThread};
 use crate::function::{Function, FunctionDevice};
 use crate::housekeeping::Housekeeping;
 use crate::net::switch::{PortSetup, SwitchThread};
 use crate::socket::SocketFile;
 use crate::vfio::server::{Doorman, ServerThread};
+use crate::worker::bell::Bell;
+use crate::worker::engine::Engine;
+use crate::worker::pool::{Pool, WorkerSetup};
 
 /// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub struct Daemon {
     servers: Vec<ServerThread>,
     _switch: SwitchThread,
     _housekeeping: Housekeeping,
+    _workers: Pool,
+    _control: Vec<ControlThread>,
 }
 
 impl Daemon {
@@ -30,13 +36,22 @@ impl Daemon {
         let mut servers = Vec::new();
         let mut doormen = Vec::new();
         let mut functions = Vec::new();
-        for settings in &config.functions {
+        let mut control = Vec::new();
+        let fabric = Arc::default();
+        let mut workers = workers(config).context("workers")?;
+        let spread = workers.len().max(1);
+        for (index, settings) in config.functions.iter().enumerate() {
             let name = &settings.name;
-            let function = Function::new(settings.name.clone(), settings.mac)
+            let worker = workers.get_mut(index % spread).context("no worker")?;
+            let function = Function::new(name, settings.mac, Arc::clone(&worker.bell), &fabric)
                 .with_context(|| format!("function {name}"))?;
             let function = Arc::new(function);
+            worker.engines.push(Arc::clone(&function) as Arc<dyn Engine>);
+            let (thread, asker) = ControlThread::start(Arc::clone(function.adapter()))
+                .with_context(|| format!("function {name}"))?;
+            control.push(thread);
             ports.extend(port(settings, &function)?);
-            let (server, doorman) = serve(settings, &function)?;
+            let (server, doorman) = serve(settings, &function, asker)?;
             servers.push(server);
             doormen.push(doorman);
             functions.push(function);
@@ -47,7 +62,14 @@ impl Daemon {
             let socket = server.path().display();
             tracing::info!(function = function.name, mac = %function.mac, %socket, "serving");
         }
-        Ok(Self { servers, _switch: switch, _housekeeping: housekeeping })
+        let workers = Pool::start(workers, &config.gears).context("workers")?;
+        Ok(Self {
+            servers,
+            _switch: switch,
+            _housekeeping: housekeeping,
+            _workers: workers,
+            _control: control,
+        })
     }
 
     /// Number of functions.
@@ -69,12 +91,22 @@ fn port(settings: &FunctionConfig, function: &Arc<Function>) -> anyhow::Result<O
     Ok(Some(PortSetup { name: settings.name.clone(), mac: settings.mac, socket, link }))
 }
 
+/// Workers without functions yet.
+fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
+    let setup = |index: usize| {
+        let cpu = config.pin.get(index).copied();
+        Ok(WorkerSetup { bell: Arc::new(Bell::new()?), engines: Vec::new(), cpu })
+    };
+    (0..config.workers).map(setup).collect()
+}
+
 fn serve(
     settings: &FunctionConfig,
     function: &Arc<Function>,
+    control: Asker,
 ) -> anyhow::Result<(ServerThread, Doorman)> {
     let socket = SocketFile::bind(&settings.socket).context("vfio-user socket")?;
-    let device = Box::new(FunctionDevice::new(Arc::clone(function)));
+    let device = Box::new(FunctionDevice::new(function, control));
     ServerThread::start(&settings.name, socket, function.uar().file(), device)
         .with_context(|| format!("server of function {}", settings.name))
 }

@@ -11,12 +11,15 @@
 //! | [`irq`] | MSI-X vectors |
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
+//! | [`surroundings`] | what the adapter model sees of this process |
+//! | [`control`] | the thread that runs a function's control work |
 //! | [`socket`] | listening socket files |
 //! | [`sys`] | scheduling of threads |
 //! | [`worker`] | the threads that run the adapters |
 
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod daemon;
 pub mod function;
 pub mod housekeeping;
@@ -25,6 +28,7 @@ pub mod memory;
 pub mod net;
 pub mod pci;
 pub mod socket;
+pub mod surroundings;
 pub mod sys;
 pub mod vfio;
 pub mod worker;

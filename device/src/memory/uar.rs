@@ -50,7 +50,15 @@ impl UarMemory {
     /// # Errors
     /// What the kernel reports.
     pub fn clear(&self) -> io::Result<()> {
+        self.clear_range(0, BAR_UAR_LEN)
+    }
+
+    /// Zeroes a range, also in the guest's view, and gives its pages back.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn clear_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(self.file.as_fd(), flags, 0, BAR_UAR_LEN)?)
+        Ok(rustix::fs::fallocate(self.file.as_fd(), flags, offset, len)?)
     }
 }

@@ -1,0 +1,150 @@
+//! What the adapter model sees of this process: the function's guest memory, BAR2, vectors, clock and bell.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_adapter::host::{CopyFault, Fault, Host};
+
+use crate::irq::Interrupts;
+use crate::memory::dma::{self, DmaTable, Intent};
+use crate::memory::mapping::{Word32, Word64};
+use crate::memory::uar::UarMemory;
+use crate::worker::bell::Bell;
+use crate::worker::pool::now_ns;
+
+/// Zeroing more than this gives the pages back instead.
+const PUNCH: u64 = 1 << 20;
+
+/// One function's surroundings.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// Guest memory.
+    pub dma: Arc<DmaTable>,
+    /// BAR2.
+    pub uar: Arc<UarMemory>,
+    /// MSI-X vectors.
+    pub irqs: Arc<Interrupts>,
+    /// Wakes the worker.
+    pub bell: Arc<Bell>,
+}
+
+impl Surroundings {
+    fn word32(&self, offset: u64) -> Option<Word32<'_>> {
+        self.uar.memory().word32(usize::try_from(offset).ok()?)
+    }
+
+    fn word64(&self, offset: u64) -> Option<Word64<'_>> {
+        self.uar.memory().word64(usize::try_from(offset).ok()?)
+    }
+}
+
+fn fault(fault: dma::Fault) -> Fault {
+    let why = match fault.why {
+        dma::FaultKind::Unmapped => "not mapped by the VMM",
+        dma::FaultKind::NoFile => "mapped without a file descriptor",
+        dma::FaultKind::ReadOnly => "read-only for the device",
+        dma::FaultKind::WriteOnly => "write-only for the device",
+        dma::FaultKind::Unaligned => "not aligned for an atomic access",
+        dma::FaultKind::NotBusMaster => "bus mastering is off",
+    };
+    Fault { addr: fault.addr, why }
+}
+
+impl Host for Surroundings {
+    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.dma.read(addr, into).map_err(fault)
+    }
+
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        self.dma.write(addr, from).map_err(fault)
+    }
+
+    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
+        self.dma.copy_to(addr, &to.dma, to_addr, len).map_err(|failed| match failed {
+            dma::CopyFault::Source(at) => CopyFault::Source(fault(at)),
+            dma::CopyFault::Target(at) => CopyFault::Target(fault(at)),
+        })
+    }
+
+    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
+        self.dma
+            .with_any(addr, 8, Intent::Write, |memory, offset, _| {
+                memory.word64(offset)?.fetch_add(value)
+            })
+            .map_err(fault)
+    }
+
+    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
+        self.dma
+            .with_any(addr, 8, Intent::Write, |memory, offset, _| {
+                memory.word64(offset)?.compare_swap(compare, new)
+            })
+            .map_err(fault)
+    }
+
+    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
+        let intent = if write { Intent::Write } else { Intent::Read };
+        self.dma.check(addr, len, intent).map_err(fault)
+    }
+
+    fn bar_load32(&self, offset: u64) -> u32 {
+        self.word32(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn bar_store32(&self, offset: u64, value: u32) {
+        // BAR2 is writable; an offset outside of it is nobody's doorbell.
+        let _outside = self.word32(offset).map(|word| word.store(value, Ordering::Release));
+    }
+
+    fn bar_load64(&self, offset: u64) -> u64 {
+        self.word64(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn bar_take64(&self, offset: u64) -> u64 {
+        self.word64(offset).and_then(|word| word.swap(0)).unwrap_or(0)
+    }
+
+    fn bar_read(&self, offset: u64, into: &mut [u8]) {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        if self.uar.memory().read(offset, into).is_none() {
+            into.fill(0);
+        }
+    }
+
+    fn bar_zero(&self, offset: u64, len: u64) {
+        if len > PUNCH {
+            if let Err(error) = self.uar.clear_range(offset, len) {
+                tracing::error!(%error, "zeroing doorbell memory");
+            }
+            return;
+        }
+        const ZEROES: [u8; 4096] = [0; 4096];
+        let mut at = offset;
+        while at < offset + len {
+            let some = (offset + len - at).min(ZEROES.len() as u64);
+            let (Ok(to), Some(zeroes)) = (usize::try_from(at), ZEROES.get(..some as usize)) else {
+                return;
+            };
+            let _outside = self.uar.memory().write(to, zeroes);
+            at += some;
+        }
+    }
+
+    fn bar_clear(&self) {
+        if let Err(error) = self.uar.clear() {
+            tracing::error!(%error, "zeroing doorbell memory");
+        }
+    }
+
+    fn raise(&self, vector: u16) {
+        self.irqs.raise(vector);
+    }
+
+    fn wake(&self) {
+        self.bell.ring();
+    }
+
+    fn now(&self) -> u64 {
+        now_ns()
+    }
+}
