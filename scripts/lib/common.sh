@@ -16,9 +16,11 @@ VRNIC_VERBS_INCLUDE=$VRNIC_TOOLROOT/usr/include
 VRNIC_VERBS_LIB=$VRNIC_TOOLROOT/usr/lib/x86_64-linux-gnu
 export VRNIC_TOP VRNIC_CACHE VRNIC_TOOLROOT VRNIC_GUEST VRNIC_BUILD
 export VRNIC_RDMA_CORE_SRC VRNIC_VERBS_INCLUDE VRNIC_VERBS_LIB
+# Seconds in messages count from the start of the outermost script.
+export VRNIC_STARTED=${VRNIC_STARTED:-$EPOCHSECONDS}
 
-# step TEXT: tells what goes on, with the seconds since the script's start.
-step() { printf '[%4ds] %s\n' "$SECONDS" "$*" >&2; }
+# step TEXT: tells what goes on, with the seconds since the start.
+step() { printf '[%4ds] %s\n' $((EPOCHSECONDS - VRNIC_STARTED)) "$*" >&2; }
 
 # die TEXT: says what failed and what to do, and ends.
 die() {
