@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
-use vrnic_abi::eq::Kind;
 use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
@@ -37,6 +36,8 @@ pub struct Cq {
 #[derive(Debug, Default)]
 struct Inner {
     pi: u32,
+    /// The user's index as last read.
+    ci: u32,
     armed: u32,
     arm_seen: u32,
     /// One past the last solicited entry.
@@ -72,7 +73,12 @@ pub struct Completion {
 
 /// The queue takes no entry any more.
 #[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
-pub struct Overflow;
+pub enum Overflow {
+    /// Since this entry.
+    Now,
+    /// Since an earlier one.
+    Earlier,
+}
 
 impl Cq {
     /// An empty queue.
@@ -91,8 +97,7 @@ impl Cq {
         }
     }
 
-    /// Writes an entry and reports an event if one is due. On [`Overflow`], the first of which raises
-    /// the CQ's error event on `asynchronous`, nothing is written.
+    /// Writes an entry and reports an event if one is due.
     ///
     /// # Errors
     /// When the queue is full, or was, or its memory is gone.
@@ -100,14 +105,18 @@ impl Cq {
         &self,
         host: &H,
         stats: &Counters,
-        asynchronous: Option<&Eq>,
         completion: &Completion,
     ) -> Result<(), Overflow> {
         let mut inner = self.inner.lock();
         if inner.failed {
-            return Err(Overflow);
+            return Err(Overflow::Earlier);
         }
-        let used = inner.pi.wrapping_sub(host.bar_load32(self.slot_offset));
+        let mut used = inner.pi.wrapping_sub(inner.ci);
+        if used >= self.ring.size() {
+            // The user's index is read when it matters: its line moves between two processors.
+            inner.ci = host.bar_load32(self.slot_offset);
+            used = inner.pi.wrapping_sub(inner.ci);
+        }
         let entry = completion.entry(inner.pi, host.now());
         let addr = self.ring.addr(inner.pi).filter(|_| used < self.ring.size());
         let written = addr.is_some_and(|addr| host.write(addr, entry.as_bytes()).is_ok());
@@ -115,10 +124,7 @@ impl Cq {
             inner.failed = true;
             stats.step(Counter::CqOverflows);
             tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
-            if let Some(eq) = asynchronous {
-                eq.push(host, stats, Kind::CqError, self.cqn);
-            }
-            return Err(Overflow);
+            return Err(Overflow::Now);
         }
         inner.pi = inner.pi.wrapping_add(1);
         stats.step(Counter::Cqes);
@@ -164,6 +170,28 @@ impl Cq {
 }
 
 impl Completion {
+    /// A completion of the send work request `wr_id` at index `wqe_index`.
+    #[must_use]
+    pub fn of_send(
+        qpn: u32,
+        (wr_id, wqe_index): (u64, u32),
+        opcode: Opcode,
+        status: Status,
+    ) -> Self {
+        Self {
+            wr_id,
+            wqe_index,
+            qpn,
+            opcode,
+            status,
+            vendor_err: 0,
+            byte_len: 0,
+            imm: None,
+            solicited: false,
+            src_qpn: qpn,
+        }
+    }
+
     fn entry(&self, index: u32, now: u64) -> Cqe {
         let mut flags = Flags::empty();
         flags.set(Flags::IMM, self.imm.is_some());

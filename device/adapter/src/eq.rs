@@ -1,6 +1,6 @@
 //! Event queues.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
@@ -37,6 +37,8 @@ pub struct Eq {
 struct Inner {
     pi: u32,
     held: VecDeque<(Kind, u32)>,
+    /// CQs with an event in `held`: one there tells of all their completions.
+    held_cqs: HashSet<u32>,
 }
 
 impl Eq {
@@ -98,7 +100,7 @@ impl Eq {
                 return Some(position);
             }
         }
-        if !inner.held.contains(&(Kind::Completion, cqn)) {
+        if inner.held_cqs.insert(cqn) {
             inner.held.push_back((Kind::Completion, cqn));
             self.holding.store(true, Ordering::Release);
         }
@@ -117,6 +119,9 @@ impl Eq {
                 break;
             }
             inner.held.pop_front();
+            if kind == Kind::Completion {
+                inner.held_cqs.remove(&id);
+            }
             moved = true;
         }
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
@@ -125,6 +130,17 @@ impl Eq {
             host.raise(self.vector);
         }
         moved
+    }
+
+    /// Drops events that are held back for an object that ends.
+    pub fn forget(&self, of_object: impl Fn(Kind, u32) -> bool) {
+        if !self.holding() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        inner.held.retain(|(kind, id)| !of_object(*kind, *id));
+        inner.held_cqs.retain(|id| !of_object(Kind::Completion, *id));
+        self.holding.store(!inner.held.is_empty(), Ordering::Release);
     }
 
     /// Whether events are held back.

@@ -1,12 +1,9 @@
 //! A function: one adapter, with its registers, objects and work.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{regs, uar};
@@ -16,17 +13,21 @@ use crate::eq::Eq;
 use crate::fabric::Fabric;
 use crate::host::Host;
 use crate::limits;
+use crate::memory::PageBudget;
 use crate::objects::Objects;
-use crate::qp::{Peer, Qp, Responder, SendRing};
+use crate::qp::{Qp, Responder};
 use crate::registers::Registers;
 use crate::requester::{self, Turn};
+use crate::schedule::Schedule;
 use crate::slots::Owner;
 use crate::stats::{Counter, Counters};
 use crate::tpt::Tpt;
 use crate::{responder, slots};
 
-/// How often a QP in the error state is looked at for new receives to flush: posting one rings no bell.
-const ERROR_POLL_NS: u64 = 2_000_000;
+/// How soon a QP in the error state is looked at again for receives to flush, because posting one rings
+/// no bell: at first, and at most.
+const FLUSH_POLL_NS: u64 = 1_000_000;
+const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
 /// How often held events are tried again.
 const HELD_POLL_NS: u64 = 1_000_000;
 /// Most turns of QPs in one poll.
@@ -62,56 +63,10 @@ pub struct Function<H: Host> {
     schedule: Mutex<Schedule<H>>,
 }
 
-/// The worker's own: QPs with work, and those that wait.
-#[derive(Debug)]
-struct Schedule<H: Host> {
-    active: std::collections::VecDeque<Arc<Qp<H>>>,
-    timers: BinaryHeap<Reverse<Timer<H>>>,
-}
-
-impl<H: Host> Schedule<H> {
-    /// Gives a QP a turn at `at`; it has one timer at most, the earliest asked for.
-    fn set_timer(&mut self, at: u64, qp: Arc<Qp<H>>) {
-        let set = qp.timer.load(Ordering::Relaxed);
-        if set == 0 || at < set {
-            qp.timer.store(at, Ordering::Relaxed);
-            self.timers.push(Reverse(Timer { at, qp }));
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Timer<H: Host> {
-    at: u64,
-    qp: Arc<Qp<H>>,
-}
-
-impl<H: Host> PartialEq for Timer<H> {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl<H: Host> std::cmp::Eq for Timer<H> {}
-
-impl<H: Host> PartialOrd for Timer<H> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<H: Host> Ord for Timer<H> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
 impl<H: Host> Function<H> {
     /// A function after power-on, known to `fabric`.
     #[must_use]
     pub fn new(name: &str, mac: [u8; 6], host: H, fabric: &Arc<Fabric<H>>) -> Arc<Self> {
-        let schedule =
-            Schedule { active: std::collections::VecDeque::new(), timers: BinaryHeap::new() };
         let function = Arc::new(Self {
             name: name.to_owned(),
             mac,
@@ -126,7 +81,7 @@ impl<H: Host> Function<H> {
             asynchronous: RwLock::default(),
             inbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
-            schedule: Mutex::new(schedule),
+            schedule: Mutex::default(),
         });
         fabric.join(&function);
         function
@@ -148,6 +103,11 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn host(&self) -> &H {
         &self.host
+    }
+
+    /// What reading a page table needs.
+    pub(crate) fn paging(&self) -> (&H, &Arc<PageBudget>) {
+        (&self.host, &self.objects.page_budget)
     }
 
     /// The counters.
@@ -235,13 +195,16 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Writes a completion.
+    /// Writes a completion. The first that finds the CQ full raises the CQ's error event.
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
     pub fn complete(&self, cq: &Cq, completion: &Completion) -> Result<(), Overflow> {
-        let asynchronous = self.asynchronous.read();
-        cq.push(&self.host, &self.stats, asynchronous.as_deref(), completion)
+        let result = cq.push(&self.host, &self.stats, completion);
+        if result == Err(Overflow::Now) {
+            self.report(Kind::CqError, cq.cqn);
+        }
+        result
     }
 
     /// A QP has failed by itself: error state, event, flush.
@@ -294,17 +257,16 @@ impl<H: Host> Function<H> {
     pub fn poll(self: &Arc<Self>) -> Polled {
         let Some(mut schedule) = self.schedule.try_lock() else { return Polled::default() };
         let mut busy = self.doorbells(&mut schedule);
-        if self.has_mail.swap(false, Ordering::AcqRel) {
+        if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::AcqRel) {
             busy = true;
-            schedule.active.extend(self.inbox.lock().drain(..));
+            schedule.extend(self.inbox.lock().drain(..));
         }
-        busy |= self.timers(&mut schedule);
+        busy |= schedule.run_timers(|| self.host.now());
         busy |= self.turns(&mut schedule);
         let (released, held) = self.release_events();
-        let timer = schedule.timers.peek().map(|Reverse(timer)| timer.at);
         let held = held.then(|| self.host.now() + HELD_POLL_NS);
-        let deadline = timer.into_iter().chain(held).min();
-        Polled { busy: busy | released, deadline }
+        let deadline = schedule.deadline().into_iter().chain(held).min();
+        Polled { busy: busy | released | schedule.has_active(), deadline }
     }
 
     /// Takes the summaries and looks at what rang.
@@ -337,79 +299,63 @@ impl<H: Host> Function<H> {
 
     /// A group with this QP rang: queue it if it has something new.
     fn rung(&self, schedule: &mut Schedule<H>, qp: &Arc<Qp<H>>) {
-        if matches!(qp.sq, SendRing::None) && qp.state() != State::Err {
-            return;
+        if qp.state() == State::Err || qp.has_posted(&self.host) {
+            schedule.activate(qp);
         }
-        if !qp.queued.swap(true, Ordering::AcqRel) {
-            schedule.active.push_back(Arc::clone(qp));
-        }
-    }
-
-    fn timers(&self, schedule: &mut Schedule<H>) -> bool {
-        if schedule.timers.is_empty() {
-            return false;
-        }
-        let now = self.host.now();
-        let mut any = false;
-        while schedule.timers.peek().is_some_and(|Reverse(timer)| timer.at <= now) {
-            let Some(Reverse(timer)) = schedule.timers.pop() else { break };
-            any = true;
-            if timer.qp.timer.load(Ordering::Relaxed) != timer.at {
-                continue;
-            }
-            timer.qp.timer.store(0, Ordering::Relaxed);
-            if !timer.qp.queued.swap(true, Ordering::AcqRel) {
-                schedule.active.push_back(timer.qp);
-            }
-        }
-        any
     }
 
     fn turns(self: &Arc<Self>, schedule: &mut Schedule<H>) -> bool {
         let mut any = false;
         for _ in 0..TURNS {
-            let Some(qp) = schedule.active.pop_front() else { break };
+            let Some(qp) = schedule.next() else { break };
             any = true;
-            // Cleared first: what rings from now on queues it again.
-            qp.queued.store(false, Ordering::Release);
             match requester::run(self, &qp) {
                 Turn::Idle => {}
-                Turn::More => {
-                    if !qp.queued.swap(true, Ordering::AcqRel) {
-                        schedule.active.push_back(qp);
-                    }
-                }
+                Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),
-                Turn::Failed => {
-                    self.flush(&qp);
-                    schedule.set_timer(self.host.now() + ERROR_POLL_NS, qp);
-                }
+                Turn::Failed => self.flush(schedule, qp),
             }
         }
         any
     }
 
-    /// Completes everything posted to a QP in the error state with a flush error.
-    fn flush(self: &Arc<Self>, qp: &Arc<Qp<H>>) {
-        requester::flush(self, qp);
-        let mut guard = qp.responder.lock();
-        let peer = Peer { function: Arc::clone(self), qp: Arc::clone(qp) };
-        loop {
-            if qp.state() != State::Err || qp.dead.load(Ordering::Acquire) {
-                return;
-            }
-            let recv = match guard.current.take() {
-                Some(recv) => recv,
-                None => match responder::next(&peer, &mut guard) {
-                    Ok(Some(recv)) => recv,
-                    Ok(None) | Err(_) => return,
-                },
-            };
-            self.stats.step(Counter::FlushedWqes);
-            let completion = responder::flushed(qp.qpn, &recv, Status::WrFlushErr);
-            if self.complete(&qp.recv_cq, &completion).is_err() {
-                return;
-            }
+    /// Completes what is posted to a QP in the error state with a flush error.
+    fn flush(self: &Arc<Self>, schedule: &mut Schedule<H>, qp: Arc<Qp<H>>) {
+        let sends = requester::flush(self, &qp);
+        let receives = responder::flush(self, &qp);
+        if sends >= requester::BATCH || receives >= requester::BATCH {
+            return schedule.activate(&qp);
+        }
+        if qp.state() != State::Err || qp.rq.is_none() {
+            // Posting a send rings.
+            return;
+        }
+        let mut responder = qp.responder.lock();
+        responder.flush_pause = match receives {
+            0 => (responder.flush_pause * 2).clamp(FLUSH_POLL_NS, FLUSH_POLL_MAX_NS),
+            _ => FLUSH_POLL_NS,
+        };
+        let at = self.host.now() + responder.flush_pause;
+        drop(responder);
+        schedule.set_timer(at, qp);
+    }
+
+    /// Ends all waiting of a QP that is destroyed.
+    pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
+        // The lock is rarely free while the worker spins.
+        if qp.timer.load(Ordering::SeqCst) != 0 {
+            self.schedule.lock().clear_timer(qp);
+        }
+        if let Some(eq) = self.asynchronous.read().as_ref() {
+            eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);
+        }
+    }
+
+    /// Drops the events of a CQ that is destroyed.
+    pub(crate) fn forget_cq(&self, cq: &Cq) {
+        cq.eq.forget(|_, id| id == cq.cqn);
+        if let Some(eq) = self.asynchronous.read().as_ref() {
+            eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);
         }
     }
 
@@ -437,7 +383,8 @@ impl<H: Host> Function<H> {
 
     /// Destroys all objects and stops all access to guest memory, from any state and any thread.
     pub fn reset(self: &Arc<Self>) {
-        let _admin = self.objects.admin.lock();
+        let mut admin = self.objects.admin.lock();
+        *admin = crate::objects::Admin::default();
         self.registers.clear();
         *self.asynchronous.write() = None;
         let qps = self.objects.qps.drain();
@@ -448,11 +395,7 @@ impl<H: Host> Function<H> {
         for qp in &qps {
             qp.clear(&self.host);
         }
-        {
-            let mut schedule = self.schedule.lock();
-            schedule.active.clear();
-            schedule.timers.clear();
-        }
+        self.schedule.lock().clear();
         self.inbox.lock().clear();
         self.objects.clear();
         self.tpt.clear();
@@ -475,4 +418,16 @@ impl<H: Host> Function<H> {
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
         limits::caps()
     }
+}
+
+/// Whether an event of this kind names a QP.
+fn is_of_qp(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::QpFatal
+            | Kind::QpRequestError
+            | Kind::QpAccessError
+            | Kind::CommEstablished
+            | Kind::SqDrained
+    )
 }

@@ -15,6 +15,7 @@
 //! | [`memory`], [`tpt`] | page tables and rings; regions and the one check of access |
 //! | [`eq`], [`cq`] | event and completion queues |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
+//! | `schedule` | whose turn it is |
 //! | [`wqe`], [`requester`], [`responder`], [`transfer`] | the datapath |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`] | counters |
@@ -33,6 +34,7 @@ pub mod qp;
 pub mod registers;
 pub mod requester;
 pub mod responder;
+pub(crate) mod schedule;
 pub mod slots;
 pub mod sqmem;
 pub mod stats;

@@ -19,6 +19,9 @@ pub const MAX_GID: u32 = 256;
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
 pub const FIRST_QPN: u32 = 2;
+/// Page addresses that a function keeps for all its regions and rings together, 8 bytes each: enough
+/// for 256 GiB in pages of 4 KiB.
+pub const MAX_PAGES: u64 = 1 << 26;
 /// Longest region.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 

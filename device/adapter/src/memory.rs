@@ -1,8 +1,12 @@
 //! Memory described by the guest: page tables, and the rings that lie in them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use vrnic_abi::admin::Pages;
 
 use crate::host::{Fault, Host};
+use crate::limits::MAX_PAGES;
 
 /// Smallest page size, as a shift.
 pub const PAGE_SHIFT_MIN: u8 = 12;
@@ -18,6 +22,40 @@ pub enum PagesError {
     Malformed,
     /// The table cannot be read.
     Unreachable(Fault),
+    /// The function has no room for so many pages.
+    TooMany,
+}
+
+/// How many page addresses a function may still keep. Tables that overlap would otherwise let a guest
+/// fill the daemon's memory from little memory of its own.
+#[derive(Debug)]
+pub struct PageBudget(AtomicU64);
+
+impl Default for PageBudget {
+    fn default() -> Self {
+        Self(AtomicU64::new(MAX_PAGES))
+    }
+}
+
+/// Part of a [`PageBudget`], given back on drop.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<PageBudget>,
+    pages: u64,
+}
+
+impl Charge {
+    fn new(budget: &Arc<PageBudget>, pages: u64) -> Option<Self> {
+        let take = |left: u64| left.checked_sub(pages);
+        budget.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(Self { budget: Arc::clone(budget), pages })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.pages, Ordering::Relaxed);
+    }
 }
 
 /// Where a ring or region lies: the pages, resolved once.
@@ -32,7 +70,7 @@ enum Kind {
     /// One run of memory.
     Run(u64),
     /// A page each.
-    List(Box<[u64]>),
+    List { pages: Box<[u64]>, _charge: Charge },
 }
 
 impl PageMap {
@@ -47,7 +85,7 @@ impl PageMap {
     /// # Errors
     /// See [`PagesError`].
     pub fn read<H: Host>(
-        host: &H,
+        (host, budget): (&H, &Arc<PageBudget>),
         pages: &Pages,
         offset: u64,
         len: u64,
@@ -62,11 +100,14 @@ impl PageMap {
         let count = usize::try_from(end.div_ceil(size)).map_err(|_| PagesError::Malformed)?;
         let kind = match pages.levels {
             0 if table.is_multiple_of(size) && table.checked_add(end).is_some() => Kind::Run(table),
-            1 => Kind::List(read_list(host, table, count)?),
-            2 => Kind::List(read_chunks(host, table, count)?),
+            1 | 2 => {
+                let charge = Charge::new(budget, count as u64).ok_or(PagesError::TooMany)?;
+                let read = if pages.levels == 1 { read_list } else { read_chunks };
+                Kind::List { pages: read(host, table, count)?, _charge: charge }
+            }
             _ => return Err(PagesError::Malformed),
         };
-        if let Kind::List(list) = &kind
+        if let Kind::List { pages: list, .. } = &kind
             && !list.iter().all(|page| page.is_multiple_of(size))
         {
             return Err(PagesError::Malformed);
@@ -81,7 +122,7 @@ impl PageMap {
     pub fn resolve(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
         match &self.kind {
             Kind::Run(base) => Some((base.checked_add(offset)?, len)),
-            Kind::List(list) => {
+            Kind::List { pages: list, .. } => {
                 let size = 1u64 << self.shift;
                 let index = usize::try_from(offset >> self.shift).ok()?;
                 let within = offset & (size - 1);
@@ -144,13 +185,13 @@ impl Ring {
     /// # Errors
     /// See [`PagesError`].
     pub fn read<H: Host>(
-        host: &H,
+        place: (&H, &Arc<PageBudget>),
         pages: &Pages,
         log_size: u8,
         log_stride: u8,
     ) -> Result<Self, PagesError> {
         let len = 1u64 << (log_size + log_stride);
-        Ok(Self { map: PageMap::read(host, pages, 0, len)?, log_size, log_stride })
+        Ok(Self { map: PageMap::read(place, pages, 0, len)?, log_size, log_stride })
     }
 
     /// A ring in one run of memory.

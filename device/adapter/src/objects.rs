@@ -12,6 +12,7 @@ use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::host::Host;
 use crate::limits;
+use crate::memory::PageBudget;
 use crate::qp::Qp;
 use crate::slots::Uar;
 use crate::sqmem::SqMemory;
@@ -71,6 +72,8 @@ pub struct Objects<H: Host> {
     pub active_eqs: RwLock<Vec<Arc<Eq>>>,
     /// Memory of device-resident send queues.
     pub sq_memory: Mutex<SqMemory>,
+    /// Room for page addresses.
+    pub page_budget: Arc<PageBudget>,
     /// The GID table.
     pub gids: RwLock<Vec<Option<SetGid>>>,
 }
@@ -88,6 +91,7 @@ impl<H: Host> Default for Objects<H> {
             active_uars: RwLock::default(),
             active_eqs: RwLock::default(),
             sq_memory: Mutex::default(),
+            page_budget: Arc::default(),
             gids: RwLock::default(),
         }
     }

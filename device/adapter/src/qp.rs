@@ -6,11 +6,11 @@
 //! to the QP's own turn in [`crate::function::Function::poll`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::qp::{Access, Attr, State};
-use vrnic_abi::sq::STRIDE_MAX;
+use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
 
 use crate::cq::Cq;
 use crate::function::Function;
@@ -66,9 +66,11 @@ pub struct Qp<H: Host> {
     pub dead: AtomicBool,
     /// Whether it stands in the run queue of its function.
     pub queued: AtomicBool,
-    /// When its timer is due, on the host's clock; zero without one. An entry of the timer queue that
-    /// names another time is stale.
+    /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
+    /// function's schedule alone.
     pub timer: AtomicU64,
+    /// Index of the send entry that comes next, for a look without a lock.
+    pub next_send: AtomicU32,
     /// All attributes, as QUERY_QP shows them.
     pub attr: Mutex<Attr>,
     /// The half that sends.
@@ -153,6 +155,8 @@ pub struct Responder {
     pub source_mac: [u8; 6],
     /// Whether the first message has been reported.
     pub established: bool,
+    /// In the error state: nanoseconds until the next look for receives to flush.
+    pub flush_pause: u64,
 }
 
 /// Rights of peers.
@@ -220,6 +224,7 @@ impl<H: Host> Qp<H> {
             dead: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             timer: AtomicU64::new(0),
+            next_send: AtomicU32::new(0),
             attr: Mutex::default(),
             requester: Mutex::default(),
             responder: Mutex::default(),
@@ -236,6 +241,29 @@ impl<H: Host> Qp<H> {
     /// Sets the state.
     pub fn set_state(&self, state: State) {
         self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Goes from one state to another; false when it has left the first meanwhile.
+    #[must_use]
+    pub fn change_state(&self, from: State, to: State) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the send queue seems to hold an entry that was not started.
+    #[inline]
+    #[must_use]
+    pub fn has_posted(&self, host: &H) -> bool {
+        let next = self.next_send.load(Ordering::Relaxed);
+        match &self.sq {
+            SendRing::Guest(_) => host.bar_load32(self.slot_offset) != next,
+            SendRing::Device { offset, log_size, log_stride } => {
+                let slot = u64::from(next & ((1 << log_size) - 1));
+                let at = offset + (slot << log_stride) + u64::from(STAMP_OFFSET);
+                host.bar_load32(at) == vrnic_abi::stamp(next)
+            }
+            SendRing::None => false,
+        }
     }
 
     /// Goes to the error state; true when it was in a state that can fail.
@@ -259,6 +287,7 @@ impl<H: Host> Qp<H> {
     pub fn clear(&self, host: &H) {
         let mut requester = self.requester.lock();
         *requester = Requester::default();
+        self.next_send.store(0, Ordering::Relaxed);
         *self.responder.lock() = Responder::default();
         host.bar_zero(self.slot_offset, 8);
         if let SendRing::Device { offset, log_size, log_stride } = self.sq {

@@ -20,7 +20,7 @@ use crate::wqe::{Malformed, Send};
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
 const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
 /// Entries that a QP may execute in one turn.
-const BATCH: u32 = 64;
+pub const BATCH: u32 = 64;
 
 /// What a turn left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ enum Step {
 pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> Turn {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
+    let mut budget = TURN;
     for _ in 0..BATCH {
         if qp.dead.load(Ordering::Acquire) {
             return Turn::Idle;
@@ -72,10 +73,11 @@ pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> Turn {
                 Fetched::Failed => return Turn::Failed,
             }
         }
-        let step = execute(function, qp, requester);
+        let step = execute(function, qp, requester, &mut budget);
         match finish(function, qp, requester, step) {
             Some(turn) => return turn,
-            None => continue,
+            None if budget == 0 => break,
+            None => {}
         }
     }
     Turn::More
@@ -114,7 +116,7 @@ fn fetch<H: Host>(
             return Fetched::Failed;
         }
     };
-    requester.ci = index.wrapping_add(1);
+    advance(qp, requester);
     let bytes = requester.raw.get(..len).unwrap_or_default();
     match Send::parse(bytes, index) {
         Ok(send) => {
@@ -127,18 +129,7 @@ fn fetch<H: Host>(
         }
         Err(Malformed { wr_id, opcode, status }) => {
             function.stats().step(Counter::LocalErrors);
-            let completion = Completion {
-                wr_id,
-                wqe_index: index,
-                qpn: qp.qpn,
-                opcode,
-                status,
-                vendor_err: 0,
-                byte_len: 0,
-                imm: None,
-                solicited: false,
-                src_qpn: qp.qpn,
-            };
+            let completion = Completion::of_send(qp.qpn, (wr_id, index), opcode, status);
             qp.fail();
             // An overflowing CQ has raised its own event, and the QP fails anyway.
             let _overflow = function.complete(&qp.send_cq, &completion);
@@ -184,6 +175,12 @@ fn read_entry<H: Host>(
     }
 }
 
+/// The entry in `requester.raw` has been taken.
+fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
+    requester.ci = requester.ci.wrapping_add(1);
+    qp.next_send.store(requester.ci, Ordering::Relaxed);
+}
+
 fn count<H: Host>(function: &Function<H>, send: &Send) {
     function.stats().step(match send.opcode {
         Opcode::Send | Opcode::SendImm => Counter::SendWqes,
@@ -196,18 +193,18 @@ fn count<H: Host>(function: &Function<H>, send: &Send) {
 /// Acts on what a step brought; `None` to go on with the next entry.
 fn finish<H: Host>(
     function: &Function<H>,
-    qp: &Qp<H>,
+    qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     step: Step,
 ) -> Option<Turn> {
     let config = requester.config;
-    let now = function.host().now();
+    let now = || function.host().now();
     match step {
         Step::Partly => Some(Turn::More),
         Step::Done => complete(function, qp, requester, Status::Success, 0),
         Step::Failed(status, vendor) => complete(function, qp, requester, status, vendor),
         Step::Retry if config.timeout == 0 => {
-            wait(requester, now.saturating_add(NO_TIMEOUT_RETRY_NS))
+            wait(requester, now().saturating_add(NO_TIMEOUT_RETRY_NS))
         }
         Step::Retry if requester.retries == 0 => {
             function.stats().step(Counter::RetryExceeded);
@@ -215,7 +212,7 @@ fn finish<H: Host>(
         }
         Step::Retry => {
             requester.retries -= 1;
-            wait(requester, now.saturating_add(4096 << config.timeout.min(31)))
+            wait(requester, now().saturating_add(4096 << config.timeout.min(31)))
         }
         Step::NotReady(delay) => {
             function.stats().step(Counter::RnrNakReceived);
@@ -225,7 +222,7 @@ fn finish<H: Host>(
             if requester.rnr_retries < 7 {
                 requester.rnr_retries -= 1;
             }
-            wait(requester, now.saturating_add(delay))
+            wait(requester, now().saturating_add(delay))
         }
     }
 }
@@ -238,7 +235,7 @@ fn wait<H: Host>(requester: &mut Requester<H>, until: u64) -> Option<Turn> {
 /// Ends the current entry with a status and, where one is due, a completion.
 fn complete<H: Host>(
     function: &Function<H>,
-    qp: &Qp<H>,
+    qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     status: Status,
     vendor_err: u32,
@@ -252,20 +249,14 @@ fn complete<H: Host>(
     if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
         let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
         let byte_len = if ok && reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 };
+        let place = (send.wr_id, send.index);
         let completion = Completion {
-            wr_id: send.wr_id,
-            wqe_index: send.index,
-            qpn: qp.qpn,
-            opcode: send.completed(),
-            status,
             vendor_err,
             byte_len,
-            imm: None,
-            solicited: false,
-            src_qpn: qp.qpn,
+            ..Completion::of_send(qp.qpn, place, send.completed(), status)
         };
         if function.complete(&qp.send_cq, &completion).is_err() {
-            qp.fail();
+            function.qp_failed(qp, Kind::QpFatal);
             return Some(Turn::Failed);
         }
     }
@@ -285,7 +276,12 @@ fn peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option
 }
 
 /// Executes the current entry, or a turn of it.
-fn execute<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Step {
+fn execute<H: Host>(
+    function: &Function<H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    budget: &mut u64,
+) -> Step {
     let Some(peer) = peer(function, requester).filter(|peer| peer.qp.receives()) else {
         requester.peer = None;
         return Step::Retry;
@@ -304,7 +300,8 @@ fn execute<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requeste
         return Step::Retry;
     }
     peer.function.established(&peer.qp, &mut responder);
-    let to = send.length.min(*done + TURN);
+    let to = send.length.min(*done + *budget);
+    *budget -= to - *done;
     let result = match send.opcode {
         Opcode::Send | Opcode::SendImm => {
             send_message(function, qp, (send, raw), &peer, &mut responder, *done, to)
@@ -330,7 +327,6 @@ fn execute<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requeste
         }
         Err(Stop::Local(status, vendor)) => {
             function.stats().step(Counter::LocalErrors);
-            responder::abandon(&peer, &mut responder);
             Step::Failed(status, vendor)
         }
         Err(Stop::Remote(refusal)) => remote_failure(&peer, &mut responder, refusal),
@@ -401,7 +397,7 @@ fn send_message<H: Host>(
     to: u64,
 ) -> Result<(), Stop> {
     let source = source(function, qp, send, raw)?;
-    let target = responder::receive(peer, responder, send.length)?;
+    let target = responder::receive(peer, responder, send.length, from)?;
     copy((&source, function.host()), (&target, peer.function.host()), from, to)
         .map_err(|broken| local_broken(broken, Broken::Source))?;
     drop(target);
@@ -425,7 +421,7 @@ fn write<H: Host>(
     let target = responder::remote(peer, responder, send, Access::REMOTE_WRITE)?;
     if send.imm().is_some() {
         // A receive must be there before anything lands.
-        responder::take(peer, responder)?;
+        responder::take(peer, responder, from)?;
     }
     copy((&source, function.host()), (&target, peer.function.host()), from, to)
         .map_err(|broken| local_broken(broken, Broken::Source))?;
@@ -493,38 +489,32 @@ fn atomic<H: Host>(
         .map_err(|_| Stop::Local(Status::LocProtErr, crate::tpt::Denied::Memory as u32))
 }
 
-/// Completes everything in the send queue of a QP in the error state with a flush error.
-pub fn flush<H: Host>(function: &Function<H>, qp: &Arc<Qp<H>>) {
+/// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush error;
+/// returns how many.
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     requester.not_before = None;
-    while qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
-        let (wr_id, index, opcode) = if let Some(send) = requester.current.take() {
+    let mut flushed = 0;
+    while flushed < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
+        let (wr_id, wqe_index, opcode) = if let Some(send) = requester.current.take() {
             (send.wr_id, send.index, send.completed())
         } else {
-            let Ok(Some(len)) = read_entry(function, qp, requester) else { return };
+            let Ok(Some(len)) = read_entry(function, qp, requester) else { break };
             let index = requester.ci;
-            requester.ci = index.wrapping_add(1);
+            advance(qp, requester);
             match Send::parse(requester.raw.get(..len).unwrap_or_default(), index) {
                 Ok(send) => (send.wr_id, index, send.completed()),
                 Err(malformed) => (malformed.wr_id, index, malformed.opcode),
             }
         };
         function.stats().step(Counter::FlushedWqes);
-        let completion = Completion {
-            wr_id,
-            wqe_index: index,
-            qpn: qp.qpn,
-            opcode,
-            status: Status::WrFlushErr,
-            vendor_err: 0,
-            byte_len: 0,
-            imm: None,
-            solicited: false,
-            src_qpn: qp.qpn,
-        };
+        let status = Status::WrFlushErr;
+        let completion = Completion::of_send(qp.qpn, (wr_id, wqe_index), opcode, status);
         if function.complete(&qp.send_cq, &completion).is_err() {
-            return;
+            break;
         }
+        flushed += 1;
     }
+    flushed
 }

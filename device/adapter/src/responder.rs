@@ -1,13 +1,17 @@
 //! The receiving half: takes what a peer's requester brings, under the responder's lock.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::Access;
+use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{self};
 
 use crate::cq::Completion;
+use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Peer, Responder};
+use crate::qp::{Peer, Qp, Responder};
 use crate::stats::Counter;
 use crate::tpt::Denied;
 use crate::transfer::Side;
@@ -57,11 +61,15 @@ pub fn rnr_delay(code: u8) -> u64 {
     u64::from(units) * 10_000
 }
 
-/// Makes sure that a receive is taken for the message in progress.
+/// Makes sure that a receive is taken for the message in progress, of which `done` bytes have come.
 ///
 /// # Errors
-/// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty.
-pub fn take<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<(), Refusal> {
+/// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
+/// [`Refusal::Invalid`] when a message begins though the one before has not ended.
+pub fn take<H: Host>(peer: &Peer<H>, responder: &mut Responder, done: u64) -> Result<(), Refusal> {
+    if responder.current.is_some() && done == 0 {
+        return Err(Refusal::Invalid);
+    }
     if responder.current.is_none() {
         let recv = next(peer, responder)?.ok_or(Refusal::NotReady)?;
         responder.current = Some(recv);
@@ -98,7 +106,7 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
     Ok(Some(Recv::parse(bytes, index)))
 }
 
-/// The buffer for a SEND of `length` bytes.
+/// The buffer for a SEND of `length` bytes, of which `done` have come.
 ///
 /// # Errors
 /// When there is no receive, or it does not fit, or its memory may not be written.
@@ -106,8 +114,9 @@ pub fn receive<H: Host>(
     peer: &Peer<H>,
     responder: &mut Responder,
     length: u64,
+    done: u64,
 ) -> Result<Side<'static>, Refusal> {
-    take(peer, responder)?;
+    take(peer, responder, done)?;
     let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
     let segments = recv.segments.as_ref().ok_or(Refusal::Operational)?;
     if segments.total() < length {
@@ -169,13 +178,6 @@ pub fn received<H: Host>(
     Ok(())
 }
 
-/// The peer's requester gave up in the middle of a message: the connection cannot go on.
-pub fn abandon<H: Host>(peer: &Peer<H>, responder: &mut Responder) {
-    if responder.current.is_some() {
-        fail(peer, responder, Refusal::Operational);
-    }
-}
-
 /// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells
 /// the guest.
 pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal) {
@@ -210,6 +212,33 @@ pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal
         peer.function.report(kind, peer.qp.qpn);
     }
     peer.function.schedule(&peer.qp);
+}
+
+/// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
+/// returns how many.
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
+    let mut responder = qp.responder.lock();
+    let peer = Peer { function: Arc::clone(function), qp: Arc::clone(qp) };
+    let mut count = 0;
+    while count < crate::requester::BATCH
+        && qp.state() == State::Err
+        && !qp.dead.load(Ordering::Acquire)
+    {
+        let recv = match responder.current.take() {
+            Some(recv) => recv,
+            None => match next(&peer, &mut responder) {
+                Ok(Some(recv)) => recv,
+                Ok(None) | Err(_) => break,
+            },
+        };
+        function.stats().step(Counter::FlushedWqes);
+        let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
+        if function.complete(&qp.recv_cq, &completion).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    count
 }
 
 /// The completion of a receive that took no message.

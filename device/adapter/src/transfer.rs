@@ -8,8 +8,8 @@ use crate::host::{CopyFault, Host};
 use crate::tpt::{Denied, Tpt, Window};
 use crate::wqe::Segments;
 
-/// Most bytes moved in one turn, so that a long message does not hold up other QPs.
-pub const TURN: u64 = 1 << 20;
+/// Most bytes that a QP moves in one turn, so that long messages do not hold up other QPs.
+pub const TURN: u64 = 256 << 10;
 
 /// Checked memory of one side of a message.
 #[derive(Debug)]

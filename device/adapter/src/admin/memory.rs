@@ -23,7 +23,7 @@ pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome
         if flags.contains(MrFlags::ALL_MEMORY) {
             return all_memory(params, key, pd.context, access);
         }
-        pages(function.host(), params, key, access)
+        pages(function, params, key, access)
     };
     let key = function.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
@@ -51,7 +51,12 @@ fn all_memory(params: &RegMr, key: u32, context: u32, access: Access) -> Result<
     Ok(Mr::new(key, params.pdn.get(), access, range, PageMap::run(0)))
 }
 
-fn pages<H: Host>(host: &H, params: &RegMr, key: u32, access: Access) -> Result<Mr, Failure> {
+fn pages<H: Host>(
+    function: &Function<H>,
+    params: &RegMr,
+    key: u32,
+    access: Access,
+) -> Result<Mr, Failure> {
     let (iova, length) = (params.iova.get(), params.length.get());
     if length > limits::MAX_MR_SIZE || iova.checked_add(length).is_none() {
         return Err(bad(offset_of!(RegMr, length)));
@@ -61,7 +66,7 @@ fn pages<H: Host>(host: &H, params: &RegMr, key: u32, access: Access) -> Result<
         return Err(bad(offset_of!(RegMr, pages) + offset_of!(Pages, page_shift)));
     }
     let offset = iova & ((1 << shift) - 1);
-    let map = PageMap::read(host, &params.pages, offset, length)
+    let map = PageMap::read(function.paging(), &params.pages, offset, length)
         .map_err(|error| pages_failure(error, offset_of!(RegMr, pages)))?;
     Ok(Mr::new(key, params.pdn.get(), access, (iova, length, offset), map))
 }

@@ -48,6 +48,7 @@ fn pages_failure(error: PagesError, offset: usize) -> Failure {
     match error {
         PagesError::Malformed => bad(offset),
         PagesError::Unreachable(_) => Status::BadAddress.into(),
+        PagesError::TooMany => Status::NoResource.into(),
     }
 }
 
@@ -82,7 +83,7 @@ fn zero(reserved: &(impl IntoBytes + zerocopy::Immutable), offset: usize) -> Res
 /// Takes the ring registers over and starts the queue.
 pub fn enable<H: Host>(function: &Arc<Function<H>>) {
     let mut admin = function.objects.admin.lock();
-    if admin.rings.is_some() {
+    if admin.rings.is_some() || function.registers.status().contains(regs::Status::FATAL) {
         return;
     }
     let rings = function.registers.rings();

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
-use vrnic_abi::qp::{Access, Attr, AttrMask, State};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, done, zero};
@@ -13,6 +13,9 @@ use crate::host::Host;
 use crate::limits;
 use crate::qp::{Qp, RequesterConfig, Rights};
 use crate::transitions;
+
+/// PSNs have 24 bits; users may give more.
+const PSN_MASK: u32 = (1 << 24) - 1;
 
 pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome {
     zero(&params.reserved, offset_of!(ModifyQp, reserved))?;
@@ -25,6 +28,12 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     let mut bytes = [0; size_of::<Attr>()];
     function.host().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    zero(&new.reserved, offset_of!(Attr, reserved))?;
+    if mask.contains(AttrMask::AV) {
+        let av = offset_of!(Attr, av);
+        zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
+        zero(&new.av.reserved2, av + offset_of!(AddressVector, reserved2))?;
+    }
     check_values(&new, mask)?;
     let current = qp.state();
     if mask.contains(AttrMask::CUR_STATE) && State::from_raw(new.cur_state) != Some(current) {
@@ -38,8 +47,11 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     if !transitions::allowed(current, next, mask) {
         return Err(Status::BadState.into());
     }
-    apply(function, &qp, &new, mask, next);
-    done()
+    if apply(function, &qp, &new, mask, (current, next)) {
+        done()
+    } else {
+        Err(Status::BadState.into())
+    }
 }
 
 /// Checks the attributes that the mask names, each for itself.
@@ -70,34 +82,43 @@ fn check_values(attr: &Attr, mask: AttrMask) -> Result<(), Failure> {
     }
 }
 
+/// Sets the attributes, then the state; false when the QP has left its state meanwhile.
 fn apply<H: Host>(
     function: &Arc<Function<H>>,
     qp: &Arc<Qp<H>>,
     new: &Attr,
     mask: AttrMask,
-    next: State,
-) {
-    if next == State::Reset {
-        qp.set_state(State::Reset);
-        *qp.attr.lock() = Attr::default();
-        return qp.clear(function.host());
+    (current, next): (State, State),
+) -> bool {
+    match next {
+        State::Reset => {
+            qp.set_state(State::Reset);
+            *qp.attr.lock() = Attr::default();
+            qp.clear(function.host());
+            return true;
+        }
+        State::Err => {
+            qp.fail();
+            function.schedule(qp);
+            return true;
+        }
+        _ => {}
     }
     merge(&mut qp.attr.lock(), new, mask);
     configure(qp);
-    let drain = next == State::Sqd && qp.state() == State::Rts;
-    if drain {
+    if current != next {
+        let drain = next == State::Sqd;
+        qp.attr.lock().sq_draining = u8::from(drain);
         let notify = mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && new.en_sqd_async_notify != 0;
-        qp.attr.lock().sq_draining = 1;
-        qp.requester.lock().notify_drained = notify;
+        qp.requester.lock().notify_drained = drain && notify;
     }
-    if next == State::Err {
-        qp.fail();
-    } else {
-        qp.set_state(next);
+    if !qp.change_state(current, next) {
+        return false;
     }
-    if matches!(next, State::Rts | State::Sqd | State::Err) {
+    if matches!(next, State::Rts | State::Sqd) {
         function.schedule(qp);
     }
+    true
 }
 
 /// Takes over the attributes that the mask names.
@@ -117,13 +138,17 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
         TIMEOUT => timeout;
         RETRY_CNT => retry_cnt;
         RNR_RETRY => rnr_retry;
-        RQ_PSN => rq_psn;
         MAX_QP_RD_ATOMIC => max_rd_atomic;
         MIN_RNR_TIMER => min_rnr_timer;
-        SQ_PSN => sq_psn;
         MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
         DEST_QPN => dest_qpn;
         EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+    }
+    if mask.contains(AttrMask::RQ_PSN) {
+        attr.rq_psn = (new.rq_psn.get() & PSN_MASK).into();
+    }
+    if mask.contains(AttrMask::SQ_PSN) {
+        attr.sq_psn = (new.sq_psn.get() & PSN_MASK).into();
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
     if !(4..=eq::LOG_SIZE_MAX).contains(&u32::from(params.log_size)) {
         return Err(bad(offset_of!(CreateEq, log_size)));
     }
-    let ring = Ring::read(function.host(), &params.pages, params.log_size, 4)
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 4)
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
     let objects = &function.objects;
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
@@ -73,7 +73,7 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
     let objects = &function.objects;
     let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
     let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
-    let ring = Ring::read(function.host(), &params.pages, params.log_size, 6)
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
     let slot = take_slot(function, &uar)?;
     let make =
@@ -101,6 +101,7 @@ pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {
         return Err(Status::Busy.into());
     }
     objects.cqs.remove(cqn);
+    function.forget_cq(&cq);
     if let Some(uar) = objects.uars.get(cq.uar) {
         uar.release(cq.slot);
     }
@@ -177,7 +178,7 @@ fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Optio
         return Err(bad(offset_of!(CreateQp, rq_log_stride)));
     }
     let pages = Pages::new(params.rq_table.get(), params.rq_page_shift, params.rq_levels);
-    Ring::read(function.host(), &pages, params.rq_log_size, params.rq_log_stride)
+    Ring::read(function.paging(), &pages, params.rq_log_size, params.rq_log_stride)
         .map(Some)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, rq_table)))
 }
@@ -202,6 +203,9 @@ fn send_ring<H: Host>(
         if params.sq_table.get() != 0 {
             return Err(bad(offset_of!(CreateQp, sq_table)));
         }
+        if params.sq_levels != 0 {
+            return Err(bad(offset_of!(CreateQp, sq_levels)));
+        }
         let len = 1 << (log_size + log_stride);
         let offset =
             function.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
@@ -209,7 +213,7 @@ fn send_ring<H: Host>(
         return Ok(SendRing::Device { offset, log_size, log_stride });
     }
     let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
-    Ring::read(function.host(), &pages, log_size, log_stride)
+    Ring::read(function.paging(), &pages, log_size, log_stride)
         .map(SendRing::Guest)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
 }
@@ -225,13 +229,14 @@ fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params:
 pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     let objects = &function.objects;
     let qp = objects.qps.remove(qpn).ok_or(Status::NotFound)?;
-    qp.dead.store(true, Ordering::Release);
+    qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.uar) {
         uar.release(qp.slot);
     }
     // Takes both locks: whoever was at work on the QP has left.
     qp.clear(function.host());
+    function.forget_qp(&qp);
     if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
         let len = 1 << (log_size + log_stride);
         objects.sq_memory.lock().give(qp.context, offset, len);
