@@ -196,7 +196,10 @@ impl Setup {
         let mut add =
             |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
         add(&["-name", name, "-nodefaults", "-display", "none", "-no-reboot"]);
-        add(&["-smp", &cpus.to_string(), "-m", &format!("{memory}M")]);
+        // With one possible processor TCG would compile locked instructions and barriers to plain ones,
+        // though the daemon shares this memory.
+        let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
+        add(&["-smp", &smp, "-m", &format!("{memory}M")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
         let socket = path(&self.adapter);
