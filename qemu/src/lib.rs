@@ -5,6 +5,7 @@
 //! | [`paths`] | where the cached roots and the built parts are |
 //! | [`accel`] | KVM where it really boots a stock kernel, TCG elsewhere |
 //! | [`process`] | child processes that die with us, whatever happens |
+//! | [`rundir`] | the folder of a run, removed whatever happens |
 //! | [`overlay`] | what is put over the guests' base image |
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's end of them: run commands, move files |
@@ -12,6 +13,7 @@
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemon and two guests, ready for RDMA |
 //! | [`perftest`] | the perftest set and its table |
+//! | [`progress`] | progress lines as the scripts write them |
 
 pub mod accel;
 pub mod agent;
@@ -22,4 +24,6 @@ pub mod pair;
 pub mod paths;
 pub mod perftest;
 pub mod process;
+pub mod progress;
 pub mod protocol;
+pub mod rundir;

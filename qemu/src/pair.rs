@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tempfile::TempDir;
 
 use crate::accel::Accel;
 use crate::daemon::{Daemon, adapter_socket, net_socket};
 use crate::guest::{Guest, Setup};
 use crate::overlay::write_initramfs;
 use crate::paths::Paths;
+use crate::rundir::RunDir;
 
 const FUNCTIONS: [(&str, &str); 2] = [("a", "52:54:00:76:72:0a"), ("b", "52:54:00:76:72:0b")];
 const ADDRESSES: [&str; 2] = ["10.9.0.1/24", "10.9.0.2/24"];
@@ -48,7 +48,7 @@ pub struct Pair {
     paths: Paths,
     accel: Accel,
     options: Options,
-    dir: TempDir,
+    dir: RunDir,
 }
 
 impl Pair {
@@ -59,7 +59,7 @@ impl Pair {
     pub fn boot(options: Options) -> anyhow::Result<Self> {
         let paths = Paths::from_env()?;
         let accel = Accel::choose(&paths)?;
-        let dir = tempfile::Builder::new().prefix("vrnic-").tempdir()?;
+        let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
         write_initramfs(&paths, &options.files, &initramfs)?;
         let daemon = Daemon::start(&paths, dir.path(), &FUNCTIONS)?;

@@ -30,6 +30,8 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
         });
         parking_lot::Mutex::new(jobs)
     });
+    // A terminal's ^C is for us alone; we end the children in order.
+    command.process_group(0);
     // SAFETY: the closure runs between fork and exec and makes one system call, which is
     // async-signal-safe; it touches no lock and allocates nothing.
     unsafe {
@@ -95,5 +97,43 @@ impl Killed {
 impl Drop for Killed {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> io::Result<Killed> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Killed::start(command)
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() -> io::Result<()> {
+        let asker = std::thread::spawn(|| shell("sleep 0.2; exit 3"));
+        let mut child = asker.join().map_err(|_| io::Error::other("panic"))??;
+        assert_eq!(child.child().wait()?.code(), Some(3));
+        Ok(())
+    }
+
+    #[test]
+    fn a_child_is_killed_on_drop() -> io::Result<()> {
+        let mut child = shell("exec sleep 60")?;
+        let entry = format!("/proc/{}", child.pid());
+        assert!(child.alive() && std::path::Path::new(&entry).exists());
+        drop(child);
+        assert!(!std::path::Path::new(&entry).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_child_that_heeds_the_signal_is_not_killed() -> io::Result<()> {
+        let mut child = shell("trap 'exit 5' TERM; while :; do sleep 0.02; done")?;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.stop(Signal::SIGTERM, 10);
+        assert_eq!(child.child().wait()?.code(), Some(5));
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::perftest::{SET, run_set, summary};
+use vrnic_qemu::progress::step;
 
 /// Boots two guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs perftest
 /// between them.
@@ -57,9 +58,13 @@ fn main() -> anyhow::Result<ExitCode> {
         module: !args.no_module,
         ..Options::default()
     };
-    eprintln!("booting two guests …");
+    step("booting two guests");
     let pair = Pair::boot(options)?;
-    eprintln!("both are up after {:.1} s, under {:?}", start.elapsed().as_secs_f64(), pair.accel());
+    step(format!(
+        "both are up after {:.1} s, under {:?}",
+        start.elapsed().as_secs_f64(),
+        pair.accel()
+    ));
     if let Some(name) = args.shell {
         return shell(match name {
             Name::A => &pair.a,

@@ -1,0 +1,17 @@
+//! Progress lines, in the form that the scripts use.
+
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// When the whole run started: the script says, else the first line does.
+static STARTED: LazyLock<SystemTime> = LazyLock::new(|| {
+    std::env::var("VRNIC_STARTED")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+});
+
+/// Tells what goes on, with the seconds since the start.
+pub fn step(text: impl std::fmt::Display) {
+    eprintln!("[{:4}s] {text}", STARTED.elapsed().unwrap_or_default().as_secs());
+}
