@@ -61,14 +61,16 @@ impl Eq {
     /// Reports an event, now or as soon as there is room.
     pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
         let mut inner = self.inner.lock();
-        if inner.held.is_empty() && self.write(host, &mut inner, kind, id) {
+        if inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
             stats.step(Counter::Interrupts);
             host.raise(self.vector);
         } else if inner.held.len() < HELD_MAX {
             inner.held.push_back((kind, id));
             self.holding.store(true, Ordering::Release);
         } else {
-            tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads no events");
+            stats.limiter.warn(host.now(), || {
+                tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
+            });
         }
     }
 
@@ -94,7 +96,7 @@ impl Eq {
         }
         if inner.held.is_empty() {
             let position = inner.pi;
-            if self.write(host, &mut inner, Kind::Completion, cqn) {
+            if self.write((host, stats), &mut inner, Kind::Completion, cqn) {
                 stats.step(Counter::Interrupts);
                 host.raise(self.vector);
                 return Some(position);
@@ -115,7 +117,7 @@ impl Eq {
         let mut inner = self.inner.lock();
         let mut moved = false;
         while let Some((kind, id)) = inner.held.front().copied() {
-            if !self.write(host, &mut inner, kind, id) {
+            if !self.write((host, stats), &mut inner, kind, id) {
                 break;
             }
             inner.held.pop_front();
@@ -150,7 +152,13 @@ impl Eq {
     }
 
     /// Writes an entry; false when the queue is full or its memory is gone.
-    fn write<H: Host>(&self, host: &H, inner: &mut Inner, kind: Kind, id: u32) -> bool {
+    fn write<H: Host>(
+        &self,
+        (host, stats): (&H, &Counters),
+        inner: &mut Inner,
+        kind: Kind,
+        id: u32,
+    ) -> bool {
         let ci = host.bar_load32(self.ci_offset);
         if inner.pi.wrapping_sub(ci) >= self.ring.size() {
             return false;
@@ -158,7 +166,9 @@ impl Eq {
         let eqe = Eqe::new(kind, id, inner.pi);
         let Some(addr) = self.ring.addr(inner.pi) else { return false };
         if let Err(fault) = host.write(addr, eqe.as_bytes()) {
-            tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
+            stats.limiter.warn(host.now(), || {
+                tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
+            });
             return false;
         }
         inner.pi = inner.pi.wrapping_add(1);

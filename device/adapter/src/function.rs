@@ -185,7 +185,20 @@ impl<H: Host> Function<H> {
             self.host.wake();
             return false;
         }
-        self.registers.write(&self.name, offset, value)
+        self.registers.write(offset, value).unwrap_or_else(|why| {
+            self.warn(|name| {
+                tracing::warn!(
+                    function = name,
+                    "write of {value:#x} to {offset:#x} ignored: {why}"
+                );
+            });
+            false
+        })
+    }
+
+    /// Warns about what the guest does, at a bounded rate; `warn` gets the function's name.
+    pub fn warn(&self, warn: impl FnOnce(&str)) {
+        self.stats.limiter.warn(self.host.now(), || warn(&self.name));
     }
 
     /// Reports an asynchronous event.

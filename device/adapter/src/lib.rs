@@ -18,7 +18,7 @@
 //! | `schedule` | whose turn it is |
 //! | [`wqe`], [`requester`], [`responder`], [`transfer`] | the datapath |
 //! | [`fabric`] | finding the peer |
-//! | [`stats`] | counters |
+//! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -27,6 +27,7 @@ pub mod eq;
 pub mod fabric;
 pub mod function;
 pub mod host;
+pub mod limiter;
 pub mod limits;
 pub mod memory;
 pub mod objects;

@@ -32,28 +32,25 @@ pub struct Rings {
 
 impl Registers {
     /// Writes a register; true when there is work for the control thread.
-    pub fn write(&self, name: &str, offset: u32, value: u32) -> bool {
+    ///
+    /// # Errors
+    /// Why the write is ignored.
+    pub fn write(&self, offset: u32, value: u32) -> Result<bool, &'static str> {
         let status = self.status();
         if status.contains(Status::RESETTING) {
-            tracing::warn!(function = name, "write of register {offset:#x} during a reset ignored");
-            return false;
+            return Err("a reset is under way");
         }
         match offset {
-            regs::CONTROL => return self.control(name, value),
+            regs::CONTROL => return self.control(value),
             regs::ADMIN_SQ_PI => {
                 self.admin_pi.store(value, Ordering::Release);
-                return status.contains(Status::ENABLED);
+                return Ok(status.contains(Status::ENABLED));
             }
+            _ if status.contains(Status::ENABLED) => return Err("the function is enabled"),
             _ => {}
         }
         let mut rings = self.rings.lock();
         match offset {
-            _ if status.contains(Status::ENABLED) => {
-                tracing::warn!(
-                    function = name,
-                    "write of register {offset:#x} while enabled ignored"
-                );
-            }
             regs::ADMIN_SQ_LO => set_low(&mut rings.admin_sq, value),
             regs::ADMIN_SQ_HI => set_high(&mut rings.admin_sq, value),
             regs::ADMIN_CQ_LO => set_low(&mut rings.admin_cq, value),
@@ -62,26 +59,23 @@ impl Registers {
             regs::ASYNC_EQ_LO => set_low(&mut rings.async_eq, value),
             regs::ASYNC_EQ_HI => set_high(&mut rings.async_eq, value),
             regs::ASYNC_EQ_LOG_SIZE => rings.async_eq_log_size = value,
-            _ => tracing::warn!(function = name, "write of undefined register {offset:#x} ignored"),
+            _ => return Err("no such register"),
         }
-        false
+        Ok(false)
     }
 
-    fn control(&self, name: &str, value: u32) -> bool {
+    fn control(&self, value: u32) -> Result<bool, &'static str> {
         match Control::from_bits(value) {
             Some(control) if control.contains(Control::RESET) => {
                 self.status.fetch_or(Status::RESETTING.bits(), Ordering::AcqRel);
                 self.reset.store(true, Ordering::Release);
-                true
+                Ok(true)
             }
             Some(Control::ENABLE) => {
                 self.enable.store(true, Ordering::Release);
-                true
+                Ok(true)
             }
-            _ => {
-                tracing::warn!(function = name, "CONTROL written with {value:#x}: ignored");
-                false
-            }
+            _ => Err("unknown bits"),
         }
     }
 

@@ -111,7 +111,8 @@ fn fetch<H: Host>(
         Ok(Some(len)) => len,
         Ok(None) => return Fetched::Empty,
         Err(why) => {
-            tracing::warn!(function = function.name(), qpn = qp.qpn, "send queue: {why}");
+            function
+                .warn(|name| tracing::warn!(function = name, qpn = qp.qpn, "send queue: {why}"));
             function.qp_failed(qp, Kind::QpFatal);
             return Fetched::Failed;
         }
@@ -356,7 +357,11 @@ fn remote_failure<H: Host>(
             Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
         }
         Refusal::Gone => Step::Retry,
-        Refusal::Invalid | Refusal::Access(_) | Refusal::Operational | Refusal::TooShort => {
+        Refusal::Invalid
+        | Refusal::Access(_)
+        | Refusal::Operational
+        | Refusal::Malformed
+        | Refusal::TooShort => {
             let (status, vendor) = refusal.requester_status();
             responder::fail(peer, responder, refusal);
             Step::Failed(status, vendor)

@@ -28,6 +28,8 @@ pub enum Refusal {
     Access(Denied),
     /// The responder's own queue or memory is faulty: NAK "remote operational error".
     Operational,
+    /// The responder's receive is malformed: NAK "remote operational error".
+    Malformed,
     /// The receive's buffer is too short: NAK "invalid request", and an error there too.
     TooShort,
     /// No answer: the QP has failed meanwhile.
@@ -43,6 +45,7 @@ impl Refusal {
             Self::Invalid | Self::TooShort => (Status::RemInvReqErr, 0),
             Self::Access(denied) => (denied.remote_status(), denied as u32),
             Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
+            Self::Malformed => (Status::RemOpErr, 0),
             Self::Gone => (Status::RetryExcErr, 0),
         }
     }
@@ -93,12 +96,14 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
     let bytes = bytes.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
     if read.is_none_or(|addr| host.read(addr, bytes).is_err()) {
-        tracing::warn!(
-            function = peer.function.name(),
-            qpn = peer.qp.qpn,
-            posted,
-            "receive queue: producer index beyond the ring, or its memory is gone"
-        );
+        peer.function.warn(|name| {
+            tracing::warn!(
+                function = name,
+                qpn = peer.qp.qpn,
+                posted,
+                "receive queue: producer index beyond the ring, or its memory is gone"
+            );
+        });
         return Err(Refusal::Operational);
     }
     responder.ci = index.wrapping_add(1);
@@ -118,7 +123,7 @@ pub fn receive<H: Host>(
 ) -> Result<Side<'static>, Refusal> {
     take(peer, responder, done)?;
     let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
-    let segments = recv.segments.as_ref().ok_or(Refusal::Operational)?;
+    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
@@ -190,6 +195,7 @@ pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal
             stats.step(Counter::RemoteAccessErrors);
             (Kind::QpAccessError, Status::WrFlushErr)
         }
+        Refusal::Malformed => (Kind::QpFatal, Status::LocQpOpErr),
         Refusal::TooShort => {
             stats.step(Counter::RemoteInvalidRequests);
             (Kind::QpRequestError, Status::LocLenErr)

@@ -1,8 +1,10 @@
-//! Counters of a function.
+//! Counters of a function, and its limit of warnings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::STAT_NAMES;
+
+use crate::limiter::Limiter;
 
 /// Counters, in the order of [`vrnic_abi::admin::Stats`].
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +36,15 @@ pub enum Counter {
 
 /// The counters.
 #[derive(Debug)]
-pub struct Counters([AtomicU64; STAT_NAMES.len()]);
+pub struct Counters {
+    cells: [AtomicU64; STAT_NAMES.len()],
+    /// For warnings about the guest.
+    pub limiter: Limiter,
+}
 
 impl Default for Counters {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self { cells: std::array::from_fn(|_| AtomicU64::new(0)), limiter: Limiter::default() }
     }
 }
 
@@ -46,7 +52,7 @@ impl Counters {
     /// Adds to a counter.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
-        if let Some(cell) = self.0.get(counter as usize) {
+        if let Some(cell) = self.cells.get(counter as usize) {
             cell.fetch_add(value, Ordering::Relaxed);
         }
     }
@@ -60,17 +66,17 @@ impl Counters {
     /// The value of a counter.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
-        self.0.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.cells.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// All values as the guest sees them: an array of little-endian 64-bit words.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|cell| cell.load(Ordering::Relaxed).to_le_bytes()).collect()
+        self.cells.iter().flat_map(|cell| cell.load(Ordering::Relaxed).to_le_bytes()).collect()
     }
 
     /// Zeroes all.
     pub fn clear(&self) {
-        self.0.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+        self.cells.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
     }
 }

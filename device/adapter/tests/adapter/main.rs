@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod errors;
 mod transfer;

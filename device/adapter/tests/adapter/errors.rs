@@ -1,0 +1,415 @@
+//! What goes wrong, and what each side is told (docs/adapter.md, section 9).
+
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, Attr, State};
+use vrnic_abi::sq::{Flags, Opcode, Sge};
+use vrnic_adapter::host::Host;
+
+use crate::common::driver::slot_offset;
+use crate::common::host::{BASE, Bar, RAM_LEN};
+use crate::common::pair::{ALL, Endpoint, Pair, REGION, Setup, Wr, status};
+
+const MS: u64 = 1_000_000;
+/// RNR timer code 14.
+const RNR_14: u64 = 1_280_000;
+
+/// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in the
+/// error state, and returns the events and receive statuses of B.
+fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>) {
+    p.a.post_send(&p.ga, wr);
+    p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]).id(1000));
+    p.settle();
+    let cqe = p.sent().expect("completion of the faulty request");
+    assert_eq!((status(&cqe), cqe.wr_id.get()), (expected, wr.wr_id));
+    assert_eq!(cqe.qpn.get(), p.a.qpn);
+    let cqe = p.sent().expect("flush completion");
+    assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 1000));
+    assert_eq!(p.a.state(&p.ga), State::Err);
+    let kinds = p.gb.drain_events().into_iter().map(|(kind, id)| {
+        assert_eq!(id, p.b.qpn);
+        kind
+    });
+    let kinds = kinds.collect();
+    let statuses = std::iter::from_fn(|| p.received()).map(|cqe| status(&cqe)).collect();
+    (kinds, statuses)
+}
+
+/// A request that A's own adapter refuses leaves B alone.
+fn fail_locally(wr: impl Fn(&Pair) -> Wr, expected: Status) {
+    let mut p = Pair::new();
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 100)]);
+    let wr = wr(&p);
+    assert_eq!(fail_with(&mut p, &wr, expected), (vec![], vec![]));
+    assert_eq!(p.b.state(&p.gb), State::Rts);
+}
+
+#[test]
+fn malformed_requests() {
+    let op = Status::LocQpOpErr;
+    for opcode in [0, 8, 0x80, 255] {
+        fail_locally(|_| Wr { opcode, ..Wr::new(Opcode::Send, &[]) }, op);
+    }
+    let bad_flags = Flags::from_bits_retain(0x90);
+    fail_locally(|_| Wr::new(Opcode::Send, &[]).flags(bad_flags), op);
+    fail_locally(|p| Wr::new(Opcode::Send, &vec![p.a.sge(0, 1); 17]), op);
+    fail_locally(|p| Wr { inline: Some(vec![]), ..Wr::new(Opcode::Read, &[p.a.sge(0, 1)]) }, op);
+    let atomic = Some((1, 1));
+    fail_locally(|p| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]) }, op);
+    fail_locally(|_| Wr { atomic, ..Wr::new(Opcode::CmpSwp, &[]) }, op);
+    let long = |p: &Pair| Wr::new(Opcode::Write, &[p.a.sge(0, 1 << 30), p.a.sge(0, 1)]);
+    fail_locally(long, Status::LocLenErr);
+}
+
+#[test]
+fn local_segments() {
+    let prot = Status::LocProtErr;
+    let send = |sge| Wr::new(Opcode::Send, &[sge]);
+    let key = |sge: Sge, key: u32| Sge { lkey: key.into(), ..sge };
+    fail_locally(|p| send(key(p.a.sge(0, 8), 0)), prot);
+    fail_locally(|p| send(key(p.a.sge(0, 8), p.a.key ^ 1)), prot);
+    fail_locally(|p| send(key(p.a.sge(0, 8), p.a.key + 0x100)), prot);
+    fail_locally(|p| send(key(p.a.sge(0, 8), u32::MAX)), prot);
+    fail_locally(|p| send(p.a.sge(REGION - 7, 8)), prot);
+    fail_locally(|p| send(Sge { addr: (p.a.buffer - 1).into(), ..p.a.sge(0, 8) }), prot);
+    fail_locally(|p| send(Sge { addr: u64::MAX.into(), ..p.a.sge(0, 8) }), prot);
+    // A region of another PD, and one that may not be written.
+    let other_pd = |p: &Pair| {
+        let pdn = p.ga.on_object(vrnic_abi::admin::Opcode::AllocPd, p.a.context).expect("PD");
+        let other = p.ga.reg_flat(pdn, ALL, p.a.buffer, 4096).expect("MR");
+        send(key(p.a.sge(0, 8), other))
+    };
+    fail_locally(other_pd, prot);
+    let read_only = |p: &Pair| {
+        let other = p.ga.reg_flat(p.a.pdn, 0, p.a.buffer, 4096).expect("MR");
+        Wr::new(Opcode::Read, &[key(p.a.sge(0, 8), other)]).to(p.b.buffer, p.b.key)
+    };
+    fail_locally(read_only, prot);
+    let gone = |p: &Pair| {
+        p.ga.host.restrict(p.a.buffer, 4096, Bar::Unmapped);
+        Wr::new(Opcode::Write, &[p.a.sge(8, 8)]).to(p.b.buffer, p.b.key)
+    };
+    fail_locally(gone, prot);
+    let unwritable = |p: &Pair| {
+        p.ga.host.restrict(p.a.buffer, 4096, Bar::ReadOnly);
+        Wr::new(Opcode::Read, &[p.a.sge(8, 8)]).to(p.b.buffer, p.b.key)
+    };
+    fail_locally(unwritable, prot);
+}
+
+#[test]
+fn zero_length_segments_are_not_checked() {
+    let mut p = Pair::new();
+    let nowhere = Sge { addr: 1.into(), length: 0.into(), lkey: 99.into() };
+    p.b.post_recv(&p.gb, 1, &[nowhere]);
+    let cqe = p.complete(&Wr::new(Opcode::Send, &[nowhere, p.a.sge(0, 0)]));
+    assert_eq!(status(&cqe), Status::Success);
+    let cqe = p.complete(&Wr::new(Opcode::Write, &[]).to(7, 99));
+    assert_eq!(status(&cqe), Status::Success);
+}
+
+#[test]
+fn remote_memory() {
+    type Case = fn(&Pair) -> Wr;
+    let cases: [(Case, Status, Kind); 9] = [
+        (|p| write(p).to(p.b.buffer, p.b.key ^ 1), Status::RemAccessErr, Kind::QpAccessError),
+        (|p| write(p).to(p.b.buffer, 0), Status::RemAccessErr, Kind::QpAccessError),
+        (|p| write(p).to(p.b.buffer - 1, p.b.key), Status::RemAccessErr, Kind::QpAccessError),
+        (|p| write(p).to(u64::MAX - 3, p.b.key), Status::RemAccessErr, Kind::QpAccessError),
+        (|p| write(p).to(p.b.buffer, weak(p, 0)), Status::RemAccessErr, Kind::QpAccessError),
+        (
+            |p| Wr::new(Opcode::Read, &[p.a.sge(0, 8)]).to(p.b.buffer, weak(p, 3)),
+            Status::RemAccessErr,
+            Kind::QpAccessError,
+        ),
+        (|p| atomic(p).to(p.b.buffer, weak(p, 3)), Status::RemAccessErr, Kind::QpAccessError),
+        (|p| atomic(p).to(p.b.buffer + 4, p.b.key), Status::RemInvReqErr, Kind::QpRequestError),
+        (
+            |p| {
+                p.gb.host.restrict(p.b.buffer, 4096, Bar::ReadOnly);
+                write(p).to(p.b.buffer, p.b.key)
+            },
+            Status::RemOpErr,
+            Kind::QpFatal,
+        ),
+    ];
+    for (at, (wr, expected, kind)) in cases.iter().enumerate() {
+        let mut p = Pair::new();
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 100)]);
+        p.b.fill(&p.gb, 0, &[0x77; 16]);
+        let wr = wr(&p);
+        let (kinds, statuses) = fail_with(&mut p, &wr, *expected);
+        assert_eq!(kinds, [*kind], "case {at}");
+        assert_eq!(statuses, [Status::WrFlushErr], "case {at}");
+        assert_eq!(p.b.state(&p.gb), State::Err, "case {at}");
+        assert_eq!(p.b.bytes(&p.gb, 0, 16), [0x77; 16], "case {at}");
+    }
+}
+
+fn write(p: &Pair) -> Wr {
+    Wr::new(Opcode::Write, &[p.a.sge(0, 8)])
+}
+
+fn atomic(p: &Pair) -> Wr {
+    Wr { atomic: Some((1, 1)), ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]) }
+}
+
+/// A key of B's memory with few rights.
+fn weak(p: &Pair, access: u32) -> u32 {
+    p.gb.reg_flat(p.b.pdn, access, p.b.buffer, 4096).expect("MR")
+}
+
+#[test]
+fn operations_that_the_responder_does_not_enable() {
+    for wr in [write, atomic, |p: &Pair| Wr::new(Opcode::Read, &[p.a.sge(0, 8)])] {
+        let mut p = Pair::with(Setup::default(), |attr| attr.access = 0.into());
+        let wr = wr(&p).to(p.b.buffer, p.b.key);
+        let (kinds, _) = fail_with(&mut p, &wr, Status::RemInvReqErr);
+        assert_eq!(kinds, [Kind::QpRequestError]);
+    }
+    // READs need room at both ends.
+    let none = |attr: &mut Attr| attr.max_dest_rd_atomic = 0;
+    let mut p = Pair::with(Setup::default(), none);
+    let wr = atomic(&p).to(p.b.buffer, p.b.key);
+    fail_with(&mut p, &wr, Status::RemInvReqErr);
+    let mut p = Pair::with(Setup::default(), |attr| attr.max_rd_atomic = 0);
+    let wr = Wr::new(Opcode::Read, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key);
+    fail_with(&mut p, &wr, Status::LocQpOpErr);
+}
+
+#[test]
+fn receive_too_short() {
+    let mut p = Pair::new();
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 9)]);
+    p.b.post_recv(&p.gb, 2, &[p.b.sge(0, 100)]);
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
+    let (_, statuses) = fail_with(&mut p, &wr, Status::RemInvReqErr);
+    assert_eq!(statuses, [Status::LocLenErr, Status::WrFlushErr]);
+    assert_eq!(p.b.state(&p.gb), State::Err);
+}
+
+#[test]
+fn receive_without_usable_memory() {
+    let bad_key = |p: &Pair| Sge { lkey: 1.into(), ..p.b.sge(0, 100) };
+    let unwritable = |p: &Pair| Sge { lkey: weak(p, 0).into(), ..p.b.sge(0, 100) };
+    let barred = |p: &Pair| {
+        p.gb.host.restrict(p.b.buffer, 4096, Bar::ReadOnly);
+        p.b.sge(0, 100)
+    };
+    for sge in [bad_key, unwritable, barred] {
+        let mut p = Pair::new();
+        let sge = sge(&p);
+        p.b.post_recv(&p.gb, 1, &[sge]);
+        let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
+        let (_, statuses) = fail_with(&mut p, &wr, Status::RemOpErr);
+        assert_eq!(statuses, [Status::LocProtErr]);
+    }
+}
+
+#[test]
+fn malformed_receive_fails_its_own_side() {
+    let mut p = Pair::new();
+    let mut bytes = [0; 16];
+    bytes[8] = 200;
+    p.b.post_raw_recv(&p.gb, &bytes);
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
+    let (_, statuses) = fail_with(&mut p, &wr, Status::RemOpErr);
+    assert_eq!(statuses, [Status::LocQpOpErr]);
+}
+
+#[test]
+fn receiver_not_ready_is_waited_for() {
+    let mut p = Pair::with(Setup::default(), |attr| attr.min_rnr_timer = 14);
+    let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 8)]);
+    p.run(&wr);
+    assert!(p.sent().is_none());
+    let deadline = p.ga.function.poll().deadline.expect("a deadline");
+    assert_eq!(deadline, RNR_14);
+    p.world.advance(RNR_14 - 1);
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+    p.settle();
+    assert!(p.sent().is_none(), "the RNR timer has not ended");
+    p.world.advance(1);
+    p.settle();
+    assert_eq!(status(&p.sent().expect("completion")), Status::Success);
+    assert_eq!(status(&p.received().expect("receive")), Status::Success);
+    assert_eq!(p.gb.stats().rnr_nak_sent.get(), 1);
+    assert_eq!(p.ga.stats().rnr_nak_received.get(), 1);
+}
+
+#[test]
+fn rnr_retries_end() {
+    for opcode in [Opcode::Send, Opcode::WriteImm] {
+        let mut p = Pair::with(Setup::default(), |attr| {
+            (attr.min_rnr_timer, attr.rnr_retry) = (14, 2);
+        });
+        p.run(&Wr::new(opcode, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
+        for _ in 0..2 {
+            assert!(p.sent().is_none());
+            p.world.advance(RNR_14);
+            p.settle();
+        }
+        assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
+        assert_eq!(p.a.state(&p.ga), State::Err);
+        // The receiver is not at fault.
+        assert_eq!(p.b.state(&p.gb), State::Rts);
+        assert_eq!(p.gb.drain_events(), []);
+    }
+}
+
+#[test]
+fn rnr_retry_seven_never_ends() {
+    let mut p = Pair::with(Setup::default(), |attr| {
+        (attr.min_rnr_timer, attr.rnr_retry) = (1, 7);
+    });
+    p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
+    for _ in 0..1000 {
+        p.world.advance(10_000);
+        p.settle();
+    }
+    assert!(p.sent().is_none());
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+    p.world.advance(10_000);
+    p.settle();
+    assert_eq!(status(&p.sent().expect("completion")), Status::Success);
+}
+
+#[test]
+fn a_peer_that_does_not_answer() {
+    type Break = fn(&mut Pair);
+    let breaks: [Break; 5] = [
+        |p| p.b.set_state(&p.gb, State::Reset),
+        |p| p.b.set_state(&p.gb, State::Err),
+        |p| p.gb.function.reset(),
+        |p| p.gb.function.set_link(false),
+        |p| assert!(p.gb.on_object(vrnic_abi::admin::Opcode::DestroyQp, p.b.qpn).is_ok()),
+    ];
+    for (at, unplug) in breaks.iter().enumerate() {
+        let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 3));
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+        let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
+        assert_eq!(status(&cqe), Status::Success);
+        unplug(&mut p);
+        p.run(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
+        for _ in 0..3 {
+            assert!(p.sent().is_none(), "case {at}: too early");
+            p.world.advance(4096 << 10);
+            p.settle();
+        }
+        let cqe = p.sent().expect("completion");
+        assert_eq!(status(&cqe), Status::RetryExcErr, "case {at}");
+        assert_eq!(p.a.state(&p.ga), State::Err);
+        assert_eq!(p.ga.stats().retry_exceeded.get(), 1);
+    }
+}
+
+#[test]
+fn a_qp_answers_its_own_peer_only() {
+    // Another QP of A that claims to be connected to B gets no answer.
+    let mut p = Pair::new();
+    let mut thief = Endpoint::new(&p.ga, Setup::default());
+    thief.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+    thief.post_send(&p.ga, &Wr::new(Opcode::Send, &[thief.sge(0, 8)]));
+    p.settle();
+    let cqe = thief.send_cq.poll(&p.ga).expect("completion");
+    assert_eq!(status(&cqe), Status::RetryExcErr);
+    assert!(p.received().is_none());
+}
+
+#[test]
+fn without_a_timeout_the_requester_waits_for_ever() {
+    let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (0, 1));
+    p.gb.function.set_link(false);
+    p.run(&write(&p).to(p.b.buffer, p.b.key));
+    for _ in 0..100 {
+        p.world.advance(1000 * MS);
+        p.settle();
+    }
+    assert!(p.sent().is_none());
+    p.gb.function.set_link(true);
+    p.world.advance(1000 * MS);
+    p.settle();
+    assert_eq!(status(&p.sent().expect("completion")), Status::Success);
+}
+
+#[test]
+fn the_error_state_flushes_what_was_and_what_will_be_posted() {
+    let mut p = Pair::new();
+    for n in 0..16 {
+        p.b.post_recv(&p.gb, n, &[p.b.sge(0, 8)]);
+    }
+    p.b.set_state(&p.gb, State::Err);
+    p.settle();
+    for n in 0..16 {
+        let cqe = p.received().expect("flushed");
+        assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, n));
+        assert_eq!((cqe.opcode, cqe.byte_len.get()), (cq::Opcode::Recv as u8, 0));
+    }
+    for round in 0..40u64 {
+        p.b.post_recv(&p.gb, 100 + round, &[]);
+        p.b.post_send(&p.gb, &Wr::new(Opcode::Write, &[]).id(200 + round).flags(Flags::empty()));
+        p.world.advance(200 * MS);
+        p.settle();
+        let cqe = p.received().expect("flushed receive");
+        assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 100 + round));
+        let cqe = p.b.send_cq.poll(&p.gb).expect("flushed send");
+        assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 200 + round));
+        assert_eq!(cqe.opcode, cq::Opcode::Write as u8);
+    }
+    assert_eq!(p.gb.drain_events(), [], "the user asked for it");
+}
+
+#[test]
+fn producer_index_beyond_the_ring() {
+    let p = Pair::new();
+    p.ga.host.bar_store32(slot_offset(p.a.uar, p.a.slot), 17);
+    p.ga.ring(p.a.uar, p.a.slot);
+    p.settle();
+    assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
+    assert_eq!(p.a.state(&p.ga), State::Err);
+
+    let mut p = Pair::new();
+    p.gb.host.bar_store32(slot_offset(p.b.uar, p.b.slot) + 4, 17);
+    let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
+    assert_eq!(status(&cqe), Status::RemOpErr);
+    assert_eq!(p.gb.drain_events(), [(Kind::QpFatal, p.b.qpn)]);
+    assert_eq!(p.b.state(&p.gb), State::Err);
+}
+
+#[test]
+fn ring_memory_that_goes_away() {
+    let mut p = Pair::new();
+    p.a.store_send(&p.ga, &Wr::new(Opcode::Write, &[]));
+    p.ga.host.restrict(BASE, RAM_LEN, Bar::Unmapped);
+    p.a.ring(&p.ga);
+    p.settle();
+    p.ga.host.unrestrict();
+    assert_eq!(p.a.state(&p.ga), State::Err);
+    assert_eq!(p.b.state(&p.gb), State::Rts);
+}
+
+#[test]
+fn a_local_fault_in_the_middle_of_a_message() {
+    let mut p = Pair::new();
+    let len = 2 << 20;
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, len)]);
+    p.ga.host.restrict(p.a.buffer + (1 << 20), 4096, Bar::Unmapped);
+    let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
+    assert_eq!(status(&cqe), Status::LocProtErr);
+    // B has seen half a message; its receive comes back when its QP is told to end.
+    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert!(p.received().is_none());
+    p.b.set_state(&p.gb, State::Err);
+    p.settle();
+    assert_eq!(status(&p.received().expect("flushed")), Status::WrFlushErr);
+}
+
+#[test]
+fn access_rights_are_those_of_the_last_modify() {
+    let mut p = Pair::new();
+    let attr = Attr { access: Access::REMOTE_READ.bits().into(), ..Attr::default() };
+    p.gb.modify_qp(p.b.qpn, vrnic_abi::qp::AttrMask::ACCESS_FLAGS, &attr).expect("modify");
+    let wr = write(&p).to(p.b.buffer, p.b.key);
+    fail_with(&mut p, &wr, Status::RemInvReqErr);
+}
