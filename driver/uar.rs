@@ -2,10 +2,14 @@
 //! Doorbells (BAR2): the kernel's own page. Stores go to memory shared with the adapter; it
 //! is only kicked when it sleeps. See `abi::uar` for the protocol.
 
+use core::mem::offset_of;
+
 use abi::{
     pci::BAR_UAR,
     regs::KICK,
-    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, UAR_LEN, group},
+    uar::{
+        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, UAR_LEN, group,
+    },
 };
 use kernel::{
     device::Bound,
@@ -67,9 +71,10 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
     }
 
-    /// Arms a completion queue.
-    pub(crate) fn arm_cq(&self, slot: u32, ci: u32, arm: u32) {
+    /// Arms a completion queue; `seen` is the index of the first completion not seen yet.
+    pub(crate) fn arm_cq(&self, slot: u32, ci: u32, seen: u32, arm: u32) {
         self.with_slot(slot, |bar, offset| {
+            bar.try_write32(seen, offset + offset_of!(CqSlot, seen))?;
             bar.try_write64(u64::from(ci) | u64::from(arm) << 32, offset)?;
             self.ring(bar, slot)
         });

@@ -93,7 +93,7 @@ pub struct QpSlot {
     pub rq_pi: U32,
 }
 
-/// The slot of a CQ. An arm request is one 64-bit store of both words.
+/// The slot of a CQ. An arm request stores `seen`, then `ci` and `arm` as one 64-bit word.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqSlot {
@@ -101,8 +101,13 @@ pub struct CqSlot {
     pub ci: U32,
     /// Arm request: the kind in bits 0–1 ([`ARM_NEXT`], [`ARM_SOLICITED`]), a counter that
     /// steps with each request in bits 2–31. An event is due at once when completions of that
-    /// kind lie at or behind `ci`.
+    /// kind lie at or behind `seen`, else with the next one.
     pub arm: U32,
+    /// Index of the first completion that the consumer had not seen when it armed: those it has
+    /// seen, taken or not, raise no event (IBTA volume 1, 11.4.2.2: "the next completion").
+    pub seen: U32,
+    /// Zero.
+    pub pad: U32,
 }
 
 /// The slot of an EQ.
@@ -128,7 +133,7 @@ pub const ARM_COUNT_SHIFT: u32 = 2;
 const _: () = assert!(size_of::<Control>() == 128);
 const _: () = assert!(core::mem::offset_of!(Control, armed) == ARMED_OFFSET as usize);
 const _: () = assert!(core::mem::offset_of!(Control, heartbeat) == HEARTBEAT_OFFSET as usize);
-const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 8);
+const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
 const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == crate::pci::BAR_UAR_LEN);
 const _: () = assert!(group(SLOT_END - 1) == 63);

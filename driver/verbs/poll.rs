@@ -116,7 +116,9 @@ impl KernelCq {
         let mut state = self.state.lock();
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
-        hca.nic.doorbells().arm_cq(self.doorbell, state.ci, state.arms << ARM_COUNT_SHIFT | kind);
+        let seen = self.end(state.ci)?;
+        let arm = state.arms << ARM_COUNT_SHIFT | kind;
+        hca.nic.doorbells().arm_cq(self.doorbell, state.ci, seen, arm);
         Ok(notify.report_missed && self.is_ready(state.ci)?)
     }
 

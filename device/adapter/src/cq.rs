@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -123,7 +124,9 @@ impl Cq {
         if !written {
             inner.failed = true;
             stats.step(Counter::CqOverflows);
-            tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
+            stats.limiter.warn(host.now(), || {
+                tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
+            });
             return Err(Overflow::Now);
         }
         inner.pi = inner.pi.wrapping_add(1);
@@ -143,13 +146,14 @@ impl Cq {
     /// Looks at the slot for an arm request; returns whether there was one.
     pub fn look<H: Host>(&self, host: &H, stats: &Counters) -> bool {
         let mut inner = self.inner.lock();
-        let words = host.bar_load64(self.slot_offset);
-        let [ci, arm] = [words as u32, (words >> 32) as u32];
+        let arm = (host.bar_load64(self.slot_offset) >> 32) as u32;
         if arm == inner.arm_seen {
             return false;
         }
         inner.arm_seen = arm;
-        let ahead = |index: u32| (1..=self.ring.size()).contains(&index.wrapping_sub(ci));
+        // The request's store came after that of the index it goes with.
+        let seen = host.bar_load32(self.slot_offset + offset_of!(uar::CqSlot, seen) as u64);
+        let ahead = |index: u32| (1..=self.ring.size()).contains(&index.wrapping_sub(seen));
         inner.armed = arm & uar::ARM_KIND_MASK;
         let due = match inner.armed {
             uar::ARM_NEXT => ahead(inner.pi),

@@ -1,5 +1,6 @@
 //! A completion queue, as its reader sees it.
 
+use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow, ensure};
@@ -106,6 +107,9 @@ impl CompletionQueue {
         let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;
         let word = guest.bar().word64(Guest::slot_offset(self.uar, self.slot)).context("slot")?;
         let value = u64::from(arm) << 32 | u64::from(self.ci);
+        let seen = Guest::slot_offset(self.uar, self.slot) + offset_of!(uar::CqSlot, seen);
+        let seen = guest.bar().word32(seen).context("slot")?;
+        seen.store(self.ci, Ordering::Release).context("slot")?;
         word.store(value, Ordering::Release).context("slot")?;
         guest.ring(self.uar, self.slot)
     }

@@ -90,7 +90,7 @@ impl CompletionQueue {
         taken
     }
 
-    /// Asks for an event. It is due at once if a matching completion is there already.
+    /// Asks for an event of a completion that cannot be polled yet.
     #[inline]
     pub fn arm(&self, notify: Notify) {
         let mut consumer = self.0.lock();
@@ -100,7 +100,8 @@ impl CompletionQueue {
             Notify::Solicited => ARM_SOLICITED,
         };
         consumer.arm = count << ARM_COUNT_SHIFT | kind;
-        consumer.door.arm(consumer.next, consumer.arm);
+        let seen = consumer.end();
+        consumer.door.arm(consumer.next, seen, consumer.arm);
     }
 
     /// Lets a QP feed this queue.
@@ -159,6 +160,15 @@ impl Consumer {
         (stamp == u64::from(abi::stamp(index))).then_some(entry)
     }
 
+    /// Index of the first entry that the adapter has not written.
+    fn end(&self) -> u32 {
+        let written = |index: &u32| self.valid(*index).is_some();
+        let entries = (0..self.ring.size()).map(|step| self.next.wrapping_add(step));
+        let count = entries.take_while(written).count();
+        // CAST: at most the ring's size, which is a `u32`.
+        self.next.wrapping_add(count as u32)
+    }
+
     /// Takes the entries of a QP out of the ring: their QP number becomes one that nobody has.
     fn purge(&mut self, qpn: u32) {
         for step in 0..self.ring.size() {
@@ -206,7 +216,7 @@ pub(crate) mod tests {
     use zerocopy::transmute;
 
     use super::*;
-    use crate::doorbell::tests::{slot_words, take_summary, uar};
+    use crate::doorbell::tests::{slot_seen, slot_words, take_summary, uar};
     use crate::plan::Limits;
 
     const SLOT: u32 = 20;
@@ -339,6 +349,7 @@ pub(crate) mod tests {
         poll(&cq, 1);
         cq.arm(Notify::Any);
         assert_eq!(slot_words(&uar, SLOT), (1, 1 << ARM_COUNT_SHIFT | ARM_NEXT));
+        assert_eq!(slot_seen(&uar, SLOT), 1);
         assert_eq!(take_summary(&uar), 1 << (SLOT / 16));
         cq.arm(Notify::Solicited);
         assert_eq!(slot_words(&uar, SLOT), (1, 2 << ARM_COUNT_SHIFT | ARM_SOLICITED));
@@ -346,6 +357,11 @@ pub(crate) mod tests {
         complete(&cq, 1, send_cqe(7, 1, 1));
         poll(&cq, 1);
         assert_eq!(slot_words(&uar, SLOT), (2, 2 << ARM_COUNT_SHIFT | ARM_SOLICITED));
+        // What can be polled already is no reason for an event.
+        complete(&cq, 2, send_cqe(7, 2, 2));
+        complete(&cq, 3, send_cqe(7, 3, 3));
+        cq.arm(Notify::Any);
+        assert_eq!((slot_words(&uar, SLOT).0, slot_seen(&uar, SLOT)), (2, 4));
         cq.0.lock().arm = u32::MAX;
         cq.arm(Notify::Any);
         assert_eq!(slot_words(&uar, SLOT).1, ARM_NEXT, "the counter wraps");

@@ -156,7 +156,7 @@ impl QpDoorbell {
     }
 }
 
-/// The doorbell of a CQ ([`abi::uar::CqSlot`]). Both words are always stored as one.
+/// The doorbell of a CQ ([`abi::uar::CqSlot`]). Consumer index and arm request are stored as one.
 #[derive(Debug)]
 pub struct CqDoorbell(Slot);
 
@@ -177,9 +177,12 @@ impl CqDoorbell {
         }
     }
 
-    /// Frees all entries below `consumer` and asks for an event.
+    /// Frees all entries below `consumer` and asks for an event of entries at or behind `seen`.
     #[inline]
-    pub(crate) fn arm(&self, consumer: u32, arm: u32) {
+    pub(crate) fn arm(&self, consumer: u32, seen: u32, arm: u32) {
+        if let Some(word) = self.0.word32(2) {
+            word.store(seen, Ordering::Release);
+        }
         self.free(consumer, arm);
         self.0.ring();
     }
@@ -205,6 +208,11 @@ pub(crate) mod tests {
     pub(crate) fn slot_words(uar: &Uar, slot: u32) -> (u32, u32) {
         let word = uar.memory.words()[(slot * SLOT_LEN) as usize / 8].load(Ordering::Acquire);
         ((word & 0xffff_ffff) as u32, (word >> 32) as u32)
+    }
+
+    /// The third word of a CQ's slot.
+    pub(crate) fn slot_seen(uar: &Uar, slot: u32) -> u32 {
+        uar.memory.word32(slot * SLOT_LEN + 8).expect("inside").load(Ordering::Acquire)
     }
 
     #[test]
@@ -245,8 +253,9 @@ pub(crate) mod tests {
     fn an_arm_request_carries_the_consumer_index() {
         let uar = uar(1);
         let door = CqDoorbell::new(uar.clone(), 16).expect("valid");
-        door.arm(12, 5);
+        door.arm(12, 14, 5);
         assert_eq!(slot_words(&uar, 16), (12, 5));
+        assert_eq!(slot_seen(&uar, 16), 14);
         assert_eq!(take_summary(&uar), 1 << 1);
     }
 

@@ -290,6 +290,7 @@ impl CompletionQueue {
         let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;
         let word = u64::from(arm) << 32 | u64::from(self.ci);
         let at = slot_offset(self.uar, self.slot);
+        guest.host.bar_store32(at + 8, self.ci);
         guest.host.bar().word(at).expect("slot").store(word, Ordering::Release);
         guest.ring(self.uar, self.slot);
     }
