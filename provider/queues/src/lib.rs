@@ -32,3 +32,5 @@ pub mod recv;
 pub mod request;
 pub mod ring;
 pub mod send;
+#[cfg(test)]
+mod stress;
