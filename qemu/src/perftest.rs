@@ -129,9 +129,10 @@ fn perftest(server: &Guest, client: &Guest, case: &Case) -> anyhow::Result<Outco
     Ok(Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) })
 }
 
-/// Waits until the server listens on perftest's port, 18515.
+/// Waits until the server listens (state 0A) on perftest's port, 18515. Connections of the test before
+/// may linger there.
 fn wait_for_server(server: &Guest) -> anyhow::Result<()> {
-    let script = "for n in $(seq 200); do grep -q ':4853 ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1";
+    let script = "for n in $(seq 200); do grep -q ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1";
     let output = server.agent().run(script, Duration::from_secs(30))?;
     // A server that ended at once is seen by its exit code.
     let _listens = output.ok();
