@@ -3,7 +3,7 @@
 //!
 //! libibverbs finds `vrnic.driver` in /etc/libibverbs.d, loads `libvrnic-rdmav34.so` (this
 //! library under the name that the private ABI asks for), and the constructor in
-//! [`ffi::driver`] registers it. All that touches C is in [`ffi`]; the data path itself
+//! `ffi::driver` registers it. All that touches C is in `ffi`; the data path itself
 //! (rings, doorbells, completions) is the crate `vrnic-queues`, which knows nothing of C.
 //!
 //! post_send, post_recv, poll_cq and req_notify_cq enter the kernel in no case; a sleeping
