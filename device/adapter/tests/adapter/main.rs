@@ -4,4 +4,5 @@
 
 mod common;
 mod errors;
+mod events;
 mod transfer;

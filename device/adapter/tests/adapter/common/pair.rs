@@ -264,6 +264,12 @@ impl Endpoint {
         }
     }
 
+    /// The endpoint's QP is now the one that was created with these parameters.
+    pub(crate) fn set_rings(&mut self, params: &CreateQp) {
+        (self.sq, self.rq) = (params.sq_table.get(), params.rq_table.get());
+        (self.sq_pi, self.rq_pi) = (0, 0);
+    }
+
     /// Init, RTR, RTS towards `qpn` at `mac`.
     pub(crate) fn connect(&self, guest: &Guest, mac: [u8; 6], qpn: u32, tune: impl Fn(&mut Attr)) {
         let mut attr = attributes(mac, qpn);

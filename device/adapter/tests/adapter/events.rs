@@ -1,0 +1,265 @@
+//! Arming, event queues, interrupts: nothing is lost, nothing is doubled.
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Attr, AttrMask, State};
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+
+use crate::common::pair::{Endpoint, INIT, Pair, RTR, Setup, World, Wr, attributes, status};
+
+fn send(p: &mut Pair, wr_id: u64, flags: Flags) {
+    p.b.post_recv(&p.gb, wr_id, &[]);
+    p.run(&Wr::new(Opcode::Send, &[]).id(wr_id).flags(flags));
+}
+
+/// Completion events of B since the last call.
+fn events(p: &mut Pair) -> Vec<u32> {
+    let events = std::iter::from_fn(|| p.b.events.poll(&p.gb));
+    let mut events = events.collect::<Vec<_>>();
+    assert!(events.iter().all(|(kind, _)| *kind == Kind::Completion));
+    events.drain(..).map(|(_, id)| id).collect()
+}
+
+#[test]
+fn an_unarmed_cq_is_silent_and_an_armed_one_fires_once() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    send(&mut p, 1, Flags::empty());
+    assert_eq!((events(&mut p), p.gb.host.interrupts(1)), (vec![], 0));
+    assert!(p.received().is_some());
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    assert_eq!((events(&mut p), p.gb.host.interrupts(1)), (vec![], 0));
+    send(&mut p, 2, Flags::empty());
+    send(&mut p, 3, Flags::empty());
+    assert_eq!((events(&mut p), p.gb.host.interrupts(1)), (vec![cqn], 1));
+    let stats = p.gb.stats();
+    assert_eq!(stats.completion_events.get(), 1);
+}
+
+#[test]
+fn arming_looks_back_to_the_consumer_index() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    send(&mut p, 1, Flags::empty());
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    assert_eq!(events(&mut p), [cqn], "a completion lies behind the index");
+    assert!(p.received().is_some());
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    assert_eq!(events(&mut p), [], "all completions were seen");
+}
+
+#[test]
+fn solicited_events() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    send(&mut p, 1, Flags::empty());
+    assert_eq!(events(&mut p), []);
+    send(&mut p, 2, Flags::SOLICITED);
+    assert_eq!(events(&mut p), [cqn]);
+    // Looks back, past an entry that is not solicited.
+    assert_eq!(p.received().expect("first").flags.get(), 0);
+    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.settle();
+    assert_eq!(events(&mut p), [cqn]);
+    assert_eq!(p.received().expect("second").flags.get(), 2);
+    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.settle();
+    assert_eq!(events(&mut p), []);
+    // An error counts as solicited.
+    p.b.post_recv(&p.gb, 3, &[]);
+    p.b.set_state(&p.gb, State::Err);
+    p.settle();
+    assert_eq!(events(&mut p), [cqn]);
+}
+
+#[test]
+fn an_unread_event_stands_for_later_ones() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    for round in 0..10 {
+        p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+        p.settle();
+        send(&mut p, round, Flags::empty());
+        assert!(p.received().is_some());
+    }
+    assert_eq!(events(&mut p), [cqn]);
+    // Once it is read the next one is written.
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    send(&mut p, 11, Flags::empty());
+    assert_eq!(events(&mut p), [cqn]);
+}
+
+/// Twenty CQs share an event queue of sixteen entries: four events wait until there is room.
+#[test]
+fn a_full_event_queue_holds_events_back() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let (eqn, mut eq) = guest.create_eq(2, 4);
+    let mut cqs: Vec<_> = (0..20).map(|_| guest.create_cq(0, eqn, 4).expect("CQ")).collect();
+    let mac = guest.function.mac();
+    let mut all: Vec<u32> = cqs.iter().map(|cq| cq.cqn).collect();
+    let mut source = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
+    for round in 0..3 {
+        for cq in &mut cqs {
+            cq.arm(&guest, ARM_NEXT);
+            world.settle(&[&guest]);
+            // A flushed request completes on the CQ.
+            let mut params = crate::common::pair::qp_params(&guest, false);
+            params.pdn = source.pdn.into();
+            params.send_cqn = cq.cqn.into();
+            params.recv_cqn = cq.cqn.into();
+            let (qpn, slot, _) = guest.create_qp(&params).expect("QP");
+            (source.qpn, source.slot, source.sq_pi) = (qpn, slot, 0);
+            source.set_rings(&params);
+            source.connect(&guest, mac, qpn, |_| {});
+            source.post_recv(&guest, 1, &[]);
+            source.set_state(&guest, State::Err);
+            world.settle(&[&guest]);
+            assert_eq!(guest.on_object(Admin::DestroyQp, qpn), Ok(0));
+            assert_eq!(status(&cq.poll(&guest).expect("flushed")), Status::WrFlushErr);
+        }
+        let mut seen: Vec<u32> = Vec::new();
+        for _ in 0..16 {
+            seen.push(eq.poll(&guest).expect("an event").1);
+        }
+        assert_eq!(eq.poll(&guest), None, "the queue has sixteen entries");
+        assert!(guest.function.poll().busy, "held events move when there is room");
+        for _ in 0..4 {
+            seen.push(eq.poll(&guest).expect("an event that was held back").1);
+        }
+        assert_eq!(eq.poll(&guest), None);
+        seen.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(seen, all, "round {round}");
+        assert!(guest.host.interrupts(2) > 0);
+    }
+}
+
+#[test]
+fn a_full_cq_overflows() {
+    let mut p = Pair::with(Setup { log_cqes: 2, ..Setup::default() }, |_| {});
+    for n in 0..6 {
+        p.b.post_recv(&p.gb, n, &[]);
+    }
+    for n in 0..4 {
+        p.run(&Wr::new(Opcode::Send, &[]).id(n));
+        assert!(p.sent().is_some());
+    }
+    assert_eq!(p.gb.drain_events(), []);
+    p.run(&Wr::new(Opcode::Send, &[]).id(4));
+    assert_eq!(status(&p.sent().expect("sent")), Status::RemOpErr);
+    let events = p.gb.drain_events();
+    let expected = [(Kind::CqError, p.b.recv_cq.cqn), (Kind::QpFatal, p.b.qpn)];
+    assert_eq!(events, expected);
+    assert_eq!(p.b.state(&p.gb), State::Err);
+    // The four good entries stand, and no more come.
+    for n in 0..4 {
+        assert_eq!(p.received().expect("entry").wr_id.get(), n);
+    }
+    p.world.advance(1 << 32);
+    p.settle();
+    assert!(p.received().is_none());
+    assert_eq!(p.gb.stats().cq_overflows.get(), 1);
+}
+
+#[test]
+fn consumed_entries_make_room() {
+    let mut p = Pair::with(Setup { log_cqes: 1, ..Setup::default() }, |_| {});
+    for n in 0..50 {
+        send(&mut p, n, Flags::SIGNALED);
+        assert_eq!(p.received().expect("received").wr_id.get(), n);
+        assert_eq!(p.sent().expect("sent").wr_id.get(), n);
+    }
+}
+
+#[test]
+fn a_cq_whose_memory_is_gone_fails() {
+    let mut p = Pair::new();
+    p.b.post_recv(&p.gb, 1, &[]);
+    let ring = p.b.recv_cq.ring;
+    p.gb.host.restrict(ring, 4096, crate::common::host::Bar::ReadOnly);
+    p.run(&Wr::new(Opcode::Send, &[]));
+    assert_eq!(status(&p.sent().expect("sent")), Status::RemOpErr);
+    assert_eq!(p.gb.event(), Some((Kind::CqError, p.b.recv_cq.cqn)));
+}
+
+#[test]
+fn first_message_in_rtr_establishes() {
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let (mut a, mut b) =
+        (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
+    a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
+    let mut attr = attributes(ga.function.mac(), a.qpn);
+    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
+        attr.state = state as u8;
+        gb.modify_qp(b.qpn, mask, &attr).expect("MODIFY_QP");
+    }
+    for n in 0..2 {
+        b.post_recv(&gb, n, &[]);
+        a.post_send(&ga, &Wr::new(Opcode::Send, &[]));
+        world.settle(&[&ga, &gb]);
+        assert!(b.recv_cq.poll(&gb).is_some());
+    }
+    assert_eq!(gb.drain_events(), [(Kind::CommEstablished, b.qpn)]);
+}
+
+#[test]
+fn port_events_follow_the_link() {
+    let world = World::default();
+    let guest = world.guest(1);
+    guest.function.set_link(true);
+    assert_eq!(guest.drain_events(), [], "no change");
+    guest.function.set_link(false);
+    guest.function.set_link(true);
+    assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
+}
+
+#[test]
+fn a_full_asynchronous_queue_loses_nothing() {
+    let world = World::default();
+    let guest = world.guest(1);
+    for _ in 0..20 {
+        guest.function.set_link(false);
+        guest.function.set_link(true);
+    }
+    let mut events = guest.drain_events();
+    while guest.function.poll().busy {
+        events.extend(guest.drain_events());
+    }
+    assert_eq!(events.len(), 40);
+    assert!(events.chunks(2).all(|pair| pair == [(Kind::PortDown, 1), (Kind::PortUp, 1)]));
+    assert!(guest.host.interrupts(0) > 0);
+}
+
+#[test]
+fn a_drained_send_queue_tells() {
+    for notify in [0, 1] {
+        let mut p =
+            Pair::with(Setup::default(), |attr| (attr.min_rnr_timer, attr.rnr_retry) = (14, 7));
+        p.run(&Wr::new(Opcode::Send, &[]).id(1));
+        let attr = Attr { state: State::Sqd as u8, en_sqd_async_notify: notify, ..Attr::default() };
+        let mask = AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY;
+        p.ga.modify_qp(p.a.qpn, mask, &attr).expect("to SQD");
+        p.run(&Wr::new(Opcode::Write, &[]).id(2));
+        assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 1);
+        p.b.post_recv(&p.gb, 1, &[]);
+        p.world.advance(2_000_000);
+        p.settle();
+        assert_eq!(p.sent().expect("the request that had begun").wr_id.get(), 1);
+        assert!(p.sent().is_none(), "no new request begins");
+        let expected: &[_] = if notify == 1 { &[(Kind::SqDrained, p.a.qpn)] } else { &[] };
+        assert_eq!(p.ga.drain_events(), expected);
+        assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 0);
+        p.a.set_state(&p.ga, State::Rts);
+        p.settle();
+        assert_eq!(p.sent().expect("the request behind").wr_id.get(), 2);
+    }
+}
