@@ -71,8 +71,9 @@ const RULES: &[Rule] = &[
 pub fn allowed(from: State, to: State, mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);
     if matches!(to, State::Reset | State::Err) {
-        // From any state, with no attribute but the caller's belief.
-        return AttrMask::CUR_STATE.contains(mask);
+        // From any state, with no attribute but the caller's belief; only, nothing fails in Reset.
+        let fails_in_reset = from == State::Reset && to == State::Err;
+        return !fails_in_reset && AttrMask::CUR_STATE.contains(mask);
     }
     RULES.iter().any(|rule| {
         rule.from == from

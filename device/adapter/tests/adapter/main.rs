@@ -2,7 +2,9 @@
 //! driver on memory of its own stands in for the guest, and the test moves the clock.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod common;
 mod errors;
 mod events;
+mod states;
 mod transfer;

@@ -102,6 +102,11 @@ impl Guest {
         assert!(self.status().contains(regs::Status::ENABLED), "function is not enabled");
     }
 
+    /// Guest addresses of the admin rings.
+    pub(crate) fn admin_rings(&self) -> (u64, u64) {
+        (self.admin_sq, self.admin_cq)
+    }
+
     pub(crate) fn status(&self) -> regs::Status {
         regs::Status::from_bits_retain(self.function.read_register(regs::STATUS))
     }

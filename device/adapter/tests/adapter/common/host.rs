@@ -12,7 +12,7 @@ use super::memory::Memory;
 /// Guest address of the first byte of memory.
 pub(crate) const BASE: u64 = 0x4000_0000;
 /// Bytes of guest memory.
-pub(crate) const RAM_LEN: u64 = 128 << 20;
+pub(crate) const RAM_LEN: u64 = 1 << 30;
 
 /// What a test does with part of guest memory.
 #[derive(Clone, Copy, PartialEq, Eq)]

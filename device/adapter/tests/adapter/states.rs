@@ -1,0 +1,207 @@
+//! MODIFY_QP against the table of the verbs specification (IBTA volume 1, 11.2.4.2), written out here once more.
+
+use vrnic_abi::admin::Status;
+use vrnic_abi::qp::{Attr, AttrMask, State};
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, INIT, Pair, RTR, RTS, Setup, World, Wr, attributes, status};
+
+const STATES: [State; 7] =
+    [State::Reset, State::Init, State::Rtr, State::Rts, State::Sqd, State::Sqe, State::Err];
+
+/// Brings a fresh QP to `state`, which is not SQE: RC never is.
+fn qp_in(guest: &Guest, state: State) -> Endpoint {
+    let mut endpoint = Endpoint::new(guest, Setup { kernel: true, ..Setup::default() });
+    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    let path: &[_] = match state {
+        State::Reset => &[],
+        State::Init => &[(State::Init, INIT)],
+        State::Rtr => &[(State::Init, INIT), (State::Rtr, RTR)],
+        _ => &[(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)],
+    };
+    for (state, mask) in path {
+        attr.state = *state as u8;
+        guest.modify_qp(endpoint.qpn, *mask, &attr).expect("MODIFY_QP");
+    }
+    if matches!(state, State::Sqd | State::Err) {
+        endpoint.set_state(guest, state);
+    }
+    assert_eq!(endpoint.state(guest), state);
+    endpoint
+}
+
+/// Required and optional attributes, as letters of this test: the specification's table for RC.
+fn rule(from: State, to: State) -> Option<(AttrMask, AttrMask)> {
+    use AttrMask as A;
+    let none = A::empty();
+    let init = A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS;
+    let alt = A::ALT_PATH | A::PATH_MIG_STATE;
+    let rts = A::CUR_STATE | A::ACCESS_FLAGS | A::MIN_RNR_TIMER | alt;
+    Some(match (from, to) {
+        (State::Reset, State::Err) => return None,
+        (_, State::Reset | State::Err) => (none, A::CUR_STATE),
+        (State::Reset, State::Init) => (init, A::CUR_STATE),
+        (State::Init, State::Init) => (none, init | A::CUR_STATE),
+        (State::Init, State::Rtr) => {
+            (RTR.difference(A::STATE), alt | A::ACCESS_FLAGS | A::PKEY_INDEX | A::CUR_STATE)
+        }
+        (State::Rtr, State::Rts) => (RTS.difference(A::STATE), rts),
+        (State::Rts | State::Sqd, State::Rts) => (none, rts),
+        (State::Rts, State::Sqd) => (none, A::EN_SQD_ASYNC_NOTIFY | A::CUR_STATE),
+        (State::Sqd, State::Sqd) => (
+            none,
+            init | A::AV
+                | A::MAX_DEST_RD_ATOMIC
+                | A::MIN_RNR_TIMER
+                | alt
+                | A::TIMEOUT
+                | A::RETRY_CNT
+                | A::RNR_RETRY
+                | A::MAX_QP_RD_ATOMIC
+                | A::CUR_STATE,
+        ),
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_transition_with_every_attribute() {
+    for from in STATES.into_iter().filter(|state| *state != State::Sqe) {
+        for to in STATES {
+            let guest = World::default().guest(1);
+            let rule = rule(from, to);
+            let base = rule.map_or(AttrMask::empty(), |(required, _)| required) | AttrMask::STATE;
+            // As it should be, then with each single attribute more or less.
+            let mut masks = vec![base];
+            masks.extend((0..21).map(|bit| base ^ AttrMask::from_bits_retain(1 << bit)));
+            let mut endpoint = qp_in(&guest, from);
+            for mask in masks.into_iter().filter(|mask| mask.contains(AttrMask::STATE)) {
+                let expected = match rule {
+                    Some((required, optional)) => {
+                        let given = mask.difference(AttrMask::STATE);
+                        given.contains(required) && (required | optional).contains(given)
+                    }
+                    None => false,
+                };
+                let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+                (attr.state, attr.cur_state) = (to as u8, from as u8);
+                let result = guest.modify_qp(endpoint.qpn, mask, &attr);
+                let refused = Err((Status::BadState, 0));
+                let wanted = if expected { Ok(()) } else { refused };
+                assert_eq!(result, wanted, "{from:?} to {to:?} with {mask:?}");
+                let now = if expected { to } else { from };
+                assert_eq!(endpoint.state(&guest), now);
+                if now != from {
+                    endpoint = qp_in(&guest, from);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_callers_belief_must_be_right() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let endpoint = qp_in(&guest, State::Rts);
+    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    (attr.state, attr.cur_state) = (State::Rts as u8, State::Sqd as u8);
+    let mask = AttrMask::STATE | AttrMask::CUR_STATE;
+    assert_eq!(guest.modify_qp(endpoint.qpn, mask, &attr), Err((Status::BadState, 0)));
+}
+
+#[test]
+fn attributes_out_of_range() {
+    let world = World::default();
+    let guest = world.guest(1);
+    type Spoil = fn(&mut Attr);
+    let cases: [(State, Spoil, usize); 13] = [
+        (State::Init, |attr| attr.port = 2, std::mem::offset_of!(Attr, port)),
+        (State::Init, |attr| attr.port = 0, std::mem::offset_of!(Attr, port)),
+        (State::Init, |attr| attr.pkey_index = 1.into(), std::mem::offset_of!(Attr, pkey_index)),
+        (State::Init, |attr| attr.state = 9, std::mem::offset_of!(Attr, state)),
+        (State::Init, |attr| attr.reserved[2] = 1, std::mem::offset_of!(Attr, reserved) + 2),
+        (State::Rtr, |attr| attr.path_mtu = 0, std::mem::offset_of!(Attr, path_mtu)),
+        (State::Rtr, |attr| attr.path_mtu = 6, std::mem::offset_of!(Attr, path_mtu)),
+        (State::Rtr, |attr| attr.dest_qpn = (1 << 24).into(), std::mem::offset_of!(Attr, dest_qpn)),
+        (State::Rtr, |attr| attr.min_rnr_timer = 32, std::mem::offset_of!(Attr, min_rnr_timer)),
+        (
+            State::Rtr,
+            |attr| attr.max_dest_rd_atomic = 129,
+            std::mem::offset_of!(Attr, max_dest_rd_atomic),
+        ),
+        (State::Rts, |attr| attr.timeout = 32, std::mem::offset_of!(Attr, timeout)),
+        (State::Rts, |attr| attr.retry_cnt = 8, std::mem::offset_of!(Attr, retry_cnt)),
+        (State::Rts, |attr| attr.rnr_retry = 8, std::mem::offset_of!(Attr, rnr_retry)),
+    ];
+    for (to, spoil, offset) in cases {
+        let (from, mask) = match to {
+            State::Init => (State::Reset, INIT),
+            State::Rtr => (State::Init, RTR),
+            _ => (State::Rtr, RTS),
+        };
+        let endpoint = qp_in(&guest, from);
+        let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+        attr.state = to as u8;
+        spoil(&mut attr);
+        let result = guest.modify_qp(endpoint.qpn, mask, &attr);
+        assert_eq!(result, Err((Status::BadParam, offset as u32)), "to {to:?}, offset {offset}");
+        assert_eq!(endpoint.state(&guest), from);
+    }
+}
+
+#[test]
+fn query_gives_back_what_modify_set() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let endpoint = qp_in(&guest, State::Rts);
+    let mut expected = attributes(guest.function.mac(), endpoint.qpn);
+    (expected.state, expected.cur_state) = (State::Rts as u8, State::Rts as u8);
+    let got = guest.query_qp(endpoint.qpn).expect("QUERY_QP");
+    assert_eq!(zerocopy::IntoBytes::as_bytes(&got), zerocopy::IntoBytes::as_bytes(&expected));
+}
+
+#[test]
+fn reset_forgets_silently_and_the_qp_works_again() {
+    for in_device in [false, true] {
+        let setup = Setup { in_device, ..Setup::default() };
+        let mut p = Pair::with(setup, |attr| (attr.min_rnr_timer, attr.rnr_retry) = (14, 7));
+        for round in 0..3 {
+            // One request waits for a receive, three stand behind it; B has a send of its own.
+            for n in 0..4 {
+                p.a.post_send(&p.ga, &Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
+            }
+            p.settle();
+            p.a.set_state(&p.ga, State::Reset);
+            p.b.set_state(&p.gb, State::Reset);
+            p.world.advance(1 << 40);
+            p.settle();
+            assert!(p.sent().is_none() && p.received().is_none());
+            assert_eq!((p.ga.drain_events(), p.gb.drain_events()), (vec![], vec![]));
+            p.a.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |attr| attr.rnr_retry = 7);
+            p.b.connect(&p.gb, p.ga.function.mac(), p.a.qpn, |_| {});
+            p.b.post_recv(&p.gb, 50, &[p.b.sge(0, 8)]);
+            let wr = Wr::new(vrnic_abi::sq::Opcode::Send, &[p.a.sge(0, 8)]).id(100 + round);
+            let cqe = p.complete(&wr);
+            assert_eq!((cqe.wr_id.get(), cqe.wqe_index.get()), (100 + round, 0));
+            assert_eq!(status(&cqe), vrnic_abi::cq::Status::Success);
+            assert_eq!(p.received().expect("received").wr_id.get(), 50);
+            assert!(p.sent().is_none() && p.received().is_none());
+        }
+    }
+}
+
+#[test]
+fn requests_posted_early_run_in_rts() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let mut endpoint = qp_in(&guest, State::Rtr);
+    endpoint.post_send(&guest, &Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
+    world.settle(&[&guest]);
+    assert!(endpoint.send_cq.poll(&guest).is_none());
+    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    attr.state = State::Rts as u8;
+    guest.modify_qp(endpoint.qpn, RTS, &attr).expect("to RTS");
+    world.settle(&[&guest]);
+    assert!(endpoint.send_cq.poll(&guest).is_some());
+}
