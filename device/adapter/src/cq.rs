@@ -98,7 +98,7 @@ impl Cq {
         }
     }
 
-    /// Writes an entry and reports an event if one is due.
+    /// Writes an entry; true when an event is due, which [`Self::fire`] reports.
     ///
     /// # Errors
     /// When the queue is full, or was, or its memory is gone.
@@ -107,7 +107,7 @@ impl Cq {
         host: &H,
         stats: &Counters,
         completion: &Completion,
-    ) -> Result<(), Overflow> {
+    ) -> Result<bool, Overflow> {
         let mut inner = self.inner.lock();
         if inner.failed {
             return Err(Overflow::Earlier);
@@ -135,12 +135,15 @@ impl Cq {
         if solicited {
             inner.solicited = Some(inner.pi);
         }
-        match inner.armed {
-            uar::ARM_NEXT => self.fire(host, stats, &mut inner),
-            uar::ARM_SOLICITED if solicited => self.fire(host, stats, &mut inner),
-            _ => {}
+        let due = match inner.armed {
+            uar::ARM_NEXT => true,
+            uar::ARM_SOLICITED => solicited,
+            _ => false,
+        };
+        if due {
+            inner.armed = 0;
         }
-        Ok(())
+        Ok(due)
     }
 
     /// Looks at the slot for an arm request; returns whether there was one.
@@ -161,13 +164,16 @@ impl Cq {
             _ => false,
         };
         if due {
-            self.fire(host, stats, &mut inner);
+            inner.armed = 0;
+            drop(inner);
+            self.fire(host, stats);
         }
         true
     }
 
-    fn fire<H: Host>(&self, host: &H, stats: &Counters, inner: &mut Inner) {
-        inner.armed = 0;
+    /// Reports an event that is due.
+    pub fn fire<H: Host>(&self, host: &H, stats: &Counters) {
+        let mut inner = self.inner.lock();
         stats.step(Counter::CompletionEvents);
         inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
     }

@@ -208,16 +208,33 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Writes a completion. The first that finds the CQ full raises the CQ's error event.
+    /// Writes a completion and reports an event if one is due.
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
     pub fn complete(&self, cq: &Cq, completion: &Completion) -> Result<(), Overflow> {
+        if self.complete_quietly(cq, completion)? {
+            self.fire(cq);
+        }
+        Ok(())
+    }
+
+    /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
+    /// finds the CQ full raises the CQ's error event.
+    ///
+    /// # Errors
+    /// When the CQ has overflowed; its QPs cannot go on.
+    pub fn complete_quietly(&self, cq: &Cq, completion: &Completion) -> Result<bool, Overflow> {
         let result = cq.push(&self.host, &self.stats, completion);
         if result == Err(Overflow::Now) {
             self.report(Kind::CqError, cq.cqn);
         }
         result
+    }
+
+    /// Reports an event of a CQ.
+    pub fn fire(&self, cq: &Cq) {
+        cq.fire(&self.host, &self.stats);
     }
 
     /// A QP has failed by itself: error state, event, flush.

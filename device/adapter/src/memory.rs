@@ -222,3 +222,22 @@ impl Ring {
         self.map.resolve(slot << self.log_stride, 1).map(|(addr, _)| addr)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_kept() {
+        let budget = Arc::new(PageBudget::default());
+        let most = Charge::new(&budget, MAX_PAGES - 10).expect("room");
+        assert!(Charge::new(&budget, 11).is_none());
+        let rest = Charge::new(&budget, 10).expect("room");
+        assert!(Charge::new(&budget, 1).is_none());
+        assert!(Charge::new(&budget, u64::MAX).is_none());
+        drop(most);
+        assert!(Charge::new(&budget, MAX_PAGES - 10).is_some());
+        drop(rest);
+        assert!(Charge::new(&budget, MAX_PAGES).is_some());
+    }
+}

@@ -155,6 +155,9 @@ pub struct Responder {
     pub source_mac: [u8; 6],
     /// Whether the first message has been reported.
     pub established: bool,
+    /// Whether the receive CQ has an event due: reported after the sender's completion is written,
+    /// because raising an interrupt is slow and may wake whoever waits for both.
+    pub event_due: bool,
     /// In the error state: nanoseconds until the next look for receives to flush.
     pub flush_pause: u64,
 }

@@ -36,8 +36,9 @@ pub enum Turn {
 }
 
 /// What came of one step of an entry.
-enum Step {
-    Done,
+enum Step<H: Host> {
+    /// It is done; the receive CQ of a peer may have an event due.
+    Done(Option<Peer<H>>),
     Partly,
     Failed(Status, u32),
     Retry,
@@ -196,13 +197,19 @@ fn finish<H: Host>(
     function: &Function<H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
-    step: Step,
+    step: Step<H>,
 ) -> Option<Turn> {
     let config = requester.config;
     let now = || function.host().now();
     match step {
         Step::Partly => Some(Turn::More),
-        Step::Done => complete(function, qp, requester, Status::Success, 0),
+        Step::Done(due) => {
+            let turn = complete(function, qp, requester, Status::Success, 0);
+            if let Some(peer) = due {
+                peer.function.fire(&peer.qp.recv_cq);
+            }
+            turn
+        }
         Step::Failed(status, vendor) => complete(function, qp, requester, status, vendor),
         Step::Retry if config.timeout == 0 => {
             wait(requester, now().saturating_add(NO_TIMEOUT_RETRY_NS))
@@ -282,7 +289,7 @@ fn execute<H: Host>(
     qp: &Qp<H>,
     requester: &mut Requester<H>,
     budget: &mut u64,
-) -> Step {
+) -> Step<H> {
     let Some(peer) = peer(function, requester).filter(|peer| peer.qp.receives()) else {
         requester.peer = None;
         return Step::Retry;
@@ -291,7 +298,7 @@ fn execute<H: Host>(
         return Step::Retry;
     }
     let Requester { current, raw, done, config, .. } = requester;
-    let Some(send) = current else { return Step::Done };
+    let Some(send) = current else { return Step::Done(None) };
     let mut responder = peer.qp.responder.lock();
     // Looked at again under its lock: it may have been torn down, or belong to another connection.
     if !peer.qp.receives()
@@ -324,7 +331,9 @@ fn execute<H: Host>(
         }
         Ok(()) => {
             function.stats().add(Counter::BytesSent, send.length);
-            Step::Done
+            let due = std::mem::take(&mut responder.event_due);
+            drop(responder);
+            Step::Done(due.then_some(peer))
         }
         Err(Stop::Local(status, vendor)) => {
             function.stats().step(Counter::LocalErrors);
@@ -350,7 +359,7 @@ fn remote_failure<H: Host>(
     peer: &Peer<H>,
     responder: &mut crate::qp::Responder,
     refusal: Refusal,
-) -> Step {
+) -> Step<H> {
     match refusal {
         Refusal::NotReady => {
             peer.function.stats().step(Counter::RnrNakSent);

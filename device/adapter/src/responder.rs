@@ -176,11 +176,16 @@ pub fn received<H: Host>(
     if !write {
         peer.function.stats().add(Counter::BytesReceived, send.length);
     }
-    if peer.function.complete(&peer.qp.recv_cq, &completion).is_err() {
-        peer.function.qp_failed(&peer.qp, Kind::QpFatal);
-        return Err(Refusal::Operational);
+    match peer.function.complete_quietly(&peer.qp.recv_cq, &completion) {
+        Ok(due) => {
+            responder.event_due |= due;
+            Ok(())
+        }
+        Err(_) => {
+            peer.function.qp_failed(&peer.qp, Kind::QpFatal);
+            Err(Refusal::Operational)
+        }
     }
-    Ok(())
 }
 
 /// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells

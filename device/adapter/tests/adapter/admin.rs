@@ -311,30 +311,6 @@ fn region_parameters_out_of_range() {
     assert_eq!(reg(all), bad(offset_of!(RegMr, pages)));
 }
 
-/// A terabyte described by a table of 4 MiB: the device must not keep two gigabytes for each.
-#[test]
-fn page_tables_have_a_common_limit() {
-    let guest = guest();
-    let pdn = guest.on_object(Opcode::AllocPd, 0).expect("PD");
-    let chunk = guest.alloc(4096);
-    let table = guest.alloc(1 << 18);
-    for at in 0..1 << 15 {
-        guest.write(table + at * 8, &chunk.to_le_bytes());
-    }
-    // 2^24 pages a region: four of them are allowed.
-    let params = RegMr::new(pdn, 0, 0, 1 << 36, Pages::new(table, 12, 2));
-    let mut keys = Vec::new();
-    let refused = loop {
-        match guest.command(Opcode::RegMr, &params) {
-            Ok(result) => keys.push(result.key.get()),
-            Err(refused) => break refused,
-        }
-    };
-    assert_eq!((refused, keys.len()), ((Status::NoResource, 0), 4));
-    assert!(guest.on_object(Opcode::DeregMr, keys[0]).is_ok());
-    assert!(guest.command(Opcode::RegMr, &params).is_ok());
-}
-
 #[test]
 fn keys_change_with_each_use_of_an_index() {
     let guest = guest();
