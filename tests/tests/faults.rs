@@ -119,7 +119,7 @@ fn daemon_killed(pair: &mut Pair) -> Result<()> {
     ensure!(!output.ok(), "a transfer without a device succeeded: {}", said(&output));
     watcher.kill()?;
     let events = said(&watcher.wait(SHORT)?);
-    ensure!(events.contains("fatal") || events.contains("FATAL"), "no fatal event: {events}");
+    ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
     for guest in [&pair.a, &pair.b] {
         guest
             .agent()
