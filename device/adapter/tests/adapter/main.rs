@@ -6,5 +6,7 @@ mod admin;
 mod common;
 mod errors;
 mod events;
+mod hostile;
 mod states;
+mod tpt;
 mod transfer;

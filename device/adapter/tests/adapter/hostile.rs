@@ -1,0 +1,201 @@
+//! Guests that do anything: random commands, work requests, doorbells. The adapter answers each, does not panic, and
+//! other guests notice nothing.
+
+use proptest::prelude::*;
+use vrnic_abi::admin::{CreateCq, CreateEq, ModifyQp, ObjectId, Opcode as Admin, Pages, RegMr};
+use vrnic_abi::admin::{QueryParams, Status as AdminStatus};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{Attr, AttrMask, State};
+use vrnic_abi::regs;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::host::Host;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::common::driver::{Guest, slot_offset};
+use crate::common::pair::{ALL, Endpoint, Pair, Setup, World, Wr, qp_params, status};
+
+/// Valid commands that name the objects of `e`; mutation makes the rest.
+fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
+    let page = guest.alloc(4096);
+    let object = |id| ObjectId::new(id).as_bytes().try_into().expect("56 bytes");
+    let mut qp = qp_params(guest, false);
+    qp.pdn = e.pdn.into();
+    qp.send_cqn = e.send_cq.cqn.into();
+    qp.recv_cqn = e.recv_cq.cqn.into();
+    qp.uar = e.uar.into();
+    let bytes = |params: &[u8]| params.try_into().expect("56 bytes");
+    let pages = Pages::new(page, 12, 0);
+    let mut device_qp = qp;
+    (device_qp.flags, device_qp.sq_table, device_qp.sq_page_shift) = (1, 0.into(), 0);
+    vec![
+        (Admin::QueryDevice, bytes(QueryParams::new(page, 256).as_bytes())),
+        (Admin::QueryStats, bytes(QueryParams::new(page, 256).as_bytes())),
+        (Admin::CreateEq, bytes(CreateEq::new(pages, 3, 6).as_bytes())),
+        (Admin::DestroyEq, object(e.eqn)),
+        (Admin::AllocContext, [0; 56]),
+        (Admin::FreeContext, object(e.context)),
+        (Admin::AllocUar, object(e.context)),
+        (Admin::FreeUar, object(e.uar)),
+        (Admin::AllocPd, object(e.context)),
+        (Admin::FreePd, object(e.pdn)),
+        (Admin::RegMr, bytes(RegMr::new(e.pdn, ALL, page, 4096, pages).as_bytes())),
+        (Admin::DeregMr, object(e.key)),
+        (Admin::CreateCq, bytes(CreateCq::new(e.uar, e.eqn, 6, pages).as_bytes())),
+        (Admin::DestroyCq, object(e.send_cq.cqn)),
+        (Admin::CreateQp, bytes(qp.as_bytes())),
+        (Admin::CreateQp, bytes(device_qp.as_bytes())),
+        (Admin::DestroyQp, object(e.qpn)),
+        (Admin::ModifyQp, bytes(ModifyQp::new(e.qpn, 1, page).as_bytes())),
+        (Admin::QueryQp, bytes(ModifyQp::new(e.qpn, 0, page).as_bytes())),
+    ]
+}
+
+/// A command: template, changed bytes, or an opcode of no template.
+type Mutant = (prop::sample::Index, Vec<(usize, u8)>, Option<u16>);
+
+fn mutant() -> impl Strategy<Value = Mutant> {
+    let changes = prop::collection::vec((0..56usize, any::<u8>()), 0..4);
+    (any::<prop::sample::Index>(), changes, prop::option::weighted(0.1, any::<u16>()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_admin_commands(mutants in prop::collection::vec(mutant(), 1..60)) {
+        let world = World::default();
+        let guest = world.guest(1);
+        let endpoint = Endpoint::new(&guest, Setup::default());
+        let templates = templates(&guest, &endpoint);
+        for (index, changes, opcode) in mutants {
+            let (known, mut params) = *index.get(&templates);
+            for (at, byte) in changes {
+                params[at] = byte;
+            }
+            let completion = guest.raw_command(opcode.unwrap_or(known as u16), 0, params);
+            let status = AdminStatus::from_raw(completion.status.get()).expect("known status");
+            prop_assert_ne!(status, AdminStatus::Internal);
+            if status != AdminStatus::Ok {
+                prop_assert_eq!(completion.result, [0; 48]);
+            }
+            guest.function.poll();
+        }
+        prop_assert!(guest.status().contains(regs::Status::ENABLED));
+        prop_assert!(!guest.status().contains(regs::Status::FATAL));
+        prop_assert!(guest.on_object(Admin::AllocPd, 0).is_ok());
+    }
+
+    #[test]
+    fn any_attributes(bytes in prop::collection::vec(any::<u8>(), 80), mask in any::<u32>()) {
+        let world = World::default();
+        let guest = world.guest(1);
+        let endpoint = Endpoint::new(&guest, Setup::default());
+        let mut attr = Attr::new_zeroed();
+        attr.as_mut_bytes().copy_from_slice(&bytes);
+        let before = endpoint.state(&guest);
+        if guest.modify_qp(endpoint.qpn, AttrMask::from_bits_retain(mask), &attr).is_err() {
+            prop_assert_eq!(endpoint.state(&guest), before);
+        }
+    }
+
+    /// Work requests of random bytes on both queues of both sides. Side A is the hostile one's own,
+    /// C and D are another pair on the same functions.
+    #[test]
+    fn any_work_requests(
+        sends in prop::collection::vec(wqe(), 1..40),
+        recvs in prop::collection::vec(prop::collection::vec(any::<u8>(), 512), 0..8),
+        in_device in any::<bool>(),
+    ) {
+        let mut p = Pair::with(Setup { in_device, ..Setup::default() }, |_| {});
+        let setup = Setup::default();
+        let (mut c, mut d) = (Endpoint::new(&p.ga, setup), Endpoint::new(&p.gb, setup));
+        c.connect(&p.ga, p.gb.function.mac(), d.qpn, |_| {});
+        d.connect(&p.gb, p.ga.function.mac(), c.qpn, |_| {});
+        for bytes in &recvs {
+            p.b.post_raw_recv(&p.gb, bytes);
+        }
+        for mut bytes in sends {
+            // Plausible keys and addresses get further.
+            for (at, value) in [(24, p.b.key), (44, p.a.key), (16, p.b.buffer as u32)] {
+                if bytes[at] & 3 != 0 {
+                    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+                    bytes[20..24].fill(0);
+                }
+            }
+            bytes[28..32].copy_from_slice(&vrnic_abi::stamp(p.a.sq_pi).to_le_bytes());
+            p.a.store_raw_send(&p.ga, &bytes);
+            p.a.ring(&p.ga);
+            p.settle();
+            p.world.advance(1_000_000);
+            while p.sent().is_some() {}
+            while p.received().is_some() {}
+            if p.a.state(&p.ga) == State::Err {
+                p.a.set_state(&p.ga, State::Reset);
+                p.b.set_state(&p.gb, State::Reset);
+                p.a.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |_| {});
+                p.b.connect(&p.gb, p.ga.function.mac(), p.a.qpn, |_| {});
+            }
+        }
+        let untouched = d.bytes(&p.gb, 0, 4096);
+        prop_assert!(untouched.iter().all(|byte| *byte == 0), "memory of another QP changed");
+        c.fill(&p.ga, 0, b"still here");
+        d.post_recv(&p.gb, 1, &[d.sge(0, 16)]);
+        c.post_send(&p.ga, &Wr::new(Opcode::Send, &[c.sge(0, 10)]));
+        p.settle();
+        prop_assert_eq!(status(&c.send_cq.poll(&p.ga).expect("completion")), Status::Success);
+        prop_assert_eq!(d.bytes(&p.gb, 0, 10), b"still here");
+    }
+
+    /// Random words in all doorbells of the hostile guest.
+    #[test]
+    fn any_doorbells(words in prop::collection::vec((0..64u32, 0..4u64, doorbell()), 1..60)) {
+        let mut p = Pair::new();
+        for n in 0..4 {
+            p.a.store_send(&p.ga, &Wr::new(Opcode::Write, &[]).id(n));
+        }
+        for (slot, word, value) in words {
+            for uar in [0, p.a.uar] {
+                let at = slot_offset(uar, 16 + slot % 4) + word * 4;
+                p.ga.host.bar_store32(at, value);
+                p.ga.ring(uar, slot);
+                p.ga.ring(uar, 16 + slot % 4);
+            }
+            p.settle();
+            p.world.advance(1_000_000);
+        }
+        prop_assert!(!p.ga.status().contains(regs::Status::FATAL));
+        prop_assert!(p.ga.on_object(Admin::DestroyQp, p.a.qpn).is_ok());
+        prop_assert_eq!(p.b.state(&p.gb), State::Rts);
+    }
+
+    #[test]
+    fn any_register_writes(writes in prop::collection::vec((0..0x30u32, doorbell()), 1..40)) {
+        let world = World::default();
+        let mut guest = world.guest(1);
+        for (register, value) in writes {
+            guest.set(register * 4, value);
+            guest.function.poll();
+        }
+        guest.set(regs::CONTROL, regs::Control::RESET.bits());
+        guest.bring_up();
+        prop_assert!(guest.on_object(Admin::AllocPd, 0).is_ok());
+    }
+}
+
+fn doorbell() -> impl Strategy<Value = u32> {
+    prop_oneof![0..20u32, any::<u32>(), Just(u32::MAX), Just(0x4000_0000)]
+}
+
+/// 512 bytes that often begin like a work request.
+fn wqe() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 512);
+    (bytes, prop::option::weighted(0.9, (1..8u8, 0..16u8, 0..18u8, 0..3u8)), 0..0x10_0000u32)
+        .prop_map(|(mut bytes, head, len)| {
+            if let Some((opcode, flags, count, high)) = head {
+                bytes[8..12].copy_from_slice(&[opcode, flags, count, high / 2]);
+                bytes[40..44].copy_from_slice(&len.to_le_bytes());
+                bytes[52..56].copy_from_slice(&8u32.to_le_bytes());
+            }
+            bytes
+        })
+}
