@@ -8,7 +8,6 @@ use vrnic_abi::pci;
 use vrnic_adapter::fabric::Fabric;
 
 use crate::control::Asker;
-
 use crate::irq::{Interrupts, IrqError};
 use crate::memory::dma::{DmaRange, DmaTable, MapError};
 use crate::memory::uar::UarMemory;
@@ -85,6 +84,10 @@ impl Engine for Function {
         self.adapter.set_armed(armed);
     }
 
+    fn has_work(&self) -> bool {
+        self.adapter.has_work()
+    }
+
     fn deadline(&self) -> Option<u64> {
         Some(self.deadline.load(Ordering::Relaxed)).filter(|at| *at != u64::MAX)
     }
@@ -155,7 +158,7 @@ impl Device for FunctionDevice {
             RegionId::Config => {
                 let effects = self.config.write(offset, from);
                 if effects.reset {
-                    tracing::info!(function = self.adapter.name(), "function level reset");
+                    tracing::debug!(function = self.adapter.name(), "function level reset");
                     self.reset();
                 } else if let Some(on) = effects.bus_master {
                     self.set_bus_master(on);
@@ -169,11 +172,13 @@ impl Device for FunctionDevice {
                             self.control.ask();
                         }
                     }
-                    _ => tracing::warn!(
-                        function = self.adapter.name(),
-                        "write of {} bytes to register {offset:#x} ignored",
-                        from.len()
-                    ),
+                    _ => self.adapter.warn(|name| {
+                        let len = from.len();
+                        tracing::warn!(
+                            function = name,
+                            "write of {len} bytes to {offset:#x} ignored"
+                        );
+                    }),
                 }
             }
             RegionId::Uar => {

@@ -20,11 +20,13 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, Server, ServerBackend};
+use vrnic_adapter::limiter::Limiter;
 
 use super::device::{Device, IrqRequest};
 use super::regions;
 use crate::memory::dma::DmaRange;
 use crate::socket::SocketFile;
+use crate::worker::pool::now_ns;
 
 /// Looks of the doorman at a waiting client before it is turned away.
 const PATIENCE: u32 = 10;
@@ -86,7 +88,12 @@ impl ServerThread {
             server,
             stop: Arc::clone(&stop),
             busy,
-            edge: Edge { name: name.to_owned(), device, greeted: false },
+            edge: Edge {
+                name: name.to_owned(),
+                device,
+                greeted: false,
+                limiter: Limiter::default(),
+            },
         };
         let thread = std::thread::Builder::new()
             .name(format!("vfio-{name}"))
@@ -214,6 +221,7 @@ struct Edge {
     device: Box<dyn Device>,
     /// Whether the connection has been logged.
     greeted: bool,
+    limiter: Limiter,
 }
 
 impl Edge {
@@ -227,7 +235,9 @@ impl Edge {
     /// Logs an error of the device and passes it on.
     fn check<E: std::error::Error>(&self, result: Result<(), E>) -> io::Result<()> {
         result.map_err(|error| {
-            tracing::error!(function = self.name, %error, "request of the VMM refused");
+            self.limiter.warn(now_ns(), || {
+                tracing::error!(function = self.name, %error, "request of the VMM refused");
+            });
             io::Error::other(error.to_string())
         })
     }
@@ -240,10 +250,12 @@ impl Edge {
             end.is_some_and(|end| end <= regions::region_len(*region))
         });
         if fits.is_none() {
-            tracing::warn!(
-                function = self.name,
-                "access of the VMM outside a region: {index}, offset {offset:#x}, {len} bytes"
-            );
+            self.limiter.warn(now_ns(), || {
+                tracing::warn!(
+                    function = self.name,
+                    "access of the VMM outside a region: {index}, offset {offset:#x}, {len} bytes"
+                );
+            });
         }
         fits
     }

@@ -9,6 +9,10 @@ pub trait Engine: Send + Sync {
     /// Tells the guest whether doorbells need a kick. A full barrier follows the store.
     fn arm(&self, armed: bool);
 
+    /// Whether something waits to be polled. [`Self::poll`] may miss it while another thread holds the
+    /// engine; this does not.
+    fn has_work(&self) -> bool;
+
     /// When to poll again though nothing rings, in the same time.
     fn deadline(&self) -> Option<u64>;
 }

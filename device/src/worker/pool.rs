@@ -162,7 +162,8 @@ impl Worker {
         self.setup.engines.iter().for_each(|engine| engine.arm(true));
         fence(Ordering::SeqCst);
         let now = now_ns();
-        if self.poll(now) {
+        let engines = &self.setup.engines;
+        if self.poll(now) || engines.iter().any(|engine| engine.has_work()) {
             self.gears.worked(now);
         } else if !self.stop.load(Ordering::SeqCst) {
             self.rest(now, SLEEP_MAX, |limit| bell.wait(limit));

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use vrnic_abi::regs::Status;
 
 use crate::guest::Guest;
 use crate::wait;
@@ -88,6 +89,18 @@ impl Daemon {
     /// See [`Guest::connect`].
     pub fn guest(&self, index: usize) -> anyhow::Result<Guest> {
         Guest::connect(&self.socket(index), mac(index))
+    }
+
+    /// Connects to function `index`, plugs a netdev in and enables the adapter.
+    ///
+    /// # Errors
+    /// When the adapter does not come up.
+    pub fn ready_guest(&self, index: usize) -> anyhow::Result<Guest> {
+        let mut guest = self.guest(index)?;
+        guest.cable = Some(self.plug(index)?);
+        guest.bring_up()?;
+        guest.wait_status("link", |status| status.contains(Status::LINK_UP))?;
+        Ok(guest)
     }
 
     /// Process id.

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -52,6 +53,8 @@ pub struct Guest {
     pub events: Mutex<EventQueue>,
     /// Kicks written so far.
     pub kicks: AtomicU32,
+    /// The netdev, while the port has a link.
+    pub cable: Option<UnixStream>,
 }
 
 impl Guest {
@@ -93,6 +96,7 @@ impl Guest {
             admin,
             events: Mutex::new(events),
             kicks: AtomicU32::new(0),
+            cable: None,
         })
     }
 
