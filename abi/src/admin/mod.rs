@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The admin queue: 64-byte commands, 64-byte completions, in rings of equal size.
+//!
+//! A command is an 8-byte head and 56 bytes of parameters, one struct an [`Opcode`]; its
+//! completion carries 48 bytes of result. Many commands may be outstanding; they start in
+//! order and may complete in any order, matched by [`Command::id`]. Larger data is passed by
+//! the guest address of a buffer. Completions raise [`crate::pci::VECTOR_ASYNC`].
+//!
+//! | opcode | parameters | result |
+//! | --- | --- | --- |
+//! | QUERY_DEVICE | [`QueryParams`] → [`DeviceCaps`] | — |
+//! | QUERY_STATS | [`QueryParams`] → [`Stats`] | — |
+//! | SET_GID | [`SetGid`] | — |
+//! | CREATE_EQ / DESTROY_EQ | [`CreateEq`] / [`ObjectId`] | [`EqResult`] / — |
+//! | ALLOC_CONTEXT / FREE_CONTEXT | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
+//! | ALLOC_UAR / FREE_UAR | [`ObjectId`] (context) / [`ObjectId`] (UAR) | [`ObjectResult`] / — |
+//! | ALLOC_PD / FREE_PD | [`ObjectId`] (context) / [`ObjectId`] | [`ObjectResult`] / — |
+//! | REG_MR / DEREG_MR | [`RegMr`] / [`ObjectId`] (key) | [`MrResult`] / — |
+//! | CREATE_CQ / DESTROY_CQ | [`CreateCq`] / [`ObjectId`] | [`CqResult`] / — |
+//! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
+//! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
+//!
+//! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
+//! belongs to the context named at its creation, and objects of different contexts do not mix:
+//! [`Status::Permission`]. Destroying an object that others use gives [`Status::Busy`].
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+mod memory;
+mod query;
+mod queues;
+
+pub use memory::*;
+pub use query::*;
+pub use queues::*;
+
+/// Bytes of parameters in a command.
+pub const PARAMS_LEN: usize = 56;
+/// Bytes of result in a completion.
+pub const RESULT_LEN: usize = 48;
+
+/// Admin commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+#[allow(missing_docs)]
+pub enum Opcode {
+    QueryDevice = 1,
+    QueryStats = 2,
+    SetGid = 3,
+    CreateEq = 4,
+    DestroyEq = 5,
+    AllocContext = 6,
+    FreeContext = 7,
+    AllocUar = 8,
+    FreeUar = 9,
+    AllocPd = 10,
+    FreePd = 11,
+    RegMr = 12,
+    DeregMr = 13,
+    CreateCq = 14,
+    DestroyCq = 15,
+    CreateQp = 16,
+    DestroyQp = 17,
+    ModifyQp = 18,
+    QueryQp = 19,
+}
+
+impl Opcode {
+    /// The opcode with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Option<Self> {
+        Some(match raw {
+            1 => Self::QueryDevice,
+            2 => Self::QueryStats,
+            3 => Self::SetGid,
+            4 => Self::CreateEq,
+            5 => Self::DestroyEq,
+            6 => Self::AllocContext,
+            7 => Self::FreeContext,
+            8 => Self::AllocUar,
+            9 => Self::FreeUar,
+            10 => Self::AllocPd,
+            11 => Self::FreePd,
+            12 => Self::RegMr,
+            13 => Self::DeregMr,
+            14 => Self::CreateCq,
+            15 => Self::DestroyCq,
+            16 => Self::CreateQp,
+            17 => Self::DestroyQp,
+            18 => Self::ModifyQp,
+            19 => Self::QueryQp,
+            _ => return None,
+        })
+    }
+}
+
+/// Statuses of admin commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// No such opcode.
+    BadOpcode = 1,
+    /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its byte
+    /// offset in the parameters (or in the buffer that they point to).
+    BadParam = 2,
+    /// The object's state does not allow this.
+    BadState = 3,
+    /// A table of the device is full.
+    NoResource = 4,
+    /// No such object.
+    NotFound = 5,
+    /// The object is in use by another one.
+    Busy = 6,
+    /// A guest address given cannot be reached.
+    BadAddress = 7,
+    /// An object of another context.
+    Permission = 8,
+    /// The device does not offer this.
+    Unsupported = 9,
+    /// A fault inside the device.
+    Internal = 10,
+}
+
+impl Status {
+    /// The status with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Ok,
+            1 => Self::BadOpcode,
+            2 => Self::BadParam,
+            3 => Self::BadState,
+            4 => Self::NoResource,
+            5 => Self::NotFound,
+            6 => Self::Busy,
+            7 => Self::BadAddress,
+            8 => Self::Permission,
+            9 => Self::Unsupported,
+            10 => Self::Internal,
+            _ => return None,
+        })
+    }
+}
+
+/// An admin command.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct Command {
+    /// An [`Opcode`].
+    pub opcode: U16,
+    /// Zero.
+    pub flags: U16,
+    /// Chosen by the driver, unique among its outstanding commands.
+    pub id: U32,
+    /// The parameter struct of the opcode.
+    pub params: [u8; PARAMS_LEN],
+}
+
+/// An admin completion.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct Completion {
+    /// From the command.
+    pub id: U32,
+    /// From the command.
+    pub opcode: U16,
+    /// A [`Status`].
+    pub status: U16,
+    /// The result struct of the opcode; zero unless the status is [`Status::Ok`].
+    pub result: [u8; RESULT_LEN],
+    /// With [`Status::BadParam`]: where.
+    pub detail: U32,
+    /// [`crate::stamp`] of the entry's index; stored last.
+    pub stamp: U32,
+}
+
+/// A typed parameter struct: its opcode and its result.
+pub trait Request: zerocopy::IntoBytes + zerocopy::FromBytes + zerocopy::Immutable {
+    /// What the completion carries.
+    type Result: zerocopy::FromBytes;
+}
+
+/// A ring or region of guest memory: pages of `1 << page_shift` bytes.
+///
+/// | `levels` | `table` is the guest address of |
+/// | --- | --- |
+/// | 0 | the memory itself, contiguous, aligned to the page size |
+/// | 1 | a contiguous array of page addresses (8 bytes each) |
+/// | 2 | a contiguous array of addresses of 4 KiB chunks, each holding 512 page addresses (the last chunk fewer) |
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Pages {
+    /// See above.
+    pub table: U64,
+    /// log2 of the page size: 12 to 30.
+    pub page_shift: u8,
+    /// 0, 1 or 2.
+    pub levels: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+impl Pages {
+    /// A description of pages; see the fields.
+    #[must_use]
+    pub const fn new(table: u64, page_shift: u8, levels: u8) -> Self {
+        Self { table: U64::new(table), page_shift, levels, reserved: [0; 6] }
+    }
+}
+
+/// Parameters of a command that has none.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NoParams {
+    /// Zero.
+    pub reserved: [U64; 7],
+}
+
+/// Parameters that are the number of an object.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ObjectId {
+    /// The object.
+    pub id: U32,
+    /// Zero.
+    pub reserved: [U32; 13],
+}
+
+impl ObjectId {
+    /// Parameters that name object `id`.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self { id: U32::new(id), reserved: [U32::ZERO; 13] }
+    }
+}
+
+/// Result that is the number of a new object.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ObjectResult {
+    /// The object.
+    pub id: U32,
+    /// Zero.
+    pub reserved: [U32; 11],
+}
+
+impl ObjectResult {
+    /// A result that names object `id`.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self { id: U32::new(id), reserved: [U32::ZERO; 11] }
+    }
+}
+
+macro_rules! requests {
+    ($($params:ty => $result:ty,)*) => {
+        $(
+            const _: () = assert!(size_of::<$params>() == PARAMS_LEN);
+            const _: () = assert!(size_of::<$result>() == RESULT_LEN);
+            impl Request for $params {
+                type Result = $result;
+            }
+        )*
+    };
+}
+
+requests! {
+    NoParams => ObjectResult,
+    ObjectId => ObjectResult,
+    QueryParams => ObjectResult,
+    SetGid => ObjectResult,
+    CreateEq => EqResult,
+    RegMr => MrResult,
+    CreateCq => CqResult,
+    CreateQp => QpResult,
+    ModifyQp => ObjectResult,
+    QueryQp => ObjectResult,
+}
+
+const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 64);
+const _: () = assert!(core::mem::offset_of!(Completion, stamp) == 60);
+const _: () = assert!(size_of::<Pages>() == 16);
+const _: () = assert!(size_of::<DeviceCaps>() == 136);
+const _: () = assert!(size_of::<Stats>() == 176);

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the device can do, what it has counted, and its GID table.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Parameters of QUERY_DEVICE and QUERY_STATS.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueryParams {
+    /// Guest address of the buffer to fill, 8-byte aligned.
+    pub addr: U64,
+    /// Its length; the device fills no more, and a shorter struct than the driver's is zero
+    /// at its end.
+    pub len: U32,
+    /// Zero.
+    pub reserved: [U32; 11],
+}
+
+impl QueryParams {
+    /// Parameters for a buffer of `len` bytes at guest address `addr`.
+    #[must_use]
+    pub const fn new(addr: u64, len: u32) -> Self {
+        Self { addr: U64::new(addr), len: U32::new(len), reserved: [U32::ZERO; 11] }
+    }
+}
+
+/// What the device can do. Counts are the true limits for one function.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DeviceCaps {
+    /// Version of the daemon: major, minor, patch in 16 bits each, from bit 32 down.
+    pub fw_version: U64,
+    /// Longest region in bytes.
+    pub max_mr_size: U64,
+    /// Page sizes of regions, a bit each (bit 12 = 4 KiB).
+    pub page_sizes: U64,
+    /// User contexts.
+    pub max_contexts: U32,
+    /// PDs.
+    pub max_pd: U32,
+    /// CQs.
+    pub max_cq: U32,
+    /// Entries of a CQ.
+    pub max_cqe: U32,
+    /// QPs.
+    pub max_qp: U32,
+    /// Work requests outstanding on a queue.
+    pub max_wr: U32,
+    /// Scatter/gather entries of a work request.
+    pub max_sge: U32,
+    /// Bytes of inline data.
+    pub max_inline: U32,
+    /// Regions.
+    pub max_mr: U32,
+    /// Completion event queues.
+    pub max_eq: U32,
+    /// Entries of the GID table.
+    pub max_gid: U32,
+    /// READs and atomics outstanding on a QP, either way.
+    pub max_rd_atomic: U32,
+    /// Longest message in bytes.
+    pub max_message: U32,
+    /// Port speed in Mbit/s, as reported to users.
+    pub port_mbps: U32,
+    /// Zero.
+    pub reserved: [U32; 14],
+}
+
+/// Parameters of SET_GID.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SetGid {
+    /// Index in the table.
+    pub index: U16,
+    /// VLAN id, or 0xffff for none.
+    pub vlan: U16,
+    /// One to set the entry, zero to clear it.
+    pub valid: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// The GID.
+    pub gid: [u8; 16],
+    /// Source MAC.
+    pub smac: [u8; 6],
+    /// Zero.
+    pub reserved2: [u8; 26],
+}
+
+impl SetGid {
+    /// Sets entry `index`.
+    #[must_use]
+    pub fn set(index: u16, gid: [u8; 16], smac: [u8; 6], vlan: u16) -> Self {
+        Self { index: index.into(), vlan: vlan.into(), valid: 1, gid, smac, ..Self::default() }
+    }
+
+    /// Clears entry `index`.
+    #[must_use]
+    pub fn clear(index: u16) -> Self {
+        Self { index: index.into(), ..Self::default() }
+    }
+}
+
+/// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by the
+/// field names.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct Stats {
+    pub send_wqes: U64,
+    pub recv_wqes: U64,
+    pub read_wqes: U64,
+    pub write_wqes: U64,
+    pub atomic_wqes: U64,
+    pub bytes_sent: U64,
+    pub bytes_received: U64,
+    pub cqes: U64,
+    pub completion_events: U64,
+    pub interrupts: U64,
+    pub rnr_nak_sent: U64,
+    pub rnr_nak_received: U64,
+    pub remote_access_errors: U64,
+    pub remote_invalid_requests: U64,
+    pub local_errors: U64,
+    pub flushed_wqes: U64,
+    pub retry_exceeded: U64,
+    pub bad_doorbells: U64,
+    pub cq_overflows: U64,
+    pub kicks: U64,
+    pub admin_commands: U64,
+    pub admin_errors: U64,
+}
+
+/// Names of the fields of [`Stats`], in order.
+pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [
+    "send_wqes",
+    "recv_wqes",
+    "read_wqes",
+    "write_wqes",
+    "atomic_wqes",
+    "bytes_sent",
+    "bytes_received",
+    "cqes",
+    "completion_events",
+    "interrupts",
+    "rnr_nak_sent",
+    "rnr_nak_received",
+    "remote_access_errors",
+    "remote_invalid_requests",
+    "local_errors",
+    "flushed_wqes",
+    "retry_exceeded",
+    "bad_doorbells",
+    "cq_overflows",
+    "kicks",
+    "admin_commands",
+    "admin_errors",
+];

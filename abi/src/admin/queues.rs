@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Event queues, completion queues and QPs.
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Pages;
+
+/// Parameters of CREATE_EQ: a completion event queue.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateEq {
+    /// Memory of the ring.
+    pub pages: Pages,
+    /// MSI-X vector, 1 and up.
+    pub vector: U16,
+    /// log2 of the entries, 4 to [`crate::eq::LOG_SIZE_MAX`].
+    pub log_size: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+    /// Zero.
+    pub reserved2: [U64; 4],
+}
+
+impl CreateEq {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(pages: Pages, vector: u16, log_size: u8) -> Self {
+        Self {
+            pages,
+            vector: U16::new(vector),
+            log_size,
+            reserved: [0; 5],
+            reserved2: [U64::ZERO; 4],
+        }
+    }
+}
+
+/// Result of CREATE_EQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EqResult {
+    /// The EQ.
+    pub eqn: U32,
+    /// Its slot in UAR 0.
+    pub slot: U32,
+    /// Zero.
+    pub reserved: [U32; 10],
+}
+
+impl EqResult {
+    /// A result; see the fields.
+    #[must_use]
+    pub const fn new(eqn: u32, slot: u32) -> Self {
+        Self { eqn: U32::new(eqn), slot: U32::new(slot), reserved: [U32::ZERO; 10] }
+    }
+}
+
+/// Parameters of CREATE_CQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateCq {
+    /// Memory of the ring, zeroed by its owner.
+    pub pages: Pages,
+    /// The UAR in which the CQ gets its slot, and by it the context.
+    pub uar: U32,
+    /// The completion event queue for its events.
+    pub eqn: U32,
+    /// log2 of the entries, 0 to [`crate::cq::LOG_CQES_MAX`].
+    pub log_size: u8,
+    /// Zero.
+    pub reserved: [u8; 31],
+}
+
+impl CreateCq {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(uar: u32, eqn: u32, log_size: u8, pages: Pages) -> Self {
+        Self { pages, uar: U32::new(uar), eqn: U32::new(eqn), log_size, reserved: [0; 31] }
+    }
+}
+
+/// Result of CREATE_CQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqResult {
+    /// The CQ.
+    pub cqn: U32,
+    /// Its slot in the UAR.
+    pub slot: U32,
+    /// Zero.
+    pub reserved: [U32; 10],
+}
+
+impl CqResult {
+    /// A result; see the fields.
+    #[must_use]
+    pub const fn new(cqn: u32, slot: u32) -> Self {
+        Self { cqn: U32::new(cqn), slot: U32::new(slot), reserved: [U32::ZERO; 10] }
+    }
+}
+
+bitflags! {
+    /// Bits of [`CreateQp::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct QpFlags: u8 {
+        /// The send queue lies in device memory: `sq` is zero, the device allocates it.
+        const SQ_IN_DEVICE = 1 << 0;
+        /// Every send work request is signaled.
+        const SIGNAL_ALL = 1 << 1;
+    }
+}
+
+/// Parameters of CREATE_QP. Both rings start zeroed at page offset 0; a ring of log size 0xff
+/// does not exist.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateQp {
+    /// Page table of the send queue, as [`Pages::table`].
+    pub sq_table: U64,
+    /// Page table of the receive queue.
+    pub rq_table: U64,
+    /// Page size and levels of both, as in [`Pages`].
+    pub sq_page_shift: u8,
+    /// See [`Pages::levels`].
+    pub sq_levels: u8,
+    /// See [`Pages::page_shift`].
+    pub rq_page_shift: u8,
+    /// See [`Pages::levels`].
+    pub rq_levels: u8,
+    /// log2 of the entries of the send queue, or [`NO_QUEUE`].
+    pub sq_log_size: u8,
+    /// log2 of the stride of the send queue: 6 to 9.
+    pub sq_log_stride: u8,
+    /// log2 of the entries of the receive queue, or [`NO_QUEUE`].
+    pub rq_log_size: u8,
+    /// log2 of the stride of the receive queue: 5 to 9.
+    pub rq_log_stride: u8,
+    /// The PD.
+    pub pdn: U32,
+    /// CQ of the send queue.
+    pub send_cqn: U32,
+    /// CQ of the receive queue.
+    pub recv_cqn: U32,
+    /// The UAR in which the QP gets its slot.
+    pub uar: U32,
+    /// A [`crate::qp::Type`].
+    pub qp_type: u8,
+    /// [`QpFlags`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 14],
+}
+
+/// A log size that says: there is no such queue.
+pub const NO_QUEUE: u8 = 0xff;
+
+/// Result of CREATE_QP.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpResult {
+    /// The QP.
+    pub qpn: U32,
+    /// Its slot in the UAR.
+    pub slot: U32,
+    /// With [`QpFlags::SQ_IN_DEVICE`]: offset of the send queue in BAR2, a multiple of
+    /// [`crate::uar::SQ_MEMORY_UNIT`]; else zero.
+    pub sq_offset: U64,
+    /// Zero.
+    pub reserved: [U64; 4],
+}
+
+impl QpResult {
+    /// A result; see the fields.
+    #[must_use]
+    pub const fn new(qpn: u32, slot: u32, sq_offset: u64) -> Self {
+        Self {
+            qpn: U32::new(qpn),
+            slot: U32::new(slot),
+            sq_offset: U64::new(sq_offset),
+            reserved: [U64::ZERO; 4],
+        }
+    }
+}
+
+/// Parameters of MODIFY_QP.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ModifyQp {
+    /// Guest address of a [`crate::qp::Attr`], 8-byte aligned.
+    pub attr_addr: U64,
+    /// The QP.
+    pub qpn: U32,
+    /// [`crate::qp::AttrMask`].
+    pub mask: U32,
+    /// Zero.
+    pub reserved: [U64; 5],
+}
+
+impl ModifyQp {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(qpn: u32, mask: u32, attr_addr: u64) -> Self {
+        Self {
+            attr_addr: U64::new(attr_addr),
+            qpn: U32::new(qpn),
+            mask: U32::new(mask),
+            reserved: [U64::ZERO; 5],
+        }
+    }
+}
+
+/// Parameters of QUERY_QP.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueryQp {
+    /// Guest address of the [`crate::qp::Attr`] to fill, 8-byte aligned.
+    pub attr_addr: U64,
+    /// The QP.
+    pub qpn: U32,
+    /// Zero.
+    pub reserved: [U32; 11],
+}
+
+impl QueryQp {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(qpn: u32, attr_addr: u64) -> Self {
+        Self { attr_addr: U64::new(attr_addr), qpn: U32::new(qpn), reserved: [U32::ZERO; 11] }
+    }
+}
