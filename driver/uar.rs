@@ -103,10 +103,13 @@ impl Doorbells {
         let summary = summary(bar);
         let bit = 1u64 << group(slot);
         let mut old = summary.load(Relaxed);
-        // Fully ordered: the slot's word is visible before the bit, the bit before `armed` is read.
+        // Fully ordered: the slot's word is visible before the bit.
         while let Err(now) = summary.cmpxchg(old, old | bit, Full) {
             old = now;
         }
+        // The bit is visible before `armed` is read. The exchange is no barrier everywhere: on a
+        // single processor the kernel patches lock prefixes away, but not this one.
+        smp_mb(FullBarrier);
         if bar.try_read32(ARMED_OFFSET as usize)? != 0 {
             self.regs.write(KICK, 0);
         }
