@@ -8,5 +8,6 @@ mod errors;
 mod events;
 mod hostile;
 mod states;
+mod threads;
 mod tpt;
 mod transfer;

@@ -1,0 +1,188 @@
+//! Two functions with a worker thread each, and guests that work against each other while objects come and go. What
+//! these tests look for is a deadlock, a lost completion and a torn message.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::{Cqe, Status};
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::Opcode;
+
+use vrnic_adapter::function::Function;
+
+use crate::common::driver::Guest;
+use crate::common::host::TestHost;
+use crate::common::pair::{ALL, Endpoint, Setup, World, Wr, status};
+
+/// More than any step takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ends the workers, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a worker for each function, and a clock that steps by `tick` nanoseconds, while `run` runs.
+fn with_workers<T>(
+    clock: &AtomicU64,
+    functions: Vec<Arc<Function<TestHost>>>,
+    tick: u64,
+    run: impl FnOnce() -> T,
+) -> T {
+    let stop = AtomicBool::new(false);
+    let stop = &stop;
+    std::thread::scope(|scope| {
+        let _stop = Stop(stop);
+        for function in functions {
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if !function.poll().busy {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                clock.fetch_add(tick, Ordering::AcqRel);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        run()
+    })
+}
+
+fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
+    let start = Instant::now();
+    loop {
+        if let Some(cqe) = poll() {
+            return cqe;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} never comes");
+        std::thread::yield_now();
+    }
+}
+
+/// One side: sends, writes, reads and atomics to the other, with churn of other objects in between.
+fn side(guest: &Guest, mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpoint {
+    let (far_buffer, far_key) = far;
+    for n in 0..16 {
+        own.post_recv(guest, n, &[own.sge(1 << 20, 4096)]);
+    }
+    for round in 0..rounds {
+        let data: Vec<u8> = (0..3000u32).map(|at| (at * 7 + round) as u8).collect();
+        own.fill(guest, 0, &data);
+        let write = Wr::new(Opcode::Write, &[own.sge(0, 3000)]).to(far_buffer + (2 << 20), far_key);
+        let read =
+            Wr::new(Opcode::Read, &[own.sge(65_536, 3000)]).to(far_buffer + (2 << 20), far_key);
+        let mut add = Wr::new(Opcode::FetchAdd, &[own.sge(8192, 8)]);
+        add.atomic = Some((1, 0));
+        let add = add.to(far_buffer + (3 << 20), far_key);
+        let send = Wr::new(Opcode::Send, &[own.sge(0, 100)]);
+        for wr in [write, read, add, send] {
+            own.store_send(guest, &wr);
+        }
+        own.ring(guest);
+        let churn = guest.reg_flat(own.pdn, ALL, own.buffer, 1 << 20).expect("MR");
+        for _ in 0..4 {
+            let cqe = wait("a completion", || own.send_cq.poll(guest));
+            assert_eq!(status(&cqe), Status::Success, "round {round}");
+        }
+        assert_eq!(own.bytes(guest, 65_536, 3000), data, "round {round}");
+        let cqe = wait("a receive", || own.recv_cq.poll(guest));
+        assert_eq!(status(&cqe), Status::Success);
+        own.post_recv(guest, 0, &[own.sge(1 << 20, 4096)]);
+        assert!(guest.on_object(Admin::DeregMr, churn).is_ok());
+        if round % 16 == 0 {
+            let other = Endpoint::new(guest, Setup { log_cqes: 2, ..Setup::default() });
+            assert!(guest.on_object(Admin::DestroyQp, other.qpn).is_ok());
+        }
+    }
+    own
+}
+
+#[test]
+fn both_sides_at_once() {
+    const ROUNDS: u32 = 300;
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let (a, b) = (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
+    let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
+    a.connect(&ga, gb.function.mac(), b.qpn, tune);
+    b.connect(&gb, ga.function.mac(), a.qpn, tune);
+    let (far_a, far_b) = ((a.buffer, a.key), (b.buffer, b.key));
+    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let counter = |guest: &Guest, endpoint: &Endpoint| {
+        u64::from_le_bytes(endpoint.bytes(guest, 3 << 20, 8).try_into().expect("8 bytes"))
+    };
+    let counts = with_workers(&world.clock, functions, 10_000, || {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                let b = side(&gb, b, far_a, ROUNDS);
+                (gb, b)
+            });
+            let a = side(&ga, a, far_b, ROUNDS);
+            let (gb, b) = other.join().expect("side B");
+            [counter(&ga, &a), counter(&gb, &b)]
+        })
+    });
+    assert_eq!(counts, [u64::from(ROUNDS); 2]);
+}
+
+#[test]
+fn a_function_is_reset_in_the_middle_of_its_peers_work() {
+    let world = World::default();
+    let ga = world.guest(1);
+    let mut gb = world.guest(2);
+    let resets = gb.function.clone();
+    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let (ask, asked) = mpsc::channel();
+    let resetter = std::thread::spawn(move || {
+        for () in asked {
+            std::thread::sleep(Duration::from_micros(300));
+            resets.reset();
+        }
+    });
+    with_workers(&world.clock, functions, 100_000, || {
+        for round in 0..20 {
+            let mut a = Endpoint::new(&ga, Setup::default());
+            let b = Endpoint::new(&gb, Setup::default());
+            a.connect(&ga, gb.function.mac(), b.qpn, |attr| attr.timeout = 8);
+            b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+            ask.send(()).expect("resetter");
+            let last = loop {
+                let wr = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
+                a.post_send(&ga, &wr);
+                let cqe = wait("a completion", || a.send_cq.poll(&ga));
+                if status(&cqe) != Status::Success {
+                    break status(&cqe);
+                }
+            };
+            // The region may go before the QP is seen to be gone.
+            let expected = [Status::RetryExcErr, Status::RemAccessErr];
+            assert!(expected.contains(&last), "round {round}: {last:?}");
+            assert_eq!(a.state(&ga), State::Err);
+            for (opcode, id) in [(Admin::DestroyQp, a.qpn), (Admin::DeregMr, a.key)] {
+                assert!(ga.on_object(opcode, id).is_ok());
+            }
+            wait_for_reset(&gb);
+            gb.bring_up();
+        }
+    });
+    drop(ask);
+    resetter.join().expect("resetter");
+}
+
+fn wait_for_reset(guest: &Guest) {
+    let start = Instant::now();
+    while guest.status().contains(vrnic_abi::regs::Status::ENABLED) {
+        assert!(start.elapsed() < PATIENCE, "the reset never ends");
+        std::thread::yield_now();
+    }
+}
