@@ -155,6 +155,12 @@ impl Guest {
         }
     }
 
+    /// The last `lines` of the kernel's log, and what QEMU has to say.
+    #[must_use]
+    pub fn report(&self, lines: usize) -> String {
+        format!("{}\nQEMU said: {}", self.kernel_log(lines), self.setup.qemu_log())
+    }
+
     /// Lines of the kernel's log that tell of a fault.
     #[must_use]
     pub fn kernel_faults(&self) -> Vec<String> {

@@ -112,8 +112,8 @@ impl Pair {
         format!(
             "--- vrnicd\n{}\n--- guest a\n{}\n--- guest b\n{}\n",
             self.daemon.log(40),
-            self.a.kernel_log(40),
-            self.b.kernel_log(40)
+            self.a.report(40),
+            self.b.report(40)
         )
     }
 
