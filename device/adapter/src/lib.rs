@@ -16,7 +16,7 @@
 //! | [`eq`], [`cq`] | event and completion queues |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
 //! | `schedule` | whose turn it is |
-//! | [`wqe`], [`requester`], [`responder`], [`transfer`] | the datapath |
+//! | [`wqe`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@
 pub mod admin;
 pub mod cq;
 pub mod eq;
+pub(crate) mod exchange;
 pub mod fabric;
 pub mod function;
 pub mod host;

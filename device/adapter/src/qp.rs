@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::qp::{Access, Attr, State};
+use vrnic_abi::rq;
 use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
 
 use crate::cq::Cq;
@@ -137,12 +138,14 @@ pub struct RequesterConfig {
 }
 
 /// What the receiving half knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Responder {
     /// Index of the next receive to use.
     pub ci: u32,
     /// The receive that a message is filling.
     pub current: Option<Recv>,
+    /// The bytes of that receive's entry.
+    pub raw: [u8; rq::STRIDE_MAX as usize],
     /// What peers may do.
     pub access: Rights,
     /// RNR timer code told to peers.
@@ -169,6 +172,24 @@ pub struct Rights(pub Access);
 impl Default for Rights {
     fn default() -> Self {
         Self(Access::empty())
+    }
+}
+
+impl Default for Responder {
+    fn default() -> Self {
+        Self {
+            ci: 0,
+            current: None,
+            raw: [0; rq::STRIDE_MAX as usize],
+            access: Rights::default(),
+            min_rnr_timer: 0,
+            max_dest_rd_atomic: 0,
+            source_qpn: 0,
+            source_mac: [0; 6],
+            established: false,
+            event_due: false,
+            flush_pause: 0,
+        }
     }
 }
 

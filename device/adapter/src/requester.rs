@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Access, State};
+use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode};
 
 use crate::cq::Completion;
+use crate::exchange::{Exchange, Stop};
 use crate::function::Function;
 use crate::host::Host;
 use crate::qp::{Peer, Qp, Requester, RequesterConfig, SendRing};
 use crate::responder::{self, Refusal};
 use crate::stats::Counter;
-use crate::transfer::{Broken, Side, TURN, copy};
+use crate::transfer::TURN;
 use crate::wqe::{Malformed, Send};
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
@@ -36,9 +37,11 @@ pub enum Turn {
 }
 
 /// What came of one step of an entry.
-enum Step<H: Host> {
-    /// It is done; the receive CQ of a peer may have an event due.
-    Done(Option<Peer<H>>),
+enum Step {
+    /// It is done; the peer's receive CQ may have an event due.
+    Done {
+        event_due: bool,
+    },
     Partly,
     Failed(Status, u32),
     Retry,
@@ -197,15 +200,15 @@ fn finish<H: Host>(
     function: &Function<H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
-    step: Step<H>,
+    step: Step,
 ) -> Option<Turn> {
     let config = requester.config;
     let now = || function.host().now();
     match step {
         Step::Partly => Some(Turn::More),
-        Step::Done(due) => {
+        Step::Done { event_due } => {
             let turn = complete(function, qp, requester, Status::Success, 0);
-            if let Some(peer) = due {
+            if let Some(peer) = requester.peer.as_ref().filter(|_| event_due) {
                 peer.function.fire(&peer.qp.recv_cq);
             }
             turn
@@ -271,16 +274,11 @@ fn complete<H: Host>(
     (!ok).then_some(Turn::Failed)
 }
 
-/// Finds the peer, through the cache.
-fn peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
-    if let Some(peer) = &requester.peer
-        && !peer.qp.dead.load(Ordering::Acquire)
-    {
-        return Some(peer.clone());
-    }
+/// Takes the peer out of the cache, or finds it.
+fn take_peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
+    let cached = requester.peer.take().filter(|peer| !peer.qp.dead.load(Ordering::Acquire));
     let RequesterConfig { dmac, dest_qpn, .. } = requester.config;
-    requester.peer = function.fabric().find(dmac, dest_qpn);
-    requester.peer.clone()
+    cached.or_else(|| function.fabric().find(dmac, dest_qpn))
 }
 
 /// Executes the current entry, or a turn of it.
@@ -289,18 +287,27 @@ fn execute<H: Host>(
     qp: &Qp<H>,
     requester: &mut Requester<H>,
     budget: &mut u64,
-) -> Step<H> {
-    let Some(peer) = peer(function, requester).filter(|peer| peer.qp.receives()) else {
-        requester.peer = None;
-        return Step::Retry;
-    };
+) -> Step {
+    let Some(peer) = take_peer(function, requester) else { return Step::Retry };
+    let step = execute_with(function, qp, requester, &peer, budget);
+    requester.peer = Some(peer);
+    step
+}
+
+fn execute_with<H: Host>(
+    function: &Function<H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+    peer: &Peer<H>,
+    budget: &mut u64,
+) -> Step {
     if !function.link() || !peer.function.link() {
         return Step::Retry;
     }
     let Requester { current, raw, done, config, .. } = requester;
-    let Some(send) = current else { return Step::Done(None) };
+    let Some(send) = current else { return Step::Done { event_due: false } };
     let mut responder = peer.qp.responder.lock();
-    // Looked at again under its lock: it may have been torn down, or belong to another connection.
+    // It may have been torn down, or belong to another connection.
     if !peer.qp.receives()
         || responder.source_qpn != qp.qpn
         || responder.source_mac != function.mac()
@@ -308,199 +315,33 @@ fn execute<H: Host>(
         return Step::Retry;
     }
     peer.function.established(&peer.qp, &mut responder);
-    let to = send.length.min(*done + *budget);
-    *budget -= to - *done;
-    let result = match send.opcode {
-        Opcode::Send | Opcode::SendImm => {
-            send_message(function, qp, (send, raw), &peer, &mut responder, *done, to)
-        }
-        Opcode::Write | Opcode::WriteImm => {
-            write(function, qp, (send, raw), &peer, &mut responder, *done, to)
-        }
-        Opcode::Read => {
-            read(function, qp, send, &peer, &responder, (*done, to, config.max_rd_atomic))
-        }
-        Opcode::CmpSwp | Opcode::FetchAdd => {
-            atomic(function, qp, send, &peer, &responder, config.max_rd_atomic)
-        }
-    };
-    match result {
+    let (from, to) = (*done, send.length.min(*done + *budget));
+    *budget -= to - from;
+    let max_rd_atomic = config.max_rd_atomic;
+    let exchange = Exchange { function, qp, send, raw, peer, from, to, max_rd_atomic };
+    match exchange.run(&mut responder) {
         Ok(()) if to < send.length => {
             *done = to;
             Step::Partly
         }
         Ok(()) => {
             function.stats().add(Counter::BytesSent, send.length);
-            let due = std::mem::take(&mut responder.event_due);
-            drop(responder);
-            Step::Done(due.then_some(peer))
+            Step::Done { event_due: std::mem::take(&mut responder.event_due) }
         }
         Err(Stop::Local(status, vendor)) => {
             function.stats().step(Counter::LocalErrors);
             Step::Failed(status, vendor)
         }
-        Err(Stop::Remote(refusal)) => remote_failure(&peer, &mut responder, refusal),
-    }
-}
-
-/// Why an entry could not be executed.
-enum Stop {
-    Local(Status, u32),
-    Remote(Refusal),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Remote(refusal)
-    }
-}
-
-fn remote_failure<H: Host>(
-    peer: &Peer<H>,
-    responder: &mut crate::qp::Responder,
-    refusal: Refusal,
-) -> Step<H> {
-    match refusal {
-        Refusal::NotReady => {
+        Err(Stop::Remote(Refusal::NotReady)) => {
             peer.function.stats().step(Counter::RnrNakSent);
             Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
         }
-        Refusal::Gone => Step::Retry,
-        Refusal::Invalid
-        | Refusal::Access(_)
-        | Refusal::Operational
-        | Refusal::Malformed
-        | Refusal::TooShort => {
+        Err(Stop::Remote(refusal)) => {
             let (status, vendor) = refusal.requester_status();
-            responder::fail(peer, responder, refusal);
+            responder::fail(peer, &mut responder, refusal);
             Step::Failed(status, vendor)
         }
     }
-}
-
-/// The requester's own memory, to be read.
-fn source<'a, H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    send: &Send,
-    raw: &'a [u8],
-) -> Result<Side<'a>, Stop> {
-    match send.inline(raw) {
-        Some(data) => Ok(Side::inline(data)),
-        None => Side::segments(function.tpt(), qp.pdn, &send.segments, Access::empty())
-            .map_err(|denied| Stop::Local(denied.local_status(), denied as u32)),
-    }
-}
-
-fn local_broken(broken: Broken, own: Broken) -> Stop {
-    match (broken, own) {
-        (Broken::Source, Broken::Source) | (Broken::Target, Broken::Target) => {
-            Stop::Local(Status::LocProtErr, crate::tpt::Denied::Memory as u32)
-        }
-        _ => Stop::Remote(Refusal::Operational),
-    }
-}
-
-fn send_message<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    (send, raw): (&Send, &[u8]),
-    peer: &Peer<H>,
-    responder: &mut crate::qp::Responder,
-    from: u64,
-    to: u64,
-) -> Result<(), Stop> {
-    let source = source(function, qp, send, raw)?;
-    let target = responder::receive(peer, responder, send.length, from)?;
-    copy((&source, function.host()), (&target, peer.function.host()), from, to)
-        .map_err(|broken| local_broken(broken, Broken::Source))?;
-    drop(target);
-    if to == send.length {
-        let solicited = send.flags.contains(Flags::SOLICITED);
-        responder::received(peer, responder, send, qp.qpn, solicited)?;
-    }
-    Ok(())
-}
-
-fn write<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    (send, raw): (&Send, &[u8]),
-    peer: &Peer<H>,
-    responder: &mut crate::qp::Responder,
-    from: u64,
-    to: u64,
-) -> Result<(), Stop> {
-    let source = source(function, qp, send, raw)?;
-    let target = responder::remote(peer, responder, send, Access::REMOTE_WRITE)?;
-    if send.imm().is_some() {
-        // A receive must be there before anything lands.
-        responder::take(peer, responder, from)?;
-    }
-    copy((&source, function.host()), (&target, peer.function.host()), from, to)
-        .map_err(|broken| local_broken(broken, Broken::Source))?;
-    drop(target);
-    peer.function.stats().add(Counter::BytesReceived, to - from);
-    if to == send.length && send.imm().is_some() {
-        let solicited = send.flags.contains(Flags::SOLICITED);
-        responder::received(peer, responder, send, qp.qpn, solicited)?;
-    }
-    Ok(())
-}
-
-fn read<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    send: &Send,
-    peer: &Peer<H>,
-    responder: &crate::qp::Responder,
-    (from, to, max_rd_atomic): (u64, u64, u8),
-) -> Result<(), Stop> {
-    may_read(max_rd_atomic, responder)?;
-    let target = Side::segments(function.tpt(), qp.pdn, &send.segments, Access::LOCAL_WRITE)
-        .map_err(|denied| Stop::Local(denied.local_status(), denied as u32))?;
-    let source = responder::remote(peer, responder, send, Access::REMOTE_READ)?;
-    copy((&source, peer.function.host()), (&target, function.host()), from, to)
-        .map_err(|broken| local_broken(broken, Broken::Target))
-}
-
-/// READs and atomics need room for one on both sides.
-fn may_read(max_rd_atomic: u8, responder: &crate::qp::Responder) -> Result<(), Stop> {
-    if max_rd_atomic == 0 {
-        return Err(Stop::Local(Status::LocQpOpErr, 0));
-    }
-    if responder.max_dest_rd_atomic == 0 {
-        return Err(Refusal::Invalid.into());
-    }
-    Ok(())
-}
-
-fn atomic<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    send: &Send,
-    peer: &Peer<H>,
-    responder: &crate::qp::Responder,
-    max_rd_atomic: u8,
-) -> Result<(), Stop> {
-    may_read(max_rd_atomic, responder)?;
-    // The result's place first: once the word has changed there is no way back.
-    let target = Side::segments(function.tpt(), qp.pdn, &send.segments, Access::LOCAL_WRITE)
-        .map_err(|denied| Stop::Local(denied.local_status(), denied as u32))?;
-    if !send.raddr.is_multiple_of(8) {
-        return Err(Refusal::Invalid.into());
-    }
-    let word = responder::remote(peer, responder, send, Access::REMOTE_ATOMIC)?;
-    let addr = word.word().ok_or(Stop::Remote(Refusal::Operational))?;
-    let (value, compare) = send.operands;
-    let host = peer.function.host();
-    let old = match send.opcode {
-        Opcode::FetchAdd => host.fetch_add(addr, value),
-        _ => host.compare_swap(addr, compare, value),
-    };
-    let old = old.map_err(|_| Stop::Remote(Refusal::Operational))?.to_le_bytes();
-    copy((&Side::inline(&old), host), (&target, function.host()), 0, 8)
-        .map_err(|_| Stop::Local(Status::LocProtErr, crate::tpt::Denied::Memory as u32))
 }
 
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush error;

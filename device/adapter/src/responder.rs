@@ -32,8 +32,6 @@ pub enum Refusal {
     Malformed,
     /// The receive's buffer is too short: NAK "invalid request", and an error there too.
     TooShort,
-    /// No answer: the QP has failed meanwhile.
-    Gone,
 }
 
 impl Refusal {
@@ -46,7 +44,6 @@ impl Refusal {
             Self::Access(denied) => (denied.remote_status(), denied as u32),
             Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
             Self::Malformed => (Status::RemOpErr, 0),
-            Self::Gone => (Status::RetryExcErr, 0),
         }
     }
 }
@@ -92,8 +89,7 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
     if posted == 0 {
         return Ok(None);
     }
-    let mut bytes = [0; vrnic_abi::rq::STRIDE_MAX as usize];
-    let bytes = bytes.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
+    let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
     if read.is_none_or(|addr| host.read(addr, bytes).is_err()) {
         peer.function.warn(|name| {
@@ -111,41 +107,26 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
     Ok(Some(Recv::parse(bytes, index)))
 }
 
-/// The buffer for a SEND of `length` bytes, of which `done` have come.
+/// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.
 ///
 /// # Errors
 /// When there is no receive, or it does not fit, or its memory may not be written.
 pub fn receive<H: Host>(
     peer: &Peer<H>,
     responder: &mut Responder,
+    side: &mut Side<'_>,
     length: u64,
     done: u64,
-) -> Result<Side<'static>, Refusal> {
+) -> Result<(), Refusal> {
     take(peer, responder, done)?;
     let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    Side::segments(peer.function.tpt(), peer.qp.pdn, segments, Access::LOCAL_WRITE)
+    let own = (peer.function.tpt(), peer.qp.pdn);
+    side.add_list(own, (segments, &responder.raw), Access::LOCAL_WRITE)
         .map_err(|_| Refusal::Operational)
-}
-
-/// The memory that a WRITE, READ or atomic names.
-///
-/// # Errors
-/// When the QP or the region does not allow it.
-pub fn remote<H: Host>(
-    peer: &Peer<H>,
-    responder: &Responder,
-    send: &Send,
-    need: Access,
-) -> Result<Side<'static>, Refusal> {
-    if !responder.access.0.contains(need) {
-        return Err(Refusal::Invalid);
-    }
-    let range = (send.rkey, send.raddr, send.length);
-    Side::range(peer.function.tpt(), peer.qp.pdn, range, need).map_err(Refusal::Access)
 }
 
 /// Completes the receive that a message has filled or used up.
@@ -173,9 +154,6 @@ pub fn received<H: Host>(
         solicited,
         src_qpn,
     };
-    if !write {
-        peer.function.stats().add(Counter::BytesReceived, send.length);
-    }
     match peer.function.complete_quietly(&peer.qp.recv_cq, &completion) {
         Ok(due) => {
             responder.event_due |= due;
@@ -209,7 +187,7 @@ pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal
             stats.step(Counter::RemoteInvalidRequests);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
-        Refusal::NotReady | Refusal::Gone => return,
+        Refusal::NotReady => return,
     };
     // A receive with an error of its own tells by its completion; otherwise an event does.
     let own = responder.current.is_some() && status != Status::WrFlushErr;

@@ -6,67 +6,60 @@ use vrnic_abi::sq::MAX_SGE;
 
 use crate::host::{CopyFault, Host};
 use crate::tpt::{Denied, Tpt, Window};
-use crate::wqe::Segments;
+use crate::wqe::{Segment, SegmentList};
 
 /// Most bytes that a QP moves in one turn, so that long messages do not hold up other QPs.
 pub const TURN: u64 = 256 << 10;
 
-/// Checked memory of one side of a message.
-#[derive(Debug)]
+/// Checked memory of one side of a message. It is filled in place: moving it costs more than a short
+/// message.
+#[derive(Debug, Default)]
 pub struct Side<'a> {
-    pieces: Pieces<'a>,
-}
-
-// On the stack and short-lived: boxing the windows would cost an allocation a message.
-#[allow(clippy::large_enum_variant)]
-#[derive(Debug)]
-enum Pieces<'a> {
-    /// Windows with their lengths.
-    Windows(ArrayVec<(Window, u64), { MAX_SGE as usize }>),
-    /// Bytes of a WQE.
-    Inline(&'a [u8]),
+    /// Windows with their lengths, which are not zero.
+    windows: ArrayVec<(Window, u64), { MAX_SGE as usize }>,
+    /// Or bytes of a WQE.
+    inline: Option<&'a [u8]>,
 }
 
 impl<'a> Side<'a> {
-    /// Checks all segments of a list.
+    /// Adds all segments of a list, which stands in `raw`, after checking them.
     ///
     /// # Errors
     /// The first refusal.
-    pub fn segments(
-        tpt: &Tpt,
-        pdn: u32,
-        segments: &Segments,
+    #[inline]
+    pub fn add_list(
+        &mut self,
+        (tpt, pdn): (&Tpt, u32),
+        (list, raw): (&SegmentList, &[u8]),
         need: Access,
-    ) -> Result<Self, Denied> {
-        let mut windows = ArrayVec::new();
-        for segment in segments.list().iter().filter(|segment| segment.len > 0) {
-            let len = u64::from(segment.len);
-            windows.push((tpt.check(segment.key, pdn, segment.addr, len, need)?, len));
-        }
-        Ok(Self { pieces: Pieces::Windows(windows) })
+    ) -> Result<(), Denied> {
+        list.iter(raw).try_for_each(|segment| self.add((tpt, pdn), &segment, need))
     }
 
-    /// Checks one range; none of length zero is looked at.
+    /// Adds a segment after checking it; none of length zero is looked at.
     ///
     /// # Errors
     /// The refusal.
-    pub fn range(
-        tpt: &Tpt,
-        pdn: u32,
-        (key, addr, len): (u32, u64, u64),
+    #[inline]
+    pub fn add(
+        &mut self,
+        (tpt, pdn): (&Tpt, u32),
+        segment: &Segment,
         need: Access,
-    ) -> Result<Self, Denied> {
-        let mut windows = ArrayVec::new();
-        if len > 0 {
-            windows.push((tpt.check(key, pdn, addr, len, need)?, len));
+    ) -> Result<(), Denied> {
+        let Segment { addr, len, key } = *segment;
+        let len = u64::from(len);
+        if len == 0 {
+            return Ok(());
         }
-        Ok(Self { pieces: Pieces::Windows(windows) })
+        let window = tpt.check(key, pdn, addr, len, need)?;
+        // A list has no more entries than fit.
+        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }
 
-    /// Inline data.
-    #[must_use]
-    pub fn inline(data: &'a [u8]) -> Self {
-        Self { pieces: Pieces::Inline(data) }
+    /// Makes the side inline data.
+    pub fn set_inline(&mut self, data: &'a [u8]) {
+        self.inline = Some(data);
     }
 
     /// The guest address of a side that is one 8-byte word.
@@ -76,10 +69,10 @@ impl<'a> Side<'a> {
     }
 
     /// The guest address of byte `at` and the bytes that follow without a gap, up to `len`.
+    #[inline]
     fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
-        let Pieces::Windows(windows) = &self.pieces else { return None };
         let mut start = 0;
-        for (window, size) in windows {
+        for (window, size) in &self.windows {
             if at < start + size {
                 return window.resolve(at - start, len.min(start + size - at));
             }
@@ -90,7 +83,7 @@ impl<'a> Side<'a> {
 }
 
 /// Which side of a transfer failed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// The memory read.
     Source,
@@ -111,27 +104,23 @@ pub fn copy<H: Host>(
     let mut at = from;
     while at < to {
         let (target_addr, run) = target.resolve(at, to - at).ok_or(Broken::Target)?;
-        let moved = match &source.pieces {
-            Pieces::Inline(data) => {
-                let range = usize::try_from(at).ok().zip(usize::try_from(at + run).ok());
-                let bytes = range.and_then(|(start, end)| data.get(start..end));
-                let bytes = bytes.ok_or(Broken::Source)?;
-                target_host.write(target_addr, bytes).map_err(|_| Broken::Target)?;
-                run
-            }
-            Pieces::Windows(_) => {
-                let (source_addr, run) = source.resolve(at, run).ok_or(Broken::Source)?;
-                let len = usize::try_from(run).map_err(|_| Broken::Source)?;
-                source_host.copy_to(source_addr, target_host, target_addr, len).map_err(
-                    |fault| match fault {
-                        CopyFault::Source(_) => Broken::Source,
-                        CopyFault::Target(_) => Broken::Target,
-                    },
-                )?;
-                run
-            }
-        };
-        at += moved;
+        if let Some(data) = source.inline {
+            let range = usize::try_from(at).ok().zip(usize::try_from(at + run).ok());
+            let bytes = range.and_then(|(start, end)| data.get(start..end));
+            let bytes = bytes.ok_or(Broken::Source)?;
+            target_host.write(target_addr, bytes).map_err(|_| Broken::Target)?;
+            at += run;
+            continue;
+        }
+        let (source_addr, run) = source.resolve(at, run).ok_or(Broken::Source)?;
+        let len = usize::try_from(run).map_err(|_| Broken::Source)?;
+        source_host.copy_to(source_addr, target_host, target_addr, len).map_err(
+            |fault| match fault {
+                CopyFault::Source(_) => Broken::Source,
+                CopyFault::Target(_) => Broken::Target,
+            },
+        )?;
+        at += run;
     }
     Ok(())
 }

@@ -16,36 +16,33 @@ pub struct Segment {
     pub key: u32,
 }
 
-/// Scatter/gather entries.
-#[derive(Clone, Copy, Debug)]
-pub struct Segments {
-    list: [Segment; MAX_SGE as usize],
+/// Where the scatter/gather entries of a work request stand in the copy of its WQE.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentList {
+    offset: usize,
     count: usize,
     total: u64,
 }
 
-impl Default for Segments {
-    fn default() -> Self {
-        Self { list: [Segment::default(); MAX_SGE as usize], count: 0, total: 0 }
-    }
-}
-
-impl Segments {
-    fn parse(bytes: &[u8], count: usize) -> Option<Self> {
-        let mut this = Self { count, ..Self::default() };
-        for (index, segment) in this.list.iter_mut().enumerate().take(count) {
-            let bytes = bytes.get(index * size_of::<Sge>()..)?;
-            let (sge, _) = Sge::read_from_prefix(bytes).ok()?;
-            *segment = Segment { addr: sge.addr.get(), len: sge.length.get(), key: sge.lkey.get() };
-            this.total += u64::from(segment.len);
+impl SegmentList {
+    /// A list of `count` entries at `offset`; `None` when they do not fit the WQE or are too many.
+    fn parse(raw: &[u8], offset: usize, count: usize) -> Option<Self> {
+        let mut this = Self { offset, count, total: 0 };
+        if count > MAX_SGE as usize || raw.len() < offset + count * size_of::<Sge>() {
+            return None;
         }
-        (count <= MAX_SGE as usize).then_some(this)
+        this.total = this.iter(raw).map(|segment| u64::from(segment.len)).sum();
+        Some(this)
     }
 
     /// The entries.
-    #[must_use]
-    pub fn list(&self) -> &[Segment] {
-        self.list.get(..self.count).unwrap_or_default()
+    #[inline]
+    pub fn iter<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = Segment> + use<'a> {
+        let entries = raw.get(self.offset..).unwrap_or_default();
+        entries.chunks_exact(size_of::<Sge>()).take(self.count).filter_map(|bytes| {
+            let sge = Sge::ref_from_bytes(bytes).ok()?;
+            Some(Segment { addr: sge.addr.get(), len: sge.length.get(), key: sge.lkey.get() })
+        })
     }
 
     /// Bytes in all.
@@ -56,7 +53,7 @@ impl Segments {
 }
 
 /// A send work request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Send {
     /// From the WQE.
     pub wr_id: u64,
@@ -75,7 +72,7 @@ pub struct Send {
     /// Operands of an atomic.
     pub operands: (u64, u64),
     /// Where the data is or goes; empty when inline.
-    pub segments: Segments,
+    pub segments: SegmentList,
     /// Message length in bytes.
     pub length: u64,
 }
@@ -97,7 +94,7 @@ impl Send {
     /// # Errors
     /// When opcode, flags, count or length are not as docs/adapter.md says.
     pub fn parse(bytes: &[u8], index: u32) -> Result<Self, Malformed> {
-        let Ok((header, body)) = SqWqe::read_from_prefix(bytes) else {
+        let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
             return Err(Malformed {
                 wr_id: 0,
                 opcode: cq::Opcode::Send,
@@ -123,34 +120,35 @@ impl Send {
             raddr: header.raddr.get(),
             rkey: header.rkey.get(),
             operands: (0, 0),
-            segments: Segments::default(),
+            segments: SegmentList::default(),
             length: 0,
         };
-        send.parse_body(body, usize::from(header.count.get())).ok_or(bad)?;
+        send.parse_body(bytes, usize::from(header.count.get())).ok_or(bad)?;
         if send.length > u64::from(MAX_MESSAGE) {
             return Err(refuse(cq::Status::LocLenErr));
         }
         Ok(send)
     }
 
-    fn parse_body(&mut self, body: &[u8], count: usize) -> Option<()> {
+    fn parse_body(&mut self, raw: &[u8], count: usize) -> Option<()> {
+        let body = HEADER_LEN as usize;
         let atomic = matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd);
         if self.flags.contains(Flags::INLINE) {
             if atomic || self.opcode == Opcode::Read {
                 return None;
             }
-            body.get(..count)?;
+            raw.get(body..body + count)?;
             self.length = count as u64;
         } else if atomic {
-            let (operands, rest) = AtomicSeg::read_from_prefix(body).ok()?;
+            let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
             self.operands = (operands.swap_add.get(), operands.compare.get());
-            self.segments = Segments::parse(rest, count)?;
+            self.segments = SegmentList::parse(raw, body + size_of::<AtomicSeg>(), count)?;
             self.length = self.segments.total();
             if count != 1 || self.length != 8 {
                 return None;
             }
         } else {
-            self.segments = Segments::parse(body, count)?;
+            self.segments = SegmentList::parse(raw, body, count)?;
             self.length = self.segments.total();
         }
         Some(())
@@ -195,19 +193,18 @@ pub struct Recv {
     /// Its index.
     pub index: u32,
     /// Where the data goes; `None` when the entry is malformed.
-    pub segments: Option<Segments>,
+    pub segments: Option<SegmentList>,
 }
 
 impl Recv {
     /// Checks the entry with this index, which is `bytes`.
     #[must_use]
     pub fn parse(bytes: &[u8], index: u32) -> Self {
-        let Ok((header, body)) = RqWqe::read_from_prefix(bytes) else {
+        let Ok((header, _)) = RqWqe::ref_from_prefix(bytes) else {
             return Self { wr_id: 0, index, segments: None };
         };
         let count = usize::from(header.count.get());
-        let fits = count * size_of::<Sge>() + rq::HEADER_LEN as usize <= bytes.len();
-        let segments = if fits { Segments::parse(body, count) } else { None };
+        let segments = SegmentList::parse(bytes, rq::HEADER_LEN as usize, count);
         Self { wr_id: header.wr_id.get(), index, segments }
     }
 }

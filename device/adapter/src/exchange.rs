@@ -1,0 +1,204 @@
+//! One send work request, or a turn of a long one, executed against the peer's responder.
+
+use parking_lot::MutexGuard;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::{Flags, Opcode};
+
+use crate::function::Function;
+use crate::host::Host;
+use crate::qp::{Peer, Qp, Responder};
+use crate::responder::{self, Refusal};
+use crate::stats::Counter;
+use crate::tpt::{Denied, Tpt};
+use crate::transfer::{Broken, Side, copy};
+use crate::wqe::{Segment, Send};
+
+/// Who does what to whom.
+pub(crate) struct Exchange<'a, H: Host> {
+    /// The requester's function.
+    pub function: &'a Function<H>,
+    /// The requester's QP.
+    pub qp: &'a Qp<H>,
+    /// The work request.
+    pub send: &'a Send,
+    /// Its WQE.
+    pub raw: &'a [u8],
+    /// The responder.
+    pub peer: &'a Peer<H>,
+    /// Bytes of the message that have been moved.
+    pub from: u64,
+    /// Up to where to move now.
+    pub to: u64,
+    /// READs and atomics that the requester may have outstanding.
+    pub max_rd_atomic: u8,
+}
+
+/// Why a work request could not be executed.
+pub(crate) enum Stop {
+    /// The requester's own fault: status and the check that failed.
+    Local(Status, u32),
+    /// The responder refuses.
+    Remote(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Remote(refusal)
+    }
+}
+
+impl Stop {
+    fn denied(denied: Denied) -> Self {
+        Self::Local(denied.local_status(), denied as u32)
+    }
+
+    /// The fault of a copy whose `own` side is the requester's.
+    fn broken(broken: Broken, own: Broken) -> Self {
+        if broken == own {
+            Self::denied(Denied::Memory)
+        } else {
+            Self::Remote(Refusal::Operational)
+        }
+    }
+}
+
+impl<H: Host> Exchange<'_, H> {
+    /// Moves the bytes, and completes the peer's receive with the last ones.
+    ///
+    /// # Errors
+    /// Who refuses, and why.
+    pub(crate) fn run(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
+        match self.send.opcode {
+            Opcode::Send | Opcode::SendImm => self.send(responder),
+            Opcode::Write | Opcode::WriteImm => self.write(responder),
+            Opcode::Read => self.read(responder),
+            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder),
+        }
+    }
+
+    /// The requester's regions, as its QP may use them.
+    fn own(&self) -> (&Tpt, u32) {
+        (self.function.tpt(), self.qp.pdn)
+    }
+
+    fn ends(&self) -> bool {
+        self.to == self.send.length
+    }
+
+    /// The requester's own memory, to be read.
+    fn add_source<'b>(&'b self, side: &mut Side<'b>) -> Result<(), Stop> {
+        if let Some(data) = self.send.inline(self.raw) {
+            side.set_inline(data);
+            return Ok(());
+        }
+        let list = (&self.send.segments, self.raw);
+        side.add_list(self.own(), list, Access::empty()).map_err(Stop::denied)
+    }
+
+    /// The requester's own memory, to be written.
+    fn add_sink(&self, side: &mut Side<'_>) -> Result<(), Stop> {
+        let list = (&self.send.segments, self.raw);
+        side.add_list(self.own(), list, Access::LOCAL_WRITE).map_err(Stop::denied)
+    }
+
+    /// The responder's memory that the work request names.
+    fn add_remote(
+        &self,
+        side: &mut Side<'_>,
+        responder: &Responder,
+        need: Access,
+    ) -> Result<(), Stop> {
+        if !responder.access.0.contains(need) {
+            return Err(Refusal::Invalid.into());
+        }
+        let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
+        let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
+        side.add((self.peer.function.tpt(), self.peer.qp.pdn), &segment, need)
+            .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
+    }
+
+    /// Copies from the requester to the responder.
+    fn push(&self, source: &Side<'_>, target: &Side<'_>) -> Result<(), Stop> {
+        let (here, there) = (self.function.host(), self.peer.function.host());
+        copy((source, here), (target, there), self.from, self.to)
+            .map_err(|broken| Stop::broken(broken, Broken::Source))?;
+        self.peer.function.stats().add(Counter::BytesReceived, self.to - self.from);
+        Ok(())
+    }
+
+    fn complete_receive(&self, responder: &mut Responder) -> Result<(), Stop> {
+        let solicited = self.send.flags.contains(Flags::SOLICITED);
+        Ok(responder::received(self.peer, responder, self.send, self.qp.qpn, solicited)?)
+    }
+
+    fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
+        {
+            let (mut source, mut target) = (Side::default(), Side::default());
+            self.add_source(&mut source)?;
+            responder::receive(self.peer, responder, &mut target, self.send.length, self.from)?;
+            self.push(&source, &target)?;
+        }
+        if self.ends() { self.complete_receive(responder) } else { Ok(()) }
+    }
+
+    fn write(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
+        let immediate = self.send.imm().is_some();
+        {
+            let (mut source, mut target) = (Side::default(), Side::default());
+            self.add_source(&mut source)?;
+            self.add_remote(&mut target, responder, Access::REMOTE_WRITE)?;
+            if immediate {
+                // A receive must be there before anything lands.
+                responder::take(self.peer, responder, self.from)?;
+            }
+            self.push(&source, &target)?;
+        }
+        if immediate && self.ends() { self.complete_receive(responder) } else { Ok(()) }
+    }
+
+    fn read(&self, responder: &Responder) -> Result<(), Stop> {
+        self.may_read(responder)?;
+        let (mut source, mut target) = (Side::default(), Side::default());
+        self.add_sink(&mut target)?;
+        self.add_remote(&mut source, responder, Access::REMOTE_READ)?;
+        let (here, there) = (self.function.host(), self.peer.function.host());
+        copy((&source, there), (&target, here), self.from, self.to)
+            .map_err(|broken| Stop::broken(broken, Broken::Target))
+    }
+
+    /// READs and atomics need room for one on both sides.
+    fn may_read(&self, responder: &Responder) -> Result<(), Stop> {
+        if self.max_rd_atomic == 0 {
+            return Err(Stop::Local(Status::LocQpOpErr, 0));
+        }
+        if responder.max_dest_rd_atomic == 0 {
+            return Err(Refusal::Invalid.into());
+        }
+        Ok(())
+    }
+
+    fn atomic(&self, responder: &Responder) -> Result<(), Stop> {
+        self.may_read(responder)?;
+        // The result's place first: once the word has changed there is no way back.
+        let mut target = Side::default();
+        self.add_sink(&mut target)?;
+        let place = self.function.host();
+        if !self.send.raddr.is_multiple_of(8) {
+            return Err(Refusal::Invalid.into());
+        }
+        let mut word = Side::default();
+        self.add_remote(&mut word, responder, Access::REMOTE_ATOMIC)?;
+        let addr = word.word().ok_or(Refusal::Operational)?;
+        let (value, compare) = self.send.operands;
+        let host = self.peer.function.host();
+        let old = match self.send.opcode {
+            Opcode::FetchAdd => host.fetch_add(addr, value),
+            _ => host.compare_swap(addr, compare, value),
+        };
+        let old = old.map_err(|_| Refusal::Operational)?.to_le_bytes();
+        let mut result = Side::default();
+        result.set_inline(&old);
+        copy((&result, place), (&target, place), 0, 8).map_err(|_| Stop::denied(Denied::Memory))
+    }
+}
