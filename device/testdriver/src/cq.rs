@@ -50,17 +50,42 @@ impl CompletionQueue {
         Ok(entry)
     }
 
+    /// Whether the next entry is there; takes no memory, unlike [`Self::poll`].
+    ///
+    /// # Errors
+    /// Never with a ring inside guest memory.
+    pub fn ready(&self, guest: &Guest) -> anyhow::Result<bool> {
+        let word = guest.ram.word32(self.next() + u64::from(STAMP_OFFSET))?;
+        Ok(word.load(Ordering::Acquire) == stamp(self.ci))
+    }
+
+    /// Takes the next entry, which is there and a success.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn poll_success(&mut self, guest: &Guest) -> anyhow::Result<()> {
+        ensure!(self.ready(guest)?, "no completion");
+        let mut bytes = [0; CQE_LEN as usize];
+        guest.ram.read_into(self.next(), &mut bytes)?;
+        let entry = Cqe::read_from_bytes(&bytes).map_err(|e| anyhow!("{e}"))?;
+        ensure!(entry.status == Status::Success as u8, "completion with status {}", entry.status);
+        self.release(guest, 1)
+    }
+
+    /// Where the next entry lies.
+    fn next(&self) -> u64 {
+        self.ring + u64::from(self.ci & ((1 << self.log) - 1)) * u64::from(CQE_LEN)
+    }
+
     /// Looks at the next entry.
     ///
     /// # Errors
     /// Never with a ring inside guest memory.
     pub fn peek(&self, guest: &Guest) -> anyhow::Result<Option<Cqe>> {
-        let at = self.ring + u64::from(self.ci & ((1 << self.log) - 1)) * u64::from(CQE_LEN);
-        let word = guest.ram.word32(at + u64::from(STAMP_OFFSET))?;
-        if word.load(Ordering::Acquire) != stamp(self.ci) {
+        if !self.ready(guest)? {
             return Ok(None);
         }
-        let bytes = guest.ram.read(at, CQE_LEN as usize)?;
+        let bytes = guest.ram.read(self.next(), CQE_LEN as usize)?;
         Cqe::read_from_bytes(&bytes).map(Some).map_err(|e| anyhow!("{e}"))
     }
 

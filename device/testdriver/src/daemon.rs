@@ -98,8 +98,9 @@ impl Daemon {
     pub fn ready_guest(&self, index: usize) -> anyhow::Result<Guest> {
         let mut guest = self.guest(index)?;
         guest.cable = Some(self.plug(index)?);
-        guest.bring_up()?;
+        // First the link, then the adapter: so that no event of the port is among the first.
         guest.wait_status("link", |status| status.contains(Status::LINK_UP))?;
+        guest.bring_up()?;
         Ok(guest)
     }
 

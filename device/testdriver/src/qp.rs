@@ -172,17 +172,24 @@ impl QueuePair {
     /// # Errors
     /// When it does not fit the stride.
     pub fn store_send(&mut self, guest: &Guest, wr: &Send) -> anyhow::Result<()> {
+        self.store_encoded(guest, &wr.encode())
+    }
+
+    /// Like [`Self::store_send`], of what [`Send::encode`] gave: costs no more than a lean driver does.
+    ///
+    /// # Errors
+    /// When it does not fit the stride.
+    pub fn store_encoded(&mut self, guest: &Guest, bytes: &[u8]) -> anyhow::Result<()> {
         let index = self.send_pi;
-        let mut bytes = wr.encode()?;
         ensure!(bytes.len() <= 1 << self.log_stride, "work request longer than the stride");
         let slot = (index & ((1 << self.log_size) - 1)) as usize;
         match self.send_ring {
             SendRing::Guest(ring) => {
-                guest.ram.write(ring + ((slot as u64) << self.log_stride), &bytes)?;
+                guest.ram.write(ring + ((slot as u64) << self.log_stride), bytes)?;
             }
             SendRing::Device(offset) => {
                 let at = offset + (slot << self.log_stride);
-                let (head, tail) = bytes.split_at_mut(STAMP_OFFSET as usize);
+                let (head, tail) = bytes.split_at(STAMP_OFFSET as usize);
                 guest.bar().write(at, head).context("device memory")?;
                 let rest = at + HEADER_LEN as usize;
                 guest.bar().write(rest, &tail[4..]).context("device memory")?;
@@ -359,10 +366,10 @@ impl Send {
         self
     }
 
-    fn encode(&self) -> anyhow::Result<Vec<u8>> {
-        let mut bytes = self.head.as_bytes().to_vec();
-        bytes.extend_from_slice(&self.body);
-        Ok(bytes)
+    /// The bytes of the entry; the stamp is left out.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        [self.head.as_bytes(), &self.body].concat()
     }
 }
 
