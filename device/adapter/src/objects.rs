@@ -102,11 +102,11 @@ impl<H: Host> Objects<H> {
     pub fn clear(&self) {
         self.active_uars.write().clear();
         self.active_eqs.write().clear();
-        self.uars.drain();
+        self.uars.restart();
         self.cqs.drain();
         self.eqs.drain();
         self.pds.drain();
-        self.contexts.drain();
+        self.contexts.restart();
         *self.sq_memory.lock() = SqMemory::default();
         self.gids.write().clear();
     }

@@ -95,6 +95,10 @@ pub struct Requester<H: Host> {
     pub retries: u8,
     /// RNR retries left; 7 = for ever.
     pub rnr_retries: u8,
+    /// When the peer's RNR timer ends.
+    pub rnr_until: Option<u64>,
+    /// Nanoseconds between two looks for a receive of the peer.
+    pub rnr_pause: u64,
     /// Not before this time, when waiting to try again.
     pub not_before: Option<u64>,
     /// Attributes it works with.
@@ -202,6 +206,8 @@ impl<H: Host> Default for Requester<H> {
             done: 0,
             retries: 0,
             rnr_retries: 0,
+            rnr_until: None,
+            rnr_pause: 0,
             not_before: None,
             config: RequesterConfig::default(),
             peer: None,

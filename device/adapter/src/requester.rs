@@ -20,6 +20,8 @@ use crate::wqe::{Malformed, Send};
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
 const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
+/// How soon a peer without a receive is looked at again; twice as long each time.
+const RNR_PAUSE_NS: u64 = 5_000;
 /// Entries that a QP may execute in one turn.
 pub const BATCH: u32 = 64;
 
@@ -128,6 +130,8 @@ fn fetch<H: Host>(
             count(function, &send);
             requester.retries = requester.config.retry_cnt;
             requester.rnr_retries = requester.config.rnr_retry;
+            requester.rnr_until = None;
+            requester.rnr_pause = 0;
             requester.done = 0;
             requester.current = Some(send);
             Fetched::Entry
@@ -225,17 +229,35 @@ fn finish<H: Host>(
             requester.retries -= 1;
             wait(requester, now().saturating_add(4096 << config.timeout.min(31)))
         }
-        Step::NotReady(delay) => {
-            function.stats().step(Counter::RnrNakReceived);
-            if requester.rnr_retries == 0 {
-                return complete(function, qp, requester, Status::RnrRetryExcErr, 0);
-            }
-            if requester.rnr_retries < 7 {
-                requester.rnr_retries -= 1;
-            }
-            wait(requester, now().saturating_add(delay))
-        }
+        Step::NotReady(delay) => not_ready(function, qp, requester, delay),
     }
+}
+
+/// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a look
+/// now and then finds a receive that is posted early, as credits would tell.
+fn not_ready<H: Host>(
+    function: &Function<H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    delay: u64,
+) -> Option<Turn> {
+    let now = function.host().now();
+    requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
+    if requester.rnr_until.is_none_or(|until| until <= now) {
+        function.stats().step(Counter::RnrNakReceived);
+        if let Some(peer) = &requester.peer {
+            peer.function.stats().step(Counter::RnrNakSent);
+        }
+        if requester.rnr_retries == 0 {
+            return complete(function, qp, requester, Status::RnrRetryExcErr, 0);
+        }
+        if requester.rnr_retries < 7 {
+            requester.rnr_retries -= 1;
+        }
+        requester.rnr_until = Some(now.saturating_add(delay));
+    }
+    let until = requester.rnr_until.unwrap_or(now);
+    wait(requester, until.min(now.saturating_add(requester.rnr_pause)))
 }
 
 fn wait<H: Host>(requester: &mut Requester<H>, until: u64) -> Option<Turn> {
@@ -333,7 +355,6 @@ fn execute_with<H: Host>(
             Step::Failed(status, vendor)
         }
         Err(Stop::Remote(Refusal::NotReady)) => {
-            peer.function.stats().step(Counter::RnrNakSent);
             Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
         }
         Err(Stop::Remote(refusal)) => {

@@ -79,17 +79,54 @@ impl<T> Table<T> {
         Some(object)
     }
 
-    /// Takes all objects out.
+    /// Takes all objects out. Their numbers are not given again soon.
     pub fn drain(&self) -> Vec<Arc<T>> {
         let mut inner = self.inner.write();
         inner.used = 0;
-        inner.next = 0;
-        inner.slots.drain(..).flatten().collect()
+        inner.slots.iter_mut().filter_map(Option::take).collect()
+    }
+
+    /// Takes all objects out; the next gets the first number again.
+    pub fn restart(&self) {
+        let mut inner = self.inner.write();
+        (inner.used, inner.next) = (0, 0);
+        inner.slots.clear();
     }
 
     /// All objects.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<T>> {
         self.inner.read().slots.iter().flatten().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(table: &Table<u32>) -> Option<u32> {
+        table.insert(Ok::<_, ()>).expect("made").map(|number| *number)
+    }
+
+    #[test]
+    fn numbers_are_used_again_late() {
+        let table = Table::new(2, 4);
+        assert_eq!([(); 2].map(|()| insert(&table)), [Some(2), Some(3)]);
+        assert_eq!(table.remove(2).map(|number| *number), Some(2));
+        assert!(table.get(2).is_none() && table.remove(2).is_none());
+        assert_eq!([(); 3].map(|()| insert(&table)), [Some(4), Some(5), Some(2)]);
+        assert_eq!(insert(&table), None);
+        assert_eq!(table.drain().len(), 4);
+        assert_eq!(insert(&table), Some(3));
+        table.restart();
+        assert_eq!(insert(&table), Some(2));
+        assert!(table.get(u32::MAX).is_none() && table.get(0).is_none());
+    }
+
+    #[test]
+    fn a_failed_insert_changes_nothing() {
+        let table = Table::new(0, 1);
+        assert_eq!(table.insert(|_| Err::<u32, _>("no")).map(|_| ()), Err("no"));
+        assert_eq!(insert(&table), Some(0));
     }
 }
