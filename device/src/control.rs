@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::function::Adapter;
+use crate::function::Function;
 
 /// Asks the thread to look for work.
 #[derive(Clone, Debug)]
@@ -28,17 +28,17 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the thread of `adapter`.
+    /// Starts the thread of `function`.
     ///
     /// # Errors
     /// When threads run out.
-    pub fn start(adapter: Arc<Adapter>) -> io::Result<(Self, Asker)> {
+    pub fn start(function: Arc<Function>) -> io::Result<(Self, Asker)> {
         // One request may wait while another is answered; a third would find the same work.
         let (asker, asked) = sync_channel(1);
-        let name = format!("control-{}", adapter.name());
+        let name = format!("control-{}", function.adapter().name());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             for () in asked {
-                adapter.control();
+                function.control();
             }
         })?;
         Ok((Self { thread: Some(thread) }, Asker(asker)))

@@ -47,7 +47,7 @@ impl Daemon {
                 .with_context(|| format!("function {name}"))?;
             let function = Arc::new(function);
             worker.engines.push(Arc::clone(&function) as Arc<dyn Engine>);
-            let (thread, asker) = ControlThread::start(Arc::clone(function.adapter()))
+            let (thread, asker) = ControlThread::start(Arc::clone(&function))
                 .with_context(|| format!("function {name}"))?;
             control.push(thread);
             ports.extend(port(settings, &function)?);

@@ -1,10 +1,12 @@
 //! A function: an adapter with its PCI face, as a VMM drives it.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::pci;
+use vrnic_abi::regs::{self, Control, FatalCode, Status};
 use vrnic_adapter::fabric::Fabric;
 
 use crate::control::Asker;
@@ -27,6 +29,39 @@ pub struct Function {
     adapter: Arc<Adapter>,
     /// When to poll again though nothing rings; `u64::MAX` for never.
     deadline: AtomicU64,
+    failure: Failure,
+}
+
+/// Whether an adapter has failed by a fault of ours. It then does nothing until it is reset, its status says
+/// so and its heartbeat stops; the other functions go on.
+#[derive(Debug, Default)]
+struct Failure(AtomicBool);
+
+impl Failure {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn clear(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Runs a step of function `name`, unless it has failed; a panic in it makes it fail.
+    fn contain<T>(&self, name: &str, step: impl FnOnce() -> T) -> Option<T> {
+        if self.is_set() {
+            return None;
+        }
+        // Locks of the adapter are released by the unwinding, and a reset drops what they guarded.
+        catch_unwind(AssertUnwindSafe(step))
+            .inspect_err(|_| {
+                self.0.store(true, Ordering::Release);
+                tracing::error!(
+                    function = name,
+                    "internal fault: the function stops until a reset"
+                );
+            })
+            .ok()
+    }
 }
 
 impl Function {
@@ -47,7 +82,8 @@ impl Function {
             bell,
         };
         let adapter = Adapter::new(name, mac.0, surroundings, fabric);
-        Ok(Self { adapter, deadline: AtomicU64::new(u64::MAX) })
+        let deadline = AtomicU64::new(u64::MAX);
+        Ok(Self { adapter, deadline, failure: Failure::default() })
     }
 
     /// The adapter.
@@ -69,13 +105,45 @@ impl Function {
 
     /// Steps the heartbeat.
     pub fn beat(&self) {
-        self.adapter.beat();
+        if !self.failure.is_set() {
+            self.adapter.beat();
+        }
+    }
+
+    /// Does the control work that trapped register writes asked for.
+    pub fn control(&self) {
+        self.failure.contain(self.adapter.name(), || self.adapter.control());
+    }
+
+    /// Reads a register.
+    fn register(&self, offset: u32) -> u32 {
+        let value = self.adapter.read_register(offset);
+        match offset {
+            regs::STATUS if self.failure.is_set() => value | Status::FATAL.bits(),
+            regs::FATAL_CODE if self.failure.is_set() => FatalCode::Internal as u32,
+            _ => value,
+        }
+    }
+
+    /// Writes a register; true when there is control work.
+    fn set_register(&self, offset: u32, value: u32) -> bool {
+        if offset == regs::CONTROL && value & Control::RESET.bits() != 0 {
+            self.failure.clear();
+        }
+        self.adapter.write_register(offset, value)
+    }
+
+    /// Resets the adapter.
+    fn reset(&self) {
+        self.failure.clear();
+        self.failure.contain(self.adapter.name(), || self.adapter.reset());
     }
 }
 
 impl Engine for Function {
     fn poll(&self, _now: u64) -> bool {
-        let polled = self.adapter.poll();
+        let polled = self.failure.contain(self.adapter.name(), || self.adapter.poll());
+        let polled = polled.unwrap_or_default();
         self.deadline.store(polled.deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
         polled.busy
     }
@@ -85,7 +153,7 @@ impl Engine for Function {
     }
 
     fn has_work(&self) -> bool {
-        self.adapter.has_work()
+        !self.failure.is_set() && self.adapter.has_work()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -96,6 +164,7 @@ impl Engine for Function {
 /// The part of a function that belongs to its server thread.
 #[derive(Debug)]
 pub struct FunctionDevice {
+    function: Arc<Function>,
     adapter: Arc<Adapter>,
     control: Asker,
     config: ConfigSpace,
@@ -106,10 +175,11 @@ pub struct FunctionDevice {
 impl FunctionDevice {
     /// The VMM's side of `function`.
     #[must_use]
-    pub fn new(function: &Function, control: Asker) -> Self {
+    pub fn new(function: &Arc<Function>, control: Asker) -> Self {
         let table = vec![0; pci::MSIX_PBA_OFFSET as usize].into_boxed_slice();
         let adapter = Arc::clone(&function.adapter);
-        Self { adapter, control, config: ConfigSpace::new(), msix_table: table }
+        let function = Arc::clone(function);
+        Self { function, adapter, control, config: ConfigSpace::new(), msix_table: table }
     }
 
     fn set_bus_master(&self, on: bool) {
@@ -133,7 +203,7 @@ impl Device for FunctionDevice {
             RegionId::Config => self.config.read(offset, into),
             RegionId::Regs => match (<&mut [u8; 4]>::try_from(&mut *into), u32::try_from(offset)) {
                 (Ok(word), Ok(offset)) if offset.is_multiple_of(4) => {
-                    *word = self.adapter.read_register(offset).to_le_bytes();
+                    *word = self.function.register(offset).to_le_bytes();
                 }
                 _ => into.fill(0xff),
             },
@@ -168,7 +238,7 @@ impl Device for FunctionDevice {
                 let word = from.try_into().map(u32::from_le_bytes);
                 match (word, u32::try_from(offset)) {
                     (Ok(value), Ok(offset)) if offset.is_multiple_of(4) => {
-                        if self.adapter.write_register(offset, value) {
+                        if self.function.set_register(offset, value) {
                             self.control.ask();
                         }
                     }
@@ -225,12 +295,28 @@ impl Device for FunctionDevice {
     fn reset(&mut self) {
         self.config.reset();
         self.set_bus_master(false);
-        self.adapter.reset();
+        self.function.reset();
     }
 
     fn disconnected(&mut self) {
         self.reset();
         self.adapter.host().irqs.clear();
         self.adapter.host().dma.unmap_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_stops_a_function_until_it_is_reset() {
+        let failure = Failure::default();
+        assert_eq!(failure.contain("t", || 7), Some(7));
+        assert_eq!(failure.contain("t", || -> i32 { panic!("fault on purpose") }), None);
+        assert!(failure.is_set());
+        assert_eq!(failure.contain("t", || 7), None);
+        failure.clear();
+        assert_eq!(failure.contain("t", || 8), Some(8));
     }
 }
