@@ -5,6 +5,7 @@ mod common;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use common::start;
 use rustix::process::Signal;
@@ -64,6 +65,10 @@ fn faults_of_the_arguments_are_named() {
     let nowhere = "name=a,mac=52:54:00:00:00:0a,socket=/nonexistent/a.sock";
     let error = refused(&["--function", nowhere]);
     assert!(error.contains("/nonexistent/a.sock") && error.contains("folder"), "{error}");
+    let function = "name=a,mac=52:54:00:00:00:0a,socket=a.sock";
+    let error = refused(&["--function", function, "--pin", "1000"]);
+    assert!(error.contains("processor 1000"), "{error}");
+    assert!(!Path::new("a.sock").exists(), "a socket is left by a daemon that did not start");
     let log = ["--function", "name=a,mac=52:54:00:00:00:0a,socket=a", "--log", "a=b=c"];
     assert!(refused(&log).contains("a=b=c"));
 }
@@ -87,4 +92,24 @@ fn check_neither_serves_nor_fails() {
     let function = format!("name=a,mac=52:54:00:00:00:0a,socket={}", path.display());
     assert!(run(&["--check", "--function", &function]).status.success());
     assert!(!Path::new(&path).exists());
+}
+
+/// Processor time that a process has used so far, in clock ticks (proc_pid_stat(5), fields 14 and 15).
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+    let fields = stat.rsplit(')').next().expect("fields after the name");
+    fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().expect("number")).sum()
+}
+
+#[test]
+fn an_idle_daemon_with_many_functions_sleeps() {
+    let daemon = start(64);
+    let guest = daemon.ready_guest(0).expect("bring-up");
+    std::thread::sleep(Duration::from_millis(100));
+    let before = ticks(daemon.pid());
+    std::thread::sleep(Duration::from_secs(4));
+    let used = ticks(daemon.pid()) - before;
+    // 4 ticks of 10 ms in 4 s are one percent of a processor; this may be an unoptimised build.
+    assert!(used <= 12, "{used} ticks in 4 s");
+    drop(guest);
 }

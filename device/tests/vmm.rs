@@ -158,6 +158,9 @@ fn an_absurd_read_length_is_survived() {
     let body = region_access(CONFIG, 0, 1 << 19, &[]);
     let reply = client.call(Command::RegionRead, &body, &[]).expect("reply");
     assert_eq!(reply.body.len(), 16 + (1 << 19));
+    let body = region_access(CONFIG, 0, u32::MAX, &[]);
+    assert!(client.call(Command::RegionRead, &body, &[]).expect("reply").error);
+    daemon.wait_for_log("read of 4294967295 bytes").expect("log");
     drop(client);
     works(&daemon.guest(0).expect("next VMM"));
     daemon.check().expect("healthy");

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use thiserror::Error;
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_MASK, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK,
     VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_MSIX_IRQ_INDEX,
@@ -32,6 +33,8 @@ use crate::worker::pool::now_ns;
 const PATIENCE: u32 = 10;
 /// Pause after an accept that failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Longest region access in bytes, as the crate's version reply says (`max_data_xfer_size`).
+const TRANSFER_MAX: usize = 1 << 20;
 /// `VFIO_DMA_UNMAP_FLAG_ALL`, in linux/vfio.h; the crate's own constant is off by one bit.
 const UNMAP_ALL: u32 = 1 << 1;
 
@@ -156,6 +159,11 @@ fn readable(listener: &UnixListener) -> bool {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
+/// A read longer than what the version reply allows.
+#[derive(Debug, Error)]
+#[error("read of {0} bytes; the longest is {TRANSFER_MAX}")]
+struct TooLong(usize);
+
 /// The state of the thread.
 struct Session {
     name: String,
@@ -264,6 +272,10 @@ impl Edge {
 impl ServerBackend for Edge {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
         self.greet();
+        if data.len() > TRANSFER_MAX {
+            // The buffer is zero pages that nobody has touched; filling it would take the memory.
+            return self.check(Err(TooLong(data.len())));
+        }
         match self.inside(region, offset, data.len()) {
             Some(region) => self.device.read(region, offset, data),
             // An error reply hangs some VMMs; ones are what a bus gives for nobody's address.
