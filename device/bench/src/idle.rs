@@ -1,0 +1,100 @@
+//! Many idle QPs beside a busy one.
+
+use std::time::Duration;
+
+use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode};
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::uar::SLOTS;
+use vrnic_testdriver::endpoint::Endpoint;
+use vrnic_testdriver::qp::{INIT, RTR, RTS, connected};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use crate::rate::{self, Kind};
+use crate::report::Report;
+use crate::rig::{Pair, Rig};
+
+/// Slots that an endpoint's QP and CQs take of their UAR.
+const TAKEN: u32 = 3;
+
+/// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take.
+///
+/// # Errors
+/// When an operation fails.
+pub(crate) fn measure(
+    report: &mut Report,
+    rig: &Rig,
+    count: u32,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    let mut pair = Pair::new(rig, false)?;
+    let what = (Kind::Write, 64);
+    let alone = rate::best(rig, &mut pair, what, (repeats, span))?;
+    let before = rig.memory()?;
+    // The first ones share the UAR, and some the doorbell group, of the busy one.
+    let maker = Maker::new(&pair.a)?;
+    let mut uar = pair.a.uar;
+    let mut free = SLOTS - TAKEN;
+    for _ in 0..count {
+        if free == 0 {
+            uar = pair.a.guest.alloc_uar(pair.a.context)?;
+            free = SLOTS;
+        }
+        maker.make(&pair.a, uar, pair.b.qp.qpn)?;
+        free -= 1;
+    }
+    let grown = rig.memory()?.saturating_sub(before);
+    let among = rate::best(rig, &mut pair, what, (repeats, span))?;
+    report.figure("64 B Write, 1 QP, million/s", alone.per_second() / 1e6);
+    report.figure("64 B Write, 1 QP, ns of the worker each", alone.worker_ns());
+    report
+        .figure(&format!("64 B Write among {count} idle QPs, million/s"), among.per_second() / 1e6);
+    report.figure(
+        &format!("64 B Write among {count} idle QPs, ns of the worker each"),
+        among.worker_ns(),
+    );
+    report
+        .figure("64 B Write, rate among idle QPs / alone", among.per_second() / alone.per_second());
+    report.figure("daemon memory of an idle QP, bytes", grown as f64 / f64::from(count.max(1)));
+    Ok(())
+}
+
+/// Makes idle QPs, all on the same rings, which nobody ever uses.
+struct Maker {
+    ring: u64,
+    attributes: u64,
+}
+
+impl Maker {
+    fn new(on: &Endpoint<'_>) -> anyhow::Result<Self> {
+        Ok(Self { ring: on.guest.ram.alloc(4096)?, attributes: on.guest.ram.alloc(4096)? })
+    }
+
+    fn make(&self, on: &Endpoint<'_>, uar: u32, peer: u32) -> anyhow::Result<()> {
+        let params = CreateQp {
+            sq_table: U64::new(self.ring),
+            rq_table: U64::new(self.ring),
+            sq_page_shift: 12,
+            rq_page_shift: 12,
+            sq_log_size: 4,
+            sq_log_stride: 7,
+            rq_log_size: 4,
+            rq_log_stride: 5,
+            pdn: U32::new(on.pdn),
+            send_cqn: U32::new(on.send_cq.cqn),
+            recv_cqn: U32::new(on.recv_cq.cqn),
+            uar: U32::new(uar),
+            qp_type: Type::Rc as u8,
+            ..CreateQp::default()
+        };
+        let (qpn, ..) = on.guest.create_qp(&params)?;
+        let mut attr = connected(on.guest.mac, peer);
+        for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
+            attr.state = state as u8;
+            on.guest.ram.write(self.attributes, attr.as_bytes())?;
+            let params = ModifyQp::new(qpn, mask.bits(), self.attributes);
+            on.guest.command(Opcode::ModifyQp, &params)?;
+        }
+        Ok(())
+    }
+}

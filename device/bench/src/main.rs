@@ -1,0 +1,131 @@
+//! Measures the daemon without a guest: a driver in this process, `vrnicd` in another, a real vfio-user
+//! socket between them.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`rig`] | the daemon and two connected endpoints; what its worker has used of a processor |
+//! | [`latency`] | doorbell to completion, one at a time |
+//! | [`rate`] | operations per second |
+//! | [`idle`] | many idle QPs beside a busy one, and their memory |
+//! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
+//! | [`report`] | the figures, as a Markdown table and as JSON |
+
+mod idle;
+mod latency;
+mod rate;
+mod report;
+mod rig;
+mod yardstick;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+
+use crate::rate::Kind;
+use crate::report::Report;
+use crate::rig::{Pair, Rig};
+
+/// Measures vrnicd without a guest. Each figure is the best of several runs, since another program on the
+/// machine can only make one worse.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// The daemon [default: vrnicd beside this program]
+    #[arg(long)]
+    daemon: Option<PathBuf>,
+    /// Writes all figures and ratios to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Runs of each measurement
+    #[arg(long, default_value_t = 5)]
+    repeats: u32,
+    /// Length of a run of a rate in ms
+    #[arg(long, default_value_t = 200)]
+    span: u64,
+    /// Idle QPs beside the busy one
+    #[arg(long, default_value_t = 9_999)]
+    idle_qps: u32,
+    /// Processor of the daemon's worker
+    #[arg(long)]
+    pin: Option<usize>,
+}
+
+/// Sizes whose rates are measured, in bytes.
+const SMALL: [u32; 3] = [8, 64, 4096];
+/// Sizes compared with memcpy, in bytes.
+const LARGE: [u32; 2] = [64 << 10, 1 << 20];
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let daemon = match &args.daemon {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("vrnicd"),
+    };
+    let rig = Rig::start(&daemon, args.pin)?;
+    let mut report = Report::default();
+    let span = Duration::from_millis(args.span);
+    report.figure("cache line, round trip of two threads, µs", yardstick::ping_pong(args.repeats)?);
+    for in_device in [false, true] {
+        let mut pair = Pair::new(&rig, in_device)?;
+        let place = if in_device { "SQ in device" } else { "SQ in guest" };
+        small(&mut report, &rig, &mut pair, place, (args.repeats, span))?;
+        if !in_device {
+            large(&mut report, &rig, &mut pair, (args.repeats, span))?;
+        }
+    }
+    idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
+    print!("{}", report.markdown());
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report.json())?;
+        std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Latency, and rates of small messages.
+fn small(
+    report: &mut Report,
+    rig: &Rig,
+    pair: &mut Pair<'_>,
+    place: &str,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    let latency = latency::best(pair, repeats)?;
+    report.histogram(&format!("64 B WRITE, doorbell to CQE, {place}"), &latency);
+    for kind in [Kind::Write, Kind::Read, Kind::Send] {
+        for len in SMALL {
+            let rate = rate::best(rig, pair, (kind, len), (repeats, span))?;
+            let name = format!("{len} B {kind:?}, {place}");
+            report.figure(&format!("{name}, million/s"), rate.per_second() / 1e6);
+            report.figure(&format!("{name}, ns of the worker each"), rate.worker_ns());
+        }
+    }
+    Ok(())
+}
+
+/// Bandwidth against memcpy.
+fn large(
+    report: &mut Report,
+    rig: &Rig,
+    pair: &mut Pair<'_>,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    for len in LARGE {
+        for kind in [Kind::Write, Kind::Read] {
+            // In turns, so that both meet the same disturbance.
+            let (mut moved, mut copied) = (0f64, 0f64);
+            for _ in 0..repeats {
+                let rate = rate::run(rig, pair, (kind, len), span)?;
+                moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
+                copied = copied.max(yardstick::memcpy(len as usize, span) / 1e9);
+            }
+            let kib = len >> 10;
+            report.figure(&format!("{kib} KiB {kind:?}, GB/s"), moved);
+            report.figure(&format!("{kib} KiB memcpy beside {kind:?}, GB/s"), copied);
+            report.figure(&format!("{kib} KiB {kind:?} / memcpy"), moved / copied);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What the machine can do, to compare with.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+
+/// Round trips of a run.
+const ROUNDS: u64 = 20_000;
+
+/// A word on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Shortest mean round trip of a word between two threads in µs.
+///
+/// # Errors
+/// When a thread panics.
+pub(crate) fn ping_pong(repeats: u32) -> anyhow::Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..repeats {
+        let (ping, pong) = (Line::default(), Line::default());
+        let time = std::thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    wait(&ping, round);
+                    pong.0.store(round, Ordering::Release);
+                }
+            });
+            let start = Instant::now();
+            for round in 1..=ROUNDS {
+                ping.0.store(round, Ordering::Release);
+                wait(&pong, round);
+            }
+            let time = start.elapsed();
+            echo.join().map(|()| time)
+        });
+        let time = time.map_err(|_| anyhow!("the echo of a ping-pong panicked"))?;
+        best = best.min(time.as_secs_f64() * 1e6 / ROUNDS as f64);
+    }
+    Ok(best)
+}
+
+fn wait(line: &Line, value: u64) {
+    while line.0.load(Ordering::Acquire) != value {
+        spin_loop();
+    }
+}
+
+/// Bytes per second of copying a block of `len` bytes over and over.
+pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
+    let source = vec![1u8; len];
+    let mut target = vec![2u8; len];
+    let start = Instant::now();
+    let mut bytes = 0f64;
+    while start.elapsed() < span {
+        for _ in 0..16 {
+            target.copy_from_slice(black_box(&source));
+            black_box(&mut target);
+        }
+        bytes += 16.0 * len as f64;
+    }
+    bytes / start.elapsed().as_secs_f64()
+}
