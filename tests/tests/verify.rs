@@ -15,7 +15,7 @@ const PORT: u16 = 7471;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 16] = [
+const GROUPS: [&str; 17] = [
     "data",
     "segments",
     "inline",
@@ -25,6 +25,7 @@ const GROUPS: [&str; 16] = [
     "events",
     "rnr",
     "retry",
+    "stress",
     "local_errors",
     "remote_errors",
     "states",

@@ -11,7 +11,7 @@ use crate::pattern::Rng;
 use crate::rpc::calls::{
     Arm, Poll, PostRecv, PostSend, Posted, Scribble, Scribbled, Target, WaitAsync, WaitChannel,
 };
-use crate::verbs::hostile;
+use crate::verbs::hostile::{self, Mapping, Named};
 use crate::verbs::wr::Refused;
 
 /// Words written into a mapping between looks at the clock.
@@ -76,16 +76,17 @@ impl Objects {
 
     pub(super) fn scribble(&mut self, c: &Scribble) -> io::Result<Scribbled> {
         let all = hostile::mappings()?;
-        let (device, rings): (Vec<_>, Vec<_>) = all.iter().partition(|m| m.device);
+        let wanted = |m: &&Mapping| m.device || c.target != Target::Device;
+        let targets: Vec<_> = all.iter().filter(wanted).cloned().collect();
+        if !targets.iter().any(|m| m.device == (c.target == Target::Device)) {
+            return Err(io::Error::other(format!("nothing to scribble on among {all:?}")));
+        }
         let mut rng = Rng::new(c.seed);
         let deadline = Instant::now() + Duration::from_millis(c.duration_ms);
         let mut stores = 0;
-        let targets: Vec<_> = match c.target {
-            Target::Device => device.clone(),
-            Target::Rings => rings.iter().chain(&device).copied().collect(),
-        };
-        if targets.is_empty() || (c.target == Target::Rings && rings.is_empty()) {
-            return Err(io::Error::other(format!("nothing to scribble on among {all:?}")));
+        if c.target == Target::Entries {
+            stores += hostile::plausible(&targets, &self.named()?, &mut rng);
+            thread::sleep(deadline.saturating_duration_since(Instant::now()));
         }
         while Instant::now() < deadline {
             for mapping in &targets {
@@ -93,11 +94,21 @@ impl Objects {
                 stores += BURST as u64;
             }
         }
-        Ok(Scribbled {
-            mappings: targets.len() as u64,
-            bytes: targets.iter().map(|m| m.len() as u64).sum(),
-            stores,
-        })
+        let bytes = targets.iter().map(|m| m.len() as u64).sum();
+        Ok(Scribbled { mappings: targets.len() as u64, bytes, stores })
+    }
+
+    /// Every buffer with every key.
+    fn named(&self) -> io::Result<Vec<Named>> {
+        let keys: Vec<_> = self.mrs.iter().map(|(_, mr)| mr.keys()).collect();
+        let addrs = self.buffers.iter().map(|(_, buffer)| buffer.addr());
+        let named: Vec<_> = addrs
+            .flat_map(|addr| keys.iter().map(move |(key, _)| Named { addr, key: *key }))
+            .collect();
+        match named.is_empty() {
+            true => Err(io::Error::other("no region for entries to name")),
+            false => Ok(named),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("hostile/rings", |env| hostile(env, Target::Rings, 2)),
         Case::new("hostile/rings_again", |env| hostile(env, Target::Rings, 3)),
         Case::new("hostile/process_exits_in_garbage", exits),
+        Case::new("hostile/plausible_entries", plausible),
     ]
 }
 
@@ -64,6 +65,26 @@ fn exits(env: &Env) -> Result<()> {
     for seed in 10..13 {
         let (bad, _links) = intruder(env)?;
         bad.agent.call(Scribble { target: Target::Rings, seed, duration_ms: 300 })?;
+    }
+    let fresh = Link::new(env, &Options::default())?;
+    fresh.a.prove_towards(&fresh.b)
+}
+
+/// Entries that are wrong in few places get far into the device: each connection lives until the first
+/// that is refused, so there are many.
+fn plausible(env: &Env) -> Result<()> {
+    let good = Link::new(env, &Options::default())?;
+    for seed in 20..32 {
+        let (bad, links) = intruder(env)?;
+        let guarded = links[0].b.region(1 << 16, 0)?;
+        guarded.fill(5)?;
+        for link in &links {
+            link.a.region(1 << 16, 0)?;
+            (0..8).try_for_each(|wr_id| link.b.post_recv(wr_id, &[]))?;
+        }
+        bad.agent.call(Scribble { target: Target::Entries, seed, duration_ms: 200 })?;
+        guarded.check(5)?;
+        good.a.prove_towards(&good.b)?;
     }
     let fresh = Link::new(env, &Options::default())?;
     fresh.a.prove_towards(&fresh.b)

@@ -9,6 +9,7 @@
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
+//! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
 //! | [`states`] | the state machine of QPs |
@@ -35,6 +36,7 @@ mod retry;
 pub(crate) mod runner;
 mod segments;
 mod states;
+mod stress;
 
 use anyhow::Result;
 
@@ -75,6 +77,7 @@ pub(crate) fn cases() -> Vec<Case> {
         retry::cases(),
         local_errors::cases(),
         remote_errors::cases(),
+        stress::cases(),
         states::cases(),
         lifecycle::cases(),
         isolation::cases(),
