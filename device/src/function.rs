@@ -11,7 +11,8 @@ use vrnic_adapter::fabric::Fabric;
 
 use crate::control::Asker;
 use crate::irq::{Interrupts, IrqError};
-use crate::memory::dma::{DmaRange, DmaTable, MapError};
+use crate::memory::dma::{DmaRange, DmaTable};
+use crate::memory::fault::MapError;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
 use crate::pci::config::ConfigSpace;

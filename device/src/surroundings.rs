@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use vrnic_adapter::host::{CopyFault, Fault, Host};
 
 use crate::irq::Interrupts;
-use crate::memory::dma::{self, DmaTable, Intent};
+use crate::memory::dma::{DmaTable, Intent};
+use crate::memory::fault as cause;
 use crate::memory::mapping::{Word32, Word64};
 use crate::memory::uar::UarMemory;
 use crate::worker::bell::Bell;
@@ -38,14 +39,14 @@ impl Surroundings {
     }
 }
 
-fn fault(fault: dma::Fault) -> Fault {
+fn fault(fault: cause::Fault) -> Fault {
     let why = match fault.why {
-        dma::FaultKind::Unmapped => "not mapped by the VMM",
-        dma::FaultKind::NoFile => "mapped without a file descriptor",
-        dma::FaultKind::ReadOnly => "read-only for the device",
-        dma::FaultKind::WriteOnly => "write-only for the device",
-        dma::FaultKind::Unaligned => "not aligned for an atomic access",
-        dma::FaultKind::NotBusMaster => "bus mastering is off",
+        cause::FaultKind::Unmapped => "not mapped by the VMM",
+        cause::FaultKind::NoFile => "mapped without a file descriptor",
+        cause::FaultKind::ReadOnly => "read-only for the device",
+        cause::FaultKind::WriteOnly => "write-only for the device",
+        cause::FaultKind::Unaligned => "not aligned for an atomic access",
+        cause::FaultKind::NotBusMaster => "bus mastering is off",
     };
     Fault { addr: fault.addr, why }
 }
@@ -61,8 +62,8 @@ impl Host for Surroundings {
 
     fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
         self.dma.copy_to(addr, &to.dma, to_addr, len).map_err(|failed| match failed {
-            dma::CopyFault::Source(at) => CopyFault::Source(fault(at)),
-            dma::CopyFault::Target(at) => CopyFault::Target(fault(at)),
+            cause::CopyFault::Source(at) => CopyFault::Source(fault(at)),
+            cause::CopyFault::Target(at) => CopyFault::Target(fault(at)),
         })
     }
 

@@ -9,77 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::fault::{CopyFault, Fault, FaultKind, MAX_RANGES, MapError};
+use super::mapping::Mapping;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustix::fs::SealFlags;
-use thiserror::Error;
-
-use super::mapping::Mapping;
 
 /// Longest piece that one snapshot is held for, so that an unmap never waits for a whole message.
 const PIECE: usize = 1 << 20;
 /// How long an unmap pauses between looks at the readers of the old snapshot.
 const DRAIN_PAUSE: Duration = Duration::from_micros(20);
-/// Most ranges that a VMM may map; QEMU uses a few dozen.
-const MAX_RANGES: usize = 4096;
-
-/// Why a DMA_MAP or DMA_UNMAP was refused.
-#[derive(Debug, Error)]
-pub enum MapError {
-    /// The range is empty or wraps.
-    #[error("DMA range {iova:#x}+{size:#x} is empty or wraps")]
-    BadRange {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-    },
-    /// Part of the range is mapped already.
-    #[error("DMA range {iova:#x}+{size:#x} overlaps one that is mapped")]
-    Overlap {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-    },
-    /// An unmap would split a mapping.
-    #[error("DMA unmap {iova:#x}+{size:#x} cuts through a mapping")]
-    Split {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-    },
-    /// There are too many ranges.
-    #[error("more than {MAX_RANGES} DMA ranges")]
-    TooMany,
-    /// The file cannot be shared memory of the guest.
-    #[error("the descriptor of DMA range {iova:#x} is not a shared memory file")]
-    NotShared {
-        /// First guest address.
-        iova: u64,
-    },
-    /// The file ends before the range does.
-    #[error("DMA range {iova:#x}+{size:#x} reaches beyond the end of its file ({len:#x} bytes)")]
-    BeyondFile {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-        /// Length of the file.
-        len: u64,
-    },
-    /// The kernel refused.
-    #[error("DMA range {iova:#x}+{size:#x}: {error}")]
-    Os {
-        /// First guest address.
-        iova: u64,
-        /// Length in bytes.
-        size: u64,
-        /// What the kernel said.
-        error: std::io::Error,
-    },
-}
 
 /// A range to map.
 #[derive(Debug)]
@@ -96,39 +35,6 @@ pub struct DmaRange {
     pub offset: u64,
     /// The memory; ranges without are known but cannot be reached (ROMs, BARs of other devices).
     pub file: Option<File>,
-}
-
-/// Guest memory that the device wanted and may not touch.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("guest address {addr:#x}: {why}")]
-pub struct Fault {
-    /// The first address that cannot be accessed.
-    pub addr: u64,
-    /// The reason.
-    pub why: FaultKind,
-}
-
-/// Reasons of a [`Fault`].
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum FaultKind {
-    /// Nothing is mapped there.
-    #[error("not mapped by the VMM")]
-    Unmapped,
-    /// The VMM gave no file descriptor.
-    #[error("mapped without a file descriptor (guest RAM needs memory-backend-memfd,share=on)")]
-    NoFile,
-    /// Read-only for the device.
-    #[error("read-only for the device")]
-    ReadOnly,
-    /// Write-only for the device.
-    #[error("write-only for the device")]
-    WriteOnly,
-    /// An atomic on an unaligned address.
-    #[error("not aligned for an atomic access")]
-    Unaligned,
-    /// The bus-master bit of the command register is clear.
-    #[error("bus mastering is off")]
-    NotBusMaster,
 }
 
 /// What an access wants to do.
@@ -304,7 +210,7 @@ impl DmaTable {
     pub fn check(&self, addr: u64, len: u64, intent: Intent) -> Result<(), Fault> {
         let mut done = 0u64;
         while done < len {
-            let at = addr.checked_add(done).ok_or(unmapped(addr))?;
+            let at = addr.checked_add(done).ok_or(Fault::unmapped(addr))?;
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
             done += self.with_any(at, left, intent, |_, _, len| Some(len))? as u64;
         }
@@ -346,14 +252,15 @@ impl DmaTable {
             return Err(fault(FaultKind::NotBusMaster));
         }
         let at = ranges.partition_point(|entry| entry.last < addr);
-        let entry = ranges.get(at).filter(|entry| entry.first <= addr).ok_or(unmapped(addr))?;
+        let entry =
+            ranges.get(at).filter(|entry| entry.first <= addr).ok_or(Fault::unmapped(addr))?;
         let memory = entry.memory.as_ref().ok_or(fault(FaultKind::NoFile))?;
         match intent {
             Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
             Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),
             Intent::Read | Intent::Write => {}
         }
-        let offset = usize::try_from(addr - entry.first).map_err(|_| unmapped(addr))?;
+        let offset = usize::try_from(addr - entry.first).map_err(|_| Fault::unmapped(addr))?;
         let len = len.min(memory.len().saturating_sub(offset));
         access(memory, offset, len).ok_or(fault(FaultKind::Unaligned))
     }
@@ -392,17 +299,6 @@ fn drain(old: &Arc<Ranges>) {
     }
 }
 
-/// Which side of a copy failed.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum CopyFault {
-    /// The memory read.
-    #[error("source: {0}")]
-    Source(Fault),
-    /// The memory written.
-    #[error("target: {0}")]
-    Target(Fault),
-}
-
 /// The last address of a range.
 fn last_of(iova: u64, size: u64) -> Result<u64, MapError> {
     size.checked_sub(1)
@@ -412,17 +308,14 @@ fn last_of(iova: u64, size: u64) -> Result<u64, MapError> {
 
 /// `addr + done`, or a fault when that wraps.
 fn advance(addr: u64, done: usize) -> Result<u64, Fault> {
-    addr.checked_add(done as u64).ok_or(unmapped(addr))
-}
-
-fn unmapped(addr: u64) -> Fault {
-    Fault { addr, why: FaultKind::Unmapped }
+    addr.checked_add(done as u64).ok_or(Fault::unmapped(addr))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
+    use proptest::prelude::*;
     use rustix::fs::MemfdFlags;
 
     use super::*;
@@ -496,6 +389,53 @@ mod tests {
         assert_eq!(add(64, u64::MAX), Ok(5));
         assert_eq!(add(64, 0), Ok(4));
         assert_eq!(add(65, 1), Err(Fault { addr: 65, why: FaultKind::Unaligned }));
+    }
+
+    proptest! {
+        /// Any mix of maps, unmaps and copies does what it does to a plain array, and never more.
+        #[test]
+        fn copies_agree_with_a_plain_model(
+            pieces in proptest::collection::vec((0u64..16, 0u64..16, any::<bool>()), 1..12),
+            accesses in proptest::collection::vec((0u64..LEN, 0usize..9000, any::<u8>()), 1..20),
+        ) {
+            const PAGE: u64 = LEN / 16;
+            let table = DmaTable::new("t");
+            table.set_bus_master(true);
+            let file = memory();
+            // The model: which page of the file stands at each guest page.
+            let mut pages = [None; 16];
+            let mut model = vec![0u8; LEN as usize];
+            for (at, from, map) in pieces {
+                let twin = file.try_clone().expect("dup");
+                if map {
+                    let fits = table.map(range(at * PAGE, PAGE, from * PAGE, Some(twin))).is_ok();
+                    prop_assert_eq!(fits, pages[at as usize].is_none());
+                    pages[at as usize].get_or_insert(from);
+                } else {
+                    table.unmap(at * PAGE, PAGE).expect("whole pages");
+                    pages[at as usize] = None;
+                }
+            }
+            let place = |addr: u64| {
+                let page = pages.get((addr / PAGE) as usize).copied().flatten()?;
+                Some((page * PAGE + addr % PAGE) as usize)
+            };
+            for (addr, len, byte) in accesses {
+                let reach = (addr..addr + len as u64).take_while(|at| place(*at).is_some()).count();
+                let result = table.write(addr, &vec![byte; len]);
+                prop_assert_eq!(result.is_ok(), reach == len);
+                if let Err(fault) = result {
+                    // Whole pieces before the fault are written, the rest is not.
+                    prop_assert_eq!(fault.addr, addr + reach as u64);
+                }
+                (addr..addr + reach as u64).filter_map(place).for_each(|at| model[at] = byte);
+                let mut back = vec![0; reach];
+                table.read(addr, &mut back).expect("what was written can be read");
+                let expected: Vec<u8> =
+                    (addr..addr + reach as u64).filter_map(place).map(|at| model[at]).collect();
+                prop_assert_eq!(back, expected);
+            }
+        }
     }
 
     /// An unmap returns only when nobody reads the range any more.

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
 //! | [`dma`] | guest addresses: what the VMM mapped for device access |
+//! | [`fault`] | why memory cannot be mapped or accessed |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
 pub mod dma;
+pub mod fault;
 pub mod mapping;
 pub mod uar;

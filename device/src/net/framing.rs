@@ -113,6 +113,8 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn wire(len: usize) -> Vec<u8> {
@@ -148,6 +150,36 @@ mod tests {
         assert_eq!(decoder.next_frame(), Ok(Next::NeedMore));
         decoder.feed(&u32::MAX.to_be_bytes());
         assert!(decoder.next_frame().is_err());
+    }
+
+    proptest! {
+        /// No stream makes the decoder panic, or keep more than a frame and what it was just fed.
+        #[test]
+        fn any_stream_is_survived(
+            chunks in proptest::collection::vec(
+                proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..200), 0..50
+            )
+        ) {
+            let mut decoder = Decoder::default();
+            'stream: for chunk in &chunks {
+                decoder.feed(chunk);
+                loop {
+                    match decoder.next_frame() {
+                        Ok(Next::Frame(frame)) => {
+                            let len = frame.wire().len() - PREFIX;
+                            prop_assert!((FRAME_MIN..=FRAME_MAX).contains(&len));
+                        }
+                        Ok(Next::Runt(len)) => prop_assert!(len < FRAME_MIN),
+                        Ok(Next::NeedMore) => break,
+                        Err(Oversized(len)) => {
+                            prop_assert!(len > FRAME_MAX);
+                            break 'stream;
+                        }
+                    }
+                }
+                prop_assert!(decoder.buffer.len() - decoder.start < PREFIX + FRAME_MAX);
+            }
+        }
     }
 
     #[test]

@@ -151,6 +151,8 @@ fn position(offset: u64, index: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn dword(config: &ConfigSpace, offset: u64) -> u32 {
@@ -217,6 +219,29 @@ mod tests {
         assert_eq!(bytes, [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
         config.read(u64::MAX - 2, &mut bytes);
         assert_eq!(config.write(u64::MAX - 2, &bytes), Effects::default());
+    }
+
+    proptest! {
+        /// Whatever is written, what a driver relies on stays, and the effects tell of every change.
+        #[test]
+        fn any_writes_leave_the_fixed_part_alone(
+            writes in proptest::collection::vec(
+                (prop_oneof![0u64..0x110, 4080u64..4200, any::<u64>()],
+                 proptest::collection::vec(any::<u8>(), 0..20)), 0..40
+            )
+        ) {
+            let fresh = ConfigSpace::new();
+            let mut config = ConfigSpace::new();
+            let mut master = false;
+            for (offset, bytes) in writes {
+                let effects = config.write(offset, &bytes);
+                master = effects.bus_master.unwrap_or(master);
+                prop_assert_eq!(master, config.bus_master());
+            }
+            for (at, mask) in config.writable.iter().enumerate() {
+                prop_assert_eq!((config.bytes[at] ^ fresh.bytes[at]) & !mask, 0, "byte {:#x}", at);
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::fs::File;
 
 use crate::irq::IrqError;
-use crate::memory::dma::{DmaRange, MapError};
+use crate::memory::dma::DmaRange;
+use crate::memory::fault::MapError;
 
 /// Regions that a function offers, by their vfio numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,116 @@
+//! Why guest memory cannot be mapped or accessed.
+
+use thiserror::Error;
+
+/// Most ranges that a VMM may map; QEMU uses a few dozen.
+pub const MAX_RANGES: usize = 4096;
+
+/// Why a DMA_MAP or DMA_UNMAP was refused.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// The range is empty or wraps.
+    #[error("DMA range {iova:#x}+{size:#x} is empty or wraps")]
+    BadRange {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// Part of the range is mapped already.
+    #[error("DMA range {iova:#x}+{size:#x} overlaps one that is mapped")]
+    Overlap {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// An unmap would split a mapping.
+    #[error("DMA unmap {iova:#x}+{size:#x} cuts through a mapping")]
+    Split {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// There are too many ranges.
+    #[error("more than {MAX_RANGES} DMA ranges")]
+    TooMany,
+    /// The file cannot be shared memory of the guest.
+    #[error("the descriptor of DMA range {iova:#x} is not a shared memory file")]
+    NotShared {
+        /// First guest address.
+        iova: u64,
+    },
+    /// The file ends before the range does.
+    #[error("DMA range {iova:#x}+{size:#x} reaches beyond the end of its file ({len:#x} bytes)")]
+    BeyondFile {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// The kernel refused.
+    #[error("DMA range {iova:#x}+{size:#x}: {error}")]
+    Os {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+}
+
+/// Guest memory that the device wanted and may not touch.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("guest address {addr:#x}: {why}")]
+pub struct Fault {
+    /// The first address that cannot be accessed.
+    pub addr: u64,
+    /// The reason.
+    pub why: FaultKind,
+}
+
+/// Reasons of a [`Fault`].
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing is mapped there.
+    #[error("not mapped by the VMM")]
+    Unmapped,
+    /// The VMM gave no file descriptor.
+    #[error("mapped without a file descriptor (guest RAM needs memory-backend-memfd,share=on)")]
+    NoFile,
+    /// Read-only for the device.
+    #[error("read-only for the device")]
+    ReadOnly,
+    /// Write-only for the device.
+    #[error("write-only for the device")]
+    WriteOnly,
+    /// An atomic on an unaligned address.
+    #[error("not aligned for an atomic access")]
+    Unaligned,
+    /// The bus-master bit of the command register is clear.
+    #[error("bus mastering is off")]
+    NotBusMaster,
+}
+
+impl Fault {
+    /// Nothing is mapped at `addr`.
+    #[must_use]
+    pub const fn unmapped(addr: u64) -> Self {
+        Self { addr, why: FaultKind::Unmapped }
+    }
+}
+
+/// Which side of a copy failed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CopyFault {
+    /// The memory read.
+    #[error("source: {0}")]
+    Source(Fault),
+    /// The memory written.
+    #[error("target: {0}")]
+    Target(Fault),
+}
