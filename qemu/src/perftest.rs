@@ -1,5 +1,6 @@
 //! The perftest set: what is run, and what its tables say.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub struct Case {
     /// The tool.
     pub tool: &'static str,
     /// Its options, the same on both sides.
-    pub options: &'static str,
+    pub options: Cow<'static, str>,
 }
 
 /// What came of a case.
@@ -57,7 +58,7 @@ pub enum Figure {
 }
 
 const fn case(tool: &'static str, options: &'static str) -> Case {
-    Case { tool, options }
+    Case { tool, options: Cow::Borrowed(options) }
 }
 
 /// The whole set: every tool, plain, and the variants that it takes (write tools have no `-e`).

@@ -1,0 +1,142 @@
+//! What is measured: devices, operations, sizes, and how many messages each test sends.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use vrnic_qemu::perftest::Case;
+
+/// An RDMA device of the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// Our adapter.
+    Vrnic,
+    /// The kernel's software RoCE.
+    Rxe,
+    /// The kernel's software iWARP.
+    Siw,
+}
+
+/// An RDMA operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Operation {
+    /// RDMA Write.
+    Write,
+    /// RDMA Read.
+    Read,
+    /// Send into posted receives.
+    Send,
+}
+
+/// All operations, in the order of tables.
+pub(crate) const OPERATIONS: [Operation; 3] = [Operation::Write, Operation::Read, Operation::Send];
+
+/// Message sizes in bytes, unless the user names others.
+pub(crate) const SIZES: [u64; 9] =
+    [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
+
+/// Size of latency tests in bytes.
+pub(crate) const LATENCY_BYTES: u64 = 8;
+
+impl Device {
+    /// Its name in the guests.
+    pub(crate) fn ibdev(self) -> &'static str {
+        match self {
+            Self::Vrnic => "vrnic0",
+            Self::Rxe => "rxe0",
+            Self::Siw => "siw0",
+        }
+    }
+
+    /// The bandwidth test of `operation` with messages of `bytes`.
+    pub(crate) fn bandwidth(self, operation: Operation, bytes: u64) -> Case {
+        let tool = match operation {
+            Operation::Write => "ib_write_bw",
+            Operation::Read => "ib_read_bw",
+            Operation::Send => "ib_send_bw",
+        };
+        let messages = match (self, operation) {
+            // iWARP ends a connection whose send finds no receive; perftest posts 512 in advance.
+            (Self::Siw, Operation::Send) => self.messages(bytes).min(500),
+            _ => self.messages(bytes),
+        };
+        self.case(tool, bytes, messages)
+    }
+
+    /// The latency test of `operation`.
+    pub(crate) fn latency(self, operation: Operation) -> Case {
+        let tool = match operation {
+            Operation::Write => "ib_write_lat",
+            Operation::Read => "ib_read_lat",
+            Operation::Send => "ib_send_lat",
+        };
+        let rounds = if self == Self::Vrnic { 2000 } else { 500 };
+        self.case(tool, LATENCY_BYTES, rounds)
+    }
+
+    fn case(self, tool: &'static str, bytes: u64, count: u64) -> Case {
+        // iWARP has no connections but those of the connection manager.
+        let manager = if self == Self::Siw { " -R" } else { "" };
+        let options = format!("-d {} -s {bytes} -n {count}{manager}", self.ibdev());
+        Case { tool, options: options.into() }
+    }
+
+    /// Messages of a bandwidth test: about a second of work each, as far as that can be foreseen.
+    /// perftest wants 5 at least.
+    fn messages(self, bytes: u64) -> u64 {
+        let (volume, most) = match self {
+            Self::Vrnic => (1 << 30, 50_000),
+            Self::Rxe | Self::Siw => (16 << 20, 3000),
+        };
+        (volume / bytes.max(1)).clamp(5, most)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vrnic => "vrnic",
+            Self::Rxe => "rxe",
+            Self::Siw => "siw",
+        })
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+        })
+    }
+}
+
+/// A size as people write it: 8 B, 64 KiB, 1 MiB.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        mib if mib >= 1 << 20 && mib.is_multiple_of(1 << 20) => format!("{} MiB", mib >> 20),
+        kib if kib >= 1 << 10 && kib.is_multiple_of(1 << 10) => format!("{} KiB", kib >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_devices_get_few_messages_and_siw_the_connection_manager() {
+        let case = Device::Siw.bandwidth(Operation::Read, 8 << 20);
+        assert_eq!((case.tool, &*case.options), ("ib_read_bw", "-d siw0 -s 8388608 -n 5 -R"));
+        let case = Device::Vrnic.bandwidth(Operation::Write, 64 << 10);
+        assert_eq!((case.tool, &*case.options), ("ib_write_bw", "-d vrnic0 -s 65536 -n 16384"));
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!([8, 1 << 16, 3 << 20, 1025].map(size), ["8 B", "64 KiB", "3 MiB", "1025 B"]);
+    }
+}

@@ -1,0 +1,204 @@
+//! What was measured, and the ratios that are quoted.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::host::{Memcpy, Relay};
+use crate::machine::Machine;
+use crate::plan::{Device, Operation};
+
+/// Bytes in perftest's MB.
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+
+/// Bandwidth of one device, operation and size.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Bandwidth {
+    pub(crate) device: Device,
+    pub(crate) operation: Operation,
+    /// Message length.
+    pub(crate) bytes: u64,
+    /// 2^20 bytes per second.
+    pub(crate) mib_s: f64,
+    /// Messages per second.
+    pub(crate) messages_s: f64,
+}
+
+impl Bandwidth {
+    /// From the columns of perftest's table. It rounds MB/s to two digits behind the point and millions of
+    /// messages to six, so small messages are told by their rate and large ones by their bytes.
+    pub(crate) fn new(
+        device: Device,
+        operation: Operation,
+        bytes: u64,
+        average: f64,
+        million_messages: f64,
+    ) -> Self {
+        let each = bytes as f64 / MIB;
+        let (mib_s, messages_s) = if bytes < 4096 {
+            (million_messages * 1e6 * each, million_messages * 1e6)
+        } else {
+            (average, average / each)
+        };
+        Self { device, operation, bytes, mib_s, messages_s }
+    }
+}
+
+/// Latency of one device and operation.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) device: Device,
+    pub(crate) operation: Operation,
+    /// Message length.
+    pub(crate) bytes: u64,
+    /// µs, the value seen most; of a round trip's half for write and send, as perftest counts.
+    pub(crate) typical_us: f64,
+}
+
+/// A test that gave no figure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Failure {
+    /// Tool and options.
+    pub(crate) test: String,
+    /// Exit code.
+    pub(crate) code: i32,
+    /// What client and server said.
+    pub(crate) text: String,
+}
+
+/// Everything of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) memcpy: Vec<Memcpy>,
+    pub(crate) relay: Vec<Relay>,
+    pub(crate) bandwidth: Vec<Bandwidth>,
+    pub(crate) latency: Vec<Latency>,
+    pub(crate) failures: Vec<Failure>,
+}
+
+impl Results {
+    /// The bandwidth that was measured, if it was.
+    pub(crate) fn bandwidth(
+        &self,
+        device: Device,
+        operation: Operation,
+        bytes: u64,
+    ) -> Option<&Bandwidth> {
+        let wanted =
+            |b: &&Bandwidth| (b.device, b.operation, b.bytes) == (device, operation, bytes);
+        self.bandwidth.iter().find(wanted)
+    }
+
+    /// The latency that was measured, in µs.
+    pub(crate) fn latency(&self, device: Device, operation: Operation) -> Option<f64> {
+        let wanted = |l: &&Latency| (l.device, l.operation) == (device, operation);
+        self.latency.iter().find(wanted).map(|latency| latency.typical_us)
+    }
+
+    /// memcpy of blocks of `bytes`, in MiB/s.
+    pub(crate) fn memcpy(&self, bytes: u64) -> Option<f64> {
+        self.memcpy.iter().find(|copy| copy.bytes == bytes).map(|copy| copy.mib_s)
+    }
+
+    /// The fastest relay, in µs.
+    pub(crate) fn relay(&self) -> Option<f64> {
+        self.relay.iter().map(|relay| relay.half_round_us).min_by(f64::total_cmp)
+    }
+
+    /// The quoted ratios by name; one that lacks a figure is not there.
+    pub(crate) fn ratios(&self) -> Vec<(&'static str, f64)> {
+        use Device::{Rxe, Siw, Vrnic};
+        use Operation::{Read, Write};
+        let large = |device| self.bandwidth(device, Write, 64 << 10).map(|b| b.mib_s);
+        let rate = |device| self.bandwidth(device, Write, 8).map(|b| b.messages_s);
+        let write_latency = |device| self.latency(device, Write);
+        let read_latency = |device| self.latency(device, Read);
+        let pairs = [
+            ("guest_write64k_vs_memcpy", large(Vrnic), self.memcpy(64 << 10)),
+            ("guest_write64k_vs_rxe", large(Vrnic), large(Rxe)),
+            ("guest_rate8_vs_rxe", rate(Vrnic), rate(Rxe)),
+            ("guest_rate8_vs_siw", rate(Vrnic), rate(Siw)),
+            ("guest_write_lat8_vs_relay", write_latency(Vrnic), self.relay()),
+            ("guest_write_lat8_siw_over_vrnic", write_latency(Siw), write_latency(Vrnic)),
+            ("guest_read_lat8_siw_over_vrnic", read_latency(Siw), read_latency(Vrnic)),
+        ];
+        let known = |(name, over, under): (_, Option<f64>, Option<f64>)| {
+            let ratio = over? / under?;
+            ratio.is_finite().then_some((name, ratio))
+        };
+        pairs.into_iter().filter_map(known).collect()
+    }
+
+    /// All figures, and the ratios under `ratios`.
+    ///
+    /// # Errors
+    /// None that could be foreseen: every figure can be written.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
+        let mut all = serde_json::to_value(self)?;
+        let ratios: Map<String, Value> = self
+            .ratios()
+            .into_iter()
+            .map(|(name, ratio)| (name.to_owned(), ratio.into()))
+            .collect();
+        if let Some(all) = all.as_object_mut() {
+            all.insert("ratios".to_owned(), ratios.into());
+        }
+        serde_json::to_string_pretty(&all)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small run with round figures.
+    pub(crate) fn sample() -> Results {
+        use Device::{Rxe, Siw, Vrnic};
+        use Operation::{Read, Write};
+        let latency =
+            |device, operation, typical_us| Latency { device, operation, bytes: 8, typical_us };
+        Results {
+            machine: Machine::default(),
+            memcpy: vec![Memcpy { bytes: 65536, mib_s: 10_000.0 }],
+            relay: vec![
+                Relay { gear: "spin".into(), half_round_us: 2000.0 },
+                Relay { gear: "nap 20 µs".into(), half_round_us: 32.0 },
+            ],
+            bandwidth: vec![
+                Bandwidth::new(Vrnic, Write, 65536, 8000.0, 0.128),
+                Bandwidth::new(Rxe, Write, 65536, 16.0, 0.000_256),
+                Bandwidth::new(Vrnic, Write, 8, 1.91, 0.25),
+                Bandwidth::new(Rxe, Write, 8, 0.08, 0.01),
+            ],
+            latency: vec![
+                latency(Vrnic, Write, 36.0),
+                latency(Siw, Write, 180.0),
+                latency(Siw, Read, 464.0),
+            ],
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_this_run_and_absent_without_figures() {
+        assert_eq!(
+            sample().ratios(),
+            [
+                ("guest_write64k_vs_memcpy", 0.8),
+                ("guest_write64k_vs_rxe", 500.0),
+                ("guest_rate8_vs_rxe", 25.0),
+                ("guest_write_lat8_vs_relay", 1.125),
+                ("guest_write_lat8_siw_over_vrnic", 5.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn json_has_figures_and_ratios() -> serde_json::Result<()> {
+        let all: Value = serde_json::from_str(&sample().json()?)?;
+        assert_eq!(all["ratios"]["guest_rate8_vs_rxe"], 25.0);
+        assert_eq!(all["bandwidth"][2]["messages_s"], 250_000.0);
+        assert_eq!(all["latency"][1]["device"], "siw");
+        Ok(())
+    }
+}
