@@ -115,16 +115,19 @@ fn large(
     for len in LARGE {
         for kind in [Kind::Write, Kind::Read] {
             // In turns, so that both meet the same disturbance.
-            let (mut moved, mut copied) = (0f64, 0f64);
+            let (mut moved, mut copied, mut private) = (0f64, 0f64, 0f64);
             for _ in 0..repeats {
                 let rate = rate::run(rig, pair, (kind, len), span)?;
                 moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
-                copied = copied.max(yardstick::memcpy(len as usize, span) / 1e9);
+                copied = copied.max(yardstick::same_block(pair, len as usize, span)? / 1e9);
+                private = private.max(yardstick::memcpy(len as usize, span) / 1e9);
             }
             let kib = len >> 10;
             report.figure(&format!("{kib} KiB {kind:?}, GB/s"), moved);
-            report.figure(&format!("{kib} KiB memcpy beside {kind:?}, GB/s"), copied);
+            report.figure(&format!("{kib} KiB memcpy of the same block, {kind:?}, GB/s"), copied);
+            report.figure(&format!("{kib} KiB memcpy in private memory, {kind:?}, GB/s"), private);
             report.figure(&format!("{kib} KiB {kind:?} / memcpy"), moved / copied);
+            report.figure(&format!("{kib} KiB {kind:?} / private memcpy"), moved / private);
         }
     }
     Ok(())

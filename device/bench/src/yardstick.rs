@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
+use crate::rig::Pair;
+
 /// Round trips of a run.
 const ROUNDS: u64 = 20_000;
 
@@ -49,7 +51,7 @@ fn wait(line: &Line, value: u64) {
     }
 }
 
-/// Bytes per second of copying a block of `len` bytes over and over.
+/// Bytes per second of copying a block of `len` bytes over and over, in private memory.
 pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
     let source = vec![1u8; len];
     let mut target = vec![2u8; len];
@@ -63,4 +65,21 @@ pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
         bytes += 16.0 * len as f64;
     }
     bytes / start.elapsed().as_secs_f64()
+}
+
+/// Bytes per second of copying the very block that a WRITE of `len` bytes moves, by this thread.
+///
+/// # Errors
+/// When it lies outside guest memory.
+pub(crate) fn same_block(pair: &Pair<'_>, len: usize, span: Duration) -> anyhow::Result<f64> {
+    let (from, to) = (&pair.a, &pair.b);
+    let start = Instant::now();
+    let mut bytes = 0f64;
+    while start.elapsed() < span {
+        for _ in 0..16 {
+            from.guest.ram.copy_to(from.buffer, &to.guest.ram, to.buffer, len)?;
+        }
+        bytes += 16.0 * len as f64;
+    }
+    Ok(bytes / start.elapsed().as_secs_f64())
 }

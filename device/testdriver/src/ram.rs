@@ -94,6 +94,16 @@ impl Ram {
         self.memory.read(Self::offset(addr)?, bytes).context("address outside guest memory")
     }
 
+    /// Copies to another guest's memory.
+    ///
+    /// # Errors
+    /// When either range lies outside.
+    pub fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> anyhow::Result<()> {
+        let (from_at, to_at) = (Self::offset(addr)?, Self::offset(to_addr)?);
+        Mapping::copy(&self.memory, from_at, &to.memory, to_at, len)
+            .context("address outside guest memory")
+    }
+
     /// The word at an aligned guest address.
     ///
     /// # Errors
