@@ -218,7 +218,7 @@ impl DmaTable {
     }
 
     /// Runs `access` on the longest piece from `addr` on that lies in one mapping, up to `len`
-    /// and [`PIECE`], and returns the length of the piece.
+    /// and 1 MiB, and returns the length of the piece.
     ///
     /// # Errors
     /// A fault of `addr`, also when `access` returns `None`.
