@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
+        Case::new("pci_remove_and_rescan", remove),
+        Case::new("function_level_reset_between_drivers", reset_idle),
+        Case::new("function_level_reset_under_the_driver", reset_in_use),
     ];
     bench::main(Options::default(), cases)
 }
@@ -92,5 +95,47 @@ fn netdev_later(pair: &mut Pair) -> Result<()> {
         ),
         SHORT,
     )?;
+    works(pair)
+}
+
+/// Shell words that name the adapter's folder in sysfs.
+const DEVICE: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
+
+/// Waits until the port is up or down.
+fn wait_for_port_state(pair: &Pair, state: &str) -> Result<()> {
+    let script = format!(
+        "for n in $(seq 300); do rdma link show | grep -q 'state {state}' && exit 0; sleep 0.1; done; \
+         rdma link show; exit 1"
+    );
+    pair.a.check(&script, SHORT)?;
+    Ok(())
+}
+
+/// Hot removal and discovery.
+fn remove(pair: &mut Pair) -> Result<()> {
+    for _ in 0..3 {
+        pair.a.check(
+            &format!("echo 1 > {DEVICE}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
+            SHORT,
+        )?;
+        pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+        wait_for_port_state(pair, "ACTIVE")?;
+        works(pair)?;
+    }
+    Ok(())
+}
+
+fn reset_idle(pair: &mut Pair) -> Result<()> {
+    pair.a.check(&format!("rmmod vrnic; echo 1 > {DEVICE}/reset"), SHORT)?;
+    load_module(&pair.a)?;
+    works(pair)
+}
+
+/// Somebody resets the function while the driver runs it: the driver notices, and works again after it was
+/// loaded anew.
+fn reset_in_use(pair: &mut Pair) -> Result<()> {
+    pair.a.check(&format!("echo 1 > {DEVICE}/reset"), SHORT)?;
+    wait_for_port_state(pair, "DOWN")?;
+    reload(pair)?;
     works(pair)
 }

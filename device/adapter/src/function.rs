@@ -148,10 +148,14 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`].
+    /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0 stands
+    /// still while the adapter serves nobody, so that a driver notices a reset that it did not ask for.
     pub fn beat(&self) {
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        self.host.bar_store32(u64::from(uar::HEARTBEAT_OFFSET), beat);
+        let status = self.registers.status();
+        if status.contains(regs::Status::ENABLED) && !status.contains(regs::Status::FATAL) {
+            self.host.bar_store32(u64::from(uar::HEARTBEAT_OFFSET), beat);
+        }
     }
 
     /// Reads a register of BAR0.
