@@ -226,7 +226,8 @@ impl Setup {
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         add(&["-initrd", &path(&self.initramfs)]);
-        add(&["-append", "console=ttyS0 quiet rdinit=/init panic=-1 net.ifnames=0"]);
+        let kernel = format!("console=ttyS0 quiet rdinit=/init panic=-1 hostname={name}");
+        add(&["-append", &kernel]);
         arguments
     }
 
