@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
+//! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
 //!
 //! | test binary | what it shows |
@@ -15,9 +16,11 @@
 //! | `tools` | that the usual tools see a sound device: ibv_devinfo, rdma, counters, pingpong |
 //! | `perftest` | that every perftest tool and variant runs and its figures make sense |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
+//! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
 //! | `module` | loading and unloading the kernel module, idle and in use |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 
 pub mod bench;
+pub mod conformance;
 pub mod health;
 pub mod talk;

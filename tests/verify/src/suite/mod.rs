@@ -19,6 +19,13 @@
 //! | [`hostile`] | garbage in the shared pages |
 //!
 //! [`kit`] has what cases are made of, [`runner`] runs them.
+//!
+//! The suite itself is tested against the kernel's rxe, which passes all but these: it completes
+//! requests with a bad local key with WR_FLUSH_ERR (READs excepted), receives with one with
+//! LOC_QP_OP_ERR, too short receives at the sender with REM_OP_ERR; it reports no asynchronous event
+//! to the responder of a refused request; errors do not count as solicited; after SQD nothing
+//! starts again; any P_Key index is taken; a QP listens to QPs it is not connected to; misaligned
+//! atomics are refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
 mod atomics;
 mod data;

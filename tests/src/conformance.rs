@@ -1,0 +1,36 @@
+//! Runs vrnic-verify in a pair of guests.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::pair::Pair;
+
+use crate::talk::{SHORT, said, serve};
+
+/// Port of `vrnic-verify serve`.
+const PORT: u16 = 7471;
+/// Longest time that a run may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues lie.
+///
+/// # Errors
+/// When a case fails, or the program's own count is not of as many lines.
+pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
+    let server = serve(&pair.b, "vrnic-verify serve", PORT)?;
+    let command = format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} {selection}", pair.b.ip());
+    let output = pair.a.agent().run(&command, PATIENCE);
+    server.kill()?;
+    server.wait(SHORT)?;
+    let output = output?;
+    let bad: Vec<_> = output.stdout.lines().filter(|l| !l.starts_with("ok ")).collect();
+    ensure!(output.ok(), "exit code {}\n{}", output.code, bad.join("\n"));
+    // The program's own count must be of as many lines, none of them a failure.
+    let good = output.stdout.lines().filter(|l| l.starts_with("ok ")).count();
+    ensure!(
+        bad == [format!("{good} passed, 0 failed")] && good > 0,
+        "unexpected output\n{}",
+        said(&output)
+    );
+    Ok(())
+}
