@@ -11,6 +11,7 @@ use vrnic_tests::talk::{SHORT, both, said, wait_for_port};
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
+        Case::new("kernel_client_on_kernel_rings", kernel_client),
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
@@ -38,6 +39,15 @@ fn rounds(pair: &mut Pair) -> Result<()> {
             works(pair).with_context(|| format!("after round {round}"))?;
             health::check(pair).with_context(|| format!("after round {round}"))?;
         }
+    }
+    Ok(())
+}
+
+/// The driver's own kernel client (driver/selftest): loading it runs its tests. It goes before the driver.
+fn kernel_client(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("insmod /vrnic/vrnic_kverbs.ko", SHORT)?;
+        guest.check("dmesg | grep vrnic_kverbs; rmmod vrnic_kverbs", SHORT)?;
     }
     Ok(())
 }
