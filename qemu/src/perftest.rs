@@ -43,7 +43,7 @@ pub enum Figure {
     Bandwidth {
         /// Message size in bytes.
         bytes: u64,
-        /// MB/s (2^20 bytes), average.
+        /// MiB/s, average.
         average: f64,
         /// Million messages per second.
         rate: f64,
@@ -167,7 +167,7 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bandwidth { bytes, average, rate } => {
-                write!(f, "{average:>10.1} MB/s  {:>9.0} msg/s  at {bytes} B", rate * 1e6)
+                write!(f, "{average:>10.1} MiB/s  {:>9.0} msg/s  at {bytes} B", rate * 1e6)
             }
             Self::Latency { bytes, typical } => {
                 write!(f, "{typical:>10.2} µs typical  at {bytes} B")
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn bandwidth_and_latency_tables_are_read() {
-        let table = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+        let table = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
                      2          200            1.00               2.50                 0.25\n \
                      65536      200            9.00               8.50                 0.000136\n---\n";
         assert_eq!(
