@@ -10,7 +10,7 @@ use kernel::{
     io::Io,
     pci::{self, DevresBar},
     prelude::*,
-    time::{Delta, delay::fsleep},
+    time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
 const LENGTH: usize = BAR_REGS_LEN as usize;
@@ -20,8 +20,9 @@ const ABSENT: u32 = u32::MAX;
 
 /// How often a state of the adapter is looked at while waiting for it.
 const POLL: Delta = Delta::from_millis(1);
-/// How often at most: reset and enabling take milliseconds.
-const POLLS: u32 = 5000;
+/// How long at most: reset and enabling take milliseconds. A look at an adapter that is stuck may
+/// take seconds by itself, so looks are not counted.
+const PATIENCE: Delta = Delta::from_secs(5);
 
 /// The register BAR.
 pub(crate) struct Registers {
@@ -87,7 +88,7 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT`.
+    /// `ETIMEDOUT`, or `ENODEV` when the adapter has gone.
     pub(crate) fn reset(&self) -> Result {
         self.write(regs::CONTROL, Control::RESET.bits());
         self.wait(|status| !status.contains(Status::RESETTING))
@@ -97,7 +98,7 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// `EIO` if the adapter does not like them, `ETIMEDOUT`.
+    /// `EIO` if the adapter does not like them, `ETIMEDOUT`, `ENODEV` when it has gone.
     pub(crate) fn enable(&self) -> Result {
         self.write(regs::CONTROL, Control::ENABLE.bits());
         self.wait(|status| status.intersects(Status::ENABLED | Status::FATAL))?;
@@ -109,12 +110,19 @@ impl Registers {
     }
 
     fn wait(&self, reached: impl Fn(Status) -> bool) -> Result {
-        for _ in 0..POLLS {
-            if reached(self.status()) {
+        let start = Instant::<Monotonic>::now();
+        loop {
+            let status = self.read(regs::STATUS);
+            if status == ABSENT {
+                return Err(ENODEV);
+            }
+            if reached(Status::from_bits_truncate(status)) {
                 return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(ETIMEDOUT);
             }
             fsleep(POLL);
         }
-        Err(ETIMEDOUT)
     }
 }
