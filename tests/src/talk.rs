@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
 
 /// For a command that only looks at something.
 pub const SHORT: Duration = Duration::from_secs(60);
@@ -63,4 +64,31 @@ pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<
 #[must_use]
 pub fn said(output: &Output) -> String {
     format!("{}{}", output.stdout, output.stderr)
+}
+
+/// Checks that the pair moves data.
+///
+/// # Errors
+/// What both sides said when it does not.
+pub fn works(pair: &Pair) -> Result<()> {
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
+}
+
+/// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits until data
+/// flows. Gives server and client.
+///
+/// # Errors
+/// When it does not get so far.
+pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Running, Running)> {
+    let command = format!("exec {tool} -D {seconds} -s 65536 -p {port}");
+    let server = pair.b.agent().start(&command)?;
+    wait_for_port(&pair.b, port)?;
+    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
+    pair.a.check(
+        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
+         rdma res show qp; exit 1",
+        SHORT,
+    )?;
+    std::thread::sleep(Duration::from_secs(2));
+    Ok((server, client))
 }

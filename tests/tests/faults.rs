@@ -8,7 +8,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{SHORT, both, said, wait_for_port};
+use vrnic_tests::talk::{SHORT, said, transfer, works};
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;
@@ -30,21 +30,6 @@ fn main() -> ExitCode {
     bench::main(Options::default(), cases)
 }
 
-/// Starts a long transfer from a to b and waits until data flows. Gives server and client.
-fn transfer(pair: &Pair, tool: &str) -> Result<(Running, Running)> {
-    let command = format!("exec {tool} -D 60 -s 65536 -p {PORT}");
-    let server = pair.b.agent().start(&command)?;
-    wait_for_port(&pair.b, PORT)?;
-    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-    pair.a.check(
-        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
-         rdma res show qp; exit 1",
-        SHORT,
-    )?;
-    std::thread::sleep(Duration::from_secs(2));
-    Ok((server, client))
-}
-
 /// The client must end in time, with an error that names a failed completion.
 fn expect_failure(client: Running) -> Result<()> {
     let start = Instant::now();
@@ -57,13 +42,9 @@ fn expect_failure(client: Running) -> Result<()> {
     Ok(())
 }
 
-fn works(pair: &Pair) -> Result<()> {
-    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
-}
-
 fn peer_process(pair: &mut Pair) -> Result<()> {
     for tool in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
-        let (server, client) = transfer(pair, tool)?;
+        let (server, client) = transfer(pair, tool, 60, PORT)?;
         server.kill()?;
         expect_failure(client).context(tool)?;
         works(pair).context(tool)?;
@@ -72,7 +53,7 @@ fn peer_process(pair: &mut Pair) -> Result<()> {
 }
 
 fn client_process(pair: &mut Pair) -> Result<()> {
-    let (server, client) = transfer(pair, "ib_write_bw")?;
+    let (server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     client.kill()?;
     client.wait(SHORT)?;
     server.kill()?;
@@ -83,7 +64,7 @@ fn client_process(pair: &mut Pair) -> Result<()> {
 /// A guest dies as by a power cut: the other's QPs fail, nothing hangs, and the guest, booted anew, works
 /// against the same daemon.
 fn guest_killed(pair: &mut Pair) -> Result<()> {
-    let (_server, client) = transfer(pair, "ib_write_bw")?;
+    let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     let daemon = pair.daemon.pid();
     pair.b.kill();
     expect_failure(client)?;
@@ -128,7 +109,7 @@ fn qemu_aborted(pair: &Pair) -> bool {
 
 fn daemon_dies(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
-    let (_server, client) = transfer(pair, "ib_write_bw")?;
+    let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     pair.daemon.kill();
     let down = "for n in $(seq 250); do rdma link show | grep -q ACTIVE || exit 0; sleep 0.1; done; \
                 rdma link show; exit 1";

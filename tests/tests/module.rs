@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{SHORT, both, said, wait_for_port};
+use vrnic_tests::talk::{SHORT, said, transfer, works};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -25,10 +25,6 @@ fn main() -> ExitCode {
 fn reload(pair: &Pair) -> Result<()> {
     pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
     load_module(&pair.a)
-}
-
-fn works(pair: &Pair) -> Result<()> {
-    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
 }
 
 /// 20 times; every fifth time the device is used.
@@ -56,17 +52,8 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
 /// works after the next insmod. (Their queues are their own memory, in which nothing happens any more;
 /// perftest does not listen to events and polls on until it is ended.)
 fn in_use(pair: &mut Pair) -> Result<()> {
-    let command = "exec ib_write_bw -D 120 -s 65536 -p 18700";
     let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
-    let server = pair.b.agent().start(command)?;
-    wait_for_port(&pair.b, 18700)?;
-    let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-    pair.a.check(
-        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
-         rdma res show qp; exit 1",
-        SHORT,
-    )?;
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
     pair.a.check("rmmod vrnic", SHORT)?;
     std::thread::sleep(std::time::Duration::from_secs(1));
     for program in [&client, &watcher, &server] {
