@@ -39,14 +39,15 @@ impl Daemon {
         let mut control = Vec::new();
         let fabric = Arc::default();
         let mut workers = workers(config).context("workers")?;
-        let spread = workers.len().max(1);
-        for (index, settings) in config.functions.iter().enumerate() {
+        let bells = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
+        for settings in &config.functions {
             let name = &settings.name;
-            let worker = workers.get_mut(index % spread).context("no worker")?;
-            let function = Function::new(name, settings.mac, Arc::clone(&worker.bell), &fabric)
+            let function = Function::new(name, settings.mac, &bells, &fabric)
                 .with_context(|| format!("function {name}"))?;
             let function = Arc::new(function);
-            worker.engines.push(Arc::clone(&function) as Arc<dyn Engine>);
+            for (index, worker) in workers.iter_mut().enumerate() {
+                worker.engines.push(Arc::new(function.part(index)) as Arc<dyn Engine>);
+            }
             let (thread, asker) = ControlThread::start(Arc::clone(&function))
                 .with_context(|| format!("function {name}"))?;
             control.push(thread);

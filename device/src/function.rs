@@ -28,9 +28,16 @@ pub type Adapter = vrnic_adapter::function::Function<Surroundings>;
 #[derive(Debug)]
 pub struct Function {
     adapter: Arc<Adapter>,
+    failure: Failure,
+}
+
+/// A worker's part of a function.
+#[derive(Debug)]
+pub struct Part {
+    function: Arc<Function>,
+    worker: usize,
     /// When to poll again though nothing rings; `u64::MAX` for never.
     deadline: AtomicU64,
-    failure: Failure,
 }
 
 /// Whether an adapter has failed by a fault of ours. It then does nothing until it is reset, its status says
@@ -66,25 +73,30 @@ impl Failure {
 }
 
 impl Function {
-    /// A function after power-on, polled by the worker with this bell.
+    /// A function after power-on, polled by the workers with these bells.
     ///
     /// # Errors
     /// When its doorbell memory cannot be had.
     pub fn new(
         name: &str,
         mac: MacAddr,
-        bell: Arc<Bell>,
+        bells: &Arc<[Arc<Bell>]>,
         fabric: &Arc<Fabric<Surroundings>>,
     ) -> io::Result<Self> {
         let surroundings = Surroundings {
-            dma: Arc::new(DmaTable::new(name)),
+            dma: Arc::new(DmaTable::new(name, bells.len())),
             uar: Arc::new(UarMemory::new(name)?),
             irqs: Arc::new(Interrupts::new()),
-            bell,
+            bells: Arc::clone(bells),
         };
-        let adapter = Adapter::new(name, mac.0, surroundings, fabric);
-        let deadline = AtomicU64::new(u64::MAX);
-        Ok(Self { adapter, deadline, failure: Failure::default() })
+        let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len());
+        Ok(Self { adapter, failure: Failure::default() })
+    }
+
+    /// The part of a worker.
+    #[must_use]
+    pub fn part(self: &Arc<Self>, worker: usize) -> Part {
+        Part { function: Arc::clone(self), worker, deadline: AtomicU64::new(u64::MAX) }
     }
 
     /// The adapter.
@@ -141,20 +153,21 @@ impl Function {
     }
 }
 
-impl Engine for Function {
-    fn poll(&self, _now: u64) -> bool {
-        let polled = self.failure.contain(self.adapter.name(), || self.adapter.poll());
+impl Engine for Part {
+    fn poll(&self) -> bool {
+        let Function { adapter, failure } = &*self.function;
+        let polled = failure.contain(adapter.name(), || adapter.poll(self.worker));
         let polled = polled.unwrap_or_default();
         self.deadline.store(polled.deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
         polled.busy
     }
 
-    fn arm(&self, armed: bool) {
-        self.adapter.set_armed(armed);
+    fn set_asleep(&self, asleep: bool) {
+        self.function.adapter.set_asleep(asleep);
     }
 
     fn has_work(&self) -> bool {
-        !self.failure.is_set() && self.adapter.has_work()
+        !self.function.failure.is_set() && self.function.adapter.has_work(self.worker)
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_adapter::host::{CopyFault, Fault, Host};
+use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
 use crate::irq::Interrupts;
-use crate::memory::dma::{DmaTable, Intent};
+use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
 use crate::memory::mapping::{Word32, Word64};
 use crate::memory::uar::UarMemory;
+use crate::memory::view::{DmaView, Intent};
 use crate::worker::bell::Bell;
 use crate::worker::pool::now_ns;
 
@@ -25,8 +26,8 @@ pub struct Surroundings {
     pub uar: Arc<UarMemory>,
     /// MSI-X vectors.
     pub irqs: Arc<Interrupts>,
-    /// Wakes the worker.
-    pub bell: Arc<Bell>,
+    /// Wake the workers, by number.
+    pub bells: Arc<[Arc<Bell>]>,
 }
 
 impl Surroundings {
@@ -51,41 +52,57 @@ fn fault(fault: cause::Fault) -> Fault {
     Fault { addr: fault.addr, why }
 }
 
-impl Host for Surroundings {
+fn copy_fault(failed: cause::CopyFault) -> CopyFault {
+    match failed {
+        cause::CopyFault::Source(at) => CopyFault::Source(fault(at)),
+        cause::CopyFault::Target(at) => CopyFault::Target(fault(at)),
+    }
+}
+
+impl Memory for DmaView<'_> {
+    #[inline]
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.dma.read(addr, into).map_err(fault)
+        self.read(addr, into).map_err(fault)
     }
 
+    #[inline]
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
-        self.dma.write(addr, from).map_err(fault)
-    }
-
-    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
-        self.dma.copy_to(addr, &to.dma, to_addr, len).map_err(|failed| match failed {
-            cause::CopyFault::Source(at) => CopyFault::Source(fault(at)),
-            cause::CopyFault::Target(at) => CopyFault::Target(fault(at)),
-        })
+        self.write(addr, from).map_err(fault)
     }
 
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
-        self.dma
-            .with_any(addr, 8, Intent::Write, |memory, offset, _| {
-                memory.word64(offset)?.fetch_add(value)
-            })
-            .map_err(fault)
+        self.fetch_add(addr, value).map_err(fault)
     }
 
     fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
-        self.dma
-            .with_any(addr, 8, Intent::Write, |memory, offset, _| {
-                memory.word64(offset)?.compare_swap(compare, new)
-            })
-            .map_err(fault)
+        self.compare_swap(addr, compare, new).map_err(fault)
     }
 
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
         let intent = if write { Intent::Write } else { Intent::Read };
-        self.dma.check(addr, len, intent).map_err(fault)
+        self.check(addr, len, intent).map_err(fault)
+    }
+}
+
+impl Host for Surroundings {
+    type Memory<'a> = DmaView<'a>;
+
+    #[inline]
+    fn memory(&self) -> DmaView<'_> {
+        self.dma.view()
+    }
+
+    fn drain(&self) {
+        self.dma.drain();
+    }
+
+    #[inline]
+    fn copy(
+        (from, addr): (&DmaView<'_>, u64),
+        (to, to_addr): (&DmaView<'_>, u64),
+        len: usize,
+    ) -> Result<(), CopyFault> {
+        from.copy_to(addr, to, to_addr, len).map_err(copy_fault)
     }
 
     fn bar_load32(&self, offset: u64) -> u32 {
@@ -101,8 +118,8 @@ impl Host for Surroundings {
         self.word64(offset).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    fn bar_take64(&self, offset: u64) -> u64 {
-        self.word64(offset).and_then(|word| word.swap(0)).unwrap_or(0)
+    fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
+        self.word64(offset).and_then(|word| word.fetch_clear(mask)).unwrap_or(0) & mask
     }
 
     fn bar_read(&self, offset: u64, into: &mut [u8]) {
@@ -141,8 +158,10 @@ impl Host for Surroundings {
         self.irqs.raise(vector);
     }
 
-    fn wake(&self) {
-        self.bell.ring();
+    fn wake(&self, worker: usize) {
+        if let Some(bell) = self.bells.get(worker) {
+            bell.ring();
+        }
     }
 
     fn now(&self) -> u64 {

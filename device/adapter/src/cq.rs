@@ -10,8 +10,9 @@ use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
 use crate::eq::Eq;
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::memory::Ring;
+use crate::site::Site;
 use crate::stats::{Counter, Counters};
 
 /// A completion queue.
@@ -102,10 +103,10 @@ impl Cq {
     ///
     /// # Errors
     /// When the queue is full, or was, or its memory is gone.
+    #[inline]
     pub fn push<H: Host>(
         &self,
-        host: &H,
-        stats: &Counters,
+        site: &Site<'_, H>,
         completion: &Completion,
     ) -> Result<bool, Overflow> {
         let mut inner = self.inner.lock();
@@ -115,22 +116,22 @@ impl Cq {
         let mut used = inner.pi.wrapping_sub(inner.ci);
         if used >= self.ring.size() {
             // The user's index is read when it matters: its line moves between two processors.
-            inner.ci = host.bar_load32(self.slot_offset);
+            inner.ci = site.host().bar_load32(self.slot_offset);
             used = inner.pi.wrapping_sub(inner.ci);
         }
-        let entry = completion.entry(inner.pi, host.now());
+        let entry = completion.entry(inner.pi, site.now());
         let addr = self.ring.addr(inner.pi).filter(|_| used < self.ring.size());
-        let written = addr.is_some_and(|addr| host.write(addr, entry.as_bytes()).is_ok());
+        let written = addr.is_some_and(|addr| site.memory.write(addr, entry.as_bytes()).is_ok());
         if !written {
             inner.failed = true;
-            stats.step(Counter::CqOverflows);
-            stats.limiter.warn(host.now(), || {
+            site.step(Counter::CqOverflows);
+            site.function.warn(|_| {
                 tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
             });
             return Err(Overflow::Now);
         }
         inner.pi = inner.pi.wrapping_add(1);
-        stats.step(Counter::Cqes);
+        site.step(Counter::Cqes);
         let solicited = completion.solicited || completion.status != Status::Success;
         if solicited {
             inner.solicited = Some(inner.pi);

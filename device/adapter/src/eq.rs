@@ -1,13 +1,14 @@
 //! Event queues.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
 use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::memory::Ring;
 use crate::stats::{Counter, Counters};
 
@@ -31,6 +32,8 @@ pub struct Eq {
     ring: Ring,
     inner: Mutex<Inner>,
     holding: AtomicBool,
+    /// Set with `holding`: one look for all queues of the function.
+    any_holding: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -42,9 +45,9 @@ struct Inner {
 }
 
 impl Eq {
-    /// An empty queue; `ci_offset` is where BAR2 holds its consumer index.
+    /// An empty queue, which sets `any_holding` when it holds events back.
     #[must_use]
-    pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring) -> Self {
+    pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring, any_holding: Arc<AtomicBool>) -> Self {
         let ci_offset = u64::from(slot) * u64::from(vrnic_abi::uar::SLOT_LEN);
         Self {
             eqn,
@@ -55,6 +58,7 @@ impl Eq {
             ring,
             inner: Mutex::default(),
             holding: AtomicBool::new(false),
+            any_holding,
         }
     }
 
@@ -66,7 +70,7 @@ impl Eq {
             host.raise(self.vector);
         } else if inner.held.len() < HELD_MAX {
             inner.held.push_back((kind, id));
-            self.holding.store(true, Ordering::Release);
+            self.hold();
         } else {
             stats.limiter.warn(host.now(), || {
                 tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
@@ -104,7 +108,7 @@ impl Eq {
         }
         if inner.held_cqs.insert(cqn) {
             inner.held.push_back((Kind::Completion, cqn));
-            self.holding.store(true, Ordering::Release);
+            self.hold();
         }
         None
     }
@@ -145,6 +149,11 @@ impl Eq {
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
     }
 
+    fn hold(&self) {
+        self.holding.store(true, Ordering::SeqCst);
+        self.any_holding.store(true, Ordering::SeqCst);
+    }
+
     /// Whether events are held back.
     #[must_use]
     pub fn holding(&self) -> bool {
@@ -165,7 +174,7 @@ impl Eq {
         }
         let eqe = Eqe::new(kind, id, inner.pi);
         let Some(addr) = self.ring.addr(inner.pi) else { return false };
-        if let Err(fault) = host.write(addr, eqe.as_bytes()) {
+        if let Err(fault) = host.memory().write(addr, eqe.as_bytes()) {
             stats.limiter.warn(host.now(), || {
                 tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
             });

@@ -5,27 +5,27 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{Flags, Opcode};
 
-use crate::function::Function;
-use crate::host::Host;
-use crate::qp::{Peer, Qp, Responder};
-use crate::responder::{self, Refusal};
+use crate::host::{Host, Memory};
+use crate::qp::{Qp, Responder};
+use crate::responder::{self, Refusal, There};
+use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::{Denied, Tpt};
 use crate::transfer::{Broken, Side, copy};
 use crate::wqe::{Segment, Send};
 
 /// Who does what to whom.
-pub(crate) struct Exchange<'a, H: Host> {
+pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's function.
-    pub function: &'a Function<H>,
+    pub here: &'e Site<'a, H>,
     /// The requester's QP.
-    pub qp: &'a Qp<H>,
+    pub qp: &'e Qp<H>,
     /// The work request.
-    pub send: &'a Send,
+    pub send: &'e Send,
     /// Its WQE.
-    pub raw: &'a [u8],
+    pub raw: &'e [u8],
     /// The responder.
-    pub peer: &'a Peer<H>,
+    pub there: &'e There<'a, H>,
     /// Bytes of the message that have been moved.
     pub from: u64,
     /// Up to where to move now.
@@ -63,7 +63,7 @@ impl Stop {
     }
 }
 
-impl<H: Host> Exchange<'_, H> {
+impl<H: Host> Exchange<'_, '_, H> {
     /// Moves the bytes, and completes the peer's receive with the last ones.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl<H: Host> Exchange<'_, H> {
 
     /// The requester's regions, as its QP may use them.
     fn own(&self) -> (&Tpt, u32) {
-        (self.function.tpt(), self.qp.pdn)
+        (self.here.function.tpt(), self.qp.pdn)
     }
 
     fn ends(&self) -> bool {
@@ -114,29 +114,32 @@ impl<H: Host> Exchange<'_, H> {
         }
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
-        side.add((self.peer.function.tpt(), self.peer.qp.pdn), &segment, need)
+        side.add((self.there.site.function.tpt(), self.there.qp.pdn), &segment, need)
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
     }
 
     /// Copies from the requester to the responder.
     fn push(&self, source: &Side<'_>, target: &Side<'_>) -> Result<(), Stop> {
-        let (here, there) = (self.function.host(), self.peer.function.host());
-        copy((source, here), (target, there), self.from, self.to)
+        let (here, there) = (&self.here.memory, &self.there.site.memory);
+        copy::<H>((source, here), (target, there), self.from, self.to)
             .map_err(|broken| Stop::broken(broken, Broken::Source))?;
-        self.peer.function.stats().add(Counter::BytesReceived, self.to - self.from);
+        let moved = self.to - self.from;
+        self.there.site.add(Counter::BytesReceived, moved);
+        self.there.site.moved(moved);
+        self.here.moved(moved);
         Ok(())
     }
 
     fn complete_receive(&self, responder: &mut Responder) -> Result<(), Stop> {
         let solicited = self.send.flags.contains(Flags::SOLICITED);
-        Ok(responder::received(self.peer, responder, self.send, self.qp.qpn, solicited)?)
+        Ok(responder::received(self.there, responder, self.send, self.qp.qpn, solicited)?)
     }
 
     fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
         {
             let (mut source, mut target) = (Side::default(), Side::default());
             self.add_source(&mut source)?;
-            responder::receive(self.peer, responder, &mut target, self.send.length, self.from)?;
+            responder::receive(self.there, responder, &mut target, self.send.length, self.from)?;
             self.push(&source, &target)?;
         }
         if self.ends() { self.complete_receive(responder) } else { Ok(()) }
@@ -150,7 +153,7 @@ impl<H: Host> Exchange<'_, H> {
             self.add_remote(&mut target, responder, Access::REMOTE_WRITE)?;
             if immediate {
                 // A receive must be there before anything lands.
-                responder::take(self.peer, responder, self.from)?;
+                responder::take(self.there, responder, self.from)?;
             }
             self.push(&source, &target)?;
         }
@@ -162,9 +165,11 @@ impl<H: Host> Exchange<'_, H> {
         let (mut source, mut target) = (Side::default(), Side::default());
         self.add_sink(&mut target)?;
         self.add_remote(&mut source, responder, Access::REMOTE_READ)?;
-        let (here, there) = (self.function.host(), self.peer.function.host());
-        copy((&source, there), (&target, here), self.from, self.to)
-            .map_err(|broken| Stop::broken(broken, Broken::Target))
+        let (here, there) = (&self.here.memory, &self.there.site.memory);
+        copy::<H>((&source, there), (&target, here), self.from, self.to)
+            .map_err(|broken| Stop::broken(broken, Broken::Target))?;
+        self.here.moved(self.to - self.from);
+        Ok(())
     }
 
     /// READs and atomics need room for one on both sides.
@@ -183,7 +188,7 @@ impl<H: Host> Exchange<'_, H> {
         // The result's place first: once the word has changed there is no way back.
         let mut target = Side::default();
         self.add_sink(&mut target)?;
-        let place = self.function.host();
+        let place = &self.here.memory;
         if !self.send.raddr.is_multiple_of(8) {
             return Err(Refusal::Invalid.into());
         }
@@ -191,14 +196,15 @@ impl<H: Host> Exchange<'_, H> {
         self.add_remote(&mut word, responder, Access::REMOTE_ATOMIC)?;
         let addr = word.word().ok_or(Refusal::Operational)?;
         let (value, compare) = self.send.operands;
-        let host = self.peer.function.host();
+        let memory = &self.there.site.memory;
         let old = match self.send.opcode {
-            Opcode::FetchAdd => host.fetch_add(addr, value),
-            _ => host.compare_swap(addr, compare, value),
+            Opcode::FetchAdd => memory.fetch_add(addr, value),
+            _ => memory.compare_swap(addr, compare, value),
         };
         let old = old.map_err(|_| Refusal::Operational)?.to_le_bytes();
         let mut result = Side::default();
         result.set_inline(&old);
-        copy((&result, place), (&target, place), 0, 8).map_err(|_| Stop::denied(Denied::Memory))
+        copy::<H>((&result, place), (&target, place), 0, 8)
+            .map_err(|_| Stop::denied(Denied::Memory))
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{regs, uar};
 
-use crate::cq::{Completion, Cq, Overflow};
+use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::fabric::Fabric;
 use crate::host::Host;
@@ -17,30 +18,13 @@ use crate::memory::PageBudget;
 use crate::objects::Objects;
 use crate::qp::{Qp, Responder};
 use crate::registers::Registers;
-use crate::requester::{self, Turn};
-use crate::schedule::Schedule;
-use crate::slots::Owner;
+use crate::shard::Shard;
+use crate::slots;
 use crate::stats::{Counter, Counters};
 use crate::tpt::Tpt;
-use crate::{responder, slots};
 
-/// How soon a QP in the error state is looked at again for receives to flush, because posting one rings
-/// no bell: at first, and at most.
-const FLUSH_POLL_NS: u64 = 1_000_000;
-const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
-/// How often held events are tried again.
-const HELD_POLL_NS: u64 = 1_000_000;
-/// Most turns of QPs in one poll.
-const TURNS: usize = 64;
-
-/// What a poll found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, std::cmp::Eq)]
-pub struct Polled {
-    /// Whether anything was done; poll again soon.
-    pub busy: bool,
-    /// When to poll again even if nothing rings, on [`Host::now`]'s clock.
-    pub deadline: Option<u64>,
-}
+/// Most workers of a function; each looks at doorbell groups of its own.
+pub const WORKERS_MAX: usize = 64;
 
 /// An adapter.
 #[derive(Debug)]
@@ -57,16 +41,23 @@ pub struct Function<H: Host> {
     heartbeat: AtomicU32,
     /// The asynchronous event queue, while the function is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
-    /// Work that other threads have for this function's worker.
-    inbox: Mutex<Vec<Arc<Qp<H>>>>,
-    has_mail: AtomicBool,
-    schedule: Mutex<Schedule<H>>,
+    /// The parts of the workers.
+    pub(crate) shards: Box<[CachePadded<Shard<H>>]>,
+    /// Workers that are not asleep; the guest kicks when there is none.
+    awake: Mutex<usize>,
 }
 
 impl<H: Host> Function<H> {
-    /// A function after power-on, known to `fabric`.
+    /// A function after power-on, known to `fabric`, for this many workers.
     #[must_use]
-    pub fn new(name: &str, mac: [u8; 6], host: H, fabric: &Arc<Fabric<H>>) -> Arc<Self> {
+    pub fn new(
+        name: &str,
+        mac: [u8; 6],
+        host: H,
+        fabric: &Arc<Fabric<H>>,
+        workers: usize,
+    ) -> Arc<Self> {
+        let workers = workers.clamp(1, WORKERS_MAX);
         let function = Arc::new(Self {
             name: name.to_owned(),
             mac,
@@ -79,9 +70,8 @@ impl<H: Host> Function<H> {
             link: AtomicBool::new(false),
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
-            inbox: Mutex::default(),
-            has_mail: AtomicBool::new(false),
-            schedule: Mutex::default(),
+            shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
+            awake: Mutex::new(workers),
         });
         fabric.join(&function);
         function
@@ -103,6 +93,12 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn host(&self) -> &H {
         &self.host
+    }
+
+    /// The number of its workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.shards.len()
     }
 
     /// What reading a page table needs.
@@ -144,7 +140,7 @@ impl<H: Host> Function<H> {
     pub fn set_link(&self, up: bool) {
         if self.link.swap(up, Ordering::AcqRel) != up {
             self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
-            self.host.wake();
+            self.wake_all();
         }
     }
 
@@ -186,7 +182,7 @@ impl<H: Host> Function<H> {
     pub fn write_register(&self, offset: u32, value: u32) -> bool {
         if (regs::KICK..regs::KICK + regs::KICK_LEN).contains(&offset) {
             self.stats.step(Counter::Kicks);
-            self.host.wake();
+            self.wake_all();
             return false;
         }
         self.registers.write(offset, value).unwrap_or_else(|why| {
@@ -210,30 +206,6 @@ impl<H: Host> Function<H> {
         if let Some(eq) = self.asynchronous.read().as_ref() {
             eq.push(&self.host, &self.stats, kind, id);
         }
-    }
-
-    /// Writes a completion and reports an event if one is due.
-    ///
-    /// # Errors
-    /// When the CQ has overflowed; its QPs cannot go on.
-    pub fn complete(&self, cq: &Cq, completion: &Completion) -> Result<(), Overflow> {
-        if self.complete_quietly(cq, completion)? {
-            self.fire(cq);
-        }
-        Ok(())
-    }
-
-    /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
-    /// finds the CQ full raises the CQ's error event.
-    ///
-    /// # Errors
-    /// When the CQ has overflowed; its QPs cannot go on.
-    pub fn complete_quietly(&self, cq: &Cq, completion: &Completion) -> Result<bool, Overflow> {
-        let result = cq.push(&self.host, &self.stats, completion);
-        if result == Err(Overflow::Now) {
-            self.report(Kind::CqError, cq.cqn);
-        }
-        result
     }
 
     /// Reports an event of a CQ.
@@ -261,146 +233,31 @@ impl<H: Host> Function<H> {
 
     /// Gives a QP a turn soon; callable from any thread.
     pub fn schedule(&self, qp: &Arc<Qp<H>>) {
-        if !qp.queued.swap(true, Ordering::AcqRel) {
-            self.inbox.lock().push(Arc::clone(qp));
-            self.has_mail.store(true, Ordering::Release);
-            self.host.wake();
+        if !qp.queued.swap(true, Ordering::AcqRel)
+            && let Some(shard) = self.shards.get(qp.worker)
+        {
+            shard.post(qp);
+            self.host.wake(qp.worker);
         }
     }
 
-    /// Writes the `armed` word of all UARs in use.
-    pub fn set_armed(&self, armed: bool) {
-        for uar in self.objects.active_uars.read().iter() {
-            let offset = slots::base(uar.number) + u64::from(uar::ARMED_OFFSET);
-            self.host.bar_store32(offset, u32::from(armed));
-        }
+    /// Wakes all workers.
+    pub fn wake_all(&self) {
+        (0..self.workers()).for_each(|worker| self.host.wake(worker));
     }
 
-    /// Whether a doorbell has rung or work waits; for the look between arming and sleeping.
-    #[must_use]
-    pub fn has_work(&self) -> bool {
-        let rung = |number| {
-            self.host.bar_load64(slots::base(number) + u64::from(uar::SUMMARY_OFFSET)) != 0
-        };
-        self.has_mail.load(Ordering::Acquire)
-            || self.objects.active_uars.read().iter().any(|uar| rung(uar.number))
-    }
-
-    /// Does a bounded amount of work. One thread at a time does any; another that calls meanwhile
-    /// returns with nothing done.
-    pub fn poll(self: &Arc<Self>) -> Polled {
-        let Some(mut schedule) = self.schedule.try_lock() else { return Polled::default() };
-        let mut busy = self.doorbells(&mut schedule);
-        if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::AcqRel) {
-            busy = true;
-            schedule.extend(self.inbox.lock().drain(..));
-        }
-        busy |= schedule.run_timers(|| self.host.now());
-        busy |= self.turns(&mut schedule);
-        let (released, held) = self.release_events();
-        let held = held.then(|| self.host.now() + HELD_POLL_NS);
-        let deadline = schedule.deadline().into_iter().chain(held).min();
-        Polled { busy: busy | released | schedule.has_active(), deadline }
-    }
-
-    /// Takes the summaries and looks at what rang.
-    fn doorbells(&self, schedule: &mut Schedule<H>) -> bool {
-        let mut busy = false;
-        for uar in self.objects.active_uars.read().iter() {
-            let offset = slots::base(uar.number) + u64::from(uar::SUMMARY_OFFSET);
-            if self.host.bar_load64(offset) == 0 {
-                continue;
-            }
-            busy = true;
-            let mut groups = self.host.bar_take64(offset);
-            while groups != 0 {
-                let group = groups.trailing_zeros();
-                groups &= groups - 1;
-                let any = uar.group(group, |owner| match owner {
-                    Owner::Qp(qp) => self.rung(schedule, qp),
-                    Owner::Cq(cq) => {
-                        let _armed = cq.look(&self.host, &self.stats);
-                    }
-                    Owner::Quiet => {}
-                });
-                if !any {
-                    self.stats.step(Counter::BadDoorbells);
-                }
+    /// A worker goes to sleep or has woken. While all sleep, the guest is asked to kick; as long as one is
+    /// awake, that one wakes the others when their doorbells ring.
+    pub fn set_asleep(&self, asleep: bool) {
+        let mut awake = self.awake.lock();
+        *awake = if asleep { awake.saturating_sub(1) } else { *awake + 1 };
+        let changed = if asleep { *awake == 0 } else { *awake == 1 };
+        if changed {
+            for uar in self.objects.active_uars.read().iter() {
+                let offset = slots::base(uar.number) + u64::from(uar::ARMED_OFFSET);
+                self.host.bar_store32(offset, u32::from(asleep));
             }
         }
-        busy
-    }
-
-    /// A group with this QP rang: queue it if it has something new.
-    fn rung(&self, schedule: &mut Schedule<H>, qp: &Arc<Qp<H>>) {
-        if qp.state() == State::Err || qp.has_posted(&self.host) {
-            schedule.activate(qp);
-        }
-    }
-
-    fn turns(self: &Arc<Self>, schedule: &mut Schedule<H>) -> bool {
-        let mut any = false;
-        for _ in 0..TURNS {
-            let Some(qp) = schedule.next() else { break };
-            any = true;
-            match requester::run(self, &qp) {
-                Turn::Idle => {}
-                Turn::More => schedule.activate(&qp),
-                Turn::Wait(at) => schedule.set_timer(at, qp),
-                Turn::Failed => self.flush(schedule, qp),
-            }
-        }
-        any
-    }
-
-    /// Completes what is posted to a QP in the error state with a flush error.
-    fn flush(self: &Arc<Self>, schedule: &mut Schedule<H>, qp: Arc<Qp<H>>) {
-        let sends = requester::flush(self, &qp);
-        let receives = responder::flush(self, &qp);
-        if sends >= requester::BATCH || receives >= requester::BATCH {
-            return schedule.activate(&qp);
-        }
-        if qp.state() != State::Err || qp.rq.is_none() {
-            // Posting a send rings.
-            return;
-        }
-        let mut responder = qp.responder.lock();
-        responder.flush_pause = match receives {
-            0 => (responder.flush_pause * 2).clamp(FLUSH_POLL_NS, FLUSH_POLL_MAX_NS),
-            _ => FLUSH_POLL_NS,
-        };
-        let at = self.host.now() + responder.flush_pause;
-        drop(responder);
-        schedule.set_timer(at, qp);
-    }
-
-    /// Ends all waiting of a QP that is destroyed.
-    pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
-        // The lock is rarely free while the worker spins.
-        if qp.timer.load(Ordering::SeqCst) != 0 {
-            self.schedule.lock().clear_timer(qp);
-        }
-        if let Some(eq) = self.asynchronous.read().as_ref() {
-            eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);
-        }
-    }
-
-    /// Drops the events of a CQ that is destroyed.
-    pub(crate) fn forget_cq(&self, cq: &Cq) {
-        cq.eq.forget(|_, id| id == cq.cqn);
-        if let Some(eq) = self.asynchronous.read().as_ref() {
-            eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);
-        }
-    }
-
-    fn release_events(&self) -> (bool, bool) {
-        let (mut moved, mut held) = (false, false);
-        let eqs = self.objects.active_eqs.read();
-        for eq in eqs.iter().filter(|eq| eq.holding()) {
-            moved |= eq.release(&self.host, &self.stats);
-            held |= eq.holding();
-        }
-        (moved, held)
     }
 
     /// Does control work that a register write started: reset, enable, admin commands.
@@ -429,8 +286,7 @@ impl<H: Host> Function<H> {
         for qp in &qps {
             qp.clear(&self.host);
         }
-        self.schedule.lock().clear();
-        self.inbox.lock().clear();
+        self.shards.iter().for_each(|shard| shard.clear());
         self.objects.clear();
         self.tpt.clear();
         self.stats.clear();
@@ -452,16 +308,4 @@ impl<H: Host> Function<H> {
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
         limits::caps()
     }
-}
-
-/// Whether an event of this kind names a QP.
-fn is_of_qp(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::QpFatal
-            | Kind::QpRequestError
-            | Kind::QpAccessError
-            | Kind::CommEstablished
-            | Kind::SqDrained
-    )
 }

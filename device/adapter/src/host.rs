@@ -23,11 +23,9 @@ pub enum CopyFault {
     Target(Fault),
 }
 
-/// One function's surroundings. All methods are callable from any thread; none waits for a guest.
-///
-/// Guest memory can be withdrawn between two calls: a fault is an ordinary result. Addresses are
-/// guest-physical, as the device sees them.
-pub trait Host: Send + Sync + 'static {
+/// A guest's memory for the length of a turn: what is mapped does not change while this lives. Addresses are
+/// guest-physical, as the device sees them. Memory may be missing: a fault is an ordinary result.
+pub trait Memory {
     /// Copies guest memory out.
     ///
     /// # Errors
@@ -39,12 +37,6 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The first address that cannot be written.
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault>;
-
-    /// Copies from this guest's memory into that of `to`; the last bytes become visible last.
-    ///
-    /// # Errors
-    /// The side and address that cannot be accessed.
-    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault>;
 
     /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
     ///
@@ -64,6 +56,31 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The first address that cannot.
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
+}
+
+/// One function's surroundings. All methods are callable from any thread; none waits for a guest.
+pub trait Host: Send + Sync + 'static {
+    /// Guest memory, held.
+    type Memory<'a>: Memory
+    where
+        Self: 'a;
+
+    /// Holds guest memory. It is given up after a bounded time, since the VMM may wait for that. One thread
+    /// may hold several.
+    fn memory(&self) -> Self::Memory<'_>;
+
+    /// Waits until whoever holds guest memory now has given it up. The caller holds none, of any function.
+    fn drain(&self);
+
+    /// Copies from one guest's memory into another's, or the same; the last bytes become visible last.
+    ///
+    /// # Errors
+    /// The side and address that cannot be accessed.
+    fn copy(
+        from: (&Self::Memory<'_>, u64),
+        to: (&Self::Memory<'_>, u64),
+        len: usize,
+    ) -> Result<(), CopyFault>;
 
     /// Loads a 32-bit word of BAR2 with acquire semantics; zero outside of it.
     fn bar_load32(&self, offset: u64) -> u32;
@@ -74,8 +91,9 @@ pub trait Host: Send + Sync + 'static {
     /// Loads a 64-bit word of BAR2 with acquire semantics; zero outside of it.
     fn bar_load64(&self, offset: u64) -> u64;
 
-    /// Swaps a 64-bit word of BAR2 with zero, sequentially consistent.
-    fn bar_take64(&self, offset: u64) -> u64;
+    /// Clears the bits of `mask` in a 64-bit word of BAR2, sequentially consistent; returns those that
+    /// were set.
+    fn bar_take64(&self, offset: u64, mask: u64) -> u64;
 
     /// Copies bytes of BAR2 out; zeroes outside of it.
     fn bar_read(&self, offset: u64, into: &mut [u8]);
@@ -89,8 +107,8 @@ pub trait Host: Send + Sync + 'static {
     /// Raises an MSI-X vector.
     fn raise(&self, vector: u16);
 
-    /// Wakes the worker that polls this function, if it sleeps.
-    fn wake(&self);
+    /// Wakes a worker, if it sleeps.
+    fn wake(&self, worker: usize);
 
     /// Monotonic time in nanoseconds.
     fn now(&self) -> u64;

@@ -7,7 +7,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`host`] | what the adapter asks of its surroundings |
-//! | [`function`] | one adapter: entry points, and the worker's poll |
+//! | [`function`], `poll` | one adapter: entry points; the workers' side |
 //! | [`registers`] | the register file |
 //! | [`admin`] | admin commands |
 //! | [`objects`], [`table`], [`limits`] | numbered objects, who uses whom, how many |
@@ -15,13 +15,14 @@
 //! | [`memory`], [`tpt`] | page tables and rings; regions and the one check of access |
 //! | [`eq`], [`cq`] | event and completion queues |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
-//! | `schedule` | whose turn it is |
-//! | [`wqe`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
+//! | `shard`, `schedule`, [`site`] | a worker's part of a function; whose turn it is; what a turn holds |
+//! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod batch;
 pub mod cq;
 pub mod eq;
 pub(crate) mod exchange;
@@ -32,11 +33,14 @@ pub mod limiter;
 pub mod limits;
 pub mod memory;
 pub mod objects;
+pub mod poll;
 pub mod qp;
 pub mod registers;
 pub mod requester;
 pub mod responder;
 pub(crate) mod schedule;
+pub(crate) mod shard;
+pub mod site;
 pub mod slots;
 pub mod sqmem;
 pub mod stats;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 
-use crate::host::{Fault, Host};
+use crate::host::{Fault, Host, Memory};
 use crate::limits::MAX_PAGES;
 
 /// Smallest page size, as a shift.
@@ -151,7 +151,7 @@ fn read_list<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>, 
     while list.len() < count {
         let some = (count - list.len()).min(CHUNK);
         let bytes = buffer.get_mut(..some * 8).ok_or(PagesError::Malformed)?;
-        host.read(addr, bytes).map_err(PagesError::Unreachable)?;
+        host.memory().read(addr, bytes).map_err(PagesError::Unreachable)?;
         list.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)));
         addr = addr.checked_add(bytes.len() as u64).ok_or(PagesError::Malformed)?;
     }
@@ -163,7 +163,8 @@ fn read_chunks<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>
     for index in 0..count.div_ceil(CHUNK) as u64 {
         let mut bytes = [0; 8];
         let at = index.checked_mul(8).and_then(|offset| table.checked_add(offset));
-        host.read(at.ok_or(PagesError::Malformed)?, &mut bytes).map_err(PagesError::Unreachable)?;
+        let at = at.ok_or(PagesError::Malformed)?;
+        host.memory().read(at, &mut bytes).map_err(PagesError::Unreachable)?;
         let chunk = u64::from_le_bytes(bytes);
         list.extend(read_list(host, chunk, (count - list.len()).min(CHUNK))?);
     }
@@ -212,6 +213,18 @@ impl Ring {
     #[must_use]
     pub fn stride(&self) -> usize {
         1 << self.log_stride
+    }
+
+    /// Guest address of entry `index`, and how many entries from it on follow each other without a gap, up
+    /// to `max`, which is not zero.
+    #[inline]
+    #[must_use]
+    pub fn run_at(&self, index: u32, max: u32) -> Option<(u64, u32)> {
+        let slot = index & (self.size() - 1);
+        let max = u64::from(max.min(self.size() - slot));
+        let (addr, len) =
+            self.map.resolve(u64::from(slot) << self.log_stride, max << self.log_stride)?;
+        Some((addr, u32::try_from(len >> self.log_stride).ok()?))
     }
 
     /// Guest address of entry `index`.

@@ -2,7 +2,7 @@
 //! users cannot race; look-ups need no lock but the tables' own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::SetGid;
@@ -66,8 +66,12 @@ pub struct Objects<H: Host> {
     pub eqs: Table<Eq>,
     /// UARs by number.
     pub uars: Table<Uar<H>>,
-    /// UARs that the worker looks at.
+    /// UARs that the workers look at.
     pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
+    /// Steps when that list has changed; workers keep copies.
+    uars_version: AtomicU64,
+    /// Whether an event queue may hold events back.
+    pub holding: Arc<AtomicBool>,
     /// Event queues that may hold events back, the asynchronous one included.
     pub active_eqs: RwLock<Vec<Arc<Eq>>>,
     /// Memory of device-resident send queues.
@@ -89,6 +93,8 @@ impl<H: Host> Default for Objects<H> {
             eqs: Table::new(1, limits::MAX_EQ),
             uars: Table::new(0, uar::UAR_COUNT),
             active_uars: RwLock::default(),
+            uars_version: AtomicU64::new(1),
+            holding: Arc::default(),
             active_eqs: RwLock::default(),
             sq_memory: Mutex::default(),
             page_budget: Arc::default(),
@@ -100,7 +106,7 @@ impl<H: Host> Default for Objects<H> {
 impl<H: Host> Objects<H> {
     /// Forgets all objects but QPs, which need an orderly end.
     pub fn clear(&self) {
-        self.active_uars.write().clear();
+        self.set_uars(Vec::new());
         self.active_eqs.write().clear();
         self.uars.restart();
         self.cqs.drain();
@@ -113,7 +119,23 @@ impl<H: Host> Objects<H> {
 
     /// Rereads which UARs are in use.
     pub fn refresh_uars(&self) {
-        *self.active_uars.write() = self.uars.all();
+        self.set_uars(self.uars.all());
+    }
+
+    fn set_uars(&self, uars: Vec<Arc<Uar<H>>>) {
+        let mut active = self.active_uars.write();
+        *active = uars;
+        self.uars_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Brings a worker's copy of the list of UARs up to date.
+    #[inline]
+    pub fn look_at_uars(&self, (version, copy): &mut (u64, Vec<Arc<Uar<H>>>)) {
+        if self.uars_version.load(Ordering::Acquire) != *version {
+            let active = self.active_uars.read();
+            *version = self.uars_version.load(Ordering::Acquire);
+            copy.clone_from(&active);
+        }
     }
 
     /// Rereads which event queues are in use.

@@ -46,6 +46,8 @@ pub struct Qp<H: Host> {
     pub pdn: u32,
     /// Its context.
     pub context: u32,
+    /// The worker of its function that it belongs to.
+    pub worker: usize,
     /// The UAR of its slot.
     pub uar: u32,
     /// Its slot.
@@ -234,14 +236,15 @@ pub struct Parts {
 }
 
 impl<H: Host> Qp<H> {
-    /// A QP in the reset state.
+    /// A QP in the reset state, of a function with this many workers.
     #[must_use]
-    pub fn new(qpn: u32, parts: Parts) -> Self {
+    pub fn new(qpn: u32, workers: usize, parts: Parts) -> Self {
         let (uar, slot) = parts.place;
         Self {
             qpn,
             pdn: parts.pdn,
             context: parts.context,
+            worker: crate::slots::worker_of(slot, workers),
             uar,
             slot,
             slot_offset: crate::slots::offset(uar, slot),

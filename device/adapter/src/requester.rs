@@ -1,19 +1,23 @@
 //! The sending half at work: takes entries off the send queue and executes them against the peer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode};
 
+use crate::batch::Batch;
 use crate::cq::Completion;
 use crate::exchange::{Exchange, Stop};
 use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Peer, Qp, Requester, RequesterConfig, SendRing};
-use crate::responder::{self, Refusal};
+use crate::qp::{Peer, Qp, Requester, RequesterConfig, Responder};
+use crate::responder::{self, Refusal, There};
+use crate::site::Site;
 use crate::stats::Counter;
 use crate::transfer::TURN;
 use crate::wqe::{Malformed, Send};
@@ -44,49 +48,84 @@ enum Step {
     Done {
         event_due: bool,
     },
-    Partly,
+    /// Bytes up to this one have been moved.
+    Partly(u64),
     Failed(Status, u32),
     Retry,
     NotReady(u64),
 }
 
-/// Lets `qp` of `function` execute entries of its send queue.
-pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> Turn {
+/// An entry at work: what it asks for, and where its bytes stand in the batch.
+struct Entry {
+    send: Send,
+    place: Range<usize>,
+    /// Bytes that have been moved.
+    done: u64,
+}
+
+/// A QP that has its turn.
+struct Work<'a, H: Host> {
+    here: Site<'a, H>,
+    qp: &'a Arc<Qp<H>>,
+    requester: &'a mut Requester<H>,
+    batch: &'a mut Batch,
+    /// The peer, and its receiving half.
+    there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
+    /// Bytes that it may still move.
+    budget: u64,
+}
+
+/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`.
+pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> Turn {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    let mut budget = TURN;
-    for _ in 0..BATCH {
-        if qp.dead.load(Ordering::Acquire) {
-            return Turn::Idle;
-        }
-        match qp.state() {
-            State::Rts => {}
-            State::Sqd if requester.current.is_some() => {}
-            State::Sqd => return drained(function, qp, requester),
-            State::Err => return Turn::Failed,
-            _ => return Turn::Idle,
-        }
-        if let Some(until) = requester.not_before {
-            if function.host().now() < until {
-                return Turn::Wait(until);
-            }
-            requester.not_before = None;
-        }
-        if requester.current.is_none() {
-            match fetch(function, qp, requester) {
-                Fetched::Entry => {}
-                Fetched::Empty => return Turn::Idle,
-                Fetched::Failed => return Turn::Failed,
-            }
-        }
-        let step = execute(function, qp, requester, &mut budget);
-        match finish(function, qp, requester, step) {
-            Some(turn) => return turn,
-            None if budget == 0 => break,
-            None => {}
-        }
+    if let Some(turn) = not_now(function, qp, requester) {
+        return turn;
     }
-    Turn::More
+    batch.clear();
+    // Out of the requester for the turn, whose other fields change meanwhile.
+    let peer = take_peer(function, requester);
+    let there = peer.as_ref().map(|Peer { function, qp }| {
+        (There { site: Site::new(function), qp }, qp.responder.lock())
+    });
+    let mut work = Work { here: Site::new(function), qp, requester, batch, there, budget: TURN };
+    let turn = work.run();
+    drop(work);
+    requester.peer = peer;
+    turn
+}
+
+/// Why a QP does not execute its next entry at the moment.
+#[inline]
+fn not_now<H: Host>(
+    function: &Function<H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+) -> Option<Turn> {
+    if qp.dead.load(Ordering::Acquire) {
+        return Some(Turn::Idle);
+    }
+    match qp.state() {
+        State::Rts => {}
+        State::Sqd if requester.current.is_some() => {}
+        State::Sqd => return Some(drained(function, qp, requester)),
+        State::Err => return Some(Turn::Failed),
+        _ => return Some(Turn::Idle),
+    }
+    if let Some(until) = requester.not_before {
+        if function.host().now() < until {
+            return Some(Turn::Wait(until));
+        }
+        requester.not_before = None;
+    }
+    None
+}
+
+/// Takes the peer out of the cache, or finds it.
+fn take_peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
+    let cached = requester.peer.take().filter(|peer| !peer.qp.dead.load(Ordering::Acquire));
+    let RequesterConfig { dmac, dest_qpn, .. } = requester.config;
+    cached.or_else(|| function.fabric().find(dmac, dest_qpn))
 }
 
 fn drained<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
@@ -100,294 +139,269 @@ fn drained<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requeste
     Turn::Idle
 }
 
-enum Fetched {
-    Entry,
+enum Taken {
+    Entry(Entry),
     Empty,
     Failed,
 }
 
-/// Copies the next entry of the send queue, if one is posted, and checks it.
-fn fetch<H: Host>(
-    function: &Function<H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-) -> Fetched {
-    let index = requester.ci;
-    let len = match read_entry(function, qp, requester) {
-        Ok(Some(len)) => len,
-        Ok(None) => return Fetched::Empty,
-        Err(why) => {
-            function
-                .warn(|name| tracing::warn!(function = name, qpn = qp.qpn, "send queue: {why}"));
-            function.qp_failed(qp, Kind::QpFatal);
-            return Fetched::Failed;
+impl<H: Host> Work<'_, H> {
+    fn run(&mut self) -> Turn {
+        for _ in 0..BATCH {
+            let entry = match self.take() {
+                Taken::Entry(entry) => entry,
+                Taken::Empty => return Turn::Idle,
+                Taken::Failed => return Turn::Failed,
+            };
+            let step = self.execute(&entry);
+            if let Some(turn) = self.finish(entry, step) {
+                return turn;
+            }
+            if self.budget == 0 {
+                break;
+            }
+            if let Some(turn) = not_now(self.here.function, self.qp, self.requester) {
+                return turn;
+            }
         }
-    };
-    advance(qp, requester);
-    let bytes = requester.raw.get(..len).unwrap_or_default();
-    match Send::parse(bytes, index) {
-        Ok(send) => {
-            count(function, &send);
-            requester.retries = requester.config.retry_cnt;
-            requester.rnr_retries = requester.config.rnr_retry;
-            requester.rnr_until = None;
-            requester.rnr_pause = 0;
-            requester.done = 0;
-            requester.current = Some(send);
-            Fetched::Entry
+        Turn::More
+    }
+
+    /// The entry in progress, or the next that is posted, checked.
+    #[inline]
+    fn take(&mut self) -> Taken {
+        let requester = &mut *self.requester;
+        if let Some(send) = requester.current.take() {
+            let place = self.batch.put(&requester.raw);
+            return Taken::Entry(Entry { send, place, done: requester.done });
         }
-        Err(Malformed { wr_id, opcode, status }) => {
-            function.stats().step(Counter::LocalErrors);
-            let completion = Completion::of_send(qp.qpn, (wr_id, index), opcode, status);
+        let index = requester.ci;
+        let place = match self.batch.take(&self.here, self.qp, index) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Taken::Empty,
+            Err(why) => return self.broken_queue(why),
+        };
+        advance(self.qp, requester);
+        match Send::parse(self.batch.entry(&place), index) {
+            Ok(send) => {
+                self.here.step(counter(&send));
+                requester.retries = requester.config.retry_cnt;
+                requester.rnr_retries = requester.config.rnr_retry;
+                requester.rnr_until = None;
+                requester.rnr_pause = 0;
+                Taken::Entry(Entry { send, place, done: 0 })
+            }
+            Err(malformed) => self.malformed(&malformed, index),
+        }
+    }
+
+    fn broken_queue(&self, why: &str) -> Taken {
+        let (function, qp) = (self.here.function, self.qp);
+        function.warn(|name| tracing::warn!(function = name, qpn = qp.qpn, "send queue: {why}"));
+        function.qp_failed(qp, Kind::QpFatal);
+        Taken::Failed
+    }
+
+    fn malformed(&self, malformed: &Malformed, index: u32) -> Taken {
+        let Malformed { wr_id, opcode, status } = *malformed;
+        self.here.step(Counter::LocalErrors);
+        let completion = Completion::of_send(self.qp.qpn, (wr_id, index), opcode, status);
+        self.qp.fail();
+        // An overflowing CQ has raised its own event, and the QP fails anyway.
+        let _overflow = self.here.complete(&self.qp.send_cq, &completion);
+        Taken::Failed
+    }
+
+    /// Keeps an entry for the next turn.
+    fn keep(&mut self, entry: Entry) {
+        let raw = self.batch.entry(&entry.place);
+        if let Some(kept) = self.requester.raw.get_mut(..raw.len()) {
+            kept.copy_from_slice(raw);
+        }
+        self.requester.done = entry.done;
+        self.requester.current = Some(entry.send);
+    }
+
+    /// Executes an entry, or a turn of it.
+    #[inline]
+    fn execute(&mut self, entry: &Entry) -> Step {
+        let Some((there, responder)) = &mut self.there else { return Step::Retry };
+        let Entry { send, place, done } = entry;
+        let (here, qp) = (&self.here, &**self.qp);
+        if !here.function.link() || !there.site.function.link() {
+            return Step::Retry;
+        }
+        // It may have been torn down, or belong to another connection.
+        if !there.qp.receives()
+            || responder.source_qpn != qp.qpn
+            || responder.source_mac != here.function.mac()
+        {
+            return Step::Retry;
+        }
+        there.site.function.established(there.qp, responder);
+        let (from, to) = (*done, send.length.min(done.saturating_add(self.budget)));
+        self.budget -= to - from;
+        let raw = self.batch.entry(place);
+        let max_rd_atomic = self.requester.config.max_rd_atomic;
+        let exchange = Exchange { here, qp, send, raw, there, from, to, max_rd_atomic };
+        match exchange.run(responder) {
+            Ok(()) if to < send.length => Step::Partly(to),
+            Ok(()) => {
+                here.add(Counter::BytesSent, send.length);
+                Step::Done { event_due: std::mem::take(&mut responder.event_due) }
+            }
+            Err(Stop::Local(status, vendor)) => {
+                here.step(Counter::LocalErrors);
+                Step::Failed(status, vendor)
+            }
+            Err(Stop::Remote(Refusal::NotReady)) => {
+                Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
+            }
+            Err(Stop::Remote(refusal)) => {
+                let (status, vendor) = refusal.requester_status();
+                responder::fail(there, responder, refusal);
+                Step::Failed(status, vendor)
+            }
+        }
+    }
+
+    /// Acts on what a step brought; `None` to go on with the next entry.
+    #[inline]
+    fn finish(&mut self, mut entry: Entry, step: Step) -> Option<Turn> {
+        match step {
+            Step::Done { event_due } => {
+                let turn = self.complete(&entry.send, Status::Success, 0);
+                if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
+                    there.site.function.fire(&there.qp.recv_cq);
+                }
+                turn
+            }
+            Step::Failed(status, vendor) => self.complete(&entry.send, status, vendor),
+            Step::Partly(done) => {
+                entry.done = done;
+                self.keep(entry);
+                Some(Turn::More)
+            }
+            Step::Retry => self.retry(entry),
+            Step::NotReady(delay) => self.not_ready(entry, delay),
+        }
+    }
+
+    /// The peer does not answer.
+    fn retry(&mut self, entry: Entry) -> Option<Turn> {
+        let now = self.here.host().now();
+        let config = self.requester.config;
+        if config.timeout == 0 {
+            return self.wait(entry, now.saturating_add(NO_TIMEOUT_RETRY_NS));
+        }
+        if self.requester.retries == 0 {
+            self.here.step(Counter::RetryExceeded);
+            return self.complete(&entry.send, Status::RetryExcErr, 0);
+        }
+        self.requester.retries -= 1;
+        self.wait(entry, now.saturating_add(4096 << config.timeout.min(31)))
+    }
+
+    /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a
+    /// look now and then finds a receive that is posted early, as credits would tell.
+    fn not_ready(&mut self, entry: Entry, delay: u64) -> Option<Turn> {
+        let now = self.here.host().now();
+        let requester = &mut *self.requester;
+        requester.rnr_pause =
+            (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
+        if requester.rnr_until.is_none_or(|until| until <= now) {
+            self.here.step(Counter::RnrNakReceived);
+            if let Some((there, _)) = &self.there {
+                there.site.step(Counter::RnrNakSent);
+            }
+            if requester.rnr_retries == 0 {
+                return self.complete(&entry.send, Status::RnrRetryExcErr, 0);
+            }
+            if requester.rnr_retries < 7 {
+                requester.rnr_retries -= 1;
+            }
+            requester.rnr_until = Some(now.saturating_add(delay));
+        }
+        let until = requester.rnr_until.unwrap_or(now);
+        let pause = requester.rnr_pause;
+        self.wait(entry, until.min(now.saturating_add(pause)))
+    }
+
+    fn wait(&mut self, entry: Entry, until: u64) -> Option<Turn> {
+        self.keep(entry);
+        self.requester.not_before = Some(until);
+        Some(Turn::Wait(until))
+    }
+
+    /// Ends an entry with a status and, where one is due, a completion.
+    #[inline]
+    fn complete(&self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
+        let (here, qp) = (&self.here, self.qp);
+        let ok = status == Status::Success;
+        if !ok {
+            // First the state, so that whoever sees the completion finds the QP in error.
             qp.fail();
-            // An overflowing CQ has raised its own event, and the QP fails anyway.
-            let _overflow = function.complete(&qp.send_cq, &completion);
-            Fetched::Failed
         }
+        if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
+            let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
+            let byte_len =
+                if ok && reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 };
+            let place = (send.wr_id, send.index);
+            let completion = Completion {
+                vendor_err,
+                byte_len,
+                ..Completion::of_send(qp.qpn, place, send.completed(), status)
+            };
+            if here.complete(&qp.send_cq, &completion).is_err() {
+                here.function.qp_failed(qp, Kind::QpFatal);
+                return Some(Turn::Failed);
+            }
+        }
+        (!ok).then_some(Turn::Failed)
     }
 }
 
-/// Copies entry `requester.ci` into `requester.raw`; its length, or `None` when it is not posted.
-fn read_entry<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    requester: &mut Requester<H>,
-) -> Result<Option<usize>, &'static str> {
-    let host = function.host();
-    let index = requester.ci;
-    match &qp.sq {
-        SendRing::None => Ok(None),
-        SendRing::Guest(ring) => {
-            let posted = host.bar_load32(qp.slot_offset).wrapping_sub(index);
-            if posted == 0 {
-                return Ok(None);
-            }
-            if posted > ring.size() {
-                return Err("producer index beyond the ring");
-            }
-            let into = requester.raw.get_mut(..ring.stride()).ok_or("stride")?;
-            let addr = ring.addr(index).ok_or("entry outside its memory")?;
-            host.read(addr, into).map_err(|_| "its memory cannot be read")?;
-            Ok(Some(ring.stride()))
-        }
-        SendRing::Device { offset, log_size, log_stride } => {
-            let slot = u64::from(index & ((1 << log_size) - 1));
-            let at = offset + (slot << log_stride);
-            let stamp = host.bar_load32(at + u64::from(vrnic_abi::sq::STAMP_OFFSET));
-            if stamp != vrnic_abi::stamp(index) {
-                return Ok(None);
-            }
-            let stride = 1 << log_stride;
-            host.bar_read(at, requester.raw.get_mut(..stride).ok_or("stride")?);
-            Ok(Some(stride))
-        }
-    }
-}
-
-/// The entry in `requester.raw` has been taken.
+/// An entry has been taken.
+#[inline]
 fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
     requester.ci = requester.ci.wrapping_add(1);
     qp.next_send.store(requester.ci, Ordering::Relaxed);
 }
 
-fn count<H: Host>(function: &Function<H>, send: &Send) {
-    function.stats().step(match send.opcode {
+fn counter(send: &Send) -> Counter {
+    match send.opcode {
         Opcode::Send | Opcode::SendImm => Counter::SendWqes,
         Opcode::Write | Opcode::WriteImm => Counter::WriteWqes,
         Opcode::Read => Counter::ReadWqes,
         Opcode::CmpSwp | Opcode::FetchAdd => Counter::AtomicWqes,
-    });
-}
-
-/// Acts on what a step brought; `None` to go on with the next entry.
-fn finish<H: Host>(
-    function: &Function<H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-    step: Step,
-) -> Option<Turn> {
-    let config = requester.config;
-    let now = || function.host().now();
-    match step {
-        Step::Partly => Some(Turn::More),
-        Step::Done { event_due } => {
-            let turn = complete(function, qp, requester, Status::Success, 0);
-            if let Some(peer) = requester.peer.as_ref().filter(|_| event_due) {
-                peer.function.fire(&peer.qp.recv_cq);
-            }
-            turn
-        }
-        Step::Failed(status, vendor) => complete(function, qp, requester, status, vendor),
-        Step::Retry if config.timeout == 0 => {
-            wait(requester, now().saturating_add(NO_TIMEOUT_RETRY_NS))
-        }
-        Step::Retry if requester.retries == 0 => {
-            function.stats().step(Counter::RetryExceeded);
-            complete(function, qp, requester, Status::RetryExcErr, 0)
-        }
-        Step::Retry => {
-            requester.retries -= 1;
-            wait(requester, now().saturating_add(4096 << config.timeout.min(31)))
-        }
-        Step::NotReady(delay) => not_ready(function, qp, requester, delay),
-    }
-}
-
-/// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a look
-/// now and then finds a receive that is posted early, as credits would tell.
-fn not_ready<H: Host>(
-    function: &Function<H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-    delay: u64,
-) -> Option<Turn> {
-    let now = function.host().now();
-    requester.rnr_pause = (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
-    if requester.rnr_until.is_none_or(|until| until <= now) {
-        function.stats().step(Counter::RnrNakReceived);
-        if let Some(peer) = &requester.peer {
-            peer.function.stats().step(Counter::RnrNakSent);
-        }
-        if requester.rnr_retries == 0 {
-            return complete(function, qp, requester, Status::RnrRetryExcErr, 0);
-        }
-        if requester.rnr_retries < 7 {
-            requester.rnr_retries -= 1;
-        }
-        requester.rnr_until = Some(now.saturating_add(delay));
-    }
-    let until = requester.rnr_until.unwrap_or(now);
-    wait(requester, until.min(now.saturating_add(requester.rnr_pause)))
-}
-
-fn wait<H: Host>(requester: &mut Requester<H>, until: u64) -> Option<Turn> {
-    requester.not_before = Some(until);
-    Some(Turn::Wait(until))
-}
-
-/// Ends the current entry with a status and, where one is due, a completion.
-fn complete<H: Host>(
-    function: &Function<H>,
-    qp: &Arc<Qp<H>>,
-    requester: &mut Requester<H>,
-    status: Status,
-    vendor_err: u32,
-) -> Option<Turn> {
-    let send = requester.current.take()?;
-    let ok = status == Status::Success;
-    if !ok {
-        // First the state, so that whoever sees the completion finds the QP in error.
-        qp.fail();
-    }
-    if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
-        let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
-        let byte_len = if ok && reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 };
-        let place = (send.wr_id, send.index);
-        let completion = Completion {
-            vendor_err,
-            byte_len,
-            ..Completion::of_send(qp.qpn, place, send.completed(), status)
-        };
-        if function.complete(&qp.send_cq, &completion).is_err() {
-            function.qp_failed(qp, Kind::QpFatal);
-            return Some(Turn::Failed);
-        }
-    }
-    (!ok).then_some(Turn::Failed)
-}
-
-/// Takes the peer out of the cache, or finds it.
-fn take_peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
-    let cached = requester.peer.take().filter(|peer| !peer.qp.dead.load(Ordering::Acquire));
-    let RequesterConfig { dmac, dest_qpn, .. } = requester.config;
-    cached.or_else(|| function.fabric().find(dmac, dest_qpn))
-}
-
-/// Executes the current entry, or a turn of it.
-fn execute<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    requester: &mut Requester<H>,
-    budget: &mut u64,
-) -> Step {
-    let Some(peer) = take_peer(function, requester) else { return Step::Retry };
-    let step = execute_with(function, qp, requester, &peer, budget);
-    requester.peer = Some(peer);
-    step
-}
-
-fn execute_with<H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    requester: &mut Requester<H>,
-    peer: &Peer<H>,
-    budget: &mut u64,
-) -> Step {
-    if !function.link() || !peer.function.link() {
-        return Step::Retry;
-    }
-    let Requester { current, raw, done, config, .. } = requester;
-    let Some(send) = current else { return Step::Done { event_due: false } };
-    let mut responder = peer.qp.responder.lock();
-    // It may have been torn down, or belong to another connection.
-    if !peer.qp.receives()
-        || responder.source_qpn != qp.qpn
-        || responder.source_mac != function.mac()
-    {
-        return Step::Retry;
-    }
-    peer.function.established(&peer.qp, &mut responder);
-    let (from, to) = (*done, send.length.min(*done + *budget));
-    *budget -= to - from;
-    let max_rd_atomic = config.max_rd_atomic;
-    let exchange = Exchange { function, qp, send, raw, peer, from, to, max_rd_atomic };
-    match exchange.run(&mut responder) {
-        Ok(()) if to < send.length => {
-            *done = to;
-            Step::Partly
-        }
-        Ok(()) => {
-            function.stats().add(Counter::BytesSent, send.length);
-            Step::Done { event_due: std::mem::take(&mut responder.event_due) }
-        }
-        Err(Stop::Local(status, vendor)) => {
-            function.stats().step(Counter::LocalErrors);
-            Step::Failed(status, vendor)
-        }
-        Err(Stop::Remote(Refusal::NotReady)) => {
-            Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
-        }
-        Err(Stop::Remote(refusal)) => {
-            let (status, vendor) = refusal.requester_status();
-            responder::fail(peer, &mut responder, refusal);
-            Step::Failed(status, vendor)
-        }
     }
 }
 
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush error;
 /// returns how many.
-pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
+    let here = Site::new(function);
+    batch.clear();
     requester.not_before = None;
     let mut flushed = 0;
     while flushed < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
         let (wr_id, wqe_index, opcode) = if let Some(send) = requester.current.take() {
             (send.wr_id, send.index, send.completed())
         } else {
-            let Ok(Some(len)) = read_entry(function, qp, requester) else { break };
             let index = requester.ci;
+            let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
             advance(qp, requester);
-            match Send::parse(requester.raw.get(..len).unwrap_or_default(), index) {
+            match Send::parse(batch.entry(&place), index) {
                 Ok(send) => (send.wr_id, index, send.completed()),
                 Err(malformed) => (malformed.wr_id, index, malformed.opcode),
             }
         };
-        function.stats().step(Counter::FlushedWqes);
+        here.step(Counter::FlushedWqes);
         let status = Status::WrFlushErr;
         let completion = Completion::of_send(qp.qpn, (wr_id, wqe_index), opcode, status);
-        if function.complete(&qp.send_cq, &completion).is_err() {
+        if here.complete(&qp.send_cq, &completion).is_err() {
             break;
         }
         flushed += 1;

@@ -10,12 +10,21 @@ use vrnic_abi::sq::{self};
 
 use crate::cq::Completion;
 use crate::function::Function;
-use crate::host::Host;
-use crate::qp::{Peer, Qp, Responder};
+use crate::host::{Host, Memory};
+use crate::qp::{Qp, Responder};
+use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::Denied;
 use crate::transfer::Side;
 use crate::wqe::{Recv, Send};
+
+/// The responder's QP, while a requester has its turn.
+pub struct There<'a, H: Host> {
+    /// Its function.
+    pub site: Site<'a, H>,
+    /// The QP.
+    pub qp: &'a Arc<Qp<H>>,
+}
 
 /// What a responder answers instead of taking a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +75,16 @@ pub fn rnr_delay(code: u8) -> u64 {
 /// # Errors
 /// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
 /// [`Refusal::Invalid`] when a message begins though the one before has not ended.
-pub fn take<H: Host>(peer: &Peer<H>, responder: &mut Responder, done: u64) -> Result<(), Refusal> {
+pub fn take<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    done: u64,
+) -> Result<(), Refusal> {
     if responder.current.is_some() && done == 0 {
         return Err(Refusal::Invalid);
     }
     if responder.current.is_none() {
-        let recv = next(peer, responder)?.ok_or(Refusal::NotReady)?;
+        let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
         responder.current = Some(recv);
     }
     Ok(())
@@ -81,21 +94,23 @@ pub fn take<H: Host>(peer: &Peer<H>, responder: &mut Responder, done: u64) -> Re
 ///
 /// # Errors
 /// [`Refusal::Operational`] when the queue's index or memory is faulty.
-pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option<Recv>, Refusal> {
-    let Some(ring) = &peer.qp.rq else { return Ok(None) };
-    let host = peer.function.host();
+pub fn next<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+) -> Result<Option<Recv>, Refusal> {
+    let Some(ring) = &there.qp.rq else { return Ok(None) };
     let index = responder.ci;
-    let posted = host.bar_load32(peer.qp.slot_offset + 4).wrapping_sub(index);
+    let posted = there.site.host().bar_load32(there.qp.slot_offset + 4).wrapping_sub(index);
     if posted == 0 {
         return Ok(None);
     }
     let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
-    if read.is_none_or(|addr| host.read(addr, bytes).is_err()) {
-        peer.function.warn(|name| {
+    if read.is_none_or(|addr| there.site.memory.read(addr, bytes).is_err()) {
+        there.site.function.warn(|name| {
             tracing::warn!(
                 function = name,
-                qpn = peer.qp.qpn,
+                qpn = there.qp.qpn,
                 posted,
                 "receive queue: producer index beyond the ring, or its memory is gone"
             );
@@ -103,7 +118,7 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
         return Err(Refusal::Operational);
     }
     responder.ci = index.wrapping_add(1);
-    peer.function.stats().step(Counter::RecvWqes);
+    there.site.step(Counter::RecvWqes);
     Ok(Some(Recv::parse(bytes, index)))
 }
 
@@ -112,19 +127,19 @@ pub fn next<H: Host>(peer: &Peer<H>, responder: &mut Responder) -> Result<Option
 /// # Errors
 /// When there is no receive, or it does not fit, or its memory may not be written.
 pub fn receive<H: Host>(
-    peer: &Peer<H>,
+    there: &There<'_, H>,
     responder: &mut Responder,
     side: &mut Side<'_>,
     length: u64,
     done: u64,
 ) -> Result<(), Refusal> {
-    take(peer, responder, done)?;
+    take(there, responder, done)?;
     let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    let own = (peer.function.tpt(), peer.qp.pdn);
+    let own = (there.site.function.tpt(), there.qp.pdn);
     side.add_list(own, (segments, &responder.raw), Access::LOCAL_WRITE)
         .map_err(|_| Refusal::Operational)
 }
@@ -134,7 +149,7 @@ pub fn receive<H: Host>(
 /// # Errors
 /// When the receive CQ takes no entry any more; the QP has failed then.
 pub fn received<H: Host>(
-    peer: &Peer<H>,
+    there: &There<'_, H>,
     responder: &mut Responder,
     send: &Send,
     src_qpn: u32,
@@ -145,7 +160,7 @@ pub fn received<H: Host>(
     let completion = Completion {
         wr_id: recv.wr_id,
         wqe_index: recv.index,
-        qpn: peer.qp.qpn,
+        qpn: there.qp.qpn,
         opcode: if write { Opcode::RecvWriteImm } else { Opcode::Recv },
         status: Status::Success,
         vendor_err: 0,
@@ -154,13 +169,13 @@ pub fn received<H: Host>(
         solicited,
         src_qpn,
     };
-    match peer.function.complete_quietly(&peer.qp.recv_cq, &completion) {
+    match there.site.complete_quietly(&there.qp.recv_cq, &completion) {
         Ok(due) => {
             responder.event_due |= due;
             Ok(())
         }
         Err(_) => {
-            peer.function.qp_failed(&peer.qp, Kind::QpFatal);
+            there.site.function.qp_failed(there.qp, Kind::QpFatal);
             Err(Refusal::Operational)
         }
     }
@@ -168,46 +183,45 @@ pub fn received<H: Host>(
 
 /// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells
 /// the guest.
-pub fn fail<H: Host>(peer: &Peer<H>, responder: &mut Responder, refusal: Refusal) {
-    let stats = peer.function.stats();
+pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: Refusal) {
     let (kind, status) = match refusal {
         Refusal::Access(Denied::Memory) | Refusal::Operational => {
             (Kind::QpFatal, Status::LocProtErr)
         }
         Refusal::Access(_) => {
-            stats.step(Counter::RemoteAccessErrors);
+            there.site.step(Counter::RemoteAccessErrors);
             (Kind::QpAccessError, Status::WrFlushErr)
         }
         Refusal::Malformed => (Kind::QpFatal, Status::LocQpOpErr),
         Refusal::TooShort => {
-            stats.step(Counter::RemoteInvalidRequests);
+            there.site.step(Counter::RemoteInvalidRequests);
             (Kind::QpRequestError, Status::LocLenErr)
         }
         Refusal::Invalid => {
-            stats.step(Counter::RemoteInvalidRequests);
+            there.site.step(Counter::RemoteInvalidRequests);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
         Refusal::NotReady => return,
     };
     // A receive with an error of its own tells by its completion; otherwise an event does.
     let own = responder.current.is_some() && status != Status::WrFlushErr;
-    let failed = peer.qp.fail();
+    let failed = there.qp.fail();
     if let Some(recv) = responder.current.take() {
         // An overflowing CQ has raised its own event.
         let _overflow =
-            peer.function.complete(&peer.qp.recv_cq, &flushed(peer.qp.qpn, &recv, status));
+            there.site.complete(&there.qp.recv_cq, &flushed(there.qp.qpn, &recv, status));
     }
     if failed && !own {
-        peer.function.report(kind, peer.qp.qpn);
+        there.site.function.report(kind, there.qp.qpn);
     }
-    peer.function.schedule(&peer.qp);
+    there.site.function.schedule(there.qp);
 }
 
 /// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
 /// returns how many.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
+    let there = There { site: Site::new(function), qp };
     let mut responder = qp.responder.lock();
-    let peer = Peer { function: Arc::clone(function), qp: Arc::clone(qp) };
     let mut count = 0;
     while count < crate::requester::BATCH
         && qp.state() == State::Err
@@ -215,14 +229,14 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     {
         let recv = match responder.current.take() {
             Some(recv) => recv,
-            None => match next(&peer, &mut responder) {
+            None => match next(&there, &mut responder) {
                 Ok(Some(recv)) => recv,
                 Ok(None) | Err(_) => break,
             },
         };
-        function.stats().step(Counter::FlushedWqes);
+        there.site.step(Counter::FlushedWqes);
         let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
-        if function.complete(&qp.recv_cq, &completion).is_err() {
+        if there.site.complete(&qp.recv_cq, &completion).is_err() {
             break;
         }
         count += 1;

@@ -56,26 +56,43 @@ pub struct Uar<H: Host> {
 struct Slots<H: Host> {
     owners: Vec<Option<Owner<H>>>,
     used: u32,
+    /// The worker that gets the next QP.
+    turn: usize,
+}
+
+/// The groups whose doorbells `worker` of `workers` looks at, as bits of the summary.
+#[must_use]
+pub fn groups_of(worker: usize, workers: usize) -> u64 {
+    (worker..64).step_by(workers.max(1)).fold(0, |mask, group| mask | 1 << group)
+}
+
+/// The worker, of `workers`, that looks at the doorbell of `slot`.
+#[must_use]
+pub fn worker_of(slot: u32, workers: usize) -> usize {
+    vrnic_abi::uar::group(slot) as usize % workers.max(1)
 }
 
 impl<H: Host> Uar<H> {
     /// A UAR whose slots are all free.
     #[must_use]
     pub fn new(number: u32, context: u32) -> Self {
-        let slots = Slots { owners: Vec::new(), used: 0 };
+        let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
         Self { number, context, slots: RwLock::new(slots) }
     }
 
-    /// Takes the lowest free slot.
-    pub fn take(&self) -> Option<u32> {
+    /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a free one.
+    pub fn take(&self, spread: Option<usize>) -> Option<u32> {
         let mut slots = self.slots.write();
-        let free = slots.owners.iter().position(Option::is_none).unwrap_or(slots.owners.len());
-        let slot =
-            u32::try_from(free).ok()?.checked_add(SLOT_FIRST).filter(|slot| *slot < SLOT_END)?;
-        if free == slots.owners.len() {
-            slots.owners.push(None);
+        let turn = slots.turn;
+        let slot = spread
+            .and_then(|workers| slots.free(|slot| worker_of(slot, workers) == turn % workers))
+            .or_else(|| slots.free(|_| true))?;
+        slots.turn = turn.wrapping_add(usize::from(spread.is_some()));
+        let at = index(slot);
+        if slots.owners.len() <= at {
+            slots.owners.resize_with(at + 1, || None);
         }
-        *slots.owners.get_mut(free)? = Some(Owner::Quiet);
+        *slots.owners.get_mut(at)? = Some(Owner::Quiet);
         slots.used += 1;
         Some(slot)
     }
@@ -113,6 +130,14 @@ impl<H: Host> Uar<H> {
             }
         }
         any
+    }
+}
+
+impl<H: Host> Slots<H> {
+    /// The lowest free slot that is to the caller's taste.
+    fn free(&self, taste: impl Fn(u32) -> bool) -> Option<u32> {
+        let free = |slot: &u32| !matches!(self.owners.get(index(*slot)), Some(Some(_)));
+        (SLOT_FIRST..SLOT_END).filter(|slot| taste(*slot)).find(free)
     }
 }
 

@@ -52,7 +52,13 @@ impl Counters {
     /// Adds to a counter.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
-        if let Some(cell) = self.cells.get(counter as usize) {
+        self.add_at(counter as usize, value);
+    }
+
+    /// Adds to the counter with this number.
+    #[inline]
+    pub(crate) fn add_at(&self, index: usize, value: u64) {
+        if let Some(cell) = self.cells.get(index) {
             cell.fetch_add(value, Ordering::Relaxed);
         }
     }

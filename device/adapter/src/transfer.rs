@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
-use crate::host::{CopyFault, Host};
+use crate::host::{CopyFault, Host, Memory};
 use crate::tpt::{Denied, Tpt, Window};
 use crate::wqe::{Segment, SegmentList};
 
@@ -95,9 +95,10 @@ pub enum Broken {
 ///
 /// # Errors
 /// The side whose memory is not there.
+#[inline]
 pub fn copy<H: Host>(
-    (source, source_host): (&Side<'_>, &H),
-    (target, target_host): (&Side<'_>, &H),
+    (source, source_memory): (&Side<'_>, &H::Memory<'_>),
+    (target, target_memory): (&Side<'_>, &H::Memory<'_>),
     from: u64,
     to: u64,
 ) -> Result<(), Broken> {
@@ -108,18 +109,17 @@ pub fn copy<H: Host>(
             let range = usize::try_from(at).ok().zip(usize::try_from(at + run).ok());
             let bytes = range.and_then(|(start, end)| data.get(start..end));
             let bytes = bytes.ok_or(Broken::Source)?;
-            target_host.write(target_addr, bytes).map_err(|_| Broken::Target)?;
+            target_memory.write(target_addr, bytes).map_err(|_| Broken::Target)?;
             at += run;
             continue;
         }
         let (source_addr, run) = source.resolve(at, run).ok_or(Broken::Source)?;
         let len = usize::try_from(run).map_err(|_| Broken::Source)?;
-        source_host.copy_to(source_addr, target_host, target_addr, len).map_err(
-            |fault| match fault {
-                CopyFault::Source(_) => Broken::Source,
-                CopyFault::Target(_) => Broken::Target,
-            },
-        )?;
+        let ends = ((source_memory, source_addr), (target_memory, target_addr));
+        H::copy(ends.0, ends.1, len).map_err(|fault| match fault {
+            CopyFault::Source(_) => Broken::Source,
+            CopyFault::Target(_) => Broken::Target,
+        })?;
         at += run;
     }
     Ok(())

@@ -191,10 +191,16 @@ impl Word64<'_> {
         self.writable.then(|| self.word.store(value.to_le(), order))
     }
 
-    /// Swaps the word; `None` in read-only memory.
+    /// Clears the bits of `mask` and returns what the word held; `None` in read-only memory.
     #[must_use]
-    pub fn swap(self, value: u64) -> Option<u64> {
-        self.writable.then(|| u64::from_le(self.word.swap(value.to_le(), Ordering::SeqCst)))
+    pub fn fetch_clear(self, mask: u64) -> Option<u64> {
+        let order = Ordering::SeqCst;
+        // x86 swaps in one instruction, but clears single bits in a loop.
+        let old = || match mask {
+            u64::MAX => self.word.swap(0, order),
+            _ => self.word.fetch_and((!mask).to_le(), order),
+        };
+        self.writable.then(|| u64::from_le(old()))
     }
 
     /// Adds to the word and returns what it held; `None` in read-only memory.

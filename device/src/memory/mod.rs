@@ -4,10 +4,14 @@
 //! | --- | --- |
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
 //! | [`dma`] | guest addresses: what the VMM mapped for device access |
+//! | [`view`] | the same for the length of a turn, and every access by guest address |
+//! | [`lane`] | each worker's own copy of what all use |
 //! | [`fault`] | why memory cannot be mapped or accessed |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
 pub mod dma;
 pub mod fault;
+pub mod lane;
 pub mod mapping;
 pub mod uar;
+pub mod view;

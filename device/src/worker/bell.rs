@@ -29,7 +29,8 @@ impl Bell {
     pub fn ring(&self) {
         // Orders the caller's work before the look at `asleep`; pairs with `lie_down`.
         std::sync::atomic::fence(Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst)
+        if self.asleep.load(Ordering::SeqCst)
+            && self.asleep.swap(false, Ordering::SeqCst)
             && let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes())
         {
             tracing::error!(%error, "bell of a worker");

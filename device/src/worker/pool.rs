@@ -12,10 +12,14 @@ use super::bell::Bell;
 use super::engine::Engine;
 use super::gear::{Gear, GearBox};
 use crate::config::GearConfig;
+use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
 
 /// Longest sleep: what a lost kick would cost.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// Polls without work between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
 
 /// Where the clock starts.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -53,6 +57,7 @@ impl Pool {
         for (id, setup) in setups.into_iter().enumerate() {
             let bell = Arc::clone(&setup.bell);
             let worker = Worker {
+                index: id,
                 setup,
                 nap: gears.nap,
                 gears: gear_box(gears),
@@ -95,6 +100,7 @@ fn gear_box(config: &GearConfig) -> GearBox<LoadMeter> {
 
 /// A worker thread's state.
 struct Worker {
+    index: usize,
     setup: WorkerSetup,
     nap: Duration,
     gears: GearBox<LoadMeter>,
@@ -122,14 +128,23 @@ impl Worker {
     }
 
     fn run(mut self) {
+        lane::enter(self.index);
+        // Polls without work until the next look at the clock, which costs as much as a poll.
+        let mut looks = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let now = now_ns();
-            if self.poll(now) {
-                self.gears.worked(now);
+            if self.poll() {
+                while self.poll() && !self.stop.load(Ordering::Relaxed) {}
+                self.gears.worked(now_ns());
+                looks = POLLS_PER_LOOK;
+            }
+            if looks > 0 {
+                looks -= 1;
+                std::hint::spin_loop();
                 continue;
             }
+            let now = now_ns();
             match self.gears.idle(now) {
-                Gear::Spin => std::hint::spin_loop(),
+                Gear::Spin => looks = POLLS_PER_LOOK,
                 Gear::Nap => self.rest(now, self.nap, |limit| {
                     if let Ok(limit) = limit.try_into() {
                         // A nap that a signal cut short is a short nap.
@@ -141,8 +156,9 @@ impl Worker {
         }
     }
 
-    fn poll(&self, now: u64) -> bool {
-        self.setup.engines.iter().fold(false, |any, engine| engine.poll(now) | any)
+    #[inline]
+    fn poll(&self) -> bool {
+        self.setup.engines.iter().fold(false, |any, engine| engine.poll() | any)
     }
 
     /// Rests until the earliest deadline, at most `limit`.
@@ -159,16 +175,16 @@ impl Worker {
     fn sleep(&mut self) {
         let bell = Arc::clone(&self.setup.bell);
         bell.lie_down();
-        self.setup.engines.iter().for_each(|engine| engine.arm(true));
+        self.setup.engines.iter().for_each(|engine| engine.set_asleep(true));
         fence(Ordering::SeqCst);
         let now = now_ns();
         let engines = &self.setup.engines;
-        if self.poll(now) || engines.iter().any(|engine| engine.has_work()) {
+        if self.poll() || engines.iter().any(|engine| engine.has_work()) {
             self.gears.worked(now);
         } else if !self.stop.load(Ordering::SeqCst) {
             self.rest(now, SLEEP_MAX, |limit| bell.wait(limit));
         }
         bell.get_up();
-        self.setup.engines.iter().for_each(|engine| engine.arm(false));
+        self.setup.engines.iter().for_each(|engine| engine.set_asleep(false));
     }
 }

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::eq::Eq;
 use crate::function::Function;
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::memory::{PagesError, Ring};
 use crate::objects::{Admin, Context};
 use crate::registers::Rings;
@@ -92,20 +92,21 @@ pub fn enable<H: Host>(function: &Arc<Function<H>>) {
     }
     let log = |size: u32| u8::try_from(size).unwrap_or(0);
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
-    let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, ASYNC_EQ_SLOT, ring));
+    let any_holding = Arc::clone(&function.objects.holding);
+    let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, ASYNC_EQ_SLOT, ring, any_holding));
     let objects = &function.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
     let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(number, 0)));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
         return fatal(function, FatalCode::Internal);
     };
-    let slot = uar.take();
+    let slot = uar.take(None);
     debug_assert_eq!(slot, Some(ASYNC_EQ_SLOT));
     objects.refresh_uars();
     objects.refresh_eqs(&eq);
     *function.asynchronous.write() = Some(eq);
     *admin = Admin { rings: Some(rings), ci: 0, pi: 0 };
-    function.host().wake();
+    function.wake_all();
     function.registers.set_enabled();
 }
 
@@ -118,10 +119,10 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
         return Err(FatalCode::BadRings);
     }
     let admin = 64 << rings.admin_log_size;
-    let host = function.host();
-    let reachable = host.check(rings.admin_sq, admin, false).is_ok()
-        && host.check(rings.admin_cq, admin, true).is_ok()
-        && host.check(rings.async_eq, 16 << rings.async_eq_log_size, true).is_ok();
+    let memory = function.host().memory();
+    let reachable = memory.check(rings.admin_sq, admin, false).is_ok()
+        && memory.check(rings.admin_cq, admin, true).is_ok()
+        && memory.check(rings.async_eq, 16 << rings.async_eq_log_size, true).is_ok();
     if reachable { Ok(()) } else { Err(FatalCode::RingMemory) }
 }
 
@@ -161,7 +162,7 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Command>()];
     let host = function.host();
-    host.read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
+    host.memory().read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
     admin.ci = admin.ci.wrapping_add(1);
     let command = Command::read_from_bytes(&bytes).ok()?;
     function.stats().step(Counter::AdminCommands);
@@ -187,7 +188,9 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
         detail: failure.map_or(0, |failure| failure.detail).into(),
         stamp: vrnic_abi::stamp(admin.pi).into(),
     };
-    host.write(rings.admin_cq + u64::from(admin.pi & mask) * 64, completion.as_bytes()).ok()?;
+    host.memory()
+        .write(rings.admin_cq + u64::from(admin.pi & mask) * 64, completion.as_bytes())
+        .ok()?;
     admin.pi = admin.pi.wrapping_add(1);
     function.stats().step(Counter::Interrupts);
     host.raise(VECTOR_ASYNC);

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, done, zero};
 use crate::function::Function;
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::limits;
 use crate::qp::{Qp, RequesterConfig, Rights};
 use crate::transitions;
@@ -26,7 +26,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     }
     let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
     let mut bytes = [0; size_of::<Attr>()];
-    function.host().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    function.host().memory().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
     zero(&new.reserved, offset_of!(Attr, reserved))?;
     if mask.contains(AttrMask::AV) {
@@ -184,6 +184,7 @@ pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Out
     let attr = function.query_qp(&qp);
     function
         .host()
+        .memory()
         .write(params.attr_addr.get(), attr.as_bytes())
         .map_err(|_| Status::BadAddress)?;
     done()

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, done, result, zero};
 use crate::function::Function;
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::limits;
 use crate::objects::{Context, Pd, held, hold, release};
 use crate::slots::Uar;
@@ -29,7 +29,7 @@ fn answer<H: Host>(function: &Function<H>, params: &QueryParams, answer: &[u8]) 
     }
     let len = answer.len().min(params.len.get() as usize);
     let answer = answer.get(..len).unwrap_or(answer);
-    function.host().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
+    function.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
     done()
 }
 
@@ -82,7 +82,7 @@ pub(super) fn alloc_uar<H: Host>(function: &Function<H>, context: u32) -> Outcom
     function.host().bar_zero(crate::slots::base(uar.number), u64::from(vrnic_abi::uar::UAR_LEN));
     objects.refresh_uars();
     // A worker that sleeps has not armed this one.
-    function.host().wake();
+    function.wake_all();
     result(&ObjectResult::new(uar.number))
 }
 

@@ -34,10 +34,11 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
     let objects = &function.objects;
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
-    let slot = uar.take().ok_or(Status::NoResource)?;
+    let slot = uar.take(None).ok_or(Status::NoResource)?;
     function.host().bar_zero(crate::slots::offset(0, slot), 8);
-    let Some(eq) = objects.eqs.insert(|eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring)))?
-    else {
+    let holding = Arc::clone(&objects.holding);
+    let make = |eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring, holding));
+    let Some(eq) = objects.eqs.insert(make)? else {
         uar.release(slot);
         return Err(Status::NoResource.into());
     };
@@ -75,7 +76,7 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
     let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
     let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
-    let slot = take_slot(function, &uar)?;
+    let slot = take_slot(function, &uar, None)?;
     let make =
         |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, uar.number, slot, Arc::clone(&eq), ring));
     let Some(cq) = objects.cqs.insert(make)? else {
@@ -87,9 +88,13 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
     result(&CqResult::new(cq.cqn, slot))
 }
 
-/// Takes a slot and zeroes its words.
-fn take_slot<H: Host>(function: &Function<H>, uar: &Uar<H>) -> Result<u32, Failure> {
-    let slot = uar.take().ok_or(Status::NoResource)?;
+/// Takes a slot, spread over workers where their number is given, and zeroes its words.
+fn take_slot<H: Host>(
+    function: &Function<H>,
+    uar: &Uar<H>,
+    workers: Option<usize>,
+) -> Result<u32, Failure> {
+    let slot = uar.take(workers).ok_or(Status::NoResource)?;
     function.host().bar_zero(crate::slots::offset(uar.number, slot), 8);
     Ok(slot)
 }
@@ -130,7 +135,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         _ => 0,
     };
     let give = |_: &Failure| give_back(function, pd.context, sq_offset, params);
-    let slot = take_slot(function, &uar).inspect_err(give)?;
+    let slot = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
     let parts = Parts {
         pdn: pd.pdn,
         context: pd.context,
@@ -139,7 +144,9 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         queues: (sq, rq),
     };
-    let Some(qp) = objects.qps.insert(|qpn| Ok::<_, Failure>(Qp::new(qpn, parts)))? else {
+    let Some(qp) =
+        objects.qps.insert(|qpn| Ok::<_, Failure>(Qp::new(qpn, function.workers(), parts)))?
+    else {
         uar.release(slot);
         give_back(function, pd.context, sq_offset, params);
         return Err(Status::NoResource.into());

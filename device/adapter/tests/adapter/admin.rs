@@ -516,7 +516,7 @@ fn a_reset_from_any_state_ends_all() {
         for n in 0..4 {
             p.a.post_send(&p.ga, &Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
         }
-        p.ga.function.poll();
+        p.ga.function.poll(0);
         if fatal {
             p.ga.set(regs::ADMIN_SQ_PI, 999);
         }

@@ -228,7 +228,7 @@ fn receiver_not_ready_is_waited_for() {
     p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
     let mut looks = 0;
     while p.world.clock.load(Ordering::Relaxed) < RNR_14 / 2 {
-        let deadline = p.ga.function.poll().deadline.expect("a deadline");
+        let deadline = p.ga.function.poll(0).deadline.expect("a deadline");
         p.world.clock.store(deadline, Ordering::Relaxed);
         looks += 1;
     }

@@ -130,7 +130,7 @@ fn a_full_event_queue_holds_events_back() {
             seen.push(eq.poll(&guest).expect("an event").1);
         }
         assert_eq!(eq.poll(&guest), None, "the queue has sixteen entries");
-        assert!(guest.function.poll().busy, "held events move when there is room");
+        assert!(guest.function.poll(0).busy, "held events move when there is room");
         for _ in 0..4 {
             seen.push(eq.poll(&guest).expect("an event that was held back").1);
         }
@@ -231,7 +231,7 @@ fn a_full_asynchronous_queue_loses_nothing() {
         guest.function.set_link(true);
     }
     let mut events = guest.drain_events();
-    while guest.function.poll().busy {
+    while guest.function.poll(0).busy {
         events.extend(guest.drain_events());
     }
     assert_eq!(events.len(), 40);

@@ -78,7 +78,7 @@ proptest! {
             if status != AdminStatus::Ok {
                 prop_assert_eq!(completion.result, [0; 48]);
             }
-            guest.function.poll();
+            guest.function.poll(0);
         }
         prop_assert!(guest.status().contains(regs::Status::ENABLED));
         prop_assert!(!guest.status().contains(regs::Status::FATAL));
@@ -174,7 +174,7 @@ proptest! {
         let mut guest = world.guest(1);
         for (register, value) in writes {
             guest.set(register * 4, value);
-            guest.function.poll();
+            guest.function.poll(0);
         }
         guest.set(regs::CONTROL, regs::Control::RESET.bits());
         guest.bring_up();

@@ -42,7 +42,7 @@ fn with_workers<T>(
         for function in functions {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    if !function.poll().busy {
+                    if !function.poll(0).busy {
                         std::thread::yield_now();
                     }
                 }

@@ -14,7 +14,7 @@ use vrnic_abi::qp::{Attr, AttrMask};
 use vrnic_abi::{regs, stamp, uar};
 use vrnic_adapter::fabric::Fabric;
 use vrnic_adapter::function::Function;
-use vrnic_adapter::host::Host;
+use vrnic_adapter::host::{Host, Memory};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::host::{BASE, TestHost};
@@ -65,7 +65,7 @@ impl Guest {
     pub(crate) fn new(number: u8, fabric: &Arc<Fabric<TestHost>>, clock: &Arc<AtomicU64>) -> Self {
         let host = TestHost::new(clock);
         let mac = [2, 0, 0, 0, 0, number];
-        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric);
+        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric, 1);
         function.set_link(true);
         let mut guest = Self {
             function,
@@ -131,12 +131,12 @@ impl Guest {
     }
 
     pub(crate) fn write(&self, addr: u64, bytes: &[u8]) {
-        self.host.write(addr, bytes).expect("write guest memory");
+        self.host.memory().write(addr, bytes).expect("write guest memory");
     }
 
     pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.host.read(addr, &mut bytes).expect("read guest memory");
+        self.host.memory().read(addr, &mut bytes).expect("read guest memory");
         bytes
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
-use vrnic_adapter::host::{CopyFault, Fault, Host};
+use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
-use super::memory::Memory;
+use super::memory::Memory as Bytes;
 
 /// Guest address of the first byte of memory.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -22,12 +22,14 @@ pub(crate) enum Bar {
 }
 
 pub(crate) struct Inner {
-    ram: Memory,
-    bar: Memory,
+    ram: Bytes,
+    bar: Bytes,
     barred: RwLock<Vec<(u64, u64, Bar)>>,
     raised: Vec<AtomicU64>,
     clock: Arc<AtomicU64>,
     wakes: AtomicU64,
+    /// Read while memory is held.
+    turns: RwLock<()>,
 }
 
 /// The host; clones are the same one.
@@ -43,12 +45,13 @@ impl std::fmt::Debug for TestHost {
 impl TestHost {
     pub(crate) fn new(clock: &Arc<AtomicU64>) -> Self {
         Self(Arc::new(Inner {
-            ram: Memory::new(RAM_LEN),
-            bar: Memory::new(BAR_UAR_LEN),
+            ram: Bytes::new(RAM_LEN),
+            bar: Bytes::new(BAR_UAR_LEN),
             barred: RwLock::default(),
             raised: (0..MSIX_VECTORS).map(|_| AtomicU64::new(0)).collect(),
             clock: Arc::clone(clock),
             wakes: AtomicU64::new(0),
+            turns: RwLock::default(),
         }))
     }
 
@@ -73,7 +76,7 @@ impl TestHost {
     }
 
     /// BAR2 as the guest sees it.
-    pub(crate) fn bar(&self) -> &Memory {
+    pub(crate) fn bar(&self) -> &Bytes {
         &self.0.bar
     }
 
@@ -97,36 +100,59 @@ impl TestHost {
     }
 }
 
-impl Host for TestHost {
+/// Guest memory held.
+pub(crate) struct Held<'a> {
+    host: &'a TestHost,
+    _turn: RwLockReadGuard<'a, ()>,
+}
+
+impl Memory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        let offset = self.at(addr, into.len() as u64, false)?;
-        self.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
+        let offset = self.host.at(addr, into.len() as u64, false)?;
+        self.host.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
-        let offset = self.at(addr, from.len() as u64, true)?;
-        self.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
-    }
-
-    fn copy_to(&self, addr: u64, to: &Self, to_addr: u64, len: usize) -> Result<(), CopyFault> {
-        self.at(addr, len as u64, false).map_err(CopyFault::Source)?;
-        to.at(to_addr, len as u64, true).map_err(CopyFault::Target)?;
-        let mut bytes = vec![0; len];
-        self.read(addr, &mut bytes).map_err(CopyFault::Source)?;
-        to.write(to_addr, &bytes).map_err(CopyFault::Target)
+        let offset = self.host.at(addr, from.len() as u64, true)?;
+        self.host.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
-        Ok(self.atomic(addr)?.fetch_add(value, Ordering::SeqCst))
+        Ok(self.host.atomic(addr)?.fetch_add(value, Ordering::SeqCst))
     }
 
     fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
-        let (ok, failed) = (Ordering::SeqCst, Ordering::SeqCst);
-        Ok(self.atomic(addr)?.compare_exchange(compare, new, ok, failed).unwrap_or_else(|old| old))
+        let order = Ordering::SeqCst;
+        let word = self.host.atomic(addr)?;
+        Ok(word.compare_exchange(compare, new, order, order).unwrap_or_else(|old| old))
     }
 
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
-        self.at(addr, len, write).map(|_| ())
+        self.host.at(addr, len, write).map(|_| ())
+    }
+}
+
+impl Host for TestHost {
+    type Memory<'a> = Held<'a>;
+
+    fn memory(&self) -> Held<'_> {
+        Held { host: self, _turn: self.0.turns.read_recursive() }
+    }
+
+    fn drain(&self) {
+        drop(self.0.turns.write());
+    }
+
+    fn copy(
+        (from, addr): (&Held<'_>, u64),
+        (to, to_addr): (&Held<'_>, u64),
+        len: usize,
+    ) -> Result<(), CopyFault> {
+        from.check(addr, len as u64, false).map_err(CopyFault::Source)?;
+        to.check(to_addr, len as u64, true).map_err(CopyFault::Target)?;
+        let mut bytes = vec![0; len];
+        from.read(addr, &mut bytes).map_err(CopyFault::Source)?;
+        to.write(to_addr, &bytes).map_err(CopyFault::Target)
     }
 
     fn bar_load32(&self, offset: u64) -> u32 {
@@ -143,8 +169,8 @@ impl Host for TestHost {
         self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    fn bar_take64(&self, offset: u64) -> u64 {
-        self.0.bar.word(offset).map_or(0, |word| word.swap(0, Ordering::SeqCst))
+    fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
+        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
     }
 
     fn bar_read(&self, offset: u64, into: &mut [u8]) {
@@ -170,7 +196,7 @@ impl Host for TestHost {
         self.0.raised[usize::from(vector)].fetch_add(1, Ordering::AcqRel);
     }
 
-    fn wake(&self) {
+    fn wake(&self, _worker: usize) {
         self.0.wakes.fetch_add(1, Ordering::AcqRel);
     }
 

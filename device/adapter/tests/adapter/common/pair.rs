@@ -57,7 +57,7 @@ impl World {
     /// Polls all guests, without moving the clock, until none has anything to do.
     pub(crate) fn settle(&self, guests: &[&Guest]) {
         for _ in 0..100_000 {
-            if !guests.iter().fold(false, |busy, guest| guest.function.poll().busy | busy) {
+            if !guests.iter().fold(false, |busy, guest| guest.function.poll(0).busy | busy) {
                 return;
             }
         }

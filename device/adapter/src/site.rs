@@ -1,0 +1,141 @@
+//! A function while a QP has its turn.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::eq::Kind;
+
+use crate::cq::{Completion, Cq, Overflow};
+use crate::function::Function;
+use crate::host::Host;
+use crate::stats::{Counter, Counters};
+
+/// Bytes moved after which a time read earlier is old.
+const TIME_KEEPS: u64 = 16 << 10;
+
+/// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the time, and
+/// the counters, which other processors write too.
+pub struct Site<'a, H: Host> {
+    /// The function.
+    pub function: &'a Arc<Function<H>>,
+    /// Its guest's memory.
+    pub memory: H::Memory<'a>,
+    time: Cell<Option<u64>>,
+    /// Bytes moved since `time` was read.
+    moved: Cell<u64>,
+    tally: Tally,
+}
+
+impl<'a, H: Host> Site<'a, H> {
+    /// Holds the memory of `function`.
+    #[inline]
+    pub fn new(function: &'a Arc<Function<H>>) -> Self {
+        let memory = function.host().memory();
+        let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
+        Self { function, memory, time, moved, tally }
+    }
+
+    /// The surroundings.
+    #[inline]
+    pub fn host(&self) -> &'a H {
+        self.function.host()
+    }
+
+    /// Steps a counter.
+    #[inline]
+    pub fn step(&self, counter: Counter) {
+        self.tally.add(counter, 1);
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(&self, counter: Counter, value: u64) {
+        self.tally.add(counter, value);
+    }
+
+    /// Writes a completion and reports an event if one is due.
+    ///
+    /// # Errors
+    /// When the CQ has overflowed; its QPs cannot go on.
+    pub fn complete(&self, cq: &Cq, completion: &Completion) -> Result<(), Overflow> {
+        if self.complete_quietly(cq, completion)? {
+            self.function.fire(cq);
+        }
+        Ok(())
+    }
+
+    /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first that
+    /// finds the CQ full raises the CQ's error event.
+    ///
+    /// # Errors
+    /// When the CQ has overflowed; its QPs cannot go on.
+    #[inline]
+    pub fn complete_quietly(&self, cq: &Cq, completion: &Completion) -> Result<bool, Overflow> {
+        let result = cq.push(self, completion);
+        if result == Err(Overflow::Now) {
+            self.function.report(Kind::CqError, cq.cqn);
+        }
+        result
+    }
+
+    /// Notes that bytes were moved, which takes time.
+    #[inline]
+    pub fn moved(&self, bytes: u64) {
+        let moved = self.moved.get().saturating_add(bytes);
+        self.moved.set(moved);
+        if moved >= TIME_KEEPS {
+            self.time.set(None);
+        }
+    }
+
+    /// The time, read anew at the first call and after a long copy: reading the clock costs as much as a
+    /// short message.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.time.get().unwrap_or_else(|| {
+            let now = self.host().now();
+            self.time.set(Some(now));
+            self.moved.set(0);
+            now
+        })
+    }
+}
+
+impl<H: Host> Drop for Site<'_, H> {
+    fn drop(&mut self) {
+        self.tally.hand_over(self.function.stats());
+    }
+}
+
+/// Counts of one turn.
+#[derive(Debug, Default)]
+struct Tally {
+    counts: [Cell<u64>; STAT_NAMES.len()],
+    /// Which have counted.
+    touched: Cell<u64>,
+}
+
+const _: () = assert!(STAT_NAMES.len() <= 64);
+
+impl Tally {
+    #[inline]
+    fn add(&self, counter: Counter, value: u64) {
+        let index = counter as usize;
+        if let Some(count) = self.counts.get(index) {
+            count.set(count.get().wrapping_add(value));
+            self.touched.set(self.touched.get() | 1 << index);
+        }
+    }
+
+    fn hand_over(&self, counters: &Counters) {
+        let mut touched = self.touched.take();
+        while touched != 0 {
+            let index = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            if let Some(count) = self.counts.get(index) {
+                counters.add_at(index, count.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Guest memory for the length of a turn.
+
+use parking_lot::RwLockReadGuard;
+
+use super::dma::{Entry, Reach};
+use super::fault::{CopyFault, Fault, FaultKind};
+use super::mapping::Mapping;
+
+/// What an access wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Read only.
+    Read,
+    /// Write, or read and write.
+    Write,
+}
+
+/// A function's memory, which does not change while this lives. To be held for a bounded time: the VMM that
+/// unmaps memory waits for it.
+#[derive(Debug)]
+pub struct DmaView<'a>(RwLockReadGuard<'a, Reach>);
+
+impl<'a> DmaView<'a> {
+    pub(super) fn new(reach: RwLockReadGuard<'a, Reach>) -> Self {
+        Self(reach)
+    }
+
+    /// Copies guest memory out.
+    ///
+    /// # Errors
+    /// The first address that cannot be read; bytes before it may have been copied.
+    #[inline]
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < into.len() {
+            let at = advance(addr, done)?;
+            let piece = self.piece(at, into.len() - done, Intent::Read)?;
+            let part = into.get_mut(done..done + piece.len).ok_or(Fault::unmapped(at))?;
+            piece.memory.read(piece.offset, part).ok_or(Fault::unmapped(at))?;
+            done += piece.len;
+        }
+        Ok(())
+    }
+
+    /// Copies into guest memory, in ascending order and the last bytes last.
+    ///
+    /// # Errors
+    /// The first address that cannot be written; bytes before it may have been copied.
+    #[inline]
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = advance(addr, done)?;
+            let piece = self.piece(at, from.len() - done, Intent::Write)?;
+            let part = from.get(done..done + piece.len).ok_or(Fault::unmapped(at))?;
+            piece.memory.write(piece.offset, part).ok_or(Fault::unmapped(at))?;
+            done += piece.len;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes straight from this guest's memory to that of `to`, the last bytes last.
+    ///
+    /// # Errors
+    /// The side and address that cannot be accessed; bytes before it may have been copied.
+    #[inline]
+    pub fn copy_to(
+        &self,
+        addr: u64,
+        to: &DmaView<'_>,
+        to_addr: u64,
+        len: usize,
+    ) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < len {
+            let at = advance(addr, done).map_err(CopyFault::Source)?;
+            let to_at = advance(to_addr, done).map_err(CopyFault::Target)?;
+            let from = self.piece(at, len - done, Intent::Read).map_err(CopyFault::Source)?;
+            let into = to.piece(to_at, from.len, Intent::Write).map_err(CopyFault::Target)?;
+            Mapping::copy(from.memory, from.offset, into.memory, into.offset, into.len)
+                .ok_or(CopyFault::Target(Fault::unmapped(to_at)))?;
+            done += into.len;
+        }
+        Ok(())
+    }
+
+    /// Adds to an aligned 8-byte word; returns what it held.
+    ///
+    /// # Errors
+    /// When the word is not aligned or not writable.
+    pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
+        let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
+        let added = memory.word64(offset).and_then(|word| word.fetch_add(value));
+        added.ok_or(Fault { addr, why: FaultKind::Unaligned })
+    }
+
+    /// Stores `new` into an aligned 8-byte word if it holds `compare`; returns what it held.
+    ///
+    /// # Errors
+    /// When the word is not aligned or not writable.
+    pub fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
+        let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
+        let old = memory.word64(offset).and_then(|word| word.compare_swap(compare, new));
+        old.ok_or(Fault { addr, why: FaultKind::Unaligned })
+    }
+
+    /// Checks that all of a range can be accessed.
+    ///
+    /// # Errors
+    /// The first address that cannot.
+    pub fn check(&self, addr: u64, len: u64, intent: Intent) -> Result<(), Fault> {
+        let mut done = 0u64;
+        while done < len {
+            let at = addr.checked_add(done).ok_or(Fault::unmapped(addr))?;
+            let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+            done += self.piece(at, left, intent)?.len as u64;
+        }
+        Ok(())
+    }
+
+    /// The longest piece from `addr` on that lies in one mapping, up to `len`.
+    #[inline]
+    fn piece(&self, addr: u64, len: usize, intent: Intent) -> Result<Piece<'_>, Fault> {
+        let fault = |why| Fault { addr, why };
+        if !self.0.bus_master {
+            return Err(fault(FaultKind::NotBusMaster));
+        }
+        let entry = self.entry(addr).ok_or(Fault::unmapped(addr))?;
+        let memory = entry.memory.as_deref().ok_or(fault(FaultKind::NoFile))?;
+        match intent {
+            Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
+            Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),
+            Intent::Read | Intent::Write => {}
+        }
+        let offset = usize::try_from(addr - entry.first).map_err(|_| Fault::unmapped(addr))?;
+        let len = len.min(memory.len().saturating_sub(offset));
+        Ok(Piece { memory, offset, len })
+    }
+
+    /// The range that `addr` lies in.
+    #[inline]
+    fn entry(&self, addr: u64) -> Option<&Entry> {
+        let ranges = &self.0.ranges;
+        let at = ranges.partition_point(|entry| entry.last < addr);
+        ranges.get(at).filter(|entry| entry.first <= addr)
+    }
+}
+
+/// Part of a mapping.
+struct Piece<'a> {
+    memory: &'a Mapping,
+    offset: usize,
+    /// Not zero.
+    len: usize,
+}
+
+/// `addr + done`, or a fault when that wraps.
+fn advance(addr: u64, done: usize) -> Result<u64, Fault> {
+    addr.checked_add(done as u64).ok_or(Fault::unmapped(addr))
+}
