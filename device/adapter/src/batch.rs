@@ -68,9 +68,9 @@ impl Batch {
         if self.rest.is_empty() {
             let filled = match &qp.sq {
                 SendRing::None => 0,
-                SendRing::Guest(ring) => self.from_guest(site, qp, ring, index)?,
+                SendRing::Guest(ring) => self.fill_from_guest(site, qp, ring, index)?,
                 SendRing::Device { offset, log_size, log_stride } => {
-                    self.from_device(site.host(), (*offset, *log_size, *log_stride), index)?
+                    self.fill_from_device(site.host(), (*offset, *log_size, *log_stride), index)?
                 }
             };
             if filled == 0 {
@@ -84,7 +84,7 @@ impl Batch {
     }
 
     /// Copies entries from a queue in guest memory; returns their bytes.
-    fn from_guest<H: Host>(
+    fn fill_from_guest<H: Host>(
         &mut self,
         site: &Site<'_, H>,
         qp: &Qp<H>,
@@ -108,7 +108,7 @@ impl Batch {
     }
 
     /// Copies entries from a queue in device memory; returns their bytes.
-    fn from_device<H: Host>(
+    fn fill_from_device<H: Host>(
         &mut self,
         host: &H,
         (offset, log_size, log_stride): (u64, u8, u8),

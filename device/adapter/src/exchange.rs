@@ -10,7 +10,7 @@ use crate::qp::{Qp, Responder};
 use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
-use crate::tpt::{Denied, Tpt};
+use crate::tpt::Denied;
 use crate::transfer::{Broken, Side, copy};
 use crate::wqe::{Segment, Send};
 
@@ -63,7 +63,7 @@ impl Stop {
     }
 }
 
-impl<H: Host> Exchange<'_, '_, H> {
+impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// Moves the bytes, and completes the peer's receive with the last ones.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ impl<H: Host> Exchange<'_, '_, H> {
     }
 
     /// The requester's regions, as its QP may use them.
-    fn own(&self) -> (&Tpt, u32) {
-        (self.here.function.tpt(), self.qp.pdn)
+    fn own(&self) -> (&'e Site<'a, H>, u32) {
+        (self.here, self.qp.pdn)
     }
 
     fn ends(&self) -> bool {
@@ -87,7 +87,7 @@ impl<H: Host> Exchange<'_, '_, H> {
     }
 
     /// The requester's own memory, to be read.
-    fn add_source<'b>(&'b self, side: &mut Side<'b>) -> Result<(), Stop> {
+    fn add_source(&self, side: &mut Side<'e>) -> Result<(), Stop> {
         if let Some(data) = self.send.inline(self.raw) {
             side.set_inline(data);
             return Ok(());
@@ -97,7 +97,7 @@ impl<H: Host> Exchange<'_, '_, H> {
     }
 
     /// The requester's own memory, to be written.
-    fn add_sink(&self, side: &mut Side<'_>) -> Result<(), Stop> {
+    fn add_sink(&self, side: &mut Side<'e>) -> Result<(), Stop> {
         let list = (&self.send.segments, self.raw);
         side.add_list(self.own(), list, Access::LOCAL_WRITE).map_err(Stop::denied)
     }
@@ -105,7 +105,7 @@ impl<H: Host> Exchange<'_, '_, H> {
     /// The responder's memory that the work request names.
     fn add_remote(
         &self,
-        side: &mut Side<'_>,
+        side: &mut Side<'e>,
         responder: &Responder,
         need: Access,
     ) -> Result<(), Stop> {
@@ -114,7 +114,7 @@ impl<H: Host> Exchange<'_, '_, H> {
         }
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
-        side.add((self.there.site.function.tpt(), self.there.qp.pdn), &segment, need)
+        side.add((&self.there.site, self.there.qp.pdn), &segment, need)
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
     }
 

@@ -288,7 +288,7 @@ impl<H: Host> Function<H> {
         }
         self.shards.iter().for_each(|shard| shard.clear());
         self.objects.clear();
-        self.tpt.clear();
+        self.tpt.clear(|| self.host.drain());
         self.stats.clear();
         self.host.bar_clear();
         tracing::debug!(function = self.name, qps = qps.len(), "reset");

@@ -12,16 +12,19 @@
 //! | [`admin`] | admin commands |
 //! | [`objects`], [`table`], [`limits`] | numbered objects, who uses whom, how many |
 //! | [`slots`], [`sqmem`] | doorbell slots; memory for device-resident send queues |
-//! | [`memory`], [`tpt`] | page tables and rings; regions and the one check of access |
+//! | [`memory`] | page tables, and the rings that lie in them |
+//! | [`tpt`], [`att`] | regions and the one check of access; their pages |
 //! | [`eq`], [`cq`] | event and completion queues |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
-//! | `shard`, `schedule`, [`site`] | a worker's part of a function; whose turn it is; what a turn holds |
+//! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
+//! | [`site`] | what a turn holds |
 //! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod att;
 pub mod batch;
 pub mod cq;
 pub mod eq;
@@ -29,6 +32,7 @@ pub(crate) mod exchange;
 pub mod fabric;
 pub mod function;
 pub mod host;
+pub(crate) mod hot;
 pub mod limiter;
 pub mod limits;
 pub mod memory;

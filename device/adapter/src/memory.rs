@@ -90,29 +90,17 @@ impl PageMap {
         offset: u64,
         len: u64,
     ) -> Result<Self, PagesError> {
-        let shift = pages.page_shift;
-        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) || pages.reserved != [0; 6] {
-            return Err(PagesError::Malformed);
+        let (shift, count) = count_pages(pages, offset, len)?;
+        if pages.levels == 0 {
+            return Ok(Self { shift, kind: Kind::Run(pages.table.get()) });
         }
-        let size = 1u64 << shift;
-        let table = pages.table.get();
-        let end = offset.checked_add(len).ok_or(PagesError::Malformed)?;
-        let count = usize::try_from(end.div_ceil(size)).map_err(|_| PagesError::Malformed)?;
-        let kind = match pages.levels {
-            0 if table.is_multiple_of(size) && table.checked_add(end).is_some() => Kind::Run(table),
-            1 | 2 => {
-                let charge = Charge::new(budget, count as u64).ok_or(PagesError::TooMany)?;
-                let read = if pages.levels == 1 { read_list } else { read_chunks };
-                Kind::List { pages: read(host, table, count)?, _charge: charge }
-            }
-            _ => return Err(PagesError::Malformed),
-        };
-        if let Kind::List { pages: list, .. } = &kind
-            && !list.iter().all(|page| page.is_multiple_of(size))
-        {
-            return Err(PagesError::Malformed);
-        }
-        Ok(Self { shift, kind })
+        let charge = Charge::new(budget, count).ok_or(PagesError::TooMany)?;
+        let mut list = Vec::new();
+        each_page(host, pages, count, |page| {
+            list.push(page);
+            if page & ((1 << shift) - 1) == 0 { Ok(()) } else { Err(PagesError::Malformed) }
+        })?;
+        Ok(Self { shift, kind: Kind::List { pages: list.into(), _charge: charge } })
     }
 
     /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`.
@@ -142,33 +130,76 @@ impl PageMap {
     }
 }
 
-/// Reads in pieces, so that a huge count fails at the first address that is not there, before memory
-/// for it is taken.
-fn read_list<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>, PagesError> {
-    let mut list = Vec::new();
-    let mut buffer = [0u8; CHUNK * 8];
-    let mut addr = table;
-    while list.len() < count {
-        let some = (count - list.len()).min(CHUNK);
-        let bytes = buffer.get_mut(..some * 8).ok_or(PagesError::Malformed)?;
-        host.memory().read(addr, bytes).map_err(PagesError::Unreachable)?;
-        list.extend(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)));
-        addr = addr.checked_add(bytes.len() as u64).ok_or(PagesError::Malformed)?;
+/// Checks a description of `len` bytes that begin `offset` bytes into the first page: log2 of the page size
+/// and the number of pages.
+///
+/// # Errors
+/// [`PagesError::Malformed`].
+pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<(u8, u64), PagesError> {
+    let (shift, table) = (pages.page_shift, pages.table.get());
+    if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
+        || pages.levels > 2
+        || pages.reserved != [0; 6]
+    {
+        return Err(PagesError::Malformed);
     }
-    Ok(list.into())
+    let size = 1u64 << shift;
+    let end = offset.checked_add(len).ok_or(PagesError::Malformed)?;
+    if pages.levels == 0 && !(table.is_multiple_of(size) && table.checked_add(end).is_some()) {
+        return Err(PagesError::Malformed);
+    }
+    Ok((shift, end.div_ceil(size)))
 }
 
-fn read_chunks<H: Host>(host: &H, table: u64, count: usize) -> Result<Box<[u64]>, PagesError> {
-    let mut list = Vec::new();
-    for index in 0..count.div_ceil(CHUNK) as u64 {
+/// Calls `each` for the page addresses of a description of one or two levels.
+///
+/// They are read in pieces, so that a huge count fails at the first address that is not there, before
+/// memory for it is taken.
+///
+/// # Errors
+/// The first address that cannot be read, or what `each` returns.
+pub fn each_page<H: Host>(
+    host: &H,
+    pages: &Pages,
+    count: u64,
+    mut each: impl FnMut(u64) -> Result<(), PagesError>,
+) -> Result<(), PagesError> {
+    let table = pages.table.get();
+    if pages.levels == 1 {
+        return read_list(host, table, count, &mut each);
+    }
+    let mut left = count;
+    for index in 0..count.div_ceil(CHUNK as u64) {
         let mut bytes = [0; 8];
         let at = index.checked_mul(8).and_then(|offset| table.checked_add(offset));
         let at = at.ok_or(PagesError::Malformed)?;
         host.memory().read(at, &mut bytes).map_err(PagesError::Unreachable)?;
-        let chunk = u64::from_le_bytes(bytes);
-        list.extend(read_list(host, chunk, (count - list.len()).min(CHUNK))?);
+        let some = left.min(CHUNK as u64);
+        read_list(host, u64::from_le_bytes(bytes), some, &mut each)?;
+        left -= some;
     }
-    Ok(list.into())
+    Ok(())
+}
+
+fn read_list<H: Host>(
+    host: &H,
+    table: u64,
+    count: u64,
+    each: &mut impl FnMut(u64) -> Result<(), PagesError>,
+) -> Result<(), PagesError> {
+    let mut buffer = [0u8; CHUNK * 8];
+    let (mut addr, mut left) = (table, count);
+    while left > 0 {
+        let some = left.min(CHUNK as u64);
+        let bytes = buffer.get_mut(..some as usize * 8).ok_or(PagesError::Malformed)?;
+        host.memory().read(addr, bytes).map_err(PagesError::Unreachable)?;
+        for bytes in bytes.as_chunks::<8>().0 {
+            each(u64::from_le_bytes(*bytes))?;
+        }
+        left -= some;
+        addr = addr.checked_add(some * 8).ok_or(PagesError::Malformed)?;
+    }
+    Ok(())
 }
 
 /// A ring of entries in guest memory.

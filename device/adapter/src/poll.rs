@@ -11,6 +11,7 @@ use crate::batch::Batch;
 use crate::cq::Cq;
 use crate::function::Function;
 use crate::host::Host;
+use crate::hot::Hot;
 use crate::qp::Qp;
 use crate::requester::{self, Turn};
 use crate::responder;
@@ -52,9 +53,13 @@ impl<H: Host> Function<H> {
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(shard) = self.shards.get(worker) else { return Polled::default() };
         let Some(mut bench) = shard.bench.try_lock() else { return Polled::default() };
-        let Bench { schedule, batch, uars } = &mut *bench;
+        let Bench { schedule, batch, hot, uars } = &mut *bench;
+        let mut busy = hot.look(self.host(), schedule);
+        if busy {
+            self.turns(schedule, batch);
+        }
         self.objects.look_at_uars(uars);
-        let mut busy = self.doorbells(shard.groups, &uars.1, schedule);
+        busy |= self.doorbells(shard.groups, &uars.1, (schedule, hot));
         busy |= shard.fetch_mail(schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch);
@@ -66,7 +71,12 @@ impl<H: Host> Function<H> {
 
     /// Takes the summaries' bits in `mask` and looks at what rang.
     #[inline]
-    fn doorbells(&self, mask: u64, uars: &[Arc<Uar<H>>], schedule: &mut Schedule<H>) -> bool {
+    fn doorbells(
+        &self,
+        mask: u64,
+        uars: &[Arc<Uar<H>>],
+        (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+    ) -> bool {
         let mut busy = false;
         for uar in uars {
             let rung = self.host().bar_load64(summary(uar));
@@ -78,7 +88,8 @@ impl<H: Host> Function<H> {
             }
             if rung & mask != 0 {
                 busy = true;
-                self.look(uar, self.host().bar_take64(summary(uar), mask), schedule);
+                let groups = self.host().bar_take64(summary(uar), mask);
+                self.look(uar, groups, (schedule, hot));
             }
         }
         busy
@@ -95,12 +106,22 @@ impl<H: Host> Function<H> {
 
     /// Looks at the slots of groups that rang.
     #[inline]
-    fn look(&self, uar: &Uar<H>, mut groups: u64, schedule: &mut Schedule<H>) {
+    fn look(
+        &self,
+        uar: &Uar<H>,
+        mut groups: u64,
+        (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+    ) {
         while groups != 0 {
             let group = groups.trailing_zeros();
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
-                Owner::Qp(qp) => self.rung(schedule, qp),
+                Owner::Qp(qp) if qp.state() == State::Err => schedule.activate(qp),
+                Owner::Qp(qp) if qp.has_posted(self.host()) => {
+                    schedule.activate(qp);
+                    hot.note(qp);
+                }
+                Owner::Qp(_) => {}
                 Owner::Cq(cq) => {
                     let _armed = cq.look(self.host(), self.stats());
                 }
@@ -109,14 +130,6 @@ impl<H: Host> Function<H> {
             if !any {
                 self.stats().step(Counter::BadDoorbells);
             }
-        }
-    }
-
-    /// A group with this QP rang: queue it if it has something new.
-    #[inline]
-    fn rung(&self, schedule: &mut Schedule<H>, qp: &Arc<Qp<H>>) {
-        if qp.state() == State::Err || qp.has_posted(self.host()) {
-            schedule.activate(qp);
         }
     }
 
@@ -159,10 +172,10 @@ impl<H: Host> Function<H> {
     /// Ends all waiting of a QP that is destroyed.
     pub(crate) fn forget_qp(&self, qp: &Qp<H>) {
         // The lock is rarely free while the worker spins.
-        if qp.timer.load(Ordering::SeqCst) != 0 {
-            if let Some(shard) = self.shards.get(qp.worker) {
-                shard.bench.lock().schedule.clear_timer(qp);
-            }
+        if qp.timer.load(Ordering::SeqCst) != 0
+            && let Some(shard) = self.shards.get(qp.worker)
+        {
+            shard.bench.lock().schedule.clear_timer(qp);
         }
         if let Some(eq) = self.asynchronous.read().as_ref() {
             eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);

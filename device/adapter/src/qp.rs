@@ -308,6 +308,13 @@ impl<H: Host> Qp<H> {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
     }
 
+    /// Whether a turn of its send queue may bring anything.
+    #[inline]
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.state() == State::Rts && self.timer.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether peers may reach it.
     #[inline]
     #[must_use]

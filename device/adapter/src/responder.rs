@@ -126,10 +126,10 @@ pub fn next<H: Host>(
 ///
 /// # Errors
 /// When there is no receive, or it does not fit, or its memory may not be written.
-pub fn receive<H: Host>(
-    there: &There<'_, H>,
+pub fn receive<'a, H: Host>(
+    there: &'a There<'_, H>,
     responder: &mut Responder,
-    side: &mut Side<'_>,
+    side: &mut Side<'a>,
     length: u64,
     done: u64,
 ) -> Result<(), Refusal> {
@@ -139,7 +139,7 @@ pub fn receive<H: Host>(
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    let own = (there.site.function.tpt(), there.qp.pdn);
+    let own = (&there.site, there.qp.pdn);
     side.add_list(own, (segments, &responder.raw), Access::LOCAL_WRITE)
         .map_err(|_| Refusal::Operational)
 }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::host::Host;
+use crate::hot::Hot;
 use crate::qp::Qp;
 use crate::schedule::Schedule;
 use crate::slots::{self, Uar};
@@ -28,6 +29,7 @@ pub(crate) struct Shard<H: Host> {
 pub(crate) struct Bench<H: Host> {
     pub(crate) schedule: Schedule<H>,
     pub(crate) batch: Batch,
+    pub(crate) hot: Hot<H>,
     /// A copy of the UARs in use, and the version of the list that it is a copy of.
     pub(crate) uars: (u64, Vec<Arc<Uar<H>>>),
 }
@@ -35,8 +37,12 @@ pub(crate) struct Bench<H: Host> {
 impl<H: Host> Shard<H> {
     /// The part of `worker` of `workers`.
     pub(crate) fn new(worker: usize, workers: usize) -> Self {
-        let bench =
-            Bench { schedule: Schedule::default(), batch: Batch::default(), uars: (0, Vec::new()) };
+        let bench = Bench {
+            schedule: Schedule::default(),
+            batch: Batch::default(),
+            hot: Hot::default(),
+            uars: (0, Vec::new()),
+        };
         Self {
             groups: slots::groups_of(worker, workers),
             bench: Mutex::new(bench),
@@ -68,7 +74,10 @@ impl<H: Host> Shard<H> {
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
-        self.bench.lock().schedule.clear();
+        let mut bench = self.bench.lock();
+        bench.schedule.clear();
+        bench.hot.clear();
+        drop(bench);
         self.inbox.lock().clear();
     }
 }

@@ -1,40 +1,54 @@
 //! The translation and protection table: regions by key, and the one place that checks access to them.
+//!
+//! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
+//! translation table ([`crate::att`]): a look-up writes nothing. What it found is used while the guest's
+//! memory is held ([`Host::memory`]), and a removal waits for all who hold it ([`Host::drain`]).
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Access;
 
-use crate::memory::PageMap;
+use crate::att::{Att, Table};
+#[cfg(doc)]
+use crate::host::Host;
 
 /// Regions of a function.
-pub const MAX_MR: u32 = 1 << 17;
+pub const MAX_MR: u32 = 1 << 20;
 const CHUNK: usize = 1024;
+/// Looks at an entry that changes at that moment.
+const LOOKS: u32 = 4;
 
 /// A region.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
     /// Its key: index and instance.
     pub key: u32,
     /// Its PD.
     pub pdn: u32,
-    access: Access,
-    iova: u64,
-    length: u64,
-    /// What `iova` has below the page size: the offset of the region in its first page.
-    offset: u64,
-    map: PageMap,
+    /// What it allows.
+    pub access: Access,
+    /// Address of its first byte, as work requests name it.
+    pub iova: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Where its first byte lies in its first page.
+    pub offset: u64,
+    /// Its pages.
+    pub table: Table,
 }
 
-/// A checked piece of a region.
-#[derive(Debug)]
-pub struct Window {
-    mr: Guard<Option<Arc<Mr>>>,
+/// A checked piece of a region, for as long as the guest's memory is held.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    table: Table,
     offset: u64,
+    att: &'a Att,
+    held: PhantomData<&'a ()>,
 }
 
 /// Why an access was refused; the order is that of the checks.
@@ -72,18 +86,6 @@ impl Denied {
 }
 
 impl Mr {
-    /// A region of `length` bytes at `iova`, which lies `offset` bytes into the map's first page.
-    #[must_use]
-    pub fn new(
-        key: u32,
-        pdn: u32,
-        access: Access,
-        (iova, length, offset): (u64, u64, u64),
-        map: PageMap,
-    ) -> Self {
-        Self { key, pdn, access, iova, length, offset, map }
-    }
-
     fn check(&self, key: u32, pdn: u32, addr: u64, len: u64, need: Access) -> Result<u64, Denied> {
         if self.key != key {
             return Err(Denied::Stale);
@@ -102,14 +104,13 @@ impl Mr {
     }
 }
 
-impl Window {
+impl Window<'_> {
     /// The guest address of byte `at` of the window, and the bytes that follow without a gap, up to
     /// `len`.
     #[inline]
     #[must_use]
     pub fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
-        let mr = self.mr.as_ref()?;
-        mr.map.resolve(self.offset + at, len)
+        self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
     }
 }
 
@@ -117,19 +118,93 @@ impl Window {
 #[derive(Debug)]
 pub struct Tpt {
     chunks: Box<[OnceLock<Box<[Entry]>>]>,
+    att: Att,
     free: Mutex<Free>,
 }
 
+/// An entry, a cache line long.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Entry {
-    mr: ArcSwapOption<Mr>,
+    /// Odd while the entry changes.
+    sequence: AtomicU32,
     instance: AtomicU8,
+    /// Page shift and depth of the table.
+    shape: [AtomicU8; 2],
+    /// Zero without a region.
+    key: AtomicU32,
+    pdn: AtomicU32,
+    access: AtomicU32,
+    iova: AtomicU64,
+    length: AtomicU64,
+    offset: AtomicU64,
+    root: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+impl Entry {
+    /// The region, if there is one.
+    #[inline]
+    fn load(&self) -> Option<Mr> {
+        let order = Ordering::Relaxed;
+        for _ in 0..LOOKS {
+            let sequence = self.sequence.load(Ordering::Acquire);
+            let [shift, depth] = &self.shape;
+            let mr = Mr {
+                key: self.key.load(order),
+                pdn: self.pdn.load(order),
+                access: Access::from_bits_retain(self.access.load(order)),
+                iova: self.iova.load(order),
+                length: self.length.load(order),
+                offset: self.offset.load(order),
+                table: Table {
+                    shift: shift.load(order),
+                    depth: depth.load(order),
+                    root: self.root.load(order),
+                },
+            };
+            fence(Ordering::Acquire);
+            if sequence & 1 == 0 && self.sequence.load(order) == sequence {
+                return (mr.key != 0).then_some(mr);
+            }
+        }
+        // It comes or goes at this moment; that it has not come yet, or has gone, is as true.
+        None
+    }
+
+    /// Stores a region. The caller is the only one that changes the entry: it took the index, or the key.
+    fn store(&self, mr: &Mr) {
+        let order = Ordering::Relaxed;
+        let sequence = self.sequence.load(order);
+        self.sequence.store(sequence.wrapping_add(1), order);
+        fence(Ordering::Release);
+        self.key.store(mr.key, order);
+        self.pdn.store(mr.pdn, order);
+        self.access.store(mr.access.bits(), order);
+        self.iova.store(mr.iova, order);
+        self.length.store(mr.length, order);
+        self.offset.store(mr.offset, order);
+        let [shift, depth] = &self.shape;
+        shift.store(mr.table.shift, order);
+        depth.store(mr.table.depth, order);
+        self.root.store(mr.table.root, order);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Makes the entry of `key` invalid and returns what it held; `None` when it holds another, or somebody
+    /// else was first.
+    fn take(&self, key: u32) -> Option<Mr> {
+        let mr = self.load().filter(|mr| mr.key == key)?;
+        self.key.compare_exchange(key, 0, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(mr)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Free {
     /// Indices given back, the longest unused first.
-    list: std::collections::VecDeque<u32>,
+    list: VecDeque<u32>,
     /// The first index never used.
     fresh: u32,
 }
@@ -138,14 +213,22 @@ impl Default for Tpt {
     fn default() -> Self {
         let chunks = (0..MAX_MR as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
-        Self { chunks, free: Mutex::new(Free { fresh: 1, ..Free::default() }) }
+        let free = Mutex::new(Free { fresh: 1, ..Free::default() });
+        Self { chunks, att: Att::default(), free }
     }
 }
 
 impl Tpt {
+    #[inline]
     fn entry(&self, index: u32) -> Option<&Entry> {
         let index = index as usize;
         self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+
+    /// The pages of its regions.
+    #[must_use]
+    pub fn att(&self) -> &Att {
+        &self.att
     }
 
     /// Adds a region that learns its key from `make`; `None` when the table is full.
@@ -171,7 +254,7 @@ impl Tpt {
         let key = index << 8 | u32::from(instance);
         match make(key) {
             Ok(mr) => {
-                entry.mr.store(Some(Arc::new(mr)));
+                entry.store(&Mr { key, ..mr });
                 Ok(Some(key))
             }
             Err(error) => {
@@ -181,57 +264,46 @@ impl Tpt {
         }
     }
 
-    /// Removes a region and waits until the last access to it has ended. `None` when there is none of
-    /// this key.
-    pub fn remove(&self, key: u32) -> Option<Arc<Mr>> {
-        let entry = self.entry(key >> 8)?;
-        let current = entry.mr.load_full().filter(|mr| mr.key == key)?;
-        let old = entry.mr.compare_and_swap(&current, None);
-        if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &current)) {
-            return None;
-        }
-        drop(old);
-        wait_for_readers(&current);
-        self.free.lock().list.push_back(key >> 8);
-        Some(current)
+    /// Removes a region, waits by `drain` until the last access to it has ended, and gives its pages back.
+    /// `None` when there is none of this key.
+    pub fn remove(&self, key: u32, drain: impl FnOnce()) -> Option<Mr> {
+        let mr = self.entry(key >> 8)?.take(key)?;
+        drain();
+        self.give_back(&mr);
+        Some(mr)
     }
 
-    /// Removes all regions and waits until the last access has ended.
-    pub fn clear(&self) {
-        for entry in self.chunks.iter().filter_map(OnceLock::get).flatten() {
-            if let Some(mr) = entry.mr.swap(None) {
-                wait_for_readers(&mr);
-                self.free.lock().list.push_back(mr.key >> 8);
-            }
-        }
+    /// Removes all regions and waits by `drain` until the last access has ended.
+    pub fn clear(&self, drain: impl FnOnce()) {
+        let entries = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        let take = |entry: &Entry| entry.take(entry.key.load(Ordering::Relaxed));
+        let removed: Vec<Mr> = entries.filter_map(take).collect();
+        drain();
+        removed.iter().for_each(|mr| self.give_back(mr));
+    }
+
+    fn give_back(&self, mr: &Mr) {
+        self.att.free(&mr.table);
+        self.free.lock().list.push_back(mr.key >> 8);
     }
 
     /// The one check of every access: `len` bytes at `addr` of the region `key`, by an object of PD
-    /// `pdn`, with the rights `need`.
+    /// `pdn`, with the rights `need`. The answer holds as long as `_held`, the guest's memory, is held.
     ///
     /// # Errors
     /// The first check that failed.
     #[inline]
-    pub fn check(
-        &self,
-        key: u32,
-        pdn: u32,
-        addr: u64,
-        len: u64,
+    pub fn check<'a, M>(
+        &'a self,
+        _held: &'a M,
+        (key, pdn): (u32, u32),
+        (addr, len): (u64, u64),
         need: Access,
-    ) -> Result<Window, Denied> {
+    ) -> Result<Window<'a>, Denied> {
         let entry = self.entry(key >> 8).ok_or(Denied::NoRegion)?;
-        let mr = entry.mr.load();
-        let found = mr.as_ref().ok_or(Denied::NoRegion)?;
-        let start = found.check(key, pdn, addr, len, need)?;
-        let offset = found.offset + start;
-        Ok(Window { mr, offset })
-    }
-}
-
-fn wait_for_readers(mr: &Arc<Mr>) {
-    while Arc::strong_count(mr) > 1 {
-        std::hint::spin_loop();
-        std::thread::yield_now();
+        let mr = entry.load().ok_or(Denied::NoRegion)?;
+        let start = mr.check(key, pdn, addr, len, need)?;
+        let offset = mr.offset.checked_add(start).ok_or(Denied::Bounds)?;
+        Ok(Window { table: mr.table, offset, att: &self.att, held: PhantomData })
     }
 }

@@ -5,7 +5,8 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
 use crate::host::{CopyFault, Host, Memory};
-use crate::tpt::{Denied, Tpt, Window};
+use crate::site::Site;
+use crate::tpt::{Denied, Window};
 use crate::wqe::{Segment, SegmentList};
 
 /// Most bytes that a QP moves in one turn, so that long messages do not hold up other QPs.
@@ -16,7 +17,7 @@ pub const TURN: u64 = 256 << 10;
 #[derive(Debug, Default)]
 pub struct Side<'a> {
     /// Windows with their lengths, which are not zero.
-    windows: ArrayVec<(Window, u64), { MAX_SGE as usize }>,
+    windows: ArrayVec<(Window<'a>, u64), { MAX_SGE as usize }>,
     /// Or bytes of a WQE.
     inline: Option<&'a [u8]>,
 }
@@ -27,13 +28,13 @@ impl<'a> Side<'a> {
     /// # Errors
     /// The first refusal.
     #[inline]
-    pub fn add_list(
+    pub fn add_list<H: Host>(
         &mut self,
-        (tpt, pdn): (&Tpt, u32),
+        (site, pdn): (&'a Site<'_, H>, u32),
         (list, raw): (&SegmentList, &[u8]),
         need: Access,
     ) -> Result<(), Denied> {
-        list.iter(raw).try_for_each(|segment| self.add((tpt, pdn), &segment, need))
+        list.iter(raw).try_for_each(|segment| self.add((site, pdn), &segment, need))
     }
 
     /// Adds a segment after checking it; none of length zero is looked at.
@@ -41,9 +42,9 @@ impl<'a> Side<'a> {
     /// # Errors
     /// The refusal.
     #[inline]
-    pub fn add(
+    pub fn add<H: Host>(
         &mut self,
-        (tpt, pdn): (&Tpt, u32),
+        (site, pdn): (&'a Site<'_, H>, u32),
         segment: &Segment,
         need: Access,
     ) -> Result<(), Denied> {
@@ -52,7 +53,8 @@ impl<'a> Side<'a> {
         if len == 0 {
             return Ok(());
         }
-        let window = tpt.check(key, pdn, addr, len, need)?;
+        let tpt = site.function.tpt();
+        let window = tpt.check(&site.memory, (key, pdn), (addr, len), need)?;
         // A list has no more entries than fit.
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }

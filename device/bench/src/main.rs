@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use crate::rate::Kind;
 use crate::report::Report;
@@ -50,6 +50,28 @@ struct Args {
     /// Processor of the daemon's worker
     #[arg(long)]
     pin: Option<usize>,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+/// Parts that can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Latency and rates of small messages, the send queue in guest memory
+    Guest,
+    /// The same, the send queue in device memory
+    Device,
+    /// Bandwidth against memcpy
+    Large,
+    /// A busy QP among idle ones
+    Idle,
+}
+
+impl Args {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }
 
 /// Sizes whose rates are measured, in bytes.
@@ -66,16 +88,19 @@ fn main() -> anyhow::Result<()> {
     let rig = Rig::start(&daemon, args.pin)?;
     let mut report = Report::default();
     let span = Duration::from_millis(args.span);
-    report.figure("cache line, round trip of two threads, µs", yardstick::ping_pong(args.repeats)?);
-    for in_device in [false, true] {
-        let mut pair = Pair::new(&rig, in_device)?;
-        let place = if in_device { "SQ in device" } else { "SQ in guest" };
-        small(&mut report, &rig, &mut pair, place, (args.repeats, span))?;
-        if !in_device {
-            large(&mut report, &rig, &mut pair, (args.repeats, span))?;
+    for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
+        if args.wants(part) {
+            let mut pair = Pair::new(&rig, in_device)?;
+            let place = if in_device { "SQ in device" } else { "SQ in guest" };
+            small(&mut report, &rig, &mut pair, place, (args.repeats, span))?;
         }
     }
-    idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
+    if args.wants(Part::Large) {
+        large(&mut report, &rig, &mut Pair::new(&rig, false)?, (args.repeats, span))?;
+    }
+    if args.wants(Part::Idle) {
+        idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
+    }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report.json())?;
@@ -92,6 +117,9 @@ fn small(
     place: &str,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
+    // Beside the latency: where the processors of a virtual machine run changes, and with it both figures.
+    let line = yardstick::ping_pong(repeats)?;
+    report.figure(&format!("cache line, round trip of two threads, {place}, µs"), line);
     let latency = latency::best(pair, repeats)?;
     report.histogram(&format!("64 B WRITE, doorbell to CQE, {place}"), &latency);
     for kind in [Kind::Write, Kind::Read, Kind::Send] {

@@ -334,7 +334,9 @@ mod tests {
             let inside = Arc::new(AtomicU64::new(0));
             let (user, seen) = (Arc::clone(&table), Arc::clone(&inside));
             let thread = std::thread::spawn(move || {
-                worker.map(lane::enter);
+                if let Some(index) = worker {
+                    lane::enter(index);
+                }
                 let view = user.view();
                 seen.store(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(50));

@@ -7,10 +7,11 @@ use vrnic_abi::qp::Access;
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use crate::att::Table;
 use crate::function::Function;
 use crate::host::Host;
 use crate::limits;
-use crate::memory::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageMap};
+use crate::memory::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 use crate::objects::{hold, release};
 use crate::tpt::Mr;
 
@@ -47,8 +48,8 @@ fn all_memory(params: &RegMr, key: u32, context: u32, access: Access) -> Result<
     if params.pages.as_bytes() != Pages::default().as_bytes() {
         return Err(bad(offset_of!(RegMr, pages)));
     }
-    let range = (0, u64::MAX, 0);
-    Ok(Mr::new(key, params.pdn.get(), access, range, PageMap::run(0)))
+    let (pdn, table) = (params.pdn.get(), Table::run(0));
+    Ok(Mr { key, pdn, access, iova: 0, length: u64::MAX, offset: 0, table })
 }
 
 fn pages<H: Host>(
@@ -66,13 +67,15 @@ fn pages<H: Host>(
         return Err(bad(offset_of!(RegMr, pages) + offset_of!(Pages, page_shift)));
     }
     let offset = iova & ((1 << shift) - 1);
-    let map = PageMap::read(function.paging(), &params.pages, offset, length)
+    let att = function.tpt().att();
+    let table = att
+        .load(function.host(), &params.pages, offset, length)
         .map_err(|error| pages_failure(error, offset_of!(RegMr, pages)))?;
-    Ok(Mr::new(key, params.pdn.get(), access, (iova, length, offset), map))
+    Ok(Mr { key, pdn: params.pdn.get(), access, iova, length, offset, table })
 }
 
 pub(super) fn dereg_mr<H: Host>(function: &Function<H>, key: u32) -> Outcome {
-    let mr = function.tpt().remove(key).ok_or(Status::NotFound)?;
+    let mr = function.tpt().remove(key, || function.host().drain()).ok_or(Status::NotFound)?;
     if let Some(pd) = function.objects.pds.get(mr.pdn) {
         release(&pd.users);
     }

@@ -1,12 +1,15 @@
 //! The TPT against an obvious model: a list of regions, looked at one by one.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use vrnic_abi::qp::Access;
-use vrnic_adapter::memory::PageMap;
-use vrnic_adapter::tpt::{Denied, MAX_MR, Mr, Tpt};
+use vrnic_adapter::att::Table;
+use vrnic_adapter::host::Host;
+use vrnic_adapter::tpt::{MAX_MR, Mr, Tpt};
+
+use crate::common::host::TestHost;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -72,16 +75,14 @@ proptest! {
                         continue;
                     }
                     let rights = Access::from_bits_retain(access);
-                    let make = |key| {
-                        Ok::<_, ()>(Mr::new(key, pdn, rights, (iova, len, 0), PageMap::run(base)))
-                    };
+                    let make = |key| Ok::<_, ()>(region(key, pdn, rights, (iova, len), base));
                     let key = tpt.insert(make).expect("made").expect("room");
                     model.push(Known { key, pdn, access, iova, len, base, live: true });
                 }
                 Op::Remove(which) if !model.is_empty() => {
                     let at = which.index(model.len());
                     let known = &mut model[at];
-                    prop_assert_eq!(tpt.remove(known.key).is_some(), known.live);
+                    prop_assert_eq!(tpt.remove(known.key, || {}).is_some(), known.live);
                     known.live = false;
                 }
                 Op::Access { which, twist, pdn, at, len, need } if !model.is_empty() => {
@@ -89,7 +90,7 @@ proptest! {
                     let key = known.key ^ twist;
                     let addr = known.iova.wrapping_add_signed(at);
                     let rights = Access::from_bits_retain(need);
-                    let got = tpt.check(key, pdn, addr, len, rights);
+                    let got = tpt.check(&(), (key, pdn), (addr, len), rights);
                     let found = model.iter().find(|known| known.key == key && known.live);
                     let expected = found.filter(|known| known.allows(pdn, addr, len, need));
                     match (got, expected) {
@@ -110,37 +111,75 @@ proptest! {
 #[test]
 fn a_full_table_says_so() {
     let tpt = Tpt::default();
-    let make = |key| Ok::<_, ()>(Mr::new(key, 1, Access::empty(), (0, 1, 0), PageMap::run(0)));
+    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 1), 0));
     let keys: Vec<u32> = std::iter::from_fn(|| tpt.insert(make).expect("made")).collect();
     assert_eq!(keys.len() as u32, MAX_MR - 1);
-    assert!(tpt.remove(keys[5]).is_some());
+    assert!(tpt.remove(keys[5], || {}).is_some());
     let again = tpt.insert(make).expect("made").expect("one is free");
     assert_eq!((again >> 8, again & 0xff), (keys[5] >> 8, (keys[5] & 0xff) + 1));
-    assert!(tpt.check(keys[5], 1, 0, 1, Access::empty()).is_err());
+    assert!(tpt.check(&(), (keys[5], 1), (0, 1), Access::empty()).is_err());
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
-/// A removal returns only when nobody holds the region any more.
+/// A removal returns only when nobody holds the guest's memory any more, and nobody finds the region from
+/// its start on.
 #[test]
 fn removal_waits_for_readers() {
-    let tpt = Tpt::default();
-    let make = |key| Ok::<_, ()>(Mr::new(key, 1, Access::empty(), (0, 8, 0), PageMap::run(0)));
+    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 8), 0));
     let key = tpt.insert(make).expect("made").expect("room");
-    let reading = tpt.check(key, 1, 0, 8, Access::empty()).expect("allowed");
-    let removed = Arc::new(AtomicBool::new(false));
+    let held = host.memory();
+    assert!(tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok());
+    let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let flag = Arc::clone(&removed);
-        let tpt = &tpt;
+        let (tpt, host, removed) = (&tpt, &host, &removed);
         scope.spawn(move || {
-            assert!(tpt.remove(key).is_some());
-            flag.store(true, Ordering::SeqCst);
+            assert!(tpt.remove(key, || host.drain()).is_some());
+            removed.store(true, Ordering::SeqCst);
         });
-        while !matches!(tpt.check(key, 1, 0, 8, Access::empty()), Err(Denied::NoRegion)) {
+        while tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!removed.load(Ordering::SeqCst), "removed under a reader");
-        drop(reading);
+        drop(held);
     });
     assert!(removed.load(Ordering::SeqCst));
+}
+
+/// Whoever looks at an entry while regions come and go there sees one of them whole, or none.
+#[test]
+fn regions_are_never_seen_in_part() {
+    const ROUNDS: u64 = 200_000;
+    let tpt = Tpt::default();
+    let next = AtomicU64::new(0);
+    let make = |n: u64| {
+        move |key: u32| Ok::<_, ()>(region(key, n as u32, Access::empty(), (n << 32, n), n << 12))
+    };
+    // Fill the table, so that one index is used over and over.
+    while tpt.insert(make(1)).expect("made").is_some() {}
+    let mut key = 5 << 8 | 1;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while next.load(Ordering::Acquire) < ROUNDS {
+                let n = next.load(Ordering::Acquire);
+                for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
+                    let key = 5 << 8 | u32::from(instance);
+                    let at = (n << 32, n);
+                    if let Ok(window) = tpt.check(&(), (key, n as u32), at, Access::empty()) {
+                        assert_eq!(window.resolve(0, 1), Some((n << 12, 1)));
+                    }
+                }
+            }
+        });
+        for n in 1..=ROUNDS {
+            assert!(tpt.remove(key, || {}).is_some());
+            key = tpt.insert(make(n)).expect("made").expect("room");
+            next.store(n, Ordering::Release);
+        }
+    });
+}
+
+fn region(key: u32, pdn: u32, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
+    Mr { key, pdn, access, iova, length, offset: 0, table: Table::run(base) }
 }

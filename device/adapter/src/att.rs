@@ -1,0 +1,310 @@
+//! The address translation table: the pages of all regions of a function.
+//!
+//! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line, up to 512
+//! in a list, more in lists of lists. All is made of atomic words that live as long as the function, so a
+//! look-up takes neither a lock nor a count: what it read of a region that goes away meanwhile is old, never
+//! wild, and a region's blocks are given back only when nobody uses them any more ([`crate::tpt`]).
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::admin::Pages;
+
+use crate::host::Host;
+use crate::limits::MAX_PAGES;
+use crate::memory::{self, PagesError};
+
+/// log2 of the words of a list.
+const LIST: u32 = 9;
+/// log2 of the words of a line.
+const LINE: u32 = 3;
+/// log2 of the words that are allocated together.
+const CHUNK: u32 = 15;
+
+/// Where the pages of a region stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// log2 of the page size.
+    pub shift: u8,
+    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists.
+    pub depth: u8,
+    /// The guest address of the first page, or the number of the first block.
+    pub root: u64,
+}
+
+impl Table {
+    /// A single run of memory from `addr` on.
+    #[must_use]
+    pub const fn run(addr: u64) -> Self {
+        Self { shift: memory::PAGE_SHIFT_MIN, depth: 0, root: addr }
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Att {
+    lines: Arena,
+    lists: Arena,
+}
+
+impl Default for Att {
+    fn default() -> Self {
+        Self { lines: Arena::new(LINE, MAX_PAGES / 2), lists: Arena::new(LIST, MAX_PAGES) }
+    }
+}
+
+impl Att {
+    /// Reads the description of `len` bytes that begin `offset` bytes into the first page.
+    ///
+    /// # Errors
+    /// See [`PagesError`]; nothing is kept then.
+    pub fn load<H: Host>(
+        &self,
+        host: &H,
+        pages: &Pages,
+        offset: u64,
+        len: u64,
+    ) -> Result<Table, PagesError> {
+        let (shift, count) = memory::count_pages(pages, offset, len)?;
+        if pages.levels == 0 {
+            return Ok(Table { shift, depth: 0, root: pages.table.get() });
+        }
+        let depth = depth_of(count).ok_or(PagesError::TooMany)?;
+        let root = self.block(depth)?;
+        let table = Table { shift, depth, root };
+        let mut at = 0;
+        let filled = memory::each_page(host, pages, count, |page| {
+            self.store(&table, at, page)?;
+            at += 1;
+            Ok(())
+        });
+        match filled {
+            Ok(()) => Ok(table),
+            Err(error) => {
+                self.free(&table);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the blocks of a table back. Nobody looks at it any more.
+    pub fn free(&self, table: &Table) {
+        match table.depth {
+            0 => {}
+            1 => self.lines.give(table.root),
+            2 => self.lists.give(table.root),
+            depth => {
+                for at in 0..1 << LIST {
+                    // Numbers are stored one higher: zero is an empty place.
+                    let below = self.lists.load(table.root, at).and_then(|n| n.checked_sub(1));
+                    if let Some(root) = below {
+                        self.free(&Table { depth: depth - 1, root, ..*table });
+                    }
+                }
+                self.lists.give(table.root);
+            }
+        }
+    }
+
+    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`. `None` beyond
+    /// the last page.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<(u64, u64)> {
+        if table.depth == 0 {
+            return Some((table.root.checked_add(offset)?, len));
+        }
+        let size = 1u64 << table.shift;
+        let within = offset & (size - 1);
+        let mut index = offset >> table.shift;
+        let first = self.page(table, index)?;
+        let mut run = size - within;
+        // Neighbouring pages are usual; one long copy beats many short ones.
+        while run < len {
+            index += 1;
+            if self.page(table, index) != Some(first.wrapping_add(run + within)) {
+                break;
+            }
+            run += size;
+        }
+        Some((first.checked_add(within)?, run.min(len)))
+    }
+
+    /// The address of page `index`.
+    #[inline]
+    fn page(&self, table: &Table, index: u64) -> Option<u64> {
+        let stored = match table.depth {
+            1 => self.lines.load(table.root, index)?,
+            2 => self.lists.load(table.root, index)?,
+            3 => {
+                let list = self.lists.load(table.root, index >> LIST)?.checked_sub(1)?;
+                self.lists.load(list, index & LIST_MASK)?
+            }
+            _ => {
+                let upper = self.lists.load(table.root, index >> (2 * LIST))?.checked_sub(1)?;
+                let list = self.lists.load(upper, index >> LIST & LIST_MASK)?.checked_sub(1)?;
+                self.lists.load(list, index & LIST_MASK)?
+            }
+        };
+        // Page addresses are aligned, so that their lowest bit can say that there is one.
+        (stored & 1 != 0).then_some(stored & !1)
+    }
+
+    /// Stores the address of page `index`, with the lists on the way to it.
+    fn store(&self, table: &Table, index: u64, page: u64) -> Result<(), PagesError> {
+        if page & ((1 << table.shift) - 1) != 0 {
+            return Err(PagesError::Malformed);
+        }
+        let (arena, block, at) = match table.depth {
+            1 => (&self.lines, table.root, index),
+            2 => (&self.lists, table.root, index),
+            3 => (&self.lists, self.below(table.root, index >> LIST)?, index & LIST_MASK),
+            _ => {
+                let upper = self.below(table.root, index >> (2 * LIST))?;
+                let list = self.below(upper, index >> LIST & LIST_MASK)?;
+                (&self.lists, list, index & LIST_MASK)
+            }
+        };
+        arena.store(block, at, page | 1).ok_or(PagesError::TooMany)
+    }
+
+    /// The list that entry `at` of list `of` names; made if there is none.
+    fn below(&self, of: u64, at: u64) -> Result<u64, PagesError> {
+        match self.lists.load(of, at) {
+            Some(0) => {
+                let made = self.block(2)?;
+                self.lists.store(of, at, made + 1).ok_or(PagesError::TooMany)?;
+                Ok(made)
+            }
+            Some(number) => Ok(number - 1),
+            None => Err(PagesError::TooMany),
+        }
+    }
+
+    /// An empty block for the root of a table of this depth.
+    fn block(&self, depth: u8) -> Result<u64, PagesError> {
+        let arena = if depth == 1 { &self.lines } else { &self.lists };
+        arena.take().ok_or(PagesError::TooMany)
+    }
+}
+
+const LIST_MASK: u64 = (1 << LIST) - 1;
+
+/// Levels that so many pages need.
+fn depth_of(count: u64) -> Option<u8> {
+    let fits = [LINE, LIST, 2 * LIST, 3 * LIST].iter().position(|log| count <= 1 << log)?;
+    u8::try_from(fits + 1).ok()
+}
+
+/// Blocks of words, all of one size.
+#[derive(Debug)]
+struct Arena {
+    log: u32,
+    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    list: Vec<u64>,
+    /// The first block never used.
+    fresh: u64,
+}
+
+impl Arena {
+    /// Room for `words` words, in blocks of `1 << log`.
+    fn new(log: u32, words: u64) -> Self {
+        let chunks = (0..words >> CHUNK).map(|_| OnceLock::new()).collect();
+        Self { log, chunks, free: Mutex::default() }
+    }
+
+    /// Takes a block, which is all zero; `None` when there is none left.
+    fn take(&self) -> Option<u64> {
+        let mut free = self.free.lock();
+        let block = match free.list.pop() {
+            Some(block) => block,
+            None if free.fresh << self.log < (self.chunks.len() as u64) << CHUNK => {
+                free.fresh += 1;
+                free.fresh - 1
+            }
+            None => return None,
+        };
+        drop(free);
+        let chunk = self.chunks.get(usize::try_from(block << self.log >> CHUNK).ok()?)?;
+        chunk.get_or_init(|| (0..1 << CHUNK).map(|_| AtomicU64::new(0)).collect());
+        Some(block)
+    }
+
+    /// Zeroes a block and gives it back.
+    fn give(&self, block: u64) {
+        (0..1 << self.log).for_each(|at| {
+            self.store(block, at, 0);
+        });
+        self.free.lock().list.push(block);
+    }
+
+    #[inline]
+    fn word(&self, block: u64, at: u64) -> Option<&AtomicU64> {
+        if at >> self.log != 0 {
+            return None;
+        }
+        let word = (block << self.log) + at;
+        let chunk = self.chunks.get(usize::try_from(word >> CHUNK).ok()?)?.get()?;
+        chunk.get((word & ((1 << CHUNK) - 1)) as usize)
+    }
+
+    #[inline]
+    fn load(&self, block: u64, at: u64) -> Option<u64> {
+        self.word(block, at).map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn store(&self, block: u64, at: u64, value: u64) -> Option<()> {
+        self.word(block, at).map(|word| word.store(value, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_depths_resolve_and_give_back() {
+        let att = Att::default();
+        for (count, depth) in
+            [(1, 1), (8, 1), (9, 2), (512, 2), (513, 3), (1 << 18, 3), ((1 << 18) + 1, 4)]
+        {
+            assert_eq!(depth_of(count), Some(depth));
+            let table = Table { shift: 12, depth, root: att.block(depth).expect("room") };
+            // Pairs of neighbours: a run ends behind each second page.
+            let page = |index: u64| (index / 2 * 5 + index % 2) << 12;
+            (0..count).for_each(|index| att.store(&table, index, page(index)).expect("room"));
+            for index in [0, count / 2, count - 1] {
+                let pages = if index % 2 == 0 && index + 1 < count { 2 } else { 1 };
+                let expected = Some((page(index) + 5, (pages << 12) - 5));
+                assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), expected);
+            }
+            assert_eq!(att.resolve(&table, count << 12, 1), None);
+            assert_eq!(att.store(&table, 0, 1 << 11), Err(PagesError::Malformed));
+            att.free(&table);
+        }
+        // Everything was given back, and came back empty.
+        let used = |arena: &Arena| {
+            let free = arena.free.lock();
+            free.fresh - free.list.len() as u64
+        };
+        assert_eq!((used(&att.lines), used(&att.lists)), (0, 0));
+        let list = att.block(2).expect("room");
+        assert!((0..512).all(|at| att.lists.load(list, at) == Some(0)));
+    }
+
+    #[test]
+    fn an_arena_ends() {
+        let arena = Arena::new(LIST, 1 << CHUNK);
+        let blocks: Vec<u64> = std::iter::from_fn(|| arena.take()).collect();
+        assert_eq!(blocks.len(), 64);
+        arena.give(blocks[3]);
+        assert_eq!(arena.take(), Some(blocks[3]));
+        assert_eq!(arena.take(), None);
+    }
+}
