@@ -12,7 +12,7 @@ use crate::pair::Pair;
 use crate::progress::step;
 
 /// How long one test may take; under TCG on two cores the longest takes half of it.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A run of a perftest tool.
 #[derive(Clone, Debug)]
@@ -96,16 +96,29 @@ impl Pair {
     /// # Errors
     /// When a guest is gone; a test that fails is an [`Outcome`].
     pub fn perftest(&self, case: &Case) -> anyhow::Result<Outcome> {
-        perftest(&self.b, &self.a, case)
+        self.perftest_within(case, PATIENCE)
+    }
+
+    /// As [`Self::perftest`]; the client is ended after `patience`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
+        perftest(&self.b, &self.a, case, patience)
     }
 }
 
-fn perftest(server: &Guest, client: &Guest, case: &Case) -> anyhow::Result<Outcome> {
+fn perftest(
+    server: &Guest,
+    client: &Guest,
+    case: &Case,
+    patience: Duration,
+) -> anyhow::Result<Outcome> {
     let Case { tool, options } = case;
     let serving = server.agent().start(&format!("exec {tool} {options}"))?;
     wait_for_server(server)?;
     let ip = server.ip();
-    let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), PATIENCE);
+    let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), patience);
     let client = ran.unwrap_or_else(|error| Output {
         code: 124,
         stdout: String::new(),

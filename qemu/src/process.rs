@@ -79,6 +79,17 @@ impl Killed {
         let _reaped = self.0.wait();
     }
 
+    /// Kills it and what it started, and reaps it.
+    pub fn kill_group(&mut self) {
+        if let Ok(pid) = i32::try_from(self.pid())
+            && self.alive()
+        {
+            // It leads a group of its own since its start.
+            let _ended = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        self.kill();
+    }
+
     /// Asks it to end with `signal`, waits up to `seconds`, then kills it.
     pub fn stop(&mut self, signal: Signal, seconds: u64) {
         if let Ok(pid) = i32::try_from(self.pid())

@@ -3,24 +3,48 @@
 //! Each device is alone while it is measured: they share the guests' NIC, and the connection manager would
 //! take the first device that has the address.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
-use vrnic_qemu::perftest::{Case, Figure};
+use vrnic_qemu::perftest::{Case, Figure, PATIENCE};
 use vrnic_qemu::progress::step;
 
+use crate::host;
 use crate::plan::{Device, LATENCY_BYTES, OPERATIONS};
 use crate::results::{Bandwidth, Failure, Latency, Results};
 
 /// Where the guests have siw.ko.
 pub(crate) const SIW_MODULE: &str = "/vrnic/siw.ko";
+/// How long a test over a software device may take. They hang now and then, and are then tried once more.
+const SOFTWARE_PATIENCE: Duration = Duration::from_secs(45);
+/// Less time is not worth a try.
+const TOO_SHORT: Duration = Duration::from_secs(5);
+/// Exit code of what was ended for its time, as of timeout(1).
+const TIMED_OUT: i32 = 124;
 /// For a command that only configures something, on a loaded machine.
 const SHORT: Duration = Duration::from_secs(60);
 
+/// The end of all tests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// The one `span` from now.
+    pub(crate) fn within(span: Duration) -> Self {
+        Self(Instant::now() + span)
+    }
+
+    /// `patience`, or what is left when that is less; `None` when that is too little to test anything.
+    pub(crate) fn limit(self, patience: Duration) -> Option<Duration> {
+        let left = self.0.saturating_duration_since(Instant::now());
+        (left > TOO_SHORT).then_some(patience.min(left))
+    }
+}
+
 /// Makes `device` in both guests, measures it with messages of `sizes` bytes and removes it. A test that
-/// fails is noted among the results.
+/// fails is noted among the results. What the host can do is measured between the tests of the first device.
 ///
 /// # Errors
 /// When a guest is gone, or the device cannot be made or removed.
@@ -28,30 +52,74 @@ pub(crate) fn measure(
     pair: &Pair,
     device: Device,
     sizes: &[u64],
+    deadline: Deadline,
     results: &mut Results,
 ) -> anyhow::Result<()> {
     both(pair, &add(device))?;
+    let first = results.relay.is_empty();
+    if first {
+        results.relay = host::relays();
+    }
+    for operation in OPERATIONS {
+        let case = device.latency(operation);
+        if let Some(Figure::Latency { typical, .. }) = run(pair, device, &case, deadline, results)?
+        {
+            let latency = Latency { device, operation, bytes: LATENCY_BYTES, typical_us: typical };
+            results.latency.push(latency);
+        }
+    }
     for operation in OPERATIONS {
         for &bytes in sizes {
+            if first {
+                results.memcpy.push(host::memcpy(operation, bytes));
+            }
             let case = device.bandwidth(operation, bytes);
-            if let Some(Figure::Bandwidth { average, rate, .. }) = run(pair, &case, results)? {
+            if let Some(Figure::Bandwidth { average, rate, .. }) =
+                run(pair, device, &case, deadline, results)?
+            {
                 let point = Bandwidth::new(device, operation, bytes, average, rate);
                 results.bandwidth.push(point);
             }
         }
     }
-    for operation in OPERATIONS {
-        let case = device.latency(operation);
-        if let Some(Figure::Latency { typical, .. }) = run(pair, &case, results)? {
-            let latency = Latency { device, operation, bytes: LATENCY_BYTES, typical_us: typical };
-            results.latency.push(latency);
-        }
-    }
     both(pair, remove(device))
 }
 
-fn run(pair: &Pair, case: &Case, results: &mut Results) -> anyhow::Result<Option<Figure>> {
-    let outcome = pair.perftest(case).with_context(|| pair.report())?;
+fn run(
+    pair: &Pair,
+    device: Device,
+    case: &Case,
+    deadline: Deadline,
+    results: &mut Results,
+) -> anyhow::Result<Option<Figure>> {
+    // A failure of ours is a fault to be seen, so it is not tried again.
+    let (tries, patience) = match device {
+        Device::Vrnic => (1, PATIENCE),
+        Device::Rxe | Device::Siw => (2, SOFTWARE_PATIENCE),
+    };
+    for _ in 0..tries {
+        let Some(patience) = deadline.limit(patience) else {
+            let text = "not run: the time for all tests was over".to_owned();
+            let test = format!("{} {}", case.tool, case.options);
+            results.failures.push(Failure { device, test, code: TIMED_OUT, text });
+            return Ok(None);
+        };
+        let figure = once(pair, device, case, patience, results)?;
+        if figure.is_some() {
+            return Ok(figure);
+        }
+    }
+    Ok(None)
+}
+
+fn once(
+    pair: &Pair,
+    device: Device,
+    case: &Case,
+    patience: Duration,
+    results: &mut Results,
+) -> anyhow::Result<Option<Figure>> {
+    let outcome = pair.perftest_within(case, patience).with_context(|| pair.report())?;
     let test = format!("{} {}", case.tool, case.options);
     match outcome.figure {
         Some(figure) if outcome.code == 0 => {
@@ -60,7 +128,7 @@ fn run(pair: &Pair, case: &Case, results: &mut Results) -> anyhow::Result<Option
         }
         _ => {
             step(format!("{test}: failed with {}", outcome.code));
-            results.failures.push(Failure { test, code: outcome.code, text: outcome.text });
+            results.failures.push(Failure { device, test, code: outcome.code, text: outcome.text });
             Ok(None)
         }
     }
@@ -100,5 +168,18 @@ fn remove(device: Device) -> &'static str {
         Device::Vrnic => "rmmod vrnic",
         Device::Rxe => "rdma link delete rxe0",
         Device::Siw => "rdma link delete siw0",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_test_outlives_the_deadline() {
+        let deadline = Deadline::within(Duration::from_secs(30));
+        assert_eq!(deadline.limit(Duration::from_secs(10)), Some(Duration::from_secs(10)));
+        assert!(deadline.limit(Duration::from_secs(60)).is_some_and(|left| left.as_secs() < 31));
+        assert_eq!(Deadline::within(Duration::ZERO).limit(Duration::from_secs(60)), None);
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use vrnic_device::sys::{SLICE_MIN, set_precise_timers, set_slice};
 
+use crate::plan::Operation;
 use crate::results::MIB;
 
 /// How long a memcpy measurement takes; the median of [`SPANS`] counts.
@@ -22,6 +23,8 @@ const RELAY_ROUNDS_MIN: usize = 20;
 /// How memory of one size is copied.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Memcpy {
+    /// The operation beside whose test it was measured: a shared machine is not as fast at all times.
+    pub(crate) operation: Operation,
     /// Block length.
     pub(crate) bytes: u64,
     /// 2^20 bytes per second, as perftest counts.
@@ -29,7 +32,7 @@ pub(crate) struct Memcpy {
 }
 
 /// Copies a block of `bytes` over and over between the same two places, as perftest moves its buffer.
-pub(crate) fn memcpy(bytes: u64) -> Memcpy {
+pub(crate) fn memcpy(operation: Operation, bytes: u64) -> Memcpy {
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     let (from, mut to) = (vec![1_u8; len], vec![0_u8; len]);
     let between_looks = (1 << 20) / len.max(1) + 1;
@@ -46,7 +49,7 @@ pub(crate) fn memcpy(bytes: u64) -> Memcpy {
         })
         .collect();
     rates.sort_by(f64::total_cmp);
-    Memcpy { bytes, mib_s: rates[SPANS / 2] }
+    Memcpy { operation, bytes, mib_s: rates[SPANS / 2] }
 }
 
 /// What the relaying thread does between two looks.

@@ -1,74 +1,156 @@
-//! The results as Markdown.
+//! The report: one page of Markdown.
 
 use std::fmt::Write;
 
-use crate::plan::{Device, OPERATIONS, size};
-use crate::results::Results;
+use crate::goals::{Aim, Goal, goals};
+use crate::plan::{Device, OPERATIONS, Operation, size};
+use crate::results::{Failure, Results};
 
-/// Tables of everything that was measured on `devices` with messages of `sizes` bytes.
-pub(crate) fn markdown(results: &Results, devices: &[Device], sizes: &[u64]) -> String {
-    let mut text = machine(results);
+/// Everything that was measured on `devices` with messages of `sizes` bytes. With `charts` the page shows those
+/// of [`crate::chart`], which are to lie beside it.
+pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], charts: bool) -> String {
+    let mut text = introduction(results);
+    text += &reached(&goals(results));
+    if let Some(native) = &results.native {
+        // The ratios stand among the goals.
+        let rows: Vec<&str> =
+            native.table.lines().filter(|line| !line.starts_with("| native_")).collect();
+        text += &format!("\n## Without guests\n\n{NATIVE}\n\n{}\n", rows.join("\n"));
+    }
+    text += &format!("\n## Bandwidth in two guests\n\n{BANDWIDTH}\n");
     for operation in OPERATIONS {
-        text += &format!("\n### ib_{operation}_bw: MiB/s (messages per second)\n\n");
-        let mut rows = Vec::new();
-        for &bytes in sizes {
+        text += &bandwidth(results, operation, devices, sizes, charts);
+    }
+    text += &format!("\n## Latency in two guests\n\n{LATENCY}\n");
+    text += &latency(results, devices, charts);
+    for failure in &results.failures {
+        text += &failed(failure);
+    }
+    text
+}
+
+const NATIVE: &str = "A driver in a program of its own plays both guests over real vfio-user sockets, with \
+the daemon's one worker on the other processor. Each figure is the best of several runs.";
+
+const BANDWIDTH: &str = "MiB/s, and messages per second in brackets, as perftest counts. *memcpy* copies a block of \
+that size between the same two places on the host, just before the test over vrnic.";
+
+const LATENCY: &str = "perftest's typical latency of 8 B in µs; for write and send that is half a round trip. The \
+*relay* is what any adapter in software can reach on this machine: two threads spin, as the two guests' processors \
+do, and a third carries each word from one to the other, with no adapter and no guest around it. It is given as the \
+median of half a round trip, for each way in which the third thread may wait.";
+
+fn introduction(results: &Results) -> String {
+    let machine = &results.machine;
+    format!(
+        "# Benchmarks\n\n\
+         Written by `scripts/bench` in one run: all that a ratio compares was measured within minutes on the same \
+         machine. Ratios are what to quote; the figures themselves belong to this machine.\n\n\
+         Machine: {} ({} processors), Linux {}, load average {} at the start. Guests: two, each with one \
+         processor, Linux {}, under {}{}.\n",
+        machine.processor,
+        machine.processors,
+        machine.kernel,
+        machine.load,
+        machine.guest_kernel,
+        machine.accelerator,
+        if machine.accelerator == "TCG" {
+            " (QEMU translates their code, which then takes some ten times as long as the processor's own)"
+        } else {
+            ""
+        }
+    )
+}
+
+/// The goals and whether they are reached.
+fn reached(goals: &[Goal]) -> String {
+    let mut text = "\n## Goals\n\n".to_owned();
+    let columns = ["measure", "name", "goal", "this run", "reached"].map(str::to_owned);
+    let rows: Vec<_> = goals
+        .iter()
+        .map(|goal| {
+            let aim = match goal.aim {
+                Aim::AtLeast(least) => format!("≥ {least}"),
+                Aim::AtMost(most) => format!("≤ {most}"),
+            };
+            let verdict = match goal.value {
+                None => "not measured",
+                Some(_) if goal.reached() => "yes",
+                Some(_) => "**no**",
+            };
+            let name = goal.name.map_or_else(String::new, |name| format!("`{name}`"));
+            let value = goal.value.map_or_else(missing, number);
+            vec![goal.meaning.to_owned(), name, aim, value, verdict.to_owned()]
+        })
+        .collect();
+    text += &table(&columns, &rows);
+    if !goals.iter().all(Goal::reached) {
+        text += "\n[profile.md](profile.md) tells what a profile shows where a goal is hard to reach.\n";
+    }
+    text
+}
+
+fn bandwidth(
+    results: &Results,
+    operation: Operation,
+    devices: &[Device],
+    sizes: &[u64],
+    charts: bool,
+) -> String {
+    let mut text = format!("\n### ib_{operation}_bw\n\n");
+    let rows: Vec<_> = sizes
+        .iter()
+        .map(|&bytes| {
             let mut row = vec![size(bytes)];
             row.extend(devices.iter().map(|&device| {
                 results.bandwidth(device, operation, bytes).map_or_else(missing, |point| {
                     format!("{} ({})", number(point.mib_s), number(point.messages_s))
                 })
             }));
-            row.push(results.memcpy(bytes).map_or_else(missing, number));
-            rows.push(row);
-        }
-        text += &table(&header("size", devices, Some("memcpy")), &rows);
-    }
-    text += "\n### Latency at 8 B: µs, typical\n\n";
-    let rows: Vec<_> =
-        OPERATIONS
-            .iter()
-            .map(|&operation| {
-                let mut row = vec![format!("ib_{operation}_lat")];
-                row.extend(devices.iter().map(|&device| {
-                    results.latency(device, operation).map_or_else(missing, number)
-                }));
-                row
-            })
-            .collect();
-    text += &table(&header("test", devices, None), &rows);
-    text += "\n### Three threads on the host, one relaying: µs of one crossing, median\n\n";
-    let rows: Vec<_> =
-        results.relay.iter().map(|r| vec![r.gear.clone(), number(r.half_round_us)]).collect();
-    text += &table(&["relay".into(), "µs".into()], &rows);
-    text += "\n### Ratios\n\n";
-    let rows: Vec<_> =
-        results.ratios().into_iter().map(|(name, r)| vec![name.to_owned(), number(r)]).collect();
-    text += &table(&["ratio".into(), "value".into()], &rows);
-    for failure in &results.failures {
-        // Text of a tool, so it must not end the code block.
-        let said = failure.text.replace("```", "'''");
-        let _never = write!(
-            text,
-            "\n**{}** failed with {}:\n\n```\n{}\n```\n",
-            failure.test,
-            failure.code,
-            said.trim()
+            row.push(results.memcpy(operation, bytes).map_or_else(missing, number));
+            row
+        })
+        .collect();
+    text += &table(&header("size", devices, Some("memcpy")), &rows);
+    if charts {
+        text += &format!(
+            "\n![MiB/s of ib_{operation}_bw by size]({operation}-bandwidth.svg)\n\
+             ![messages per second of ib_{operation}_bw by size]({operation}-rate.svg)\n"
         );
     }
     text
 }
 
-fn machine(results: &Results) -> String {
-    let machine = &results.machine;
-    format!(
-        "{} ({} processors), Linux {}, load average {} at the start; guests: Linux {} under {}.\n",
-        machine.processor,
-        machine.processors,
-        machine.kernel,
-        machine.load,
-        machine.guest_kernel,
-        machine.accelerator
-    )
+fn latency(results: &Results, devices: &[Device], charts: bool) -> String {
+    let row = |operation| {
+        let mut row = vec![format!("ib_{operation}_lat")];
+        let figure = |&device: &Device| results.latency(device, operation);
+        row.extend(devices.iter().map(|device| figure(device).map_or_else(missing, number)));
+        row
+    };
+    let mut text = "\n".to_owned();
+    text += &table(&header("test", devices, None), &OPERATIONS.map(row));
+    let relays = results.relay.iter().map(|r| vec![r.gear.clone(), number(r.half_round_us)]);
+    let columns = ["the relay".to_owned(), "µs".to_owned()];
+    text += &format!("\n{}", table(&columns, &relays.collect::<Vec<_>>()));
+    if charts {
+        text += "\n![latency at 8 B](latency.svg)\n";
+    }
+    text
+}
+
+fn failed(failure: &Failure) -> String {
+    let mut text = String::new();
+    // Text of a tool, so it must not end the code block.
+    let said = failure.text.replace("```", "'''");
+    let _never = write!(
+        text,
+        "\n**{}** failed with {}:\n\n```\n{}\n```\n",
+        failure.test,
+        failure.code,
+        said.trim()
+    );
+    text
 }
 
 fn header(first: &str, devices: &[Device], last: Option<&str>) -> Vec<String> {
@@ -103,9 +185,23 @@ mod tests {
 
     #[test]
     fn figures_and_gaps_are_shown() {
-        let text = markdown(&sample(), &[Device::Vrnic, Device::Rxe], &[8, 65536]);
+        let text = report(&sample(), &[Device::Vrnic, Device::Rxe], &[8, 65536], true);
         assert!(text.contains("| 64 KiB | 8000 (128000) | 16.0 (256) | 10000 |"), "{text}");
         assert!(text.contains("| 8 B | 1.91 (250000) | 0.08 (10000) | – |"), "{text}");
-        assert!(text.contains("| guest_write_lat8_vs_relay | 1.12 |"), "{text}");
+        assert!(text.contains("](write-rate.svg)"), "{text}");
+    }
+
+    #[test]
+    fn goals_are_reached_missed_or_unknown() {
+        let text = report(&sample(), &[Device::Vrnic], &[8], false);
+        assert!(text.contains("| `native_write64_latency_us` | ≤ 0.4 | 0.25 | yes |"), "{text}");
+        assert!(text.contains("| `native_write64_mops` | ≥ 8 | – | not measured |"), "{text}");
+        assert!(text.contains("| `guest_rate8_vs_rxe` | ≥ 20 | 25.0 | yes |"), "{text}");
+        assert!(!text.contains("| native_write64_latency_us | 0.25 |"), "{text}");
+        assert!(!text.contains(".svg"), "{text}");
+        let mut slow = sample();
+        slow.latency[0].typical_us = 50.0;
+        let text = report(&slow, &[Device::Vrnic], &[8], false);
+        assert!(text.contains("| `guest_write_lat8_vs_relay` | ≤ 1.2 | 1.56 | **no** |"), "{text}");
     }
 }

@@ -1,10 +1,12 @@
-//! What was measured, and the ratios that are quoted.
+//! What was measured.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::goals::goals;
 use crate::host::{Memcpy, Relay};
 use crate::machine::Machine;
+use crate::native::Native;
 use crate::plan::{Device, Operation};
 
 /// Bytes in perftest's MB.
@@ -57,6 +59,7 @@ pub(crate) struct Latency {
 /// A test that gave no figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
+    pub(crate) device: Device,
     /// Tool and options.
     pub(crate) test: String,
     /// Exit code.
@@ -66,9 +69,10 @@ pub(crate) struct Failure {
 }
 
 /// Everything of one run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) machine: Machine,
+    pub(crate) native: Option<Native>,
     pub(crate) memcpy: Vec<Memcpy>,
     pub(crate) relay: Vec<Relay>,
     pub(crate) bandwidth: Vec<Bandwidth>,
@@ -95,9 +99,10 @@ impl Results {
         self.latency.iter().find(wanted).map(|latency| latency.typical_us)
     }
 
-    /// memcpy of blocks of `bytes`, in MiB/s.
-    pub(crate) fn memcpy(&self, bytes: u64) -> Option<f64> {
-        self.memcpy.iter().find(|copy| copy.bytes == bytes).map(|copy| copy.mib_s)
+    /// memcpy of blocks of `bytes` beside the tests of `operation`, in MiB/s.
+    pub(crate) fn memcpy(&self, operation: Operation, bytes: u64) -> Option<f64> {
+        let wanted = |copy: &&Memcpy| (copy.operation, copy.bytes) == (operation, bytes);
+        self.memcpy.iter().find(wanted).map(|copy| copy.mib_s)
     }
 
     /// The fastest relay, in µs.
@@ -107,29 +112,10 @@ impl Results {
 
     /// The quoted ratios by name; one that lacks a figure is not there.
     pub(crate) fn ratios(&self) -> Vec<(&'static str, f64)> {
-        use Device::{Rxe, Siw, Vrnic};
-        use Operation::{Read, Write};
-        let large = |device| self.bandwidth(device, Write, 64 << 10).map(|b| b.mib_s);
-        let rate = |device| self.bandwidth(device, Write, 8).map(|b| b.messages_s);
-        let write_latency = |device| self.latency(device, Write);
-        let read_latency = |device| self.latency(device, Read);
-        let pairs = [
-            ("guest_write64k_vs_memcpy", large(Vrnic), self.memcpy(64 << 10)),
-            ("guest_write64k_vs_rxe", large(Vrnic), large(Rxe)),
-            ("guest_rate8_vs_rxe", rate(Vrnic), rate(Rxe)),
-            ("guest_rate8_vs_siw", rate(Vrnic), rate(Siw)),
-            ("guest_write_lat8_vs_relay", write_latency(Vrnic), self.relay()),
-            ("guest_write_lat8_siw_over_vrnic", write_latency(Siw), write_latency(Vrnic)),
-            ("guest_read_lat8_siw_over_vrnic", read_latency(Siw), read_latency(Vrnic)),
-        ];
-        let known = |(name, over, under): (_, Option<f64>, Option<f64>)| {
-            let ratio = over? / under?;
-            ratio.is_finite().then_some((name, ratio))
-        };
-        pairs.into_iter().filter_map(known).collect()
+        goals(self).iter().filter_map(|goal| Some((goal.name?, goal.value?))).collect()
     }
 
-    /// All figures, and the ratios under `ratios`.
+    /// All figures, the goals, and the ratios under `ratios`.
     ///
     /// # Errors
     /// None that could be foreseen: every figure can be written.
@@ -141,6 +127,7 @@ impl Results {
             .map(|(name, ratio)| (name.to_owned(), ratio.into()))
             .collect();
         if let Some(all) = all.as_object_mut() {
+            all.insert("goals".to_owned(), serde_json::to_value(goals(self))?);
             all.insert("ratios".to_owned(), ratios.into());
         }
         serde_json::to_string_pretty(&all)
@@ -157,9 +144,15 @@ pub(crate) mod tests {
         use Operation::{Read, Write};
         let latency =
             |device, operation, typical_us| Latency { device, operation, bytes: 8, typical_us };
+        let native = Native {
+            ratios: [("native_write64_latency_us".to_owned(), 0.25)].into(),
+            table: "| 64 B WRITE | 0.25 |\n| native_write64_latency_us | 0.25 |\n".into(),
+            ..Native::default()
+        };
         Results {
             machine: Machine::default(),
-            memcpy: vec![Memcpy { bytes: 65536, mib_s: 10_000.0 }],
+            native: Some(native),
+            memcpy: vec![Memcpy { operation: Write, bytes: 65536, mib_s: 10_000.0 }],
             relay: vec![
                 Relay { gear: "spin".into(), half_round_us: 2000.0 },
                 Relay { gear: "nap 20 µs".into(), half_round_us: 32.0 },
@@ -180,23 +173,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ratios_are_of_this_run_and_absent_without_figures() {
-        assert_eq!(
-            sample().ratios(),
-            [
-                ("guest_write64k_vs_memcpy", 0.8),
-                ("guest_write64k_vs_rxe", 500.0),
-                ("guest_rate8_vs_rxe", 25.0),
-                ("guest_write_lat8_vs_relay", 1.125),
-                ("guest_write_lat8_siw_over_vrnic", 5.0),
-            ]
-        );
-    }
-
-    #[test]
     fn json_has_figures_and_ratios() -> serde_json::Result<()> {
         let all: Value = serde_json::from_str(&sample().json()?)?;
         assert_eq!(all["ratios"]["guest_rate8_vs_rxe"], 25.0);
+        assert_eq!(all["ratios"]["native_write64_latency_us"], 0.25);
+        assert_eq!(all["goals"][0]["at_most"], 0.4);
         assert_eq!(all["bandwidth"][2]["messages_s"], 250_000.0);
         assert_eq!(all["latency"][1]["device"], "siw");
         Ok(())

@@ -1,0 +1,241 @@
+//! The ratios that are quoted, and what is aimed at.
+
+use serde::Serialize;
+
+use crate::plan::{Device, Operation};
+use crate::results::Results;
+
+/// Where a figure is to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Aim {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// A figure with its aim.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Goal {
+    /// Its name among the ratios, if it is one of them.
+    pub(crate) name: Option<&'static str>,
+    /// What is divided by what, or measured.
+    pub(crate) meaning: &'static str,
+    #[serde(flatten)]
+    pub(crate) aim: Aim,
+    /// What came out, unless a figure that it needs is missing.
+    pub(crate) value: Option<f64>,
+}
+
+impl Goal {
+    /// Whether the aim is reached; a missing figure reaches nothing.
+    pub(crate) fn reached(&self) -> bool {
+        self.value.is_some_and(|value| match self.aim {
+            Aim::AtLeast(least) => value >= least,
+            Aim::AtMost(most) => value <= most,
+        })
+    }
+}
+
+/// Sizes at which the guests' bandwidth is aimed at, in bytes.
+const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
+
+/// All goals, in the order of tables.
+pub(crate) fn goals(results: &Results) -> Vec<Goal> {
+    let mut goals = native(results);
+    goals.extend(guests(results));
+    goals
+}
+
+fn native(results: &Results) -> Vec<Goal> {
+    use Aim::{AtLeast, AtMost};
+    let native = results.native.as_ref();
+    let ratio = |name, meaning, aim| Goal {
+        name: Some(name),
+        meaning,
+        aim,
+        value: native.and_then(|native| native.ratios.get(name).copied()),
+    };
+    let figure = |name, meaning, aim| Goal {
+        name: None,
+        meaning,
+        aim,
+        value: native.and_then(|native| native.figures.get(name).copied()),
+    };
+    vec![
+        ratio(
+            "native_write64_latency_us",
+            "64 B WRITE without guests, doorbell to completion, median, in µs",
+            AtMost(0.4),
+        ),
+        ratio(
+            "native_write64_mops",
+            "64 B WRITEs of one worker without guests, in millions per second",
+            AtLeast(8.0),
+        ),
+        ratio(
+            "native_write64k_vs_memcpy",
+            "64 KiB WRITE without guests / memcpy of the same block",
+            AtLeast(0.9),
+        ),
+        figure(
+            "64 KiB Read / memcpy",
+            "64 KiB READ without guests / memcpy of the same block",
+            AtLeast(0.9),
+        ),
+        ratio(
+            "native_rate_10000qp_vs_1qp",
+            "rate of one busy QP among 10,000 / rate of a QP alone",
+            AtLeast(0.9),
+        ),
+        figure(
+            "daemon memory of an idle QP, bytes",
+            "the daemon's memory for an idle QP, in bytes",
+            AtMost(4096.0),
+        ),
+    ]
+}
+
+fn guests(results: &Results) -> Vec<Goal> {
+    use Aim::{AtLeast, AtMost};
+    use Device::{Rxe, Siw, Vrnic};
+    use Operation::{Read, Send, Write};
+    let over = |above: Option<f64>, below: Option<f64>| {
+        Some(above? / below?).filter(|ratio| ratio.is_finite())
+    };
+    let bytes = |device, operation, size| {
+        results.bandwidth(device, operation, size).map(|point| point.mib_s)
+    };
+    let to_memcpy =
+        |operation, size| over(bytes(Vrnic, operation, size), results.memcpy(operation, size));
+    let to_rxe = |operation, size| over(bytes(Vrnic, operation, size), bytes(Rxe, operation, size));
+    let rate = |device| results.bandwidth(device, Write, 8).map(|point| point.messages_s);
+    let latency = |device, operation| results.latency(device, operation);
+    let to_relay = |operation| over(latency(Vrnic, operation), results.relay());
+    let to_siw = |operation| over(latency(Siw, operation), latency(Vrnic, operation));
+    let least = |figure: &dyn Fn(Operation, u64) -> Option<f64>| {
+        let all = [Write, Read].into_iter().flat_map(|o| LARGE.map(|size| figure(o, size)));
+        all.reduce(|a, b| Some(a?.min(b?))).flatten()
+    };
+    let goal = |name, meaning, aim, value| Goal { name, meaning, aim, value };
+    vec![
+        goal(
+            Some("guest_write64k_vs_memcpy"),
+            "ib_write_bw at 64 KiB / memcpy of such a block",
+            AtLeast(0.8),
+            to_memcpy(Write, 64 << 10),
+        ),
+        goal(
+            None,
+            "the least of ib_write_bw and ib_read_bw, 64 KiB to 1 MiB / memcpy",
+            AtLeast(0.8),
+            least(&to_memcpy),
+        ),
+        goal(
+            Some("guest_write64k_vs_rxe"),
+            "ib_write_bw at 64 KiB, vrnic / rxe",
+            AtLeast(500.0),
+            to_rxe(Write, 64 << 10),
+        ),
+        goal(
+            None,
+            "the least of ib_write_bw and ib_read_bw, 64 KiB to 1 MiB, vrnic / rxe",
+            AtLeast(500.0),
+            least(&to_rxe),
+        ),
+        goal(
+            Some("guest_rate8_vs_rxe"),
+            "ib_write_bw at 8 B, messages per second, vrnic / rxe",
+            AtLeast(20.0),
+            over(rate(Vrnic), rate(Rxe)),
+        ),
+        goal(
+            Some("guest_rate8_vs_siw"),
+            "ib_write_bw at 8 B, messages per second, vrnic / siw",
+            AtLeast(10.0),
+            over(rate(Vrnic), rate(Siw)),
+        ),
+        goal(
+            Some("guest_write_lat8_vs_relay"),
+            "ib_write_lat at 8 B, typical / the bare relay of three threads",
+            AtMost(1.2),
+            to_relay(Write),
+        ),
+        goal(
+            None,
+            "ib_send_lat at 8 B, typical / the bare relay of three threads",
+            AtMost(1.2),
+            to_relay(Send),
+        ),
+        goal(
+            Some("guest_write_lat8_siw_over_vrnic"),
+            "ib_write_lat at 8 B, siw / vrnic",
+            AtLeast(5.0),
+            to_siw(Write),
+        ),
+        goal(None, "ib_send_lat at 8 B, siw / vrnic", AtLeast(5.0), to_siw(Send)),
+        goal(
+            Some("guest_read_lat8_siw_over_vrnic"),
+            "ib_read_lat at 8 B, siw / vrnic",
+            AtLeast(5.0),
+            to_siw(Read),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::sample;
+
+    fn value(goals: &[Goal], name: &str) -> Option<f64> {
+        goals.iter().find(|goal| goal.name == Some(name)).and_then(|goal| goal.value)
+    }
+
+    #[test]
+    fn ratios_are_of_this_run_and_absent_without_figures() {
+        let goals = goals(&sample());
+        let expected = [
+            ("native_write64_latency_us", Some(0.25)),
+            ("native_write64_mops", None),
+            ("guest_write64k_vs_memcpy", Some(0.8)),
+            ("guest_write64k_vs_rxe", Some(500.0)),
+            ("guest_rate8_vs_rxe", Some(25.0)),
+            ("guest_rate8_vs_siw", None),
+            ("guest_write_lat8_vs_relay", Some(1.125)),
+            ("guest_write_lat8_siw_over_vrnic", Some(5.0)),
+            ("guest_read_lat8_siw_over_vrnic", None),
+        ];
+        for (name, ratio) in expected {
+            assert_eq!(value(&goals, name), ratio, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_aim_is_reached_or_not() {
+        let goal = |aim, value| Goal { name: None, meaning: "", aim, value };
+        assert!(goal(Aim::AtLeast(2.0), Some(2.0)).reached());
+        assert!(!goal(Aim::AtLeast(2.0), Some(1.9)).reached());
+        assert!(goal(Aim::AtMost(2.0), Some(1.9)).reached());
+        assert!(!goal(Aim::AtMost(2.0), Some(2.1)).reached());
+        assert!(!goal(Aim::AtMost(2.0), None).reached());
+    }
+
+    #[test]
+    fn the_least_of_several_needs_all_of_them() {
+        let least = |goals: Vec<Goal>| {
+            goals.into_iter().find(|goal| goal.meaning.starts_with("the least")).map(|g| g.value)
+        };
+        let mut results = sample();
+        assert_eq!(least(goals(&results)), Some(None));
+        for (operation, mib_s) in [(Operation::Write, 8000.0), (Operation::Read, 7000.0)] {
+            for bytes in LARGE {
+                let point =
+                    crate::results::Bandwidth::new(Device::Vrnic, operation, bytes, mib_s, 0.1);
+                results.bandwidth.insert(0, point);
+                let memcpy = crate::host::Memcpy { operation, bytes, mib_s: 10_000.0 };
+                results.memcpy.push(memcpy);
+            }
+        }
+        assert_eq!(least(goals(&results)), Some(Some(0.7)));
+    }
+}
