@@ -32,7 +32,7 @@ use clap::Parser;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::progress::step;
 
-use crate::guests::Deadline;
+use crate::guests::{Deadline, Effort};
 use crate::machine::Machine;
 use crate::plan::{Device, SIZES};
 use crate::results::{Failure, Results};
@@ -66,6 +66,10 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     native: Option<PathBuf>,
 
+    /// Tries of each test in the guests, of which the best counts
+    #[arg(long, default_value_t = 2)]
+    repeats: usize,
+
     /// End after this many seconds with what there is by then
     #[arg(long, default_value_t = 540)]
     limit: u64,
@@ -94,6 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn measure(args: &Args) -> anyhow::Result<Results> {
     let deadline = Deadline::within(Duration::from_secs(args.limit));
+    let effort = Effort { repeats: args.repeats, deadline };
     let mut results = Results { machine: Machine::look(), ..Results::default() };
     step("measuring the daemon without guests");
     let program = match &args.native {
@@ -118,7 +123,7 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
     order.dedup();
     for device in order {
         step(format!("measuring {device}"));
-        guests::measure(&pair, device, &args.sizes, deadline, &mut results)?;
+        guests::measure(&pair, device, &args.sizes, effort, &mut results)?;
     }
     Ok(results)
 }

@@ -33,7 +33,8 @@ const NATIVE: &str = "A driver in a program of its own plays both guests over re
 the daemon's one worker on the other processor. Each figure is the best of several runs.";
 
 const BANDWIDTH: &str = "MiB/s, and messages per second in brackets, as perftest counts. *memcpy* copies a block of \
-that size between the same two places on the host, just before the test over vrnic.";
+that size between the same two places on the host, just before the test over vrnic. Each figure is the best of \
+several tries.";
 
 const LATENCY: &str = "perftest's typical latency of 8 B in µs; for write and send that is half a round trip. The \
 *relay* is what any adapter in software can reach on this machine: two threads spin, as the two guests' processors \
