@@ -88,8 +88,8 @@ impl Device {
     fn messages(self, bytes: u64) -> u64 {
         let (volume, most) = match self {
             Self::Vrnic => (16 << 30, 500_000),
-            Self::Rxe => (16 << 20, 5000),
-            Self::Siw => (64 << 20, 50_000),
+            Self::Rxe => (8 << 20, 5000),
+            Self::Siw => (8 << 20, 50_000),
         };
         (volume / bytes.max(1)).clamp(5, most)
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn slow_devices_get_few_messages_and_siw_the_connection_manager() {
         let case = Device::Siw.bandwidth(Operation::Read, 8 << 20);
-        assert_eq!((case.tool, &*case.options), ("ib_read_bw", "-d siw0 -s 8388608 -n 8 -R"));
+        assert_eq!((case.tool, &*case.options), ("ib_read_bw", "-d siw0 -s 8388608 -n 5 -R"));
         let case = Device::Vrnic.bandwidth(Operation::Write, 64 << 10);
         assert_eq!((case.tool, &*case.options), ("ib_write_bw", "-d vrnic0 -s 65536 -n 262144"));
     }
