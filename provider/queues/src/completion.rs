@@ -16,6 +16,32 @@ pub(crate) const QPN_WORD: usize = 1;
 /// The bit of the opcode that tells receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
 
+const SUCCESS: u8 = Status::Success as u8;
+
+/// The operation of each number, and whether that is one we know. A table, since a program takes different
+/// operations in turn, which no branch predictor likes.
+static OPCODES: [(Opcode, bool); 256] = {
+    let mut table = [(Opcode::Send, false); 256];
+    let mut raw = 0u8;
+    loop {
+        table[raw as usize] = match Opcode::from_raw(raw) {
+            Some(opcode) => (opcode, true),
+            None if raw & RECV_BIT != 0 => (Opcode::Recv, false),
+            None => (Opcode::Send, false),
+        };
+        if raw == u8::MAX {
+            break table;
+        }
+        raw += 1;
+    }
+};
+
+/// The status with this number, which is none of success.
+#[cold]
+fn failure(raw: u8) -> Status {
+    Status::from_raw(raw).filter(|status| *status != Status::Success).unwrap_or(Status::GeneralErr)
+}
+
 /// What became of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -45,17 +71,16 @@ impl Completion {
     #[inline]
     pub(crate) fn decode(words: [u64; WORDS]) -> Self {
         let cqe: Cqe = transmute!(words);
-        let (opcode, known) = match Opcode::from_raw(cqe.opcode) {
-            Some(opcode) => (opcode, true),
-            None if cqe.opcode & RECV_BIT != 0 => (Opcode::Recv, false),
-            None => (Opcode::Send, false),
+        let (opcode, known) = OPCODES[usize::from(cqe.opcode)];
+        let status = match cqe.status {
+            SUCCESS if known => Status::Success,
+            other => failure(other),
         };
-        let status = Status::from_raw(cqe.status).filter(|status| known || *status as u8 != 0);
         let flags = Flags::from_bits_retain(cqe.flags.get());
         Self {
             wr_id: cqe.wr_id.get(),
             opcode,
-            status: status.unwrap_or(Status::GeneralErr),
+            status,
             vendor_err: cqe.vendor_err.get(),
             byte_len: cqe.byte_len.get(),
             imm: flags.contains(Flags::IMM).then_some(cqe.imm),

@@ -68,8 +68,13 @@ impl CompletionQueue {
     pub fn new(ring: CqRing, response: &CqResp, uar: Arc<Uar>) -> Result<Self, Errno> {
         let ring = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
         let door = CqDoorbell::new(uar, response.slot.get())?;
-        let feeders = HashMap::default();
-        Ok(Self(SpinLock::new(Consumer { ring, door, next: 0, arm: 0, feeders })))
+        Ok(Self(SpinLock::new(Consumer {
+            ring,
+            door,
+            next: 0,
+            arm: 0,
+            feeders: Feeders::default(),
+        })))
     }
 
     /// Takes up to `limit` completions and hands them to `sink` with their number; returns how
@@ -108,15 +113,12 @@ impl CompletionQueue {
     pub(crate) fn attach(&self, qpn: u32, credits: &Arc<Credits>) {
         let mut consumer = self.0.lock();
         consumer.purge(qpn);
-        consumer.feeders.insert(qpn, credits.clone());
+        consumer.feeders.insert(qpn, credits);
     }
 
     /// Forgets a QP, unless its number belongs to another one by now.
     pub(crate) fn detach(&self, qpn: u32, credits: &Arc<Credits>) {
-        let mut consumer = self.0.lock();
-        if consumer.feeders.get(&qpn).is_some_and(|known| Arc::ptr_eq(known, credits)) {
-            consumer.feeders.remove(&qpn);
-        }
+        self.0.lock().feeders.remove(qpn, credits);
     }
 
     /// Drops all completions of a QP that are in the ring.
@@ -134,7 +136,7 @@ struct Consumer {
     next: u32,
     /// The last arm request.
     arm: u32,
-    feeders: HashMap<u32, Arc<Credits>, BuildHasherDefault<QpnHasher>>,
+    feeders: Feeders,
 }
 
 impl Consumer {
@@ -142,9 +144,9 @@ impl Consumer {
     #[inline]
     fn take(&mut self) -> Option<Completion> {
         loop {
-            let completion = Completion::decode(load(self.valid(self.next)?)?);
+            let completion = Completion::decode(load(self.valid(self.next)?));
             self.next = self.next.wrapping_add(1);
-            if let Some(credits) = self.feeders.get(&completion.qpn) {
+            if let Some(credits) = self.feeders.find(completion.qpn) {
                 credits.completed(&completion);
                 return Some(completion);
             }
@@ -154,9 +156,9 @@ impl Consumer {
     /// The entry at `index` if the adapter has written it. What is read from it afterwards is at
     /// least as new as its stamp.
     #[inline]
-    fn valid(&self, index: u32) -> Option<&[AtomicU64]> {
-        let entry = self.ring.entry(index);
-        let stamp = entry.get(STAMP_WORD)?.load(Ordering::Acquire) >> 32;
+    fn valid(&self, index: u32) -> Option<&[AtomicU64; WORDS]> {
+        let entry = self.ring.entry(index).first_chunk()?;
+        let stamp = entry[STAMP_WORD].load(Ordering::Acquire) >> 32;
         (stamp == u64::from(abi::stamp(index))).then_some(entry)
     }
 
@@ -173,7 +175,7 @@ impl Consumer {
     fn purge(&mut self, qpn: u32) {
         for step in 0..self.ring.size() {
             let Some(entry) = self.valid(self.next.wrapping_add(step)) else { return };
-            let Some(word) = entry.get(QPN_WORD) else { return };
+            let word = &entry[QPN_WORD];
             let old = word.load(Ordering::Relaxed);
             if old & NO_QPN == u64::from(qpn) {
                 word.store(old | NO_QPN, Ordering::Relaxed);
@@ -183,9 +185,43 @@ impl Consumer {
 }
 
 #[inline]
-fn load(entry: &[AtomicU64]) -> Option<[u64; WORDS]> {
-    let entry: &[AtomicU64; WORDS] = entry.try_into().ok()?;
-    Some(std::array::from_fn(|word| entry[word].load(Ordering::Relaxed)))
+fn load(entry: &[AtomicU64; WORDS]) -> [u64; WORDS] {
+    std::array::from_fn(|word| entry[word].load(Ordering::Relaxed))
+}
+
+/// The queue pairs that feed a CQ, by number.
+#[derive(Debug, Default)]
+struct Feeders {
+    known: HashMap<u32, Arc<Credits>, BuildHasherDefault<QpnHasher>>,
+    /// The one that fed last: most often it feeds again.
+    last: Option<(u32, Arc<Credits>)>,
+}
+
+impl Feeders {
+    #[inline]
+    fn find(&mut self, qpn: u32) -> Option<&Credits> {
+        if !matches!(self.last, Some((last, _)) if last == qpn) {
+            self.look_up(qpn);
+        }
+        self.last.as_ref().map(|(_, credits)| &**credits)
+    }
+
+    #[cold]
+    fn look_up(&mut self, qpn: u32) {
+        self.last = self.known.get(&qpn).map(|credits| (qpn, credits.clone()));
+    }
+
+    fn insert(&mut self, qpn: u32, credits: &Arc<Credits>) {
+        self.known.insert(qpn, credits.clone());
+        self.last = None;
+    }
+
+    fn remove(&mut self, qpn: u32, credits: &Arc<Credits>) {
+        if self.known.get(&qpn).is_some_and(|known| Arc::ptr_eq(known, credits)) {
+            self.known.remove(&qpn);
+            self.last = None;
+        }
+    }
 }
 
 /// Spreads QP numbers, which the adapter hands out and nobody can choose, by one multiplication.
@@ -327,6 +363,22 @@ pub(crate) mod tests {
         assert_eq!(poll(&cq, 8), [200]);
         assert_eq!(old.send.load(Ordering::Relaxed), 0);
         assert_eq!(new.send.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_number_that_comes_back_is_not_mistaken_for_the_last_one() {
+        let (cq, _uar) = queue(8);
+        let (old, new) = (Arc::new(Credits::default()), Arc::new(Credits::default()));
+        cq.attach(7, &old);
+        complete(&cq, 0, send_cqe(7, 1, 0));
+        assert_eq!(poll(&cq, 1), [1]);
+        cq.detach(7, &old);
+        complete(&cq, 1, send_cqe(7, 2, 1));
+        assert!(poll(&cq, 1).is_empty());
+        cq.attach(7, &new);
+        complete(&cq, 2, send_cqe(7, 3, 0));
+        assert_eq!(poll(&cq, 1), [3]);
+        assert_eq!((old.send.load(Ordering::Relaxed), new.send.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Doorbells: how the adapter learns that something was posted. The protocol is that of
 //! [`abi::uar`].
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -12,13 +12,15 @@ use abi::uar::{
     ARMED_OFFSET, SLOT_END, SLOT_FIRST, SLOT_LEN, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN, group,
 };
 
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Word32, Word64};
 
 /// A doorbell page of this context, with the kick page that belongs to it.
 #[derive(Debug)]
 pub struct Uar {
     index: u32,
-    memory: Mapping,
+    memory: Arc<Mapping>,
+    summary: Word64,
+    armed: Word32,
     kick: Arc<Mapping>,
 }
 
@@ -31,20 +33,26 @@ impl Uar {
         if index >= UAR_COUNT || memory.len() < UAR_LEN as usize {
             return Err(Errno::IO);
         }
-        Ok(Self { index, memory, kick })
+        let memory = Arc::new(memory);
+        let summary = Word64::new(&memory, SUMMARY_OFFSET).ok_or(Errno::IO)?;
+        let armed = Word32::new(&memory, ARMED_OFFSET).ok_or(Errno::IO)?;
+        Ok(Self { index, memory, summary, armed, kick })
     }
 
-    /// Tells the adapter that `slot` was rung, and wakes it if it sleeps.
+    /// Tells the adapter that a slot of the group with this bit was rung, and wakes it if it sleeps.
     #[inline]
-    fn ring(&self, slot: u32) {
-        let Some(summary) = self.memory.words().get(SUMMARY_OFFSET as usize / 8) else { return };
+    fn ring(&self, bit: u64) {
         // SeqCst: the load of `armed` below must not pass this. The adapter sets `armed` and
         // then reads the summary, so one of us sees the other.
-        summary.fetch_or(1 << group(slot), Ordering::SeqCst);
-        let armed = self.memory.word32(ARMED_OFFSET).map(|word| word.load(Ordering::SeqCst));
-        if armed.is_some_and(|armed| armed != 0) {
-            self.kick.write_register(self.index);
+        self.summary.fetch_or(bit, Ordering::SeqCst);
+        if self.armed.load(Ordering::SeqCst) != 0 {
+            self.wake();
         }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.kick.write_register(self.index);
     }
 }
 
@@ -81,37 +89,35 @@ impl UarTable {
     }
 }
 
-/// A slot of a UAR.
+/// The bell of a slot.
 #[derive(Debug)]
-struct Slot {
+struct Bell {
     uar: Arc<Uar>,
-    slot: u32,
+    bit: u64,
 }
 
-impl Slot {
-    fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
-        if (SLOT_FIRST..SLOT_END).contains(&slot) { Ok(Self { uar, slot }) } else { Err(Errno::IO) }
-    }
-
-    #[inline]
-    fn word32(&self, word: u32) -> Option<&AtomicU32> {
-        self.uar.memory.word32(self.slot * SLOT_LEN + word * 4)
-    }
-
-    #[inline]
-    fn word64(&self) -> Option<&AtomicU64> {
-        self.uar.memory.words().get((self.slot * SLOT_LEN) as usize / 8)
+impl Bell {
+    /// The bell of `slot`, and the byte offset of the slot's words.
+    fn new(uar: Arc<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
+        if !(SLOT_FIRST..SLOT_END).contains(&slot) {
+            return Err(Errno::IO);
+        }
+        Ok((Self { uar, bit: 1 << group(slot) }, slot * SLOT_LEN))
     }
 
     #[inline]
     fn ring(&self) {
-        self.uar.ring(self.slot);
+        self.uar.ring(self.bit);
     }
 }
 
 /// The doorbell of a QP ([`abi::uar::QpSlot`]).
 #[derive(Debug)]
-pub struct QpDoorbell(Slot);
+pub struct QpDoorbell {
+    bell: Bell,
+    sends: Word32,
+    recvs: Word32,
+}
 
 impl QpDoorbell {
     /// The doorbell in `slot` of `uar`.
@@ -119,46 +125,46 @@ impl QpDoorbell {
     /// # Errors
     /// `EIO` when there is no such slot.
     pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
-        Slot::new(uar, slot).map(Self)
+        let (bell, at) = Bell::new(uar, slot)?;
+        let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
+        let (sends, recvs) = (word(0)?, word(4)?);
+        Ok(Self { bell, sends, recvs })
     }
 
     /// Posts all entries of the send queue below `producer`.
     #[inline]
     pub(crate) fn post_sends(&self, producer: u32) {
-        if let Some(word) = self.0.word32(0) {
-            word.store(producer, Ordering::Release);
-        }
-        self.0.ring();
+        self.sends.store(producer, Ordering::Release);
+        self.bell.ring();
     }
 
     /// Makes the adapter look at a send queue in its own memory.
     #[inline]
     pub(crate) fn look(&self) {
-        self.0.ring();
+        self.bell.ring();
     }
 
     /// Posts all entries of the receive queue below `producer`. The adapter looks when a message
     /// needs one, so nothing is rung.
     #[inline]
     pub(crate) fn post_recvs(&self, producer: u32) {
-        if let Some(word) = self.0.word32(1) {
-            word.store(producer, Ordering::Release);
-        }
+        self.recvs.store(producer, Ordering::Release);
     }
 
     /// Both producer indices back to zero, as a return to Reset asks for.
     pub(crate) fn clear(&self) {
-        for word in [0, 1] {
-            if let Some(word) = self.0.word32(word) {
-                word.store(0, Ordering::Release);
-            }
-        }
+        self.sends.store(0, Ordering::Release);
+        self.recvs.store(0, Ordering::Release);
     }
 }
 
 /// The doorbell of a CQ ([`abi::uar::CqSlot`]). Consumer index and arm request are stored as one.
 #[derive(Debug)]
-pub struct CqDoorbell(Slot);
+pub struct CqDoorbell {
+    bell: Bell,
+    request: Word64,
+    seen: Word32,
+}
 
 impl CqDoorbell {
     /// The doorbell in `slot` of `uar`.
@@ -166,25 +172,24 @@ impl CqDoorbell {
     /// # Errors
     /// `EIO` when there is no such slot.
     pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
-        Slot::new(uar, slot).map(Self)
+        let (bell, at) = Bell::new(uar, slot)?;
+        let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
+        let seen = Word32::new(&bell.uar.memory, at + 8).ok_or(Errno::IO)?;
+        Ok(Self { bell, request, seen })
     }
 
     /// Frees all entries below `consumer`, with the arm request as it was.
     #[inline]
     pub(crate) fn free(&self, consumer: u32, arm: u32) {
-        if let Some(word) = self.0.word64() {
-            word.store(u64::from(consumer) | u64::from(arm) << 32, Ordering::Release);
-        }
+        self.request.store(u64::from(consumer) | u64::from(arm) << 32, Ordering::Release);
     }
 
     /// Frees all entries below `consumer` and asks for an event of entries at or behind `seen`.
     #[inline]
     pub(crate) fn arm(&self, consumer: u32, seen: u32, arm: u32) {
-        if let Some(word) = self.0.word32(2) {
-            word.store(seen, Ordering::Release);
-        }
+        self.seen.store(seen, Ordering::Release);
         self.free(consumer, arm);
-        self.0.ring();
+        self.bell.ring();
     }
 }
 
@@ -212,7 +217,8 @@ pub(crate) mod tests {
 
     /// The third word of a CQ's slot.
     pub(crate) fn slot_seen(uar: &Uar, slot: u32) -> u32 {
-        uar.memory.word32(slot * SLOT_LEN + 8).expect("inside").load(Ordering::Acquire)
+        let word = Word32::new(&uar.memory, slot * SLOT_LEN + 8);
+        word.expect("inside").load(Ordering::Acquire)
     }
 
     #[test]
@@ -240,10 +246,10 @@ pub(crate) mod tests {
     fn a_sleeping_adapter_is_kicked_and_a_waking_one_is_not() {
         let uar = uar(7);
         let door = QpDoorbell::new(uar.clone(), 1023).expect("valid");
-        let kicked = || uar.kick.word32(0).expect("inside").load(Ordering::SeqCst);
+        let kicked = || Word32::new(&uar.kick, 0).expect("inside").load(Ordering::SeqCst);
         door.look();
         assert_eq!(kicked(), 0);
-        uar.memory.word32(ARMED_OFFSET).expect("inside").store(1, Ordering::SeqCst);
+        uar.armed.store(1, Ordering::SeqCst);
         door.look();
         assert_eq!(kicked(), 7);
         assert_eq!(take_summary(&uar), 1 << 63);

@@ -5,9 +5,11 @@
 //! The other side reads and writes this memory at any time, so it is only ever accessed through
 //! atomics (or, for registers, volatile stores); no reference to plain data in it exists.
 
+use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::io::Errno;
@@ -97,16 +99,14 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
-    /// The 32-bit word at a byte offset, or `None` when it is unaligned or outside.
-    #[must_use]
-    #[inline]
-    pub fn word32(&self, offset: u32) -> Option<&AtomicU32> {
+    /// A pointer to the words of `len` bytes at a byte offset, or `None` when they are unaligned or outside.
+    fn at(&self, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let offset = offset as usize;
-        if !offset.is_multiple_of(4) || offset >= self.len.saturating_sub(3) {
+        if !offset.is_multiple_of(len) || offset > self.len.checked_sub(len)? {
             return None;
         }
-        // SAFETY: aligned and inside the area by the check above; else as for `words`.
-        Some(unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() })
+        // SAFETY: inside the area by the check above.
+        Some(unsafe { self.base.add(offset) })
     }
 
     /// Writes a register at the start of the area: exactly one store, not to be merged or left
@@ -118,6 +118,50 @@ impl Mapping {
         }
         // SAFETY: aligned (to the page) and inside the area by the check above.
         unsafe { self.base.as_ptr().cast::<u32>().write_volatile(value) }
+    }
+}
+
+/// A word of a mapping, found once and kept with the mapping: reaching it costs no check.
+#[derive(Debug)]
+pub struct Word<T> {
+    at: NonNull<T>,
+    _memory: Arc<Mapping>,
+}
+
+/// A 32-bit word.
+pub type Word32 = Word<AtomicU32>;
+/// A 64-bit word.
+pub type Word64 = Word<AtomicU64>;
+
+// SAFETY: it stands for a shared reference to an atomic.
+unsafe impl<T: Sync> Send for Word<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Word<T> {}
+
+impl Word32 {
+    /// The word at a byte offset of `memory`, or `None` when that is unaligned or outside.
+    #[must_use]
+    pub fn new(memory: &Arc<Mapping>, offset: u32) -> Option<Self> {
+        Some(Self { at: memory.at(offset, 4)?.cast(), _memory: memory.clone() })
+    }
+}
+
+impl Word64 {
+    /// The word at a byte offset of `memory`, or `None` when that is unaligned or outside.
+    #[must_use]
+    pub fn new(memory: &Arc<Mapping>, offset: u32) -> Option<Self> {
+        Some(Self { at: memory.at(offset, 8)?.cast(), _memory: memory.clone() })
+    }
+}
+
+impl<T> Deref for Word<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: aligned, inside the mapping (which lives as long as `self`), and an atomic, which may be
+        // shared with whoever else writes it.
+        unsafe { self.at.as_ref() }
     }
 }
 
@@ -150,14 +194,27 @@ mod tests {
 
     #[test]
     fn words_cover_the_area_and_no_more() {
-        let mapping = Mapping::anonymous(4096).expect("mmap");
+        let mapping = Arc::new(Mapping::anonymous(4096).expect("mmap"));
         assert_eq!(mapping.words().len(), 512);
         assert_eq!(mapping.address() % 4096, 0);
         assert!(mapping.words().iter().all(|word| word.load(Relaxed) == 0));
-        assert!(mapping.word32(4092).is_some());
-        assert!(mapping.word32(4096).is_none());
-        assert!(mapping.word32(2).is_none());
-        assert!(mapping.word32(u32::MAX - 3).is_none());
+        assert!(Word32::new(&mapping, 4092).is_some() && Word64::new(&mapping, 4088).is_some());
+        for outside in [4096, 2, u32::MAX - 3] {
+            assert!(Word32::new(&mapping, outside).is_none(), "{outside}");
+        }
+        for outside in [4096, 4092, 4, u32::MAX - 7] {
+            assert!(Word64::new(&mapping, outside).is_none(), "{outside}");
+        }
+    }
+
+    #[test]
+    fn a_word_keeps_its_mapping() {
+        let mapping = Arc::new(Mapping::anonymous(4096).expect("mmap"));
+        let word = Word32::new(&mapping, 4).expect("inside");
+        word.store(7, Relaxed);
+        assert_eq!(mapping.words()[0].load(Relaxed), 7 << 32);
+        drop(mapping);
+        assert_eq!(word.load(Relaxed), 7);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::lock::{Guard, SpinLock};
 use crate::mapping::Mapping;
 use crate::plan::{QpCap, QpRings};
 use crate::recv::RecvQueue;
-use crate::request::{PostError, SendRequest};
+use crate::request::{Payload, PostError, SendHeader, SendLimits};
 use crate::ring::Ring;
 use crate::send::{Place, SendQueue};
 
@@ -46,7 +46,8 @@ pub struct QueuePair {
     door: QpDoorbell,
     /// A [`State`], as the user set it last.
     state: AtomicU8,
-    all_signaled: bool,
+    /// What every send has, asked for or not.
+    always: Flags,
     send_cq: Arc<CompletionQueue>,
     recv_cq: Arc<CompletionQueue>,
 }
@@ -71,7 +72,8 @@ impl QueuePair {
             Some(shape) => {
                 let ring = memory.and_then(|memory| Ring::new(memory, shape)).ok_or(Errno::IO)?;
                 let max_inline = inline_capacity(shape.stride());
-                let queue = SendQueue::new(ring, place, cap.max_send_sge, max_inline);
+                let limits = SendLimits { max_sge: cap.max_send_sge, max_inline };
+                let queue = SendQueue::new(ring, place, limits);
                 Some(SpinLock::new(queue))
             }
             None => None,
@@ -91,7 +93,7 @@ impl QueuePair {
             credits: Arc::default(),
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
-            all_signaled: parts.all_signaled,
+            always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
         };
@@ -174,13 +176,11 @@ impl SendBatch<'_> {
     ///
     /// # Errors
     /// As [`PostError`] tells; the queue is as before then.
-    #[inline]
-    pub fn push(&mut self, mut request: SendRequest<'_>) -> Result<(), PostError> {
-        request
-            .flags
-            .set(Flags::SIGNALED, self.qp.all_signaled || request.flags.contains(Flags::SIGNALED));
+    #[inline(always)]
+    pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
+        header.flags |= self.qp.always;
         let freed = self.qp.credits.send.load(Ordering::Acquire);
-        self.queue.push(freed, &request)
+        self.queue.push(freed, &header, payload)
     }
 }
 
@@ -230,13 +230,12 @@ impl Drop for RecvBatch<'_> {
 #[cfg(test)]
 mod tests {
     use abi::cq::{Cqe, Opcode as CqOpcode};
-    use abi::sq::{AtomicSeg, Opcode};
+    use abi::sq::Opcode;
 
     use super::*;
     use crate::cq::tests::{complete, queue, send_cqe};
     use crate::doorbell::tests::{slot_words, take_summary};
     use crate::plan::{Limits, QpPlan, SqPolicy};
-    use crate::request::Payload;
 
     const SLOT: u32 = 16;
     const QPN: u32 = 77;
@@ -272,22 +271,14 @@ mod tests {
         Bench { qp, cq, uar }
     }
 
-    fn request(wr_id: u64) -> SendRequest<'static> {
-        SendRequest {
-            wr_id,
-            opcode: Opcode::Send,
-            flags: Flags::empty(),
-            imm: [0; 4],
-            raddr: 0,
-            rkey: 0,
-            operands: AtomicSeg::default(),
-            payload: Payload::Segments(&[]),
-        }
+    fn header(wr_id: u64) -> SendHeader {
+        let (opcode, flags) = (Opcode::Send, Flags::empty());
+        SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
     }
 
     fn post(qp: &QueuePair, count: u64) -> Result<(), PostError> {
         let mut batch = qp.sends()?;
-        (0..count).try_for_each(|wr_id| batch.push(request(wr_id)))
+        (0..count).try_for_each(|wr_id| batch.push(header(wr_id), Payload::Segments(&[])))
     }
 
     #[test]

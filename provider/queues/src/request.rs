@@ -43,18 +43,9 @@ pub enum PostError {
     Opcode,
 }
 
-/// The data of a send.
+/// What every request to the send queue has.
 #[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Where it lies, or goes.
-    Segments(&'a [Sge]),
-    /// The data itself, in pieces; not needed any more once the request is posted.
-    Inline(&'a [&'a [u8]]),
-}
-
-/// A request to the send queue.
-#[derive(Clone, Copy, Debug)]
-pub struct SendRequest<'a> {
+pub struct SendHeader {
     /// Opaque; comes back with the completion.
     pub wr_id: u64,
     /// What to do.
@@ -67,79 +58,102 @@ pub struct SendRequest<'a> {
     pub raddr: u64,
     /// Remote key of WRITE, READ and atomics.
     pub rkey: u32,
-    /// Operands of an atomic.
-    pub operands: AtomicSeg,
-    /// The data.
-    pub payload: Payload<'a>,
 }
 
-impl SendRequest<'_> {
-    /// Checks the request against what the queue was made for; returns the header's count.
-    pub(crate) fn count(&self, max_sge: u32, max_inline: u32) -> Result<u16, PostError> {
-        match self.payload {
-            Payload::Segments(segments) => {
-                let atomic = self.is_atomic();
-                if segments.len() > max_sge as usize || atomic && segments.len() != 1 {
-                    return Err(PostError::Segments);
-                }
-                u16::try_from(segments.len()).map_err(|_| PostError::Segments)
-            }
-            Payload::Inline(pieces) => {
-                if self.is_atomic() || self.opcode == Opcode::Read {
-                    return Err(PostError::Inline);
-                }
-                let length = pieces
-                    .iter()
-                    .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
-                    .filter(|length| *length <= max_inline as usize);
-                length.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)
-            }
+/// What follows a request's header.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Where the data lies, or goes.
+    Segments(&'a [Sge]),
+    /// The data itself, in pieces; not needed any more once the request is posted.
+    Inline(&'a [&'a [u8]]),
+    /// An atomic's operands, and where the old value goes.
+    Atomic(AtomicSeg, &'a [Sge]),
+}
+
+/// What a send queue was made for.
+#[derive(Clone, Copy, Debug)]
+pub struct SendLimits {
+    /// Segments of a request.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+}
+
+impl Payload<'_> {
+    /// Checks the payload of a request against what the queue was made for; returns the header's count.
+    #[inline(always)]
+    pub(crate) fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
+        match self {
+            Self::Segments(segments) => segment_count(segments, limits.max_sge),
+            Self::Atomic(_, segments) => segment_count(segments, limits.max_sge.min(1))
+                .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) }),
+            Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
         }
     }
 
-    /// The header's words; the last one holds key and stamp.
-    #[inline]
-    pub(crate) fn header(&self, count: u16, stamp: u32) -> [u64; SEND_HEADER_WORDS] {
-        let flags = match self.payload {
-            Payload::Segments(_) => self.flags - Flags::INLINE,
-            Payload::Inline(_) => self.flags | Flags::INLINE,
-        };
-        transmute!(SqWqe {
-            wr_id: self.wr_id.into(),
-            opcode: self.opcode as u8,
-            flags: flags.bits(),
-            count: count.into(),
-            imm: self.imm,
-            raddr: self.raddr.into(),
-            rkey: self.rkey.into(),
-            stamp: stamp.into(),
-        })
-    }
-
-    /// Writes all that follows the header into an entry.
-    #[inline]
-    pub(crate) fn write_body(&self, entry: &[AtomicU64]) {
-        let body = entry.get(SEND_HEADER_WORDS..).unwrap_or_default();
-        match self.payload {
-            Payload::Segments(segments) if self.is_atomic() => {
-                let operands: [u64; ATOMIC_WORDS] = transmute!(self.operands);
+    /// Writes all that follows the header into the rest of an entry.
+    #[inline(always)]
+    pub(crate) fn write(&self, body: &[AtomicU64]) {
+        match self {
+            Self::Segments(segments) => write_segments(body, segments),
+            Self::Atomic(operands, segments) => {
+                let operands: [u64; ATOMIC_WORDS] = transmute!(*operands);
                 ring::store(body, &operands);
                 write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
             }
-            Payload::Segments(segments) => write_segments(body, segments),
-            Payload::Inline(pieces) => {
-                let mut writer = BytesWriter::new(body);
-                for piece in pieces {
-                    writer.write(piece);
-                }
-                writer.finish();
-            }
+            Self::Inline(pieces) => write_inline(body, pieces),
         }
     }
 
-    fn is_atomic(&self) -> bool {
-        matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd)
+    /// The header of a request with this payload; the last word holds key and stamp.
+    #[inline(always)]
+    pub(crate) fn header(
+        &self,
+        header: &SendHeader,
+        count: u16,
+        stamp: u32,
+    ) -> [u64; SEND_HEADER_WORDS] {
+        let flags = match self {
+            Self::Inline(_) => header.flags | Flags::INLINE,
+            Self::Segments(_) | Self::Atomic(..) => header.flags - Flags::INLINE,
+        };
+        transmute!(SqWqe {
+            wr_id: header.wr_id.into(),
+            opcode: header.opcode as u8,
+            flags: flags.bits(),
+            count: count.into(),
+            imm: header.imm,
+            raddr: header.raddr.into(),
+            rkey: header.rkey.into(),
+            stamp: stamp.into(),
+        })
     }
+}
+
+#[inline(always)]
+fn segment_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
+    if segments.len() > max as usize {
+        return Err(PostError::Segments);
+    }
+    u16::try_from(segments.len()).map_err(|_| PostError::Segments)
+}
+
+fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostError> {
+    if opcode == Opcode::Read {
+        return Err(PostError::Inline);
+    }
+    let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+    let fits = length.filter(|length| *length <= max as usize);
+    fits.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)
+}
+
+fn write_inline(body: &[AtomicU64], pieces: &[&[u8]]) {
+    let mut writer = BytesWriter::new(body);
+    for piece in pieces {
+        writer.write(piece);
+    }
+    writer.finish();
 }
 
 /// Writes a receive queue entry.
@@ -150,10 +164,7 @@ pub(crate) fn write_recv(
     segments: &[Sge],
     max_sge: u32,
 ) -> Result<(), PostError> {
-    if segments.len() > max_sge as usize {
-        return Err(PostError::Segments);
-    }
-    let count = u16::try_from(segments.len()).map_err(|_| PostError::Segments)?;
+    let count = segment_count(segments, max_sge)?;
     let header: [u64; RECV_HEADER_WORDS] = transmute!(RqWqe::new(wr_id, count));
     ring::store(entry, &header);
     write_segments(entry.get(RECV_HEADER_WORDS..).unwrap_or_default(), segments);
@@ -236,17 +247,21 @@ mod tests {
         words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()
     }
 
-    fn request(opcode: Opcode, payload: Payload<'_>) -> SendRequest<'_> {
-        SendRequest {
-            wr_id: 0x1122_3344_5566_7788,
-            opcode,
-            flags: Flags::SIGNALED,
-            imm: [1, 2, 3, 4],
-            raddr: 0x8877_6655_4433_2211,
-            rkey: 0xaabb_ccdd,
-            operands: AtomicSeg { swap_add: 5.into(), compare: 6.into() },
-            payload,
-        }
+    const HEADER: SendHeader = SendHeader {
+        wr_id: 0x1122_3344_5566_7788,
+        opcode: Opcode::WriteImm,
+        flags: Flags::SIGNALED,
+        imm: [1, 2, 3, 4],
+        raddr: 0x8877_6655_4433_2211,
+        rkey: 0xaabb_ccdd,
+    };
+
+    fn operands() -> AtomicSeg {
+        AtomicSeg { swap_add: 5.into(), compare: 6.into() }
+    }
+
+    fn limits(max_sge: u32, max_inline: u32) -> SendLimits {
+        SendLimits { max_sge, max_inline }
     }
 
     fn sge(addr: u64) -> Sge {
@@ -255,8 +270,7 @@ mod tests {
 
     #[test]
     fn the_header_lies_as_the_data_sheet_says() {
-        let send = request(Opcode::WriteImm, Payload::Segments(&[]));
-        let words = send.header(3, 0x0102_0304);
+        let words = Payload::Segments(&[]).header(&HEADER, 3, 0x0102_0304);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(bytes[..8], 0x1122_3344_5566_7788u64.to_le_bytes());
         assert_eq!(bytes[8..12], [4, 1, 3, 0]);
@@ -269,10 +283,10 @@ mod tests {
     #[test]
     fn an_atomic_has_operands_then_one_segment() {
         let segments = [sge(0x1000)];
-        let send = request(Opcode::CmpSwp, Payload::Segments(&segments));
-        assert_eq!(send.count(16, 0), Ok(1));
+        let payload = Payload::Atomic(operands(), &segments);
+        assert_eq!(payload.count(Opcode::CmpSwp, limits(16, 0)), Ok(1));
         let entry = entry(8);
-        send.write_body(&entry);
+        payload.write(&entry[4..]);
         let bytes = bytes(&entry[4..]);
         assert_eq!(bytes[..16], [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[16..24], 0x1000u64.to_le_bytes());
@@ -285,18 +299,22 @@ mod tests {
         let pieces: [&[u8]; 2] = [&[0; 10], &[0; 11]];
         let segments = Payload::Segments(&two);
         let inline = Payload::Inline(&pieces);
-        assert_eq!(request(Opcode::Send, segments).count(2, 0), Ok(2));
-        assert_eq!(request(Opcode::Send, segments).count(1, 0), Err(PostError::Segments));
-        assert_eq!(request(Opcode::FetchAdd, segments).count(2, 0), Err(PostError::Segments));
-        assert_eq!(request(Opcode::Write, inline).count(2, 21), Ok(21));
-        assert_eq!(request(Opcode::Write, inline).count(2, 20), Err(PostError::Inline));
-        assert_eq!(request(Opcode::Read, inline).count(2, 21), Err(PostError::Inline));
-        assert_eq!(request(Opcode::CmpSwp, inline).count(2, 21), Err(PostError::Inline));
+        let atomic = |segments| Payload::Atomic(operands(), segments);
+        let count = |payload: Payload<'_>, opcode, max_sge, max_inline| {
+            payload.count(opcode, limits(max_sge, max_inline))
+        };
+        assert_eq!(count(segments, Opcode::Send, 2, 0), Ok(2));
+        assert_eq!(count(segments, Opcode::Send, 1, 0), Err(PostError::Segments));
+        assert_eq!(count(atomic(&two), Opcode::FetchAdd, 2, 0), Err(PostError::Segments));
+        assert_eq!(count(atomic(&[]), Opcode::FetchAdd, 2, 0), Err(PostError::Segments));
+        assert_eq!(count(inline, Opcode::Write, 2, 21), Ok(21));
+        assert_eq!(count(inline, Opcode::Write, 2, 20), Err(PostError::Inline));
+        assert_eq!(count(inline, Opcode::Read, 2, 21), Err(PostError::Inline));
     }
 
     #[test]
     fn the_inline_flag_follows_the_payload() {
-        let flag = |payload| (request(Opcode::Send, payload).header(0, 0)[1] >> 8) as u8;
+        let flag = |payload: Payload<'_>| (payload.header(&HEADER, 0, 0)[1] >> 8) as u8;
         assert_eq!(flag(Payload::Inline(&[])), (Flags::SIGNALED | Flags::INLINE).bits());
         assert_eq!(flag(Payload::Segments(&[])), Flags::SIGNALED.bits());
     }
@@ -320,10 +338,10 @@ mod tests {
         ) {
             let whole: Vec<u8> = pieces.concat();
             let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            let send = request(Opcode::Send, Payload::Inline(&slices));
-            prop_assert_eq!(send.count(0, 480), Ok(whole.len() as u16));
+            let payload = Payload::Inline(&slices);
+            prop_assert_eq!(payload.count(Opcode::Send, limits(0, 480)), Ok(whole.len() as u16));
             let entry = entry(64);
-            send.write_body(&entry);
+            payload.write(&entry[4..]);
             let body = bytes(&entry[4..]);
             prop_assert_eq!(&body[..whole.len()], &whole[..]);
             // Nothing is touched behind the last word in use.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The send queue of a QP.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi as abi;
 
 use crate::mapping::store_fence;
-use crate::request::{PostError, SEND_HEADER_WORDS, SendRequest};
+use crate::request::{Payload, PostError, SEND_HEADER_WORDS, SendHeader, SendLimits};
 use crate::ring::{self, Ring};
 
 /// Who holds the entries, which decides how one is posted.
@@ -25,15 +25,14 @@ pub struct SendQueue {
     place: Place,
     /// Index of the next entry.
     next: u32,
-    max_sge: u32,
-    max_inline: u32,
+    limits: SendLimits,
 }
 
 impl SendQueue {
     /// An empty queue on `ring`, whose memory's old contents do not matter.
     #[must_use]
-    pub fn new(ring: Ring, place: Place, max_sge: u32, max_inline: u32) -> Self {
-        let mut queue = Self { ring, place, next: 0, max_sge, max_inline };
+    pub fn new(ring: Ring, place: Place, limits: SendLimits) -> Self {
+        let mut queue = Self { ring, place, next: 0, limits };
         queue.reset();
         queue
     }
@@ -41,27 +40,30 @@ impl SendQueue {
     /// Writes an entry. Of a queue in the adapter's memory that posts it.
     ///
     /// `freed` is the index up to which entries have completed.
-    #[inline]
-    pub(crate) fn push(&mut self, freed: u32, request: &SendRequest<'_>) -> Result<(), PostError> {
+    #[inline(always)]
+    pub(crate) fn push(
+        &mut self,
+        freed: u32,
+        header: &SendHeader,
+        payload: Payload<'_>,
+    ) -> Result<(), PostError> {
         if self.next.wrapping_sub(freed) >= self.ring.size() {
             return Err(PostError::Full);
         }
-        let count = request.count(self.max_sge, self.max_inline)?;
-        let entry = self.ring.entry(self.next);
-        let header = request.header(count, abi::stamp(self.next));
-        request.write_body(entry);
-        match self.place {
-            Place::Guest => ring::store(entry, &header),
-            Place::Device => {
-                let (early, last) = header.split_at(SEND_HEADER_WORDS - 1);
-                ring::store(entry, early);
-                // The mapping may combine writes: all others must be out before the stamp's.
-                store_fence();
-                if let (Some(to), Some(word)) = (entry.get(SEND_HEADER_WORDS - 1), last.first()) {
-                    to.store(*word, Ordering::Release);
-                }
-            }
+        let count = payload.count(header.opcode, self.limits)?;
+        let header = payload.header(header, count, abi::stamp(self.next));
+        // Every stride holds a header.
+        let entry = self.ring.entry(self.next).split_first_chunk();
+        let (head, body) = entry.ok_or(PostError::NoQueue)?;
+        payload.write(body);
+        let [first @ .., last] = &header;
+        let [first_to @ .., last_to]: &[AtomicU64; SEND_HEADER_WORDS] = head;
+        ring::store(first_to, first);
+        if self.place == Place::Device {
+            // The mapping may combine writes: all others must be out before the stamp's.
+            store_fence();
         }
+        last_to.store(*last, Ordering::Release);
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
@@ -105,31 +107,26 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use abi::sq::{AtomicSeg, Flags, Opcode};
+    use abi::sq::{Flags, Opcode};
 
     use super::*;
     use crate::mapping::Mapping;
-    use crate::request::Payload;
     use crate::ring::Shape;
 
     const SHAPE: Shape = Shape { log_size: 2, log_stride: 6 };
 
     fn queue(place: Place) -> SendQueue {
         let ring = Ring::new(Mapping::anonymous(4096).expect("mmap"), SHAPE).expect("fits");
-        SendQueue::new(ring, place, 1, 32)
+        SendQueue::new(ring, place, SendLimits { max_sge: 1, max_inline: 32 })
     }
 
-    fn request(wr_id: u64) -> SendRequest<'static> {
-        SendRequest {
-            wr_id,
-            opcode: Opcode::Send,
-            flags: Flags::empty(),
-            imm: [0; 4],
-            raddr: 0,
-            rkey: 0,
-            operands: AtomicSeg::default(),
-            payload: Payload::Inline(&[b"payload"]),
-        }
+    fn push(queue: &mut SendQueue, freed: u32, wr_id: u64) -> Result<(), PostError> {
+        queue.push(freed, &header(wr_id), Payload::Inline(&[b"payload"]))
+    }
+
+    fn header(wr_id: u64) -> SendHeader {
+        let (opcode, flags) = (Opcode::Send, Flags::empty());
+        SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
     }
 
     fn stamp_of(queue: &SendQueue, index: u32) -> u32 {
@@ -140,11 +137,11 @@ mod tests {
     fn a_full_queue_takes_no_more_until_entries_are_freed() {
         let mut queue = queue(Place::Guest);
         for wr_id in 0..4 {
-            queue.push(0, &request(wr_id)).expect("room");
+            push(&mut queue, 0, wr_id).expect("room");
         }
-        assert_eq!(queue.push(0, &request(4)), Err(PostError::Full));
+        assert_eq!(push(&mut queue, 0, 4), Err(PostError::Full));
         assert_eq!(queue.producer(), 4);
-        queue.push(3, &request(4)).expect("room again");
+        push(&mut queue, 3, 4).expect("room again");
         assert_eq!(queue.ring.entry(0)[0].load(Ordering::Relaxed), 4);
         assert_eq!(queue.producer(), 5);
     }
@@ -154,12 +151,12 @@ mod tests {
         let mut queue = queue(Place::Device);
         queue.next = u32::MAX - 1;
         for step in 0..4u32 {
-            queue.push((u32::MAX - 1).wrapping_add(step), &request(step.into())).expect("room");
+            push(&mut queue, (u32::MAX - 1).wrapping_add(step), step.into()).expect("room");
         }
         assert_eq!(queue.producer(), 2);
         assert_eq!(stamp_of(&queue, u32::MAX), 0, "the stamp wraps with the index");
         assert_eq!(stamp_of(&queue, 1), 2);
-        assert_eq!(queue.push(u32::MAX - 1, &request(9)), Err(PostError::Full));
+        assert_eq!(push(&mut queue, u32::MAX - 1, 9), Err(PostError::Full));
     }
 
     #[test]
@@ -167,8 +164,8 @@ mod tests {
         let mut queue = queue(Place::Guest);
         let long = [0; 33];
         let pieces: [&[u8]; 1] = [&long];
-        let bad = SendRequest { payload: Payload::Inline(&pieces), ..request(1) };
-        assert_eq!(queue.push(0, &bad), Err(PostError::Inline));
+        let bad = Payload::Inline(&pieces);
+        assert_eq!(queue.push(0, &header(1), bad), Err(PostError::Inline));
         assert_eq!(queue.producer(), 0);
     }
 
@@ -176,7 +173,7 @@ mod tests {
     fn reset_wipes_the_stamps_of_device_memory() {
         let mut queue = queue(Place::Device);
         for wr_id in 0..4 {
-            queue.push(0, &request(wr_id)).expect("room");
+            push(&mut queue, 0, wr_id).expect("room");
         }
         assert_eq!(stamp_of(&queue, 3), 4);
         queue.reset();
@@ -187,6 +184,6 @@ mod tests {
     #[test]
     fn garbage_credits_never_write_outside() {
         let mut queue = queue(Place::Guest);
-        assert_eq!(queue.push(77, &request(1)), Err(PostError::Full));
+        assert_eq!(push(&mut queue, 77, 1), Err(PostError::Full));
     }
 }

@@ -14,7 +14,7 @@ use zerocopy::transmute;
 
 use abi::cq::{Cqe, Opcode as CqOpcode};
 use abi::qp::State;
-use abi::sq::{AtomicSeg, Flags, Opcode};
+use abi::sq::{Flags, Opcode};
 use abi::uverbs::{CqResp, QpResp};
 
 use crate::cq::CompletionQueue;
@@ -23,7 +23,7 @@ use crate::doorbell::tests::{slot_words, take_summary, uar};
 use crate::mapping::{Access, Mapping};
 use crate::plan::{CqRing, QpCap, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
-use crate::request::{Payload, PostError, SendRequest};
+use crate::request::{Payload, PostError, SendHeader};
 use crate::ring::{Ring, Shape};
 
 const QPN: u32 = 9;
@@ -149,17 +149,9 @@ fn post(qp: &QueuePair, first: u64) {
         }
         let mut batch = qp.sends().expect("ready");
         for _ in 0..length {
-            let request = SendRequest {
-                wr_id: next,
-                opcode: Opcode::Send,
-                flags: Flags::empty(),
-                imm: [0; 4],
-                raddr: 0,
-                rkey: 0,
-                operands: AtomicSeg::default(),
-                payload: Payload::Inline(&[b"data"]),
-            };
-            match batch.push(request) {
+            let (opcode, flags) = (Opcode::Send, Flags::empty());
+            let header = SendHeader { wr_id: next, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 };
+            match batch.push(header, Payload::Inline(&[b"data"])) {
                 Ok(()) => next += POSTERS,
                 Err(PostError::Full) => break,
                 Err(error) => panic!("{error}"),

@@ -49,9 +49,9 @@ pub(super) unsafe extern "C" fn poll_cq(
     c_int::try_from(taken).unwrap_or(entries)
 }
 
-#[inline]
-fn work_completion(completion: &Completion) -> c::ibv_wc {
-    let opcode = match completion.opcode {
+/// libibverbs' number of an operation.
+const fn wc_opcode(opcode: Opcode) -> u32 {
+    match opcode {
         Opcode::Send => c::IBV_WC_SEND,
         Opcode::Write => c::IBV_WC_RDMA_WRITE,
         Opcode::Read => c::IBV_WC_RDMA_READ,
@@ -59,12 +59,31 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
         Opcode::FetchAdd => c::IBV_WC_FETCH_ADD,
         Opcode::Recv => c::IBV_WC_RECV,
         Opcode::RecvWriteImm => c::IBV_WC_RECV_RDMA_WITH_IMM,
-    };
+    }
+}
+
+/// The same by the adapter's number.
+static WC_OPCODES: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut raw = 0u8;
+    loop {
+        if let Some(opcode) = Opcode::from_raw(raw) {
+            table[opcode as usize] = wc_opcode(opcode);
+        }
+        if raw == u8::MAX {
+            break table;
+        }
+        raw += 1;
+    }
+};
+
+#[inline]
+fn work_completion(completion: &Completion) -> c::ibv_wc {
     c::ibv_wc {
         wr_id: completion.wr_id,
         // CAST: the numbers are libibverbs' (see above).
         status: completion.status as u32,
-        opcode,
+        opcode: WC_OPCODES[completion.opcode as usize],
         vendor_err: completion.vendor_err,
         byte_len: completion.byte_len,
         __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 {

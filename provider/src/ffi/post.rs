@@ -6,8 +6,8 @@ use std::{ptr, slice};
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, Opcode, Sge};
-use vrnic_queues::qp::QueuePair;
-use vrnic_queues::request::{Payload, PostError, SendRequest};
+use vrnic_queues::qp::{QueuePair, SendBatch};
+use vrnic_queues::request::{Payload, PostError, SendHeader};
 
 use super::bindings as c;
 use super::{qp, status};
@@ -67,77 +67,95 @@ unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Resul
     while let Some(request) = unsafe { next.as_ref() } {
         // SAFETY: by the caller's promise.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
-        // SAFETY: by the caller's promise the fields that the opcode calls for are set.
-        let mut send = unsafe { translate(request) }?;
-        if request.send_flags & c::IBV_SEND_INLINE == 0 {
-            send.payload = Payload::Segments(segments);
-            batch.push(send)?;
-        } else {
-            let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
-            // SAFETY: inline segments name readable memory of the caller.
-            let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
-            send.payload = Payload::Inline(pieces);
-            batch.push(send)?;
+        let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
+        match MESSAGES.get(request.opcode as usize) {
+            Some(message) if !inline => {
+                // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+                let header = unsafe { message.header(request) };
+                batch.push(header, Payload::Segments(segments))?;
+            }
+            // SAFETY: by the caller's promise.
+            _ => unsafe { push_rare(&mut batch, request, segments) }?,
         }
         *next = request.next;
     }
     Ok(())
 }
 
-/// All of a request but its data.
-///
-/// # Safety
-/// The union fields that the opcode calls for must be set.
-#[inline]
-unsafe fn translate<'a>(request: &c::ibv_send_wr) -> Result<SendRequest<'a>, PostError> {
-    let opcode = opcode(request.opcode)?;
+/// How a request for a message is translated.
+struct Message {
+    opcode: Opcode,
+    imm: bool,
+    remote: bool,
+}
+
+/// The messages, by libibverbs' opcode. Those are the first numbers; all else is rare.
+static MESSAGES: [Message; 5] = [
+    Message { opcode: Opcode::Write, imm: false, remote: true },
+    Message { opcode: Opcode::WriteImm, imm: true, remote: true },
+    Message { opcode: Opcode::Send, imm: false, remote: false },
+    Message { opcode: Opcode::SendImm, imm: true, remote: false },
+    Message { opcode: Opcode::Read, imm: false, remote: true },
+];
+
+const _: () = {
+    assert!(c::IBV_WR_RDMA_WRITE == 0 && c::IBV_WR_RDMA_WRITE_WITH_IMM == 1);
+    assert!(c::IBV_WR_SEND == 2 && c::IBV_WR_SEND_WITH_IMM == 3);
+    assert!(c::IBV_WR_RDMA_READ == 4);
+};
+
+impl Message {
+    /// The header of a request for such a message.
+    ///
+    /// # Safety
+    /// The union fields that the opcode calls for must be set.
+    #[inline(always)]
+    unsafe fn header(&self, request: &c::ibv_send_wr) -> SendHeader {
+        let mut header = plain_header(request, self.opcode);
+        if self.imm {
+            // SAFETY: set, by the caller's promise. In network order, which we keep.
+            header.imm = unsafe { request.__bindgen_anon_1.imm_data }.to_ne_bytes();
+        }
+        if self.remote {
+            // SAFETY: set, by the caller's promise.
+            let rdma = unsafe { request.wr.rdma };
+            (header.raddr, header.rkey) = (rdma.remote_addr, rdma.rkey);
+        }
+        header
+    }
+}
+
+/// What all requests have.
+#[inline(always)]
+fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     let mut flags = Flags::empty();
     flags.set(Flags::SIGNALED, request.send_flags & c::IBV_SEND_SIGNALED != 0);
     flags.set(Flags::SOLICITED, request.send_flags & c::IBV_SEND_SOLICITED != 0);
     flags.set(Flags::FENCE, request.send_flags & c::IBV_SEND_FENCE != 0);
-    let mut send = SendRequest {
-        wr_id: request.wr_id,
-        opcode,
-        flags,
-        imm: [0; 4],
-        raddr: 0,
-        rkey: 0,
-        operands: AtomicSeg::default(),
-        payload: Payload::Segments(&[]),
-    };
-    if matches!(opcode, Opcode::SendImm | Opcode::WriteImm) {
-        // SAFETY: set, by the caller's promise. In network order, which we keep.
-        send.imm = unsafe { request.__bindgen_anon_1.imm_data }.to_ne_bytes();
-    }
-    match opcode {
-        Opcode::Send | Opcode::SendImm => {}
-        Opcode::Write | Opcode::WriteImm | Opcode::Read => {
-            // SAFETY: set, by the caller's promise.
-            let rdma = unsafe { request.wr.rdma };
-            (send.raddr, send.rkey) = (rdma.remote_addr, rdma.rkey);
-        }
-        Opcode::CmpSwp | Opcode::FetchAdd => {
-            // SAFETY: set, by the caller's promise.
-            let atomic = unsafe { request.wr.atomic };
-            (send.raddr, send.rkey) = (atomic.remote_addr, atomic.rkey);
-            send.operands = if opcode == Opcode::CmpSwp {
-                AtomicSeg { swap_add: atomic.swap.into(), compare: atomic.compare_add.into() }
-            } else {
-                AtomicSeg { swap_add: atomic.compare_add.into(), compare: 0.into() }
-            };
-        }
-    }
-    Ok(send)
+    SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
 
-#[inline]
-fn opcode(opcode: c::ibv_wr_opcode) -> Result<Opcode, PostError> {
-    Ok(match opcode {
-        c::IBV_WR_SEND => Opcode::Send,
-        c::IBV_WR_SEND_WITH_IMM => Opcode::SendImm,
-        c::IBV_WR_RDMA_WRITE => Opcode::Write,
-        c::IBV_WR_RDMA_WRITE_WITH_IMM => Opcode::WriteImm,
-        c::IBV_WR_RDMA_READ => Opcode::Read,
+/// Posts what is no plain message: inline data and atomics. Apart, so that plain messages need not step
+/// around it.
+///
+/// # Safety
+/// As for [`send_list`].
+#[inline(never)]
+unsafe fn push_rare(
+    batch: &mut SendBatch<'_>,
+    request: &c::ibv_send_wr,
+    segments: &[Sge],
+) -> Result<(), PostError> {
+    let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
+    if let Some(message) = MESSAGES.get(request.opcode as usize) {
+        let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
+        // SAFETY: inline segments name readable memory of the caller.
+        let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
+        // SAFETY: by the caller's promise.
+        let header = unsafe { message.header(request) };
+        return batch.push(header, Payload::Inline(pieces));
+    }
+    let opcode = match request.opcode {
         c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
         c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
         c::IBV_WR_LOCAL_INV
@@ -148,7 +166,20 @@ fn opcode(opcode: c::ibv_wr_opcode) -> Result<Opcode, PostError> {
         | c::IBV_WR_FLUSH
         | c::IBV_WR_ATOMIC_WRITE => return Err(PostError::Unsupported),
         _ => return Err(PostError::Opcode),
-    })
+    };
+    if inline {
+        return Err(PostError::Inline);
+    }
+    let mut header = plain_header(request, opcode);
+    // SAFETY: set, by the caller's promise.
+    let atomic = unsafe { request.wr.atomic };
+    (header.raddr, header.rkey) = (atomic.remote_addr, atomic.rkey);
+    let operands = if opcode == Opcode::CmpSwp {
+        AtomicSeg { swap_add: atomic.swap.into(), compare: atomic.compare_add.into() }
+    } else {
+        AtomicSeg { swap_add: atomic.compare_add.into(), compare: 0.into() }
+    };
+    batch.push(header, Payload::Atomic(operands, segments))
 }
 
 /// The segments of a request.
