@@ -70,6 +70,11 @@ impl Memory for DmaView<'_> {
         self.write(addr, from).map_err(fault)
     }
 
+    #[inline]
+    fn fetch_ahead(&self, addr: u64, len: usize) {
+        self.fetch_ahead(addr, len);
+    }
+
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
         self.fetch_add(addr, value).map_err(fault)
     }

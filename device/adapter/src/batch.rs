@@ -80,7 +80,25 @@ impl Batch {
         }
         let start = self.rest.start;
         self.rest.start += self.stride;
+        if self.rest.is_empty()
+            && let SendRing::Guest(ring) = &qp.sq
+        {
+            self.fetch_ahead(site, qp, ring, index.wrapping_add(1));
+        }
         Ok(Some(start..self.rest.start))
+    }
+
+    /// Lets the entries that are posted behind the batch come nearer while its last one is executed.
+    #[inline]
+    fn fetch_ahead<H: Host>(&self, site: &Site<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
+        let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        if posted != 0
+            && posted <= ring.size()
+            && let Some((addr, count)) =
+                ring.run_at(index, posted.min((BATCH_LEN / self.stride) as u32))
+        {
+            site.memory.fetch_ahead(addr, count as usize * self.stride);
+        }
     }
 
     /// Copies entries from a queue in guest memory; returns their bytes.

@@ -38,6 +38,9 @@ pub trait Memory {
     /// The first address that cannot be written.
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault>;
 
+    /// Lets memory that will be read soon come nearer. A hint: whatever is wrong with it is passed over.
+    fn fetch_ahead(&self, _addr: u64, _len: usize) {}
+
     /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
     ///
     /// # Errors

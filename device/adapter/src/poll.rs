@@ -19,6 +19,7 @@ use crate::schedule::Schedule;
 use crate::shard::Bench;
 use crate::slots::{self, Owner, Uar};
 use crate::stats::Counter;
+use crate::transfer::{LONG_TURN, TURN};
 
 /// How soon a QP in the error state is looked at again for receives to flush, because posting one rings
 /// no bell: at first, and at most.
@@ -138,7 +139,8 @@ impl<H: Host> Function<H> {
         for _ in 0..TURNS {
             let Some(qp) = schedule.next() else { break };
             any = true;
-            match requester::run(self, &qp, batch) {
+            let budget = if schedule.has_active() { TURN } else { LONG_TURN };
+            match requester::run(self, &qp, batch, budget) {
                 Turn::Idle => {}
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),

@@ -19,7 +19,6 @@ use crate::qp::{Peer, Qp, Requester, RequesterConfig, Responder};
 use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
-use crate::transfer::TURN;
 use crate::wqe::{Malformed, Send};
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
@@ -75,8 +74,14 @@ struct Work<'a, H: Host> {
     budget: u64,
 }
 
-/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`.
-pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> Turn {
+/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`, and move `budget`
+/// bytes.
+pub fn run<H: Host>(
+    function: &Arc<Function<H>>,
+    qp: &Arc<Qp<H>>,
+    batch: &mut Batch,
+    budget: u64,
+) -> Turn {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     if let Some(turn) = not_now(function, qp, requester) {
@@ -88,7 +93,7 @@ pub fn run<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Ba
     let there = peer.as_ref().map(|Peer { function, qp }| {
         (There { site: Site::new(function), qp }, qp.responder.lock())
     });
-    let mut work = Work { here: Site::new(function), qp, requester, batch, there, budget: TURN };
+    let mut work = Work { here: Site::new(function), qp, requester, batch, there, budget };
     let turn = work.run();
     drop(work);
     requester.peer = peer;

@@ -9,8 +9,10 @@ use crate::site::Site;
 use crate::tpt::{Denied, Window};
 use crate::wqe::{Segment, SegmentList};
 
-/// Most bytes that a QP moves in one turn, so that long messages do not hold up other QPs.
+/// Most bytes that a QP moves in one turn while others wait for theirs.
 pub const TURN: u64 = 256 << 10;
+/// Most bytes that it moves while none does: what rings meanwhile waits as long as that takes.
+pub const LONG_TURN: u64 = 1 << 20;
 
 /// Checked memory of one side of a message. It is filled in place: moving it costs more than a short
 /// message.

@@ -9,20 +9,35 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Bytes at the end of a copy that are stored last, and in ascending order.
 const TAIL: usize = 64;
 
 /// A shared mapping of part of a file, unmapped on drop.
+///
+/// It lies in a reservation with some pages to spare, no two alike. Two guests' memories would otherwise stand
+/// at a distance of a power of two, and copies between equal guest addresses would meet in the same ways of
+/// the processor's caches (measured: 0.8 of the bandwidth). The spare pages also catch what runs over an end.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// Address and length of the reservation.
+    reserved: (NonNull<u8>, usize),
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Spare pages, in front of the memory, of one mapping and the next differ by this.
+const STAGGER: usize = 17;
+/// Spare pages of a mapping at most.
+const SPARE_MAX: usize = 1009;
 
 // SAFETY: a `Mapping` owns its address range; all access goes through raw pointers and atomics,
 // which any thread may use at any time.
@@ -36,14 +51,27 @@ impl Mapping {
     /// # Errors
     /// What mmap reports, and `InvalidInput` for a length of zero.
     pub fn new(file: &File, offset: u64, len: usize, writable: bool) -> io::Result<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        if len == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let spare = NEXT.fetch_add(STAGGER, Ordering::Relaxed) % SPARE_MAX + 1;
+        let whole = len.checked_add((spare + 1) * PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a null hint makes the kernel choose a free range, so no existing mapping or
         // object of this process is replaced.
-        let base =
-            unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, file.as_fd(), offset) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, writable })
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: `spare` pages and `len` bytes fit the reservation, with a page to spare at its end.
+        let base = unsafe { start.add(spare * PAGE) };
+        // Unmaps the reservation if the next step fails.
+        let this = Self { base, len, writable, reserved: (start, whole) };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies inside the reservation made above, which nobody else knows of yet.
+        unsafe { mmap(base.as_ptr().cast(), len, prot, flags, file.as_fd(), offset) }?;
+        Ok(this)
     }
 
     /// Length in bytes.
@@ -87,6 +115,16 @@ impl Mapping {
         // concurrent store of the guest yields arbitrary bytes, never undefined length or layout.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Some(())
+    }
+
+    /// Brings bytes that will be read into the cache; those that do not lie inside are passed over.
+    #[inline]
+    pub fn fetch_ahead(&self, offset: usize, len: usize) {
+        for line in (0..len).step_by(LINE) {
+            if let Some(at) = self.at(offset.saturating_add(line), 1) {
+                fetch_line(at);
+            }
+        }
     }
 
     /// Copies bytes in, the last ones last; `None` when they do not lie inside or the mapping is read-only.
@@ -142,12 +180,27 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the one that `mmap` returned, and every pointer or word derived from it
-        // borrowed `self`, so none outlives this call.
-        if let Err(error) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
+        let (start, whole) = self.reserved;
+        // SAFETY: the range is the one that `mmap_anonymous` returned, and every pointer or word derived
+        // from it borrowed `self`, so none outlives this call.
+        if let Err(error) = unsafe { munmap(start.as_ptr().cast(), whole) } {
             tracing::error!(len = self.len, %error, "munmap failed");
         }
     }
+}
+
+/// Brings a cache line nearer.
+#[inline]
+fn fetch_line(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 processor has this instruction, which accesses nothing that a program could
+        // observe and never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast::<i8>()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _no_hint = at;
 }
 
 /// An aligned 32-bit word of shared memory.

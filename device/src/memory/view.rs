@@ -84,6 +84,14 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
+    /// Brings memory that will be read nearer, as far as it lies in one mapping.
+    #[inline]
+    pub fn fetch_ahead(&self, addr: u64, len: usize) {
+        if let Ok(piece) = self.piece(addr, len, Intent::Read) {
+            piece.memory.fetch_ahead(piece.offset, piece.len);
+        }
+    }
+
     /// Adds to an aligned 8-byte word; returns what it held.
     ///
     /// # Errors
