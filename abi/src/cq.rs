@@ -14,7 +14,7 @@ pub const LOG_CQES_MAX: u32 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// A SEND, with or without immediate.
+    /// A SEND, with or without immediate or invalidation.
     Send = 1,
     /// An RDMA WRITE, with or without immediate.
     Write = 3,
@@ -24,7 +24,15 @@ pub enum Opcode {
     CmpSwp = 6,
     /// An atomic fetch and add.
     FetchAdd = 7,
-    /// A receive that took a SEND.
+    /// A LOCAL_INV.
+    LocalInv = 9,
+    /// A REG_MR.
+    RegMr = 10,
+    /// A BIND_MW.
+    BindMw = 11,
+    /// A SEND_CMD; [`Cqe::key`] is the key that the command carried.
+    SendCmd = 12,
+    /// A receive that took a SEND; with [`Flags::INVALIDATED`] it ended [`Cqe::key`].
     Recv = 0x80,
     /// A receive that was used up by an RDMA WRITE with immediate.
     RecvWriteImm = 0x81,
@@ -40,6 +48,10 @@ impl Opcode {
             5 => Self::Read,
             6 => Self::CmpSwp,
             7 => Self::FetchAdd,
+            9 => Self::LocalInv,
+            10 => Self::RegMr,
+            11 => Self::BindMw,
+            12 => Self::SendCmd,
             0x80 => Self::Recv,
             0x81 => Self::RecvWriteImm,
             _ => return None,
@@ -64,6 +76,7 @@ pub enum Status {
     LocQpOpErr = 2,
     LocProtErr = 4,
     WrFlushErr = 5,
+    /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was refused.
     MwBindErr = 6,
     BadRespErr = 7,
     LocAccessErr = 8,
@@ -111,6 +124,8 @@ bitflags! {
         const IMM = 1 << 0;
         /// The sender asked for a solicited event.
         const SOLICITED = 1 << 1;
+        /// The message has invalidated [`Cqe::key`]: it was a SEND_INV, or the response to a command.
+        const INVALIDATED = 1 << 5;
     }
 }
 
@@ -136,7 +151,9 @@ pub struct Cqe {
     /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
     pub vendor_err: U32,
     /// Zero.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 12],
+    /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
+    pub key: U32,
     /// An [`Opcode`].
     pub opcode: u8,
     /// A [`Status`].

@@ -38,7 +38,7 @@ pub enum State {
     Rts = 3,
     /// Send queue drained.
     Sqd = 4,
-    /// Send queue error (not of RC).
+    /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`].
     Sqe = 5,
     /// Error: everything is flushed.
     Err = 6,

@@ -6,6 +6,11 @@
 //! | SEND, WRITE (and with immediate) | `count` [`Sge`]s; or, inline, `count` bytes of data |
 //! | READ | `count` [`Sge`]s |
 //! | CMP_SWP, FETCH_ADD | one [`AtomicSeg`], then exactly one [`Sge`] of 8 bytes |
+//! | SEND_INV | as SEND |
+//! | LOCAL_INV | none; `count` is zero |
+//! | REG_MR | one [`RegMrSeg`]; `count` is zero |
+//! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
+//! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! A queue lies in guest memory and is posted by a producer index, or in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
@@ -66,6 +71,16 @@ pub enum Opcode {
     CmpSwp = 6,
     /// Atomic fetch and add of 8 bytes.
     FetchAdd = 7,
+    /// SEND that invalidates the peer's key `rkey` when it has arrived.
+    SendInv = 8,
+    /// Invalidates the key `rkey` of this side: a region of ALLOC_MR, or a window of type 2.
+    LocalInv = 9,
+    /// Makes the invalid region of ALLOC_MR that `rkey` names valid, with `rkey` as its key.
+    RegMr = 10,
+    /// Binds the window that `rkey` names, with `rkey` as its key; a length of zero unbinds.
+    BindMw = 11,
+    /// SEND of a command whose data the peer reaches until it responds: see [`CommandSeg`].
+    SendCmd = 12,
 }
 
 impl Opcode {
@@ -80,6 +95,11 @@ impl Opcode {
             5 => Self::Read,
             6 => Self::CmpSwp,
             7 => Self::FetchAdd,
+            8 => Self::SendInv,
+            9 => Self::LocalInv,
+            10 => Self::RegMr,
+            11 => Self::BindMw,
+            12 => Self::SendCmd,
             _ => return None,
         })
     }
@@ -115,9 +135,11 @@ pub struct SqWqe {
     /// Immediate data, in the byte order the peer shall see it in memory (verbs: network
     /// order); not interpreted.
     pub imm: [u8; 4],
-    /// Remote virtual address of WRITE, READ and atomics.
+    /// Remote virtual address of WRITE, READ and atomics; first address of REG_MR and BIND_MW; else
+    /// ignored.
     pub raddr: U64,
-    /// Remote key of WRITE, READ and atomics.
+    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
+    /// are about.
     pub rkey: U32,
     /// [`crate::stamp`] of the entry's index. Stored last where the queue lies in device memory
     /// and ignored elsewhere.
@@ -146,11 +168,92 @@ pub struct Sge {
     pub lkey: U32,
 }
 
+bitflags! {
+    /// Bits of [`RegMrSeg::flags`] and [`BindMwSeg::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MemFlags: u8 {
+        /// The key is good for one message of the peer; docs/adapter.md, section 5.
+        const ONE_TOUCH = 1 << 0;
+    }
+}
+
+/// What a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the first page; of a
+/// zero-based region it says where in that page, and the addresses start at zero.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegMrSeg {
+    /// Bytes, not zero.
+    pub length: U64,
+    /// Guest address of `page_count` page addresses, 8 bytes each; they are read when the request is
+    /// executed.
+    pub table: U64,
+    /// [`crate::qp::Access`].
+    pub access: U32,
+    /// Page addresses in the table: enough for the region, and not more than ALLOC_MR allowed.
+    pub page_count: U32,
+    /// log2 of the page size: 12 to 30.
+    pub page_shift: u8,
+    /// [`MemFlags`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+/// What a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in addresses of
+/// the region; those of a zero-based window start at zero.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BindMwSeg {
+    /// Bytes; zero unbinds a window of type 1.
+    pub length: U64,
+    /// The region.
+    pub lkey: U32,
+    /// [`crate::qp::Access`]: remote rights, and `ZERO_BASED`.
+    pub access: U32,
+    /// [`MemFlags`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 15],
+}
+
+bitflags! {
+    /// Bits of [`CommandSeg::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct CommandFlags: u8 {
+        /// The data segments are guest addresses and their keys are ignored. For QPs of context 0 only.
+        const PHYSICAL = 1 << 0;
+        /// As [`MemFlags::ONE_TOUCH`].
+        const ONE_TOUCH = 1 << 1;
+    }
+}
+
+/// What a SEND_CMD gives to the peer for as long as the command lasts. `data_count` [`Sge`]s follow:
+/// the data, which the peer reaches from address zero on by a key that the device chooses. The
+/// message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way the device
+/// stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or, in the general
+/// form, at `tag_offset`. The peer's response that carries the key at its place ends the region.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CommandSeg {
+    /// [`crate::qp::Access`]: remote read, remote write, or both.
+    pub access: U32,
+    /// General form: where in the message the key goes. Otherwise zero.
+    pub tag_offset: U32,
+    /// Segments of data, 1 to [`MAX_SGE`].
+    pub data_count: U16,
+    /// [`CommandFlags`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+
 /// Offset of [`SqWqe::stamp`].
 pub const STAMP_OFFSET: u32 = 28;
 
 const _: () = assert!(size_of::<SqWqe>() == HEADER_LEN as usize);
 const _: () = assert!(core::mem::offset_of!(SqWqe, stamp) == STAMP_OFFSET as usize);
 const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
+const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);
+const _: () = assert!(size_of::<CommandSeg>() == 16);
 const _: () = assert!(matches!(stride(MAX_SGE, MAX_INLINE), Some(STRIDE_MAX)));
 const _: () = assert!(matches!(stride(1, 0), Some(64)) && matches!(stride(3, 0), Some(128)));

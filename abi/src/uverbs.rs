@@ -75,6 +75,8 @@ bitflags! {
     pub struct QpReqFlags: u32 {
         /// Put the send queue into device memory (WQEs posted by MMIO stores).
         const SQ_IN_DEVICE = 1 << 0;
+        /// [`crate::admin::QpFlags::REACTIVE`].
+        const REACTIVE = 1 << 1;
     }
 }
 
@@ -96,6 +98,12 @@ pub struct QpReq {
     pub rq_log_stride: u8,
     /// [`QpReqFlags`].
     pub flags: U32,
+    /// A [`crate::admin::TagForm`].
+    pub tag_form: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// [`crate::admin::CreateQp::tag_offset`].
+    pub tag_offset: U32,
 }
 
 /// Response to CREATE_QP.
@@ -119,4 +127,4 @@ pub struct QpResp {
 const _: () = assert!(size_of::<ContextResp>() == 40);
 const _: () = assert!(size_of::<PdResp>() == 8);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
-const _: () = assert!(size_of::<QpReq>() == 24 && size_of::<QpResp>() == 32);
+const _: () = assert!(size_of::<QpReq>() == 32 && size_of::<QpResp>() == 32);

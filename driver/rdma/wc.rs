@@ -36,6 +36,9 @@ pub(crate) enum WcOpcode {
     RdmaRead = bindings::ib_wc_opcode_IB_WC_RDMA_READ,
     CompareSwap = bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
     FetchAdd = bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
+    BindMw = bindings::ib_wc_opcode_IB_WC_BIND_MW,
+    LocalInv = bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
+    RegMr = bindings::ib_wc_opcode_IB_WC_REG_MR,
     Recv = bindings::ib_wc_opcode_IB_WC_RECV,
     RecvRdmaWithImm = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
 }

@@ -164,11 +164,14 @@ fn completion(cqe: &Cqe) -> Result<Wc> {
 
 fn opcode(opcode: Opcode) -> WcOpcode {
     match opcode {
-        Opcode::Send => WcOpcode::Send,
+        Opcode::Send | Opcode::SendCmd => WcOpcode::Send,
         Opcode::Write => WcOpcode::RdmaWrite,
         Opcode::Read => WcOpcode::RdmaRead,
         Opcode::CmpSwp => WcOpcode::CompareSwap,
         Opcode::FetchAdd => WcOpcode::FetchAdd,
+        Opcode::LocalInv => WcOpcode::LocalInv,
+        Opcode::RegMr => WcOpcode::RegMr,
+        Opcode::BindMw => WcOpcode::BindMw,
         Opcode::Recv => WcOpcode::Recv,
         Opcode::RecvWriteImm => WcOpcode::RecvRdmaWithImm,
     }

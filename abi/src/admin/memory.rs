@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Regions.
+//! Regions and windows.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
@@ -14,6 +14,43 @@ bitflags! {
         /// All of guest memory, addressed by guest address; `iova`, `length` and `pages` are
         /// zero. For PDs of context 0 only (`get_dma_mr`).
         const ALL_MEMORY = 1 << 0;
+        /// The key is good for one message of the peer; docs/adapter.md, section 5.
+        const ONE_TOUCH = 1 << 1;
+    }
+}
+
+bitflags! {
+    /// Bits of [`ReregMr::what`]: what changes; `enum ib_mr_rereg_flags`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Rereg: u32 {
+        /// `IB_MR_REREG_TRANS`: pages, iova and length.
+        const TRANSLATION = 1 << 0;
+        /// `IB_MR_REREG_PD`.
+        const PD = 1 << 1;
+        /// `IB_MR_REREG_ACCESS`.
+        const ACCESS = 1 << 2;
+    }
+}
+
+/// Types of windows, numbered as `enum ib_mw_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MwType {
+    /// Bound for all QPs of its PD; binding it again ends the earlier binding.
+    Type1 = 1,
+    /// Bound for one QP, which alone may reach it; must be invalidated before it is bound again.
+    Type2 = 2,
+}
+
+impl MwType {
+    /// The type with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Type1),
+            2 => Some(Self::Type2),
+            _ => None,
+        }
     }
 }
 
@@ -23,7 +60,8 @@ bitflags! {
 pub struct RegMr {
     /// The pages. The first page holds `iova` rounded down to the page size.
     pub pages: Pages,
-    /// First address of the region, as work requests name it.
+    /// First address of the region, as work requests name it. With `ZERO_BASED` it only says where
+    /// in the first page the region begins, and work requests count from zero.
     pub iova: U64,
     /// Bytes.
     pub length: U64,
@@ -61,11 +99,91 @@ impl RegMr {
     }
 }
 
-/// Result of REG_MR.
+/// Parameters of REREG_MR. Fields that [`ReregMr::what`] does not name are zero. On an error the region
+/// is as it was.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReregMr {
+    /// As in [`RegMr`].
+    pub pages: Pages,
+    /// As in [`RegMr`].
+    pub iova: U64,
+    /// As in [`RegMr`].
+    pub length: U64,
+    /// The new PD.
+    pub pdn: U32,
+    /// The new [`crate::qp::Access`].
+    pub access: U32,
+    /// [`Rereg`].
+    pub what: U32,
+    /// The region, of REG_MR.
+    pub key: U32,
+    /// Zero.
+    pub reserved: U64,
+}
+
+impl ReregMr {
+    /// Changes nothing of region `key`; set what is to change.
+    #[must_use]
+    pub fn new(key: u32, what: Rereg) -> Self {
+        Self { key: U32::new(key), what: U32::new(what.bits()), ..Self::default() }
+    }
+}
+
+/// Parameters of ALLOC_MR: an invalid region, which REG_MR work requests make valid. DEREG_MR removes
+/// it; of the key it looks at the index alone.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AllocMr {
+    /// The PD.
+    pub pdn: U32,
+    /// Pages of a registration, 1 to [`super::DeviceCaps::max_fast_reg_pages`].
+    pub max_pages: U32,
+    /// Zero.
+    pub reserved: [U64; 6],
+}
+
+impl AllocMr {
+    /// A region of up to `max_pages` pages.
+    #[must_use]
+    pub const fn new(pdn: u32, max_pages: u32) -> Self {
+        Self { pdn: U32::new(pdn), max_pages: U32::new(max_pages), reserved: [U64::ZERO; 6] }
+    }
+}
+
+/// Parameters of ALLOC_MW: a window that is not bound. DEALLOC_MW looks at the index of the key alone.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AllocMw {
+    /// The PD.
+    pub pdn: U32,
+    /// A [`MwType`].
+    pub mw_type: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Zero.
+    pub reserved2: [U64; 6],
+}
+
+impl AllocMw {
+    /// A window of this type.
+    #[must_use]
+    pub const fn new(pdn: u32, mw_type: MwType) -> Self {
+        Self {
+            pdn: U32::new(pdn),
+            mw_type: mw_type as u8,
+            reserved: [0; 3],
+            reserved2: [U64::ZERO; 6],
+        }
+    }
+}
+
+/// Result of REG_MR, REREG_MR, ALLOC_MR and ALLOC_MW.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct MrResult {
-    /// The key, local and remote: index in bits 8–31, instance in bits 0–7.
+    /// The key, local and remote: index in bits 8–31, instance in bits 0–7. The instance of ALLOC_MR's
+    /// regions and of windows belongs to the guest: REG_MR and BIND_MW set it.
     pub key: U32,
     /// Zero.
     pub reserved: [U32; 11],

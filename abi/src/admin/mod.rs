@@ -15,7 +15,9 @@
 //! | ALLOC_CONTEXT / FREE_CONTEXT | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
 //! | ALLOC_UAR / FREE_UAR | [`ObjectId`] (context) / [`ObjectId`] (UAR) | [`ObjectResult`] / — |
 //! | ALLOC_PD / FREE_PD | [`ObjectId`] (context) / [`ObjectId`] | [`ObjectResult`] / — |
-//! | REG_MR / DEREG_MR | [`RegMr`] / [`ObjectId`] (key) | [`MrResult`] / — |
+//! | REG_MR / REREG_MR / DEREG_MR | [`RegMr`] / [`ReregMr`] / [`ObjectId`] (key) | [`MrResult`] / [`MrResult`] / — |
+//! | ALLOC_MR | [`AllocMr`] | [`MrResult`] |
+//! | ALLOC_MW / DEALLOC_MW | [`AllocMw`] / [`ObjectId`] (key) | [`MrResult`] / — |
 //! | CREATE_CQ / DESTROY_CQ | [`CreateCq`] / [`ObjectId`] | [`CqResult`] / — |
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
@@ -64,6 +66,10 @@ pub enum Opcode {
     DestroyQp = 17,
     ModifyQp = 18,
     QueryQp = 19,
+    ReregMr = 20,
+    AllocMr = 21,
+    AllocMw = 22,
+    DeallocMw = 23,
 }
 
 impl Opcode {
@@ -90,6 +96,10 @@ impl Opcode {
             17 => Self::DestroyQp,
             18 => Self::ModifyQp,
             19 => Self::QueryQp,
+            20 => Self::ReregMr,
+            21 => Self::AllocMr,
+            22 => Self::AllocMw,
+            23 => Self::DeallocMw,
             _ => return None,
         })
     }
@@ -274,6 +284,9 @@ requests! {
     SetGid => ObjectResult,
     CreateEq => EqResult,
     RegMr => MrResult,
+    ReregMr => MrResult,
+    AllocMr => MrResult,
+    AllocMw => MrResult,
     CreateCq => CqResult,
     CreateQp => QpResult,
     ModifyQp => ObjectResult,
@@ -284,4 +297,4 @@ const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 6
 const _: () = assert!(core::mem::offset_of!(Completion, stamp) == 60);
 const _: () = assert!(size_of::<Pages>() == 16);
 const _: () = assert!(size_of::<DeviceCaps>() == 136);
-const _: () = assert!(size_of::<Stats>() == 176);
+const _: () = assert!(size_of::<Stats>() == 224);

@@ -63,8 +63,12 @@ pub struct DeviceCaps {
     pub max_message: U32,
     /// Port speed in Mbit/s, as reported to users.
     pub port_mbps: U32,
+    /// Windows; they and the regions share one table of `max_mr` entries.
+    pub max_mw: U32,
+    /// Pages of a REG_MR work request.
+    pub max_fast_reg_pages: U32,
     /// Zero.
-    pub reserved: [U32; 14],
+    pub reserved: [U32; 12],
 }
 
 /// Parameters of SET_GID.
@@ -129,6 +133,12 @@ pub struct Stats {
     pub kicks: U64,
     pub admin_commands: U64,
     pub admin_errors: U64,
+    pub reg_wqes: U64,
+    pub local_inv_wqes: U64,
+    pub bind_wqes: U64,
+    pub command_wqes: U64,
+    pub remote_invalidations: U64,
+    pub memory_op_errors: U64,
 }
 
 /// Names of the fields of [`Stats`], in order.
@@ -155,4 +165,10 @@ pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [
     "kicks",
     "admin_commands",
     "admin_errors",
+    "reg_wqes",
+    "local_inv_wqes",
+    "bind_wqes",
+    "command_wqes",
+    "remote_invalidations",
+    "memory_op_errors",
 ];

@@ -109,6 +109,39 @@ bitflags! {
         const SQ_IN_DEVICE = 1 << 0;
         /// Every send work request is signaled.
         const SIGNAL_ALL = 1 << 1;
+        /// When a REG_MR, LOCAL_INV, BIND_MW or SEND_CMD is refused, only the send queue fails: the QP
+        /// goes to [`crate::qp::State::Sqe`], where sends are flushed and receives and the peer's
+        /// requests go on, and by MODIFY_QP back to RTS. Without this flag the QP goes to the error
+        /// state, and so does its peer.
+        const REACTIVE = 1 << 2;
+    }
+}
+
+/// Where the key of a command region stands in a command, and in its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TagForm {
+    /// The QP has no commands.
+    None = 0,
+    /// In a response: at [`CreateQp::tag_offset`]. In a command: at [`crate::sq::CommandSeg::tag_offset`].
+    /// All ones there, or a message too short for it, says: no response.
+    General = 1,
+    /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is the
+    /// initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries status, end
+    /// the command.
+    Iscsi = 2,
+}
+
+impl TagForm {
+    /// The form with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::None),
+            1 => Some(Self::General),
+            2 => Some(Self::Iscsi),
+            _ => None,
+        }
     }
 }
 
@@ -149,8 +182,14 @@ pub struct CreateQp {
     pub qp_type: u8,
     /// [`QpFlags`].
     pub flags: u8,
+    /// A [`TagForm`].
+    pub tag_form: u8,
     /// Zero.
-    pub reserved: [u8; 14],
+    pub reserved2: u8,
+    /// See [`TagForm`].
+    pub tag_offset: U32,
+    /// Zero.
+    pub reserved: [u8; 8],
 }
 
 /// A log size that says: there is no such queue.

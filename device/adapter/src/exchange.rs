@@ -74,6 +74,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             Opcode::Write | Opcode::WriteImm => self.write(responder),
             Opcode::Read => self.read(responder),
             Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder),
+            _ => Err(Stop::Local(Status::LocQpOpErr, 0)),
         }
     }
 

@@ -379,6 +379,11 @@ fn counter(send: &Send) -> Counter {
         Opcode::Write | Opcode::WriteImm => Counter::WriteWqes,
         Opcode::Read => Counter::ReadWqes,
         Opcode::CmpSwp | Opcode::FetchAdd => Counter::AtomicWqes,
+        Opcode::SendInv => Counter::SendWqes,
+        Opcode::LocalInv => Counter::LocalInvWqes,
+        Opcode::RegMr => Counter::RegWqes,
+        Opcode::BindMw => Counter::BindWqes,
+        Opcode::SendCmd => Counter::CommandWqes,
     }
 }
 

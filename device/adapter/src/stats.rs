@@ -32,6 +32,12 @@ pub enum Counter {
     Kicks,
     AdminCommands,
     AdminErrors,
+    RegWqes,
+    LocalInvWqes,
+    BindWqes,
+    CommandWqes,
+    RemoteInvalidations,
+    MemoryOpErrors,
 }
 
 /// The counters.

@@ -177,11 +177,15 @@ impl Send {
 
 fn completed(opcode: Opcode) -> cq::Opcode {
     match opcode {
-        Opcode::Send | Opcode::SendImm => cq::Opcode::Send,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv => cq::Opcode::Send,
         Opcode::Write | Opcode::WriteImm => cq::Opcode::Write,
         Opcode::Read => cq::Opcode::Read,
         Opcode::CmpSwp => cq::Opcode::CmpSwp,
         Opcode::FetchAdd => cq::Opcode::FetchAdd,
+        Opcode::LocalInv => cq::Opcode::LocalInv,
+        Opcode::RegMr => cq::Opcode::RegMr,
+        Opcode::BindMw => cq::Opcode::BindMw,
+        Opcode::SendCmd => cq::Opcode::SendCmd,
     }
 }
 

@@ -166,6 +166,7 @@ impl QpRings {
             rq_log_size: log_size(self.plan.recv),
             rq_log_stride: log_stride(self.plan.recv),
             flags: flags.bits().into(),
+            ..QpReq::default()
         }
     }
 }

@@ -52,11 +52,15 @@ pub(super) unsafe extern "C" fn poll_cq(
 /// libibverbs' number of an operation.
 const fn wc_opcode(opcode: Opcode) -> u32 {
     match opcode {
-        Opcode::Send => c::IBV_WC_SEND,
+        Opcode::Send | Opcode::SendCmd => c::IBV_WC_SEND,
         Opcode::Write => c::IBV_WC_RDMA_WRITE,
         Opcode::Read => c::IBV_WC_RDMA_READ,
         Opcode::CmpSwp => c::IBV_WC_COMP_SWAP,
         Opcode::FetchAdd => c::IBV_WC_FETCH_ADD,
+        Opcode::LocalInv => c::IBV_WC_LOCAL_INV,
+        // Of kernel clients alone; libibverbs knows none.
+        Opcode::RegMr => c::IBV_WC_DRIVER1,
+        Opcode::BindMw => c::IBV_WC_BIND_MW,
         Opcode::Recv => c::IBV_WC_RECV,
         Opcode::RecvWriteImm => c::IBV_WC_RECV_RDMA_WITH_IMM,
     }

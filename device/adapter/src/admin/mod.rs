@@ -223,6 +223,9 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
         Opcode::DestroyQp => queues::destroy_qp(function, object(bytes)?),
         Opcode::ModifyQp => modify::modify_qp(function, &params(bytes)?),
         Opcode::QueryQp => modify::query_qp(function, &params(bytes)?),
+        Opcode::ReregMr | Opcode::AllocMr | Opcode::AllocMw | Opcode::DeallocMw => {
+            Err(Status::Unsupported.into())
+        }
     }
 }
 

@@ -122,6 +122,7 @@ struct Base<H: Host> {
 }
 
 pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
+    zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
     zero(&params.reserved, offset_of!(CreateQp, reserved))?;
     Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;

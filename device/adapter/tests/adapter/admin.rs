@@ -26,7 +26,7 @@ fn context(guest: &Guest) -> u32 {
 #[test]
 fn unknown_opcodes_and_flags() {
     let guest = guest();
-    for opcode in [0, 20, 0xffff] {
+    for opcode in [0, 24, 0xffff] {
         let completion = guest.raw_command(opcode, 0, [0; 56]);
         assert_eq!(completion.status.get(), Status::BadOpcode as u16);
         assert_eq!(completion.result, [0; 48]);
@@ -41,7 +41,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 19] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 20] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
@@ -58,7 +58,8 @@ fn reserved_bytes() {
         (Opcode::DeregMr, 4..56),
         (Opcode::CreateCq, 25..56),
         (Opcode::DestroyCq, 4..56),
-        (Opcode::CreateQp, 42..56),
+        (Opcode::CreateQp, 43..44),
+        (Opcode::CreateQp, 48..56),
         (Opcode::ModifyQp, 16..56),
         (Opcode::QueryQp, 12..56),
     ];
@@ -269,7 +270,7 @@ fn queue_parameters_out_of_range() {
         let offset = offset_of!(CreateQp, rq_log_stride);
         assert_eq!(qp(CreateQp { rq_log_stride: log, ..good }), bad(offset));
     }
-    assert_eq!(qp(CreateQp { flags: 4, ..good }), bad(offset_of!(CreateQp, flags)));
+    assert_eq!(qp(CreateQp { flags: 8, ..good }), bad(offset_of!(CreateQp, flags)));
     assert_eq!(qp(CreateQp { qp_type: 4, ..good }), Err((Status::Unsupported, 0)));
     assert_eq!(qp(CreateQp { flags: 1, ..good }), bad(offset_of!(CreateQp, sq_table)));
     assert_eq!(qp(CreateQp { pdn: 999.into(), ..good }), Err((Status::NotFound, 0)));
@@ -294,7 +295,7 @@ fn region_parameters_out_of_range() {
     }
     // Hints are welcome.
     assert!(reg(RegMr { access: (1 << 20 | 1).into(), ..good }).is_ok());
-    assert_eq!(reg(RegMr { flags: 2.into(), ..good }), bad(offset_of!(RegMr, flags)));
+    assert_eq!(reg(RegMr { flags: 4.into(), ..good }), bad(offset_of!(RegMr, flags)));
     assert_eq!(reg(RegMr { pdn: 999.into(), ..good }), Err((Status::NotFound, 0)));
     for length in [u64::MAX, (1 << 40) + 1] {
         let offset = offset_of!(RegMr, length);
