@@ -24,13 +24,14 @@ use crate::{regs::Registers, ring::Ring};
 const LOG_SIZE: u8 = 6;
 /// log2 of the bytes of a command and of a completion.
 const LOG_ENTRY: u8 = 6;
-/// Calls of [`Admin::tick`] without progress after which the adapter counts as dead.
-const MAX_IDLE_TICKS: u32 = 60;
+/// Calls of [`Admin::tick`] that a command may take before the adapter counts as dead.
+const MAX_TICKS: u32 = 60;
 
 /// A place for an outstanding command; its index is the command's id.
 enum Slot {
     Free,
-    Waiting,
+    /// The adapter has the command, for so many ticks.
+    Waiting(u32),
     Done(Completion),
 }
 
@@ -40,7 +41,6 @@ struct State {
     /// Consumer index of the completion ring.
     ci: u32,
     slots: KVec<Slot>,
-    idle_ticks: u32,
     dead: bool,
 }
 
@@ -71,7 +71,7 @@ impl Admin {
         regs.write_pair(regs::ADMIN_SQ_LO, submissions.dma_address());
         regs.write_pair(regs::ADMIN_CQ_LO, completions.dma_address());
         regs.write(regs::ADMIN_LOG_SIZE, LOG_SIZE.into());
-        let state = State { pi: 0, ci: 0, slots, idle_ticks: 0, dead: false };
+        let state = State { pi: 0, ci: 0, slots, dead: false };
         let changed = KBox::pin_init(new_condvar!("vrnic::Admin"), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -89,7 +89,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// The adapter's status as an error number; `EIO` when it is dead.
+    /// The adapter's status as an error number; `EIO` when it is dead, at once: it may still use
+    /// the memory that the command names, see [`crate::life`].
     pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
         let mut command = Command {
             // CAST: the enum's number.
@@ -124,7 +125,7 @@ impl Admin {
         command.id = u32::try_from(index)?.into();
         self.submissions.write(state.pi, command.as_bytes())?;
         state.pi = state.pi.wrapping_add(1);
-        set(&mut state, index, Slot::Waiting);
+        set(&mut state, index, Slot::Waiting(0));
         // The trapped write orders the entry before it.
         self.regs.write(regs::ADMIN_SQ_PI, state.pi);
         loop {
@@ -153,34 +154,32 @@ impl Admin {
             state.ci = state.ci.wrapping_add(1);
             let id = completion.id.get();
             match state.slots.get_mut(id as usize) {
-                Some(slot @ Slot::Waiting) => *slot = Slot::Done(completion),
+                Some(slot @ Slot::Waiting(_)) => *slot = Slot::Done(completion),
                 _ => pr_warn!("completion of an unknown admin command {id}\n"),
             }
         }
         if state.ci != first {
-            state.idle_ticks = 0;
             self.changed.notify_all();
         }
         Ok(())
     }
 
-    /// To be called at intervals: whether commands wait for too long.
+    /// To be called at intervals: whether a command waits for too long.
     pub(crate) fn tick(&self) -> bool {
-        let mut state = self.state.lock();
-        let waiting = state.slots.iter().any(|slot| matches!(slot, Slot::Waiting));
-        state.idle_ticks = if waiting { state.idle_ticks + 1 } else { 0 };
-        state.idle_ticks > MAX_IDLE_TICKS
+        let mut late = false;
+        for slot in &mut self.state.lock().slots {
+            if let Slot::Waiting(ticks) = slot {
+                *ticks += 1;
+                late |= *ticks > MAX_TICKS;
+            }
+        }
+        late
     }
 
     /// The adapter has died: ends all waits, and commands from now on fail.
     pub(crate) fn kill(&self) {
         self.state.lock().dead = true;
         self.changed.notify_all();
-    }
-
-    /// Whether the adapter has died.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.state.lock().dead
     }
 }
 

@@ -12,6 +12,7 @@ use kernel::{
 use crate::{
     admin::Admin,
     eq::EventQueue,
+    life::{Death, Life},
     rdma::event::{CqLink, DeviceEvent, DeviceLink, QpEvent, QpLink},
 };
 
@@ -22,7 +23,7 @@ pub(crate) struct LinkTable<L> {
     links: SpinLockIrq<KBox<RBTree<u32, L>>>,
 }
 
-impl<L: Clone> LinkTable<L> {
+impl<L: Clone + PartialEq> LinkTable<L> {
     fn new() -> impl PinInit<Self, Error> {
         let links = KBox::new(RBTree::new(), GFP_KERNEL);
         try_pin_init!(Self { links <- new_spinlock_irq!(links?, "vrnic::LinkTable") })
@@ -36,14 +37,32 @@ impl<L: Clone> LinkTable<L> {
         Ok(())
     }
 
-    /// Removes an object.
-    pub(crate) fn remove(&self, number: u32) {
-        let old = self.links.lock().remove_node(&number);
+    /// Removes an object, unless another has got its number since.
+    pub(crate) fn remove(&self, number: u32, link: &L) {
+        let mut links = self.links.lock();
+        if links.get(&number).is_none_or(|current| current != link) {
+            return;
+        }
+        let old = links.remove_node(&number);
+        // Freed with the lock released.
+        drop(links);
         drop(old);
     }
 
     fn get(&self, number: u32) -> Option<L> {
         self.links.lock().get(&number).cloned()
+    }
+
+    /// The object that follows `number`, by number.
+    fn next(&self, number: Option<u32>) -> Option<(u32, L)> {
+        let links = self.links.lock();
+        let from = match number {
+            Some(number) => number.checked_add(1)?,
+            None => 0,
+        };
+        let cursor = links.cursor_lower_bound(&from)?;
+        let (number, link) = cursor.current();
+        Some((*number, link.clone()))
     }
 }
 
@@ -90,6 +109,17 @@ impl Listeners {
         *self.device.lock() = Some(link);
     }
 
+    /// Tells the kernel clients that wait for completions to look for them.
+    pub(crate) fn complete_armed(&self) {
+        for table in &self.cqs {
+            let mut last = None;
+            while let Some((number, link)) = table.next(last) {
+                link.complete_if_armed();
+                last = Some(number);
+            }
+        }
+    }
+
     /// Tells the device's clients of an event.
     pub(crate) fn report(&self, event: DeviceEvent) {
         let link = self.device.lock().clone();
@@ -131,6 +161,8 @@ pub(crate) struct AsyncHandler {
     pub(crate) admin: Arc<Admin>,
     /// Whom to tell.
     pub(crate) listeners: Arc<Listeners>,
+    /// What ends when the adapter fails.
+    pub(crate) life: Arc<Life>,
 }
 
 impl AsyncHandler {
@@ -161,7 +193,7 @@ impl AsyncHandler {
             Some(Kind::PortDown) => self.listeners.report(DeviceEvent::PortError),
             Some(Kind::DeviceFatal) => {
                 pr_err!("the adapter has failed: code {id}\n");
-                die(&self.admin, &self.listeners);
+                self.life.die(Death::Failed);
             }
             Some(Kind::Completion) | None => {}
         }
@@ -172,11 +204,4 @@ impl AsyncHandler {
             link.report(event);
         }
     }
-}
-
-/// The adapter has died: nothing waits for it any more and everybody is told.
-pub(crate) fn die(admin: &Admin, listeners: &Listeners) {
-    admin.kill();
-    listeners.report(DeviceEvent::Fatal);
-    listeners.report(DeviceEvent::PortError);
 }

@@ -20,7 +20,7 @@ use kernel::{
 
 use crate::{
     admin::Admin,
-    events::{Listeners, die},
+    life::{Death, Life},
     uar::Doorbells,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Health {
     timer: HrTimer<Self>,
     doorbells: Arc<Doorbells>,
     admin: Arc<Admin>,
-    listeners: Arc<Listeners>,
+    life: Arc<Life>,
     last: Atomic<u64>,
     misses: Atomic<u32>,
 }
@@ -46,14 +46,14 @@ impl Health {
     pub(crate) fn start(
         doorbells: Arc<Doorbells>,
         admin: Arc<Admin>,
-        listeners: Arc<Listeners>,
+        life: Arc<Life>,
     ) -> Result<ArcHrTimerHandle<Self>> {
         let health = Arc::pin_init(
             pin_init!(Self {
                 timer <- HrTimer::new(),
                 doorbells,
                 admin,
-                listeners,
+                life,
                 last: Atomic::new(0),
                 misses: Atomic::new(0),
             }),
@@ -62,8 +62,8 @@ impl Health {
         Ok(health.start(period()))
     }
 
-    /// Whether the adapter still lives.
-    fn look(&self) -> bool {
+    /// Whether the adapter has died, and how.
+    fn look(&self) -> Option<Death> {
         let misses = match self.doorbells.heartbeat() {
             Some(beat) if beat != self.last.xchg(beat, Relaxed) => 0,
             _ => self.misses.load(Relaxed) + 1,
@@ -71,13 +71,13 @@ impl Health {
         self.misses.store(misses, Relaxed);
         if misses >= MAX_MISSES {
             pr_err!("the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n");
-            return false;
+            return Some(Death::Silent);
         }
         if self.admin.tick() {
-            pr_err!("the adapter has stopped: it does not complete admin commands\n");
-            return false;
+            pr_err!("the adapter has stopped: it does not complete an admin command\n");
+            return Some(Death::Failed);
         }
-        true
+        None
     }
 }
 
@@ -92,15 +92,15 @@ impl HrTimerCallback for Health {
         this: ArcBorrow<'_, Self>,
         mut context: HrTimerCallbackContext<'_, Self>,
     ) -> HrTimerRestart {
-        if this.admin.is_dead() {
+        if this.life.is_dead() {
             return HrTimerRestart::NoRestart;
         }
-        if this.look() {
-            context.forward_now(period());
-            return HrTimerRestart::Restart;
+        if let Some(death) = this.look() {
+            this.life.die(death);
+            return HrTimerRestart::NoRestart;
         }
-        die(&this.admin, &this.listeners);
-        HrTimerRestart::NoRestart
+        context.forward_now(period());
+        HrTimerRestart::Restart
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
     events::{AsyncHandler, CompletionHandler, Listeners},
     health::Health,
     irq::Interrupts,
+    life::{Lease, Life},
     rdma::{
         event::{CqLink, QpLink},
         mmap::IoArea,
@@ -36,12 +37,12 @@ struct Bars {
 
 /// A running adapter.
 pub(crate) struct Nic<'a> {
-    // Dropped in this order, after `drop` has reset the adapter.
+    // Dropped in this order: the adapter stops before its rings go.
+    life: Lease,
     _health: ArcHrTimerHandle<Health>,
     _interrupts: Interrupts<'a>,
     eqns: KVec<u32>,
     listeners: Arc<Listeners>,
-    admin: Arc<Admin>,
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
     bars: Bars,
@@ -69,29 +70,34 @@ impl<'a> Nic<'a> {
         let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
         regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
         regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
-        let (admin_, listeners_) = (admin.clone(), listeners.clone());
-        interrupts.handle_async(AsyncHandler { queue, admin: admin_, listeners: listeners_ })?;
+        let life =
+            Life::new(pdev, regs.clone(), doorbells.clone(), admin.clone(), listeners.clone())?;
+        interrupts.handle_async(AsyncHandler {
+            queue,
+            admin: admin.clone(),
+            listeners: listeners.clone(),
+            life: life.clone(),
+        })?;
         // From here on a failure resets the adapter before the rings above go.
-        let reset = ResetOnDrop(regs.clone());
+        let life = Lease::new(life);
         regs.enable()?;
-        let health = Health::start(doorbells.clone(), admin.clone(), listeners.clone())?;
+        let health = Health::start(doorbells.clone(), admin, life.clone())?;
 
-        let caps = query(device, &admin)?;
+        let caps = query(device, &life)?;
         let mut eqns = KVec::new();
         for vector in 0..interrupts.completion_vectors() {
             let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
             // The handler must be there before the first event.
             let (queue_, listeners) = (queue.clone(), listeners.clone());
             interrupts.handle_completion(CompletionHandler { queue: queue_, listeners, vector })?;
-            eqns.push(create_eq(&admin, &queue, vector)?, GFP_KERNEL)?;
+            eqns.push(create_eq(&life, &queue, vector)?, GFP_KERNEL)?;
         }
-        reset.disarm();
         Ok(Self {
+            life,
             _health: health,
             _interrupts: interrupts,
             eqns,
             listeners,
-            admin,
             doorbells,
             regs,
             bars,
@@ -105,14 +111,19 @@ impl<'a> Nic<'a> {
         self.pdev.as_ref()
     }
 
-    /// Runs an admin command; see [`Admin::execute`].
+    /// Runs an admin command; see [`Life::execute`].
     pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        self.admin.execute(opcode, params)
+        self.life.execute(opcode, params)
     }
 
     /// Whether the adapter has died.
     pub(crate) fn is_dead(&self) -> bool {
-        self.admin.is_dead()
+        self.life.is_dead()
+    }
+
+    /// Whether the adapter has died and touches no memory any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.life.is_quiet()
     }
 
     /// What it can do.
@@ -146,9 +157,9 @@ impl<'a> Nic<'a> {
     }
 
     /// Nobody hears of this completion queue any more.
-    pub(crate) fn remove_cq(&self, vector: u32, cqn: u32) {
+    pub(crate) fn remove_cq(&self, vector: u32, cqn: u32, link: &CqLink) {
         if let Ok(cqs) = self.listeners.cqs(vector as usize) {
-            cqs.remove(cqn);
+            cqs.remove(cqn, link);
         }
     }
 
@@ -158,8 +169,8 @@ impl<'a> Nic<'a> {
     }
 
     /// Nobody hears of this queue pair any more.
-    pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.listeners.qps.remove(qpn);
+    pub(crate) fn remove_qp(&self, qpn: u32, link: &QpLink) {
+        self.listeners.qps.remove(qpn, link);
     }
 
     /// Who can be told of events of the device itself.
@@ -202,48 +213,20 @@ impl<'a> Nic<'a> {
     }
 }
 
-impl Drop for Nic<'_> {
-    fn drop(&mut self) {
-        // Before the rings go.
-        reset(&self.regs);
-    }
-}
-
-/// Resets the adapter again if bringing it up fails.
-struct ResetOnDrop(Arc<Registers>);
-
-impl ResetOnDrop {
-    fn disarm(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl Drop for ResetOnDrop {
-    fn drop(&mut self) {
-        reset(&self.0);
-    }
-}
-
-fn reset(regs: &Registers) {
-    if let Err(error) = regs.reset() {
-        pr_err!("the adapter does not reset: {error:?}\n");
-    }
-}
-
 /// Asks the adapter what it can do.
-fn query(device: &device::Device<device::Bound>, admin: &Admin) -> Result<DeviceCaps> {
+fn query(device: &device::Device<device::Bound>, life: &Life) -> Result<DeviceCaps> {
     let buffer = Coherent::<u8>::zeroed_slice(device, size_of::<DeviceCaps>(), GFP_KERNEL)?;
     let length = u32::try_from(buffer.size())?;
-    admin.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
+    life.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
 }
 
 /// Hands an event queue to the adapter.
-fn create_eq(admin: &Admin, queue: &EventQueue, vector: usize) -> Result<u32> {
+fn create_eq(life: &Life, queue: &EventQueue, vector: usize) -> Result<u32> {
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
     let msix = u16::try_from(1 + vector)?;
-    let result = admin.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    let result = life.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
     queue.set_doorbell(result.slot.get());
     Ok(result.eqn.get())
 }

@@ -76,3 +76,18 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     listeners.set_device(registration.link());
     Ok(Bond { _registration: registration })
 }
+
+/// Turns bus mastering off; whether the function says that it is.
+pub(crate) fn stop_dma(pdev: &pci::Device) -> bool {
+    /// Bits of the command register that no function sets: an answer with them is none.
+    const RESERVED: u16 = 0xf800;
+    const MASTER: u16 = bindings::PCI_COMMAND_MASTER as u16;
+    let mut command = RESERVED;
+    let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
+    // SAFETY: the wrapper is transparent, and its device alive; `command` is a valid place.
+    let read = unsafe {
+        bindings::pci_clear_master(raw);
+        bindings::pci_read_config_word(raw, bindings::PCI_COMMAND as i32, &mut command)
+    };
+    read == 0 && command & (RESERVED | MASTER) == 0
+}

@@ -9,11 +9,12 @@
 //! | [`admin`] | admin commands |
 //! | [`eq`], [`events`], [`irq`] | event queues, who hears of them, interrupts |
 //! | [`health`] | watches the adapter's heartbeat |
+//! | [`life`] | what happens when the adapter dies or is let go |
 //! | [`ring`] | rings in memory |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core, the one place with bindings of it |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`] and [`uar`].
+//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`], [`life`] and [`uar`].
 
 extern crate vrnic_abi as abi;
 
@@ -22,6 +23,7 @@ mod eq;
 mod events;
 mod health;
 mod irq;
+mod life;
 mod nic;
 mod pci;
 mod rdma;

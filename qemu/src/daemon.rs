@@ -86,6 +86,22 @@ impl Daemon {
         self.process.pid()
     }
 
+    /// Lets it stand still, as a host that is out of memory or a debugger would.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::SIGSTOP).context("pausing vrnicd")
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::SIGCONT).context("resuming vrnicd")
+    }
+
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
         self.process.kill();

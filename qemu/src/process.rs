@@ -90,13 +90,22 @@ impl Killed {
         self.kill();
     }
 
+    /// Sends it a signal, if it still runs.
+    ///
+    /// # Errors
+    /// When it has ended, or as kill(2).
+    pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        // A process that was not reaped keeps its number: no other gets the signal.
+        let pid = i32::try_from(self.pid()).map_err(io::Error::other)?;
+        if !self.alive() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?)
+    }
+
     /// Asks it to end with `signal`, waits up to `seconds`, then kills it.
     pub fn stop(&mut self, signal: Signal, seconds: u64) {
-        if let Ok(pid) = i32::try_from(self.pid())
-            && self.alive()
-        {
-            let _ended = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
-        }
+        let _ended = self.signal(signal);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
         while self.alive() && std::time::Instant::now() < end {
             std::thread::sleep(std::time::Duration::from_millis(10));

@@ -1,11 +1,12 @@
 //! Death in mid-transfer: of a guest, of a process, of the daemon.
 
 use std::process::ExitCode;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
-use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::talk::{SHORT, said, transfer, works};
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Case::new("client_process_killed", client_process),
         Case::new("guest_killed", guest_killed),
         Case::new("guest_rebooted_three_times", reboots),
+        Case::new("daemon_stalls", daemon_stalls),
         Case::ruinous("daemon_killed", daemon_killed),
     ];
     bench::main(Options::default(), cases)
@@ -85,6 +87,53 @@ fn reboots(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// How long the daemon stands still: longer than the driver's patience, shorter than QEMU's with a register
+/// access that falls into that time.
+const STALL: Duration = Duration::from_secs(8);
+
+/// Waits until no port of the pair is up.
+fn ports_down(pair: &Pair) -> Result<()> {
+    let script = "for n in $(seq 250); do rdma link show | grep -q ACTIVE || exit 0; sleep 0.1; done; \
+                  rdma link show; exit 1";
+    for guest in [&pair.a, &pair.b] {
+        guest.agent().check(script, NOTICED).context("the port did not go down")?;
+    }
+    Ok(())
+}
+
+/// The daemon stands still in mid-transfer and goes on after the driver has given the adapter up: that reports
+/// a fatal event and the port down, keeps all memory that the daemon may still write to until it has reset the
+/// adapter, and works again when it is loaded anew.
+fn daemon_stalls(pair: &mut Pair) -> Result<()> {
+    let watchers = [&pair.a, &pair.b].map(|guest| guest.agent().start("exec ibv_asyncwatch"));
+    let (server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
+    let start = Instant::now();
+    pair.daemon.pause()?;
+    ports_down(pair)?;
+    let noticed = start.elapsed();
+    // Their exit has to wait for the daemon: until then it might write to their memory.
+    client.kill()?;
+    server.kill()?;
+    sleep(STALL.saturating_sub(start.elapsed()));
+    pair.daemon.resume()?;
+    ensure!(noticed < STALL, "the stall was noticed after {noticed:?} only");
+    for (program, name) in [(client, "client"), (server, "server")] {
+        let output = program.wait(SHORT).with_context(|| format!("the {name} cannot be ended"))?;
+        ensure!(!output.ok(), "a transfer without a device succeeded: {}", said(&output));
+    }
+    for (guest, watcher) in [&pair.a, &pair.b].into_iter().zip(watchers) {
+        let refused = guest.agent().run("ibv_rc_pingpong -g 1", SHORT)?;
+        ensure!(!refused.ok(), "a dead device can be used: {}", said(&refused));
+        let watcher = watcher?;
+        watcher.kill()?;
+        let events = said(&watcher.wait(SHORT)?);
+        ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
+        guest.check("rmmod vrnic", SHORT)?;
+        load_module(guest)?;
+    }
+    works(pair)
+}
+
 /// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get a fatal
 /// event and an error, the port goes down, the module can be unloaded; nothing hangs.
 /// QEMU 11.1's vfio-user client sometimes aborts when its server dies with a request unread: it reports the
@@ -111,11 +160,7 @@ fn daemon_dies(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
     let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     pair.daemon.kill();
-    let down = "for n in $(seq 250); do rdma link show | grep -q ACTIVE || exit 0; sleep 0.1; done; \
-                rdma link show; exit 1";
-    for guest in [&pair.a, &pair.b] {
-        guest.agent().check(down, NOTICED).context("the port did not go down")?;
-    }
+    ports_down(pair)?;
     // Its polling never sees a completion again; it must be possible to end it.
     client.kill()?;
     let output = client.wait(NOTICED).context("a program on the dead device cannot be ended")?;

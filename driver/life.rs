@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The end of the adapter's life, by failure or by unbinding: alive → dead → quiet.
+//!
+//! An adapter that has died may only have stalled. When it goes on it may write to all memory
+//! that it ever was given, so none of that is freed before the adapter is *quiet*: it has
+//! answered to a reset, its bus mastering is off, or it is gone. Until then whoever creates or
+//! destroys an object waits in [`Life::execute`].
+
+use abi::admin::{Opcode, Request};
+use kernel::{
+    bindings, pci,
+    prelude::*,
+    sync::{
+        Arc, Completion,
+        aref::ARef,
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+    },
+    time::{Delta, Instant, Monotonic, delay::fsleep},
+    workqueue::{self, HasWork, Work, WorkItem, impl_has_work, new_work},
+};
+
+use crate::{
+    admin::Admin, events::Listeners, pci::stop_dma, rdma::event::DeviceEvent, regs::Registers,
+    uar::Doorbells,
+};
+
+/// The states, which only ever increase.
+const ALIVE: u32 = 0;
+/// Nothing is asked of the adapter any more.
+const DEAD: u32 = 1;
+/// It touches no memory any more.
+const QUIET: u32 = 2;
+
+/// How often a silent adapter's heartbeat is looked at.
+const POLL: Delta = Delta::from_millis(100);
+/// How long a silent adapter is left alone. A register access to one that has stalled freezes the
+/// whole machine for seconds, and a VMM may drop the adapter for it; but only such an access tells
+/// one that stalls from one that is gone.
+const PATIENCE: Delta = Delta::from_secs(15);
+/// An access that fails in less time than this was not refused by an adapter that stalls.
+const AT_ONCE: Delta = Delta::from_secs(1);
+
+/// Why an adapter counts as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Its heartbeat stands still.
+    Silent,
+    /// It says so, or does not complete commands.
+    Failed,
+    /// It is no longer needed.
+    Unbound,
+}
+
+/// See the module.
+#[pin_data]
+pub(crate) struct Life {
+    state: Atomic<u32>,
+    /// Whether death was [`Death::Silent`].
+    silent: Atomic<bool>,
+    pdev: ARef<pci::Device>,
+    regs: Arc<Registers>,
+    doorbells: Arc<Doorbells>,
+    admin: Arc<Admin>,
+    listeners: Arc<Listeners>,
+    #[pin]
+    quiet: Completion,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Life { self.work }
+}
+
+impl Life {
+    /// Of an adapter that is about to be enabled.
+    pub(crate) fn new(
+        pdev: &pci::Device,
+        regs: Arc<Registers>,
+        doorbells: Arc<Doorbells>,
+        admin: Arc<Admin>,
+        listeners: Arc<Listeners>,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                state: Atomic::new(ALIVE),
+                silent: Atomic::new(false),
+                pdev: pdev.into(),
+                regs,
+                doorbells,
+                admin,
+                listeners,
+                quiet <- Completion::new(),
+                work <- new_work!("vrnic::Life"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether it has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.load(Acquire) != ALIVE
+    }
+
+    /// Whether it has died and touches no memory any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.state.load(Acquire) == QUIET
+    }
+
+    /// Runs an admin command; see [`Admin::execute`]. If the adapter has died this returns when it
+    /// is quiet: what the command names may then be freed.
+    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
+        let result = self.admin.execute(opcode, params);
+        if result.is_err() && self.is_dead() {
+            self.quiet.wait_for_completion();
+        }
+        result
+    }
+
+    /// It has died: no command waits for it any more, everybody is told, and the reset begins.
+    /// Callable in interrupts, and more than once.
+    pub(crate) fn die(self: &Arc<Self>, death: Death) {
+        if self.state.cmpxchg(ALIVE, DEAD, Full).is_err() {
+            return;
+        }
+        self.silent.store(death == Death::Silent, Relaxed);
+        self.admin.kill();
+        if death != Death::Unbound {
+            self.listeners.report(DeviceEvent::Fatal);
+            self.listeners.report(DeviceEvent::PortError);
+        }
+        let _ = workqueue::system_unbound().enqueue(self.clone());
+    }
+
+    /// Stops the adapter for good; on return it touches no memory any more.
+    fn end(self: &Arc<Self>) {
+        self.die(Death::Unbound);
+        self.quiet.wait_for_completion();
+        let this = Arc::as_ptr(self).cast_mut();
+        // SAFETY: `this` is alive; the work was initialised with it. On return the work's code,
+        // which is part of this module, has left its function.
+        unsafe { bindings::flush_work(Work::raw_get(Self::raw_get_work(this))) };
+    }
+
+    /// Makes a dead adapter quiet.
+    fn quiesce(&self) {
+        if self.silent.load(Relaxed) {
+            self.wait_for_sign();
+        }
+        loop {
+            let start = Instant::<Monotonic>::now();
+            match self.regs.reset() {
+                Ok(()) => return,
+                Err(ENODEV) if start.elapsed() < AT_ONCE => {
+                    pr_warn!("the adapter is gone\n");
+                    // Whoever answers in its place knew before it did.
+                    fsleep(AT_ONCE);
+                    return;
+                }
+                Err(error) => pr_err!("the adapter does not reset: {error:?}\n"),
+            }
+            if stop_dma(&self.pdev) {
+                return;
+            }
+            self.wait_for_sign();
+        }
+    }
+
+    /// Waits until the heartbeat's word changes: it counts when the adapter goes on, and is
+    /// cleared by a reset. Gives up after [`PATIENCE`].
+    fn wait_for_sign(&self) {
+        let Some(beat @ 1..) = self.doorbells.heartbeat() else { return };
+        let start = Instant::<Monotonic>::now();
+        while self.doorbells.heartbeat() == Some(beat) && start.elapsed() < PATIENCE {
+            fsleep(POLL);
+        }
+    }
+}
+
+impl WorkItem for Life {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.quiesce();
+        this.state.store(QUIET, Release);
+        this.quiet.complete_all();
+        this.listeners.complete_armed();
+    }
+}
+
+/// Ends the adapter's life on drop, before what the adapter was given may go.
+pub(crate) struct Lease(Arc<Life>);
+
+impl Lease {
+    /// The adapter is going to be enabled.
+    pub(crate) fn new(life: Arc<Life>) -> Self {
+        Self(life)
+    }
+}
+
+impl core::ops::Deref for Lease {
+    type Target = Arc<Life>;
+
+    fn deref(&self) -> &Arc<Life> {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
