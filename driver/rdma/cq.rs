@@ -27,7 +27,7 @@ impl<T: Operations> Cq<T> {
     }
 
     /// Where completions are reported.
-    pub(super) fn link(&self) -> &CqLink {
+    pub(crate) fn link(&self) -> &CqLink {
         &self.0.link
     }
 }

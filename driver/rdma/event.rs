@@ -67,6 +67,7 @@ impl QpLink {
 impl CqLink {
     /// Tells the owner of the completion queue that there are completions; callable in interrupts.
     pub(crate) fn complete(&self) {
+        self.disarm();
         self.with(|cq| {
             // SAFETY: `cq` is alive while `with` runs its closure.
             let (handler, context) = unsafe {
@@ -79,6 +80,14 @@ impl CqLink {
                 unsafe { handler(cq.as_ptr(), context) };
             }
         });
+    }
+
+    /// As [`Self::complete`], if a kernel client has asked to be told and was not since. Users ask
+    /// the device directly.
+    pub(crate) fn complete_if_armed(&self) {
+        if self.disarm() {
+            self.complete();
+        }
     }
 
     /// Tells the owner that the completion queue is unusable (`IB_EVENT_CQ_ERR`).

@@ -4,34 +4,50 @@
 use core::ptr::NonNull;
 
 use kernel::{
-    new_spinlock_irq,
     prelude::*,
-    sync::{Arc, SpinLockIrq},
+    sync::{
+        Arc,
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+    },
+    time::{Delta, delay::fsleep},
 };
 
-/// A pointer to a core object, valid until revoked.
-struct Target<C>(Option<NonNull<C>>);
-
-// SAFETY: the pointer is only followed under the link's lock, to call functions of the core
-// that are allowed on any CPU.
-unsafe impl<C> Send for Target<C> {}
+/// Set in [`Inner::calls`] when the object goes; the bits below count calls under way.
+const REVOKED: u32 = 1 << 31;
+/// How often revoking looks whether the last call has ended.
+const POLL: Delta = Delta::from_micros(20);
 
 /// A counted reference to the core object `C`, revoked when the object goes.
 ///
 /// Interrupt handlers and tables keep clones of it. A call through a revoked link does nothing,
 /// and revoking waits for calls under way; so when the destroying operation has returned, no
-/// handler uses the object any more.
+/// handler uses the object any more. No lock is held during a call: a client's handler may use
+/// its object in any way, which may lead to further calls through the same link.
 pub(crate) struct Link<C>(Arc<Inner<C>>);
 
-#[pin_data]
 struct Inner<C> {
-    #[pin]
-    target: SpinLockIrq<Target<C>>,
+    object: NonNull<C>,
+    calls: Atomic<u32>,
+    /// See [`Link::arm`].
+    armed: Atomic<bool>,
 }
+
+// SAFETY: the pointer is only followed during counted calls, to call functions of the core
+// that are allowed on any CPU.
+unsafe impl<C> Send for Inner<C> {}
+// SAFETY: as above; all else is atomic.
+unsafe impl<C> Sync for Inner<C> {}
 
 impl<C> Clone for Link<C> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<C> PartialEq for Link<C> {
+    /// Whether both are links made by the same [`Link::new`].
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -42,21 +58,34 @@ impl<C> Link<C> {
     ///
     /// [`Link::revoke`] must be called before `object` goes.
     pub(super) unsafe fn new(object: NonNull<C>) -> Result<Self> {
-        let inner = Arc::pin_init(
-            pin_init!(Inner { target <- new_spinlock_irq!(Target(Some(object)), "rdma::Link") }),
-            GFP_KERNEL,
-        )?;
-        Ok(Self(inner))
+        let inner = Inner { object, calls: Atomic::new(0), armed: Atomic::new(false) };
+        Ok(Self(Arc::new(inner, GFP_KERNEL)?))
     }
 
-    /// Ends the link; waits for calls of [`Link::with`] under way.
+    /// Ends the link; sleeps until calls of [`Link::with`] under way have ended. To be called
+    /// once.
     pub(super) fn revoke(&self) {
-        self.0.target.lock().0 = None;
+        self.0.calls.fetch_add(REVOKED, Full);
+        while self.0.calls.load(Acquire) != REVOKED {
+            fsleep(POLL);
+        }
     }
 
-    /// Calls `f` with the object, unless it has gone. Interrupts are off while `f` runs.
+    /// Calls `f` with the object, unless it has gone.
     pub(super) fn with<R>(&self, f: impl FnOnce(NonNull<C>) -> R) -> Option<R> {
-        let target = self.0.target.lock();
-        target.0.map(f)
+        let before = self.0.calls.fetch_add(1, Acquire);
+        let result = (before & REVOKED == 0).then(|| f(self.0.object));
+        self.0.calls.fetch_sub(1, Release);
+        result
+    }
+
+    /// Notes that the client waits to be told.
+    pub(super) fn arm(&self) {
+        self.0.armed.store(true, Relaxed);
+    }
+
+    /// Notes that the client is being told; whether it waited.
+    pub(super) fn disarm(&self) -> bool {
+        self.0.armed.xchg(false, Full)
     }
 }

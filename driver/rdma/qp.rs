@@ -36,7 +36,7 @@ impl<T: Operations> Qp<T> {
     }
 
     /// Where its events are reported.
-    pub(super) fn link(&self) -> &QpLink {
+    pub(crate) fn link(&self) -> &QpLink {
         &self.0.link
     }
 

@@ -64,6 +64,14 @@ pub(crate) struct Wc {
     pub(crate) src_qp: u32,
 }
 
+impl Wc {
+    /// A request that was not carried out because its queue had failed.
+    pub(crate) fn flushed(wr_id: u64, opcode: WcOpcode) -> Self {
+        let status = WcStatus::Flushed;
+        Self { wr_id, status, opcode, vendor_err: 0, byte_len: 0, imm: None, src_qp: 0 }
+    }
+}
+
 /// The array that a poll fills.
 pub(crate) struct Completions<'a> {
     slots: &'a mut [MaybeUninit<bindings::ib_wc>],

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 
 use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::rdma::{
-    Device,
+    self, Device,
     cq::CqInit,
     udata::User,
     umem::{Umem, Use},
@@ -109,17 +109,19 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     let log_stride = CQE_LEN.trailing_zeros() as u8;
     let ring = Ring::new(hca.dma(), log_size, log_stride)?;
     let pages = PageTable::contiguous(ring.dma_address()).pages();
+    init.granted = ring.size();
+    // Before the command: on failure the adapter lets go before the memory does.
+    let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
     let eqn = hca.nic.eqn(init.comp_vector)?;
     let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, pages))?;
     let created = hca.created(Opcode::DestroyCq, result.cqn.get());
-    init.granted = ring.size();
-    let queue = KBox::pin_init(KernelCq::new(ring, result.slot.get()), GFP_KERNEL)?;
+    queue.set_doorbell(result.slot.get());
     hca.nic.add_cq(init.comp_vector, created.id(), init.link.clone())?;
     Ok(Cq { cqn: created.keep(), vector: init.comp_vector, memory: Memory::Kernel(queue) })
 }
 
-pub(super) fn destroy(hca: &Hca<'_>, cq: &Cq) -> Result {
+pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
     hca.destroy(Opcode::DestroyCq, cq.cqn)?;
-    hca.nic.remove_cq(cq.vector, cq.cqn);
+    hca.nic.remove_cq(cq.vector, cq.cqn, cq.link());
     Ok(())
 }

@@ -14,7 +14,7 @@ use kernel::{
     },
 };
 
-use super::{Hca, post::Credits};
+use super::{Hca, qp_kernel::KernelQp};
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
@@ -24,20 +24,51 @@ use crate::ring::Ring;
 
 /// A queue pair whose completions come here.
 pub(super) struct Feeder {
-    /// Its number.
-    pub(super) qpn: u32,
-    /// For the completions.
-    pub(super) link: QpLink,
-    /// What its completions free.
-    pub(super) credits: Arc<Credits>,
+    qpn: u32,
+    link: QpLink,
+    queues: Arc<KernelQp>,
+    /// Whether those of its send queue do.
+    send: bool,
+    /// Whether those of its receive queue do.
+    recv: bool,
     /// Entries before this index are of a life of the queue pair that a reset has ended.
     since: u32,
 }
 
 impl Feeder {
     /// A queue pair with nothing in the ring yet.
-    pub(super) fn new(qpn: u32, link: QpLink, credits: Arc<Credits>) -> Self {
-        Self { qpn, link, credits, since: 0 }
+    pub(super) fn new(
+        qpn: u32,
+        link: QpLink,
+        queues: Arc<KernelQp>,
+        send: bool,
+        recv: bool,
+    ) -> Self {
+        Self { qpn, link, queues, send, recv, since: 0 }
+    }
+
+    /// Whether the entry at `index` is of this queue pair.
+    fn feeds(&self, qpn: u32, index: u32) -> bool {
+        self.qpn == qpn && !is_before(index, self.since)
+    }
+
+    /// Whether there is something for [`Self::flush`].
+    fn has_undone(&self) -> bool {
+        self.send && self.queues.send.has_undone() || self.recv && self.queues.recv.has_undone()
+    }
+
+    /// Completes with an error what an adapter that does nothing any more has left undone.
+    fn flush(&self, out: &mut Completions<'_>) {
+        let queues = [
+            (self.send, &self.queues.send, WcOpcode::Send),
+            (self.recv, &self.queues.recv, WcOpcode::Recv),
+        ];
+        for (_, queue, opcode) in queues.into_iter().filter(|(here, ..)| *here) {
+            while !out.is_full() {
+                let Some(wr_id) = queue.take_back() else { break };
+                out.push(&self.link, &Wc::flushed(wr_id, opcode));
+            }
+        }
     }
 }
 
@@ -45,12 +76,13 @@ impl Feeder {
 #[pin_data]
 pub(super) struct KernelCq {
     ring: Ring,
-    doorbell: u32,
     #[pin]
     state: SpinLockIrq<State>,
 }
 
 struct State {
+    /// Doorbell slot, once the adapter has the queue.
+    doorbell: u32,
     /// Consumer index.
     ci: u32,
     /// Arm requests so far.
@@ -59,10 +91,15 @@ struct State {
 }
 
 impl KernelCq {
-    /// A queue in `ring` with this doorbell slot.
-    pub(super) fn new(ring: Ring, doorbell: u32) -> impl PinInit<Self> {
-        let state = State { ci: 0, arms: 0, feeders: KVec::new() };
-        pin_init!(Self { ring, doorbell, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
+    /// A queue in `ring`.
+    pub(super) fn new(ring: Ring) -> impl PinInit<Self> {
+        let state = State { doorbell: 0, ci: 0, arms: 0, feeders: KVec::new() };
+        pin_init!(Self { ring, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
+    }
+
+    /// The adapter has given it this doorbell slot.
+    pub(super) fn set_doorbell(&self, doorbell: u32) {
+        self.state.lock().doorbell = doorbell;
     }
 
     /// Takes note of a queue pair.
@@ -74,39 +111,52 @@ impl KernelCq {
     }
 
     /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
-    pub(super) fn purge(&self, qpn: u32) -> Result {
+    pub(super) fn purge(&self, link: &QpLink) -> Result {
         let mut state = self.state.lock();
         let end = self.end(state.ci)?;
-        for feeder in state.feeders.iter_mut().filter(|feeder| feeder.qpn == qpn) {
+        for feeder in state.feeders.iter_mut().filter(|feeder| feeder.link == *link) {
             feeder.since = end;
         }
         Ok(())
     }
 
     /// Forgets a queue pair; its completions still in the ring are dropped.
-    pub(super) fn remove(&self, qpn: u32) {
+    pub(super) fn remove(&self, link: &QpLink) {
         let mut state = self.state.lock();
-        state.feeders.retain(|feeder| feeder.qpn != qpn);
+        state.feeders.retain(|feeder| feeder.link != *link);
     }
 
     /// Takes completions.
     pub(super) fn poll(&self, hca: &Hca<'_>, out: &mut Completions<'_>) -> Result {
+        // Before the ring is looked at, which the adapter writes to no more if it is.
+        let is_quiet = hca.nic.is_quiet();
         let mut state = self.state.lock();
         let first = state.ci;
+        let result = self.take(&mut state, out);
+        if state.ci != first && !is_quiet {
+            hca.nic.doorbells().set_cq_ci(state.doorbell, state.ci);
+        }
+        if is_quiet {
+            state.feeders.iter().for_each(|feeder| feeder.flush(out));
+        }
+        result
+    }
+
+    /// Takes completions from the ring.
+    fn take(&self, state: &mut State, out: &mut Completions<'_>) -> Result {
         while !out.is_full() && self.is_ready(state.ci)? {
             let index = state.ci;
             let cqe: Cqe = self.ring.read(index)?;
             state.ci = index.wrapping_add(1);
             let qpn = cqe.qpn.get();
-            let feeder = state.feeders.iter().find(|feeder| feeder.qpn == qpn);
-            if let Some(feeder) = feeder.filter(|feeder| !is_before(index, feeder.since)) {
-                let wc = completion(&cqe)?;
-                feeder.credits.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
-                out.push(&feeder.link, &wc);
+            // The latest, if a number was given again before its last holder was removed here.
+            let feeder = state.feeders.iter().rev().find(|feeder| feeder.feeds(qpn, index));
+            if let Some(feeder) = feeder {
+                let queues = &feeder.queues;
+                let queue = if cqe.opcode & RECV != 0 { &queues.recv } else { &queues.send };
+                queue.free(cqe.wqe_index.get());
+                out.push(&feeder.link, &completion(&cqe));
             }
-        }
-        if state.ci != first {
-            hca.nic.doorbells().set_cq_ci(self.doorbell, state.ci);
         }
         Ok(())
     }
@@ -118,7 +168,11 @@ impl KernelCq {
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let seen = self.end(state.ci)?;
         let arm = state.arms << ARM_COUNT_SHIFT | kind;
-        hca.nic.doorbells().arm_cq(self.doorbell, state.ci, seen, arm);
+        if hca.nic.is_dead() {
+            let ready = seen != state.ci || state.feeders.iter().any(Feeder::has_undone);
+            return Ok(notify.report_missed && hca.nic.is_quiet() && ready);
+        }
+        hca.nic.doorbells().arm_cq(state.doorbell, state.ci, seen, arm);
         Ok(notify.report_missed && self.is_ready(state.ci)?)
     }
 
@@ -148,18 +202,24 @@ fn is_before(a: u32, b: u32) -> bool {
 /// The bit that marks opcodes of receives.
 const RECV: u8 = 0x80;
 
-/// Translates an entry.
-fn completion(cqe: &Cqe) -> Result<Wc> {
+/// Translates an entry. One of a kind that this driver does not know is an error.
+fn completion(cqe: &Cqe) -> Wc {
     let flags = Flags::from_bits_truncate(cqe.flags.get());
-    Ok(Wc {
+    let known = Status::from_raw(cqe.status).map(status).zip(Opcode::from_raw(cqe.opcode));
+    let (status, opcode) = match known {
+        Some((status, kind)) => (status, opcode(kind)),
+        None if cqe.opcode & RECV != 0 => (WcStatus::General, WcOpcode::Recv),
+        None => (WcStatus::General, WcOpcode::Send),
+    };
+    Wc {
         wr_id: cqe.wr_id.get(),
-        status: status(Status::from_raw(cqe.status).ok_or(EIO)?),
-        opcode: opcode(Opcode::from_raw(cqe.opcode).ok_or(EIO)?),
+        status,
+        opcode,
         vendor_err: cqe.vendor_err.get(),
         byte_len: cqe.byte_len.get(),
         imm: flags.contains(Flags::IMM).then_some(cqe.imm),
         src_qp: cqe.src_qpn.get(),
-    })
+    }
 }
 
 fn opcode(opcode: Opcode) -> WcOpcode {

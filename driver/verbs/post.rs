@@ -1,47 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Send and receive queues of kernel clients.
 
+use core::mem::offset_of;
+
 use abi::{
     rq::{self, RqWqe},
     sq::{self, AtomicSeg, Flags, Opcode, SqWqe},
 };
 use kernel::{
+    new_spinlock_irq,
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::{
+        SpinLockIrq,
+        atomic::{Atomic, Relaxed},
+    },
 };
-use zerocopy::IntoBytes;
+use zerocopy::{IntoBytes, little_endian::U64};
 
-use super::Hca;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 use crate::ring::Ring;
 
-/// How far the adapter has got with the queues of a queue pair: completions carry it.
-pub(super) struct Credits {
-    sq_tail: Atomic<u32>,
-    rq_tail: Atomic<u32>,
+/// A work queue of a kernel client.
+#[pin_data]
+pub(super) struct WorkQueue {
+    #[pin]
+    producer: SpinLockIrq<Producer>,
+    /// How far the adapter has got: completions carry it.
+    tail: Atomic<u32>,
 }
 
-impl Credits {
-    /// All entries are free.
-    pub(super) fn new() -> Self {
-        Self { sq_tail: Atomic::new(0), rq_tail: Atomic::new(0) }
-    }
-
-    /// All entries up to and including `index` are free.
-    pub(super) fn free(&self, is_recv: bool, index: u32) {
-        let tail = if is_recv { &self.rq_tail } else { &self.sq_tail };
-        tail.store(index.wrapping_add(1), Relaxed);
-    }
-
-    /// The queues start anew.
-    pub(super) fn reset(&self) {
-        self.sq_tail.store(0, Relaxed);
-        self.rq_tail.store(0, Relaxed);
-    }
-}
-
-/// A ring that we produce into.
-pub(super) struct Producer {
+/// Our side of a ring.
+struct Producer {
     /// The ring; `None` for a queue that does not exist.
     ring: Option<Ring>,
     /// Producer index.
@@ -49,72 +38,84 @@ pub(super) struct Producer {
     max_sge: usize,
 }
 
-impl Producer {
-    /// A producer at the start of its ring.
-    pub(super) fn new(ring: Option<Ring>, max_sge: u32) -> Self {
+impl WorkQueue {
+    /// An empty queue.
+    pub(super) fn new(ring: Option<Ring>, max_sge: u32) -> impl PinInit<Self> {
         // CAST: to the wider type.
-        Self { ring, pi: 0, max_sge: max_sge as usize }
+        let producer = Producer { ring, pi: 0, max_sge: max_sge as usize };
+        pin_init!(Self {
+            producer <- new_spinlock_irq!(producer, "vrnic::WorkQueue"),
+            tail: Atomic::new(0),
+        })
     }
 
-    /// The ring, if it has room for another entry.
-    fn room(&self, tail: u32) -> Result<&Ring> {
-        let ring = self.ring.as_ref().ok_or(EINVAL)?;
-        if self.pi.wrapping_sub(tail) >= ring.size() {
-            return Err(ENOMEM);
+    /// All entries up to and including `index` are free.
+    pub(super) fn free(&self, index: u32) {
+        self.tail.store(index.wrapping_add(1), Relaxed);
+    }
+
+    /// The queue starts anew.
+    pub(super) fn reset(&self) {
+        self.producer.lock().pi = 0;
+        self.tail.store(0, Relaxed);
+    }
+
+    /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring` with
+    /// the new producer index, if there is one.
+    fn post<W>(
+        &self,
+        wrs: &mut impl Iterator<Item = W>,
+        encode: impl Fn(W, usize, &mut Entry) -> Result,
+        ring_bell: impl FnOnce(u32),
+    ) -> Result {
+        let mut producer = self.producer.lock();
+        let Producer { ring, pi, max_sge } = &mut *producer;
+        let ring = ring.as_ref().ok_or(EINVAL)?;
+        let first = *pi;
+        let result = wrs.try_for_each(|wr| {
+            if pi.wrapping_sub(self.tail.load(Relaxed)) >= ring.size() {
+                return Err(ENOMEM);
+            }
+            let mut wqe = Entry::new(1 << ring.log_stride());
+            encode(wr, *max_sge, &mut wqe)?;
+            ring.write(*pi, wqe.bytes())?;
+            *pi = pi.wrapping_add(1);
+            Ok(())
+        });
+        if *pi != first {
+            ring_bell(*pi);
         }
-        Ok(ring)
+        result
     }
 
-    /// Starts anew.
-    pub(super) fn reset(&mut self) {
-        self.pi = 0;
+    /// Posts send work requests; what was posted before an error is rung, by `ring_bell`.
+    pub(super) fn send(&self, wrs: &mut SendWrs<'_>, ring_bell: impl FnOnce(u32)) -> Result {
+        self.post(wrs, encode_send, ring_bell)
     }
-}
 
-/// Posts send work requests; what was posted before an error is rung.
-pub(super) fn send(
-    hca: &Hca<'_>,
-    slot: u32,
-    queue: &mut Producer,
-    credits: &Credits,
-    wrs: &mut SendWrs<'_>,
-) -> Result {
-    let first = queue.pi;
-    let result = wrs.try_for_each(|wr| {
-        let ring = queue.room(credits.sq_tail.load(Relaxed))?;
-        let mut wqe = Entry::new(1 << ring.log_stride());
-        encode_send(wr, queue.max_sge, &mut wqe)?;
-        ring.write(queue.pi, wqe.bytes())?;
-        queue.pi = queue.pi.wrapping_add(1);
-        Ok(())
-    });
-    if queue.pi != first {
-        hca.nic.doorbells().ring_sq(slot, queue.pi);
+    /// Posts receive work requests; what was posted before an error is the adapter's, by
+    /// `ring_bell`.
+    pub(super) fn recv(&self, wrs: &mut RecvWrs<'_>, ring_bell: impl FnOnce(u32)) -> Result {
+        self.post(wrs, encode_recv, ring_bell)
     }
-    result
-}
 
-/// Posts receive work requests; what was posted before an error is the adapter's.
-pub(super) fn recv(
-    hca: &Hca<'_>,
-    slot: u32,
-    queue: &mut Producer,
-    credits: &Credits,
-    wrs: &mut RecvWrs<'_>,
-) -> Result {
-    let first = queue.pi;
-    let result = wrs.try_for_each(|wr| {
-        let ring = queue.room(credits.rq_tail.load(Relaxed))?;
-        let mut wqe = Entry::new(1 << ring.log_stride());
-        encode_recv(wr, queue.max_sge, &mut wqe)?;
-        ring.write(queue.pi, wqe.bytes())?;
-        queue.pi = queue.pi.wrapping_add(1);
-        Ok(())
-    });
-    if queue.pi != first {
-        hca.nic.doorbells().set_rq_pi(slot, queue.pi);
+    /// Whether entries are outstanding.
+    pub(super) fn has_undone(&self) -> bool {
+        let producer = self.producer.lock();
+        producer.pi != self.tail.load(Relaxed)
     }
-    result
+
+    /// Takes the oldest outstanding entry back, for an adapter that does nothing any more; returns
+    /// its `wr_id`.
+    pub(super) fn take_back(&self) -> Option<u64> {
+        let producer = self.producer.lock();
+        let tail = self.tail.load(Relaxed);
+        let ring = producer.ring.as_ref().filter(|_| producer.pi != tail)?;
+        self.free(tail);
+        // Both kinds of entries begin with it.
+        const { assert!(offset_of!(SqWqe, wr_id) == 0 && offset_of!(RqWqe, wr_id) == 0) };
+        Some(ring.read::<U64>(tail).ok()?.get())
+    }
 }
 
 /// The longest stride of either queue.

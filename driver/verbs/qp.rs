@@ -5,9 +5,20 @@ use abi::{
     admin::{CreateQp, NO_QUEUE, Opcode, QpFlags, QpResult},
     qp::Type,
 };
-use kernel::{new_mutex, prelude::*, sync::Mutex};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
 
-use super::{Hca, context::Pd, hca::Created, ops::Verbs, qp_kernel::KernelQp, qp_user::UserQp};
+use super::{
+    Hca,
+    context::Pd,
+    hca::Created,
+    ops::Verbs,
+    qp_kernel::{self, KernelQp},
+    qp_user::{self, UserQp},
+};
 use crate::rdma::{
     Device,
     qp::{NewQp, QpInit},
@@ -37,7 +48,7 @@ pub(super) enum Queues {
         memory: UserQp,
     },
     /// A kernel client posts, through us.
-    Kernel(Pin<KBox<KernelQp>>),
+    Kernel(Arc<KernelQp>),
 }
 
 impl Qp {
@@ -46,9 +57,9 @@ impl Qp {
     /// # Errors
     ///
     /// `EINVAL` for those that belong to a process.
-    pub(super) fn kernel(&self) -> Result<Pin<&KernelQp>> {
+    pub(super) fn kernel(&self) -> Result<&KernelQp> {
         match &self.queues {
-            Queues::Kernel(queues) => Ok(queues.as_ref()),
+            Queues::Kernel(queues) => Ok(queues),
             Queues::User { .. } => Err(EINVAL),
         }
     }
@@ -106,31 +117,21 @@ pub(super) fn create(
         return Err(EINVAL);
     }
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
-    let (created, cap, queues) = match user {
-        Some(user) => super::qp_user::create(hca, device, pd, init, user)?,
-        None => super::qp_kernel::create(hca, pd, init)?,
+    // Dropped in reverse on failure: the adapter lets go before the memory does.
+    let (cap, queues, created) = match user {
+        Some(user) => qp_user::create(hca, device, pd, init, user)?,
+        None => qp_kernel::create(hca, pd, init)?,
     };
     let sq_sig_all = init.sq_sig_all();
     if let Err(error) = hca.nic.add_qp(created.id(), init.link.clone()) {
-        forget(init, &queues, created.id());
-        // The adapter lets go before the memory does.
-        drop(created);
+        if let Queues::Kernel(_) = queues {
+            qp_kernel::forget(init.send_cq(), init.recv_cq(), init.link);
+        }
         return Err(error);
     }
     init.set_cap(&cap);
     let qpn = created.keep();
     Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, queues } })
-}
-
-/// Undoes what a kernel client's completion queues have noted.
-fn forget(init: &QpInit<'_, Verbs>, queues: &Queues, qpn: u32) {
-    if let Queues::Kernel(_) = queues {
-        for cq in [init.send_cq(), init.recv_cq()].into_iter().flatten() {
-            if let Ok(queue) = cq.kernel() {
-                queue.remove(qpn);
-            }
-        }
-    }
 }
 
 /// The parameters that do not depend on where the queues are.
@@ -167,14 +168,10 @@ pub(super) fn destroy(
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
     hca.destroy(Opcode::DestroyQp, qp.qpn)?;
-    hca.nic.remove_qp(qp.qpn);
+    hca.nic.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
-            for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
-                if let Ok(queue) = cq.kernel() {
-                    queue.remove(qp.qpn);
-                }
-            }
+            qp_kernel::forget(qp.send_cq().ok_or(EINVAL), qp.recv_cq().ok_or(EINVAL), qp.link());
         }
         Queues::User { memory } => {
             if let Some(user) = user {

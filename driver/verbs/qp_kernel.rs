@@ -3,9 +3,11 @@
 
 use abi::{rq, sq};
 use kernel::{
-    new_spinlock_irq,
     prelude::*,
-    sync::{Arc, SpinLockIrq},
+    sync::{
+        Arc,
+        atomic::{Atomic, Relaxed},
+    },
 };
 
 use super::{
@@ -15,10 +17,12 @@ use super::{
     ops::Verbs,
     pages::PageTable,
     poll::Feeder,
-    post::{self, Credits, Producer},
+    post::WorkQueue,
     qp::{self, Queues},
 };
 use crate::rdma::{
+    self,
+    event::QpLink,
     qp::QpInit,
     qp_attr::QpCap,
     wr::{RecvWrs, SendWrs},
@@ -28,33 +32,76 @@ use crate::ring::Ring;
 /// The queues of a kernel client.
 #[pin_data]
 pub(super) struct KernelQp {
-    doorbell: u32,
-    credits: Arc<Credits>,
+    /// Its doorbell slot, once the adapter has it.
+    doorbell: Atomic<u32>,
+    /// See there.
     #[pin]
-    send: SpinLockIrq<Producer>,
+    pub(super) send: WorkQueue,
+    /// See there.
     #[pin]
-    recv: SpinLockIrq<Producer>,
+    pub(super) recv: WorkQueue,
 }
 
 impl KernelQp {
+    fn new(sq: Option<Ring>, rq: Option<Ring>, cap: &QpCap) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                doorbell: Atomic::new(0),
+                send <- WorkQueue::new(sq, cap.max_send_sge),
+                recv <- WorkQueue::new(rq, cap.max_recv_sge),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn doorbell(&self) -> u32 {
+        self.doorbell.load(Relaxed)
+    }
+
     /// Posts send work requests.
-    pub(super) fn post_send(&self, hca: &Hca<'_>, wrs: &mut SendWrs<'_>) -> Result {
-        post::send(hca, self.doorbell, &mut self.send.lock(), &self.credits, wrs)
+    pub(super) fn post_send(
+        &self,
+        hca: &Hca<'_>,
+        cq: Option<&rdma::cq::Cq<Verbs>>,
+        wrs: &mut SendWrs<'_>,
+    ) -> Result {
+        let bells = hca.nic.doorbells();
+        let result = self.send.send(wrs, |pi| match hca.nic.is_dead() {
+            true => {}
+            false => bells.ring_sq(self.doorbell(), pi),
+        });
+        flush_soon(hca, cq);
+        result
     }
 
     /// Posts receive work requests.
-    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        post::recv(hca, self.doorbell, &mut self.recv.lock(), &self.credits, wrs)
+    pub(super) fn post_recv(
+        &self,
+        hca: &Hca<'_>,
+        cq: Option<&rdma::cq::Cq<Verbs>>,
+        wrs: &mut RecvWrs<'_>,
+    ) -> Result {
+        let bells = hca.nic.doorbells();
+        let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
+        flush_soon(hca, cq);
+        result
     }
 
     /// The queues start anew, as the adapter's have (state RESET).
     pub(super) fn reset(&self, hca: &Hca<'_>) {
-        let mut send = self.send.lock();
-        let mut recv = self.recv.lock();
-        send.reset();
-        recv.reset();
-        self.credits.reset();
-        hca.nic.doorbells().reset_qp(self.doorbell);
+        self.send.reset();
+        self.recv.reset();
+        hca.nic.doorbells().reset_qp(self.doorbell());
+    }
+}
+
+/// After the death of the adapter requests are flushed when their completion queue is polled;
+/// what is posted then must lead to that. Before it is quiet they wait for [`crate::life`].
+fn flush_soon(hca: &Hca<'_>, cq: Option<&rdma::cq::Cq<Verbs>>) {
+    if hca.nic.is_quiet() {
+        if let Some(cq) = cq {
+            cq.link().complete_if_armed();
+        }
     }
 }
 
@@ -74,7 +121,7 @@ pub(super) fn create<'h, 'a>(
     hca: &'h Hca<'a>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
-) -> Result<(Created<'h, 'a>, QpCap, Queues)> {
+) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
     let cap = init.cap();
     let sq = ring(hca, cap.max_send_wr, sq::stride(cap.max_send_sge, cap.max_inline_data))?;
     let rq = ring(hca, cap.max_recv_wr, rq::stride(cap.max_recv_sge))?;
@@ -98,29 +145,36 @@ pub(super) fn create<'h, 'a>(
         params.rq_log_size = ring.log_size();
         params.rq_log_stride = ring.log_stride();
     }
-    let credits = Arc::new(Credits::new(), GFP_KERNEL)?;
-    let (send_cq, recv_cq) = (init.send_cq()?, init.recv_cq()?);
-    let (send_queue, recv_queue) = (send_cq.kernel()?, recv_cq.kernel()?);
-
+    let queues = KernelQp::new(sq, rq, &cap)?;
     let (result, created) = qp::execute(hca, &params)?;
-    let qpn = created.id();
-    let feeder = || Feeder::new(qpn, init.link.clone(), credits.clone());
-    let (send_feeder, recv_feeder) = (feeder(), feeder());
-    let queues = KBox::pin_init(
-        pin_init!(KernelQp {
-            doorbell: result.slot.get(),
-            credits,
-            send <- new_spinlock_irq!(Producer::new(sq, cap.max_send_sge), "vrnic::send"),
-            recv <- new_spinlock_irq!(Producer::new(rq, cap.max_recv_sge), "vrnic::recv"),
-        }),
-        GFP_KERNEL,
-    )?;
-    send_queue.add(send_feeder)?;
-    if send_cq.cqn != recv_cq.cqn {
-        if let Err(error) = recv_queue.add(recv_feeder) {
-            send_queue.remove(qpn);
-            return Err(error);
+    queues.doorbell.store(result.slot.get(), Relaxed);
+    if let Err(error) = feed(init, created.id(), &queues) {
+        forget(init.send_cq(), init.recv_cq(), init.link);
+        return Err(error);
+    }
+    Ok((granted, Queues::Kernel(queues), created))
+}
+
+/// Tells the completion queues whose completions come.
+fn feed(init: &QpInit<'_, Verbs>, qpn: u32, queues: &Arc<KernelQp>) -> Result {
+    let (send_cq, recv_cq) = (init.send_cq()?, init.recv_cq()?);
+    let feeder = |send, recv| Feeder::new(qpn, init.link.clone(), queues.clone(), send, recv);
+    if send_cq.cqn == recv_cq.cqn {
+        return send_cq.kernel()?.add(feeder(true, true));
+    }
+    send_cq.kernel()?.add(feeder(true, false))?;
+    recv_cq.kernel()?.add(feeder(false, true))
+}
+
+/// The inverse of [`feed`].
+pub(super) fn forget(
+    send_cq: Result<&rdma::cq::Cq<Verbs>>,
+    recv_cq: Result<&rdma::cq::Cq<Verbs>>,
+    link: &QpLink,
+) {
+    for cq in [send_cq, recv_cq].into_iter().flatten() {
+        if let Ok(queue) = cq.kernel() {
+            queue.remove(link);
         }
     }
-    Ok((created, granted, Queues::Kernel(queues)))
 }

@@ -161,7 +161,7 @@ pub(super) fn create<'h, 'a>(
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(Created<'h, 'a>, QpCap, Queues)> {
+) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
     let request: QpReq = user.data.request()?;
     let plan = Plan::new(&request, &init.cap())?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
@@ -190,5 +190,5 @@ pub(super) fn create<'h, 'a>(
         drop(created);
         return Err(error);
     }
-    Ok((created, plan.cap(&init.cap()), Queues::User { memory }))
+    Ok((plan.cap(&init.cap()), Queues::User { memory }, created))
 }

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
         Case::new("kernel_client_on_kernel_rings", kernel_client),
+        Case::new("kernel_client_outlives_the_adapter", kernel_client_drains),
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
@@ -46,6 +47,19 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
         guest.check("dmesg | grep vrnic_kverbs; rmmod vrnic_kverbs", SHORT)?;
     }
     Ok(())
+}
+
+/// The adapter is reset under a kernel client with requests outstanding: they are flushed, and draining a
+/// queue pair, which the client does when the driver goes, returns.
+fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
+    pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
+    pair.a.check(&format!("echo 1 > {DEVICE}/reset"), SHORT)?;
+    wait_for_port_state(pair, "DOWN")?;
+    pair.a.check("rmmod vrnic && rmmod vrnic_kverbs", SHORT)?;
+    pair.a
+        .check("dmesg | grep kverbs; dmesg | grep -q 'kernel verbs test after death: 0'", SHORT)?;
+    load_module(&pair.a)?;
+    works(pair)
 }
 
 /// The module goes while data flows: programs are told by the fatal event, can be ended, and the device

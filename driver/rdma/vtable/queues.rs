@@ -124,7 +124,10 @@ impl<T: Operations> VTable<T> {
             let notify = Notify::from_raw(flags);
             // SAFETY: a live completion queue of this driver.
             let missed = unsafe {
-                Self::with((*cq).device, |_, data| T::req_notify_cq(data, Cq::from_raw(cq), notify))
+                let this = Cq::<T>::from_raw(cq);
+                // First: the event may come before the call below returns.
+                this.link().arm();
+                Self::with((*cq).device, |_, data| T::req_notify_cq(data, this, notify))
             }?;
             Ok(c_int::from(missed))
         })
