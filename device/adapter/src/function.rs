@@ -278,6 +278,16 @@ impl<H: Host> Function<H> {
         *admin = crate::objects::Admin::default();
         self.registers.clear();
         *self.asynchronous.write() = None;
+        let qps = self.halt();
+        self.objects.clear();
+        self.tpt.clear(|| self.host.drain());
+        self.stats.clear();
+        self.host.bar_clear();
+        tracing::debug!(function = self.name, qps, "reset");
+    }
+
+    /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there were.
+    pub(crate) fn halt(&self) -> usize {
         let qps = self.objects.qps.drain();
         for qp in &qps {
             qp.dead.store(true, Ordering::Release);
@@ -287,11 +297,7 @@ impl<H: Host> Function<H> {
             qp.clear(&self.host);
         }
         self.shards.iter().for_each(|shard| shard.clear());
-        self.objects.clear();
-        self.tpt.clear(|| self.host.drain());
-        self.stats.clear();
-        self.host.bar_clear();
-        tracing::debug!(function = self.name, qps = qps.len(), "reset");
+        qps.len()
     }
 
     /// Attributes of a QP as they are now.

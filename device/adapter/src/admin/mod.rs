@@ -126,6 +126,7 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
     if reachable { Ok(()) } else { Err(FatalCode::RingMemory) }
 }
 
+/// Gives up: nothing but the event below is done for the guest until the next reset.
 fn fatal<H: Host>(function: &Function<H>, code: FatalCode) {
     tracing::error!(
         function = function.name(),
@@ -133,6 +134,8 @@ fn fatal<H: Host>(function: &Function<H>, code: FatalCode) {
         "the function gives up until its next reset"
     );
     function.registers.set_fatal(code);
+    function.halt();
+    function.host().drain();
     function.report(Kind::DeviceFatal, code as u32);
 }
 

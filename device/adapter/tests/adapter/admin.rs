@@ -484,6 +484,31 @@ fn an_admin_index_beyond_the_ring_is_fatal() {
 }
 
 #[test]
+fn no_qp_works_or_answers_after_a_fatal_error() {
+    let mut p = Pair::new();
+    let write =
+        |p: &Pair| Wr::new(vrnic_abi::sq::Opcode::Write, &[p.a.sge(0, 64)]).to(p.b.buffer, p.b.key);
+    assert!(p.complete(&write(&p)).status == 0);
+    p.b.fill(&p.gb, 0, &[7; 64]);
+    p.gb.set(regs::ADMIN_SQ_PI, 999);
+    assert!(p.gb.status().contains(regs::Status::FATAL));
+    // What the peer wants of it.
+    let wr = write(&p);
+    p.a.post_send(&p.ga, &wr);
+    // What was posted to it.
+    let wr = Wr::new(vrnic_abi::sq::Opcode::Write, &[p.b.sge(0, 64)]).to(p.a.buffer, p.a.key);
+    p.a.fill(&p.ga, 0, &[9; 64]);
+    p.b.post_send(&p.gb, &wr);
+    for _ in 0..20 {
+        p.settle();
+        p.world.advance(4096 << 14);
+    }
+    assert_eq!(p.a.state(&p.ga), State::Err);
+    assert_eq!(p.a.bytes(&p.ga, 0, 64), [9; 64]);
+    assert_eq!(p.b.bytes(&p.gb, 0, 64), [7; 64]);
+}
+
+#[test]
 fn many_commands_in_one_go() {
     let world = World::default();
     let mut guest = world.guest(1);
