@@ -124,6 +124,13 @@ bitflags! {
         const IMM = 1 << 0;
         /// The sender asked for a solicited event.
         const SOLICITED = 1 << 1;
+        /// The receive begins with a network header ([`crate::qp::GRH_LEN`]), and [`Cqe::smac`] tells
+        /// the sender.
+        const GRH = 1 << 2;
+        /// That header is IPv4; otherwise it is IPv6.
+        const IPV4 = 1 << 3;
+        /// [`Cqe::vlan`] holds the VLAN.
+        const VLAN = 1 << 4;
         /// The message has invalidated [`Cqe::key`]: it was a SEND_INV, or the response to a command.
         const INVALIDATED = 1 << 5;
     }
@@ -137,7 +144,8 @@ pub struct Cqe {
     pub wr_id: U64,
     /// The QP whose work request completed.
     pub qpn: U32,
-    /// Bytes received, read, or swapped (8); zero for SEND, WRITE and errors.
+    /// Bytes received (of a datagram with its header), read, or swapped (8); zero for SEND, WRITE and
+    /// errors.
     pub byte_len: U32,
     /// Immediate data as the peer gave it; see [`Flags::IMM`].
     pub imm: [u8; 4],
@@ -150,8 +158,12 @@ pub struct Cqe {
     pub wqe_index: U32,
     /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
     pub vendor_err: U32,
+    /// Of a datagram: the sender's MAC.
+    pub smac: [u8; 6],
+    /// Of a datagram with [`Flags::VLAN`]: the VLAN id.
+    pub vlan: U16,
     /// Zero.
-    pub reserved: [u8; 12],
+    pub reserved: [u8; 4],
     /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
     pub key: U32,
     /// An [`Opcode`].

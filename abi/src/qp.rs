@@ -9,20 +9,44 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Type {
+    /// General services: the datagram QP of the management agents, number [`GSI_QPN`].
+    Gsi = 1,
     /// Reliable connection.
     Rc = 2,
+    /// Unreliable connection.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
 }
 
 impl Type {
     /// The type with this number.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            2 => Some(Self::Rc),
-            _ => None,
-        }
+        Some(match raw {
+            1 => Self::Gsi,
+            2 => Self::Rc,
+            3 => Self::Uc,
+            4 => Self::Ud,
+            _ => return None,
+        })
+    }
+
+    /// Whether each of its sends names its destination ([`crate::sq::DatagramSeg`]) and each of its
+    /// receives begins with the network header ([`GRH_LEN`]).
+    #[must_use]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Gsi | Self::Ud)
     }
 }
+
+/// Number of the QP of the general services, of which a port has one; it belongs to context 0.
+pub const GSI_QPN: u32 = 1;
+/// Bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the last 20 of them
+/// (IBTA annex A17.4.5.2).
+pub const GRH_LEN: u32 = 40;
+/// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2.5).
+pub const QKEY_OWN: u32 = 1 << 31;
 
 /// QP states, numbered as `enum ib_qp_state` (IBTA volume 1, 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +62,7 @@ pub enum State {
     Rts = 3,
     /// Send queue drained.
     Sqd = 4,
-    /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`].
+    /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`] only.
     Sqe = 5,
     /// Error: everything is flushed.
     Err = 6,
@@ -130,7 +154,7 @@ bitflags! {
     }
 }
 
-/// Where a connected QP sends.
+/// Where a connected QP or a datagram goes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AddressVector {

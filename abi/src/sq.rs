@@ -12,6 +12,9 @@
 //! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
+//! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between the header
+//! and the rest.
+//!
 //! A queue lies in guest memory and is posted by a producer index, or in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
 
@@ -19,12 +22,18 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::qp::AddressVector;
+
 /// Most scatter/gather entries of a work request, on either queue.
 pub const MAX_SGE: u32 = 16;
 /// Most bytes of inline data.
 pub const MAX_INLINE: u32 = STRIDE_MAX - HEADER_LEN;
 /// Length of [`SqWqe`] in bytes.
 pub const HEADER_LEN: u32 = 32;
+/// Length of [`DatagramSeg`] in bytes.
+pub const DATAGRAM_LEN: u32 = 48;
+/// Longest datagram in bytes: the largest path MTU.
+pub const MAX_DATAGRAM: u32 = 4096;
 /// Smallest stride in bytes.
 pub const STRIDE_MIN: u32 = 64;
 /// Largest stride in bytes.
@@ -45,6 +54,17 @@ pub const fn stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     let body = if sges > max_inline { sges } else { max_inline };
     let need = (HEADER_LEN + body).next_power_of_two();
     Some(if need < STRIDE_MIN { STRIDE_MIN } else { need })
+}
+
+/// The same for the send queue of a datagram QP.
+#[must_use]
+pub const fn datagram_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
+    if max_sge > MAX_SGE || max_inline > MAX_INLINE - DATAGRAM_LEN {
+        return None;
+    }
+    let sges = max_sge * size_of::<Sge>() as u32;
+    let body = if sges > max_inline { sges } else { max_inline };
+    Some((HEADER_LEN + DATAGRAM_LEN + body).next_power_of_two())
 }
 
 /// The inline bytes that fit a stride.
@@ -156,6 +176,18 @@ pub struct AtomicSeg {
     pub compare: U64,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DatagramSeg {
+    /// The path.
+    pub av: AddressVector,
+    /// The destination QP, 24 bits.
+    pub dest_qpn: U32,
+    /// The destination's queue key; with [`crate::qp::QKEY_OWN`] the sending QP's own is sent.
+    pub qkey: U32,
+}
+
 /// A scatter/gather entry, of both queues.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -252,6 +284,8 @@ pub const STAMP_OFFSET: u32 = 28;
 
 const _: () = assert!(size_of::<SqWqe>() == HEADER_LEN as usize);
 const _: () = assert!(core::mem::offset_of!(SqWqe, stamp) == STAMP_OFFSET as usize);
+const _: () = assert!(size_of::<DatagramSeg>() == DATAGRAM_LEN as usize);
+const _: () = assert!(matches!(datagram_stride(MAX_SGE, 0), Some(STRIDE_MAX)));
 const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
 const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);
 const _: () = assert!(size_of::<CommandSeg>() == 16);

@@ -297,4 +297,4 @@ const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 6
 const _: () = assert!(core::mem::offset_of!(Completion, stamp) == 60);
 const _: () = assert!(size_of::<Pages>() == 16);
 const _: () = assert!(size_of::<DeviceCaps>() == 136);
-const _: () = assert!(size_of::<Stats>() == 224);
+const _: () = assert!(size_of::<Stats>() == 232);

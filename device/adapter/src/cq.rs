@@ -71,6 +71,19 @@ pub struct Completion {
     pub solicited: bool,
     /// The sender's QP.
     pub src_qpn: u32,
+    /// Of a datagram: where it came from.
+    pub origin: Option<Origin>,
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Whether its network header is IPv4.
+    pub ipv4: bool,
+    /// MAC of the sender's port.
+    pub smac: [u8; 6],
+    /// VLAN id.
+    pub vlan: Option<u16>,
 }
 
 /// The queue takes no entry any more.
@@ -200,6 +213,7 @@ impl Completion {
             imm: None,
             solicited: false,
             src_qpn: qpn,
+            origin: None,
         }
     }
 
@@ -207,6 +221,13 @@ impl Completion {
         let mut flags = Flags::empty();
         flags.set(Flags::IMM, self.imm.is_some());
         flags.set(Flags::SOLICITED, self.solicited);
+        let (mut smac, mut vlan) = ([0; 6], 0);
+        if let Some(origin) = &self.origin {
+            flags |= Flags::GRH;
+            flags.set(Flags::IPV4, origin.ipv4);
+            flags.set(Flags::VLAN, origin.vlan.is_some());
+            (smac, vlan) = (origin.smac, origin.vlan.unwrap_or(0));
+        }
         Cqe {
             wr_id: self.wr_id.into(),
             qpn: self.qpn.into(),
@@ -216,6 +237,8 @@ impl Completion {
             timestamp: now.into(),
             wqe_index: self.wqe_index.into(),
             vendor_err: self.vendor_err.into(),
+            smac,
+            vlan: vlan.into(),
             opcode: self.opcode as u8,
             status: self.status as u8,
             flags: flags.bits().into(),

@@ -27,10 +27,16 @@ impl<H: Host> Fabric<H> {
         self.functions.write().insert(function.mac(), Arc::downgrade(function));
     }
 
+    /// The function behind the station `mac`.
+    #[must_use]
+    pub fn function(&self, mac: [u8; 6]) -> Option<Arc<Function<H>>> {
+        self.functions.read().get(&mac)?.upgrade()
+    }
+
     /// The QP `qpn` behind the station `mac`.
     #[must_use]
     pub fn find(&self, mac: [u8; 6], qpn: u32) -> Option<Peer<H>> {
-        let function = self.functions.read().get(&mac)?.upgrade()?;
+        let function = self.function(mac)?;
         let qp = function.qp(qpn)?;
         Some(Peer { function, qp })
     }

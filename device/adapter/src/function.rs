@@ -127,7 +127,7 @@ impl<H: Host> Function<H> {
     /// A QP by number.
     #[must_use]
     pub fn qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
-        self.objects.qps.get(qpn)
+        self.objects.qp(qpn)
     }
 
     /// Whether the port has a link.
@@ -288,7 +288,7 @@ impl<H: Host> Function<H> {
 
     /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there were.
     pub(crate) fn halt(&self) -> usize {
-        let qps = self.objects.qps.drain();
+        let qps = self.objects.drain_qps();
         for qp in &qps {
             qp.dead.store(true, Ordering::Release);
             qp.set_state(State::Reset);

@@ -19,6 +19,7 @@
 //! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
 //! | [`site`] | what a turn holds |
 //! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
+//! | `datagram`, [`network`] | the datapath of datagram QPs; the network header that receives begin with |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod admin;
 pub mod att;
 pub mod batch;
 pub mod cq;
+pub(crate) mod datagram;
 pub mod eq;
 pub(crate) mod exchange;
 pub mod fabric;
@@ -36,6 +38,7 @@ pub(crate) mod hot;
 pub mod limiter;
 pub mod limits;
 pub mod memory;
+pub mod network;
 pub mod objects;
 pub mod poll;
 pub mod qp;

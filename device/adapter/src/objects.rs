@@ -1,11 +1,13 @@
 //! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so counts of
 //! users cannot race; look-ups need no lock but the tables' own.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::SetGid;
+use vrnic_abi::qp::{GSI_QPN, Type};
 use vrnic_abi::uar;
 
 use crate::cq::Cq;
@@ -60,8 +62,10 @@ pub struct Objects<H: Host> {
     pub pds: Table<Pd>,
     /// CQs by number.
     pub cqs: Table<Cq>,
-    /// QPs by number.
-    pub qps: Table<Qp<H>>,
+    /// QPs by number, but for the one of the general services.
+    qps: Table<Qp<H>>,
+    /// The QP of the general services.
+    gsi: RwLock<Option<Arc<Qp<H>>>>,
     /// Completion event queues by number.
     pub eqs: Table<Eq>,
     /// UARs by number.
@@ -90,6 +94,7 @@ impl<H: Host> Default for Objects<H> {
             pds: Table::new(1, limits::MAX_PD),
             cqs: Table::new(1, limits::MAX_CQ),
             qps: Table::new(limits::FIRST_QPN, limits::MAX_QP),
+            gsi: RwLock::default(),
             eqs: Table::new(1, limits::MAX_EQ),
             uars: Table::new(0, uar::UAR_COUNT),
             active_uars: RwLock::default(),
@@ -115,6 +120,49 @@ impl<H: Host> Objects<H> {
         self.contexts.restart();
         *self.sq_memory.lock() = SqMemory::default();
         self.gids.write().clear();
+    }
+
+    /// A QP by number.
+    #[must_use]
+    pub fn qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
+        if qpn == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
+    }
+
+    /// Adds a QP of this type, which learns its number from `make`; `None` when there is no room.
+    pub fn add_qp(&self, kind: Type, make: impl FnOnce(u32) -> Qp<H>) -> Option<Arc<Qp<H>>> {
+        if kind != Type::Gsi {
+            return self.qps.insert(|qpn| Ok::<_, Infallible>(make(qpn))).unwrap_or_default();
+        }
+        let mut gsi = self.gsi.write();
+        if gsi.is_some() {
+            return None;
+        }
+        gsi.insert(Arc::new(make(GSI_QPN))).clone().into()
+    }
+
+    /// Takes a QP out.
+    pub fn remove_qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
+        if qpn == GSI_QPN { self.gsi.write().take() } else { self.qps.remove(qpn) }
+    }
+
+    /// Takes all QPs out.
+    pub fn drain_qps(&self) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.qps.drain();
+        qps.extend(self.gsi.write().take());
+        qps
+    }
+
+    /// A valid entry of the GID table.
+    #[must_use]
+    pub fn gid(&self, index: u16) -> Option<SetGid> {
+        self.gids.read().get(usize::from(index)).copied().flatten()
+    }
+
+    /// Whether the GID table holds this address on this VLAN.
+    #[must_use]
+    pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
+        let gids = self.gids.read();
+        gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
     }
 
     /// Rereads which UARs are in use.

@@ -117,7 +117,7 @@ impl<H: Host> Function<H> {
             let group = groups.trailing_zeros();
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
-                Owner::Qp(qp) if qp.state() == State::Err => schedule.activate(qp),
+                Owner::Qp(qp) if qp.flushes_sends() => schedule.activate(qp),
                 Owner::Qp(qp) if qp.has_posted(self.host()) => {
                     schedule.activate(qp);
                     hot.note(qp);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::qp::{Access, Attr, State};
+use vrnic_abi::qp::{Access, Attr, State, Type};
 use vrnic_abi::rq;
 use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
 
@@ -42,6 +42,8 @@ pub enum SendRing {
 pub struct Qp<H: Host> {
     /// Its number.
     pub qpn: u32,
+    /// Its type.
+    pub kind: Type,
     /// Its PD.
     pub pdn: u32,
     /// Its context.
@@ -141,6 +143,8 @@ pub struct RequesterConfig {
     pub rnr_retry: u8,
     /// READs and atomics outstanding.
     pub max_rd_atomic: u8,
+    /// The queue key that datagrams carry when their work request says so.
+    pub qkey: u32,
 }
 
 /// What the receiving half knows.
@@ -158,6 +162,8 @@ pub struct Responder {
     pub min_rnr_timer: u8,
     /// READs and atomics accepted.
     pub max_dest_rd_atomic: u8,
+    /// The queue key that datagrams must carry.
+    pub qkey: u32,
     /// The only QP that may send here.
     pub source_qpn: u32,
     /// The only station that may send here.
@@ -190,6 +196,7 @@ impl Default for Responder {
             access: Rights::default(),
             min_rnr_timer: 0,
             max_dest_rd_atomic: 0,
+            qkey: 0,
             source_qpn: 0,
             source_mac: [0; 6],
             established: false,
@@ -221,6 +228,8 @@ impl<H: Host> Default for Requester<H> {
 /// What a QP is created from.
 #[derive(Debug)]
 pub struct Parts {
+    /// The type.
+    pub kind: Type,
     /// The PD.
     pub pdn: u32,
     /// The context.
@@ -242,6 +251,7 @@ impl<H: Host> Qp<H> {
         let (uar, slot) = parts.place;
         Self {
             qpn,
+            kind: parts.kind,
             pdn: parts.pdn,
             context: parts.context,
             worker: crate::slots::worker_of(slot, workers),
@@ -308,6 +318,29 @@ impl<H: Host> Qp<H> {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
     }
 
+    /// A send has failed: an RC QP goes to the error state, of all others the send queue alone fails
+    /// (IBTA volume 1, 10.3.1).
+    pub fn fail_send(&self) {
+        let fails = |state| {
+            let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
+            sends.then_some(State::Sqe as u8)
+        };
+        if self.kind == Type::Rc {
+            self.fail();
+        } else {
+            // Whoever was first has put it into a state that sends nothing.
+            let _earlier =
+                self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_err();
+        }
+    }
+
+    /// Whether its send queue is flushed.
+    #[inline]
+    #[must_use]
+    pub fn flushes_sends(&self) -> bool {
+        matches!(self.state(), State::Err | State::Sqe)
+    }
+
     /// Whether a turn of its send queue may bring anything.
     #[inline]
     #[must_use]
@@ -319,7 +352,7 @@ impl<H: Host> Qp<H> {
     #[inline]
     #[must_use]
     pub fn receives(&self) -> bool {
-        matches!(self.state(), State::Rtr | State::Rts | State::Sqd)
+        matches!(self.state(), State::Rtr | State::Rts | State::Sqd | State::Sqe)
             && !self.dead.load(Ordering::Acquire)
     }
 

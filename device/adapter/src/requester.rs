@@ -12,6 +12,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 
 use crate::batch::Batch;
 use crate::cq::Completion;
+use crate::datagram;
 use crate::exchange::{Exchange, Stop};
 use crate::function::Function;
 use crate::host::Host;
@@ -88,6 +89,9 @@ pub fn run<H: Host>(
         return turn;
     }
     batch.clear();
+    if qp.kind.is_datagram() {
+        return datagram::run(&Site::new(function), qp, requester, batch);
+    }
     // Out of the requester for the turn, whose other fields change meanwhile.
     let peer = take_peer(function, requester);
     let there = peer.as_ref().map(|Peer { function, qp }| {
@@ -102,7 +106,7 @@ pub fn run<H: Host>(
 
 /// Why a QP does not execute its next entry at the moment.
 #[inline]
-fn not_now<H: Host>(
+pub(crate) fn not_now<H: Host>(
     function: &Function<H>,
     qp: &Qp<H>,
     requester: &mut Requester<H>,
@@ -114,7 +118,7 @@ fn not_now<H: Host>(
         State::Rts => {}
         State::Sqd if requester.current.is_some() => {}
         State::Sqd => return Some(drained(function, qp, requester)),
-        State::Err => return Some(Turn::Failed),
+        State::Err | State::Sqe => return Some(Turn::Failed),
         _ => return Some(Turn::Idle),
     }
     if let Some(until) = requester.not_before {
@@ -187,7 +191,7 @@ impl<H: Host> Work<'_, H> {
             Err(why) => return self.broken_queue(why),
         };
         advance(self.qp, requester);
-        match Send::parse(self.batch.entry(&place), index) {
+        match Send::parse(self.qp.kind, self.batch.entry(&place), index) {
             Ok(send) => {
                 self.here.step(counter(&send));
                 requester.retries = requester.config.retry_cnt;
@@ -238,6 +242,7 @@ impl<H: Host> Work<'_, H> {
         }
         // It may have been torn down, or belong to another connection.
         if !there.qp.receives()
+            || there.qp.kind != qp.kind
             || responder.source_qpn != qp.qpn
             || responder.source_mac != here.function.mac()
         {
@@ -368,7 +373,7 @@ impl<H: Host> Work<'_, H> {
 
 /// An entry has been taken.
 #[inline]
-fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
+pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
     requester.ci = requester.ci.wrapping_add(1);
     qp.next_send.store(requester.ci, Ordering::Relaxed);
 }
@@ -396,14 +401,14 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut 
     batch.clear();
     requester.not_before = None;
     let mut flushed = 0;
-    while flushed < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
+    while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
         let (wr_id, wqe_index, opcode) = if let Some(send) = requester.current.take() {
             (send.wr_id, send.index, send.completed())
         } else {
             let index = requester.ci;
             let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
             advance(qp, requester);
-            match Send::parse(batch.entry(&place), index) {
+            match Send::parse(qp.kind, batch.entry(&place), index) {
                 Ok(send) => (send.wr_id, index, send.completed()),
                 Err(malformed) => (malformed.wr_id, index, malformed.opcode),
             }

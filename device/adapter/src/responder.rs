@@ -168,8 +168,21 @@ pub fn received<H: Host>(
         imm: send.imm(),
         solicited,
         src_qpn,
+        origin: None,
     };
-    match there.site.complete_quietly(&there.qp.recv_cq, &completion) {
+    complete(there, responder, &completion)
+}
+
+/// Writes the completion of a receive; its event, if one is due, is left for the requester to fire.
+///
+/// # Errors
+/// When the receive CQ takes no entry any more; the QP has failed then.
+pub fn complete<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    completion: &Completion,
+) -> Result<(), Refusal> {
+    match there.site.complete_quietly(&there.qp.recv_cq, completion) {
         Ok(due) => {
             responder.event_due |= due;
             Ok(())
@@ -258,6 +271,7 @@ pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
         imm: None,
         solicited: false,
         src_qpn: 0,
+        origin: None,
     }
 }
 

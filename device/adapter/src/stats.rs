@@ -38,6 +38,7 @@ pub enum Counter {
     CommandWqes,
     RemoteInvalidations,
     MemoryOpErrors,
+    DatagramsDropped,
 }
 
 /// The counters.

@@ -1,7 +1,7 @@
-//! Which transitions of an RC QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; the
-//! kernel's `qp_state_table` agrees).
+//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; the kernel's
+//! `qp_state_table` agrees).
 
-use vrnic_abi::qp::{AttrMask, State};
+use vrnic_abi::qp::{AttrMask, State, Type};
 
 /// A legal transition.
 struct Rule {
@@ -21,7 +21,9 @@ const INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask
 const PATH: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
 const RTS_OPTIONAL: AttrMask =
     PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
-const RULES: &[Rule] = &[
+
+/// Of reliable connections.
+const RC: &[Rule] = &[
     rule(State::Reset, State::Init, INIT, NONE),
     rule(State::Init, State::Init, NONE, INIT),
     rule(
@@ -66,16 +68,68 @@ const RULES: &[Rule] = &[
     ),
 ];
 
-/// Whether an RC QP may go from one state to another with these attributes.
+const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);
+
+/// Of unreliable connections.
+const UC: &[Rule] = &[
+    rule(State::Reset, State::Init, INIT, NONE),
+    rule(State::Init, State::Init, NONE, INIT),
+    rule(
+        State::Init,
+        State::Rtr,
+        AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
+        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+    ),
+    rule(State::Rtr, State::Rts, AttrMask::SQ_PSN, UC_OPTIONAL),
+    rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, UC_OPTIONAL),
+    rule(
+        State::Sqd,
+        State::Sqd,
+        NONE,
+        PATH.union(AttrMask::AV).union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+    ),
+    rule(State::Sqe, State::Rts, NONE, AttrMask::CUR_STATE.union(AttrMask::ACCESS_FLAGS)),
+];
+
+const KEYS: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::QKEY);
+const OWN_KEY: AttrMask = AttrMask::CUR_STATE.union(AttrMask::QKEY);
+
+/// Of datagrams, beside the first of each type.
+const DATAGRAM: &[Rule] = &[
+    rule(State::Init, State::Rtr, NONE, KEYS),
+    rule(State::Rtr, State::Rts, AttrMask::SQ_PSN, OWN_KEY),
+    rule(State::Rts, State::Rts, NONE, OWN_KEY),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, OWN_KEY),
+    rule(State::Sqd, State::Sqd, NONE, KEYS),
+    rule(State::Sqe, State::Rts, NONE, OWN_KEY),
+];
+const UD_INIT: AttrMask = KEYS.union(AttrMask::PORT);
+const UD: &[Rule] = &[
+    rule(State::Reset, State::Init, UD_INIT, NONE),
+    rule(State::Init, State::Init, NONE, UD_INIT),
+];
+const GSI: &[Rule] =
+    &[rule(State::Reset, State::Init, KEYS, NONE), rule(State::Init, State::Init, NONE, KEYS)];
+
+/// Whether a QP of this type may go from one state to another with these attributes.
 #[must_use]
-pub fn allowed(from: State, to: State, mask: AttrMask) -> bool {
+pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);
     if matches!(to, State::Reset | State::Err) {
         // From any state, with no attribute but the caller's belief; only, nothing fails in Reset.
         let fails_in_reset = from == State::Reset && to == State::Err;
         return !fails_in_reset && AttrMask::CUR_STATE.contains(mask);
     }
-    RULES.iter().any(|rule| {
+    let (rules, more): (&[Rule], &[Rule]) = match kind {
+        Type::Rc => (RC, &[]),
+        Type::Uc => (UC, &[]),
+        Type::Ud => (UD, DATAGRAM),
+        Type::Gsi => (GSI, DATAGRAM),
+    };
+    rules.iter().chain(more).any(|rule| {
         rule.from == from
             && rule.to == to
             && mask.contains(rule.required)

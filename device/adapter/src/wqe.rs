@@ -1,7 +1,11 @@
 //! Work queue entries, copied out of the queue once and checked.
 
+use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
-use vrnic_abi::sq::{AtomicSeg, Flags, HEADER_LEN, MAX_MESSAGE, MAX_SGE, Opcode, Sge, SqWqe};
+use vrnic_abi::sq::{
+    AtomicSeg, DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE,
+    Opcode, Sge, SqWqe,
+};
 use vrnic_abi::{cq, rq};
 use zerocopy::FromBytes;
 
@@ -71,7 +75,7 @@ pub struct Send {
     pub rkey: u32,
     /// Operands of an atomic.
     pub operands: (u64, u64),
-    /// Where the data is or goes; empty when inline.
+    /// Where the data is or goes; empty, but at its place, when inline.
     pub segments: SegmentList,
     /// Message length in bytes.
     pub length: u64,
@@ -89,11 +93,12 @@ pub struct Malformed {
 }
 
 impl Send {
-    /// Checks the entry with this index, which is `bytes`.
+    /// Checks the entry with this index of the send queue of a QP of this type, which is `bytes`.
     ///
     /// # Errors
     /// When opcode, flags, count or length are not as docs/adapter.md says.
-    pub fn parse(bytes: &[u8], index: u32) -> Result<Self, Malformed> {
+    #[inline]
+    pub fn parse(kind: Type, bytes: &[u8], index: u32) -> Result<Self, Malformed> {
         let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
             return Err(Malformed {
                 wr_id: 0,
@@ -123,21 +128,30 @@ impl Send {
             segments: SegmentList::default(),
             length: 0,
         };
-        send.parse_body(bytes, usize::from(header.count.get())).ok_or(bad)?;
-        if send.length > u64::from(MAX_MESSAGE) {
+        let count = usize::from(header.count.get());
+        let (body, longest) = if kind.is_datagram() {
+            if !matches!(opcode, Opcode::Send | Opcode::SendImm) {
+                return Err(bad);
+            }
+            (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM)
+        } else {
+            (HEADER_LEN, MAX_MESSAGE)
+        };
+        send.parse_body(bytes, body as usize, count).ok_or(bad)?;
+        if send.length > u64::from(longest) {
             return Err(refuse(cq::Status::LocLenErr));
         }
         Ok(send)
     }
 
-    fn parse_body(&mut self, raw: &[u8], count: usize) -> Option<()> {
-        let body = HEADER_LEN as usize;
+    fn parse_body(&mut self, raw: &[u8], body: usize, count: usize) -> Option<()> {
         let atomic = matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd);
         if self.flags.contains(Flags::INLINE) {
             if atomic || self.opcode == Opcode::Read {
                 return None;
             }
             raw.get(body..body + count)?;
+            self.segments = SegmentList { offset: body, count: 0, total: 0 };
             self.length = count as u64;
         } else if atomic {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
@@ -157,9 +171,16 @@ impl Send {
     /// The inline data of the entry, which is `bytes`.
     #[must_use]
     pub fn inline<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let start = HEADER_LEN as usize;
+        let start = self.segments.offset;
         let data = bytes.get(start..start + usize::try_from(self.length).ok()?);
         data.filter(|_| self.flags.contains(Flags::INLINE))
+    }
+
+    /// Where the datagram goes that the entry, which is `bytes`, asks for.
+    #[must_use]
+    pub fn destination(bytes: &[u8]) -> Option<&DatagramSeg> {
+        let rest = bytes.get(HEADER_LEN as usize..)?;
+        DatagramSeg::ref_from_prefix(rest).ok().map(|(destination, _)| destination)
     }
 
     /// What the completion calls it.

@@ -44,7 +44,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     } else {
         current
     };
-    if !transitions::allowed(current, next, mask) {
+    if !transitions::allowed(qp.kind, (current, next), mask) {
         return Err(Status::BadState.into());
     }
     if apply(function, &qp, &new, mask, (current, next)) {
@@ -165,12 +165,14 @@ fn configure<H: Host>(qp: &Qp<H>) {
             retry_cnt: attr.retry_cnt,
             rnr_retry: attr.rnr_retry,
             max_rd_atomic: attr.max_rd_atomic,
+            qkey: attr.qkey.get(),
         };
     }
     let mut responder = qp.responder.lock();
     responder.access = Rights(Access::from_bits_truncate(attr.access.get()));
     responder.min_rnr_timer = attr.min_rnr_timer;
     responder.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn.get();
     responder.source_mac = attr.av.dmac;
 }

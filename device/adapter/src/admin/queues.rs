@@ -124,10 +124,13 @@ struct Base<H: Host> {
 pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
     zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
     zero(&params.reserved, offset_of!(CreateQp, reserved))?;
-    Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
+    let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     let objects = &function.objects;
     let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
+    if kind == Type::Gsi && pd.context != 0 {
+        return Err(Status::Permission.into());
+    }
     let Base { uar, send_cq, recv_cq } = base(function, params, pd.context)?;
     let rq = recv_ring(function, params)?;
     let sq = send_ring(function, params, flags, pd.context)?;
@@ -138,6 +141,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     let give = |_: &Failure| give_back(function, pd.context, sq_offset, params);
     let slot = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
     let parts = Parts {
+        kind,
         pdn: pd.pdn,
         context: pd.context,
         place: (uar.number, slot),
@@ -145,9 +149,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         queues: (sq, rq),
     };
-    let Some(qp) =
-        objects.qps.insert(|qpn| Ok::<_, Failure>(Qp::new(qpn, function.workers(), parts)))?
-    else {
+    let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
         uar.release(slot);
         give_back(function, pd.context, sq_offset, params);
         return Err(Status::NoResource.into());
@@ -236,7 +238,7 @@ fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params:
 
 pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     let objects = &function.objects;
-    let qp = objects.qps.remove(qpn).ok_or(Status::NotFound)?;
+    let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.uar) {

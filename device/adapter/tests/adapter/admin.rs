@@ -271,7 +271,7 @@ fn queue_parameters_out_of_range() {
         assert_eq!(qp(CreateQp { rq_log_stride: log, ..good }), bad(offset));
     }
     assert_eq!(qp(CreateQp { flags: 8, ..good }), bad(offset_of!(CreateQp, flags)));
-    assert_eq!(qp(CreateQp { qp_type: 4, ..good }), Err((Status::Unsupported, 0)));
+    assert_eq!(qp(CreateQp { qp_type: 5, ..good }), Err((Status::Unsupported, 0)));
     assert_eq!(qp(CreateQp { flags: 1, ..good }), bad(offset_of!(CreateQp, sq_table)));
     assert_eq!(qp(CreateQp { pdn: 999.into(), ..good }), Err((Status::NotFound, 0)));
     assert_eq!(qp(CreateQp { uar: 999.into(), ..good }), Err((Status::NotFound, 0)));

@@ -1,0 +1,298 @@
+//! The sending half of a datagram QP at work.
+//!
+//! Each entry names its own destination and is done when it has left: nothing comes back, and what cannot be
+//! delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8.4). Only the sender's own
+//! faults are errors.
+
+use std::sync::Arc;
+
+use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, GRH_LEN, QKEY_OWN};
+use vrnic_abi::sq::{DatagramSeg, Flags};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::batch::Batch;
+use crate::cq::{Completion, Origin};
+use crate::function::Function;
+use crate::host::Host;
+use crate::network;
+use crate::qp::{Peer, Qp, Requester, Responder};
+use crate::requester::{BATCH, Turn, advance, not_now};
+use crate::responder::{self, Refusal, There};
+use crate::site::Site;
+use crate::stats::Counter;
+use crate::tpt::Denied;
+use crate::transfer::{Broken, Side, copy};
+use crate::wqe::{Segment, Send};
+
+/// What a VLAN id says when there is none.
+const NO_VLAN: u16 = 0xffff;
+
+/// A destination that was looked up: usually the next datagram goes there too.
+struct Route<H: Host> {
+    to: DatagramSeg,
+    peer: Peer<H>,
+    /// The sender's address.
+    sgid: [u8; 16],
+    vlan: u16,
+}
+
+/// What became of a datagram.
+enum Sent {
+    /// It has left; the destination's receive CQ may have an event due.
+    Delivered { event_due: bool },
+    /// It has left and is lost.
+    Dropped,
+    /// It could not be sent: status and the check that failed.
+    Failed(Status, u32),
+}
+
+/// Lets `qp` execute entries of its send queue, which are copied to `batch`.
+pub(crate) fn run<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+) -> Turn {
+    let mut route = None;
+    for _ in 0..BATCH {
+        let index = requester.ci;
+        let place = match batch.take(here, qp, index) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Turn::Idle,
+            Err(why) => {
+                here.function.warn(|name| {
+                    tracing::warn!(function = name, qpn = qp.qpn, "send queue: {why}")
+                });
+                here.function.qp_failed(qp, Kind::QpFatal);
+                return Turn::Failed;
+            }
+        };
+        advance(qp, requester);
+        let raw = batch.entry(&place);
+        let done = match Send::parse(qp.kind, raw, index) {
+            Ok(send) => {
+                here.step(Counter::SendWqes);
+                execute(here, (qp, requester.config.qkey), (&send, raw), &mut route)
+            }
+            Err(malformed) => {
+                here.step(Counter::LocalErrors);
+                let place = (malformed.wr_id, index);
+                let status = malformed.status;
+                fail(here, qp, &Completion::of_send(qp.qpn, place, malformed.opcode, status))
+            }
+        };
+        if let Some(turn) = done.or_else(|| not_now(here.function, qp, requester)) {
+            return turn;
+        }
+    }
+    Turn::More
+}
+
+/// Executes an entry and writes its completion; `None` to go on with the next.
+fn execute<H: Host>(
+    here: &Site<'_, H>,
+    (qp, own_qkey): (&Arc<Qp<H>>, u32),
+    (send, raw): (&Send, &[u8]),
+    route: &mut Option<Route<H>>,
+) -> Option<Turn> {
+    let mut source = Side::default();
+    let sent = match add_source(here, qp, (send, raw), &mut source) {
+        Ok(()) => {
+            route_to(here, raw, route);
+            route.as_ref().map_or(Sent::Dropped, |route| {
+                let qkey = route.to.qkey.get();
+                let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
+                deliver(here, qp, send, (&source, qkey), route)
+            })
+        }
+        Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
+    };
+    let place = (send.wr_id, send.index);
+    let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
+    if let Sent::Failed(status, vendor_err) = sent {
+        here.step(Counter::LocalErrors);
+        return fail(here, qp, &Completion { status, vendor_err, ..completion });
+    }
+    here.add(Counter::BytesSent, send.length);
+    if matches!(sent, Sent::Dropped) {
+        here.step(Counter::DatagramsDropped);
+    }
+    let wanted = qp.signal_all || send.flags.contains(Flags::SIGNALED);
+    let failed = wanted && here.complete(&qp.send_cq, &completion).is_err();
+    if let (Sent::Delivered { event_due: true }, Some(route)) = (sent, route) {
+        route.peer.function.fire(&route.peer.qp.recv_cq);
+    }
+    if failed {
+        here.function.qp_failed(qp, Kind::QpFatal);
+        return Some(Turn::Failed);
+    }
+    None
+}
+
+/// Ends an entry with an error, and the send queue with it.
+fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Option<Turn> {
+    // First the state, so that whoever sees the completion finds it.
+    qp.fail_send();
+    // An overflowing CQ has raised its own event.
+    let _overflow = here.complete(&qp.send_cq, completion);
+    Some(Turn::Failed)
+}
+
+/// The memory that a datagram is sent from.
+fn add_source<'a, H: Host>(
+    here: &'a Site<'_, H>,
+    qp: &Qp<H>,
+    (send, raw): (&Send, &'a [u8]),
+    side: &mut Side<'a>,
+) -> Result<(), Denied> {
+    if let Some(data) = send.inline(raw) {
+        side.set_inline(data);
+        return Ok(());
+    }
+    side.add_list((here, qp.pdn), (&send.segments, raw), Access::empty())
+}
+
+/// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
+fn route_to<H: Host>(here: &Site<'_, H>, raw: &[u8], route: &mut Option<Route<H>>) {
+    let Some(to) = Send::destination(raw) else {
+        *route = None;
+        return;
+    };
+    if route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
+        *route = find(here.function, to);
+    }
+}
+
+/// Looks a destination up: the station must hold the address on the VLAN of the source's.
+fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
+    let source = function.objects.gid(to.av.sgid_index.get())?;
+    let vlan = source.vlan.get();
+    let peer = function.fabric().function(to.av.dmac)?;
+    if !peer.objects.has_gid(to.av.dgid, vlan) {
+        return None;
+    }
+    let qp = peer.qp(to.dest_qpn.get())?;
+    let to = DatagramSeg::read_from_bytes(to.as_bytes()).ok()?;
+    qp.kind.is_datagram().then_some(Route {
+        to,
+        peer: Peer { function: peer, qp },
+        sgid: source.gid,
+        vlan,
+    })
+}
+
+/// Brings a datagram to its destination.
+fn deliver<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Qp<H>,
+    send: &Send,
+    (source, qkey): (&Side<'_>, u32),
+    route: &Route<H>,
+) -> Sent {
+    let Peer { function, qp: to } = &route.peer;
+    if !here.function.link() || !function.link() || !to.receives() {
+        return Sent::Dropped;
+    }
+    let there = There { site: Site::new(function), qp: to };
+    let mut responder = to.responder.lock();
+    // It may have been reset or destroyed before the lock was ours.
+    if responder.qkey != qkey || !to.receives() {
+        return Sent::Dropped;
+    }
+    let (header, ipv4) = network::header(&route.sgid, &route.to, payload(send));
+    match place(here, &there, &mut responder, (source, &header, send.length)) {
+        Ok(()) => {}
+        Err(Fault::Source) => {
+            return Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32);
+        }
+        Err(Fault::Dropped) => return Sent::Dropped,
+        Err(Fault::Receiver(refusal)) => {
+            responder::fail(&there, &mut responder, refusal);
+            return Sent::Dropped;
+        }
+    }
+    let Some(recv) = responder.current.take() else { return Sent::Dropped };
+    let vlan = Some(route.vlan).filter(|vlan| *vlan != NO_VLAN);
+    let completion = Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn: to.qpn,
+        opcode: Opcode::Recv,
+        status: Status::Success,
+        vendor_err: 0,
+        // A datagram is short.
+        byte_len: u32::try_from(send.length).unwrap_or(u32::MAX).saturating_add(GRH_LEN),
+        imm: send.imm(),
+        solicited: send.flags.contains(Flags::SOLICITED),
+        src_qpn: qp.qpn,
+        origin: Some(Origin { ipv4, smac: here.function.mac(), vlan }),
+    };
+    match responder::complete(&there, &mut responder, &completion) {
+        Ok(()) => Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) },
+        Err(_) => Sent::Dropped,
+    }
+}
+
+/// Bytes behind the transport's headers.
+fn payload(send: &Send) -> u16 {
+    let imm = if send.imm().is_some() { 4 } else { 0 };
+    u16::try_from(send.length).unwrap_or(u16::MAX).saturating_add(imm)
+}
+
+/// Why a datagram was not placed.
+enum Fault {
+    /// The sender's memory is not there.
+    Source,
+    /// No receive, or one that is too short: dropped, and the receive is kept.
+    Dropped,
+    /// The receive or its memory is faulty: the receiver fails.
+    Receiver(Refusal),
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Receiver(refusal)
+    }
+}
+
+/// Copies header and data into the next receive, which becomes the current one.
+fn place<H: Host>(
+    here: &Site<'_, H>,
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    (source, header, length): (&Side<'_>, &network::Header, u64),
+) -> Result<(), Fault> {
+    if responder.current.is_none() {
+        responder.current = responder::next(there, responder)?;
+    }
+    let recv = responder.current.as_ref().ok_or(Fault::Dropped)?;
+    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
+    if segments.total() < length + u64::from(GRH_LEN) {
+        return Err(Fault::Dropped);
+    }
+    let (mut head, mut body) = (Side::default(), Side::default());
+    let mut left = GRH_LEN;
+    for Segment { addr, len, key } in segments.iter(&responder.raw) {
+        let own = (&there.site, there.qp.pdn);
+        let first = len.min(left);
+        left -= first;
+        let rest = Segment { addr: addr.wrapping_add(first.into()), len: len - first, key };
+        head.add(own, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
+            .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
+            .map_err(|_| Refusal::Operational)?;
+    }
+    let mut prefix = Side::default();
+    prefix.set_inline(header);
+    let (from, to) = (&here.memory, &there.site.memory);
+    copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
+    copy::<H>((source, from), (&body, to), 0, length).map_err(|broken| match broken {
+        Broken::Source => Fault::Source,
+        Broken::Target => Refusal::Operational.into(),
+    })?;
+    there.site.add(Counter::BytesReceived, length);
+    there.site.moved(length);
+    here.moved(length);
+    Ok(())
+}
