@@ -16,6 +16,19 @@ pub(crate) const QPN_WORD: usize = 1;
 /// The bit of the opcode that tells receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
 
+/// What a message brings beside data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    None,
+    /// Immediate data, as the peer gave it.
+    Imm([u8; 4]),
+    /// It has invalidated this key.
+    Invalidated(u32),
+    /// The command that was sent carries this key.
+    Command(u32),
+}
+
 const SUCCESS: u8 = Status::Success as u8;
 
 /// The operation of each number, and whether that is one we know. A table, since a program takes different
@@ -36,6 +49,19 @@ static OPCODES: [(Opcode, bool); 256] = {
     }
 };
 
+#[inline]
+fn extra(flags: Flags, opcode: Opcode, cqe: &Cqe) -> Extra {
+    if !flags.intersects(Flags::IMM.union(Flags::INVALIDATED)) && opcode != Opcode::SendCmd {
+        Extra::None
+    } else if flags.contains(Flags::IMM) {
+        Extra::Imm(cqe.imm)
+    } else if flags.contains(Flags::INVALIDATED) {
+        Extra::Invalidated(cqe.key.get())
+    } else {
+        Extra::Command(cqe.key.get())
+    }
+}
+
 /// The status with this number, which is none of success.
 #[cold]
 fn failure(raw: u8) -> Status {
@@ -55,8 +81,8 @@ pub struct Completion {
     pub vendor_err: u32,
     /// Bytes received, read or swapped.
     pub byte_len: u32,
-    /// Immediate data, as the peer gave it.
-    pub imm: Option<[u8; 4]>,
+    /// What came with the message, beside data.
+    pub extra: Extra,
     /// The QP.
     pub qpn: u32,
     /// The sender's QP.
@@ -83,7 +109,7 @@ impl Completion {
             status,
             vendor_err: cqe.vendor_err.get(),
             byte_len: cqe.byte_len.get(),
-            imm: flags.contains(Flags::IMM).then_some(cqe.imm),
+            extra: extra(flags, opcode, &cqe),
             qpn: cqe.qpn.get(),
             src_qpn: cqe.src_qpn.get(),
             wqe_index: cqe.wqe_index.get(),
@@ -122,14 +148,19 @@ mod tests {
                 status: Status::Success,
                 vendor_err: 6,
                 byte_len: 4096,
-                imm: Some([4, 3, 2, 1]),
+                extra: Extra::Imm([4, 3, 2, 1]),
                 qpn: 17,
                 src_qpn: 18,
                 wqe_index: 5,
             }
         );
-        let without = Completion::decode(transmute!(Cqe { flags: 0.into(), ..cqe() }));
-        assert_eq!(without.imm, None);
+        let extra = |cqe: Cqe| Completion::decode(transmute!(cqe)).extra;
+        assert_eq!(extra(Cqe { flags: 0.into(), ..cqe() }), Extra::None);
+        let keyed = Cqe { key: 0x701.into(), ..cqe() };
+        let flags = Flags::INVALIDATED.bits().into();
+        assert_eq!(extra(Cqe { flags, ..keyed }), Extra::Invalidated(0x701));
+        let command = Cqe { flags: 0.into(), opcode: Opcode::SendCmd as u8, ..keyed };
+        assert_eq!(extra(command), Extra::Command(0x701));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
-use abi::admin::NO_QUEUE;
+use abi::admin::{NO_QUEUE, TagForm};
 use abi::cq::{CQE_LEN, LOG_CQES_MAX};
-use abi::sq::LOG_WQES_MAX;
+use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
 use abi::uverbs::{ContextResp, CqReq, QpReq, QpReqFlags};
 
 use crate::mapping::Mapping;
@@ -80,6 +80,26 @@ impl FromStr for SqPolicy {
     }
 }
 
+/// What verbs cannot ask of a queue pair (`vrnicdv_create_qp`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpExtras {
+    /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
+    pub reactive: bool,
+    /// Where the key of a command stands, or `None` when the queue pair has no commands.
+    pub commands: Option<CommandTag>,
+    /// Data segments of a command; zero without commands.
+    pub max_command_sge: u32,
+}
+
+/// Where the key of a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandTag {
+    /// Commands and responses are iSCSI PDUs, else any.
+    pub iscsi: bool,
+    /// Where in a message: the iSCSI header, or the key of a response.
+    pub offset: u32,
+}
+
 /// The rings of a queue pair to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpPlan {
@@ -89,6 +109,8 @@ pub struct QpPlan {
     pub recv: Option<Shape>,
     /// Whether the send queue lies in the adapter's memory.
     pub send_in_device: bool,
+    /// What else is asked.
+    pub extras: QpExtras,
 }
 
 impl QpPlan {
@@ -96,14 +118,22 @@ impl QpPlan {
     ///
     /// # Errors
     /// `EINVAL` when `cap` exceeds `limits` or what the formats can express.
-    pub fn new(cap: &QpCap, limits: &Limits, policy: SqPolicy) -> Result<Self, Errno> {
+    pub fn new(
+        cap: &QpCap,
+        limits: &Limits,
+        policy: SqPolicy,
+        extras: QpExtras,
+    ) -> Result<Self, Errno> {
         if cap.max_send_wr.max(cap.max_recv_wr) > limits.max_wr
             || cap.max_send_sge.max(cap.max_recv_sge) > limits.max_sge
             || cap.max_inline > limits.max_inline
+            || extras.max_command_sge > limits.max_sge
+            || extras.commands.is_some() != (extras.max_command_sge > 0)
         {
             return Err(Errno::INVAL);
         }
-        let send_stride = abi::sq::stride(cap.max_send_sge, cap.max_inline);
+        let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
+        let send_stride = abi::sq::stride(cap.max_send_sge, body);
         let recv_stride = abi::rq::stride(cap.max_recv_sge);
         let send = ring_of(cap.max_send_wr, send_stride)?;
         let recv = ring_of(cap.max_recv_wr, recv_stride)?;
@@ -112,7 +142,7 @@ impl QpPlan {
             SqPolicy::Guest => false,
             SqPolicy::Device => true,
         };
-        Ok(Self { send, recv, send_in_device: wanted && send.is_some() })
+        Ok(Self { send, recv, send_in_device: wanted && send.is_some(), extras })
     }
 
     /// The same with the send queue in this process' memory.
@@ -120,6 +150,16 @@ impl QpPlan {
     pub fn in_guest(self) -> Self {
         Self { send_in_device: false, ..self }
     }
+}
+
+/// Bytes behind the header of the longest command.
+fn command_len(cap: &QpCap, data_segments: u32) -> u32 {
+    if data_segments == 0 {
+        return 0;
+    }
+    // Both checked against limits: no overflow.
+    let (segment, sge) = (size_of::<CommandSeg>() as u32, size_of::<Sge>() as u32);
+    segment + data_segments * sge + cap.max_inline.max(cap.max_send_sge * sge)
 }
 
 fn ring_of(entries: u32, stride: Option<u32>) -> Result<Option<Shape>, Errno> {
@@ -156,8 +196,15 @@ impl QpRings {
         let log_size = |shape: Option<Shape>| shape.map_or(NO_QUEUE, |shape| shape.log_size);
         let log_stride = |shape: Option<Shape>| shape.map_or(0, |shape| shape.log_stride);
         let address = |memory: &Option<Mapping>| memory.as_ref().map_or(0, Mapping::address);
-        let flags =
-            if self.plan.send_in_device { QpReqFlags::SQ_IN_DEVICE } else { QpReqFlags::empty() };
+        let extras = &self.plan.extras;
+        let mut flags = QpReqFlags::empty();
+        flags.set(QpReqFlags::SQ_IN_DEVICE, self.plan.send_in_device);
+        flags.set(QpReqFlags::REACTIVE, extras.reactive);
+        let tag_form = match extras.commands {
+            None => TagForm::None,
+            Some(CommandTag { iscsi: false, .. }) => TagForm::General,
+            Some(CommandTag { iscsi: true, .. }) => TagForm::Iscsi,
+        };
         QpReq {
             sq_buf: address(&self.send).into(),
             rq_buf: address(&self.recv).into(),
@@ -166,6 +213,8 @@ impl QpRings {
             rq_log_size: log_size(self.plan.recv),
             rq_log_stride: log_stride(self.plan.recv),
             flags: flags.bits().into(),
+            tag_form: tag_form as u8,
+            tag_offset: extras.commands.map_or(0, |tag| tag.offset).into(),
             ..QpReq::default()
         }
     }
@@ -211,9 +260,35 @@ mod tests {
     const CAP: QpCap =
         QpCap { max_send_wr: 100, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 2, max_inline: 0 };
 
+    fn plan(cap: &QpCap, policy: SqPolicy) -> Result<QpPlan, Errno> {
+        QpPlan::new(cap, &LIMITS, policy, QpExtras::default())
+    }
+
+    #[test]
+    fn commands_make_room_for_their_data() {
+        let commands = Some(CommandTag { iscsi: true, offset: 4 });
+        let extras = QpExtras { reactive: true, commands, max_command_sge: 4 };
+        let of = |cap: &QpCap, extras| QpPlan::new(cap, &LIMITS, SqPolicy::Guest, extras);
+        let plan = of(&QpCap { max_inline: 48, ..CAP }, extras).expect("valid");
+        // 32 of header, 16, 4 segments of 16, 48 inline.
+        assert_eq!(plan.send.map(Shape::stride), Some(256));
+        let request = QpRings::allocate(plan).expect("memory").request();
+        assert_eq!(request.flags.get(), QpReqFlags::REACTIVE.bits());
+        assert_eq!((request.tag_form, request.tag_offset.get()), (TagForm::Iscsi as u8, 4));
+        for bad in [
+            QpExtras { max_command_sge: 17, ..extras },
+            QpExtras { max_command_sge: 0, ..extras },
+            QpExtras { commands: None, ..extras },
+        ] {
+            assert_eq!(of(&CAP, bad), Err(Errno::INVAL), "{bad:?}");
+        }
+        let long = QpCap { max_inline: 420, ..CAP };
+        assert_eq!(of(&long, extras), Err(Errno::INVAL), "too long for any stride");
+    }
+
     #[test]
     fn rings_are_rounded_up() {
-        let plan = QpPlan::new(&CAP, &LIMITS, SqPolicy::Auto).expect("valid");
+        let plan = plan(&CAP, SqPolicy::Auto).expect("valid");
         assert_eq!(plan.send, Some(Shape { log_size: 7, log_stride: 6 }));
         assert_eq!(plan.recv, Some(Shape { log_size: 2, log_stride: 6 }));
         assert!(!plan.send_in_device);
@@ -226,7 +301,7 @@ mod tests {
     #[test]
     fn inline_data_asks_for_device_memory() {
         let cap = QpCap { max_inline: 220, ..CAP };
-        let plan = QpPlan::new(&cap, &LIMITS, SqPolicy::Auto).expect("valid");
+        let plan = plan(&cap, SqPolicy::Auto).expect("valid");
         assert!(plan.send_in_device);
         assert_eq!(plan.send.map(Shape::stride), Some(256));
         let request = QpRings::allocate(plan).expect("memory").request();
@@ -238,9 +313,9 @@ mod tests {
     #[test]
     fn the_policy_overrides() {
         let inline = QpCap { max_inline: 1, ..CAP };
-        let guest = QpPlan::new(&inline, &LIMITS, SqPolicy::Guest).expect("valid");
+        let guest = plan(&inline, SqPolicy::Guest).expect("valid");
         assert!(!guest.send_in_device);
-        assert!(QpPlan::new(&CAP, &LIMITS, SqPolicy::Device).expect("valid").send_in_device);
+        assert!(plan(&CAP, SqPolicy::Device).expect("valid").send_in_device);
         assert_eq!("device".parse(), Ok(SqPolicy::Device));
         assert_eq!("Device".parse::<SqPolicy>(), Err(()));
     }
@@ -248,7 +323,7 @@ mod tests {
     #[test]
     fn queues_may_be_absent() {
         let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..CAP };
-        let plan = QpPlan::new(&cap, &LIMITS, SqPolicy::Device).expect("valid");
+        let plan = plan(&cap, SqPolicy::Device).expect("valid");
         assert!(!plan.send_in_device);
         let request = QpRings::allocate(plan).expect("nothing").request();
         assert_eq!((request.sq_log_size, request.rq_log_size), (NO_QUEUE, NO_QUEUE));
@@ -264,7 +339,7 @@ mod tests {
             QpCap { max_recv_sge: 17, ..CAP },
             QpCap { max_inline: 481, ..CAP },
         ] {
-            assert_eq!(QpPlan::new(&cap, &LIMITS, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
+            assert_eq!(plan(&cap, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
         }
         assert_eq!(CqRing::allocate(0, &LIMITS).expect_err("none"), Errno::INVAL);
         assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);

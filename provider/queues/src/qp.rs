@@ -71,8 +71,13 @@ impl QueuePair {
         let send = match rings.plan.send {
             Some(shape) => {
                 let ring = memory.and_then(|memory| Ring::new(memory, shape)).ok_or(Errno::IO)?;
-                let max_inline = inline_capacity(shape.stride());
-                let limits = SendLimits { max_sge: cap.max_send_sge, max_inline };
+                let max_command_sge = rings.plan.extras.max_command_sge;
+                let max_inline = match max_command_sge {
+                    0 => inline_capacity(shape.stride()),
+                    // The rest is for the command's data.
+                    _ => cap.max_inline,
+                };
+                let limits = SendLimits { max_sge: cap.max_send_sge, max_inline, max_command_sge };
                 let queue = SendQueue::new(ring, place, limits);
                 Some(SpinLock::new(queue))
             }
@@ -235,7 +240,7 @@ mod tests {
     use super::*;
     use crate::cq::tests::{complete, queue, send_cqe};
     use crate::doorbell::tests::{slot_words, take_summary};
-    use crate::plan::{Limits, QpPlan, SqPolicy};
+    use crate::plan::{Limits, QpExtras, QpPlan, SqPolicy};
 
     const SLOT: u32 = 16;
     const QPN: u32 = 77;
@@ -255,7 +260,7 @@ mod tests {
             max_recv_sge: 1,
             max_inline: 0,
         };
-        let plan = QpPlan::new(&cap, &LIMITS, policy).expect("valid");
+        let plan = QpPlan::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
         let rings = QpRings::allocate(plan).expect("memory");
         let (cq, uar) = queue(16);
         let cq = Arc::new(cq);

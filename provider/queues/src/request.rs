@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 use zerocopy::transmute;
 
 use abi::rq::RqWqe;
-use abi::sq::{AtomicSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
+use abi::sq::{AtomicSeg, BindMwSeg, CommandSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
 
 use crate::ring;
 
@@ -15,6 +15,8 @@ use crate::ring;
 pub(crate) const SEND_HEADER_WORDS: usize = HEADER_LEN as usize / 8;
 const RECV_HEADER_WORDS: usize = abi::rq::HEADER_LEN as usize / 8;
 const ATOMIC_WORDS: usize = size_of::<AtomicSeg>() / 8;
+const BIND_WORDS: usize = size_of::<BindMwSeg>() / 8;
+const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
 const SGE_WORDS: usize = size_of::<Sge>() / 8;
 
 /// Why a work request was not posted.
@@ -54,9 +56,9 @@ pub struct SendHeader {
     pub flags: Flags,
     /// Immediate data, as the peer shall see it.
     pub imm: [u8; 4],
-    /// Remote address of WRITE, READ and atomics.
+    /// Remote address of WRITE, READ and atomics; first address of what BIND_MW binds.
     pub raddr: u64,
-    /// Remote key of WRITE, READ and atomics.
+    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV and BIND_MW are about.
     pub rkey: u32,
 }
 
@@ -69,6 +71,19 @@ pub enum Payload<'a> {
     Inline(&'a [&'a [u8]]),
     /// An atomic's operands, and where the old value goes.
     Atomic(AtomicSeg, &'a [Sge]),
+    /// What a window is bound to.
+    Bind(BindMwSeg),
+    /// A command: what the peer is let to, the data, and the message.
+    Command(CommandSeg, &'a [Sge], CommandMessage<'a>),
+}
+
+/// The message of a command.
+#[derive(Clone, Copy, Debug)]
+pub enum CommandMessage<'a> {
+    /// Where it lies.
+    Segments(&'a [Sge]),
+    /// The message itself.
+    Inline(&'a [u8]),
 }
 
 /// What a send queue was made for.
@@ -78,6 +93,8 @@ pub struct SendLimits {
     pub max_sge: u32,
     /// Bytes of inline data.
     pub max_inline: u32,
+    /// Data segments of a command; zero where there are none.
+    pub max_command_sge: u32,
 }
 
 impl Payload<'_> {
@@ -89,6 +106,8 @@ impl Payload<'_> {
             Self::Atomic(_, segments) => segment_count(segments, limits.max_sge.min(1))
                 .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) }),
             Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
+            Self::Bind(_) => Ok(0),
+            Self::Command(_, data, message) => command_count(data, message, limits),
         }
     }
 
@@ -103,6 +122,11 @@ impl Payload<'_> {
                 write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
             }
             Self::Inline(pieces) => write_inline(body, pieces),
+            Self::Bind(segment) => {
+                let words: [u64; BIND_WORDS] = transmute!(*segment);
+                ring::store(body, &words);
+            }
+            Self::Command(segment, data, message) => write_command(body, segment, data, message),
         }
     }
 
@@ -115,8 +139,10 @@ impl Payload<'_> {
         stamp: u32,
     ) -> [u64; SEND_HEADER_WORDS] {
         let flags = match self {
-            Self::Inline(_) => header.flags | Flags::INLINE,
-            Self::Segments(_) | Self::Atomic(..) => header.flags - Flags::INLINE,
+            Self::Inline(_) | Self::Command(_, _, CommandMessage::Inline(_)) => {
+                header.flags | Flags::INLINE
+            }
+            _ => header.flags - Flags::INLINE,
         };
         transmute!(SqWqe {
             wr_id: header.wr_id.into(),
@@ -146,6 +172,41 @@ fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostE
     let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
     let fits = length.filter(|length| *length <= max as usize);
     fits.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)
+}
+
+fn command_count(
+    data: &[Sge],
+    message: &CommandMessage<'_>,
+    limits: SendLimits,
+) -> Result<u16, PostError> {
+    if limits.max_command_sge == 0 {
+        return Err(PostError::Unsupported);
+    }
+    if data.is_empty() {
+        return Err(PostError::Segments);
+    }
+    segment_count(data, limits.max_command_sge)?;
+    match message {
+        CommandMessage::Segments(segments) => segment_count(segments, limits.max_sge),
+        CommandMessage::Inline(bytes) => inline_count(&[bytes], Opcode::SendCmd, limits.max_inline),
+    }
+}
+
+fn write_command(
+    body: &[AtomicU64],
+    segment: &CommandSeg,
+    data: &[Sge],
+    message: &CommandMessage<'_>,
+) {
+    let words: [u64; COMMAND_WORDS] = transmute!(*segment);
+    ring::store(body, &words);
+    let body = body.get(COMMAND_WORDS..).unwrap_or_default();
+    write_segments(body, data);
+    let body = body.get(data.len() * SGE_WORDS..).unwrap_or_default();
+    match message {
+        CommandMessage::Segments(segments) => write_segments(body, segments),
+        CommandMessage::Inline(bytes) => write_inline(body, &[bytes]),
+    }
 }
 
 fn write_inline(body: &[AtomicU64], pieces: &[&[u8]]) {
@@ -261,7 +322,7 @@ mod tests {
     }
 
     fn limits(max_sge: u32, max_inline: u32) -> SendLimits {
-        SendLimits { max_sge, max_inline }
+        SendLimits { max_sge, max_inline, max_command_sge: 0 }
     }
 
     fn sge(addr: u64) -> Sge {
@@ -310,6 +371,50 @@ mod tests {
         assert_eq!(count(inline, Opcode::Write, 2, 21), Ok(21));
         assert_eq!(count(inline, Opcode::Write, 2, 20), Err(PostError::Inline));
         assert_eq!(count(inline, Opcode::Read, 2, 21), Err(PostError::Inline));
+    }
+
+    #[test]
+    fn a_bind_lies_as_the_data_sheet_says() {
+        let segment = BindMwSeg {
+            length: 4096.into(),
+            lkey: 0x501.into(),
+            access: 6.into(),
+            flags: 1,
+            ..BindMwSeg::default()
+        };
+        let payload = Payload::Bind(segment);
+        assert_eq!(payload.count(Opcode::BindMw, limits(1, 0)), Ok(0));
+        let entry = entry(8);
+        payload.write(&entry[4..]);
+        let bytes = bytes(&entry[4..]);
+        assert_eq!(bytes[..16], [0, 16, 0, 0, 0, 0, 0, 0, 1, 5, 0, 0, 6, 0, 0, 0]);
+        assert_eq!(bytes[16..], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_command_has_its_data_then_its_message() {
+        let segment =
+            CommandSeg { access: 2.into(), data_count: 2.into(), ..CommandSeg::default() };
+        let data = [sge(1), sge(2)];
+        let message = CommandMessage::Inline(b"0123456789");
+        let payload = Payload::Command(segment, &data, message);
+        let limits = SendLimits { max_sge: 1, max_inline: 10, max_command_sge: 2 };
+        assert_eq!(payload.count(Opcode::SendCmd, limits), Ok(10));
+        let entry = entry(16);
+        payload.write(&entry[4..]);
+        let bytes = bytes(&entry[4..]);
+        assert_eq!((bytes[0], bytes[8], bytes[16], bytes[32]), (2, 2, 1, 2));
+        assert_eq!(&bytes[48..64], b"0123456789\0\0\0\0\0\0");
+        assert!(bytes[64..].iter().all(|byte| *byte == 0xff));
+        assert_eq!((payload.header(&HEADER, 0, 0)[1] >> 8) as u8 & 8, Flags::INLINE.bits());
+        let few = SendLimits { max_command_sge: 1, ..limits };
+        assert_eq!(payload.count(Opcode::SendCmd, few), Err(PostError::Segments));
+        let none = SendLimits { max_command_sge: 0, ..limits };
+        assert_eq!(payload.count(Opcode::SendCmd, none), Err(PostError::Unsupported));
+        let short = SendLimits { max_inline: 9, ..limits };
+        assert_eq!(payload.count(Opcode::SendCmd, short), Err(PostError::Inline));
+        let without = Payload::Command(segment, &[], message);
+        assert_eq!(without.count(Opcode::SendCmd, limits), Err(PostError::Segments));
     }
 
     #[test]

@@ -117,7 +117,7 @@ mod tests {
 
     fn queue(place: Place) -> SendQueue {
         let ring = Ring::new(Mapping::anonymous(4096).expect("mmap"), SHAPE).expect("fits");
-        SendQueue::new(ring, place, SendLimits { max_sge: 1, max_inline: 32 })
+        SendQueue::new(ring, place, SendLimits { max_sge: 1, max_inline: 32, max_command_sge: 0 })
     }
 
     fn push(queue: &mut SendQueue, freed: u32, wr_id: u64) -> Result<(), PostError> {

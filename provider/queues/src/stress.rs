@@ -21,7 +21,7 @@ use crate::cq::CompletionQueue;
 use crate::doorbell::Uar;
 use crate::doorbell::tests::{slot_words, take_summary, uar};
 use crate::mapping::{Access, Mapping};
-use crate::plan::{CqRing, QpCap, QpPlan, QpRings};
+use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
 use crate::request::{Payload, PostError, SendHeader};
 use crate::ring::{Ring, Shape};
@@ -115,7 +115,8 @@ fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
     let ring = CqRing { shape: CQ, memory: completions.map() };
     let response = CqResp { slot: CQ_SLOT.into(), ..CqResp::default() };
     let cq = Arc::new(CompletionQueue::new(ring, &response, uar.clone()).expect("valid"));
-    let plan = QpPlan { send: Some(SQ), recv: None, send_in_device: in_device };
+    let extras = QpExtras::default();
+    let plan = QpPlan { send: Some(SQ), recv: None, send_in_device: in_device, extras };
     let rings = QpRings { plan, send: (!in_device).then(|| send.map()), recv: None };
     let cap =
         QpCap { max_send_wr: 16, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 32 };

@@ -104,6 +104,68 @@ pub(super) unsafe fn reg_mr(
     })
 }
 
+/// What is to change of a region, and how.
+pub(super) struct Rereg {
+    pub(super) flags: u32,
+    pub(super) addr: *mut c_void,
+    pub(super) length: usize,
+    pub(super) access: c_int,
+    pub(super) pd: *mut c::ibv_pd,
+}
+
+/// Changes a region.
+///
+/// # Safety
+/// `region` must be live, and the PD if one is named.
+pub(super) unsafe fn rereg_mr(region: *mut c::verbs_mr, change: &Rereg) -> Result<(), Errno> {
+    let mut command = c::ibv_rereg_mr::default();
+    let mut response = c::ib_uverbs_rereg_mr_resp::default();
+    // CAST: an address of this process, as the region's first address.
+    let iova = change.addr as u64;
+    // SAFETY: the objects are valid; command and response are as long as said. The kernel
+    // checks the memory range.
+    check(unsafe {
+        c::ibv_cmd_rereg_mr(
+            region,
+            change.flags,
+            change.addr,
+            change.length,
+            iova,
+            change.access,
+            change.pd,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    })
+}
+
+/// Allocates a window.
+///
+/// # Safety
+/// `pd` must be live, `window` memory for the result.
+pub(super) unsafe fn alloc_mw(
+    pd: *mut c::ibv_pd,
+    kind: c::ibv_mw_type,
+    window: *mut c::ibv_mw,
+) -> Result<(), Errno> {
+    let mut command = c::ibv_alloc_mw::default();
+    let mut response = c::ib_uverbs_alloc_mw_resp::default();
+    // SAFETY: the objects are valid; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_alloc_mw(
+            pd,
+            kind,
+            window,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    })
+}
+
 /// What the application asks of a completion queue.
 pub(super) struct CqArgs {
     pub(super) context: *mut c::ibv_context,

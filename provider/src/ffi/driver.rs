@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{context, cq, pd, poll, post, qp};
+use super::{context, cq, mr, mw, pd, poll, post, qp};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -71,11 +71,14 @@ extern "C" fn register() {
 /// The operations of a context. What is not set answers EOPNOTSUPP.
 pub(super) fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
+        alloc_mw: Some(mw::alloc),
         alloc_pd: Some(pd::alloc),
+        bind_mw: Some(mw::bind),
         create_cq: Some(cq::create),
         create_qp: Some(qp::create),
+        dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
-        dereg_mr: Some(pd::dereg_mr),
+        dereg_mr: Some(mr::dereg_mr),
         destroy_cq: Some(cq::destroy),
         destroy_qp: Some(qp::destroy),
         free_context: Some(context::free),
@@ -86,10 +89,23 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         query_device_ex: Some(context::query_device),
         query_port: Some(context::query_port),
         query_qp: Some(qp::query),
-        reg_mr: Some(pd::reg_mr),
+        reg_dmabuf_mr: Some(mr::reg_dmabuf_mr),
+        reg_mr: Some(mr::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),
+        rereg_mr: Some(mr::rereg_mr),
         ..c::verbs_context_ops::default()
     }
+}
+
+/// Whether a device of libibverbs is driven by this plugin.
+///
+/// # Safety
+/// `device` must be null or a device of libibverbs.
+pub(super) unsafe fn is_ours(device: *mut c::ibv_device) -> bool {
+    // The public struct is the first part of the private one.
+    let device: *mut c::verbs_device = device.cast();
+    // SAFETY: by the caller's promise.
+    !device.is_null() && std::ptr::eq(unsafe { (*device).ops }, &raw const DEVICE_OPS.0)
 }
 
 unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {

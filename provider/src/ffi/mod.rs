@@ -7,8 +7,9 @@
 //! | [`object`] | C objects with our part behind them |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
 //! | [`driver`] | registration, devices, the table of operations |
-//! | [`context`], [`pd`], [`cq`], [`qp`] | the operations on these objects |
+//! | [`context`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`] | the operations on these objects |
 //! | [`post`], [`poll`] | the data path |
+//! | [`dv`] | what programs may ask of us directly (`vrnicdv.h`) |
 //!
 //! What libibverbs promises, and every `SAFETY` comment here builds on: pointers given to an
 //! operation are valid for the call and name objects that this plugin made and has not
@@ -19,6 +20,9 @@ mod commands;
 mod context;
 mod cq;
 mod driver;
+mod dv;
+mod mr;
+mod mw;
 mod object;
 mod pd;
 mod poll;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::cq::{Opcode, Status};
-use vrnic_queues::completion::Completion;
+use vrnic_queues::completion::{Completion, Extra};
 use vrnic_queues::cq::Notify;
 
 use super::bindings as c;
@@ -83,6 +83,13 @@ static WC_OPCODES: [u32; 256] = {
 
 #[inline]
 fn work_completion(completion: &Completion) -> c::ibv_wc {
+    // One word of the union; immediate data in network order, as it came.
+    let (word, wc_flags) = match completion.extra {
+        Extra::None => (0, 0),
+        Extra::Imm(imm) => (u32::from_ne_bytes(imm), c::IBV_WC_WITH_IMM),
+        Extra::Invalidated(key) => (key, c::IBV_WC_WITH_INV),
+        Extra::Command(key) => (key, 0),
+    };
     c::ibv_wc {
         wr_id: completion.wr_id,
         // CAST: the numbers are libibverbs' (see above).
@@ -90,13 +97,10 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
         opcode: WC_OPCODES[completion.opcode as usize],
         vendor_err: completion.vendor_err,
         byte_len: completion.byte_len,
-        __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 {
-            // In network order, as it came.
-            imm_data: u32::from_ne_bytes(completion.imm.unwrap_or_default()),
-        },
+        __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 { invalidated_rkey: word },
         qp_num: completion.qpn,
         src_qp: completion.src_qpn,
-        wc_flags: if completion.imm.is_some() { c::IBV_WC_WITH_IMM } else { 0 },
+        wc_flags,
         pkey_index: 0,
         slid: 0,
         sl: 0,

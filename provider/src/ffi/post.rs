@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use std::{ptr, slice};
 
 use rustix::io::Errno;
-use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, Opcode, Sge};
+use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, MemFlags, Opcode, Sge};
 use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Payload, PostError, SendHeader};
 
 use super::bindings as c;
-use super::{qp, status};
+use super::{mw, qp, status};
 
 /// Segments are handed through as they are.
 const _: () = {
@@ -24,7 +24,7 @@ const _: () = {
 };
 
 /// The number that libibverbs wants for each reason.
-fn errno(error: PostError) -> Errno {
+pub(super) fn errno(error: PostError) -> Errno {
     match error {
         PostError::Full => Errno::NOMEM,
         PostError::Unsupported => Errno::OPNOTSUPP,
@@ -128,15 +128,22 @@ impl Message {
 /// What all requests have.
 #[inline(always)]
 fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
-    let mut flags = Flags::empty();
-    flags.set(Flags::SIGNALED, request.send_flags & c::IBV_SEND_SIGNALED != 0);
-    flags.set(Flags::SOLICITED, request.send_flags & c::IBV_SEND_SOLICITED != 0);
-    flags.set(Flags::FENCE, request.send_flags & c::IBV_SEND_FENCE != 0);
+    let flags = send_flags(request.send_flags);
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
 
-/// Posts what is no plain message: inline data and atomics. Apart, so that plain messages need not step
-/// around it.
+/// libibverbs' flags of a request, less the one for inline data.
+#[inline(always)]
+pub(super) fn send_flags(given: u32) -> Flags {
+    let mut flags = Flags::empty();
+    flags.set(Flags::SIGNALED, given & c::IBV_SEND_SIGNALED != 0);
+    flags.set(Flags::SOLICITED, given & c::IBV_SEND_SOLICITED != 0);
+    flags.set(Flags::FENCE, given & c::IBV_SEND_FENCE != 0);
+    flags
+}
+
+/// Posts what is no plain message: inline data, atomics, memory operations. Apart, so that plain messages
+/// need not step around it.
 ///
 /// # Safety
 /// As for [`send_list`].
@@ -147,37 +154,89 @@ unsafe fn push_rare(
     segments: &[Sge],
 ) -> Result<(), PostError> {
     let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
-    if let Some(message) = MESSAGES.get(request.opcode as usize) {
-        let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
-        // SAFETY: inline segments name readable memory of the caller.
-        let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
+    let header = match (MESSAGES.get(request.opcode as usize), request.opcode) {
         // SAFETY: by the caller's promise.
-        let header = unsafe { message.header(request) };
-        return batch.push(header, Payload::Inline(pieces));
-    }
-    let opcode = match request.opcode {
-        c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
-        c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
-        c::IBV_WR_LOCAL_INV
-        | c::IBV_WR_BIND_MW
-        | c::IBV_WR_SEND_WITH_INV
-        | c::IBV_WR_TSO
-        | c::IBV_WR_DRIVER1
-        | c::IBV_WR_FLUSH
-        | c::IBV_WR_ATOMIC_WRITE => return Err(PostError::Unsupported),
-        _ => return Err(PostError::Opcode),
+        (Some(message), _) => unsafe { message.header(request) },
+        (None, c::IBV_WR_SEND_WITH_INV) => keyed_header(request, Opcode::SendInv),
+        // SAFETY: by the caller's promise.
+        _ => return unsafe { push_operation(batch, request, segments) },
     };
-    if inline {
+    if !inline {
+        return batch.push(header, Payload::Segments(segments));
+    }
+    let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
+    // SAFETY: inline segments name readable memory of the caller.
+    let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
+    batch.push(header, Payload::Inline(pieces))
+}
+
+/// The header of a request about the key in `invalidate_rkey`.
+fn keyed_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
+    // SAFETY: both fields of the union are plain numbers, of which any value is valid.
+    let rkey = unsafe { request.__bindgen_anon_1.invalidate_rkey };
+    SendHeader { rkey, ..plain_header(request, opcode) }
+}
+
+/// Posts an atomic or a memory operation.
+///
+/// # Safety
+/// As for [`send_list`].
+unsafe fn push_operation(
+    batch: &mut SendBatch<'_>,
+    request: &c::ibv_send_wr,
+    segments: &[Sge],
+) -> Result<(), PostError> {
+    if request.send_flags & c::IBV_SEND_INLINE != 0 {
         return Err(PostError::Inline);
     }
-    let mut header = plain_header(request, opcode);
+    match request.opcode {
+        // SAFETY: by the caller's promise.
+        c::IBV_WR_ATOMIC_CMP_AND_SWP => unsafe {
+            push_atomic(batch, request, segments, Opcode::CmpSwp)
+        },
+        // SAFETY: by the caller's promise.
+        c::IBV_WR_ATOMIC_FETCH_AND_ADD => unsafe {
+            push_atomic(batch, request, segments, Opcode::FetchAdd)
+        },
+        c::IBV_WR_LOCAL_INV => {
+            batch.push(keyed_header(request, Opcode::LocalInv), Payload::Segments(&[]))
+        }
+        c::IBV_WR_BIND_MW => {
+            // SAFETY: set, by the caller's promise.
+            let wanted = unsafe { request.__bindgen_anon_2.bind_mw };
+            let (flags, info) = (send_flags(request.send_flags), &wanted.bind_info);
+            // SAFETY: by the caller's promise the region is live.
+            let bound =
+                unsafe { mw::binding(request.wr_id, flags, wanted.rkey, info, MemFlags::empty()) };
+            let (header, segment) = bound.map_err(|_| PostError::Segments)?;
+            batch.push(header, Payload::Bind(segment))
+        }
+        c::IBV_WR_TSO | c::IBV_WR_DRIVER1 | c::IBV_WR_FLUSH | c::IBV_WR_ATOMIC_WRITE => {
+            Err(PostError::Unsupported)
+        }
+        _ => Err(PostError::Opcode),
+    }
+}
+
+/// # Safety
+/// As for [`send_list`]; the request must be an atomic.
+unsafe fn push_atomic(
+    batch: &mut SendBatch<'_>,
+    request: &c::ibv_send_wr,
+    segments: &[Sge],
+    opcode: Opcode,
+) -> Result<(), PostError> {
     // SAFETY: set, by the caller's promise.
     let atomic = unsafe { request.wr.atomic };
-    (header.raddr, header.rkey) = (atomic.remote_addr, atomic.rkey);
-    let operands = if opcode == Opcode::CmpSwp {
-        AtomicSeg { swap_add: atomic.swap.into(), compare: atomic.compare_add.into() }
-    } else {
-        AtomicSeg { swap_add: atomic.compare_add.into(), compare: 0.into() }
+    let (swap_add, compare) = match opcode {
+        Opcode::CmpSwp => (atomic.swap, atomic.compare_add),
+        _ => (atomic.compare_add, 0),
+    };
+    let operands = AtomicSeg { swap_add: swap_add.into(), compare: compare.into() };
+    let header = SendHeader {
+        raddr: atomic.remote_addr,
+        rkey: atomic.rkey,
+        ..plain_header(request, opcode)
     };
     batch.push(header, Payload::Atomic(operands, segments))
 }
@@ -187,7 +246,10 @@ unsafe fn push_rare(
 /// # Safety
 /// `list` must hold `count` segments that live for `'a`, unless `count` is not positive.
 #[inline]
-unsafe fn segments<'a>(list: *mut c::ibv_sge, count: c_int) -> Result<&'a [Sge], PostError> {
+pub(super) unsafe fn segments<'a>(
+    list: *mut c::ibv_sge,
+    count: c_int,
+) -> Result<&'a [Sge], PostError> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         // SAFETY: by the caller's promise; both types have the same layout (see above).
@@ -206,14 +268,24 @@ unsafe fn inline_pieces<'a, 'b>(
 ) -> Result<&'b [&'a [u8]], PostError> {
     let used = pieces.get_mut(..segments.len()).ok_or(PostError::Segments)?;
     for (piece, segment) in used.iter_mut().zip(segments) {
-        let length = segment.length.get() as usize;
-        if length != 0 {
-            let start = ptr::with_exposed_provenance(segment.addr.get() as usize);
-            // SAFETY: by the caller's promise.
-            *piece = unsafe { slice::from_raw_parts(start, length) };
-        }
+        // SAFETY: by the caller's promise.
+        *piece = unsafe { inline_piece(segment) };
     }
     Ok(used)
+}
+
+/// The data that a segment names.
+///
+/// # Safety
+/// It must be readable memory that lives for `'a` and that nobody writes meanwhile.
+pub(super) unsafe fn inline_piece<'a>(segment: &Sge) -> &'a [u8] {
+    let length = segment.length.get() as usize;
+    if length == 0 {
+        return &[];
+    }
+    let start = ptr::with_exposed_provenance(segment.addr.get() as usize);
+    // SAFETY: by the caller's promise.
+    unsafe { slice::from_raw_parts(start, length) }
 }
 
 /// `post_recv`.

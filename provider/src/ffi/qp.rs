@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::QpResp;
-use vrnic_queues::plan::{QpCap, QpPlan, QpRings, SqPolicy};
+use vrnic_queues::plan::{QpCap, QpExtras, QpPlan, QpRings, SqPolicy};
 use vrnic_queues::qp::{QpParts, QueuePair};
 
 use super::bindings as c;
@@ -35,14 +35,17 @@ pub(super) unsafe extern "C" fn create(
     attr: *mut c::ibv_qp_init_attr,
 ) -> *mut c::ibv_qp {
     // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
-    pointer(unsafe { try_create(pd, &mut *attr) })
+    pointer(unsafe { try_create(pd, &mut *attr, QpExtras::default()) })
 }
 
+/// Creates a queue pair, with what verbs cannot ask for.
+///
 /// # Safety
 /// `pd` and the objects in `attr` must be live.
-unsafe fn try_create(
+pub(super) unsafe fn try_create(
     pd: *mut c::ibv_pd,
     attr: &mut c::ibv_qp_init_attr,
+    extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
     if attr.qp_type != c::IBV_QPT_RC || !attr.srq.is_null() {
         return Err(Errno::OPNOTSUPP);
@@ -56,7 +59,7 @@ unsafe fn try_create(
         max_recv_sge: attr.cap.max_recv_sge,
         max_inline: attr.cap.max_inline_data,
     };
-    let plan = QpPlan::new(&cap, &context.limits, context.sq_policy)?;
+    let plan = QpPlan::new(&cap, &context.limits, context.sq_policy, extras)?;
     // SAFETY: by the caller's promise.
     let first = unsafe { create_planned(context, pd, attr, &cap, plan) };
     match first {

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Direct verbs of the vrnic adapter: what libibverbs has no words for. The same as `vrnicdv.h`, for Rust;
+//! manual: docs/vrnicdv.md.
+//!
+//! The functions live in the plugin, which libibverbs loads with the first device. This crate finds them
+//! there, so a program that uses it needs no library at build time and runs, without them, on other adapters.
+//! Objects of libibverbs are given as the pointers that they are, whatever bindings a program has.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::transmute;
+
+use bitflags::bitflags;
+
+/// The name under which the plugin is found once it is loaded.
+const PLUGIN: &CStr = c"libvrnic.so.1";
+
+bitflags! {
+    /// How a queue pair fails.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct QpFlags: u32 {
+        /// A memory operation that is refused stops the send queue alone (state SQE), not the connection.
+        const REACTIVE = 1 << 0;
+    }
+}
+
+bitflags! {
+    /// How long a key is good.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct MemFlags: u32 {
+        /// For one message of the peer.
+        const ONE_TOUCH = 1 << 0;
+    }
+}
+
+/// Where the key of a command's data stands in the response, and in the command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum TagForm {
+    /// The queue pair has no commands.
+    #[default]
+    None = 0,
+    /// 4 bytes, big-endian: of a response at [`QpAttr::tag_offset`], of a command at its own offset.
+    General = 1,
+    /// The initiator task tag of the iSCSI header that stands at [`QpAttr::tag_offset`].
+    Iscsi = 2,
+}
+
+/// What `ibv_create_qp` cannot ask for. The default asks for nothing more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct QpAttr {
+    /// How it fails.
+    pub flags: QpFlags,
+    /// Whether it has commands, and of which form.
+    pub tag_form: TagForm,
+    /// Bytes from the start of a message.
+    pub tag_offset: u32,
+    /// Data segments of a command; zero without commands.
+    pub max_command_sge: u32,
+}
+
+/// A command: a SEND that lets the peer reach data until it responds.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Command {
+    /// Comes back with the completion.
+    pub wr_id: u64,
+    /// `enum ibv_send_flags`; `IBV_SEND_INLINE` concerns the message and takes one segment.
+    pub send_flags: u32,
+    /// `IBV_ACCESS_REMOTE_READ`, `IBV_ACCESS_REMOTE_WRITE`, or both.
+    pub access: u32,
+    /// How long the key is good, at most.
+    pub mem_flags: MemFlags,
+    /// General form: where in the message the key is stored. Otherwise zero.
+    pub tag_offset: u32,
+    /// What the peer reaches, from address zero on: an array of `struct ibv_sge`.
+    pub data: *mut c_void,
+    /// What is sent: an array of `struct ibv_sge`.
+    pub message: *mut c_void,
+    /// Segments of data.
+    pub num_data: u32,
+    /// Segments of the message.
+    pub num_message: u32,
+}
+
+type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
+type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
+type BindMw = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, MemFlags) -> c_int;
+type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
+
+/// The functions of the loaded plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Vrnicdv {
+    is_supported: IsSupported,
+    create_qp: CreateQp,
+    bind_mw: BindMw,
+    post_command: PostCommand,
+}
+
+impl Vrnicdv {
+    /// The functions, if libibverbs has loaded the plugin (`ibv_get_device_list` does) and it is new enough.
+    #[must_use]
+    pub fn load() -> Option<Self> {
+        // SAFETY: a lookup by name among what is loaded. The library stays: libibverbs never unloads it.
+        let plugin = unsafe { libc::dlopen(PLUGIN.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+        if plugin.is_null() {
+            return None;
+        }
+        let symbol = |name: &CStr| {
+            // SAFETY: an open library and a name that ends.
+            let found = unsafe { libc::dlsym(plugin, name.as_ptr()) };
+            (!found.is_null()).then_some(found)
+        };
+        let is_supported = symbol(c"vrnicdv_is_supported")?;
+        let create_qp = symbol(c"vrnicdv_create_qp")?;
+        let bind_mw = symbol(c"vrnicdv_bind_mw")?;
+        let post_command = symbol(c"vrnicdv_post_command")?;
+        // SAFETY: the plugin's functions of these names have these types (vrnicdv.h).
+        unsafe {
+            Some(Self {
+                is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
+                create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
+                bind_mw: transmute::<*mut c_void, BindMw>(bind_mw),
+                post_command: transmute::<*mut c_void, PostCommand>(post_command),
+            })
+        }
+    }
+
+    /// Whether a device is a vrnic adapter.
+    ///
+    /// # Safety
+    /// `device` must be a `struct ibv_device` of a list that is not freed.
+    #[must_use]
+    pub unsafe fn is_supported(&self, device: *mut c_void) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.is_supported)(device) }
+    }
+
+    /// Creates a queue pair: a `struct ibv_qp`, or null with errno set.
+    ///
+    /// # Safety
+    /// `pd` and `init_attr` must be a live `struct ibv_pd` and a valid `struct ibv_qp_init_attr`.
+    #[must_use]
+    pub unsafe fn create_qp(
+        &self,
+        pd: *mut c_void,
+        init_attr: *mut c_void,
+        attr: &QpAttr,
+    ) -> *mut c_void {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.create_qp)(pd, init_attr, attr) }
+    }
+
+    /// Posts the binding of a window of either type under a new key, which `mw->rkey` is afterwards; zero
+    /// or an errno.
+    ///
+    /// # Safety
+    /// `qp` and `window` must be a live `struct ibv_qp` and `struct ibv_mw`, `bind` a valid `struct ibv_mw_bind`.
+    #[must_use]
+    pub unsafe fn bind_mw(
+        &self,
+        qp: *mut c_void,
+        window: *mut c_void,
+        bind: *mut c_void,
+        flags: MemFlags,
+    ) -> c_int {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.bind_mw)(qp, window, bind, flags) }
+    }
+
+    /// Posts a command to a queue pair that was created for them; zero or an errno.
+    ///
+    /// # Safety
+    /// `qp` must be a live `struct ibv_qp`; the arrays in `command` must be as long as said, and inline data
+    /// readable.
+    #[must_use]
+    pub unsafe fn post_command(&self, qp: *mut c_void, command: &Command) -> c_int {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.post_command)(qp, command) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_plugin_there_is_nothing() {
+        assert!(Vrnicdv::load().is_none());
+    }
+}

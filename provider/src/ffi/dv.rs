@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Direct verbs: what programs may ask of us without libibverbs between (`vrnicdv.h`, docs/vrnicdv.md).
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
+use vrnic_queues::plan::{CommandTag, QpExtras};
+use vrnic_queues::request::{CommandMessage, Payload, SendHeader};
+use vrnicdv::{Command, QpAttr};
+
+use super::bindings as c;
+use super::{driver, mw, pointer, post, qp, status};
+
+/// The structs of the Rust module are those of the header.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<QpAttr>() == size_of::<c::vrnicdv_qp_attr>());
+    assert!(offset_of!(QpAttr, flags) == offset_of!(c::vrnicdv_qp_attr, flags));
+    assert!(offset_of!(QpAttr, tag_form) == offset_of!(c::vrnicdv_qp_attr, tag_form));
+    assert!(offset_of!(QpAttr, tag_offset) == offset_of!(c::vrnicdv_qp_attr, tag_offset));
+    assert!(offset_of!(QpAttr, max_command_sge) == offset_of!(c::vrnicdv_qp_attr, max_command_sge));
+    assert!(size_of::<Command>() == size_of::<c::vrnicdv_command>());
+    assert!(offset_of!(Command, mem_flags) == offset_of!(c::vrnicdv_command, mem_flags));
+    assert!(offset_of!(Command, data) == offset_of!(c::vrnicdv_command, data));
+    assert!(offset_of!(Command, message) == offset_of!(c::vrnicdv_command, message));
+    assert!(offset_of!(Command, num_message) == offset_of!(c::vrnicdv_command, num_message));
+};
+
+/// `vrnicdv_is_supported`.
+///
+/// # Safety
+/// `device` must be null or a device of libibverbs.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_is_supported(device: *mut c::ibv_device) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe { driver::is_ours(device) }
+}
+
+/// `vrnicdv_create_qp`.
+///
+/// # Safety
+/// The arguments must be valid, as for `ibv_create_qp`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_create_qp(
+    pd: *mut c::ibv_pd,
+    init_attr: *mut c::ibv_qp_init_attr,
+    attr: *const c::vrnicdv_qp_attr,
+) -> *mut c::ibv_qp {
+    // SAFETY: by the caller's promise.
+    pointer(unsafe { create_qp(pd, &mut *init_attr, &*attr) })
+}
+
+/// # Safety
+/// As for [`vrnicdv_create_qp`].
+unsafe fn create_qp(
+    pd: *mut c::ibv_pd,
+    init_attr: &mut c::ibv_qp_init_attr,
+    attr: &c::vrnicdv_qp_attr,
+) -> Result<*mut c::ibv_qp, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe { check_context((*pd).context) }?;
+    let extras = extras(attr)?;
+    // SAFETY: by the caller's promise. ibv_create_qp does no more than to call us.
+    unsafe { qp::try_create(pd, init_attr, extras) }
+}
+
+fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
+    if attr.flags & !c::VRNICDV_QP_REACTIVE != 0 {
+        return Err(Errno::INVAL);
+    }
+    let tag = |iscsi| Some(CommandTag { iscsi, offset: attr.tag_offset });
+    let commands = match attr.tag_form {
+        c::VRNICDV_TAG_NONE if attr.tag_offset == 0 => None,
+        c::VRNICDV_TAG_GENERAL => tag(false),
+        c::VRNICDV_TAG_ISCSI => tag(true),
+        _ => return Err(Errno::INVAL),
+    };
+    let reactive = attr.flags & c::VRNICDV_QP_REACTIVE != 0;
+    Ok(QpExtras { reactive, commands, max_command_sge: attr.max_command_sge })
+}
+
+/// `vrnicdv_bind_mw`.
+///
+/// # Safety
+/// The arguments must be valid, as for `ibv_bind_mw`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_bind_mw(
+    qp: *mut c::ibv_qp,
+    window: *mut c::ibv_mw,
+    bind: *mut c::ibv_mw_bind,
+    mem_flags: u32,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    let bound = unsafe { check_context((*qp).context) }.and_then(|()| {
+        let flags = memory_flags(mem_flags)?;
+        // SAFETY: by the caller's promise.
+        unsafe { mw::try_bind(qp, &mut *window, &*bind, flags) }
+    });
+    status(bound)
+}
+
+/// `vrnicdv_post_command`.
+///
+/// # Safety
+/// The arguments must be valid: arrays as long as said, inline data readable.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_post_command(
+    qp: *mut c::ibv_qp,
+    command: *const c::vrnicdv_command,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    status(unsafe { post_command(qp, &*command) })
+}
+
+/// # Safety
+/// As for [`vrnicdv_post_command`].
+unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe { check_context((*qp).context) }?;
+    // SAFETY: by the caller's promise.
+    let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
+    // SAFETY: by the caller's promise.
+    let data = unsafe { segments(command.data, command.num_data) }?;
+    // SAFETY: by the caller's promise.
+    let message = unsafe { segments(command.message, command.num_message) }?;
+    let message = match (command.send_flags & c::IBV_SEND_INLINE != 0, message) {
+        (false, message) => CommandMessage::Segments(message),
+        // SAFETY: inline data is readable, by the caller's promise.
+        (true, [one]) => CommandMessage::Inline(unsafe { post::inline_piece(one) }),
+        (true, _) => return Err(Errno::INVAL),
+    };
+    let mut flags = CommandFlags::empty();
+    let memory = memory_flags(command.mem_flags)?;
+    flags.set(CommandFlags::ONE_TOUCH, memory.contains(MemFlags::ONE_TOUCH));
+    let segment = CommandSeg {
+        access: command.access.into(),
+        tag_offset: command.tag_offset.into(),
+        data_count: u16::try_from(data.len()).map_err(|_| Errno::INVAL)?.into(),
+        flags: flags.bits(),
+        ..CommandSeg::default()
+    };
+    let flags: Flags = post::send_flags(command.send_flags);
+    let (wr_id, opcode) = (command.wr_id, Opcode::SendCmd);
+    let header = SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 };
+    let payload = Payload::Command(segment, data, message);
+    queues.sends().and_then(|mut batch| batch.push(header, payload)).map_err(post::errno)
+}
+
+/// # Safety
+/// `list` must hold `count` segments that live for `'a`.
+unsafe fn segments<'a>(list: *mut c::ibv_sge, count: u32) -> Result<&'a [Sge], Errno> {
+    let count = c_int::try_from(count).map_err(|_| Errno::INVAL)?;
+    // SAFETY: by the caller's promise.
+    unsafe { post::segments(list, count) }.map_err(post::errno)
+}
+
+fn memory_flags(given: u32) -> Result<MemFlags, Errno> {
+    let flags = u8::try_from(given).ok().and_then(MemFlags::from_bits);
+    flags.ok_or(Errno::INVAL)
+}
+
+/// # Safety
+/// `context` must be live.
+unsafe fn check_context(context: *mut c::ibv_context) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    match unsafe { driver::is_ours((*context).device) } {
+        true => Ok(()),
+        false => Err(Errno::OPNOTSUPP),
+    }
+}
+
+const _: () = assert!(MemFlags::ONE_TOUCH.bits() as u32 == c::VRNICDV_MEM_ONE_TOUCH);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory regions. The kernel keeps all there is to know of them; our part is empty.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::bindings as c;
+use super::commands::{self, Rereg};
+use super::object::Object;
+use super::{check, pointer, status};
+
+type Mr = Object<c::verbs_mr, ()>;
+
+/// `reg_mr`.
+pub(super) unsafe extern "C" fn reg_mr(
+    pd: *mut c::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut c::ibv_mr {
+    let region = Mr::begin();
+    // SAFETY: `pd` is live, `region` is ours.
+    let registered = unsafe { commands::reg_mr(pd, addr, length, iova, access, region.base()) };
+    // The public struct is the first part of the private one.
+    pointer(registered.map(|()| region.complete(()).cast()))
+}
+
+/// `reg_dmabuf_mr`.
+pub(super) unsafe extern "C" fn reg_dmabuf_mr(
+    pd: *mut c::ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut c::ibv_mr {
+    let region = Mr::begin();
+    let base = region.base();
+    // SAFETY: `pd` is live, `region` is ours; the kernel checks the file and the range.
+    let registered = check(unsafe {
+        c::ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, base, ptr::null_mut())
+    });
+    pointer(registered.map(|()| region.complete(()).cast()))
+}
+
+/// `rereg_mr`: libibverbs itself updates what the region says of address, length and PD.
+pub(super) unsafe extern "C" fn rereg_mr(
+    region: *mut c::verbs_mr,
+    flags: c_int,
+    pd: *mut c::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let change = Rereg { flags: flags.cast_unsigned(), addr, length, access, pd };
+    // SAFETY: made by `reg_mr`, live, and so is the PD.
+    status(unsafe { commands::rereg_mr(region, &change) })
+}
+
+/// `dereg_mr`.
+pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
+    // SAFETY: made by `reg_mr`, live.
+    let result = check(unsafe { c::ibv_cmd_dereg_mr(region) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Mr::free(region) };
+    }
+    status(result)
+}
+
+const _: () = assert!(std::mem::offset_of!(c::verbs_mr, ibv_mr) == 0);

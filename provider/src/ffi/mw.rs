@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory windows. A window's key is its index, which the kernel gave, and an instance that is ours to
+//! choose with each binding.
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::sq::{BindMwSeg, Flags, MemFlags, Opcode};
+use vrnic_queues::request::{Payload, SendHeader};
+
+use super::bindings as c;
+use super::object::Object;
+use super::post::{self, send_flags};
+use super::{check, commands, pointer, qp, status};
+
+type Mw = Object<c::ibv_mw, ()>;
+
+/// The access rights of a binding, numbered as ours.
+const _: () = {
+    use vrnic_abi::qp::Access;
+    assert!(Access::LOCAL_WRITE.bits() == c::IBV_ACCESS_LOCAL_WRITE);
+    assert!(Access::REMOTE_WRITE.bits() == c::IBV_ACCESS_REMOTE_WRITE);
+    assert!(Access::REMOTE_READ.bits() == c::IBV_ACCESS_REMOTE_READ);
+    assert!(Access::REMOTE_ATOMIC.bits() == c::IBV_ACCESS_REMOTE_ATOMIC);
+    assert!(Access::MW_BIND.bits() == c::IBV_ACCESS_MW_BIND);
+    assert!(Access::ZERO_BASED.bits() == c::IBV_ACCESS_ZERO_BASED);
+};
+
+/// `alloc_mw`.
+pub(super) unsafe extern "C" fn alloc(pd: *mut c::ibv_pd, kind: c::ibv_mw_type) -> *mut c::ibv_mw {
+    let window = Mw::begin();
+    // SAFETY: `pd` is live, `window` is ours.
+    let allocated = unsafe { commands::alloc_mw(pd, kind, window.base()) };
+    pointer(allocated.map(|()| window.complete(())))
+}
+
+/// `dealloc_mw`.
+pub(super) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
+    // SAFETY: made by `alloc`, live.
+    let result = check(unsafe { c::ibv_cmd_dealloc_mw(window) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Mw::free(window) };
+    }
+    status(result)
+}
+
+/// `bind_mw`, of windows of type 1: libibverbs has checked the type.
+pub(super) unsafe extern "C" fn bind(
+    qp: *mut c::ibv_qp,
+    window: *mut c::ibv_mw,
+    bind: *mut c::ibv_mw_bind,
+) -> c_int {
+    // SAFETY: all three are valid by libibverbs' promise.
+    status(unsafe { try_bind(qp, &mut *window, &*bind, MemFlags::empty()) })
+}
+
+/// Posts the binding of a window of either type, by a key that it had not before.
+///
+/// # Safety
+/// `qp` must be live, and so must the region that the binding names.
+pub(super) unsafe fn try_bind(
+    qp: *mut c::ibv_qp,
+    window: &mut c::ibv_mw,
+    bind: &c::ibv_mw_bind,
+    flags: MemFlags,
+) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
+    let rkey = next_key(window.rkey);
+    // SAFETY: by the caller's promise.
+    let (header, segment) =
+        unsafe { binding(bind.wr_id, send_flags(bind.send_flags), rkey, &bind.bind_info, flags) }?;
+    let posted = queues.sends().and_then(|mut batch| batch.push(header, Payload::Bind(segment)));
+    posted.map_err(post::errno)?;
+    window.rkey = rkey;
+    Ok(())
+}
+
+/// A request that binds the window with the key `rkey` to what `info` says.
+///
+/// # Safety
+/// The region in `info` must be null or live.
+pub(super) unsafe fn binding(
+    wr_id: u64,
+    flags: Flags,
+    rkey: u32,
+    info: &c::ibv_mw_bind_info,
+    mem_flags: MemFlags,
+) -> Result<(SendHeader, BindMwSeg), Errno> {
+    // SAFETY: by the caller's promise.
+    let lkey = match unsafe { info.mr.as_ref() } {
+        Some(region) => region.lkey,
+        // Unbinding names no region.
+        None if info.length == 0 => 0,
+        None => return Err(Errno::INVAL),
+    };
+    let header =
+        SendHeader { wr_id, opcode: Opcode::BindMw, flags, imm: [0; 4], raddr: info.addr, rkey };
+    let segment = BindMwSeg {
+        length: info.length.into(),
+        lkey: lkey.into(),
+        access: info.mw_access_flags.into(),
+        flags: mem_flags.bits(),
+        ..BindMwSeg::default()
+    };
+    Ok((header, segment))
+}
+
+/// The next key of the same index, as `ibv_inc_rkey` counts.
+fn next_key(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT
+ * Direct verbs of the vrnic adapter: what libibverbs has no words for.
+ *
+ * The functions live in the plugin, libvrnic.so.1, which libibverbs loads with the first device. Each one
+ * fails with EOPNOTSUPP when the object it is given is not of a vrnic device. Manual: docs/vrnicdv.md.
+ */
+#ifndef INFINIBAND_VRNICDV_H
+#define INFINIBAND_VRNICDV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether a device is a vrnic adapter. */
+bool vrnicdv_is_supported(struct ibv_device *device);
+
+enum vrnicdv_qp_flags {
+	/* A memory operation that is refused stops the send queue alone (state SQE), not the connection. */
+	VRNICDV_QP_REACTIVE = 1 << 0,
+};
+
+/* Where the key of a command's data stands in the response, and in the command. */
+enum vrnicdv_tag_form {
+	/* The queue pair has no commands. */
+	VRNICDV_TAG_NONE = 0,
+	/* 4 bytes, big-endian: of a response at vrnicdv_qp_attr.tag_offset, of a command at its own offset. */
+	VRNICDV_TAG_GENERAL = 1,
+	/* The initiator task tag of the iSCSI header that stands at vrnicdv_qp_attr.tag_offset. */
+	VRNICDV_TAG_ISCSI = 2,
+};
+
+/* Zeroed, it asks for what ibv_create_qp() gives. */
+struct vrnicdv_qp_attr {
+	/* enum vrnicdv_qp_flags */
+	uint32_t flags;
+	/* enum vrnicdv_tag_form */
+	uint32_t tag_form;
+	/* Bytes from the start of a message. */
+	uint32_t tag_offset;
+	/* Data segments of a command; zero without commands. */
+	uint32_t max_command_sge;
+};
+
+/* Creates a queue pair. Returns NULL with errno set on failure. */
+struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init_attr,
+				 const struct vrnicdv_qp_attr *attr);
+
+enum vrnicdv_mem_flags {
+	/* The key is good for one message of the peer. */
+	VRNICDV_MEM_ONE_TOUCH = 1 << 0,
+};
+
+/* Posts the binding of a window of either type under a new key, which mw->rkey is when this returns 0. */
+int vrnicdv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind, uint32_t mem_flags);
+
+/* A command: a SEND that lets the peer reach data until it responds. */
+struct vrnicdv_command {
+	uint64_t wr_id;
+	/* enum ibv_send_flags; IBV_SEND_INLINE concerns the message and takes one segment. */
+	uint32_t send_flags;
+	/* IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, or both. */
+	uint32_t access;
+	/* enum vrnicdv_mem_flags */
+	uint32_t mem_flags;
+	/* General form: where in the message the key is stored. Otherwise zero. */
+	uint32_t tag_offset;
+	/* What the peer reaches, from address zero on. */
+	struct ibv_sge *data;
+	/* What is sent. */
+	struct ibv_sge *message;
+	uint32_t num_data;
+	uint32_t num_message;
+};
+
+/* Posts a command to a queue pair that was created for them. Returns 0 or an errno. */
+int vrnicdv_post_command(struct ibv_qp *qp, const struct vrnicdv_command *command);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
