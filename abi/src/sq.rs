@@ -73,6 +73,12 @@ pub const fn inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN)
 }
 
+/// The same for the send queue of a datagram QP.
+#[must_use]
+pub const fn datagram_inline_capacity(stride: u32) -> u32 {
+    stride.saturating_sub(HEADER_LEN + DATAGRAM_LEN)
+}
+
 /// Operations of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -9,6 +9,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::qp::AddressVector;
+
 /// Response to GET_CONTEXT.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -69,6 +71,14 @@ pub struct CqResp {
     pub uar_mmap: U64,
 }
 
+/// Response to CREATE_AH.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AhResp {
+    /// The path, resolved by the kernel, as it goes into the entries of datagrams.
+    pub av: AddressVector,
+}
+
 bitflags! {
     /// Bits of [`QpReq::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +135,6 @@ pub struct QpResp {
 }
 
 const _: () = assert!(size_of::<ContextResp>() == 40);
-const _: () = assert!(size_of::<PdResp>() == 8);
+const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
 const _: () = assert!(size_of::<QpReq>() == 32 && size_of::<QpResp>() == 32);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address vectors: where a connected queue pair sends.
+//! Address vectors and handles: where a connected queue pair or a datagram goes.
 
 use core::mem::ManuallyDrop;
 
@@ -9,7 +9,12 @@ use super::{
     bindings,
     device::PORT,
     gid::{Gid, GidAttr},
+    object::Object,
+    ops::Operations,
 };
+
+/// An address handle; derefs to the driver's part.
+pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Operations>::Ah>;
 
 /// The address vector of an operation; the core has resolved the MAC and the source GID.
 ///

@@ -59,6 +59,8 @@ impl DeviceAttr {
         out.max_cqe = self.max_cqe;
         out.max_mr = self.max_mr;
         out.max_pd = self.max_pd;
+        // Address handles take memory only.
+        out.max_ah = i32::MAX as u32;
         out.max_qp_rd_atom = self.max_rd_atomic;
         out.max_qp_init_rd_atom = self.max_rd_atomic;
         out.max_res_rd_atom = self.max_rd_atomic.saturating_mul(self.max_qp);

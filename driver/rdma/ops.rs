@@ -4,6 +4,7 @@
 use kernel::{fmt, prelude::*};
 
 use super::{
+    ah::AhAttr,
     attr::{DeviceAttr, PortAttr},
     cq::{Cq, CqInit, Notify},
     device::Device,
@@ -44,6 +45,9 @@ pub(crate) trait Operations: Sized + 'static {
     type Qp: Send + Sync;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
+    /// The driver's part of an address handle, which lives in memory alone: the device does not know it,
+    /// and it may be dropped in any context.
+    type Ah: Send + Sync;
 
     /// Matched by the user-space half (`ib_device_ops::driver_id`).
     const DRIVER_ID: u32;
@@ -100,6 +104,13 @@ pub(crate) trait Operations: Sized + 'static {
     /// Removes a region; on return the device no longer touches its memory.
     fn dereg_mr(data: &Self::Data<'_>, mr: &Self::Mr) -> Result;
 
+    /// Creates an address handle; for kernel clients in any context.
+    fn create_ah(
+        data: &Self::Data<'_>,
+        attr: &AhAttr,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Ah>;
+
     /// Creates a completion queue.
     fn create_cq(
         data: &Self::Data<'_>,
@@ -138,7 +149,7 @@ pub(crate) trait Operations: Sized + 'static {
     fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>, user: Option<&User<'_, Self>>) -> Result;
 
     /// Posts a kernel client's send work requests, up to the first that is refused; any context.
-    fn post_send(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut SendWrs<'_>) -> Result;
+    fn post_send(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result;
 
     /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
     fn post_recv(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;

@@ -17,6 +17,15 @@ pub(crate) struct QpType(pub(super) bindings::ib_qp_type);
 impl QpType {
     /// Reliable connection.
     pub(crate) const RC: Self = Self(bindings::ib_qp_type_IB_QPT_RC);
+    /// Unreliable datagram.
+    pub(crate) const UD: Self = Self(bindings::ib_qp_type_IB_QPT_UD);
+    /// General services: the datagram queue pair of the management agents.
+    pub(crate) const GSI: Self = Self(bindings::ib_qp_type_IB_QPT_GSI);
+
+    /// Whether each send names its own destination.
+    pub(crate) fn is_datagram(self) -> bool {
+        self == Self::UD || self == Self::GSI
+    }
 }
 
 /// The state of a queue pair (IBTA volume 1, 10.3.1).

@@ -25,6 +25,7 @@ use super::{
     udata::Udata,
 };
 
+mod address;
 mod memory;
 mod queues;
 
@@ -62,6 +63,7 @@ impl<T: Operations> VTable<T> {
 
         ops.size_ib_pd = Object::<bindings::ib_pd, T::Pd>::SIZE;
         Self::fill_memory(&mut ops);
+        Self::fill_address(&mut ops);
         Self::fill_queues(&mut ops);
         ops
     }
@@ -121,11 +123,16 @@ impl<T: Operations> VTable<T> {
             let attr = unsafe { Self::with(device, |device, data| T::query_port(data, device)) }?;
             // SAFETY: `out` is the core's.
             let out = unsafe { &mut *out };
-            // Without the connection manager's capabilities, as there is no QP 1.
-            out.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
+            // `RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP`: management datagrams, and with them the
+            // connection manager.
+            out.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
+                | bindings::RDMA_CORE_CAP_IB_MAD
+                | bindings::RDMA_CORE_CAP_IB_CM
+                | bindings::RDMA_CORE_CAP_AF_IB
+                | bindings::RDMA_CORE_CAP_ETH_AH;
             out.gid_tbl_len = attr.gid_table_len.try_into()?;
             out.pkey_tbl_len = 1;
-            out.max_mad_size = 0;
+            out.max_mad_size = bindings::IB_MGMT_MAD_SIZE;
             Ok(0)
         })
     }

@@ -62,13 +62,57 @@ pub(crate) struct Wc {
     pub(crate) imm: Option<[u8; 4]>,
     /// The sender's queue pair.
     pub(crate) src_qp: u32,
+    /// Of a datagram: where it came from; its network header stands at the start of the receive.
+    pub(crate) origin: Option<WcOrigin>,
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WcOrigin {
+    /// Whether the network header is IPv4.
+    pub(crate) ipv4: bool,
+    /// MAC of the sender.
+    pub(crate) smac: [u8; 6],
+    /// VLAN id, if there is one.
+    pub(crate) vlan: Option<u16>,
+}
+
+impl WcOrigin {
+    /// Fills the core's struct, which starts zeroed.
+    fn write_to(&self, out: &mut bindings::ib_wc) {
+        let mut flags = bindings::ib_wc_flags_IB_WC_GRH
+            | bindings::ib_wc_flags_IB_WC_WITH_SMAC
+            | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
+        let network = if self.ipv4 {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4
+        } else {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV6
+        };
+        // CAST: a small enum, and flags of one, here and below.
+        out.network_hdr_type = network as u8;
+        out.smac = self.smac;
+        if let Some(vlan) = self.vlan {
+            out.vlan_id = vlan;
+            flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
+        }
+        out.wc_flags |= flags as i32;
+    }
 }
 
 impl Wc {
     /// A request that was not carried out because its queue had failed.
     pub(crate) fn flushed(wr_id: u64, opcode: WcOpcode) -> Self {
         let status = WcStatus::Flushed;
-        Self { wr_id, status, opcode, vendor_err: 0, byte_len: 0, imm: None, src_qp: 0 }
+        Self {
+            wr_id,
+            status,
+            opcode,
+            vendor_err: 0,
+            byte_len: 0,
+            imm: None,
+            src_qp: 0,
+            origin: None,
+        }
     }
 }
 
@@ -112,6 +156,9 @@ impl<'a> Completions<'a> {
             raw.ex.imm_data = ManuallyDrop::new(u32::from_ne_bytes(imm));
             // CAST: a flag of a small enum.
             raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+        }
+        if let Some(origin) = &wc.origin {
+            origin.write_to(&mut raw);
         }
         raw.src_qp = wc.src_qp;
         raw.port_num = super::device::PORT;

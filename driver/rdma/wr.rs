@@ -5,7 +5,7 @@ use core::{marker::PhantomData, slice};
 
 use kernel::prelude::*;
 
-use super::bindings;
+use super::{ah::Ah, bindings, ops::Operations, qp_attr::QpType};
 
 /// A scatter/gather entry.
 #[repr(transparent)]
@@ -71,24 +71,37 @@ pub(crate) enum SendOp {
 }
 
 /// A send work request.
-#[repr(transparent)]
-pub(crate) struct SendWr(bindings::ib_send_wr);
+pub(crate) struct SendWr<'a, T: Operations> {
+    raw: &'a bindings::ib_send_wr,
+    kind: QpType,
+    _driver: PhantomData<T>,
+}
 
-impl SendWr {
+/// Where a datagram goes.
+pub(crate) struct Destination<'a, T: Operations> {
+    /// The path.
+    pub(crate) ah: &'a Ah<T>,
+    /// The queue pair there.
+    pub(crate) qpn: u32,
+    /// Its queue key.
+    pub(crate) qkey: u32,
+}
+
+impl<'a, T: Operations> SendWr<'a, T> {
     /// Opaque; comes back in the completion.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: both views of the union are 64 bits.
-        unsafe { *self.0.__bindgen_anon_1.wr_id }
+        unsafe { *self.raw.__bindgen_anon_1.wr_id }
     }
 
     /// The segments; addresses of kernel memory if [`Self::is_inline`].
     pub(crate) fn sges(&self) -> &[Sge] {
         // SAFETY: the client gives `num_sge` entries; `Sge` is transparent.
-        unsafe { sges(self.0.sg_list, self.0.num_sge) }
+        unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
     }
 
     fn has_flag(&self, flag: bindings::ib_send_flags) -> bool {
-        self.0.send_flags & flag != 0
+        self.raw.send_flags & flag != 0
     }
 
     /// Wants a completion even on success.
@@ -134,12 +147,33 @@ impl SendWr {
         Ok(filled)
     }
 
+    /// Where it goes, if it was posted to a datagram queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it names no address handle.
+    pub(crate) fn destination(&self) -> Result<Option<Destination<'a, T>>> {
+        if !self.kind.is_datagram() {
+            return Ok(None);
+        }
+        let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_ud_wr>();
+        // SAFETY: requests to datagram queue pairs are the first field of an `ib_ud_wr`.
+        let wr: &'a bindings::ib_ud_wr = unsafe { &*wr };
+        if wr.ah.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: an address handle of the queue pair's device, which the client keeps until the
+        // request has been posted.
+        let ah = unsafe { Ah::<T>::from_raw(wr.ah) };
+        Ok(Some(Destination { ah, qpn: wr.remote_qpn, qkey: wr.remote_qkey }))
+    }
+
     /// What it asks for.
     pub(crate) fn op(&self) -> SendOp {
         // SAFETY: the opcode says which view of the union is valid; immediate data is big-endian,
         // these bytes in memory.
-        let imm = || unsafe { self.0.ex.imm_data }.to_ne_bytes();
-        match self.0.opcode {
+        let imm = || unsafe { self.raw.ex.imm_data }.to_ne_bytes();
+        match self.raw.opcode {
             bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
             bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::SendImm(imm()),
             bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => SendOp::Write(self.remote()),
@@ -168,7 +202,7 @@ impl SendWr {
 
     /// The remote side of an RDMA request; only to be called for those.
     fn remote(&self) -> Remote {
-        let wr = core::ptr::from_ref(&self.0).cast::<bindings::ib_rdma_wr>();
+        let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
         // SAFETY: `op` calls this for opcodes whose request is the first field of an
         // `ib_rdma_wr`.
         let wr = unsafe { &*wr };
@@ -179,7 +213,7 @@ impl SendWr {
     fn atomic(&self) -> &bindings::ib_atomic_wr {
         // SAFETY: `op` calls this for opcodes whose request is the first field of an
         // `ib_atomic_wr`.
-        unsafe { &*core::ptr::from_ref(&self.0).cast::<bindings::ib_atomic_wr>() }
+        unsafe { &*core::ptr::from_ref(self.raw).cast::<bindings::ib_atomic_wr>() }
     }
 }
 
@@ -214,53 +248,79 @@ unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
     }
 }
 
-macro_rules! request_list {
-    ($(#[$doc:meta])* $list:ident, $wr:ident, $raw:ident) => {
-        $(#[$doc])*
-        pub(crate) struct $list<'a> {
-            next: *const bindings::$raw,
-            last: *const bindings::$raw,
-            _call: PhantomData<&'a bindings::$raw>,
-        }
-
-        impl<'a> $list<'a> {
-            /// # Safety
-            ///
-            /// `first` must be null or the head of a list that stays valid for `'a`.
-            pub(super) unsafe fn new(first: *const bindings::$raw) -> Self {
-                Self { next: first, last: first, _call: PhantomData }
-            }
-
-            /// The request that was taken last.
-            pub(super) fn taken(&self) -> *const bindings::$raw {
-                self.last
-            }
-        }
-
-        impl<'a> Iterator for $list<'a> {
-            type Item = &'a $wr;
-
-            fn next(&mut self) -> Option<&'a $wr> {
-                if self.next.is_null() {
-                    return None;
-                }
-                self.last = self.next;
-                // SAFETY: an element of the list, by the construction; the wrapper is
-                // transparent.
-                let wr = unsafe { &*self.last.cast::<$wr>() };
-                self.next = wr.0.next;
-                Some(wr)
-            }
-        }
-    };
+/// Send work requests. The one that was taken last is the one that an error is about.
+pub(crate) struct SendWrs<'a, T: Operations> {
+    next: *const bindings::ib_send_wr,
+    last: *const bindings::ib_send_wr,
+    kind: QpType,
+    _call: PhantomData<(&'a bindings::ib_send_wr, T)>,
 }
 
-request_list! {
-    /// Send work requests. The one that was taken last is the one that an error is about.
-    SendWrs, SendWr, ib_send_wr
+impl<T: Operations> SendWrs<'_, T> {
+    /// # Safety
+    ///
+    /// `first` must be null or the head of a list that stays valid for `'a`, for a queue pair of
+    /// type `kind` of driver `T`.
+    pub(super) unsafe fn new(
+        first: *const bindings::ib_send_wr,
+        kind: bindings::ib_qp_type,
+    ) -> Self {
+        Self { next: first, last: first, kind: QpType(kind), _call: PhantomData }
+    }
+
+    /// The request that was taken last.
+    pub(super) fn taken(&self) -> *const bindings::ib_send_wr {
+        self.last
+    }
 }
 
-request_list! {
-    /// Receive work requests. The one that was taken last is the one that an error is about.
-    RecvWrs, RecvWr, ib_recv_wr
+impl<'a, T: Operations> Iterator for SendWrs<'a, T> {
+    type Item = SendWr<'a, T>;
+
+    fn next(&mut self) -> Option<SendWr<'a, T>> {
+        if self.next.is_null() {
+            return None;
+        }
+        self.last = self.next;
+        // SAFETY: an element of the list, by the construction.
+        let raw = unsafe { &*self.last };
+        self.next = raw.next;
+        Some(SendWr { raw, kind: self.kind, _driver: PhantomData })
+    }
+}
+
+/// Receive work requests. The one that was taken last is the one that an error is about.
+pub(crate) struct RecvWrs<'a> {
+    next: *const bindings::ib_recv_wr,
+    last: *const bindings::ib_recv_wr,
+    _call: PhantomData<&'a bindings::ib_recv_wr>,
+}
+
+impl RecvWrs<'_> {
+    /// # Safety
+    ///
+    /// `first` must be null or the head of a list that stays valid for `'a`.
+    pub(super) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
+        Self { next: first, last: first, _call: PhantomData }
+    }
+
+    /// The request that was taken last.
+    pub(super) fn taken(&self) -> *const bindings::ib_recv_wr {
+        self.last
+    }
+}
+
+impl<'a> Iterator for RecvWrs<'a> {
+    type Item = &'a RecvWr;
+
+    fn next(&mut self) -> Option<&'a RecvWr> {
+        if self.next.is_null() {
+            return None;
+        }
+        self.last = self.next;
+        // SAFETY: an element of the list, by the construction; the wrapper is transparent.
+        let wr = unsafe { &*self.last.cast::<RecvWr>() };
+        self.next = wr.0.next;
+        Some(wr)
+    }
 }

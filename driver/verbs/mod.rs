@@ -9,10 +9,12 @@
 //! | [`device`] | limits, port, GIDs, counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`pages`] | memory regions; page tables of 0, 1 or 2 levels |
+//! | [`ah`] | address handles |
 //! | [`cq`] | completion queues |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
 //! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
 
+mod ah;
 mod context;
 mod cq;
 mod device;

@@ -107,7 +107,7 @@ fn decode(attr: &Attr) -> QpValues {
 }
 
 /// Where to send, for the adapter.
-fn encode_av(av: &AhAttr) -> Result<AddressVector> {
+pub(super) fn encode_av(av: &AhAttr) -> Result<AddressVector> {
     let source = av.source().ok_or(EINVAL)?;
     Ok(AddressVector {
         dgid: av.dgid(),

@@ -3,9 +3,10 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, context, cq, device, modify, mr, qp};
+use super::{Hca, ah, context, cq, device, modify, mr, qp};
 use crate::rdma::{
     self, Device, Operations,
+    ah::AhAttr,
     attr::{DeviceAttr, PortAttr},
     cq::{CqInit, Notify},
     gid::GidAttr,
@@ -30,6 +31,7 @@ impl Operations for Verbs {
     type Cq = cq::Cq;
     type Qp = qp::Qp;
     type Mr = mr::Mr;
+    type Ah = ah::Ah;
 
     const DRIVER_ID: u32 = abi::RDMA_DRIVER_ID;
     const UVERBS_ABI_VERSION: u32 = abi::UVERBS_ABI_VERSION;
@@ -96,6 +98,10 @@ impl Operations for Verbs {
         mr::dereg(hca, mr)
     }
 
+    fn create_ah(_hca: &Hca<'_>, attr: &AhAttr, user: Option<&User<'_, Self>>) -> Result<ah::Ah> {
+        ah::create(attr, user)
+    }
+
     fn create_cq(
         hca: &Hca<'_>,
         device: &Device<Self>,
@@ -144,7 +150,7 @@ impl Operations for Verbs {
         qp::destroy(hca, qp, user)
     }
 
-    fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_>) -> Result {
+    fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
         qp.kernel()?.post_send(hca, qp.send_cq(), wrs)
     }
 

@@ -18,7 +18,7 @@ use super::{Hca, qp_kernel::KernelQp};
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
-    wc::{Completions, Wc, WcOpcode, WcStatus},
+    wc::{Completions, Wc, WcOpcode, WcOrigin, WcStatus},
 };
 use crate::ring::Ring;
 
@@ -219,6 +219,11 @@ fn completion(cqe: &Cqe) -> Wc {
         byte_len: cqe.byte_len.get(),
         imm: flags.contains(Flags::IMM).then_some(cqe.imm),
         src_qp: cqe.src_qpn.get(),
+        origin: flags.contains(Flags::GRH).then(|| WcOrigin {
+            ipv4: flags.contains(Flags::IPV4),
+            smac: cqe.smac,
+            vlan: flags.contains(Flags::VLAN).then(|| cqe.vlan.get()),
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use abi::{
     rq::{self, RqWqe},
-    sq::{self, AtomicSeg, Flags, Opcode, SqWqe},
+    sq::{self, AtomicSeg, DatagramSeg, Flags, Opcode, SqWqe},
 };
 use kernel::{
     new_spinlock_irq,
@@ -17,6 +17,7 @@ use kernel::{
 };
 use zerocopy::{IntoBytes, little_endian::U64};
 
+use super::ops::Verbs;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 use crate::ring::Ring;
 
@@ -89,7 +90,7 @@ impl WorkQueue {
     }
 
     /// Posts send work requests; what was posted before an error is rung, by `ring_bell`.
-    pub(super) fn send(&self, wrs: &mut SendWrs<'_>, ring_bell: impl FnOnce(u32)) -> Result {
+    pub(super) fn send(&self, wrs: &mut SendWrs<'_, Verbs>, ring_bell: impl FnOnce(u32)) -> Result {
         self.post(wrs, encode_send, ring_bell)
     }
 
@@ -171,7 +172,7 @@ fn encode_recv(wr: &RecvWr, max_sge: usize, wqe: &mut Entry) -> Result {
     wqe.push_sges(sges)
 }
 
-fn encode_send(wr: &SendWr, max_sge: usize, wqe: &mut Entry) -> Result {
+fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result {
     let sges = wr.sges();
     if sges.len() > max_sge {
         return Err(EINVAL);
@@ -187,6 +188,10 @@ fn encode_send(wr: &SendWr, max_sge: usize, wqe: &mut Entry) -> Result {
     head.count = sges.len().try_into()?;
 
     wqe.push(head.as_bytes())?;
+    if let Some(to) = wr.destination()? {
+        let to = DatagramSeg { av: to.ah.av, dest_qpn: to.qpn.into(), qkey: to.qkey.into() };
+        wqe.push(to.as_bytes())?;
+    }
     if let Some(atomic) = atomic {
         wqe.push(atomic.as_bytes())?;
     }

@@ -4,6 +4,7 @@
 use abi::{
     admin::{CreateQp, NO_QUEUE, Opcode, QpFlags, QpResult},
     qp::Type,
+    sq,
 };
 use kernel::{
     new_mutex,
@@ -103,7 +104,7 @@ pub(super) fn create(
     init: &mut QpInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewQp<Qp>> {
-    if init.kind() != QpType::RC || init.flags() != 0 || init.has_srq() {
+    if init.flags() != 0 || init.has_srq() {
         return Err(EOPNOTSUPP);
     }
     let caps = hca.nic.caps();
@@ -134,6 +135,35 @@ pub(super) fn create(
     Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, queues } })
 }
 
+/// The adapter's name for a type.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for one that it does not have.
+fn kind(kind: QpType) -> Result<Type> {
+    Ok(match kind {
+        QpType::RC => Type::Rc,
+        QpType::UD => Type::Ud,
+        QpType::GSI => Type::Gsi,
+        _ => return Err(EOPNOTSUPP),
+    })
+}
+
+/// The stride in bytes of a send queue.
+///
+/// # Errors
+///
+/// `EINVAL` for more than an entry holds.
+pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
+    let (sges, inline) = (cap.max_send_sge, cap.max_inline_data);
+    let stride = if kind.is_datagram() {
+        sq::datagram_stride(sges, inline)
+    } else {
+        sq::stride(sges, inline)
+    };
+    stride.ok_or(EINVAL)
+}
+
 /// The parameters that do not depend on where the queues are.
 pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<CreateQp> {
     let mut flags = QpFlags::empty();
@@ -144,7 +174,7 @@ pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<Crea
         recv_cqn: init.recv_cq()?.cqn.into(),
         uar: uar.into(),
         // CAST: the enum's number.
-        qp_type: Type::Rc as u8,
+        qp_type: kind(init.kind())? as u8,
         flags: flags.bits(),
         sq_log_size: NO_QUEUE,
         rq_log_size: NO_QUEUE,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs of kernel clients: the rings are ours.
 
-use abi::{rq, sq};
+use abi::rq;
 use kernel::{
     prelude::*,
     sync::{
@@ -63,7 +63,7 @@ impl KernelQp {
         &self,
         hca: &Hca<'_>,
         cq: Option<&rdma::cq::Cq<Verbs>>,
-        wrs: &mut SendWrs<'_>,
+        wrs: &mut SendWrs<'_, Verbs>,
     ) -> Result {
         let bells = hca.nic.doorbells();
         let result = self.send.send(wrs, |pi| match hca.nic.is_dead() {
@@ -106,8 +106,7 @@ fn flush_soon(hca: &Hca<'_>, cq: Option<&rdma::cq::Cq<Verbs>>) {
 }
 
 /// A ring for `entries` of `stride` bytes; none for no entries.
-fn ring(hca: &Hca<'_>, entries: u32, stride: Option<u32>) -> Result<Option<Ring>> {
-    let stride = stride.ok_or(EINVAL)?;
+fn ring(hca: &Hca<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     if entries == 0 {
         return Ok(None);
     }
@@ -123,8 +122,8 @@ pub(super) fn create<'h, 'a>(
     init: &QpInit<'_, Verbs>,
 ) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
     let cap = init.cap();
-    let sq = ring(hca, cap.max_send_wr, sq::stride(cap.max_send_sge, cap.max_inline_data))?;
-    let rq = ring(hca, cap.max_recv_wr, rq::stride(cap.max_recv_sge))?;
+    let sq = ring(hca, cap.max_send_wr, qp::send_stride(init.kind(), &cap)?)?;
+    let rq = ring(hca, cap.max_recv_wr, rq::stride(cap.max_recv_sge).ok_or(EINVAL)?)?;
     let granted = QpCap {
         max_send_wr: sq.as_ref().map_or(0, Ring::size),
         max_recv_wr: rq.as_ref().map_or(0, Ring::size),

@@ -21,7 +21,7 @@ use super::{
 use crate::rdma::{
     Device,
     qp::QpInit,
-    qp_attr::QpCap,
+    qp_attr::{QpCap, QpType},
     ucontext::Ucontext,
     udata::User,
     umem::{Umem, Use},
@@ -84,14 +84,14 @@ impl Plan {
     }
 
     /// The sizes that these rings give.
-    fn cap(&self, asked: &QpCap) -> QpCap {
+    fn cap(&self, kind: QpType, asked: &QpCap) -> QpCap {
         QpCap {
             max_send_wr: self.sq.entries(),
             max_recv_wr: self.rq.entries(),
-            max_inline_data: if self.sq.exists() {
-                sq::inline_capacity(self.sq.stride())
-            } else {
-                0
+            max_inline_data: match (self.sq.exists(), kind.is_datagram()) {
+                (false, _) => 0,
+                (true, false) => sq::inline_capacity(self.sq.stride()),
+                (true, true) => sq::datagram_inline_capacity(self.sq.stride()),
             },
             ..*asked
         }
@@ -190,5 +190,5 @@ pub(super) fn create<'h, 'a>(
         drop(created);
         return Err(error);
     }
-    Ok((plan.cap(&init.cap()), Queues::User { memory }, created))
+    Ok((plan.cap(init.kind(), &init.cap()), Queues::User { memory }, created))
 }

@@ -226,8 +226,8 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the client's list is valid during the call.
-            let mut wrs = unsafe { SendWrs::new(first) };
+            // SAFETY: the client's list is valid during the call, and meant for this queue pair.
+            let mut wrs = unsafe { SendWrs::new(first, (*qp).qp_type) };
             // SAFETY: a live queue pair of this driver; `bad` is the client's.
             unsafe {
                 Self::with((*qp).device, |_, data| T::post_send(data, Qp::from_raw(qp), &mut wrs))

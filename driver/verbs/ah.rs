@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address handles: address vectors kept until datagrams are posted with them.
+
+use abi::{qp::AddressVector, uverbs::AhResp};
+use kernel::prelude::*;
+
+use super::{modify::encode_av, ops::Verbs};
+use crate::rdma::{ah::AhAttr, udata::User};
+
+/// An address handle.
+pub(crate) struct Ah {
+    /// What stands in the work queue entries of its datagrams.
+    pub(super) av: AddressVector,
+}
+
+pub(super) fn create(attr: &AhAttr, user: Option<&User<'_, Verbs>>) -> Result<Ah> {
+    let av = encode_av(attr)?;
+    if let Some(user) = user {
+        user.data.no_request()?;
+        user.data.respond(&AhResp { av })?;
+    }
+    Ok(Ah { av })
+}
