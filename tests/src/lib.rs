@@ -14,6 +14,7 @@
 //! | test binary | what it shows |
 //! | --- | --- |
 //! | `tools` | that the usual tools see a sound device: ibv_devinfo, rdma, counters, pingpong |
+//! | `cm` | management datagrams and the RDMA connection manager |
 //! | `perftest` | that every perftest tool and variant runs and its figures make sense |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |

@@ -25,6 +25,17 @@ pub fn wait_for_port(guest: &Guest, port: u16) -> Result<()> {
     Ok(())
 }
 
+/// Waits until something of the guest listens with the RDMA connection manager.
+///
+/// # Errors
+/// When nothing does within some seconds.
+pub fn listens(guest: &Guest) -> Result<()> {
+    let script = "for n in $(seq 200); do rdma res show cm_id | grep -q 'state LISTEN' && exit 0; \
+                  sleep 0.05; done; rdma res show cm_id; echo nothing listens; exit 1";
+    guest.check(script, SHORT)?;
+    Ok(())
+}
+
 /// Starts a server and waits until it listens.
 ///
 /// # Errors

@@ -1,0 +1,84 @@
+//! The RDMA connection manager over RoCE: management datagrams, connections, and the programs that use them.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::talk::{LONG, SHORT, listens, said};
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("general_services", general_services),
+        Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -V -C 100").map(|_| ())),
+        Case::new("rping_other_way", |pair| {
+            connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000").map(|_| ())
+        }),
+        Case::new("rping_to_oneself", |pair| {
+            connected(&pair.a, &pair.a, "rping -V -C 10").map(|_| ())
+        }),
+        Case::new("connection_refused", refused),
+        Case::new("100_connections_in_turn", in_turn),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// The MAD layer has opened the general services QP.
+fn general_services(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("modprobe rdma_ucm && test -e /dev/infiniband/rdma_cm", SHORT)?;
+        let text = guest.check("rdma res show qp", SHORT)?;
+        ensure!(text.contains("lqpn 1 type GSI state RTS"), "rdma res says: {text}");
+    }
+    Ok(())
+}
+
+/// Runs a tool that takes `-s` as the server and `-c -a ADDRESS` as the client; both must succeed. Gives what the
+/// client said.
+fn connected(server: &Guest, client: &Guest, command: &str) -> Result<String> {
+    let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {command} -s"))?;
+    listens(server)?;
+    let ip = server.ip();
+    let there =
+        client.agent().run(&format!("modprobe rdma_ucm; exec {command} -c -a {ip}"), LONG)?;
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(
+        there.ok() && here.ok(),
+        "'{command}' ended with {} (client) and {} (server)\n{}\n{}",
+        there.code,
+        here.code,
+        said(&there),
+        said(&here)
+    );
+    Ok(there.stdout)
+}
+
+/// A connection to where nobody listens is rejected, at once.
+fn refused(pair: &mut Pair) -> Result<()> {
+    let ip = pair.b.ip();
+    let output = pair.a.agent().run(&format!("exec rping -c -a {ip} -p 7999 -C 1"), SHORT)?;
+    let text = said(&output);
+    ensure!(!output.ok() && text.contains("REJECTED"), "rping says ({}): {text}", output.code);
+    Ok(())
+}
+
+/// Connections are made and torn down one after the other, and leave nothing behind.
+fn in_turn(pair: &mut Pair) -> Result<()> {
+    let count = "rdma res show qp | wc -l";
+    let before = pair.b.check(count, SHORT)?;
+    let server = pair.b.agent().start("exec rping -s -P")?;
+    listens(&pair.b)?;
+    let ip = pair.b.ip();
+    pair.a
+        .check(&format!("for n in $(seq 100); do rping -c -a {ip} -C 1 || exit 1; done"), LONG)
+        .context("a connection failed")?;
+    server.kill()?;
+    server.wait(SHORT)?;
+    let after = pair.b.check(count, SHORT)?;
+    ensure!(after == before, "queue pairs left behind: {after}");
+    Ok(())
+}
