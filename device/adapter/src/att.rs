@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use vrnic_abi::admin::Pages;
 
-use crate::host::Host;
+use crate::host::{Host, Memory};
 use crate::limits::MAX_PAGES;
 use crate::memory::{self, PagesError};
+use crate::wqe::Segment;
 
 /// log2 of the words of a list.
 const LIST: u32 = 9;
@@ -27,7 +28,8 @@ const CHUNK: u32 = 15;
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists.
+    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists; a command's
+    /// [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,
@@ -41,16 +43,39 @@ impl Table {
     }
 }
 
+/// Tables that hold the segments of a command instead of pages.
+pub mod segments {
+    use super::Table;
+
+    /// [`Table::depth`] of segments that name regions.
+    pub const VIRTUAL: u8 = 5;
+    /// [`Table::depth`] of segments that are guest addresses.
+    pub const PHYSICAL: u8 = 6;
+    /// log2 of the words that a command needs: two for each segment.
+    pub(super) const LOG_WORDS: u32 = (2 * vrnic_abi::sq::MAX_SGE).ilog2();
+
+    /// Whether a table is one.
+    #[must_use]
+    pub const fn is(table: &Table) -> bool {
+        table.depth >= VIRTUAL
+    }
+}
+
 /// The table.
 #[derive(Debug)]
 pub struct Att {
     lines: Arena,
     lists: Arena,
+    segments: Arena,
 }
 
 impl Default for Att {
     fn default() -> Self {
-        Self { lines: Arena::new(LINE, MAX_PAGES / 2), lists: Arena::new(LIST, MAX_PAGES) }
+        Self {
+            lines: Arena::new(LINE, MAX_PAGES / 2),
+            lists: Arena::new(LIST, MAX_PAGES),
+            segments: Arena::new(segments::LOG_WORDS, MAX_PAGES / 2),
+        }
     }
 }
 
@@ -88,12 +113,93 @@ impl Att {
         }
     }
 
+    /// Room for `count` pages, to be filled by [`Self::refill`].
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`]; nothing is kept then.
+    pub fn reserve(&self, count: u64) -> Result<Table, PagesError> {
+        let depth = depth_of(count).ok_or(PagesError::TooMany)?;
+        let table = Table { shift: memory::PAGE_SHIFT_MIN, depth, root: self.block(depth)? };
+        // The lists below are made on the way to their first place.
+        let firsts = (0..count).step_by(1 << LIST);
+        firsts
+            .into_iter()
+            .try_for_each(|at| self.store(&table, at, 0))
+            .inspect_err(|_| self.free(&table))?;
+        Ok(table)
+    }
+
+    /// Reads `count` page addresses at guest address `list` into reserved room for as many; how the pages are
+    /// found from then on.
+    ///
+    /// # Errors
+    /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not aligned.
+    pub fn refill<M: Memory>(
+        &self,
+        memory: &M,
+        room: &Table,
+        shift: u8,
+        (list, count): (u64, u64),
+    ) -> Result<Table, PagesError> {
+        let table = Table { shift, ..*room };
+        let mut gapless = true;
+        let mut first = None;
+        let mut at = 0u64;
+        memory::read_list(memory, list, count, &mut |page| {
+            let first = *first.get_or_insert(page);
+            gapless &= Some(page) == (at << shift).checked_add(first);
+            self.store(&table, at, page)?;
+            at += 1;
+            Ok(())
+        })?;
+        match first {
+            // Pages that follow each other need no list.
+            Some(root) if gapless => Ok(Table { shift, depth: 0, root }),
+            _ => Ok(table),
+        }
+    }
+
+    /// Stores the segments of a command.
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`]; nothing is kept then.
+    pub fn store_segments(
+        &self,
+        data: impl Iterator<Item = Segment>,
+        physical: bool,
+    ) -> Result<Table, PagesError> {
+        let root = self.segments.take().ok_or(PagesError::TooMany)?;
+        let depth = if physical { segments::PHYSICAL } else { segments::VIRTUAL };
+        let table = Table { shift: memory::PAGE_SHIFT_MIN, depth, root };
+        for (at, segment) in (0u64..).zip(data) {
+            let Segment { addr, len, key } = segment;
+            let stored = self.segments.store(root, 2 * at, addr).and_then(|()| {
+                self.segments.store(root, 2 * at + 1, u64::from(len) << 32 | u64::from(key))
+            });
+            if stored.is_none() {
+                self.free(&table);
+                return Err(PagesError::TooMany);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Segment `at` of a command; those that it has not are empty.
+    #[must_use]
+    pub fn segment(&self, table: &Table, at: u64) -> Option<Segment> {
+        let addr = self.segments.load(table.root, 2 * at)?;
+        let rest = self.segments.load(table.root, 2 * at + 1)?;
+        // The lower half is the key.
+        Some(Segment { addr, len: (rest >> 32) as u32, key: rest as u32 })
+    }
+
     /// Gives the blocks of a table back. Nobody looks at it any more.
     pub fn free(&self, table: &Table) {
         match table.depth {
             0 => {}
             1 => self.lines.give(table.root),
             2 => self.lists.give(table.root),
+            segments::VIRTUAL | segments::PHYSICAL => self.segments.give(table.root),
             depth => {
                 for at in 0..1 << LIST {
                     // Numbers are stored one higher: zero is an empty place.
@@ -141,11 +247,13 @@ impl Att {
                 let list = self.lists.load(table.root, index >> LIST)?.checked_sub(1)?;
                 self.lists.load(list, index & LIST_MASK)?
             }
-            _ => {
+            4 => {
                 let upper = self.lists.load(table.root, index >> (2 * LIST))?.checked_sub(1)?;
                 let list = self.lists.load(upper, index >> LIST & LIST_MASK)?.checked_sub(1)?;
                 self.lists.load(list, index & LIST_MASK)?
             }
+            // Segments of a command are no pages.
+            _ => return None,
         };
         // Page addresses are aligned, so that their lowest bit can say that there is one.
         (stored & 1 != 0).then_some(stored & !1)

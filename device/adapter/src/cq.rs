@@ -73,6 +73,17 @@ pub struct Completion {
     pub src_qpn: u32,
     /// Of a datagram: where it came from.
     pub origin: Option<Origin>,
+    /// A key that the work request was about.
+    pub key: Option<Key>,
+}
+
+/// A key in a completion.
+#[derive(Clone, Copy, Debug)]
+pub enum Key {
+    /// The message has ended it.
+    Ended(u32),
+    /// The command carried it.
+    Carried(u32),
 }
 
 /// Where a datagram came from.
@@ -214,6 +225,7 @@ impl Completion {
             solicited: false,
             src_qpn: qpn,
             origin: None,
+            key: None,
         }
     }
 
@@ -228,6 +240,13 @@ impl Completion {
             flags.set(Flags::VLAN, origin.vlan.is_some());
             (smac, vlan) = (origin.smac, origin.vlan.unwrap_or(0));
         }
+        let key = self.key.map_or(0, |key| match key {
+            Key::Ended(key) => {
+                flags |= Flags::INVALIDATED;
+                key
+            }
+            Key::Carried(key) => key,
+        });
         Cqe {
             wr_id: self.wr_id.into(),
             qpn: self.qpn.into(),
@@ -239,6 +258,7 @@ impl Completion {
             vendor_err: self.vendor_err.into(),
             smac,
             vlan: vlan.into(),
+            key: key.into(),
             opcode: self.opcode as u8,
             status: self.status as u8,
             flags: flags.bits().into(),

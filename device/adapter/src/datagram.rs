@@ -228,6 +228,7 @@ fn deliver<H: Host>(
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn: qp.qpn,
         origin: Some(Origin { ipv4, smac: here.function.mac(), vlan }),
+        key: None,
     };
     match responder::complete(&there, &mut responder, &completion) {
         Ok(()) => Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) },

@@ -3,14 +3,15 @@
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Access;
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::Opcode;
 
 use crate::host::{Host, Memory};
-use crate::qp::{Qp, Responder};
+use crate::memops;
+use crate::qp::{Ended, Keys, Qp, Responder};
 use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
-use crate::tpt::Denied;
+use crate::tpt::{Denied, Message};
 use crate::transfer::{Broken, Side, copy};
 use crate::wqe::{Segment, Send};
 
@@ -32,6 +33,8 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub to: u64,
     /// READs and atomics that the requester may have outstanding.
     pub max_rd_atomic: u8,
+    /// What the work request has done about keys so far.
+    pub keys: Keys,
 }
 
 /// Why a work request could not be executed.
@@ -64,18 +67,37 @@ impl Stop {
 }
 
 impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
-    /// Moves the bytes, and completes the peer's receive with the last ones.
+    /// Moves the bytes, and completes the peer's receive with the last ones. If these have ended a key of the
+    /// peer, the receive stays open: [`Self::arrive`] is due when the key's last use has ended.
     ///
     /// # Errors
     /// Who refuses, and why.
-    pub(crate) fn run(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        responder: &mut MutexGuard<'_, Responder>,
+    ) -> Result<Option<Ended>, Stop> {
         match self.send.opcode {
-            Opcode::Send | Opcode::SendImm => self.send(responder),
-            Opcode::Write | Opcode::WriteImm => self.write(responder),
-            Opcode::Read => self.read(responder),
-            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder),
-            _ => Err(Stop::Local(Status::LocQpOpErr, 0)),
+            Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
+                return self.send(responder);
+            }
+            Opcode::Write | Opcode::WriteImm => self.write(responder)?,
+            Opcode::Read => self.read(responder)?,
+            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder)?,
+            // They are not for a peer.
+            Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => {
+                return Err(Stop::Local(Status::LocQpOpErr, 0));
+            }
         }
+        Ok(None)
+    }
+
+    /// Completes the peer's receive of a message that has ended a key.
+    ///
+    /// # Errors
+    /// When the peer's CQ takes no entry any more.
+    pub(crate) fn arrive(&self, responder: &mut Responder) -> Result<(), Stop> {
+        self.complete_receive(responder, self.keys.ended)
     }
 
     /// The requester's regions, as its QP may use them.
@@ -115,8 +137,19 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         }
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
-        side.add((&self.there.site, self.there.qp.pdn), &segment, need)
+        let user = (&self.there.site, self.there.qp.user());
+        side.add_remote(user, &segment, need, self.send.index)
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
+    }
+
+    /// The last bytes of the message have been placed, or taken, by the peer's key.
+    #[inline]
+    fn placed(&self, remote: &Side<'_>) {
+        if remote.one_touch() && self.ends() {
+            let message = Message { qpn: self.there.qp.qpn, number: self.send.index };
+            // Nothing comes out of order here: the stream ends with the message.
+            let _dead = self.there.site.function.tpt().placed(self.send.rkey, message, Some(0), 0);
+        }
     }
 
     /// Copies from the requester to the responder.
@@ -131,19 +164,65 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         Ok(())
     }
 
-    fn complete_receive(&self, responder: &mut Responder) -> Result<(), Stop> {
-        let solicited = self.send.flags.contains(Flags::SOLICITED);
-        Ok(responder::received(self.there, responder, self.send, self.qp.qpn, solicited)?)
+    fn complete_receive(
+        &self,
+        responder: &mut Responder,
+        ended: Option<Ended>,
+    ) -> Result<(), Stop> {
+        Ok(responder::received(self.there, responder, self.send, self.qp.qpn, ended)?)
     }
 
-    fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
+    fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<Option<Ended>, Stop> {
         {
             let (mut source, mut target) = (Side::default(), Side::default());
             self.add_source(&mut source)?;
             responder::receive(self.there, responder, &mut target, self.send.length, self.from)?;
             self.push(&source, &target)?;
+            if !self.ends() {
+                return Ok(None);
+            }
+            if let Some(key) = self.keys.command {
+                self.insert_key(&target, key)?;
+            }
+            let ended = self.end_key(&target)?;
+            if ended.is_some() {
+                return Ok(ended);
+            }
         }
-        if self.ends() { self.complete_receive(responder) } else { Ok(()) }
+        self.complete_receive(responder, None)?;
+        Ok(None)
+    }
+
+    /// Stores the key of a command in the message that has been placed.
+    #[cold]
+    fn insert_key(&self, target: &Side<'_>, key: u32) -> Result<(), Stop> {
+        let place = Send::command(self.raw)
+            .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
+        let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
+        target
+            .write::<H>(&self.there.site.memory, at, &key.to_be_bytes())
+            .map_err(|_| Stop::Remote(Refusal::Operational))
+    }
+
+    /// Ends the key of the peer that the message says, if it says one: a SEND_INV, or a response to a command.
+    #[inline]
+    fn end_key(&self, target: &Side<'_>) -> Result<Option<Ended>, Stop> {
+        let (there, qp) = (&self.there.site, self.there.qp);
+        let refused = |denied| Stop::Remote(Refusal::Access(denied));
+        if self.send.opcode == Opcode::SendInv {
+            let key = self.send.rkey;
+            there.function.tpt().invalidate(key, qp.user(), true).map_err(refused)?;
+            there.step(Counter::RemoteInvalidations);
+            return Ok(Some(Ended::Invalidated(key)));
+        }
+        if !qp.tags.any() {
+            return Ok(None);
+        }
+        let read = |at, into: &mut [u8]| target.read::<H>(&there.memory, at, into);
+        let tag = qp.tags.response(self.send.length, read).map_err(|_| Refusal::Operational)?;
+        let Some(key) = tag else { return Ok(None) };
+        memops::end_command(there, qp, key).map_err(refused)?;
+        Ok(Some(Ended::Command(key)))
     }
 
     fn write(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
@@ -157,8 +236,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
                 responder::take(self.there, responder, self.from)?;
             }
             self.push(&source, &target)?;
+            self.placed(&target);
         }
-        if immediate && self.ends() { self.complete_receive(responder) } else { Ok(()) }
+        if immediate && self.ends() { self.complete_receive(responder, None) } else { Ok(()) }
     }
 
     fn read(&self, responder: &Responder) -> Result<(), Stop> {
@@ -170,6 +250,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         copy::<H>((&source, there), (&target, here), self.from, self.to)
             .map_err(|broken| Stop::broken(broken, Broken::Target))?;
         self.here.moved(self.to - self.from);
+        self.placed(&source);
         Ok(())
     }
 
@@ -203,6 +284,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             _ => memory.compare_swap(addr, compare, value),
         };
         let old = old.map_err(|_| Refusal::Operational)?.to_le_bytes();
+        self.placed(&word);
         let mut result = Side::default();
         result.set_inline(&old);
         copy::<H>((&result, place), (&target, place), 0, 8)

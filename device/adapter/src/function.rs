@@ -221,6 +221,19 @@ impl<H: Host> Function<H> {
         self.schedule(qp);
     }
 
+    /// Ends the commands of a QP that does nothing any more, and waits until their last use has ended.
+    pub(crate) fn end_commands(&self, qp: &Qp<H>) {
+        let commands = std::mem::take(&mut *qp.commands.lock());
+        if commands.is_empty() {
+            return;
+        }
+        // One that a response has ended just now is the peer's turn to finish.
+        let ended = |key: &u32| self.tpt.end_command(*key, qp.user()).is_ok();
+        let ended: Vec<u32> = commands.into_iter().filter(ended).collect();
+        self.host.drain();
+        ended.into_iter().for_each(|key| self.tpt.finish_command(key));
+    }
+
     /// Reports the first message on a QP that waits for one.
     pub fn established(&self, qp: &Qp<H>, responder: &mut Responder) {
         if !responder.established {

@@ -20,6 +20,7 @@
 //! | [`site`] | what a turn holds |
 //! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
 //! | `datagram`, [`network`] | the datapath of datagram QPs; the network header that receives begin with |
+//! | `memops`, [`tags`] | work requests about keys; where messages carry them |
 //! | [`fabric`] | finding the peer |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod host;
 pub(crate) mod hot;
 pub mod limiter;
 pub mod limits;
+pub(crate) mod memops;
 pub mod memory;
 pub mod network;
 pub mod objects;
@@ -52,6 +54,7 @@ pub mod slots;
 pub mod sqmem;
 pub mod stats;
 pub mod table;
+pub mod tags;
 pub mod tpt;
 pub mod transfer;
 pub mod transitions;

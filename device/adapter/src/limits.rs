@@ -22,6 +22,8 @@ pub const FIRST_QPN: u32 = 2;
 /// Page addresses that a function keeps for all its regions and rings together, 8 bytes each: enough
 /// for 256 GiB in pages of 4 KiB.
 pub const MAX_PAGES: u64 = 1 << 26;
+/// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
+pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 
@@ -46,6 +48,8 @@ pub fn caps() -> DeviceCaps {
         max_inline: sq::MAX_INLINE.into(),
         max_mr: (crate::tpt::MAX_MR - 1).into(),
         max_eq: MAX_EQ.into(),
+        max_mw: (crate::tpt::MAX_MR - 1).into(),
+        max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
         max_gid: MAX_GID.into(),
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),

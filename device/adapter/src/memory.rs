@@ -166,23 +166,43 @@ pub fn each_page<H: Host>(
 ) -> Result<(), PagesError> {
     let table = pages.table.get();
     if pages.levels == 1 {
-        return read_list(host, table, count, &mut each);
+        let stride = CHUNK as u64 * 8;
+        return chunks(count, |nth, some| {
+            let at = nth.checked_mul(stride).and_then(|offset| table.checked_add(offset));
+            read_list(&host.memory(), at.ok_or(PagesError::Malformed)?, some, &mut each)
+        });
     }
-    let mut left = count;
-    for index in 0..count.div_ceil(CHUNK as u64) {
+    chunks(count, |nth, some| {
         let mut bytes = [0; 8];
-        let at = index.checked_mul(8).and_then(|offset| table.checked_add(offset));
-        let at = at.ok_or(PagesError::Malformed)?;
-        host.memory().read(at, &mut bytes).map_err(PagesError::Unreachable)?;
+        let at = nth.checked_mul(8).and_then(|offset| table.checked_add(offset));
+        let memory = host.memory();
+        memory
+            .read(at.ok_or(PagesError::Malformed)?, &mut bytes)
+            .map_err(PagesError::Unreachable)?;
+        read_list(&memory, u64::from_le_bytes(bytes), some, &mut each)
+    })
+}
+
+/// Calls `each` with the numbers and lengths of the chunks of `count` entries.
+fn chunks(
+    count: u64,
+    mut each: impl FnMut(u64, u64) -> Result<(), PagesError>,
+) -> Result<(), PagesError> {
+    let mut left = count;
+    for nth in 0..count.div_ceil(CHUNK as u64) {
         let some = left.min(CHUNK as u64);
-        read_list(host, u64::from_le_bytes(bytes), some, &mut each)?;
+        each(nth, some)?;
         left -= some;
     }
     Ok(())
 }
 
-fn read_list<H: Host>(
-    host: &H,
+/// Calls `each` for `count` page addresses at guest address `table`.
+///
+/// # Errors
+/// As [`each_page`].
+pub fn read_list<M: Memory>(
+    memory: &M,
     table: u64,
     count: u64,
     each: &mut impl FnMut(u64) -> Result<(), PagesError>,
@@ -192,7 +212,7 @@ fn read_list<H: Host>(
     while left > 0 {
         let some = left.min(CHUNK as u64);
         let bytes = buffer.get_mut(..some as usize * 8).ok_or(PagesError::Malformed)?;
-        host.memory().read(addr, bytes).map_err(PagesError::Unreachable)?;
+        memory.read(addr, bytes).map_err(PagesError::Unreachable)?;
         for bytes in bytes.as_chunks::<8>().0 {
             each(u64::from_le_bytes(*bytes))?;
         }

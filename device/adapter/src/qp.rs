@@ -5,6 +5,7 @@
 //! there is no cycle. Whatever needs the other half of a QP (an error that flushes both queues) is left
 //! to the QP's own turn in [`crate::function::Function::poll`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ use crate::cq::Cq;
 use crate::function::Function;
 use crate::host::Host;
 use crate::memory::Ring;
+use crate::tags::Tags;
+use crate::tpt::User;
 use crate::wqe::{Recv, Send};
 
 /// Where a send queue lies.
@@ -62,6 +65,12 @@ pub struct Qp<H: Host> {
     pub recv_cq: Arc<Cq>,
     /// Whether every send is signaled.
     pub signal_all: bool,
+    /// Whether a refused request about a key fails the send queue alone.
+    pub reactive: bool,
+    /// Where its messages carry keys of commands.
+    pub tags: Tags,
+    /// Keys of its commands that wait for a response.
+    pub commands: Mutex<BTreeSet<u32>>,
     /// The send queue.
     pub sq: SendRing,
     /// The receive queue.
@@ -111,6 +120,39 @@ pub struct Requester<H: Host> {
     pub peer: Option<Peer<H>>,
     /// Whether the guest wants to know when the queue has drained.
     pub notify_drained: bool,
+    /// What the entry in progress has done about keys.
+    pub keys: Option<Keys>,
+}
+
+/// What an entry has done about keys, of its own side or the peer's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keys {
+    /// The key that a SEND_CMD carries.
+    pub command: Option<u32>,
+    /// The peer's key that the message has ended.
+    pub ended: Option<Ended>,
+    /// Whose readers are to be waited for.
+    pub readers: Option<Readers>,
+    /// Whether they were.
+    pub waited: bool,
+}
+
+/// A key that a message has ended where it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Of a region or window.
+    Invalidated(u32),
+    /// Of a command.
+    Command(u32),
+}
+
+/// Those who hold the memory of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// The QP's own.
+    Own,
+    /// The peer's.
+    Peer,
 }
 
 /// A connected QP of this daemon.
@@ -221,6 +263,7 @@ impl<H: Host> Default for Requester<H> {
             config: RequesterConfig::default(),
             peer: None,
             notify_drained: false,
+            keys: None,
         }
     }
 }
@@ -240,6 +283,10 @@ pub struct Parts {
     pub cqs: (Arc<Cq>, Arc<Cq>),
     /// Whether every send is signaled.
     pub signal_all: bool,
+    /// Whether a refused request about a key fails the send queue alone.
+    pub reactive: bool,
+    /// Where its messages carry keys of commands.
+    pub tags: Tags,
     /// The queues.
     pub queues: (SendRing, Option<Ring>),
 }
@@ -261,6 +308,9 @@ impl<H: Host> Qp<H> {
             send_cq: parts.cqs.0,
             recv_cq: parts.cqs.1,
             signal_all: parts.signal_all,
+            reactive: parts.reactive,
+            tags: parts.tags,
+            commands: Mutex::default(),
             sq: parts.queues.0,
             rq: parts.queues.1,
             state: AtomicU8::new(State::Reset as u8),
@@ -332,6 +382,28 @@ impl<H: Host> Qp<H> {
             let _earlier =
                 self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_err();
         }
+    }
+
+    /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing else.
+    pub fn fail_key(&self) {
+        let fails = |state| {
+            let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
+            sends.then_some(State::Sqe as u8)
+        };
+        if !self.reactive {
+            self.fail();
+        } else {
+            // Whoever was first has put it into a state that sends nothing.
+            let _earlier =
+                self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_err();
+        }
+    }
+
+    /// The QP as a user of keys.
+    #[inline]
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { pdn: self.pdn, qpn: self.qpn }
     }
 
     /// Whether its send queue is flushed.

@@ -11,15 +11,17 @@ use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode};
 
 use crate::batch::Batch;
-use crate::cq::Completion;
+use crate::cq::{Completion, Key};
 use crate::datagram;
 use crate::exchange::{Exchange, Stop};
 use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Peer, Qp, Requester, RequesterConfig, Responder};
+use crate::memops::{self, Settled};
+use crate::qp::{Ended, Keys, Peer, Qp, Readers, Requester, RequesterConfig, Responder};
 use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
+use crate::tpt::Denied;
 use crate::wqe::{Malformed, Send};
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
@@ -28,6 +30,11 @@ const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
 const RNR_PAUSE_NS: u64 = 5_000;
 /// Entries that a QP may execute in one turn.
 pub const BATCH: u32 = 64;
+
+/// Times that a QP may wait in one turn until an ended key is not in use any more.
+const WAITS: u32 = 16;
+/// Opcodes from this one on are about keys; [`Work::about_keys`] sorts them out.
+const FIRST_ABOUT_KEYS: u8 = Opcode::LocalInv as u8;
 
 /// What a turn left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +60,10 @@ enum Step {
     Failed(Status, u32),
     Retry,
     NotReady(u64),
+    /// A request about a key was refused.
+    Refused(Denied),
+    /// A key has ended; the entry goes on when these do not use it any more.
+    Readers(Readers, Option<Ended>),
 }
 
 /// An entry at work: what it asks for, and where its bytes stand in the batch.
@@ -85,13 +96,30 @@ pub fn run<H: Host>(
 ) -> Turn {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    if let Some(turn) = not_now(function, qp, requester) {
-        return turn;
+    for _ in 0..WAITS {
+        if let Some(turn) = not_now(function, qp, requester) {
+            return turn;
+        }
+        batch.clear();
+        if qp.kind.is_datagram() {
+            return datagram::run(&Site::new(function), qp, requester, batch);
+        }
+        let turn = connected(function, qp, requester, batch, budget);
+        if !wait_for_readers(function, requester) {
+            return turn;
+        }
     }
-    batch.clear();
-    if qp.kind.is_datagram() {
-        return datagram::run(&Site::new(function), qp, requester, batch);
-    }
+    Turn::More
+}
+
+/// Lets a connected QP execute entries.
+fn connected<H: Host>(
+    function: &Arc<Function<H>>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    budget: u64,
+) -> Turn {
     // Out of the requester for the turn, whose other fields change meanwhile.
     let peer = take_peer(function, requester);
     let there = peer.as_ref().map(|Peer { function, qp }| {
@@ -102,6 +130,26 @@ pub fn run<H: Host>(
     drop(work);
     requester.peer = peer;
     turn
+}
+
+/// Waits for those who may still use a key that the entry in progress has ended, if it has; whether that is so. The
+/// caller holds no memory.
+fn wait_for_readers<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> bool {
+    let Some(keys) = &mut requester.keys else { return false };
+    let Some(readers) = keys.readers.take() else { return false };
+    keys.waited = true;
+    match (readers, &requester.peer) {
+        (Readers::Own, _) => function.host().drain(),
+        (Readers::Peer, Some(peer)) => {
+            peer.function.host().drain();
+            if let Some(Ended::Command(key)) = keys.ended {
+                peer.function.tpt().finish_command(key);
+            }
+        }
+        // The message came by a peer.
+        (Readers::Peer, None) => {}
+    }
+    true
 }
 
 /// Why a QP does not execute its next entry at the moment.
@@ -198,6 +246,7 @@ impl<H: Host> Work<'_, H> {
                 requester.rnr_retries = requester.config.rnr_retry;
                 requester.rnr_until = None;
                 requester.rnr_pause = 0;
+                requester.keys = None;
                 Taken::Entry(Entry { send, place, done: 0 })
             }
             Err(malformed) => self.malformed(&malformed, index),
@@ -234,6 +283,11 @@ impl<H: Host> Work<'_, H> {
     /// Executes an entry, or a turn of it.
     #[inline]
     fn execute(&mut self, entry: &Entry) -> Step {
+        if entry.send.opcode as u8 >= FIRST_ABOUT_KEYS
+            && let Some(step) = self.about_keys(entry)
+        {
+            return step;
+        }
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
         let Entry { send, place, done } = entry;
         let (here, qp) = (&self.here, &**self.qp);
@@ -253,10 +307,21 @@ impl<H: Host> Work<'_, H> {
         self.budget -= to - from;
         let raw = self.batch.entry(place);
         let max_rd_atomic = self.requester.config.max_rd_atomic;
-        let exchange = Exchange { here, qp, send, raw, there, from, to, max_rd_atomic };
-        match exchange.run(responder) {
-            Ok(()) if to < send.length => Step::Partly(to),
-            Ok(()) => {
+        let keys = self.requester.keys.unwrap_or_default();
+        let exchange = Exchange { here, qp, send, raw, there, from, to, max_rd_atomic, keys };
+        let moved = if keys.waited {
+            if responder.current.is_none() {
+                // Flushed meanwhile.
+                return Step::Retry;
+            }
+            exchange.arrive(responder).map(|()| None)
+        } else {
+            exchange.run(responder)
+        };
+        match moved {
+            Ok(None) if to < send.length => Step::Partly(to),
+            Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
+            Ok(None) => {
                 here.add(Counter::BytesSent, send.length);
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
@@ -273,6 +338,31 @@ impl<H: Host> Work<'_, H> {
                 Step::Failed(status, vendor)
             }
         }
+    }
+
+    /// What an entry about keys does before, or instead of, an exchange with the peer.
+    #[cold]
+    fn about_keys(&mut self, entry: &Entry) -> Option<Step> {
+        let Entry { send, place, .. } = entry;
+        let raw = self.batch.entry(place);
+        let keys = self.requester.keys.unwrap_or_default();
+        if send.opcode == Opcode::SendCmd && keys.command.is_none() {
+            match memops::open_command(&self.here, self.qp, (send, raw)) {
+                Ok(key) => self.requester.keys = Some(Keys { command: Some(key), ..keys }),
+                Err(denied) => return Some(Step::Refused(denied)),
+            }
+        }
+        if !send.is_about_key() {
+            return None;
+        }
+        if keys.waited {
+            return Some(Step::Done { event_due: false });
+        }
+        Some(match memops::run(&self.here, self.qp, (send, raw)) {
+            Ok(Settled::Now) => Step::Done { event_due: false },
+            Ok(Settled::AfterReaders) => Step::Readers(Readers::Own, None),
+            Err(denied) => Step::Refused(denied),
+        })
     }
 
     /// Acts on what a step brought; `None` to go on with the next entry.
@@ -294,7 +384,30 @@ impl<H: Host> Work<'_, H> {
             }
             Step::Retry => self.retry(entry),
             Step::NotReady(delay) => self.not_ready(entry, delay),
+            Step::Refused(denied) => self.refused(&entry.send, denied),
+            Step::Readers(readers, ended) => {
+                let keys = self.requester.keys.unwrap_or_default();
+                self.requester.keys = Some(Keys { ended, readers: Some(readers), ..keys });
+                self.keep(entry);
+                Some(Turn::More)
+            }
         }
+    }
+
+    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer is told.
+    #[cold]
+    fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
+        self.here.step(Counter::MemoryOpErrors);
+        self.qp.fail_key();
+        if !self.qp.reactive
+            && let Some((there, responder)) = &self.there
+            && responder.source_qpn == self.qp.qpn
+            && responder.source_mac == self.here.function.mac()
+            && there.qp.receives()
+        {
+            there.site.function.qp_failed(there.qp, Kind::QpFatal);
+        }
+        self.complete(send, Status::MwBindErr, denied as u32)
     }
 
     /// The peer does not answer.
@@ -348,7 +461,7 @@ impl<H: Host> Work<'_, H> {
     fn complete(&self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
         let (here, qp) = (&self.here, self.qp);
         let ok = status == Status::Success;
-        if !ok {
+        if !ok && status != Status::MwBindErr {
             // First the state, so that whoever sees the completion finds the QP in error.
             qp.fail();
         }
@@ -360,6 +473,7 @@ impl<H: Host> Work<'_, H> {
             let completion = Completion {
                 vendor_err,
                 byte_len,
+                key: self.requester.keys.and_then(|keys| keys.command).map(Key::Carried),
                 ..Completion::of_send(qp.qpn, place, send.completed(), status)
             };
             if here.complete(&qp.send_cq, &completion).is_err() {

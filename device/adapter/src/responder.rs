@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
-use vrnic_abi::sq::{self};
+use vrnic_abi::sq::{self, Flags};
 
-use crate::cq::Completion;
+use crate::cq::{Completion, Key};
 use crate::function::Function;
 use crate::host::{Host, Memory};
-use crate::qp::{Qp, Responder};
+use crate::qp::{Ended, Qp, Responder};
 use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::Denied;
@@ -144,7 +144,7 @@ pub fn receive<'a, H: Host>(
         .map_err(|_| Refusal::Operational)
 }
 
-/// Completes the receive that a message has filled or used up.
+/// Completes the receive that a message has filled or used up; `ended` is a key that the message has ended.
 ///
 /// # Errors
 /// When the receive CQ takes no entry any more; the QP has failed then.
@@ -153,7 +153,7 @@ pub fn received<H: Host>(
     responder: &mut Responder,
     send: &Send,
     src_qpn: u32,
-    solicited: bool,
+    ended: Option<Ended>,
 ) -> Result<(), Refusal> {
     let Some(recv) = responder.current.take() else { return Ok(()) };
     let write = send.opcode == sq::Opcode::WriteImm;
@@ -166,9 +166,10 @@ pub fn received<H: Host>(
         vendor_err: 0,
         byte_len: u32::try_from(send.length).unwrap_or(u32::MAX),
         imm: send.imm(),
-        solicited,
+        solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn,
         origin: None,
+        key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| Key::Ended(key)),
     };
     complete(there, responder, &completion)
 }
@@ -272,6 +273,7 @@ pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
         solicited: false,
         src_qpn: 0,
         origin: None,
+        key: None,
     }
 }
 

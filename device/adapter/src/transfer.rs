@@ -1,12 +1,14 @@
 //! Moving a message between the memories of two QPs: checked windows on both sides, one copy.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
 use crate::host::{CopyFault, Host, Memory};
 use crate::site::Site;
-use crate::tpt::{Denied, Window};
+use crate::tpt::{Denied, Piece, User, Window};
 use crate::wqe::{Segment, SegmentList};
 
 /// Most bytes that a QP moves in one turn while others wait for theirs.
@@ -22,6 +24,8 @@ pub struct Side<'a> {
     windows: ArrayVec<(Window<'a>, u64), { MAX_SGE as usize }>,
     /// Or bytes of a WQE.
     inline: Option<&'a [u8]>,
+    /// Whether a key is good for this message alone.
+    one_touch: bool,
 }
 
 impl<'a> Side<'a> {
@@ -61,6 +65,44 @@ impl<'a> Side<'a> {
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }
 
+    /// Adds memory that a peer's message names, after checking it; none of length zero is looked at. `user` is
+    /// who receives the message, as its number `message`.
+    ///
+    /// # Errors
+    /// The refusal.
+    #[inline]
+    pub fn add_remote<H: Host>(
+        &mut self,
+        (site, user): (&'a Site<'_, H>, User),
+        segment: &Segment,
+        need: Access,
+        message: u32,
+    ) -> Result<(), Denied> {
+        let Segment { addr, len, key } = *segment;
+        let len = u64::from(len);
+        if len == 0 {
+            return Ok(());
+        }
+        let tpt = site.function.tpt();
+        let window = tpt.check_remote(&site.memory, (key, user), (addr, len), need, message)?;
+        self.one_touch |= window.one_touch();
+        if let Some(pieces) = tpt.pieces(&site.memory, (&window, len), user.pdn, need) {
+            for piece in pieces {
+                let Piece { window, len } = piece?;
+                self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)?;
+            }
+            return Ok(());
+        }
+        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
+    }
+
+    /// Whether a key is good for this message alone: [`crate::tpt::Tpt::placed`] wants to know its end.
+    #[inline]
+    #[must_use]
+    pub fn one_touch(&self) -> bool {
+        self.one_touch
+    }
+
     /// Makes the side inline data.
     pub fn set_inline(&mut self, data: &'a [u8]) {
         self.inline = Some(data);
@@ -70,6 +112,55 @@ impl<'a> Side<'a> {
     #[must_use]
     pub fn word(&self) -> Option<u64> {
         self.resolve(0, 8).filter(|(_, len)| *len == 8).map(|(addr, _)| addr)
+    }
+
+    /// Copies bytes from `at` on out.
+    ///
+    /// # Errors
+    /// [`Broken::Source`] when the memory is not there.
+    pub fn read<H: Host>(
+        &self,
+        memory: &H::Memory<'_>,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), Broken> {
+        self.pieces(at, into.len() as u64, |addr, range| {
+            let into = into.get_mut(range)?;
+            memory.read(addr, into).ok()
+        })
+        .ok_or(Broken::Source)
+    }
+
+    /// Copies bytes to `at` and on.
+    ///
+    /// # Errors
+    /// [`Broken::Target`] when the memory is not there.
+    pub fn write<H: Host>(
+        &self,
+        memory: &H::Memory<'_>,
+        at: u64,
+        from: &[u8],
+    ) -> Result<(), Broken> {
+        let len = from.len() as u64;
+        self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
+            .ok_or(Broken::Target)
+    }
+
+    /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes are there.
+    fn pieces(
+        &self,
+        at: u64,
+        len: u64,
+        mut each: impl FnMut(u64, Range<usize>) -> Option<()>,
+    ) -> Option<()> {
+        let mut done = 0;
+        while done < len {
+            let (addr, run) = self.resolve(at + done, len - done)?;
+            // No longer than what a caller has in a slice.
+            each(addr, done as usize..(done + run) as usize)?;
+            done += run;
+        }
+        Some(())
     }
 
     /// The guest address of byte `at` and the bytes that follow without a gap, up to `len`.

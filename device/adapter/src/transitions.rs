@@ -66,6 +66,8 @@ const RC: &[Rule] = &[
             .union(AttrMask::RNR_RETRY)
             .union(AttrMask::MAX_QP_RD_ATOMIC),
     ),
+    // Where a refused request about a key has failed the send queue alone.
+    rule(State::Sqe, State::Rts, NONE, AttrMask::CUR_STATE),
 ];
 
 const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);

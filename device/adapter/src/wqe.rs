@@ -3,11 +3,11 @@
 use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
-    AtomicSeg, DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE,
-    Opcode, Sge, SqWqe,
+    AtomicSeg, BindMwSeg, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN,
+    MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
 };
 use vrnic_abi::{cq, rq};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// A scatter/gather entry in native form.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,12 +41,17 @@ impl SegmentList {
 
     /// The entries.
     #[inline]
-    pub fn iter<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = Segment> + use<'a> {
+    pub fn iter<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = Segment> + Clone + use<'a> {
         let entries = raw.get(self.offset..).unwrap_or_default();
         entries.chunks_exact(size_of::<Sge>()).take(self.count).filter_map(|bytes| {
             let sge = Sge::ref_from_bytes(bytes).ok()?;
             Some(Segment { addr: sge.addr.get(), len: sge.length.get(), key: sge.lkey.get() })
         })
+    }
+
+    /// Offset of what follows the entries.
+    fn end(&self) -> usize {
+        self.offset + self.count * size_of::<Sge>()
     }
 
     /// Bytes in all.
@@ -145,14 +150,22 @@ impl Send {
     }
 
     fn parse_body(&mut self, raw: &[u8], body: usize, count: usize) -> Option<()> {
+        let body = if self.opcode == Opcode::SendCmd { Self::command(raw)?.1.end() } else { body };
         let atomic = matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd);
         if self.flags.contains(Flags::INLINE) {
-            if atomic || self.opcode == Opcode::Read {
+            if atomic || self.opcode == Opcode::Read || self.is_about_key() {
                 return None;
             }
             raw.get(body..body + count)?;
             self.segments = SegmentList { offset: body, count: 0, total: 0 };
             self.length = count as u64;
+        } else if self.is_about_key() {
+            let flags = match self.opcode {
+                Opcode::RegMr => Self::body::<RegMrSeg>(raw)?.flags,
+                Opcode::BindMw => Self::body::<BindMwSeg>(raw)?.flags,
+                _ => 0,
+            };
+            MemFlags::from_bits(flags).filter(|_| count == 0)?;
         } else if atomic {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
             self.operands = (operands.swap_add.get(), operands.compare.get());
@@ -181,6 +194,29 @@ impl Send {
     pub fn destination(bytes: &[u8]) -> Option<&DatagramSeg> {
         let rest = bytes.get(HEADER_LEN as usize..)?;
         DatagramSeg::ref_from_prefix(rest).ok().map(|(destination, _)| destination)
+    }
+
+    /// Whether it is about a key of its own side, and no message.
+    #[inline]
+    #[must_use]
+    pub fn is_about_key(&self) -> bool {
+        matches!(self.opcode, Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw)
+    }
+
+    /// What follows the header of the entry, which is `bytes`.
+    #[must_use]
+    pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<&T> {
+        T::ref_from_prefix(bytes.get(HEADER_LEN as usize..)?).ok().map(|(body, _)| body)
+    }
+
+    /// What the SEND_CMD, which is `bytes`, gives to the peer: the segment that says how, and the data.
+    #[must_use]
+    pub fn command(bytes: &[u8]) -> Option<(&CommandSeg, SegmentList)> {
+        let seg: &CommandSeg = Self::body(bytes)?;
+        CommandFlags::from_bits(seg.flags)?;
+        let offset = HEADER_LEN as usize + size_of::<CommandSeg>();
+        let data = SegmentList::parse(bytes, offset, usize::from(seg.data_count.get()))?;
+        (data.count > 0).then_some((seg, data))
     }
 
     /// What the completion calls it.

@@ -73,7 +73,10 @@ fn params<T: FromBytes>(bytes: &[u8; PARAMS_LEN]) -> Result<T, Failure> {
 }
 
 /// Checks that reserved bytes, which start at `offset`, are zero.
-fn zero(reserved: &(impl IntoBytes + zerocopy::Immutable), offset: usize) -> Result<(), Failure> {
+fn zero(
+    reserved: &(impl IntoBytes + zerocopy::Immutable + ?Sized),
+    offset: usize,
+) -> Result<(), Failure> {
     match reserved.as_bytes().iter().position(|byte| *byte != 0) {
         Some(at) => Err(bad(offset + at)),
         None => Ok(()),
@@ -226,9 +229,10 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
         Opcode::DestroyQp => queues::destroy_qp(function, object(bytes)?),
         Opcode::ModifyQp => modify::modify_qp(function, &params(bytes)?),
         Opcode::QueryQp => modify::query_qp(function, &params(bytes)?),
-        Opcode::ReregMr | Opcode::AllocMr | Opcode::AllocMw | Opcode::DeallocMw => {
-            Err(Status::Unsupported.into())
-        }
+        Opcode::ReregMr => memory::rereg_mr(function, &params(bytes)?),
+        Opcode::AllocMr => memory::alloc_mr(function, &params(bytes)?),
+        Opcode::AllocMw => memory::alloc_mw(function, &params(bytes)?),
+        Opcode::DeallocMw => memory::dealloc_mw(function, object(bytes)?),
     }
 }
 

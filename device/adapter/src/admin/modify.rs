@@ -95,6 +95,7 @@ fn apply<H: Host>(
             qp.set_state(State::Reset);
             *qp.attr.lock() = Attr::default();
             qp.clear(function.host());
+            function.end_commands(qp);
             return true;
         }
         State::Err => {

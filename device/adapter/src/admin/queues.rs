@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, NO_QUEUE, Pages, QpFlags, QpResult, Status,
+    TagForm,
 };
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{cq, eq, pci, rq, sq};
@@ -19,6 +20,7 @@ use crate::memory::Ring;
 use crate::objects::{held, hold, release};
 use crate::qp::{Parts, Qp, SendRing};
 use crate::slots::{Owner, Uar};
+use crate::tags::Tags;
 
 pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome {
     zero(&params.reserved, offset_of!(CreateEq, reserved))?;
@@ -124,6 +126,7 @@ struct Base<H: Host> {
 pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
     zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
     zero(&params.reserved, offset_of!(CreateQp, reserved))?;
+    let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     let objects = &function.objects;
@@ -147,6 +150,8 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         place: (uar.number, slot),
         cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
+        reactive: flags.contains(QpFlags::REACTIVE),
+        tags: Tags::new(form, params.tag_offset.get()),
         queues: (sq, rq),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
@@ -246,6 +251,7 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     }
     // Takes both locks: whoever was at work on the QP has left.
     qp.clear(function.host());
+    function.end_commands(&qp);
     function.forget_qp(&qp);
     if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
         let len = 1 << (log_size + log_stride);

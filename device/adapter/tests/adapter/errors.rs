@@ -49,7 +49,7 @@ fn fail_locally(wr: impl Fn(&Pair) -> Wr, expected: Status) {
 #[test]
 fn malformed_requests() {
     let op = Status::LocQpOpErr;
-    for opcode in [0, 8, 0x80, 255] {
+    for opcode in [0, 13, 0x80, 255] {
         fail_locally(|_| Wr { opcode, ..Wr::new(Opcode::Send, &[]) }, op);
     }
     let bad_flags = Flags::from_bits_retain(0x90);
@@ -59,6 +59,16 @@ fn malformed_requests() {
     let atomic = Some((1, 1));
     fail_locally(|p| Wr { atomic, ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]) }, op);
     fail_locally(|_| Wr { atomic, ..Wr::new(Opcode::CmpSwp, &[]) }, op);
+    // Requests about keys have no segments, no inline data and few flags; a command has data.
+    for opcode in [Opcode::LocalInv, Opcode::RegMr, Opcode::BindMw] {
+        let body = vec![0; 32];
+        fail_locally(|p| Wr { body: body.clone(), ..Wr::new(opcode, &[p.a.sge(0, 1)]) }, op);
+        fail_locally(|_| Wr { inline: Some(vec![]), ..Wr::new(opcode, &[]) }, op);
+    }
+    let flags = |at: usize| (0..32).map(|nth| u8::from(nth == at) << 7).collect();
+    fail_locally(|_| Wr { body: flags(25), ..Wr::new(Opcode::RegMr, &[]) }, op);
+    fail_locally(|_| Wr { body: flags(16), ..Wr::new(Opcode::BindMw, &[]) }, op);
+    fail_locally(|_| Wr { body: vec![0; 16], ..Wr::new(Opcode::SendCmd, &[]) }, op);
     let long = |p: &Pair| Wr::new(Opcode::Write, &[p.a.sge(0, 1 << 30), p.a.sge(0, 1)]);
     fail_locally(long, Status::LocLenErr);
 }

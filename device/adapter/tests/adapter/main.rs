@@ -7,6 +7,7 @@ mod common;
 mod errors;
 mod events;
 mod hostile;
+mod keys;
 mod states;
 mod threads;
 mod tpt;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin, QpFlags};
+use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin, QpFlags, TagForm};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State, Type};
 use vrnic_abi::rq::RqWqe;
@@ -82,6 +82,8 @@ pub(crate) struct Wr {
     pub(crate) sges: Vec<Sge>,
     pub(crate) inline: Option<Vec<u8>>,
     pub(crate) atomic: Option<(u64, u64)>,
+    /// What follows the header of a request about keys.
+    pub(crate) body: Vec<u8>,
 }
 
 impl Wr {
@@ -96,6 +98,7 @@ impl Wr {
             sges: sges.to_vec(),
             inline: None,
             atomic: None,
+            body: Vec::new(),
         }
     }
 
@@ -130,6 +133,7 @@ impl Wr {
         };
         let mut bytes = header.as_bytes().to_vec();
         assert_eq!(bytes.len(), HEADER_LEN as usize);
+        bytes.extend(&self.body);
         if let Some((swap_add, compare)) = self.atomic {
             let segment = AtomicSeg { swap_add: swap_add.into(), compare: compare.into() };
             bytes.extend(segment.as_bytes());
@@ -151,11 +155,22 @@ pub(crate) struct Setup {
     pub(crate) log_cqes: u8,
     /// Whether the objects are of the kernel's context.
     pub(crate) kernel: bool,
+    /// More flags of the QP.
+    pub(crate) flags: QpFlags,
+    /// Where its messages carry keys of commands.
+    pub(crate) tags: (TagForm, u32),
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { in_device: false, signal_all: false, log_cqes: 6, kernel: false }
+        Self {
+            in_device: false,
+            signal_all: false,
+            log_cqes: 6,
+            kernel: false,
+            flags: QpFlags::empty(),
+            tags: (TagForm::None, 0),
+        }
     }
 }
 
@@ -241,6 +256,9 @@ impl Endpoint {
         if setup.signal_all {
             params.flags |= QpFlags::SIGNAL_ALL.bits();
         }
+        params.flags |= setup.flags.bits();
+        params.tag_form = setup.tags.0 as u8;
+        params.tag_offset = setup.tags.1.into();
         assert_ne!(params.sq_log_size, NO_QUEUE);
         let (qpn, slot, offset) = guest.create_qp(&params).expect("QP");
         let sq = if setup.in_device { offset } else { params.sq_table.get() };

@@ -1,0 +1,253 @@
+//! The translation and protection table: everything that has a key, and the one place that checks its use.
+//!
+//! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
+//! translation table ([`crate::att`]): a look-up writes nothing. What it found is used while the guest's
+//! memory is held ([`Host::memory`]). Who ends an entry makes it invalid, waits until nobody holds the
+//! memory any more ([`Host::drain`]), and then gives its pages and index back or tells its owner.
+//!
+//! What changes an entry does so under the lock of its cold half. Those locks are held for a few lines each, never while
+//! waiting for readers, and one at a time.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `entry` | an entry: the line that look-ups read, and what stands behind it |
+//! | `denied` | why a use is refused |
+//! | `regions` | regions registered by command |
+//! | `fast` | regions registered, and keys invalidated, by work requests |
+//! | `windows` | windows and their binding |
+//! | `touch` | keys that are good for one message |
+//! | `commands` | regions that live as long as a command |
+
+mod commands;
+mod denied;
+mod entry;
+mod fast;
+mod regions;
+mod touch;
+mod windows;
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use vrnic_abi::qp::Access;
+
+pub use self::commands::{Piece, Pieces};
+pub use self::denied::Denied;
+use self::entry::{Back, Cold, Entry, Owner, Slot};
+pub use self::entry::{Kind, Mr, User};
+pub use self::fast::Registration;
+pub use self::regions::Refused;
+pub use self::touch::{Message, Placed};
+pub use self::windows::{Binding, Bound};
+use crate::att::{Att, Table};
+#[cfg(doc)]
+use crate::host::Host;
+
+/// Entries of a function, the one that is never used included.
+pub const MAX_MR: u32 = 1 << 20;
+const CHUNK: usize = 1024;
+
+/// The index part of a key.
+const fn index(key: u32) -> u32 {
+    key >> 8
+}
+
+/// A checked piece of an entry, for as long as the guest's memory is held.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    table: Table,
+    offset: u64,
+    one_touch: bool,
+    att: &'a Att,
+    held: PhantomData<&'a ()>,
+}
+
+impl<'a> Window<'a> {
+    /// Guest memory from `addr` on, which needs no key.
+    fn physical(addr: u64, att: &'a Att) -> Self {
+        Self { table: Table::run(addr), offset: 0, one_touch: false, att, held: PhantomData }
+    }
+
+    /// The guest address of byte `at` of the window, and the bytes that follow without a gap, up to
+    /// `len`.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+        self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
+    }
+
+    /// Whether [`Tpt::placed`] wants to know when the message has been placed.
+    #[inline]
+    #[must_use]
+    pub fn one_touch(&self) -> bool {
+        self.one_touch
+    }
+}
+
+/// The table. Look-ups take no lock.
+#[derive(Debug)]
+pub struct Tpt {
+    chunks: Box<[OnceLock<Chunk>]>,
+    att: Att,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    entries: Box<[Entry]>,
+    backs: Box<[Back]>,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        let entries = (0..CHUNK).map(|_| Entry::default()).collect();
+        Self { entries, backs: (0..CHUNK).map(|_| Back::default()).collect() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Indices given back, the longest unused first.
+    list: VecDeque<u32>,
+    /// The first index never used.
+    fresh: u32,
+}
+
+impl Default for Tpt {
+    fn default() -> Self {
+        let chunks = (0..MAX_MR as usize / CHUNK).map(|_| OnceLock::new()).collect();
+        // Index 0 stays unused: a zero key is never valid.
+        let free = Mutex::new(Free { fresh: 1, ..Free::default() });
+        Self { chunks, att: Att::default(), free }
+    }
+}
+
+impl Tpt {
+    #[inline]
+    fn entry(&self, index: u32) -> Option<&Entry> {
+        let index = index as usize;
+        self.chunks.get(index / CHUNK)?.get()?.entries.get(index % CHUNK)
+    }
+
+    fn slot(&self, index: u32) -> Option<Slot<'_>> {
+        let entry = self.entry(index)?;
+        let index = index as usize;
+        let back = self.chunks.get(index / CHUNK)?.get()?.backs.get(index % CHUNK)?;
+        Some(Slot { entry, back })
+    }
+
+    /// The pages of its regions.
+    #[must_use]
+    pub fn att(&self) -> &Att {
+        &self.att
+    }
+
+    /// Takes an index that nobody has.
+    fn take_index(&self) -> Option<u32> {
+        let mut free = self.free.lock();
+        let index = if free.fresh < MAX_MR {
+            free.fresh += 1;
+            free.fresh - 1
+        } else {
+            free.list.pop_front()?
+        };
+        drop(free);
+        self.chunks.get(index as usize / CHUNK)?.get_or_init(Chunk::default);
+        Some(index)
+    }
+
+    fn give_index(&self, index: u32) {
+        self.free.lock().list.push_back(index);
+    }
+
+    /// Steps the instance of an index that was taken; its new key.
+    fn new_key(&self, index: u32) -> u32 {
+        let instance = self.slot(index).map_or(0, |slot| {
+            let mut cold = slot.back.cold.lock();
+            cold.instance = cold.instance.wrapping_add(1);
+            cold.instance
+        });
+        index << 8 | u32::from(instance)
+    }
+
+    /// Removes everything and waits by `drain` until the last use has ended.
+    pub fn clear(&self, drain: impl FnOnce()) {
+        let mut left = Vec::new();
+        let fresh = self.free.lock().fresh;
+        for index in 1..fresh {
+            let Some(slot) = self.slot(index) else { continue };
+            let mut cold = slot.back.cold.lock();
+            if cold.owner != Owner::Nobody {
+                slot.entry.invalidate();
+                cold.owner = Owner::Leaving;
+                left.push(index);
+            }
+        }
+        drain();
+        left.into_iter().for_each(|index| self.finish(index));
+    }
+
+    /// Gives back what an index that leaves had. Nobody uses it any more.
+    fn finish(&self, index: u32) {
+        let Some(slot) = self.slot(index) else { return };
+        {
+            let mut cold = slot.back.cold.lock();
+            if cold.owner != Owner::Leaving {
+                return;
+            }
+            self.att.free(&cold.table);
+            *cold = Cold { instance: cold.instance, ..Cold::default() };
+            slot.back.open();
+        }
+        self.give_index(index);
+    }
+
+    /// The check of local uses: `len` bytes at `addr` of the region `key`, by an object of PD `pdn`, with the
+    /// rights `need`. The answer holds as long as `_held`, the guest's memory, is held.
+    ///
+    /// # Errors
+    /// The first check that failed.
+    #[inline]
+    pub fn check<'a, M>(
+        &'a self,
+        _held: &'a M,
+        (key, pdn): (u32, u32),
+        range: (u64, u64),
+        need: Access,
+    ) -> Result<Window<'a>, Denied> {
+        let mr = self.entry(index(key)).and_then(Entry::load).ok_or(Denied::Invalid)?;
+        if mr.kind != Kind::Region {
+            return Err(Denied::Kind);
+        }
+        let offset = mr.check(key, User { pdn, qpn: 0 }, range, need)?;
+        let Mr { table, .. } = mr;
+        Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
+    }
+
+    /// The check of remote uses: as [`Self::check`], on behalf of a message that `user` receives as its number
+    /// `message`. A command's window is to be taken apart: [`Self::pieces`].
+    ///
+    /// # Errors
+    /// The first check that failed.
+    #[inline]
+    pub fn check_remote<'a, M>(
+        &'a self,
+        _held: &'a M,
+        (key, user): (u32, User),
+        range: (u64, u64),
+        need: Access,
+        message: u32,
+    ) -> Result<Window<'a>, Denied> {
+        let slot = self.entry(index(key)).ok_or(Denied::Invalid)?;
+        let mr = slot.load().ok_or(Denied::Invalid)?;
+        let offset = mr.check(key, user, range, need)?;
+        let Mr { table, one_touch, .. } = mr;
+        if one_touch {
+            let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+            Self::touch(slot, key, Message { qpn: user.qpn, number: message })?;
+        }
+        Ok(Window { table, offset, one_touch, att: &self.att, held: PhantomData })
+    }
+}

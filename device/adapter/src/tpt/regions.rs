@@ -1,0 +1,118 @@
+//! Regions registered by command.
+
+use super::entry::{Cold, Mr, Owner};
+use super::{Tpt, index};
+
+/// Why a region cannot be removed or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is none of this key.
+    NotFound,
+    /// Windows are bound to it.
+    Busy,
+}
+
+impl Tpt {
+    /// Adds a region that learns its key from `make`; `None` when the table is full.
+    ///
+    /// # Errors
+    /// What `make` returns; the table is unchanged then.
+    pub fn insert<E>(&self, make: impl FnOnce(u32) -> Result<Mr, E>) -> Result<Option<u32>, E> {
+        let Some(index) = self.take_index() else { return Ok(None) };
+        let key = self.new_key(index);
+        match make(key) {
+            Ok(mr) => {
+                self.install(Mr { key, ..mr });
+                Ok(Some(key))
+            }
+            Err(error) => {
+                self.give_index(index);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes an entry, which nobody else changes, a valid region.
+    fn install(&self, mr: Mr) {
+        let Some(slot) = self.slot(index(mr.key)) else { return };
+        let mut cold = slot.back.cold.lock();
+        let Mr { key, pdn, table, .. } = mr;
+        *cold = Cold {
+            owner: Owner::Region,
+            instance: cold.instance,
+            key,
+            pdn,
+            table,
+            ..Cold::default()
+        };
+        slot.entry.store(&mr);
+        slot.back.open();
+    }
+
+    /// Removes a region, of either making, waits by `drain` until its last use has ended, and gives its pages
+    /// back. The PD that it belonged to.
+    ///
+    /// # Errors
+    /// The region is as it was then.
+    pub fn remove(&self, key: u32, drain: impl FnOnce()) -> Result<u32, Refused> {
+        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+        let pdn = {
+            let mut cold = slot.back.cold.lock();
+            match cold.owner {
+                Owner::Region if cold.key == key => {}
+                Owner::Fast => {}
+                _ => return Err(Refused::NotFound),
+            }
+            if !slot.back.close() {
+                return Err(Refused::Busy);
+            }
+            slot.entry.invalidate();
+            cold.owner = Owner::Leaving;
+            cold.pdn
+        };
+        drain();
+        self.finish(index(key));
+        Ok(pdn)
+    }
+
+    /// What a region that was registered by command says; also when it has died at a touch.
+    ///
+    /// # Errors
+    /// [`Refused::NotFound`].
+    pub fn region(&self, key: u32) -> Result<Mr, Refused> {
+        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+        let cold = slot.back.cold.lock();
+        if cold.owner != Owner::Region || cold.key != key {
+            return Err(Refused::NotFound);
+        }
+        slot.entry.load().ok_or(Refused::NotFound)
+    }
+
+    /// Puts `new` in the place of a region, waiting by `drain` until the last use of what it was has ended; its
+    /// new key. Pages that `new` does not share with it are given back.
+    ///
+    /// # Errors
+    /// The region is as it was then, and the pages of `new` are still the caller's.
+    pub fn replace(&self, key: u32, new: Mr, drain: impl FnOnce()) -> Result<u32, Refused> {
+        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+        let old = {
+            let mut cold = slot.back.cold.lock();
+            if cold.owner != Owner::Region || cold.key != key {
+                return Err(Refused::NotFound);
+            }
+            if !slot.back.close() {
+                return Err(Refused::Busy);
+            }
+            slot.entry.invalidate();
+            cold.owner = Owner::Leaving;
+            cold.table
+        };
+        drain();
+        if old != new.table {
+            self.att.free(&old);
+        }
+        let key = self.new_key(index(key));
+        self.install(Mr { key, ..new });
+        Ok(key)
+    }
+}

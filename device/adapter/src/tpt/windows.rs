@@ -1,0 +1,146 @@
+//! Windows and their binding.
+
+use vrnic_abi::admin::MwType;
+use vrnic_abi::qp::Access;
+
+use super::denied::Denied;
+use super::entry::{Cold, Entry, Kind, Mr, Owner, User};
+use super::regions::Refused;
+use super::touch::Touch;
+use super::{Tpt, index};
+
+/// What a window is to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// Key of the region.
+    pub lkey: u32,
+    /// First address, in addresses of the region.
+    pub addr: u64,
+    /// Bytes; zero unbinds.
+    pub length: u64,
+    /// Remote rights, and zero-based addresses.
+    pub access: Access,
+    /// Whether the window serves a single message.
+    pub one_touch: bool,
+}
+
+/// What a binding has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The window was not bound before.
+    Fresh,
+    /// An earlier binding has ended; its last use when those who hold the guest's memory have given it up.
+    Replaced,
+}
+
+const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+
+impl Tpt {
+    /// Adds a window that is not bound; `None` when the table is full.
+    pub fn insert_window(&self, pdn: u32, kind: MwType) -> Option<u32> {
+        let index = self.take_index()?;
+        let key = self.new_key(index);
+        let mut cold = self.slot(index)?.back.cold.lock();
+        let owner = match kind {
+            MwType::Type1 => Owner::Window1,
+            MwType::Type2 => Owner::Window2,
+        };
+        *cold = Cold { owner, instance: cold.instance, key, pdn, ..Cold::default() };
+        Some(key)
+    }
+
+    /// Removes a window, bound or not, and waits by `drain` until its last use has ended. The PD that it
+    /// belonged to.
+    ///
+    /// # Errors
+    /// [`Refused::NotFound`].
+    pub fn remove_window(&self, key: u32, drain: impl FnOnce()) -> Result<u32, Refused> {
+        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+        let pdn = {
+            let mut cold = slot.back.cold.lock();
+            if !matches!(cold.owner, Owner::Window1 | Owner::Window2) {
+                return Err(Refused::NotFound);
+            }
+            slot.entry.invalidate();
+            self.release_region(&mut cold);
+            cold.owner = Owner::Leaving;
+            cold.pdn
+        };
+        drain();
+        self.finish(index(key));
+        Ok(pdn)
+    }
+
+    /// Binds the window that `key` names, and gives it this key, for a work request of `user`.
+    ///
+    /// # Errors
+    /// The window is as it was then.
+    pub fn bind(&self, key: u32, user: User, wanted: &Binding) -> Result<Bound, Denied> {
+        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+        let mut cold = slot.back.cold.lock();
+        let bound = slot.entry.load().is_some();
+        let qpn = match cold.owner {
+            Owner::Window1 => 0,
+            Owner::Window2 => user.qpn,
+            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            _ => return Err(Denied::Kind),
+        };
+        if cold.pdn != user.pdn {
+            return Err(Denied::Foreign);
+        }
+        if cold.owner == Owner::Window2 && bound {
+            return Err(Denied::InUse);
+        }
+        let new = match wanted.length {
+            0 if cold.owner == Owner::Window2 => return Err(Denied::Bounds),
+            0 => None,
+            _ => Some(Mr { key, qpn, ..self.hold_region(user, wanted)? }),
+        };
+        slot.entry.invalidate();
+        self.release_region(&mut cold);
+        cold.key = key;
+        cold.touch = Touch::default();
+        if let Some(new) = new {
+            cold.region = Some(index(wanted.lkey));
+            slot.entry.store(&new);
+        }
+        Ok(if bound { Bound::Replaced } else { Bound::Fresh })
+    }
+
+    /// Counts a window at its region; what the window will say but for its key.
+    fn hold_region(&self, user: User, wanted: &Binding) -> Result<Mr, Denied> {
+        let region = self.slot(index(wanted.lkey)).ok_or(Denied::Invalid)?;
+        // A stranger's try does not count, lest it hold up the region's end.
+        view(region.entry, user, wanted)?;
+        if !region.back.hold() {
+            return Err(Denied::Invalid);
+        }
+        // From here on the region stays as it is, if it is still the same.
+        view(region.entry, user, wanted).inspect_err(|_| region.back.release())
+    }
+
+    /// Uncounts a window at its region, if it is bound.
+    pub(super) fn release_region(&self, cold: &mut Cold) {
+        if let Some(region) = cold.region.take().and_then(|region| self.slot(region)) {
+            region.back.release();
+        }
+    }
+}
+
+/// The part of a region that a binding asks for.
+fn view(region: &Entry, user: User, wanted: &Binding) -> Result<Mr, Denied> {
+    let mr = region.load().ok_or(Denied::Invalid)?;
+    if mr.kind != Kind::Region {
+        return Err(Denied::Kind);
+    }
+    let writes = wanted.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    let need = if writes { Access::LOCAL_WRITE } else { Access::empty() };
+    let offset = mr.check(wanted.lkey, user, (wanted.addr, wanted.length), need)?;
+    if !mr.access.contains(Access::MW_BIND) || mr.one_touch {
+        return Err(Denied::NotBindable);
+    }
+    let access = wanted.access & (REMOTE | Access::ZERO_BASED);
+    let iova = if access.contains(Access::ZERO_BASED) { 0 } else { wanted.addr };
+    let Binding { length, one_touch, .. } = *wanted;
+    Ok(Mr { kind: Kind::Window, one_touch, access, iova, length, offset, ..mr })
+}

@@ -1,0 +1,125 @@
+//! The table: against an obvious model, with random operations; and what needs threads, or very much of it.
+
+mod model;
+mod random;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vrnic_abi::admin::Pages;
+use vrnic_abi::qp::Access;
+use vrnic_adapter::att::Table;
+use vrnic_adapter::host::Host;
+use vrnic_adapter::tpt::{MAX_MR, Mr, Tpt};
+
+use crate::common::host::{BASE, TestHost};
+
+#[test]
+fn a_full_table_says_so() {
+    let tpt = Tpt::default();
+    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 1), 0));
+    let keys: Vec<u32> = std::iter::from_fn(|| tpt.insert(make).expect("made")).collect();
+    assert_eq!(keys.len() as u32, MAX_MR - 1);
+    assert!(tpt.remove(keys[5], || {}).is_ok());
+    let again = tpt.insert(make).expect("made").expect("one is free");
+    assert_eq!((again >> 8, again & 0xff), (keys[5] >> 8, (keys[5] & 0xff) + 1));
+    assert!(tpt.check(&(), (keys[5], 1), (0, 1), Access::empty()).is_err());
+    assert!(tpt.insert(make).expect("made").is_none());
+}
+
+/// A removal returns only when nobody holds the guest's memory any more, and nobody finds the region from
+/// its start on.
+#[test]
+fn removal_waits_for_readers() {
+    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 8), 0));
+    let key = tpt.insert(make).expect("made").expect("room");
+    let held = host.memory();
+    assert!(tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok());
+    let removed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tpt, host, removed) = (&tpt, &host, &removed);
+        scope.spawn(move || {
+            assert!(tpt.remove(key, || host.drain()).is_ok());
+            removed.store(true, Ordering::SeqCst);
+        });
+        while tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!removed.load(Ordering::SeqCst), "removed under a reader");
+        drop(held);
+    });
+    assert!(removed.load(Ordering::SeqCst));
+}
+
+/// Whoever looks at an entry while regions come and go there sees one of them whole, or none.
+#[test]
+fn regions_are_never_seen_in_part() {
+    const ROUNDS: u64 = 200_000;
+    let tpt = Tpt::default();
+    let next = AtomicU64::new(0);
+    let make = |n: u64| {
+        move |key: u32| Ok::<_, ()>(region(key, n as u32, Access::empty(), (n << 32, n), n << 12))
+    };
+    // Fill the table, so that one index is used over and over.
+    while tpt.insert(make(1)).expect("made").is_some() {}
+    let mut key = 5 << 8 | 1;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while next.load(Ordering::Acquire) < ROUNDS {
+                let n = next.load(Ordering::Acquire);
+                for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
+                    let key = 5 << 8 | u32::from(instance);
+                    let at = (n << 32, n);
+                    if let Ok(window) = tpt.check(&(), (key, n as u32), at, Access::empty()) {
+                        assert_eq!(window.resolve(0, 1), Some((n << 12, 1)));
+                    }
+                }
+            }
+        });
+        for n in 1..=ROUNDS {
+            assert!(tpt.remove(key, || {}).is_ok());
+            key = tpt.insert(make(n)).expect("made").expect("room");
+            next.store(n, Ordering::Release);
+        }
+    });
+}
+
+fn region(key: u32, pdn: u32, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
+    Mr { key, pdn, access, iova, length, table: Table::run(base), ..Mr::default() }
+}
+
+/// 64 GiB in one region: pages of 1 GiB in a list, and pages of 2 MiB in a list of lists.
+#[test]
+fn huge_regions() {
+    const LEN: u64 = 64 << 30;
+    let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
+    let page = |shift: u8, nth: u64| (nth * 3 + 1) << shift;
+    for (shift, levels) in [(30u8, 1u8), (21, 2)] {
+        let count = LEN >> shift;
+        let store = |at: u64, value: u64| {
+            vrnic_adapter::host::Memory::write(&host.memory(), at, &value.to_le_bytes())
+                .expect("guest memory");
+        };
+        let lists = if levels == 1 { BASE } else { BASE + 4096 };
+        for chunk in 0..count.div_ceil(512) {
+            store(BASE + chunk * 8, lists + chunk * 4096);
+        }
+        (0..count).for_each(|nth| store(lists + nth * 8, page(shift, nth)));
+        let pages = Pages::new(BASE, shift, levels);
+        let make = |key| {
+            let table = tpt.att().load(&host, &pages, 0, LEN).expect("pages");
+            let mr = region(key, 1, Access::empty(), (0, LEN), 0);
+            Ok::<_, ()>(Mr { table, ..mr })
+        };
+        let key = tpt.insert(make).expect("made").expect("room");
+        for at in [0, 5, LEN / 3, LEN - (1 << shift), LEN - 1] {
+            let window = tpt.check(&(), (key, 1), (at, 1), Access::empty()).expect("inside");
+            let expected = page(shift, at >> shift) + at % (1 << shift);
+            assert_eq!(window.resolve(0, 1), Some((expected, 1)));
+        }
+        assert!(tpt.check(&(), (key, 1), (LEN - 1, 2), Access::empty()).is_err());
+        assert!(tpt.remove(key, || {}).is_ok());
+    }
+}

@@ -1,0 +1,323 @@
+//! The slow, obvious model of the table: a list of entries, looked at one by one, in 128-bit arithmetic.
+
+use vrnic_abi::qp::Access;
+use vrnic_adapter::tpt::{Denied, Message, Placed, User};
+
+const REMOTE: u32 = 0b1110;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Region,
+    Fast,
+    Window1,
+    Window2,
+    Command,
+}
+
+/// An entry.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) what: What,
+    /// Its key, or its last.
+    pub(super) key: u32,
+    pub(super) pdn: u32,
+    /// The only QP, of what has one.
+    pub(super) qpn: Option<u32>,
+    pub(super) valid: bool,
+    pub(super) access: u32,
+    pub(super) iova: u64,
+    pub(super) len: u64,
+    /// Guest address of each byte: those of the first and of all others by page.
+    pub(super) pages: Vec<u64>,
+    pub(super) shift: u8,
+    pub(super) offset: u64,
+    pub(super) one_touch: bool,
+    touched: Option<Message>,
+    end: Option<u32>,
+    /// Index of the region of a bound window.
+    pub(super) region: Option<u32>,
+}
+
+/// The table.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) entries: Vec<Known>,
+}
+
+/// What a registration, a window or a command says.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) access: u32,
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) pages: Vec<u64>,
+    pub(super) shift: u8,
+    pub(super) one_touch: bool,
+}
+
+fn fits(entry: &Known, addr: u64, len: u64) -> bool {
+    let (start, end) = (u128::from(entry.iova), u128::from(entry.iova) + u128::from(entry.len));
+    let (from, to) = (u128::from(addr), u128::from(addr) + u128::from(len));
+    start <= from && to <= end
+}
+
+impl Known {
+    pub(super) fn new(what: What, key: u32, pdn: u32) -> Self {
+        Self {
+            what,
+            key,
+            pdn,
+            qpn: None,
+            valid: false,
+            access: 0,
+            iova: 0,
+            len: 0,
+            pages: Vec::new(),
+            shift: 12,
+            offset: 0,
+            one_touch: false,
+            touched: None,
+            end: None,
+            region: None,
+        }
+    }
+
+    pub(super) fn say(&mut self, key: u32, said: &Said) {
+        self.key = key;
+        self.valid = true;
+        self.access = said.access;
+        self.iova = if said.access & Access::ZERO_BASED.bits() != 0 { 0 } else { said.addr };
+        self.len = said.len;
+        self.offset = said.addr % (1 << said.shift);
+        (self.pages, self.shift) = (said.pages.clone(), said.shift);
+        self.one_touch = said.one_touch;
+        (self.touched, self.end) = (None, None);
+    }
+
+    /// Guest address of the byte at `addr`.
+    pub(super) fn byte(&self, addr: u64) -> u64 {
+        let at = self.offset + (addr - self.iova);
+        self.pages[(at >> self.shift) as usize] + at % (1 << self.shift)
+    }
+
+    fn check(
+        &self,
+        key: u32,
+        user: User,
+        (addr, len): (u64, u64),
+        need: u32,
+    ) -> Result<(), Denied> {
+        if self.pdn != user.pdn || self.qpn.is_some_and(|qpn| qpn != user.qpn) {
+            return Err(Denied::Foreign);
+        }
+        if self.key != key {
+            return Err(Denied::Stale);
+        }
+        if !fits(self, addr, len) {
+            return Err(Denied::Bounds);
+        }
+        if self.access & need != need {
+            return Err(Denied::Rights);
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    fn find(&self, key: u32) -> Option<&Known> {
+        self.entries.iter().find(|entry| entry.key >> 8 == key >> 8)
+    }
+
+    fn find_mut(&mut self, key: u32) -> Option<&mut Known> {
+        self.entries.iter_mut().find(|entry| entry.key >> 8 == key >> 8)
+    }
+
+    fn windows(&self, key: u32) -> usize {
+        self.entries.iter().filter(|entry| entry.region == Some(key >> 8)).count()
+    }
+
+    pub(super) fn local(
+        &self,
+        key: u32,
+        pdn: u32,
+        range: (u64, u64),
+        need: u32,
+    ) -> Result<&Known, Denied> {
+        let entry = self.find(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
+        if !matches!(entry.what, What::Region | What::Fast) {
+            return Err(Denied::Kind);
+        }
+        entry.check(key, User { pdn, qpn: 0 }, range, need).map(|()| entry)
+    }
+
+    pub(super) fn remote(
+        &mut self,
+        key: u32,
+        user: User,
+        range: (u64, u64),
+        need: u32,
+        number: u32,
+    ) -> Result<&Known, Denied> {
+        let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
+        entry.check(key, user, range, need)?;
+        if entry.one_touch {
+            let message = Message { qpn: user.qpn, number };
+            if entry.touched.is_some_and(|by| by != message) {
+                return Err(Denied::Touched);
+            }
+            entry.touched = Some(message);
+        }
+        Ok(entry)
+    }
+
+    pub(super) fn placed(
+        &mut self,
+        key: u32,
+        message: Message,
+        end: Option<u32>,
+        position: u32,
+    ) -> Placed {
+        let found = self.find_mut(key);
+        let Some(entry) = found.filter(|e| e.valid && e.key == key && e.touched == Some(message))
+        else {
+            return Placed::Alive;
+        };
+        entry.end = entry.end.or(end);
+        match entry.end {
+            None => Placed::Alive,
+            Some(end) if position < end => Placed::Waiting,
+            Some(_) => {
+                entry.valid = false;
+                entry.touched = None;
+                entry.region = None;
+                Placed::Dead
+            }
+        }
+    }
+
+    /// Removes a region, `true`, or window; its PD, or whether it is busy.
+    pub(super) fn remove(&mut self, key: u32, region: bool) -> Result<u32, bool> {
+        let entry = self.find(key).ok_or(false)?;
+        let found = match entry.what {
+            What::Region => region && entry.key == key,
+            What::Fast => region,
+            What::Window1 | What::Window2 => !region,
+            What::Command => false,
+        };
+        if !found {
+            return Err(false);
+        }
+        if self.windows(key) > 0 {
+            return Err(true);
+        }
+        let pdn = entry.pdn;
+        self.entries.retain(|entry| entry.key >> 8 != key >> 8);
+        Ok(pdn)
+    }
+
+    /// Registers by work request; page lists are always long enough, and no longer than `max_pages`.
+    pub(super) fn register(&mut self, key: u32, pdn: u32, said: &Said) -> Result<(), Denied> {
+        let writes = said.access & (2 | 8) != 0;
+        if writes && said.access & 1 == 0 {
+            return Err(Denied::Rights);
+        }
+        let entry = self.find_mut(key).ok_or(Denied::Invalid)?;
+        if entry.what != What::Fast {
+            return Err(Denied::Kind);
+        }
+        if entry.pdn != pdn {
+            return Err(Denied::Foreign);
+        }
+        if entry.valid {
+            return Err(Denied::InUse);
+        }
+        entry.say(key, said);
+        Ok(())
+    }
+
+    pub(super) fn invalidate(&mut self, key: u32, user: User, remote: bool) -> Result<(), Denied> {
+        let windows = self.windows(key);
+        let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
+        if !matches!(entry.what, What::Fast | What::Window2) {
+            return Err(Denied::Kind);
+        }
+        entry.check(key, user, (entry.iova, 0), 0)?;
+        if remote && entry.access & REMOTE == 0 {
+            return Err(Denied::Rights);
+        }
+        if windows > 0 {
+            return Err(Denied::InUse);
+        }
+        entry.valid = false;
+        entry.region = None;
+        Ok(())
+    }
+
+    /// Binds, or with a length of zero unbinds; whether it was bound before.
+    pub(super) fn bind(
+        &mut self,
+        key: u32,
+        user: User,
+        lkey: u32,
+        said: &Said,
+    ) -> Result<bool, Denied> {
+        let window = self.find(key).ok_or(Denied::Invalid)?;
+        let (what, bound) = (window.what, window.valid);
+        if !matches!(what, What::Window1 | What::Window2) {
+            return Err(Denied::Kind);
+        }
+        if window.pdn != user.pdn {
+            return Err(Denied::Foreign);
+        }
+        if what == What::Window2 && bound {
+            return Err(Denied::InUse);
+        }
+        let mut region = None;
+        if said.len > 0 {
+            region = Some(self.bindable(user, lkey, said)?.clone());
+        } else if what == What::Window2 {
+            return Err(Denied::Bounds);
+        }
+        let window = self.find_mut(key).ok_or(Denied::Invalid)?;
+        (window.key, window.valid, window.region) = (key, false, None);
+        if let Some(region) = region {
+            let Known { pages, shift, .. } = region;
+            let offset = region.offset + (said.addr - region.iova);
+            let access = said.access & (REMOTE | Access::ZERO_BASED.bits());
+            window.say(key, &Said { pages, shift, access, ..said.clone() });
+            window.offset = offset;
+            window.region = Some(lkey >> 8);
+            window.qpn = (what == What::Window2).then_some(user.qpn);
+        }
+        Ok(bound)
+    }
+
+    fn bindable(&self, user: User, lkey: u32, said: &Said) -> Result<&Known, Denied> {
+        let region = self.find(lkey).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
+        if !matches!(region.what, What::Region | What::Fast) {
+            return Err(Denied::Kind);
+        }
+        let need = u32::from(said.access & (2 | 8) != 0);
+        region.check(lkey, user, (said.addr, said.len), need)?;
+        if region.access & Access::MW_BIND.bits() == 0 || region.one_touch {
+            return Err(Denied::NotBindable);
+        }
+        Ok(region)
+    }
+
+    pub(super) fn end_command(&mut self, key: u32, user: User) -> Result<(), Denied> {
+        let entry = self.find(key).ok_or(Denied::Invalid)?;
+        if entry.what != What::Command {
+            return Err(Denied::Kind);
+        }
+        if entry.pdn != user.pdn || entry.qpn != Some(user.qpn) {
+            return Err(Denied::Foreign);
+        }
+        if entry.key != key {
+            return Err(Denied::Stale);
+        }
+        self.entries.retain(|entry| entry.key != key);
+        Ok(())
+    }
+}

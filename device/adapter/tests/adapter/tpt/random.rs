@@ -1,0 +1,389 @@
+//! Random operations on the table and on its model, side by side; what each answers must be the same.
+
+use std::sync::Arc;
+
+use vrnic_abi::admin::{MwType, Pages};
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::RegMrSeg;
+use vrnic_adapter::host::{Host, Memory};
+use vrnic_adapter::tpt::{Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window};
+use vrnic_adapter::wqe::Segment;
+
+use super::model::{Known, Model, Said, What};
+use crate::common::host::{BASE, TestHost};
+
+/// Where page lists stand.
+const LIST: u64 = BASE;
+const LIST_LEN: u64 = 64;
+/// Entries that the test keeps about.
+const ENTRIES: usize = 40;
+
+/// xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.roll() >> 16) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+struct Bench {
+    dice: Dice,
+    host: TestHost,
+    tpt: Tpt,
+    model: Model,
+    /// Kinds of answers that were seen.
+    seen: std::collections::BTreeMap<String, u64>,
+}
+
+impl Bench {
+    fn user(&mut self) -> User {
+        let (pdn, qpn) = if self.dice.one_in(12) { (2, 8) } else { (1, 7) };
+        User { pdn, qpn: if self.dice.one_in(8) { 15 - qpn } else { qpn } }
+    }
+
+    /// A key that names something, mostly.
+    fn key(&mut self) -> u32 {
+        let entries = self.model.entries.len() as u64;
+        if entries == 0 || self.dice.one_in(50) {
+            return self.dice.roll() as u32;
+        }
+        let key = self.model.entries[self.dice.below(entries) as usize].key;
+        if self.dice.one_in(12) { key ^ (1 << self.dice.below(11)) } else { key }
+    }
+
+    fn region_key(&mut self) -> u32 {
+        let is = |entry: &&Known| matches!(entry.what, What::Region | What::Fast) && entry.valid;
+        let keys: Vec<u32> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
+        if keys.is_empty() || self.dice.one_in(8) {
+            return self.key();
+        }
+        keys[self.dice.below(keys.len() as u64) as usize]
+    }
+
+    fn said(&mut self) -> Said {
+        let shift = 12 + self.dice.below(4) as u8;
+        let addr = match self.dice.below(4) {
+            0 => self.dice.below(100_000),
+            1 => u64::MAX - 0x10_0000 + self.dice.below(0x1_0000),
+            _ => self.dice.roll() >> 8,
+        };
+        let len = 1 + self.dice.below(5 << shift);
+        let count = ((addr % (1 << shift)) + len).div_ceil(1 << shift);
+        let gapless = self.dice.one_in(3);
+        let first = self.dice.below(1 << 20) << shift;
+        let pages = (0..count).map(|nth| match gapless {
+            true => first + (nth << shift),
+            false => self.dice.below(1 << 20) << shift,
+        });
+        let pages = pages.collect();
+        let access = if self.dice.one_in(3) { self.dice.below(64) as u32 } else { 0x1f };
+        let one_touch = self.dice.one_in(6);
+        Said { access, addr, len, pages, shift, one_touch }
+    }
+
+    fn store_list(&self, pages: &[u64]) {
+        let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
+        self.host.memory().write(LIST, &bytes).expect("list");
+    }
+
+    fn note(&mut self, what: &str, answer: impl std::fmt::Debug) {
+        *self.seen.entry(format!("{what}: {answer:?}")).or_default() += 1;
+    }
+
+    /// Checks that a window leads to the bytes of an entry.
+    fn compare(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
+        let mut at = 0;
+        while at < len {
+            let (guest, run) = window.resolve(at, len - at).expect("inside");
+            assert!(run > 0 && at + run <= len);
+            for byte in [0, run / 2, run - 1] {
+                assert_eq!(guest + byte, entry.byte(addr + at + byte));
+            }
+            at += run;
+        }
+    }
+
+    fn add(&mut self) {
+        let User { pdn, .. } = self.user();
+        match self.dice.below(4) {
+            0 => self.add_region(pdn),
+            1 => {
+                let key = self.tpt.insert_fast(pdn, LIST_LEN as u32).expect("room");
+                self.model.entries.push(Known::new(What::Fast, key, pdn));
+            }
+            2 => {
+                let key = self.tpt.insert_window(pdn, MwType::Type1).expect("room");
+                self.model.entries.push(Known::new(What::Window1, key, pdn));
+            }
+            _ => {
+                let key = self.tpt.insert_window(pdn, MwType::Type2).expect("room");
+                self.model.entries.push(Known::new(What::Window2, key, pdn));
+            }
+        }
+    }
+
+    fn add_region(&mut self, pdn: u32) {
+        let said = self.said();
+        self.store_list(&said.pages);
+        let pages = Pages::new(LIST, said.shift, 1);
+        let offset = said.addr % (1 << said.shift);
+        let make = |key| {
+            let table = self.tpt.att().load(&self.host, &pages, offset, said.len).expect("pages");
+            let access = Access::from_bits_retain(said.access);
+            let iova = if access.contains(Access::ZERO_BASED) { 0 } else { said.addr };
+            let Said { len: length, one_touch, .. } = said;
+            let mr = Mr { key, pdn, one_touch, access, iova, length, ..Mr::default() };
+            Ok::<_, ()>(Mr { offset, table, ..mr })
+        };
+        let key = self.tpt.insert(make).expect("made").expect("room");
+        let mut known = Known::new(What::Region, key, pdn);
+        known.say(key, &said);
+        self.model.entries.push(known);
+    }
+
+    fn remove(&mut self) {
+        let key = self.key();
+        let window = |entry: &Known| matches!(entry.what, What::Window1 | What::Window2);
+        let known = self.model.entries.iter().find(|entry| entry.key == key);
+        let region = known.is_none_or(|entry| !window(entry)) != self.dice.one_in(10);
+        let host = &self.host;
+        let drain = || host.drain();
+        let got =
+            if region { self.tpt.remove(key, drain) } else { self.tpt.remove_window(key, drain) };
+        let expected = self.model.remove(key, region);
+        let same = match (got, expected) {
+            (Ok(a), Ok(b)) => a == b,
+            (Err(Refused::NotFound), Err(false)) | (Err(Refused::Busy), Err(true)) => true,
+            _ => false,
+        };
+        assert!(same, "{got:?} {expected:?}");
+        self.note("remove", got);
+    }
+
+    fn access(&mut self) {
+        let (key, user) = (self.key(), self.user());
+        let entry = self.model.entries.iter().find(|entry| entry.key >> 8 == key >> 8);
+        let (iova, len) = entry.map_or((0, 8), |entry| (entry.iova, entry.len));
+        let addr = iova.wrapping_add(self.dice.below(len + 4)).wrapping_sub(self.dice.below(3));
+        let size = match self.dice.below(12) {
+            0 => self.dice.roll(),
+            1 => len,
+            _ => self.dice.below(len.min(20_000) + 1),
+        };
+        let need = if self.dice.one_in(2) { 0 } else { 1 << self.dice.below(4) };
+        let rights = Access::from_bits_retain(need);
+        let memory = self.host.memory();
+        if self.dice.one_in(3) {
+            let got = self.tpt.check(&memory, (key, user.pdn), (addr, size), rights);
+            let expected = self.model.local(key, user.pdn, (addr, size), need);
+            assert_eq!(got.as_ref().err(), expected.as_ref().err());
+            if let (Ok(window), Ok(entry)) = (&got, expected) {
+                Self::compare(window, entry, (addr, size));
+            }
+            let answer = got.map(|_| ());
+            drop(memory);
+            return self.note("local", answer);
+        }
+        let number = self.dice.below(3) as u32;
+        let got = self.tpt.check_remote(&memory, (key, user), (addr, size), rights, number);
+        let expected = self.model.remote(key, user, (addr, size), need, number);
+        assert_eq!(got.as_ref().err(), expected.as_ref().err());
+        if let (Ok(window), Ok(entry)) = (&got, expected) {
+            match self.tpt.pieces(&memory, (window, size), user.pdn, rights) {
+                Some(pieces) => {
+                    let mut at = addr;
+                    for piece in pieces.map(|piece| piece.expect("physical")) {
+                        Self::compare_physical(&piece.window, entry, (at, piece.len));
+                        at += piece.len;
+                    }
+                    assert_eq!(at, addr + size);
+                }
+                None => Self::compare(window, entry, (addr, size)),
+            }
+        }
+        let answer = got.map(|_| ());
+        drop(memory);
+        self.note("remote", answer);
+    }
+
+    /// A command's pages are segments of one byte's page size each: see [`Self::command`].
+    fn compare_physical(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
+        let (guest, run) = window.resolve(0, len).expect("inside");
+        assert_eq!((guest, run), (entry.byte(addr), len));
+    }
+
+    fn placed(&mut self) {
+        let (key, user) = (self.key(), self.user());
+        let message = Message { qpn: user.qpn, number: self.dice.below(3) as u32 };
+        let end = if self.dice.one_in(2) { Some(self.dice.below(4) as u32) } else { None };
+        let position = self.dice.below(5) as u32;
+        let got = self.tpt.placed(key, message, end, position);
+        assert_eq!(got, self.model.placed(key, message, end, position));
+        self.note("placed", got);
+    }
+
+    fn register(&mut self) {
+        let (key, user, said) = (self.key(), self.user(), self.said());
+        let count = said.pages.len() as u32;
+        self.store_list(&said.pages);
+        let seg = RegMrSeg {
+            length: said.len.into(),
+            table: LIST.into(),
+            access: said.access.into(),
+            page_count: count.into(),
+            page_shift: said.shift,
+            flags: u8::from(said.one_touch),
+            ..RegMrSeg::default()
+        };
+        let got = Registration::new((key, user.pdn), said.addr, &seg)
+            .and_then(|wanted| self.tpt.register(&self.host.memory(), &wanted));
+        assert_eq!(got, self.model.register(key, user.pdn, &said));
+        self.note("register", got);
+    }
+
+    fn invalidate(&mut self) {
+        let (key, user, remote) = (self.key(), self.user(), self.dice.one_in(2));
+        let got = self.tpt.invalidate(key, user, remote);
+        assert_eq!(got, self.model.invalidate(key, user, remote));
+        self.note("invalidate", got);
+    }
+
+    fn bind(&mut self) {
+        let (key, user, lkey) = (self.key(), self.user(), self.region_key());
+        // Mostly with another instance, as users do.
+        let key = key & !0xff | self.dice.below(256) as u32;
+        let region = self.model.entries.iter().find(|entry| entry.key == lkey);
+        let (iova, len) = region.map_or((0, 100), |region| (region.iova, region.len.max(1)));
+        let mut said = self.said();
+        said.addr = iova.wrapping_add(self.dice.below(len)).wrapping_sub(self.dice.below(2));
+        said.len = self.dice.below(len + 10) * u64::from(!self.dice.one_in(6));
+        let binding = Binding {
+            lkey,
+            addr: said.addr,
+            length: said.len,
+            access: Access::from_bits_retain(said.access),
+            one_touch: said.one_touch,
+        };
+        let got = self.tpt.bind(key, user, &binding);
+        let expected = self.model.bind(key, user, lkey, &said);
+        assert_eq!(got.map(|bound| bound == Bound::Replaced), expected);
+        self.note("bind", got);
+    }
+
+    fn command(&mut self) {
+        let user = self.user();
+        let is = |entry: &&Known| entry.what == What::Command;
+        let open: Vec<u32> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
+        if open.len() > 4 || self.dice.one_in(2) {
+            let mut key = self.key();
+            if !open.is_empty() && !self.dice.one_in(3) {
+                key = open[self.dice.below(open.len() as u64) as usize];
+                key ^= u32::from(self.dice.one_in(8));
+            }
+            let got = self.tpt.end_command(key, user);
+            if got.is_ok() {
+                self.host.drain();
+                self.tpt.finish_command(key);
+            }
+            assert_eq!(got, self.model.end_command(key, user));
+            return self.note("end command", got);
+        }
+        // Segments of a page each, so that the model's pages are the segments.
+        let mut said = self.said();
+        said.pages.truncate(16);
+        (said.addr, said.len) = (0, (said.pages.len() as u64) << said.shift);
+        said.access &= 6;
+        let len = 1u32 << said.shift;
+        let data = said.pages.iter().map(|addr| Segment { addr: *addr, len, key: 0 });
+        let rights = (Access::from_bits_retain(said.access), said.one_touch);
+        let key = self.tpt.insert_command(&(), user, (data, true), rights).expect("room");
+        let mut known = Known::new(What::Command, key, user.pdn);
+        known.say(key, &said);
+        known.qpn = Some(user.qpn);
+        self.model.entries.push(known);
+    }
+
+    fn step(&mut self) {
+        let full = self.model.entries.len() >= ENTRIES;
+        match self.dice.below(100) {
+            0..10 if !full => self.add(),
+            0..15 => self.remove(),
+            15..55 => self.access(),
+            55..62 => self.placed(),
+            62..74 => self.register(),
+            74..80 => self.invalidate(),
+            80..92 => self.bind(),
+            _ => self.command(),
+        }
+    }
+}
+
+/// Millions of operations with `VRNIC_TPT_STEPS`; by default as many as a debug build does in a few seconds.
+#[test]
+fn agrees_with_the_model() {
+    let steps = std::env::var("VRNIC_TPT_STEPS").ok().and_then(|n| n.parse().ok());
+    let steps: u64 = steps.unwrap_or(400_000);
+    let mut bench = Bench {
+        dice: Dice(0x5eed_0000_0000_0001),
+        host: TestHost::new(&Arc::default()),
+        tpt: Tpt::default(),
+        model: Model::default(),
+        seen: Default::default(),
+    };
+    (0..steps).for_each(|_| bench.step());
+    // All answers of all operations have come up.
+    let seen: Vec<String> = bench.seen.iter().map(|(what, n)| format!("{what} × {n}")).collect();
+    let never = [
+        "bind: Ok(Fresh)",
+        "bind: Ok(Replaced)",
+        "bind: Err(Bounds)",
+        "bind: Err(Foreign)",
+        "bind: Err(InUse)",
+        "bind: Err(Invalid)",
+        "bind: Err(Kind)",
+        "bind: Err(NotBindable)",
+        "bind: Err(Rights)",
+        "bind: Err(Stale)",
+        "end command: Ok(())",
+        "end command: Err(Stale)",
+        "invalidate: Ok(())",
+        "invalidate: Err(Foreign)",
+        "invalidate: Err(InUse)",
+        "invalidate: Err(Kind)",
+        "invalidate: Err(Rights)",
+        "invalidate: Err(Stale)",
+        "local: Ok(())",
+        "local: Err(Kind)",
+        "placed: Alive",
+        "placed: Dead",
+        "placed: Waiting",
+        "register: Ok(())",
+        "register: Err(Foreign)",
+        "register: Err(InUse)",
+        "register: Err(Kind)",
+        "register: Err(Rights)",
+        "remote: Ok(())",
+        "remote: Err(Bounds)",
+        "remote: Err(Foreign)",
+        "remote: Err(Invalid)",
+        "remote: Err(Rights)",
+        "remote: Err(Stale)",
+        "remote: Err(Touched)",
+        "remove: Err(Busy)",
+    ];
+    for answer in never {
+        assert!(bench.seen.contains_key(answer), "{answer} was never seen in {seen:#?}");
+    }
+}
