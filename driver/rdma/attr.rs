@@ -32,6 +32,10 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_cqe: u32,
     /// Memory regions.
     pub(crate) max_mr: u32,
+    /// Memory windows, of types 1 and 2B; none: the device has no windows.
+    pub(crate) max_mw: u32,
+    /// Pages of a fast registration; none: the device has none, nor invalidation.
+    pub(crate) max_fast_reg_pages: u32,
     /// Protection domains.
     pub(crate) max_pd: u32,
     /// READs and atomics outstanding on a queue pair, either way.
@@ -58,6 +62,18 @@ impl DeviceAttr {
         out.max_cq = self.max_cq;
         out.max_cqe = self.max_cqe;
         out.max_mr = self.max_mr;
+        out.max_mw = self.max_mw;
+        let mut flags = 0;
+        if self.max_mw != 0 {
+            flags |= bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
+                | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;
+        }
+        if self.max_fast_reg_pages != 0 {
+            flags |= bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+        }
+        // CAST: a bit mask.
+        out.device_cap_flags = flags as u64;
+        out.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         out.max_pd = self.max_pd;
         // Address handles take memory only.
         out.max_ah = i32::MAX as u32;

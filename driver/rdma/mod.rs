@@ -11,7 +11,8 @@
 //! | [`device`] | `struct ib_device`, its registration |
 //! | [`attr`] | attributes of the device and its port |
 //! | [`ucontext`], [`mmap`], [`udata`] | a user's context, its mmap keys, private payloads |
-//! | [`pd`], [`mr`], [`umem`], [`ah`] | protection domains, regions, pinned user memory, address handles |
+//! | [`pd`], [`mr`], [`mw`], [`ah`] | protection domains, regions, windows, address handles |
+//! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
 //! | [`cq`], [`wc`] | completion queues and completions |
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
 //! | [`gid`] | GID table entries |
@@ -34,9 +35,11 @@ pub(crate) mod gid;
 pub(crate) mod link;
 pub(crate) mod mmap;
 pub(crate) mod mr;
+pub(crate) mod mw;
 pub(crate) mod netdev;
 pub(crate) mod object;
 pub(crate) mod ops;
+pub(crate) mod page_list;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;

@@ -3,7 +3,7 @@
 
 use kernel::{prelude::*, types::Opaque};
 
-use super::bindings;
+use super::{bindings, ops::Operations, page_list::PageList, pd::Pd};
 
 /// A new region.
 pub(crate) struct NewMr<D> {
@@ -11,6 +11,8 @@ pub(crate) struct NewMr<D> {
     pub(crate) lkey: u32,
     /// Key for the peers.
     pub(crate) rkey: u32,
+    /// Of a region for fast registration: the list that is registered.
+    pub(crate) pages: Option<PageList>,
     /// The driver's part.
     pub(crate) driver: D,
 }
@@ -28,11 +30,82 @@ pub(crate) struct UserRegion {
     pub(crate) access: u32,
 }
 
-/// A region as it is allocated: the core's struct first.
+/// What shall change of a region; see `ibv_rereg_mr(3)`.
+pub(crate) struct RegionChange<'a, T: Operations> {
+    /// Other memory; its rights are `access`, or the old ones.
+    pub(crate) memory: Option<UserRegion>,
+    /// Another protection domain.
+    pub(crate) pd: Option<&'a Pd<T>>,
+    /// Other rights (`enum ib_access_flags`).
+    pub(crate) access: Option<u32>,
+}
+
+/// A region as it is allocated: the core's struct first, the driver's part last.
 #[repr(C)]
 pub(super) struct Mr<D> {
-    core: Opaque<bindings::ib_mr>,
+    base: Base,
     driver: D,
+}
+
+/// What all regions have, whatever the driver's part is.
+#[repr(C)]
+struct Base {
+    core: Opaque<bindings::ib_mr>,
+    pages: Option<PageList>,
+}
+
+/// What a work request registers: the region's page list as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registration {
+    /// The key that the region gets.
+    pub(crate) key: u32,
+    /// Rights (`enum ib_access_flags`).
+    pub(crate) access: u32,
+    /// First byte as work requests name it.
+    pub(crate) iova: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// Bytes of a page, a power of two.
+    pub(crate) page_size: u32,
+    /// Where the device finds the pages' addresses, `__le64` each.
+    pub(crate) table: u64,
+    /// Number of pages.
+    pub(crate) page_count: u32,
+}
+
+impl Registration {
+    /// What `wr` asks for; `None` if its region is not one for fast registration.
+    ///
+    /// # Safety
+    ///
+    /// `wr` must be a valid request for a region that was made by [`Mr::allocate`].
+    pub(super) unsafe fn from_raw(wr: &bindings::ib_reg_wr) -> Option<Self> {
+        // SAFETY: every `Mr` begins with a `Base`.
+        let base = unsafe { &*wr.mr.cast::<Base>() };
+        let pages = base.pages.as_ref()?;
+        // SAFETY: alive; the client does not change the region while it posts this request.
+        let core = unsafe { &*base.core.get() };
+        Some(Self {
+            key: wr.key,
+            // CAST: a bit mask.
+            access: wr.access as u32,
+            iova: core.iova,
+            length: core.length,
+            page_size: core.page_size,
+            table: pages.dma_address(),
+            page_count: pages.len(),
+        })
+    }
+}
+
+/// The page list of a region for fast registration.
+///
+/// # Safety
+///
+/// `raw` must come from [`Mr::allocate`] and live for `'a`.
+pub(super) unsafe fn page_list<'a>(raw: *mut bindings::ib_mr) -> Option<&'a PageList> {
+    // SAFETY: by the caller's promise; every `Mr` begins with a `Base`.
+    unsafe { &(*raw.cast::<Base>()).pages }.as_ref()
 }
 
 impl<D> Mr<D> {
@@ -46,7 +119,8 @@ impl<D> Mr<D> {
         let mut core: bindings::ib_mr = unsafe { core::mem::zeroed() };
         core.lkey = new.lkey;
         core.rkey = new.rkey;
-        let mr = KBox::write(memory, Self { core: Opaque::new(core), driver: new.driver });
+        let base = Base { core: Opaque::new(core), pages: new.pages };
+        let mr = KBox::write(memory, Self { base, driver: new.driver });
         Ok(KBox::into_raw(mr).cast())
     }
 

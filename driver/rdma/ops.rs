@@ -9,7 +9,8 @@ use super::{
     cq::{Cq, CqInit, Notify},
     device::Device,
     gid::GidAttr,
-    mr::{NewMr, UserRegion},
+    mr::{NewMr, RegionChange, UserRegion},
+    mw::{Mw, MwType, NewMw},
     pd::Pd,
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
@@ -48,6 +49,8 @@ pub(crate) trait Operations: Sized + 'static {
     /// The driver's part of an address handle, which lives in memory alone: the device does not know it,
     /// and it may be dropped in any context.
     type Ah: Send + Sync;
+    /// The driver's part of a memory window.
+    type Mw: Send + Sync;
 
     /// Matched by the user-space half (`ib_device_ops::driver_id`).
     const DRIVER_ID: u32;
@@ -101,6 +104,26 @@ pub(crate) trait Operations: Sized + 'static {
         region: &UserRegion,
     ) -> Result<NewMr<Self::Mr>>;
 
+    /// As [`Self::reg_user_mr`], for the DMA buffer `fd`; `start` is the offset in it.
+    fn reg_dmabuf_mr(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        region: &UserRegion,
+        fd: i32,
+    ) -> Result<NewMr<Self::Mr>>;
+
+    /// Changes a region of a process, which is as it was on an error. Returns its new key.
+    fn rereg_user_mr(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        mr: &Self::Mr,
+        change: &RegionChange<'_, Self>,
+    ) -> Result<u32>;
+
+    /// Allocates a region of up to `max_pages` pages for fast registration, with its page list.
+    fn alloc_mr(data: &Self::Data<'_>, pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>>;
+
     /// Removes a region; on return the device no longer touches its memory.
     fn dereg_mr(data: &Self::Data<'_>, mr: &Self::Mr) -> Result;
 
@@ -110,6 +133,12 @@ pub(crate) trait Operations: Sized + 'static {
         attr: &AhAttr,
         user: Option<&User<'_, Self>>,
     ) -> Result<Self::Ah>;
+
+    /// Allocates a window, which is bound by work requests.
+    fn alloc_mw(data: &Self::Data<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<Self::Mw>>;
+
+    /// Removes a window; on return nobody reaches memory by it.
+    fn dealloc_mw(data: &Self::Data<'_>, mw: &Mw<Self>) -> Result;
 
     /// Creates a completion queue.
     fn create_cq(

@@ -75,6 +75,48 @@ impl Umem {
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }
 
+    /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access rights
+    /// (`enum ib_access_flags`).
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` or `EINVAL` if `fd` is not a DMA buffer of that length, or one that cannot be pinned.
+    pub(crate) fn pin_dmabuf<T: Operations>(
+        device: &Device<T>,
+        fd: i32,
+        offset: u64,
+        length: u64,
+        access: u32,
+    ) -> Result<Self> {
+        // SAFETY: the device is registered, as its operations run; the callee checks the rest.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_umem_dmabuf_get_pinned(
+                device.as_raw(),
+                offset.try_into()?,
+                length.try_into()?,
+                fd,
+                access.try_into()?,
+            )
+        })?;
+        // SAFETY: only the field's address is made. Releasing it releases the whole.
+        let umem = unsafe { &raw mut (*raw).umem };
+        Ok(Self(NonNull::new(umem).ok_or(ENOMEM)?))
+    }
+
+    /// Whether a region of this memory may get these rights, or be `replaced` by other memory.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if memory that was pinned for reading shall be written; `EOPNOTSUPP` for a DMA buffer.
+    pub(crate) fn check_change(&self, access: u32, replaced: bool) -> Result {
+        let moved = if replaced { bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS } else { 0 };
+        let flags = bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS | moved;
+        // SAFETY: alive; a pure check.
+        to_result(unsafe {
+            bindings::ib_umem_check_rereg(self.0.as_ptr(), flags.try_into()?, access.try_into()?)
+        })
+    }
+
     /// The largest of `page_sizes` (a bit each) in which the memory can be described, given that
     /// the device will know it by `iova`.
     pub(crate) fn best_page_size(&self, page_sizes: u64, iova: u64) -> Option<u64> {

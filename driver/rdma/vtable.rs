@@ -6,7 +6,7 @@ use core::{marker::PhantomData, ptr::NonNull};
 
 use kernel::{
     error::from_result,
-    ffi::{c_char, c_int, c_void},
+    ffi::{c_char, c_int, c_uint, c_void},
     fmt,
     prelude::*,
     str::Formatter,

@@ -60,6 +60,8 @@ pub(crate) struct Wc {
     pub(crate) byte_len: u32,
     /// Immediate data as it stood in the packet.
     pub(crate) imm: Option<[u8; 4]>,
+    /// The key that the message has invalidated.
+    pub(crate) invalidated: Option<u32>,
     /// The sender's queue pair.
     pub(crate) src_qp: u32,
     /// Of a datagram: where it came from; its network header stands at the start of the receive.
@@ -110,6 +112,7 @@ impl Wc {
             vendor_err: 0,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             src_qp: 0,
             origin: None,
         }
@@ -159,6 +162,10 @@ impl<'a> Completions<'a> {
         }
         if let Some(origin) = &wc.origin {
             origin.write_to(&mut raw);
+        }
+        if let Some(key) = wc.invalidated {
+            raw.ex.invalidate_rkey = ManuallyDrop::new(key);
+            raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
         }
         raw.src_qp = wc.src_qp;
         raw.port_num = super::device::PORT;

@@ -5,7 +5,7 @@ use core::{marker::PhantomData, slice};
 
 use kernel::prelude::*;
 
-use super::{ah::Ah, bindings, ops::Operations, qp_attr::QpType};
+use super::{ah::Ah, bindings, mr::Registration, ops::Operations, qp_attr::QpType};
 
 /// A scatter/gather entry.
 #[repr(transparent)]
@@ -66,6 +66,12 @@ pub(crate) enum SendOp {
         /// What is added.
         add: u64,
     },
+    /// SEND that invalidates this key of the peer.
+    SendInv(u32),
+    /// Invalidates this local key.
+    LocalInv(u32),
+    /// Fast registration.
+    RegMr(Registration),
     /// An operation that this abstraction does not know (`enum ib_wr_opcode`).
     Other(u32),
 }
@@ -196,8 +202,28 @@ impl<'a, T: Operations> SendWr<'a, T> {
                     add: wr.compare_add,
                 }
             }
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInv(self.invalidated()),
+            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::LocalInv(self.invalidated()),
+            bindings::ib_wr_opcode_IB_WR_REG_MR => {
+                let other = SendOp::Other(self.raw.opcode);
+                self.registration().map_or(other, SendOp::RegMr)
+            }
             other => SendOp::Other(other),
         }
+    }
+
+    /// The key that a request invalidates; only to be called for those.
+    fn invalidated(&self) -> u32 {
+        // SAFETY: `op` calls this for opcodes that make this view of the union valid.
+        unsafe { *self.raw.ex.invalidate_rkey }
+    }
+
+    /// What a fast registration registers; only to be called for those.
+    fn registration(&self) -> Option<Registration> {
+        let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_reg_wr>();
+        // SAFETY: `op` calls this for an opcode whose request is the first field of an
+        // `ib_reg_wr`, which names a region of the queue pair's device.
+        unsafe { Registration::from_raw(&*wr) }
     }
 
     /// The remote side of an RDMA request; only to be called for those.

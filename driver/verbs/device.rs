@@ -76,6 +76,8 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
         max_cq: caps.max_cq.get(),
         max_cqe: caps.max_cqe.get(),
         max_mr: caps.max_mr.get(),
+        max_mw: caps.max_mw.get(),
+        max_fast_reg_pages: caps.max_fast_reg_pages.get(),
         max_pd: caps.max_pd.get(),
         max_rd_atomic: caps.max_rd_atomic.get(),
         has_atomics: true,

@@ -8,7 +8,7 @@
 //! | `ops` | the trait's methods: one line each, to the module of the object |
 //! | [`device`] | limits, port, GIDs, counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
-//! | [`mr`], [`pages`] | memory regions; page tables of 0, 1 or 2 levels |
+//! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`ah`] | address handles |
 //! | [`cq`] | completion queues |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
@@ -21,6 +21,7 @@ mod device;
 mod hca;
 mod modify;
 mod mr;
+mod mw;
 mod ops;
 mod pages;
 mod poll;

@@ -2,15 +2,16 @@
 //! Memory regions.
 
 use abi::{
-    admin::{Opcode, RegMr},
+    admin::{AllocMr, Opcode, RegMr, Rereg, ReregMr},
     qp::Access,
 };
-use kernel::prelude::*;
+use kernel::{new_mutex, prelude::*, sync::Mutex};
 
 use super::{Hca, context::Pd, ops::Verbs, pages::PageTable};
 use crate::rdma::{
     Device,
-    mr::{NewMr, UserRegion},
+    mr::{NewMr, RegionChange, UserRegion},
+    page_list::PageList,
     umem::Umem,
 };
 
@@ -20,23 +21,58 @@ const HINTS: u32 = 0x3ff0_0000 | 1 << 7;
 
 /// The adapter's part of a region.
 pub(crate) struct Mr {
+    state: Pin<KBox<Mutex<State>>>,
+}
+
+struct State {
     key: u32,
+    /// Rights, for memory that takes the place of this.
+    access: u32,
     /// Unpinned when the adapter has forgotten the region.
-    _memory: Option<Umem>,
+    memory: Option<Umem>,
+}
+
+impl Mr {
+    /// Registers with the adapter.
+    fn new(hca: &Hca<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
+        // Before the command, after which there must be nothing that can fail.
+        let state = State { key: 0, access: params.access.get(), memory };
+        let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
+        let key = hca.execute(Opcode::RegMr, params)?.key.get();
+        state.lock().key = key;
+        Ok(NewMr { lkey: key, rkey: key, pages: None, driver: Self { state } })
+    }
 }
 
 /// The rights, if the adapter has all of them.
-fn rights(access: u32) -> Result<Access> {
+pub(super) fn rights(access: u32) -> Result<Access> {
     Access::from_bits(access & !HINTS).ok_or(EOPNOTSUPP)
 }
 
-fn register(hca: &Hca<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Mr>> {
-    let key = hca.execute(Opcode::RegMr, params)?.key.get();
-    Ok(NewMr { lkey: key, rkey: key, driver: Mr { key, _memory: memory } })
+pub(super) fn reg_all(hca: &Hca<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> {
+    Mr::new(hca, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
 }
 
-pub(super) fn reg_all(hca: &Hca<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> {
-    register(hca, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
+/// The pages of a region's memory.
+fn describe(hca: &Hca<'_>, umem: &Umem, iova: u64) -> Result<PageTable> {
+    PageTable::of_umem(hca.dma(), umem, hca.nic.caps().page_sizes.get(), iova)
+}
+
+/// Registers memory that has been pinned for `region`.
+fn register(hca: &Hca<'_>, pd: &Pd, region: &UserRegion, umem: Umem) -> Result<NewMr<Mr>> {
+    let rights = rights(region.access)?;
+    let table = describe(hca, &umem, region.iova)?;
+    let params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
+    Mr::new(hca, &params, Some(umem))
+}
+
+/// Checks what can be checked before memory is pinned.
+fn check(hca: &Hca<'_>, region: &UserRegion) -> Result {
+    rights(region.access)?;
+    if region.length > hca.nic.caps().max_mr_size.get() {
+        return Err(EINVAL);
+    }
+    Ok(())
 }
 
 pub(super) fn reg_user(
@@ -45,17 +81,78 @@ pub(super) fn reg_user(
     pd: &Pd,
     region: &UserRegion,
 ) -> Result<NewMr<Mr>> {
-    let rights = rights(region.access)?;
-    if region.length > hca.nic.caps().max_mr_size.get() {
+    check(hca, region)?;
+    let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
+    register(hca, pd, region, umem)
+}
+
+pub(super) fn reg_dmabuf(
+    hca: &Hca<'_>,
+    device: &Device<Verbs>,
+    pd: &Pd,
+    region: &UserRegion,
+    fd: i32,
+) -> Result<NewMr<Mr>> {
+    check(hca, region)?;
+    let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
+    register(hca, pd, region, umem)
+}
+
+pub(super) fn rereg(
+    hca: &Hca<'_>,
+    device: &Device<Verbs>,
+    mr: &Mr,
+    change: &RegionChange<'_, Verbs>,
+) -> Result<u32> {
+    let mut state = mr.state.lock();
+    let access = match change.access {
+        Some(access) => rights(access)?.bits(),
+        None => state.access,
+    };
+    let mut what = Rereg::empty();
+    what.set(Rereg::TRANSLATION, change.memory.is_some());
+    what.set(Rereg::PD, change.pd.is_some());
+    what.set(Rereg::ACCESS, change.access.is_some());
+    let mut params = ReregMr::new(state.key, what);
+    if change.access.is_some() {
+        params.access = access.into();
+    }
+    if let Some(pd) = change.pd {
+        params.pdn = pd.pdn.into();
+    }
+    if let Some(memory) = &state.memory {
+        memory.check_change(access, change.memory.is_some())?;
+    }
+    let Some(region) = &change.memory else {
+        state.key = hca.execute(Opcode::ReregMr, &params)?.key.get();
+        state.access = access;
+        return Ok(state.key);
+    };
+    let region = UserRegion { access, ..*region };
+    check(hca, &region)?;
+    let umem = Umem::pin_for(device, region.start, region.length, access)?;
+    let table = describe(hca, &umem, region.iova)?;
+    params.pages = table.pages();
+    params.iova = region.iova.into();
+    params.length = region.length.into();
+    let key = hca.execute(Opcode::ReregMr, &params)?.key.get();
+    // The adapter has forgotten the old memory, which is unpinned here.
+    *state = State { key, access, memory: Some(umem) };
+    Ok(key)
+}
+
+pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
+    if max_pages == 0 || max_pages > hca.nic.caps().max_fast_reg_pages.get() {
         return Err(EINVAL);
     }
-    let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
-    let page_sizes = hca.nic.caps().page_sizes.get();
-    let table = PageTable::of_umem(hca.dma(), &umem, page_sizes, region.iova)?;
-    let params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
-    register(hca, &params, Some(umem))
+    let pages = PageList::new(hca.dma(), max_pages)?;
+    let state = State { key: 0, access: 0, memory: None };
+    let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
+    let key = hca.execute(Opcode::AllocMr, &AllocMr::new(pd.pdn, max_pages))?.key.get();
+    state.lock().key = key;
+    Ok(NewMr { lkey: key, rkey: key, pages: Some(pages), driver: Mr { state } })
 }
 
 pub(super) fn dereg(hca: &Hca<'_>, mr: &Mr) -> Result {
-    hca.destroy(Opcode::DeregMr, mr.key)
+    hca.destroy(Opcode::DeregMr, mr.state.lock().key)
 }

@@ -3,14 +3,15 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, device, modify, mr, qp};
+use super::{Hca, ah, context, cq, device, modify, mr, mw, qp};
 use crate::rdma::{
     self, Device, Operations,
     ah::AhAttr,
     attr::{DeviceAttr, PortAttr},
     cq::{CqInit, Notify},
     gid::GidAttr,
-    mr::{NewMr, UserRegion},
+    mr::{NewMr, RegionChange, UserRegion},
+    mw::{Mw, MwType, NewMw},
     pd::Pd,
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
@@ -32,6 +33,7 @@ impl Operations for Verbs {
     type Qp = qp::Qp;
     type Mr = mr::Mr;
     type Ah = ah::Ah;
+    type Mw = mw::Mw;
 
     const DRIVER_ID: u32 = abi::RDMA_DRIVER_ID;
     const UVERBS_ABI_VERSION: u32 = abi::UVERBS_ABI_VERSION;
@@ -94,12 +96,43 @@ impl Operations for Verbs {
         mr::reg_user(hca, device, pd, region)
     }
 
+    fn reg_dmabuf_mr(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        region: &UserRegion,
+        fd: i32,
+    ) -> Result<NewMr<mr::Mr>> {
+        mr::reg_dmabuf(hca, device, pd, region, fd)
+    }
+
+    fn rereg_user_mr(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        mr: &mr::Mr,
+        change: &RegionChange<'_, Self>,
+    ) -> Result<u32> {
+        mr::rereg(hca, device, mr, change)
+    }
+
+    fn alloc_mr(hca: &Hca<'_>, pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<mr::Mr>> {
+        mr::alloc(hca, pd, max_pages)
+    }
+
     fn dereg_mr(hca: &Hca<'_>, mr: &mr::Mr) -> Result {
         mr::dereg(hca, mr)
     }
 
     fn create_ah(_hca: &Hca<'_>, attr: &AhAttr, user: Option<&User<'_, Self>>) -> Result<ah::Ah> {
         ah::create(attr, user)
+    }
+
+    fn alloc_mw(hca: &Hca<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<mw::Mw>> {
+        mw::alloc(hca, pd, kind)
+    }
+
+    fn dealloc_mw(hca: &Hca<'_>, mw: &Mw<Self>) -> Result {
+        mw::dealloc(hca, mw)
     }
 
     fn create_cq(

@@ -218,6 +218,7 @@ fn completion(cqe: &Cqe) -> Wc {
         vendor_err: cqe.vendor_err.get(),
         byte_len: cqe.byte_len.get(),
         imm: flags.contains(Flags::IMM).then_some(cqe.imm),
+        invalidated: flags.contains(Flags::INVALIDATED).then(|| cqe.key.get()),
         src_qp: cqe.src_qpn.get(),
         origin: flags.contains(Flags::GRH).then(|| WcOrigin {
             ipv4: flags.contains(Flags::IPV4),

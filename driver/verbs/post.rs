@@ -4,8 +4,9 @@
 use core::mem::offset_of;
 
 use abi::{
+    qp::Access,
     rq::{self, RqWqe},
-    sq::{self, AtomicSeg, DatagramSeg, Flags, Opcode, SqWqe},
+    sq::{self, AtomicSeg, DatagramSeg, Flags, Opcode, RegMrSeg, SqWqe},
 };
 use kernel::{
     new_spinlock_irq,
@@ -17,7 +18,8 @@ use kernel::{
 };
 use zerocopy::{IntoBytes, little_endian::U64};
 
-use super::ops::Verbs;
+use super::{mr::rights, ops::Verbs};
+use crate::rdma::mr::Registration;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 use crate::ring::Ring;
 
@@ -184,7 +186,7 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     flags.set(Flags::FENCE, wr.is_fenced());
     flags.set(Flags::INLINE, wr.is_inline());
     head.flags = flags.bits();
-    let atomic = encode_op(wr.op(), &mut head)?;
+    let operands = encode_op(wr.op(), &mut head)?;
     head.count = sges.len().try_into()?;
 
     wqe.push(head.as_bytes())?;
@@ -192,8 +194,10 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
         let to = DatagramSeg { av: to.ah.av, dest_qpn: to.qpn.into(), qkey: to.qkey.into() };
         wqe.push(to.as_bytes())?;
     }
-    if let Some(atomic) = atomic {
-        wqe.push(atomic.as_bytes())?;
+    match operands {
+        Operands::None => {}
+        Operands::Atomic(segment) => wqe.push(segment.as_bytes())?,
+        Operands::Region(segment) => wqe.push(segment.as_bytes())?,
     }
     if !wr.is_inline() {
         return wqe.push_sges(sges);
@@ -205,22 +209,43 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     Ok(())
 }
 
-/// Writes the operation into the header; returns the operands of an atomic.
-fn encode_op(op: SendOp, head: &mut SqWqe) -> Result<Option<AtomicSeg>> {
+/// What stands between header and data.
+enum Operands {
+    None,
+    Atomic(AtomicSeg),
+    Region(RegMrSeg),
+}
+
+/// Writes the operation into the header; returns its operands.
+fn encode_op(op: SendOp, head: &mut SqWqe) -> Result<Operands> {
+    let mut operands = Operands::None;
     let (opcode, remote) = match op {
         SendOp::Send => (Opcode::Send, None),
         SendOp::SendImm(imm) => {
             head.imm = imm;
             (Opcode::SendImm, None)
         }
+        SendOp::SendInv(rkey) => (Opcode::SendInv, Some(Remote { addr: 0, rkey })),
         SendOp::Write(remote) => (Opcode::Write, Some(remote)),
         SendOp::WriteImm(remote, imm) => {
             head.imm = imm;
             (Opcode::WriteImm, Some(remote))
         }
         SendOp::Read(remote) => (Opcode::Read, Some(remote)),
-        SendOp::CompareSwap { remote, .. } => (Opcode::CmpSwp, Some(remote)),
-        SendOp::FetchAdd { remote, .. } => (Opcode::FetchAdd, Some(remote)),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            operands =
+                Operands::Atomic(AtomicSeg { swap_add: swap.into(), compare: compare.into() });
+            (Opcode::CmpSwp, Some(remote))
+        }
+        SendOp::FetchAdd { remote, add } => {
+            operands = Operands::Atomic(AtomicSeg { swap_add: add.into(), compare: 0.into() });
+            (Opcode::FetchAdd, Some(remote))
+        }
+        SendOp::LocalInv(rkey) => (Opcode::LocalInv, Some(Remote { addr: 0, rkey })),
+        SendOp::RegMr(registration) => {
+            operands = Operands::Region(encode_registration(&registration)?);
+            (Opcode::RegMr, Some(Remote { addr: registration.iova, rkey: registration.key }))
+        }
         SendOp::Other(_) => return Err(EOPNOTSUPP),
     };
     // CAST: the enum's number.
@@ -229,13 +254,23 @@ fn encode_op(op: SendOp, head: &mut SqWqe) -> Result<Option<AtomicSeg>> {
         head.raddr = addr.into();
         head.rkey = rkey.into();
     }
-    Ok(match op {
-        SendOp::CompareSwap { compare, swap, .. } => {
-            Some(AtomicSeg { swap_add: swap.into(), compare: compare.into() })
-        }
-        SendOp::FetchAdd { add, .. } => {
-            Some(AtomicSeg { swap_add: add.into(), ..AtomicSeg::default() })
-        }
-        _ => None,
+    Ok(operands)
+}
+
+/// What a fast registration registers.
+fn encode_registration(registration: &Registration) -> Result<RegMrSeg> {
+    let mut access = rights(registration.access)?;
+    // Clients of the kernel name the rights of peers alone.
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+        access |= Access::LOCAL_WRITE;
+    }
+    Ok(RegMrSeg {
+        length: registration.length.into(),
+        table: registration.table.into(),
+        access: access.bits().into(),
+        page_count: registration.page_count.into(),
+        // CAST: below 32.
+        page_shift: registration.page_size.trailing_zeros() as u8,
+        ..RegMrSeg::default()
     })
 }

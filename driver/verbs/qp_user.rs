@@ -52,18 +52,31 @@ struct Plan {
     sq_buf: u64,
     rq_buf: u64,
     sq_in_device: bool,
+    flags: QpFlags,
+    /// Where commands carry keys; the adapter checks it.
+    tag_form: u8,
+    tag_offset: u32,
 }
 
 impl Plan {
     /// Checks what the provider asks for against what the core was told.
     fn new(request: &QpReq, cap: &QpCap) -> Result<Self> {
-        let flags = QpReqFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
+        let asked = QpReqFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
+        if request.reserved != [0; 3] {
+            return Err(EOPNOTSUPP);
+        }
+        let mut flags = QpFlags::empty();
+        flags.set(QpFlags::SQ_IN_DEVICE, asked.contains(QpReqFlags::SQ_IN_DEVICE));
+        flags.set(QpFlags::REACTIVE, asked.contains(QpReqFlags::REACTIVE));
         let this = Self {
             sq: Shape { log_size: request.sq_log_size, log_stride: request.sq_log_stride },
             rq: Shape { log_size: request.rq_log_size, log_stride: request.rq_log_stride },
             sq_buf: request.sq_buf.get(),
             rq_buf: request.rq_buf.get(),
-            sq_in_device: flags.contains(QpReqFlags::SQ_IN_DEVICE),
+            sq_in_device: asked.contains(QpReqFlags::SQ_IN_DEVICE),
+            flags,
+            tag_form: request.tag_form,
+            tag_offset: request.tag_offset.get(),
         };
         let sq_ok = !this.sq.exists()
             || u32::from(this.sq.log_size) <= sq::LOG_WQES_MAX
@@ -125,9 +138,9 @@ impl Plan {
         params.sq_log_stride = if self.sq.exists() { self.sq.log_stride } else { 0 };
         params.rq_log_size = self.rq.log_size;
         params.rq_log_stride = if self.rq.exists() { self.rq.log_stride } else { 0 };
-        if self.sq_in_device {
-            params.flags |= QpFlags::SQ_IN_DEVICE.bits();
-        }
+        params.flags |= self.flags.bits();
+        params.tag_form = self.tag_form;
+        params.tag_offset = self.tag_offset.into();
         Ok((sq, rq))
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn write_all(results: &Results, devices: &[Device], dir: &Path) -> io
             name: "memcpy".into(),
             colour: HOST,
             dashed: true,
-            points: results.memcpy.iter().map(|copy| (copy.bytes as f64, copy.mib_s)).collect(),
+            points: memcpy(results, operation),
         });
         let title = format!("ib_{operation}_bw: MiB/s by message size");
         fs::write(dir.join(format!("{operation}-bandwidth.svg")), lines(&title, &series))?;
@@ -69,6 +69,11 @@ fn line(
         dashed: false,
         points: points.map(|point| (point.bytes as f64, value(point))).collect(),
     }
+}
+
+fn memcpy(results: &Results, operation: Operation) -> Vec<(f64, f64)> {
+    let copies = results.memcpy.iter().filter(|copy| copy.operation == operation);
+    copies.map(|copy| (copy.bytes as f64, copy.mib_s)).collect()
 }
 
 /// Distinguishable without red against green.
@@ -152,6 +157,15 @@ fn latency(results: &Results, devices: &[Device]) -> String {
     let y = Axis::decades(values.chain(results.relay()));
     let mut svg = Svg::new("Latency at 8 B: µs, typical (less is better)");
     svg.decades(&y);
+    if let Some(relay) = results.relay() {
+        let at = y.place(relay);
+        svg.line(&[(LEFT, at), (RIGHT, at)], HOST, true);
+        svg.legend(
+            devices.len(),
+            &format!("three-thread relay on the host: {} µs", number(relay)),
+            HOST,
+        );
+    }
     let group = (RIGHT - LEFT) / OPERATIONS.len() as f64;
     let bar = group * 0.7 / devices.len().max(1) as f64;
     for (index, operation) in OPERATIONS.into_iter().enumerate() {
@@ -166,15 +180,6 @@ fn latency(results: &Results, devices: &[Device]) -> String {
     }
     for (index, &device) in devices.iter().enumerate() {
         svg.legend(index, &device.to_string(), colour(device));
-    }
-    if let Some(relay) = results.relay() {
-        let at = y.place(relay);
-        svg.line(&[(LEFT, at), (RIGHT, at)], HOST, true);
-        svg.legend(
-            devices.len(),
-            &format!("three-thread relay on the host: {} µs", number(relay)),
-            HOST,
-        );
     }
     svg.end()
 }
@@ -211,7 +216,8 @@ impl Svg {
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
         self.add(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" stroke=\"#fff\" \
+             stroke-width=\"3\" paint-order=\"stroke\">{text}</text>"
         ));
     }
 
@@ -291,6 +297,14 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 4);
         assert!(svg.contains(">64 KiB<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert_eq!(latency(&results, &devices).matches("<rect").count(), 1 + 3 + 3 + 1);
+    }
+
+    #[test]
+    fn memcpy_is_that_beside_the_operation() {
+        let mut results = sample();
+        let other = crate::host::Memcpy { operation: Operation::Read, bytes: 65536, mib_s: 1.0 };
+        results.memcpy.push(other);
+        assert_eq!(memcpy(&results, Operation::Write), [(65536.0, 10_000.0)]);
     }
 
     #[test]

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory windows (IBTA volume 1, 10.6.7).
+
+use super::{bindings, object::Object, ops::Operations};
+
+/// A window; derefs to the driver's part.
+pub(crate) type Mw<T> = Object<bindings::ib_mw, <T as Operations>::Mw>;
+
+/// Types of windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MwType {
+    /// Bound by a verb, for all queue pairs of a protection domain.
+    Type1,
+    /// Bound by a work request, for one queue pair.
+    Type2,
+}
+
+impl MwType {
+    /// From `enum ib_mw_type`.
+    pub(super) fn from_raw(raw: bindings::ib_mw_type) -> Option<Self> {
+        match raw {
+            bindings::ib_mw_type_IB_MW_TYPE_1 => Some(Self::Type1),
+            bindings::ib_mw_type_IB_MW_TYPE_2 => Some(Self::Type2),
+            _ => None,
+        }
+    }
+}
+
+/// A new window.
+pub(crate) struct NewMw<D> {
+    /// Its key, which is of no use until the window is bound.
+    pub(crate) rkey: u32,
+    /// The driver's part.
+    pub(crate) driver: D,
+}

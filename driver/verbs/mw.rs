@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory windows. Processes bind them by work requests, of either type.
+
+use abi::admin::{self, AllocMw, Opcode};
+use kernel::prelude::*;
+
+use super::{Hca, context::Pd};
+use crate::rdma::mw::{MwType, NewMw};
+
+/// The adapter's part of a window.
+pub(crate) struct Mw {
+    /// The first key; the adapter looks at its index alone.
+    key: u32,
+}
+
+pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, kind: MwType) -> Result<NewMw<Mw>> {
+    let kind = match kind {
+        MwType::Type1 => admin::MwType::Type1,
+        MwType::Type2 => admin::MwType::Type2,
+    };
+    let key = hca.execute(Opcode::AllocMw, &AllocMw::new(pd.pdn, kind))?.key.get();
+    Ok(NewMw { rkey: key, driver: Mw { key } })
+}
+
+pub(super) fn dealloc(hca: &Hca<'_>, mw: &Mw) -> Result {
+    hca.destroy(Opcode::DeallocMw, mw.key)
+}
