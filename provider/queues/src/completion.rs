@@ -87,6 +87,8 @@ pub struct Completion {
     pub qpn: u32,
     /// The sender's QP.
     pub src_qpn: u32,
+    /// Whether the receive begins with a network header.
+    pub grh: bool,
     /// Index of the work request in its queue.
     pub wqe_index: u32,
 }
@@ -112,6 +114,7 @@ impl Completion {
             extra: extra(flags, opcode, &cqe),
             qpn: cqe.qpn.get(),
             src_qpn: cqe.src_qpn.get(),
+            grh: flags.contains(Flags::GRH),
             wqe_index: cqe.wqe_index.get(),
         }
     }
@@ -151,9 +154,12 @@ mod tests {
                 extra: Extra::Imm([4, 3, 2, 1]),
                 qpn: 17,
                 src_qpn: 18,
+                grh: false,
                 wqe_index: 5,
             }
         );
+        let grh = Flags::GRH | Flags::IPV4;
+        assert!(Completion::decode(transmute!(Cqe { flags: grh.bits().into(), ..cqe() })).grh);
         let extra = |cqe: Cqe| Completion::decode(transmute!(cqe)).extra;
         assert_eq!(extra(Cqe { flags: 0.into(), ..cqe() }), Extra::None);
         let keyed = Cqe { key: 0x701.into(), ..cqe() };

@@ -80,9 +80,11 @@ impl FromStr for SqPolicy {
     }
 }
 
-/// What verbs cannot ask of a queue pair (`vrnicdv_create_qp`).
+/// What a queue pair is beside its sizes: its type, and what verbs cannot ask (`vrnicdv_create_qp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtras {
+    /// Each send names its own destination ([`abi::qp::Type::is_datagram`]).
+    pub datagram: bool,
     /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
     /// Where the key of a command stands, or `None` when the queue pair has no commands.
@@ -129,11 +131,16 @@ impl QpPlan {
             || cap.max_inline > limits.max_inline
             || extras.max_command_sge > limits.max_sge
             || extras.commands.is_some() != (extras.max_command_sge > 0)
+            || extras.datagram && extras.commands.is_some()
         {
             return Err(Errno::INVAL);
         }
         let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
-        let send_stride = abi::sq::stride(cap.max_send_sge, body);
+        let send_stride = if extras.datagram {
+            abi::sq::datagram_stride(cap.max_send_sge, body)
+        } else {
+            abi::sq::stride(cap.max_send_sge, body)
+        };
         let recv_stride = abi::rq::stride(cap.max_recv_sge);
         let send = ring_of(cap.max_send_wr, send_stride)?;
         let recv = ring_of(cap.max_recv_wr, recv_stride)?;
@@ -267,7 +274,8 @@ mod tests {
     #[test]
     fn commands_make_room_for_their_data() {
         let commands = Some(CommandTag { iscsi: true, offset: 4 });
-        let extras = QpExtras { reactive: true, commands, max_command_sge: 4 };
+        let extras =
+            QpExtras { reactive: true, commands, max_command_sge: 4, ..QpExtras::default() };
         let of = |cap: &QpCap, extras| QpPlan::new(cap, &LIMITS, SqPolicy::Guest, extras);
         let plan = of(&QpCap { max_inline: 48, ..CAP }, extras).expect("valid");
         // 32 of header, 16, 4 segments of 16, 48 inline.
@@ -279,6 +287,7 @@ mod tests {
             QpExtras { max_command_sge: 17, ..extras },
             QpExtras { max_command_sge: 0, ..extras },
             QpExtras { commands: None, ..extras },
+            QpExtras { datagram: true, ..extras },
         ] {
             assert_eq!(of(&CAP, bad), Err(Errno::INVAL), "{bad:?}");
         }
@@ -308,6 +317,22 @@ mod tests {
         assert_eq!(request.sq_buf.get(), 0);
         assert_eq!(request.flags.get(), QpReqFlags::SQ_IN_DEVICE.bits());
         assert_eq!(QpRings::allocate(plan.in_guest()).expect("memory").request().flags.get(), 0);
+    }
+
+    #[test]
+    fn datagrams_need_room_for_their_destination() {
+        let plan = |cap| {
+            let extras = QpExtras { datagram: true, ..QpExtras::default() };
+            QpPlan::new(&cap, &LIMITS, SqPolicy::Auto, extras)
+        };
+        assert_eq!(plan(CAP).expect("valid").send.map(Shape::stride), Some(128));
+        let inline = QpCap { max_inline: 432, ..CAP };
+        assert_eq!(plan(inline).expect("valid").send.map(Shape::stride), Some(512));
+        assert_eq!(plan(QpCap { max_inline: 433, ..CAP }), Err(Errno::INVAL));
+        assert_eq!(
+            plan(QpCap { max_send_sge: 16, ..CAP }).expect("valid").send.map(Shape::stride),
+            Some(512)
+        );
     }
 
     #[test]

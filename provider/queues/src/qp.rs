@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::qp::State;
-use abi::sq::{Flags, Sge, inline_capacity};
+use abi::sq::{Flags, Sge, datagram_inline_capacity, inline_capacity};
 use abi::uverbs::QpResp;
 
 use crate::cq::{CompletionQueue, Credits};
@@ -48,6 +48,7 @@ pub struct QueuePair {
     state: AtomicU8,
     /// What every send has, asked for or not.
     always: Flags,
+    datagram: bool,
     send_cq: Arc<CompletionQueue>,
     recv_cq: Arc<CompletionQueue>,
 }
@@ -64,6 +65,7 @@ impl QueuePair {
         response: &QpResp,
         parts: QpParts,
     ) -> Result<Self, Errno> {
+        let datagram = rings.plan.extras.datagram;
         let (place, memory) = match rings.plan.send_in_device {
             true => (Place::Device, parts.device_send),
             false => (Place::Guest, rings.send),
@@ -73,6 +75,7 @@ impl QueuePair {
                 let ring = memory.and_then(|memory| Ring::new(memory, shape)).ok_or(Errno::IO)?;
                 let max_command_sge = rings.plan.extras.max_command_sge;
                 let max_inline = match max_command_sge {
+                    0 if datagram => datagram_inline_capacity(shape.stride()),
                     0 => inline_capacity(shape.stride()),
                     // The rest is for the command's data.
                     _ => cap.max_inline,
@@ -98,6 +101,7 @@ impl QueuePair {
             credits: Arc::default(),
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
+            datagram,
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
@@ -105,6 +109,13 @@ impl QueuePair {
         qp.send_cq.attach(qp.qpn, &qp.credits);
         qp.recv_cq.attach(qp.qpn, &qp.credits);
         Ok(qp)
+    }
+
+    /// Whether its sends are [`Payload::Datagram`]s.
+    #[must_use]
+    #[inline]
+    pub fn is_datagram(&self) -> bool {
+        self.datagram
     }
 
     /// Begins to post sends: the batch holds the queue's lock, and rings once on drop.

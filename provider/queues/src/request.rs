@@ -7,7 +7,9 @@ use vrnic_abi as abi;
 use zerocopy::transmute;
 
 use abi::rq::RqWqe;
-use abi::sq::{AtomicSeg, BindMwSeg, CommandSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
+use abi::sq::{
+    AtomicSeg, BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe,
+};
 
 use crate::ring;
 
@@ -17,6 +19,7 @@ const RECV_HEADER_WORDS: usize = abi::rq::HEADER_LEN as usize / 8;
 const ATOMIC_WORDS: usize = size_of::<AtomicSeg>() / 8;
 const BIND_WORDS: usize = size_of::<BindMwSeg>() / 8;
 const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
+const DATAGRAM_WORDS: usize = size_of::<DatagramSeg>() / 8;
 const SGE_WORDS: usize = size_of::<Sge>() / 8;
 
 /// Why a work request was not posted.
@@ -37,6 +40,9 @@ pub enum PostError {
     /// More inline data than the queue was made for, or for an operation that has none.
     #[error("inline data too long or not allowed")]
     Inline,
+    /// A datagram without an address handle.
+    #[error("no address handle")]
+    Address,
     /// Not an operation of this adapter.
     #[error("operation not supported")]
     Unsupported,
@@ -73,8 +79,19 @@ pub enum Payload<'a> {
     Atomic(AtomicSeg, &'a [Sge]),
     /// What a window is bound to.
     Bind(BindMwSeg),
+    /// Where a datagram goes, and its data.
+    Datagram(DatagramSeg, DatagramData<'a>),
     /// A command: what the peer is let to, the data, and the message.
     Command(CommandSeg, &'a [Sge], CommandMessage<'a>),
+}
+
+/// The data of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub enum DatagramData<'a> {
+    /// Where it lies.
+    Segments(&'a [Sge]),
+    /// The data itself, in pieces.
+    Inline(&'a [&'a [u8]]),
 }
 
 /// The message of a command.
@@ -107,6 +124,10 @@ impl Payload<'_> {
                 .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) }),
             Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
             Self::Bind(_) => Ok(0),
+            Self::Datagram(_, DatagramData::Segments(data)) => segment_count(data, limits.max_sge),
+            Self::Datagram(_, DatagramData::Inline(pieces)) => {
+                inline_count(pieces, opcode, limits.max_inline)
+            }
             Self::Command(_, data, message) => command_count(data, message, limits),
         }
     }
@@ -126,6 +147,15 @@ impl Payload<'_> {
                 let words: [u64; BIND_WORDS] = transmute!(*segment);
                 ring::store(body, &words);
             }
+            Self::Datagram(destination, data) => {
+                let words: [u64; DATAGRAM_WORDS] = transmute!(*destination);
+                ring::store(body, &words);
+                let body = body.get(DATAGRAM_WORDS..).unwrap_or_default();
+                match data {
+                    DatagramData::Segments(segments) => write_segments(body, segments),
+                    DatagramData::Inline(pieces) => write_inline(body, pieces),
+                }
+            }
             Self::Command(segment, data, message) => write_command(body, segment, data, message),
         }
     }
@@ -139,9 +169,9 @@ impl Payload<'_> {
         stamp: u32,
     ) -> [u64; SEND_HEADER_WORDS] {
         let flags = match self {
-            Self::Inline(_) | Self::Command(_, _, CommandMessage::Inline(_)) => {
-                header.flags | Flags::INLINE
-            }
+            Self::Inline(_)
+            | Self::Datagram(_, DatagramData::Inline(_))
+            | Self::Command(_, _, CommandMessage::Inline(_)) => header.flags | Flags::INLINE,
             _ => header.flags - Flags::INLINE,
         };
         transmute!(SqWqe {

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
-use vrnic_abi::uverbs::{ContextResp, CqReq, CqResp, PdResp, QpReq, QpResp};
+use vrnic_abi::uverbs::{AhResp, ContextResp, CqReq, CqResp, PdResp, QpReq, QpResp};
 
 use super::bindings as c;
 use super::check;
@@ -69,6 +69,22 @@ pub(super) unsafe fn alloc_pd(
             Resp::LEN,
         )
     })?;
+    Ok(response.payload)
+}
+
+/// Resolves an address vector.
+///
+/// # Safety
+/// `pd` must be live, `attr` valid and `ah` memory for the result.
+pub(super) unsafe fn create_ah(
+    pd: *mut c::ibv_pd,
+    ah: *mut c::ibv_ah,
+    attr: *mut c::ibv_ah_attr,
+) -> Result<AhResp, Errno> {
+    type Resp = With<c::ib_uverbs_create_ah_resp, AhResp>;
+    let mut response = Resp::default();
+    // SAFETY: the objects are valid; the response is as long as said.
+    check(unsafe { c::ibv_cmd_create_ah(pd, ah, attr, (&raw mut response).cast(), Resp::LEN) })?;
     Ok(response.payload)
 }
 

@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{context, cq, mr, mw, pd, poll, post, qp};
+use super::{ah, context, cq, mr, mw, pd, poll, post, qp};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -74,11 +74,13 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         alloc_mw: Some(mw::alloc),
         alloc_pd: Some(pd::alloc),
         bind_mw: Some(mw::bind),
+        create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_qp: Some(qp::create),
         dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
         dereg_mr: Some(mr::dereg_mr),
+        destroy_ah: Some(ah::destroy),
         destroy_cq: Some(cq::destroy),
         destroy_qp: Some(qp::destroy),
         free_context: Some(context::free),

@@ -77,7 +77,8 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
         _ => return Err(Errno::INVAL),
     };
     let reactive = attr.flags & c::VRNICDV_QP_REACTIVE != 0;
-    Ok(QpExtras { reactive, commands, max_command_sge: attr.max_command_sge })
+    let max_command_sge = attr.max_command_sge;
+    Ok(QpExtras { reactive, commands, max_command_sge, ..QpExtras::default() })
 }
 
 /// `vrnicdv_bind_mw`.

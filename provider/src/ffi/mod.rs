@@ -7,8 +7,8 @@
 //! | [`object`] | C objects with our part behind them |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
 //! | [`driver`] | registration, devices, the table of operations |
-//! | [`context`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`] | the operations on these objects |
-//! | [`post`], [`poll`] | the data path |
+//! | [`context`], [`pd`], [`mr`], [`mw`], [`ah`], [`cq`], [`qp`] | the operations on these objects |
+//! | [`post`], [`datagram`], [`poll`] | the data path |
 //! | [`dv`] | what programs may ask of us directly (`vrnicdv.h`) |
 //!
 //! What libibverbs promises, and every `SAFETY` comment here builds on: pointers given to an
@@ -16,9 +16,11 @@
 //! destroyed; objects are not destroyed while another call uses them; the command file stays
 //! open until `verbs_uninit_context`.
 
+mod ah;
 mod commands;
 mod context;
 mod cq;
+mod datagram;
 mod driver;
 mod dv;
 mod mr;

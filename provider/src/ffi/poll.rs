@@ -100,7 +100,7 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
         __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 { invalidated_rkey: word },
         qp_num: completion.qpn,
         src_qp: completion.src_qpn,
-        wc_flags,
+        wc_flags: wc_flags | if completion.grh { c::IBV_WC_GRH } else { 0 },
         pkey_index: 0,
         slid: 0,
         sl: 0,

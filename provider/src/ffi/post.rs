@@ -10,7 +10,7 @@ use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Payload, PostError, SendHeader};
 
 use super::bindings as c;
-use super::{mw, qp, status};
+use super::{datagram, mw, qp, status};
 
 /// Segments are handed through as they are.
 const _: () = {
@@ -32,6 +32,7 @@ pub(super) fn errno(error: PostError) -> Errno {
         | PostError::State
         | PostError::Segments
         | PostError::Inline
+        | PostError::Address
         | PostError::Opcode => Errno::INVAL,
     }
 }
@@ -45,8 +46,13 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: live by libibverbs' promise.
     let Some(queues) = (unsafe { qp::own(qp) }) else { return status(Err(Errno::INVAL)) };
     let mut next = list;
-    // SAFETY: the list is valid by libibverbs' promise.
-    let posted = unsafe { send_list(queues, &mut next) };
+    let posted = if queues.is_datagram() {
+        // SAFETY: the list is valid by libibverbs' promise, and so are its address handles.
+        unsafe { datagram::send_list(queues, &mut next) }
+    } else {
+        // SAFETY: the list is valid by libibverbs' promise.
+        unsafe { send_list(queues, &mut next) }
+    };
     posted.map_or_else(
         |error| {
             // SAFETY: valid by libibverbs' promise.
@@ -127,7 +133,7 @@ impl Message {
 
 /// What all requests have.
 #[inline(always)]
-fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
+pub(super) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     let flags = send_flags(request.send_flags);
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
@@ -262,7 +268,7 @@ pub(super) unsafe fn segments<'a>(
 ///
 /// # Safety
 /// Each segment must name readable memory that lives for `'a` and that nobody writes meanwhile.
-unsafe fn inline_pieces<'a, 'b>(
+pub(super) unsafe fn inline_pieces<'a, 'b>(
     segments: &[Sge],
     pieces: &'b mut [&'a [u8]; MAX_SGE as usize],
 ) -> Result<&'b [&'a [u8]], PostError> {

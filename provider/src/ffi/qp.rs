@@ -47,9 +47,15 @@ pub(super) unsafe fn try_create(
     attr: &mut c::ibv_qp_init_attr,
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    if attr.qp_type != c::IBV_QPT_RC || !attr.srq.is_null() {
+    let datagram = match attr.qp_type {
+        c::IBV_QPT_RC => false,
+        c::IBV_QPT_UD => true,
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    if !attr.srq.is_null() {
         return Err(Errno::OPNOTSUPP);
     }
+    let extras = QpExtras { datagram, ..extras };
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
     let cap = QpCap {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Address handles: paths that the kernel has resolved, kept until datagrams are posted with them.
+
+use std::ffi::c_int;
+
+use vrnic_abi::qp::AddressVector;
+
+use super::bindings as c;
+use super::object::Object;
+use super::{check, commands, pointer, status};
+
+type Ah = Object<c::ibv_ah, AddressVector>;
+
+/// The path of an address handle; `None` for null.
+///
+/// # Safety
+/// `ah` must be null or a handle of this plugin, live as long as the result is used.
+#[inline]
+pub(super) unsafe fn path<'a>(ah: *mut c::ibv_ah) -> Option<&'a AddressVector> {
+    // SAFETY: by the caller's promise.
+    unsafe { Ah::own(ah) }
+}
+
+/// `create_ah`.
+pub(super) unsafe extern "C" fn create(
+    pd: *mut c::ibv_pd,
+    attr: *mut c::ibv_ah_attr,
+) -> *mut c::ibv_ah {
+    let ah = Ah::begin();
+    // SAFETY: the arguments are libibverbs' own, `ah` is ours.
+    let resolved = unsafe { commands::create_ah(pd, ah.base(), attr) };
+    pointer(resolved.map(|response| ah.complete(response.av)))
+}
+
+/// `destroy_ah`.
+pub(super) unsafe extern "C" fn destroy(ah: *mut c::ibv_ah) -> c_int {
+    // SAFETY: made by `create`, live.
+    let result = check(unsafe { c::ibv_cmd_destroy_ah(ah) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Ah::free(ah) };
+    }
+    status(result)
+}
