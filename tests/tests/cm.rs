@@ -19,6 +19,14 @@ fn main() -> ExitCode {
             connected(&pair.a, &pair.a, "rping -V -C 10").map(|_| ())
         }),
         Case::new("connection_refused", refused),
+        Case::new("ucmatose", |pair| called(pair, "ucmatose", "-s").map(|_| ())),
+        Case::new("ucmatose_many", |pair| called(pair, "ucmatose -c 20 -C 5", "-s").map(|_| ())),
+        Case::new("udaddy", |pair| called(pair, "udaddy -c 4", "-s").map(|_| ())),
+        Case::new("rstream", |pair| called(pair, "rstream -S all -C 20", "-s").map(|_| ())),
+        Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -R -n 1000", "").map(|_| ())),
+        Case::new("perftest_ud", |pair| {
+            called(pair, "ib_send_bw -R -c UD -n 1000", "").map(|_| ())
+        }),
         Case::new("100_connections_in_turn", in_turn),
     ];
     bench::main(Options::default(), cases)
@@ -34,14 +42,23 @@ fn general_services(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Runs a tool that takes `-s` as the server and `-c -a ADDRESS` as the client; both must succeed. Gives what the
-/// client said.
+/// Runs a tool that takes `-s` as the server and `-c -a ADDRESS` as the client.
 fn connected(server: &Guest, client: &Guest, command: &str) -> Result<String> {
-    let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {command} -s"))?;
+    pairwise((server, &format!("{command} -s")), (client, &format!("{command} -c -a")))
+}
+
+/// Runs a tool that takes nothing as the server in b, and `option ADDRESS` as the client in a.
+fn called(pair: &Pair, command: &str, option: &str) -> Result<String> {
+    pairwise((&pair.b, command), (&pair.a, &format!("{command} {option}")))
+}
+
+/// Runs a server and, when it listens, a client with the server's address behind its command; both must succeed.
+/// Gives what the client said.
+fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) -> Result<String> {
+    let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
     listens(server)?;
     let ip = server.ip();
-    let there =
-        client.agent().run(&format!("modprobe rdma_ucm; exec {command} -c -a {ip}"), LONG)?;
+    let there = client.agent().run(&format!("modprobe rdma_ucm; exec {there} {ip}"), LONG)?;
     if !there.ok() {
         serving.kill()?;
     }

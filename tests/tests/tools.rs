@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Case::new("pingpong_events", |pair| pingpong(pair, "-e")),
         Case::new("pingpong_1_MiB", |pair| pingpong(pair, "-s 1048576 -n 20")),
         Case::new("pingpong_both_ways", pingpong_back),
+        Case::new("ud_pingpong_checked", |pair| datagrams(pair, "")),
+        Case::new("ud_pingpong_events", |pair| datagrams(pair, "-e -s 1024")),
         Case::new("two_programs_at_once", two_programs),
     ];
     bench::main(Options::default(), cases)
@@ -159,6 +161,14 @@ fn netdev(pair: &mut Pair) -> Result<()> {
 /// `ibv_rc_pingpong` with its content check.
 fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
     let text = both(&pair.b, &pair.a, &format!("ibv_rc_pingpong -g 1 -c {options}"), PINGPONG)?;
+    ensure!(text.contains("iters in"), "no result in: {text}");
+    ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    Ok(())
+}
+
+/// `ibv_ud_pingpong`, whose messages the receiver finds behind a network header.
+fn datagrams(pair: &mut Pair, options: &str) -> Result<()> {
+    let text = both(&pair.b, &pair.a, &format!("ibv_ud_pingpong -g 1 -c {options}"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
     Ok(())
