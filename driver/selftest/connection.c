@@ -7,7 +7,7 @@
 
 #define PORT 1
 
-int to_reset(struct side *side)
+static int to_reset(struct side *side)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_RESET };
 
@@ -67,6 +67,17 @@ int connect_both(struct test *test)
 	      connect(test, &test->b, test->a.qp->qp_num, gid);
 	rdma_put_gid_attr(gid);
 	return ret;
+}
+
+int reconnect(struct test *test)
+{
+	int ret = to_reset(&test->a) ?: to_reset(&test->b);
+
+	reinit_completion(&test->a.sent);
+	reinit_completion(&test->a.received);
+	reinit_completion(&test->b.sent);
+	reinit_completion(&test->b.received);
+	return ret ?: connect_both(test);
 }
 
 void close_side(struct test *test, struct side *side)

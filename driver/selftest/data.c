@@ -73,7 +73,7 @@ static int errors(struct test *test)
 	if (ret)
 		return ret;
 	/* Reset makes them usable again. */
-	return to_reset(&test->a) ?: to_reset(&test->b) ?: connect_both(test) ?:
+	return reconnect(test) ?:
 	       send(test, 100, 0, "SEND after reset");
 }
 

@@ -23,7 +23,7 @@ int prepare_death(struct test *test)
 {
 	atomic_set(&test->a.flushed, 0);
 	atomic_set(&test->b.flushed, 0);
-	return to_reset(&test->a) ?: to_reset(&test->b) ?: connect_both(test) ?:
+	return reconnect(test) ?:
 	       post_recvs(test, &test->a, BEFORE) ?: post_recvs(test, &test->b, BEFORE);
 }
 

@@ -35,7 +35,8 @@ struct test {
 int open_side(struct test *test, struct side *side);
 void close_side(struct test *test, struct side *side);
 int connect_both(struct test *test);
-int to_reset(struct side *side);
+/* Through the reset state, by which errors end and nothing is outstanding. */
+int reconnect(struct test *test);
 
 /* request.c: posting, and waiting for what becomes of it. */
 struct ib_sge sge_of(struct test *test, struct side *side, u32 offset, u32 length);
@@ -49,6 +50,9 @@ void recv_done(struct ib_cq *cq, struct ib_wc *wc);
 
 /* data.c: SEND, WRITE, READ, atomics, errors. */
 int test_data(struct test *test);
+
+/* memory.c: fast registration and invalidation. */
+int test_memory(struct test *test);
 
 /* death.c: what is outstanding when the adapter dies. */
 int prepare_death(struct test *test);
