@@ -44,6 +44,11 @@ pub struct Args {
     #[arg(long, value_name = "US")]
     pub sleep: Option<u64>,
 
+    /// How long a sleeping worker waits for a kick before it looks for work unasked, in ms; 0 for as long
+    /// as it takes [default: 200]
+    #[arg(long, value_name = "MS")]
+    pub look: Option<u64>,
+
     /// Pin worker n to the n-th of these processors, e.g. 2,3
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub pin: Option<Vec<usize>>,

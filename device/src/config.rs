@@ -113,6 +113,9 @@ pub struct GearConfig {
     pub nap: Duration,
     /// Time without work before sleep.
     pub sleep: Duration,
+    /// How long a sleeping worker waits for a kick before it looks for work unasked: what a lost kick would
+    /// cost. Zero for as long as it takes.
+    pub look: Duration,
 }
 
 impl Default for GearConfig {
@@ -121,6 +124,7 @@ impl Default for GearConfig {
             spin: Duration::from_micros(50),
             nap: Duration::from_micros(15),
             sleep: Duration::from_micros(2000),
+            look: Duration::from_millis(200),
         }
     }
 }
@@ -151,6 +155,7 @@ struct File {
     spin: Option<u64>,
     nap: Option<u64>,
     sleep: Option<u64>,
+    look: Option<u64>,
     pin: Option<Vec<usize>>,
 }
 
@@ -175,6 +180,7 @@ impl Config {
                 spin: micros(args.spin, file.spin, defaults.spin),
                 nap: micros(args.nap, file.nap, defaults.nap),
                 sleep: micros(args.sleep, file.sleep, defaults.sleep),
+                look: args.look.or(file.look).map_or(defaults.look, Duration::from_millis),
             },
             pin: args.pin.or(file.pin).unwrap_or_default(),
         };
@@ -194,6 +200,7 @@ impl Config {
         in_range("spin", micros(self.gears.spin), 0, 1_000_000)?;
         in_range("nap", micros(self.gears.nap), 1, 1_000)?;
         in_range("sleep", micros(self.gears.sleep), 0, 10_000_000)?;
+        in_range("look", micros(self.gears.look) / 1000, 0, 60_000)?;
         let (mut names, mut macs, mut paths) = (HashSet::new(), HashSet::new(), HashSet::new());
         for function in &self.functions {
             let name = &function.name;

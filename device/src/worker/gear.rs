@@ -134,6 +134,7 @@ mod tests {
             spin: Duration::from_micros(50),
             nap: Duration::from_micros(15),
             sleep: Duration::from_micros(2000),
+            ..GearConfig::default()
         };
         GearBox::new(&config, 2, Some(Fixed(runnable)), 0)
     }

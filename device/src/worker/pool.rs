@@ -15,9 +15,6 @@ use crate::config::GearConfig;
 use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
 
-/// Longest sleep: what a lost kick would cost.
-const SLEEP_MAX: Duration = Duration::from_millis(200);
-
 /// Polls without work between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
 
@@ -60,6 +57,7 @@ impl Pool {
                 index: id,
                 setup,
                 nap: gears.nap,
+                look: if gears.look.is_zero() { Duration::MAX } else { gears.look },
                 gears: gear_box(gears),
                 stop: Arc::clone(&this.stop),
             };
@@ -103,6 +101,7 @@ struct Worker {
     index: usize,
     setup: WorkerSetup,
     nap: Duration,
+    look: Duration,
     gears: GearBox<LoadMeter>,
     stop: Arc<AtomicBool>,
 }
@@ -182,7 +181,7 @@ impl Worker {
         if self.poll() || engines.iter().any(|engine| engine.has_work()) {
             self.gears.worked(now);
         } else if !self.stop.load(Ordering::SeqCst) {
-            self.rest(now, SLEEP_MAX, |limit| bell.wait(limit));
+            self.rest(now, self.look, |limit| bell.wait(limit));
         }
         bell.get_up();
         self.setup.engines.iter().for_each(|engine| engine.set_asleep(false));

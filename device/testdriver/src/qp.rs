@@ -157,10 +157,11 @@ impl QueuePair {
     /// # Errors
     /// Never with a ring inside guest memory.
     pub fn post_recv(&mut self, guest: &Guest, wr_id: u64, sges: &[Sge]) -> anyhow::Result<()> {
-        let mut wqe = RqWqe::new(wr_id, u16::try_from(sges.len())?).as_bytes().to_vec();
-        wqe.extend_from_slice(sges.as_bytes());
+        let header = RqWqe::new(wr_id, u16::try_from(sges.len())?);
         let slot = u64::from(self.recv_pi & ((1 << self.log_size) - 1));
-        guest.ram.write(self.recv_ring + (slot << RECV_LOG_STRIDE), &wqe)?;
+        let at = self.recv_ring + (slot << RECV_LOG_STRIDE);
+        guest.ram.write(at, header.as_bytes())?;
+        guest.ram.write(at + size_of::<RqWqe>() as u64, sges.as_bytes())?;
         self.recv_pi = self.recv_pi.wrapping_add(1);
         let at = Guest::slot_offset(self.uar, self.slot) + 4;
         let word = guest.bar().word32(at).context("slot")?;

@@ -1,0 +1,204 @@
+//! What the hot path must not do: allocate, or call the kernel.
+
+mod common;
+
+use std::alloc::System;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_device::cli::Args;
+use vrnic_device::config::Config;
+use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
+use vrnic_testdriver::guest::Guest;
+use vrnic_testdriver::qp::Send;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// Operations of each kind.
+const ROUNDS: u32 = 20_000;
+
+/// The tests share an allocator, and must not count for each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Two connected endpoints and a WQE of each kind.
+struct Traffic<'a> {
+    a: Endpoint<'a>,
+    b: Endpoint<'a>,
+    wqes: [Vec<u8>; 4],
+}
+
+impl<'a> Traffic<'a> {
+    fn new(guests: &'a [Guest; 2], in_device: bool) -> Self {
+        let setup = EndpointSetup { log_stride: 7, in_device, ..EndpointSetup::default() };
+        let [a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+        Endpoint::connect(&a, &b).expect("connected");
+        let far = |opcode| Send::new(opcode, 1).remote(b.buffer, b.key);
+        let data = |wr: Send, len| wr.flags(Flags::SIGNALED).sges(&[a.sge(0, len)]).encode();
+        let wqes = [
+            data(far(Opcode::Write), 64),
+            data(far(Opcode::Read), 8192),
+            data(far(Opcode::Write), 100_000),
+            data(Send::new(Opcode::Send, 1), 64),
+        ];
+        Self { a, b, wqes }
+    }
+
+    /// One operation of each kind.
+    fn round(&mut self) {
+        let Self { a, b, wqes } = self;
+        let buffer = b.sge(4096, 4096);
+        b.qp.post_recv(b.guest, 1, &[buffer]).expect("posted");
+        for wqe in wqes {
+            a.qp.store_encoded(a.guest, wqe).expect("stored");
+            a.qp.ring(a.guest).expect("rung");
+            let start = Instant::now();
+            while !a.send_cq.ready(a.guest).expect("ring in memory") {
+                std::hint::spin_loop();
+                assert!(start.elapsed() < LIMIT, "no completion");
+            }
+            a.send_cq.poll_success(a.guest).expect("success");
+        }
+        b.recv_cq.poll_success(b.guest).expect("success");
+    }
+}
+
+/// The daemon runs in this process, whose allocator counts.
+#[test]
+fn nothing_is_allocated() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("folder");
+    let at = folder.path().display();
+    let function = |n: u32| format!("name=f{n},mac=52:54:00:00:00:0{n},socket={at}/{n}.sock");
+    let args = ["vrnicd", "--function", &function(0), "--function", &function(1)];
+    let config = Config::new(Args::parse_from(args)).expect("settings");
+    let _daemon = vrnic_device::daemon::Daemon::start(&config).expect("daemon");
+    let guests = [0u8, 1].map(|n| {
+        let socket = folder.path().join(format!("{n}.sock"));
+        let guest = Guest::connect(&socket, [0x52, 0x54, 0, 0, 0, n]).expect("connected");
+        guest.bring_up().expect("bring-up");
+        guest
+    });
+    for in_device in [false, true] {
+        let mut traffic = Traffic::new(&guests, in_device);
+        (0..100).for_each(|_| traffic.round());
+        let region = Region::new(ALLOCATOR);
+        (0..ROUNDS).for_each(|_| traffic.round());
+        let change = region.change();
+        // Other threads of the daemon allocate now and then; a hot path that does, does it each round.
+        let allocations = change.allocations + change.reallocations;
+        assert!(allocations < ROUNDS as usize / 4, "{change:?}");
+    }
+}
+
+/// The worker under a tracer that stops it at each system call.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_kernel_is_not_called() {
+    use nix::libc;
+
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = common::start(2);
+    let guests = common::pair(&daemon);
+    let mut traffic = Traffic::new(&guests, false);
+    (0..100).for_each(|_| traffic.round());
+    // What a worker may do that has nothing to do at the moment: look how busy the machine is, rest, and take
+    // note of the kick that woke it.
+    let resting = [
+        libc::SYS_read,
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_pread64,
+        libc::SYS_restart_syscall,
+    ];
+    let worker = tracer::thread_named(daemon.pid(), "worker-0");
+    let calls = tracer::system_calls(worker, || (0..ROUNDS / 10).for_each(|_| traffic.round()));
+    let others: BTreeSet<_> = calls.iter().filter(|call| !resting.contains(call)).collect();
+    assert!(others.is_empty(), "system calls: {others:?}");
+    // The tracer would have seen one: with an event to report, the worker writes to an eventfd.
+    let calls = tracer::system_calls(worker, || {
+        for _ in 0..10 {
+            traffic.a.send_cq.arm(traffic.a.guest, vrnic_abi::uar::ARM_NEXT).expect("armed");
+            traffic.round();
+        }
+    });
+    assert!(calls.contains(&libc::SYS_write), "no event was reported");
+}
+
+/// Stops a thread at each of its system calls.
+#[cfg(target_arch = "x86_64")]
+mod tracer {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use nix::sys::ptrace::{self, Options};
+    use nix::sys::signal::Signal;
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use nix::unistd::Pid;
+
+    /// The thread of process `pid` with this name.
+    pub(super) fn thread_named(pid: u32, name: &str) -> Pid {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+        let named = |path: &std::path::PathBuf| {
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let found = tasks.filter_map(Result::ok).map(|task| task.path()).find(named);
+        let number = found.and_then(|path| path.file_name()?.to_str()?.parse().ok());
+        Pid::from_raw(number.expect("the thread"))
+    }
+
+    /// The system calls that `thread` begins while `run` runs.
+    pub(super) fn system_calls(thread: Pid, run: impl FnOnce()) -> Vec<i64> {
+        let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // Only the thread that attached may ask and wait.
+            let tracer = scope.spawn(|| trace(thread, &ready, &stop));
+            while !ready.load(Ordering::Acquire) && !tracer.is_finished() {
+                std::thread::yield_now();
+            }
+            run();
+            stop.store(true, Ordering::Release);
+            tracer.join().expect("tracer")
+        })
+    }
+
+    fn trace(thread: Pid, ready: &AtomicBool, stop: &AtomicBool) -> Vec<i64> {
+        ptrace::seize(thread, Options::PTRACE_O_TRACESYSGOOD).expect("attach");
+        ptrace::interrupt(thread).expect("first stop");
+        let mut calls = Vec::new();
+        let mut inside = false;
+        let mut asked = false;
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+        loop {
+            match waitpid(thread, Some(flags)).expect("wait") {
+                WaitStatus::StillAlive if stop.load(Ordering::Acquire) && !asked => {
+                    ptrace::interrupt(thread).expect("last stop");
+                    asked = true;
+                }
+                WaitStatus::StillAlive => std::thread::sleep(Duration::from_micros(20)),
+                _ if asked => {
+                    ptrace::detach(thread, None::<Signal>).expect("detach");
+                    return calls;
+                }
+                stopped => {
+                    if let WaitStatus::PtraceSyscall(_) = stopped {
+                        inside = !inside;
+                        if inside {
+                            let registers = ptrace::getregs(thread).expect("registers");
+                            calls.push(registers.orig_rax.cast_signed());
+                        }
+                    }
+                    ptrace::syscall(thread, None::<Signal>).expect("go on");
+                    ready.store(true, Ordering::Release);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! No doorbell is lost on a worker that goes to sleep whenever it can.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
+use vrnic_testdriver::qp::Send;
+
+/// Posts of each of the two guests. `VRNIC_WAKE_POSTS` asks for more.
+const POSTS: u64 = 300_000;
+/// More than any wake-up takes on a loaded machine. A lost one takes for ever.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The worker sleeps after a few looks and never looks unasked, so a doorbell that neither it nor the guest
+/// notices would hang. Posts come at random times around its falling asleep, from two guests at once, and
+/// with `workers` that wake each other.
+fn no_doorbell_is_lost(workers: &str) {
+    let posts =
+        std::env::var("VRNIC_WAKE_POSTS").ok().and_then(|n| n.parse().ok()).unwrap_or(POSTS);
+    let args = ["--sleep", "0", "--look", "0", "--workers", workers];
+    let daemon = common::start_with(2, &args);
+    let guests = common::pair(&daemon);
+    let setup = EndpointSetup { log_stride: 7, ..EndpointSetup::default() };
+    let ends: Vec<_> = guests
+        .iter()
+        .map(|guest| [(); 2].map(|()| Endpoint::new(guest, &setup).expect("endpoint")))
+        .collect();
+    for (a, b) in ends[0].iter().zip(&ends[1]) {
+        Endpoint::connect(a, b).expect("connected");
+    }
+    let write = |near: &Endpoint<'_>, far: &Endpoint<'_>| {
+        let wr = Send::new(Opcode::Write, 1).flags(Flags::SIGNALED).remote(far.buffer, far.key);
+        wr.sges(&[near.sge(0, 8)]).encode()
+    };
+    let wqes = [0, 1].map(|side| [0, 1].map(|nth| write(&ends[side][nth], &ends[1 - side][nth])));
+    std::thread::scope(|scope| {
+        for ((seed, pair), wqes) in (0..).zip(ends).zip(&wqes) {
+            scope.spawn(move || post_at_random(pair, wqes, seed, posts));
+        }
+    });
+}
+
+fn post_at_random(mut ends: [Endpoint<'_>; 2], wqes: &[Vec<u8>; 2], seed: u64, posts: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for post in 0..posts {
+        let which = random.usize(..2);
+        let end = &mut ends[which];
+        // Up to some microseconds: about as long as the worker takes to lie down.
+        for _ in 0..random.u32(..2048) {
+            std::hint::spin_loop();
+        }
+        end.qp.store_encoded(end.guest, &wqes[which]).expect("stored");
+        end.qp.ring(end.guest).expect("rung");
+        let start = Instant::now();
+        while !end.send_cq.ready(end.guest).expect("ring in memory") {
+            std::hint::spin_loop();
+            if start.elapsed() > Duration::from_micros(50) {
+                std::thread::yield_now();
+                assert!(start.elapsed() < LIMIT, "post {post}: nobody woke up");
+            }
+        }
+        end.send_cq.poll_success(end.guest).expect("success");
+    }
+}
+
+#[test]
+fn one_worker() {
+    no_doorbell_is_lost("1");
+}
+
+#[test]
+fn three_workers() {
+    no_doorbell_is_lost("3");
+}
