@@ -222,6 +222,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let tag = qp.tags.response(self.send.length, read).map_err(|_| Refusal::Operational)?;
         let Some(key) = tag else { return Ok(None) };
         memops::end_command(there, qp, key).map_err(refused)?;
+        there.step(Counter::RemoteInvalidations);
         Ok(Some(Ended::Command(key)))
     }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod commands;
 mod common;
 mod errors;
 mod events;

@@ -385,7 +385,9 @@ impl Pair {
     pub(crate) fn with(setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
         let world = World::default();
         let (ga, gb) = (world.guest(1), world.guest(2));
-        let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
+        // Side A sends commands.
+        let responds = Setup { tags: (TagForm::None, 0), ..setup };
+        let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, responds));
         a.connect(&ga, gb.function.mac(), b.qpn, &tune);
         b.connect(&gb, ga.function.mac(), a.qpn, &tune);
         Self { world, ga, gb, a, b }

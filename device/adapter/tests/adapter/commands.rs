@@ -1,0 +1,270 @@
+//! Part 6: regions that live as long as a command.
+
+use vrnic_abi::admin::{Opcode as Admin, QpFlags, TagForm};
+use vrnic_abi::cq::{self, Cqe, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, State};
+use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
+use vrnic_adapter::tpt::{Denied, MAX_MR};
+use zerocopy::IntoBytes;
+
+use crate::common::pair::{Pair, REGION, Setup, Wr, status};
+
+const READ: u32 = Access::REMOTE_READ.bits();
+const WRITE: u32 = Access::REMOTE_WRITE.bits();
+/// Where the buffers of B's receives lie.
+const INBOX: u64 = 1 << 20;
+/// Where A's commands and responses lie.
+const OUTBOX: u64 = 2 << 20;
+const BHS_LEN: usize = 48;
+
+fn pair(form: TagForm, offset: u32) -> Pair {
+    Pair::with(Setup { tags: (form, offset), ..Setup::default() }, |_| {})
+}
+
+/// A command of A with these data segments, whose message is `message`.
+fn command(data: &[Sge], message: &[u8], tag_offset: u32, access: u32, flags: CommandFlags) -> Wr {
+    let seg = CommandSeg {
+        access: access.into(),
+        tag_offset: tag_offset.into(),
+        data_count: (data.len() as u16).into(),
+        flags: flags.bits(),
+        ..CommandSeg::default()
+    };
+    let mut body = seg.as_bytes().to_vec();
+    data.iter().for_each(|sge| body.extend(sge.as_bytes()));
+    Wr { body, inline: Some(message.to_vec()), ..Wr::new(Opcode::SendCmd, &[]) }
+}
+
+/// Sends a command from A; the key that its completion names and the message as B got it.
+fn send(p: &mut Pair, wr: &Wr, len: usize) -> (u32, Vec<u8>) {
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+    let cqe = p.complete(wr);
+    assert_eq!((status(&cqe), cqe.opcode), (Status::Success, cq::Opcode::SendCmd as u8));
+    let received = p.received().expect("command");
+    assert_eq!((received.byte_len.get() as usize, received.flags.get()), (len, 0));
+    (cqe.key.get(), p.b.bytes(&p.gb, INBOX, len))
+}
+
+/// B does something to A; its completion.
+fn on_b(p: &mut Pair, wr: &Wr) -> Cqe {
+    p.b.post_send(&p.gb, wr);
+    p.settle();
+    p.b.send_cq.poll(&p.gb).expect("completion on B")
+}
+
+/// B responds; A's receive completion.
+fn respond(p: &mut Pair, message: &[u8]) -> Cqe {
+    p.a.post_recv(&p.ga, 2, &[p.a.sge(INBOX, 4096)]);
+    let wr = Wr { inline: Some(message.to_vec()), ..Wr::new(Opcode::Send, &[]) };
+    assert_eq!(status(&on_b(p, &wr)), Status::Success);
+    p.a.recv_cq.poll(&p.ga).expect("response")
+}
+
+fn refused(cqe: &Cqe, with: Status, why: Denied) {
+    assert_eq!((status(cqe), cqe.vendor_err.get()), (with, why as u32));
+}
+
+/// The data of a command is reached from zero on, over its segments, until the response has come.
+#[test]
+fn general_form() {
+    let mut p = pair(TagForm::General, 3);
+    // Three segments, one of them empty.
+    let data = [p.a.sge(100, 10), p.a.sge(0, 0), p.a.sge(5000, 5000)];
+    let wr = command(&data, b"command ____ etc", 8, READ | WRITE, CommandFlags::empty());
+    let (key, message) = send(&mut p, &wr, 16);
+    assert_eq!(message[..8], *b"command ");
+    assert_eq!(message[8..12], key.to_be_bytes());
+    assert_eq!(message[12..], *b" etc");
+    p.b.fill(&p.gb, 0, b"0123456789abcdef");
+    let write = Wr::new(Opcode::Write, &[p.b.sge(0, 16)]).to(4, key);
+    assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
+    assert_eq!(p.a.bytes(&p.ga, 104, 6), b"012345");
+    assert_eq!(p.a.bytes(&p.ga, 5000, 10), b"6789abcdef");
+    let read = Wr::new(Opcode::Read, &[p.b.sge(64, 12)]).to(8, key);
+    assert_eq!(status(&on_b(&mut p, &read)), Status::Success);
+    assert_eq!(p.b.bytes(&p.gb, 64, 12), b"456789abcdef");
+    // Messages without a tag are none of the command's business.
+    for message in [&[0u8; 6][..], &[9, 9, 9, 0xff, 0xff, 0xff, 0xff]] {
+        let cqe = respond(&mut p, message);
+        assert_eq!((status(&cqe), cqe.flags.get(), cqe.key.get()), (Status::Success, 0, 0));
+    }
+    let mut response = vec![1, 2, 3];
+    response.extend(key.to_be_bytes());
+    let cqe = respond(&mut p, &response);
+    assert_eq!(status(&cqe), Status::Success);
+    assert_eq!((cqe.flags.get(), cqe.key.get()), (cq::Flags::INVALIDATED.bits(), key));
+    let stats = p.ga.stats();
+    assert_eq!((stats.command_wqes.get(), stats.remote_invalidations.get()), (1, 1));
+    // Over: neither the data nor another response.
+    refused(&on_b(&mut p, &read), Status::RemAccessErr, Denied::Invalid);
+    assert_eq!(p.ga.drain_events(), [(Kind::QpAccessError, p.a.qpn)]);
+}
+
+/// A response whose tag is unknown, stale, or another QP's is refused, and both sides are told.
+#[test]
+fn tags_that_name_no_command() {
+    type Case = fn(u32, &Pair) -> (u32, Denied);
+    let cases: [Case; 3] = [
+        |_, _| (0x12_3456, Denied::Invalid),
+        |key, _| (key ^ 1, Denied::Stale),
+        |_, p| (p.a.key, Denied::Kind),
+    ];
+    for case in cases {
+        let mut p = pair(TagForm::General, 0);
+        let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, READ, CommandFlags::empty());
+        let (key, _) = send(&mut p, &wr, 4);
+        let (tag, why) = case(key, &p);
+        p.a.post_recv(&p.ga, 2, &[p.a.sge(INBOX, 64)]);
+        let response = Some(tag.to_be_bytes().to_vec());
+        let wr = Wr { inline: response, ..Wr::new(Opcode::Send, &[]) };
+        refused(&on_b(&mut p, &wr), Status::RemAccessErr, why);
+        let cqe = p.a.recv_cq.poll(&p.ga).expect("flush");
+        assert_eq!(status(&cqe), Status::WrFlushErr);
+        assert_eq!(p.ga.drain_events(), [(Kind::QpAccessError, p.a.qpn)]);
+    }
+}
+
+/// The iSCSI form: the initiator task tag of a 48-byte header, here behind the 28 bytes that iSER puts before it.
+/// Only PDUs that end a command do so.
+#[test]
+fn iscsi_form() {
+    const HEAD: usize = 28;
+    let mut p = pair(TagForm::Iscsi, HEAD as u32);
+    let mut pdu = vec![0; HEAD + BHS_LEN];
+    pdu[HEAD] = 0x01;
+    let data = [p.a.sge(0, 4096), p.a.sge(8192, 4096)];
+    let wr = command(&data, &pdu, 0, WRITE, CommandFlags::empty());
+    let (key, message) = send(&mut p, &wr, pdu.len());
+    assert_eq!(message[HEAD + 16..HEAD + 20], key.to_be_bytes());
+    pdu[HEAD + 16..HEAD + 20].copy_from_slice(&key.to_be_bytes());
+    // Ready to transfer, and data without status, bear the tag and end nothing.
+    for (opcode, flags) in [(0x31, 0x80), (0x25, 0x80)] {
+        (pdu[HEAD], pdu[HEAD + 1]) = (opcode, flags);
+        assert_eq!(respond(&mut p, &pdu).flags.get(), 0);
+    }
+    let write = Wr::new(Opcode::Write, &[p.b.sge(0, 4096)]).to(4000, key);
+    assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
+    (pdu[HEAD], pdu[HEAD + 1]) = (0x21, 0x80);
+    let cqe = respond(&mut p, &pdu);
+    assert_eq!((cqe.flags.get(), cqe.key.get()), (cq::Flags::INVALIDATED.bits(), key));
+    refused(&on_b(&mut p, &write), Status::RemAccessErr, Denied::Invalid);
+}
+
+/// Guest addresses serve the kernel alone.
+#[test]
+fn physical_segments() {
+    let tags = (TagForm::General, 0);
+    let mut p = Pair::with(Setup { kernel: true, tags, ..Setup::default() }, |_| {});
+    let wr = |p: &Pair| {
+        let data = [Sge { lkey: 0.into(), ..p.a.sge(300, 8) }];
+        command(&data, b"tag_", 0, WRITE, CommandFlags::PHYSICAL)
+    };
+    let first = wr(&p);
+    let (key, _) = send(&mut p, &first, 4);
+    p.b.fill(&p.gb, 0, b"physical");
+    let write = Wr::new(Opcode::Write, &[p.b.sge(0, 8)]).to(0, key);
+    assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
+    assert_eq!(p.a.bytes(&p.ga, 300, 8), b"physical");
+    let mut p = pair(TagForm::General, 0);
+    let first = wr(&p);
+    refused(&p.complete(&first), Status::MwBindErr, Denied::Foreign);
+}
+
+/// One touch serves a command's data too; the response ends the command all the same.
+#[test]
+fn one_touch_commands() {
+    let mut p = pair(TagForm::General, 0);
+    let wr = command(&[p.a.sge(0, 64)], b"tag_", 0, WRITE, CommandFlags::ONE_TOUCH);
+    let (key, _) = send(&mut p, &wr, 4);
+    let write = Wr::new(Opcode::Write, &[p.b.sge(0, 8)]).to(0, key);
+    assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
+    assert_eq!(respond(&mut p, &key.to_be_bytes()).key.get(), key);
+    let (key, _) = send(&mut p, &wr, 4);
+    let write = write.to(0, key);
+    assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
+    refused(&on_b(&mut p, &write), Status::RemAccessErr, Denied::Invalid);
+}
+
+/// What a SEND_CMD is refused for.
+#[test]
+fn refused_commands() {
+    type Case = fn(&Pair) -> Wr;
+    const NONE: CommandFlags = CommandFlags::empty();
+    let cases: [(TagForm, Case, Denied); 6] = [
+        (TagForm::None, |p| command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, NONE), Denied::Kind),
+        // The tag's place is not in the message.
+        (TagForm::General, |p| command(&[p.a.sge(0, 8)], b"tag_", 1, WRITE, NONE), Denied::Bounds),
+        (TagForm::Iscsi, |p| command(&[p.a.sge(0, 8)], &[0; 19], 0, WRITE, NONE), Denied::Bounds),
+        (TagForm::Iscsi, |p| command(&[p.a.sge(0, 8)], &[0; 48], 4, WRITE, NONE), Denied::Bounds),
+        (TagForm::General, |p| command(&[p.a.sge(0, 0)], b"tag_", 0, WRITE, NONE), Denied::Bounds),
+        (
+            TagForm::General,
+            |p| command(&[p.a.sge(REGION - 4, 8)], b"tag_", 0, WRITE, NONE),
+            Denied::Bounds,
+        ),
+    ];
+    for (form, case, why) in cases {
+        let mut p = pair(form, 0);
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+        let wr = case(&p);
+        refused(&p.complete(&wr), Status::MwBindErr, why);
+        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Err));
+    }
+}
+
+/// Part 3 for commands: a full table fails the send queue alone, or the QP and its peer.
+#[test]
+fn a_full_table() {
+    for flags in [QpFlags::empty(), QpFlags::REACTIVE] {
+        let setup = Setup { flags, tags: (TagForm::General, 0), ..Setup::default() };
+        let mut p = Pair::with(setup, |_| {});
+        let window = || p.ga.function.tpt().insert_window(p.a.pdn, vrnic_abi::admin::MwType::Type1);
+        let taken = std::iter::from_fn(window).count();
+        assert!(taken as u32 > MAX_MR - 10);
+        let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
+        refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
+        let states = (p.a.state(&p.ga), p.b.state(&p.gb));
+        let expected =
+            if flags.is_empty() { (State::Err, State::Err) } else { (State::Sqe, State::Rts) };
+        assert_eq!(states, expected);
+    }
+}
+
+/// Commands that no response has ended go with their QP, and their keys with them.
+#[test]
+fn commands_end_with_their_qp() {
+    for destroy in [false, true] {
+        let mut p = pair(TagForm::General, 0);
+        let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
+        let keys = [(); 5].map(|()| send(&mut p, &wr, 4).0);
+        let live = |p: &Pair| {
+            let live = |key: &&u32| {
+                let user = vrnic_adapter::tpt::User { pdn: p.a.pdn, qpn: p.a.qpn };
+                let tpt = p.ga.function.tpt();
+                tpt.check_remote(&(), (**key, user), (0, 8), Access::REMOTE_WRITE, 0).is_ok()
+            };
+            keys.iter().filter(live).count()
+        };
+        assert_eq!(live(&p), 5);
+        if destroy {
+            assert_eq!(p.ga.on_object(Admin::DestroyQp, p.a.qpn), Ok(0));
+        } else {
+            p.a.set_state(&p.ga, State::Reset);
+        }
+        assert_eq!(live(&p), 0);
+    }
+}
+
+/// A region that is deregistered under a command is not reached through it.
+#[test]
+fn regions_may_go_under_a_command() {
+    let mut p = pair(TagForm::General, 0);
+    let lkey = p.ga.reg_flat(p.a.pdn, 1, p.a.buffer + OUTBOX, 4096).expect("MR");
+    let sge = Sge { lkey: lkey.into(), ..p.a.sge(OUTBOX, 64) };
+    let wr = command(&[sge], b"tag_", 0, WRITE, CommandFlags::empty());
+    let (key, _) = send(&mut p, &wr, 4);
+    assert_eq!(p.ga.on_object(Admin::DeregMr, lkey), Ok(0));
+    let write = Wr::new(Opcode::Write, &[p.b.sge(0, 8)]).to(0, key);
+    refused(&on_b(&mut p, &write), Status::RemAccessErr, Denied::Invalid);
+}
