@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 17] = [
+const GROUPS: [&str; 20] = [
     "data",
     "segments",
     "inline",
@@ -23,6 +23,9 @@ const GROUPS: [&str; 17] = [
     "stress",
     "local_errors",
     "remote_errors",
+    "regions",
+    "windows",
+    "direct",
     "states",
     "lifecycle",
     "isolation",

@@ -9,6 +9,8 @@ pub(crate) mod access {
     pub(crate) const REMOTE_WRITE: u32 = 2;
     pub(crate) const REMOTE_READ: u32 = 4;
     pub(crate) const REMOTE_ATOMIC: u32 = 8;
+    pub(crate) const MW_BIND: u32 = 16;
+    pub(crate) const ZERO_BASED: u32 = 32;
     /// Everything a peer may be allowed to do, and local writes.
     pub(crate) const ALL: u32 = 15;
 }
@@ -59,6 +61,7 @@ pub(crate) enum State {
     Rtr = 2,
     Rts = 3,
     Sqd = 4,
+    Sqe = 5,
     Err = 6,
 }
 
@@ -77,6 +80,7 @@ pub(crate) enum Status {
     LocQpOpErr = 2,
     LocProtErr = 4,
     WrFlushErr = 5,
+    MwBindErr = 6,
     RemInvReqErr = 9,
     RemAccessErr = 10,
     RemOpErr = 11,
@@ -91,6 +95,8 @@ pub(crate) mod wc_opcode {
     pub(crate) const RDMA_READ: u32 = 2;
     pub(crate) const COMP_SWAP: u32 = 3;
     pub(crate) const FETCH_ADD: u32 = 4;
+    pub(crate) const BIND_MW: u32 = 5;
+    pub(crate) const LOCAL_INV: u32 = 6;
     pub(crate) const RECV: u32 = 128;
     pub(crate) const RECV_RDMA_WITH_IMM: u32 = 129;
 }
@@ -115,6 +121,10 @@ pub(crate) enum Op {
     Read = 4,
     CmpSwp = 5,
     FetchAdd = 6,
+    /// Invalidates this side's key `rkey`.
+    LocalInv = 7,
+    /// Invalidates the peer's key `rkey`.
+    SendInv = 9,
     /// Something that RC does not have.
     Tso = 10,
 }
@@ -122,7 +132,7 @@ pub(crate) enum Op {
 impl Op {
     /// Whether the peer needs a posted receive.
     pub(crate) fn takes_receive(self) -> bool {
-        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
+        matches!(self, Self::Send | Self::SendImm | Self::SendInv | Self::WriteImm)
     }
 
     /// Whether the peer sees immediate data.
@@ -133,11 +143,12 @@ impl Op {
     /// The opcode of the requester's completion.
     pub(crate) fn wc_opcode(self) -> u32 {
         match self {
-            Self::Send | Self::SendImm => wc_opcode::SEND,
+            Self::Send | Self::SendImm | Self::SendInv => wc_opcode::SEND,
             Self::Write | Self::WriteImm => wc_opcode::RDMA_WRITE,
             Self::Read => wc_opcode::RDMA_READ,
             Self::CmpSwp => wc_opcode::COMP_SWAP,
             Self::FetchAdd => wc_opcode::FETCH_ADD,
+            Self::LocalInv => wc_opcode::LOCAL_INV,
             Self::Tso => 7,
         }
     }
@@ -152,6 +163,8 @@ impl Op {
             Self::Read => "read",
             Self::CmpSwp => "cmp_swp",
             Self::FetchAdd => "fetch_add",
+            Self::LocalInv => "local_inv",
+            Self::SendInv => "send_inv",
             Self::Tso => "tso",
         }
     }
@@ -181,6 +194,57 @@ pub(crate) struct SendWr {
     pub(crate) swap: u64,
 }
 
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Bind {
+    pub(crate) wr_id: u64,
+    /// Those of a send work request.
+    pub(crate) flags: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+    /// The key is good for one message (a direct verb).
+    pub(crate) one_touch: bool,
+}
+
+/// What becomes different of a region (`enum ibv_rereg_mr_flags` in `what`).
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) what: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+}
+
+/// Bits of [`Change::what`].
+pub(crate) mod change {
+    pub(crate) const TRANSLATION: u32 = 1;
+    pub(crate) const PD: u32 = 2;
+    pub(crate) const ACCESS: u32 = 4;
+}
+
+/// What only direct verbs ask of a QP.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct QpExtras {
+    pub(crate) reactive: bool,
+    /// 0 none, 1 general, 2 iSCSI.
+    pub(crate) tag_form: u32,
+    pub(crate) tag_offset: u32,
+    pub(crate) max_command_sge: u32,
+}
+
+/// A command (a direct verb).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct CommandWr {
+    pub(crate) wr_id: u64,
+    pub(crate) flags: u32,
+    pub(crate) access: u32,
+    pub(crate) one_touch: bool,
+    pub(crate) tag_offset: u32,
+    pub(crate) data: Vec<Sge>,
+    pub(crate) message: Vec<Sge>,
+}
+
 /// A receive work request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RecvWr {
@@ -198,6 +262,10 @@ pub(crate) struct Wc {
     pub(crate) byte_len: u32,
     /// Immediate data, if the completion says that it has some.
     pub(crate) imm: Option<u32>,
+    /// Whether the message has invalidated `key`.
+    pub(crate) invalidated: bool,
+    /// That key, or the one that a command carried.
+    pub(crate) key: u32,
     pub(crate) qpn: u32,
 }
 

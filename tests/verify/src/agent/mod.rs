@@ -7,6 +7,7 @@
 //! | [`dispatch`] | from a request to the method that does it |
 //! | [`objects`] | tables of objects by handle; creation and destruction |
 //! | [`memory`] | buffers: filling, comparing |
+//! | [`windows`] | windows and other operations on memory |
 //! | [`work`] | posting, polling, events |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
 
@@ -15,4 +16,5 @@ mod memory;
 mod objects;
 pub(crate) mod process;
 mod streams;
+mod windows;
 mod work;

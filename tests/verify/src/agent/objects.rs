@@ -11,6 +11,7 @@ use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
 use crate::verbs::memory::{Mr, Pd};
 use crate::verbs::qp::Qp;
+use crate::verbs::window::Mw;
 
 /// Objects of one kind.
 pub(super) struct Table<T> {
@@ -21,6 +22,12 @@ pub(super) struct Table<T> {
 impl<T> Table<T> {
     const fn new(kind: &'static str) -> Self {
         Self { kind, map: BTreeMap::new() }
+    }
+
+    /// The object of that handle, to be changed.
+    pub(super) fn get_mut(&mut self, handle: u32) -> io::Result<&mut T> {
+        let kind = self.kind;
+        self.map.get_mut(&handle).ok_or_else(|| io::Error::other(format!("no {kind} {handle}")))
     }
 
     /// The object of that handle.
@@ -78,6 +85,7 @@ pub(super) struct Objects {
     pub(super) context: Option<Context>,
     pub(super) pds: Table<Pd>,
     pub(super) mrs: Table<Mr>,
+    pub(super) mws: Table<Mw>,
     pub(super) buffers: Table<Buffer>,
     pub(super) channels: Table<Channel>,
     pub(super) cqs: Table<Cq>,
@@ -91,6 +99,7 @@ impl Default for Objects {
             context: None,
             pds: Table::new("PD"),
             mrs: Table::new("MR"),
+            mws: Table::new("MW"),
             buffers: Table::new("buffer"),
             channels: Table::new("channel"),
             cqs: Table::new("CQ"),
@@ -118,12 +127,13 @@ impl Objects {
         let qps = self.qps.clear(Qp::destroy);
         let cqs = self.cqs.clear(Cq::destroy);
         let channels = self.channels.clear(Channel::destroy);
+        let mws = self.mws.clear(Mw::destroy);
         let mrs = self.mrs.clear(Mr::destroy);
         let pds = self.pds.clear(Pd::destroy);
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(cqs).and(channels).and(mrs).and(pds)
+        qps.and(cqs).and(channels).and(mws).and(mrs).and(pds)
     }
 
     pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {
@@ -176,7 +186,7 @@ impl Objects {
     pub(super) fn create_qp(&mut self, c: &CreateQp) -> io::Result<QpInfo> {
         let pd = self.pds.get(c.pd)?;
         let (send, recv) = (self.cqs.get(c.send_cq)?, self.cqs.get(c.recv_cq)?);
-        let (qp, cap) = Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all)?;
+        let (qp, cap) = Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all, c.extras.as_ref())?;
         let qpn = qp.number();
         let handle = self.handle();
         self.qps.insert(handle, qp);

@@ -4,7 +4,9 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AsyncEvent, DeviceInfo, QpAttr, QpCap, RecvWr, SendWr, Wc};
+use crate::model::{
+    AsyncEvent, Bind, Change, CommandWr, DeviceInfo, QpAttr, QpCap, QpExtras, RecvWr, SendWr, Wc,
+};
 
 /// A call and its answer.
 pub(crate) trait Call: Into<Request> {
@@ -90,8 +92,19 @@ calls! {
 
     /// Registers a range of the agent's addresses.
     RegMr { pd: u32, addr: u64, length: u64, access: u32 } -> MrInfo;
+    /// Changes a region; answers its keys afterwards.
+    ReregMr { mr: u32, pd: Option<u32>, change: Change } -> MrInfo;
     /// Deregisters a region.
     DeregMr { mr: u32 } -> ();
+
+    /// Allocates a window of type 1 or 2.
+    AllocMw { pd: u32, mw_type: u32 } -> MwInfo;
+    /// Frees a window.
+    DeallocMw { mw: u32 } -> ();
+    /// Posts a binding by the verb (type 1) or direct verb (any type); answers the key that it has then.
+    BindMw { qp: u32, mw: u32, mr: Option<u32>, bind: Bind } -> u32;
+    /// Posts a binding by a work request, with the key `rkey`.
+    PostBind { qp: u32, mw: u32, rkey: u32, mr: Option<u32>, bind: Bind } -> ();
 
     /// Opens a completion channel.
     CreateChannel {} -> u32;
@@ -111,6 +124,7 @@ calls! {
     /// Creates a QP.
     CreateQp {
         pd: u32, send_cq: u32, recv_cq: u32, qp_type: u32, cap: QpCap, signal_all: bool,
+        extras: Option<QpExtras>,
     } -> QpInfo;
     /// Sets attributes of a QP.
     ModifyQp { qp: u32, attr: QpAttr, mask: u32 } -> ();
@@ -122,6 +136,8 @@ calls! {
     PostSend { qp: u32, requests: Vec<SendWr>, wipe: Option<(u32, u64, u64)> } -> Posted;
     /// Posts receive work requests.
     PostRecv { qp: u32, requests: Vec<RecvWr> } -> Posted;
+    /// Posts a command (a direct verb).
+    PostCommand { qp: u32, command: CommandWr } -> ();
     /// The next asynchronous event.
     WaitAsync { timeout_ms: u64 } -> Option<AsyncEvent>;
 
@@ -180,6 +196,13 @@ pub(crate) struct BufferInfo {
 pub(crate) struct MrInfo {
     pub(crate) mr: u32,
     pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+
+/// A new window.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MwInfo {
+    pub(crate) mw: u32,
     pub(crate) rkey: u32,
 }
 

@@ -110,6 +110,7 @@ impl<'a> Maker<'a> {
             qp_type: kind,
             cap,
             signal_all: false,
+            extras: None,
         };
         self.env.a.agent.call(call).map(|made| made.cap)
     }

@@ -12,6 +12,9 @@
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
+//! | [`regions`] | zero-based regions, changing regions |
+//! | [`windows`] | memory windows of both types, invalidation |
+//! | [`direct`] | one touch, commands, the two failure forms (vrnic alone) |
 //! | [`states`] | the state machine of QPs |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
 //! | [`isolation`] | other processes, other peers |
@@ -29,6 +32,7 @@
 
 mod atomics;
 mod data;
+mod direct;
 mod events;
 mod hostile;
 mod isolation;
@@ -38,12 +42,14 @@ mod local_errors;
 mod loopback;
 mod order;
 mod queues;
+mod regions;
 mod remote_errors;
 mod retry;
 pub(crate) mod runner;
 mod segments;
 mod states;
 mod stress;
+mod windows;
 
 use anyhow::Result;
 
@@ -84,6 +90,9 @@ pub(crate) fn cases() -> Vec<Case> {
         retry::cases(),
         local_errors::cases(),
         remote_errors::cases(),
+        regions::cases(),
+        windows::cases(),
+        direct::cases(),
         stress::cases(),
         states::cases(),
         lifecycle::cases(),

@@ -178,6 +178,7 @@ fn shared_cq(env: &Env) -> Result<()> {
         qp_type: crate::model::qp_type::RC,
         cap: Options::default().cap,
         signal_all: false,
+        extras: None,
     })?;
     (second.qp, second.qpn) = (made.qp, made.qpn);
     (second.send_cq, second.recv_cq) = (first.send_cq, first.send_cq);
@@ -219,6 +220,7 @@ fn cq_overflow(env: &Env) -> Result<()> {
         qp_type: crate::model::qp_type::RC,
         cap,
         signal_all: false,
+        extras: None,
     })?;
     (b.qp, b.qpn, b.recv_cq) = (made.qp, made.qpn, small.cq);
     let impatient = Options::impatient();

@@ -121,6 +121,9 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
         byte_len: if success { raw.byte_len } else { 0 },
         // SAFETY: every bit pattern is valid for either member of the union.
         imm: has_imm.then_some(unsafe { raw.__bindgen_anon_1.imm_data }),
+        invalidated: success && raw.wc_flags & ffi::IBV_WC_WITH_INV != 0,
+        // SAFETY: as above.
+        key: if success { unsafe { raw.__bindgen_anon_1.invalidated_rkey } } else { 0 },
         qpn: raw.qp_num,
     }
 }

@@ -58,6 +58,45 @@ pub unsafe fn post_recv(
     }
 }
 
+/// `ibv_alloc_mw`.
+///
+/// # Safety
+/// `pd` is live.
+pub unsafe fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw {
+    // SAFETY: a live PD has a live context, whose table the library filled.
+    match unsafe { (*(*pd).context).ops.alloc_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(pd, mw_type) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_dealloc_mw`.
+///
+/// # Safety
+/// `mw` is live, and not used any more afterwards.
+pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: a live window has a live context, whose table the library filled.
+    match unsafe { (*(*mw).context).ops.dealloc_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(mw) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_bind_mw`, less its checks of the arguments: those are the provider's and the device's here.
+///
+/// # Safety
+/// `qp`, `mw` and the region in `bind` are live.
+pub unsafe fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    // SAFETY: a live window has a live context, whose table the library filled.
+    match unsafe { (*(*mw).context).ops.bind_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, mw, bind) },
+        None => NO_OPERATION,
+    }
+}
+
 /// `ibv_poll_cq`.
 ///
 /// # Safety

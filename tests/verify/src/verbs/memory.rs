@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use super::context::Context;
 use super::{check, ffi, object};
+use crate::model::Change;
 
 /// A protection domain.
 pub(crate) struct Pd {
@@ -43,6 +44,29 @@ impl Mr {
         // the device may write there is memory that only raw copies touch (see `buffer`).
         let raw = unsafe { ffi::ibv_reg_mr(pd.raw(), addr, length, access as i32) };
         Ok(Self { raw: object(raw)? })
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_mr {
+        self.raw.as_ptr()
+    }
+
+    /// Changes what `change` names.
+    pub(crate) fn change(&self, pd: Option<&Pd>, change: &Change) -> io::Result<()> {
+        let pd = pd.map_or(std::ptr::null_mut(), Pd::raw);
+        let (addr, length) = (change.addr as *mut _, change.length as usize);
+        // SAFETY: the handles are live; as to the memory, see `new`.
+        let done = unsafe {
+            ffi::ibv_rereg_mr(
+                self.raw(),
+                change.what as i32,
+                pd,
+                addr,
+                length,
+                change.access as i32,
+            )
+        };
+        // Negative codes (`enum ibv_rereg_mr_err_code`) say which step failed, errno why.
+        if done < 0 { Err(io::Error::last_os_error()) } else { check(done) }
     }
 
     /// The local and the remote key.

@@ -14,15 +14,19 @@
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
 //! | [`wr`] | posting work requests |
+//! | [`window`] | memory windows |
+//! | [`direct`] | the direct verbs of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 
 pub(crate) mod buffer;
 pub(crate) mod context;
 pub(crate) mod cq;
+mod direct;
 mod ffi;
 pub(crate) mod hostile;
 pub(crate) mod memory;
 pub(crate) mod qp;
+pub(crate) mod window;
 pub(crate) mod wr;
 
 use std::io;

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use super::context::PORT;
 use super::cq::Cq;
 use super::memory::Pd;
-use super::{check, ffi, object};
-use crate::model::{QpAttr, QpCap};
+use super::{check, direct, ffi, object};
+use crate::model::{QpAttr, QpCap, QpExtras};
 
 /// The attribute bits that verbs defined before extensions began; drivers refuse others.
 const ALL: i32 = (1 << 21) - 1;
@@ -27,6 +27,7 @@ impl Qp {
         qp_type: u32,
         cap: QpCap,
         signal_all: bool,
+        extras: Option<&QpExtras>,
     ) -> io::Result<(Self, QpCap)> {
         // SAFETY: all-zero is valid for this struct of integers and null pointers.
         let mut init: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
@@ -41,8 +42,12 @@ impl Qp {
             max_recv_sge: cap.recv_sge,
             max_inline_data: cap.inline,
         };
-        // SAFETY: PD and CQs are live, and `init` is complete.
-        let raw = object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?;
+        let raw = match extras {
+            // SAFETY: PD and CQs are live, and `init` is complete.
+            None => object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?,
+            // SAFETY: as above.
+            Some(extras) => unsafe { direct::create_qp(pd.raw(), &mut init, extras) }?,
+        };
         Ok((Self { raw }, granted(&init.cap)))
     }
 

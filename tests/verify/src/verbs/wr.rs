@@ -59,7 +59,7 @@ fn refused(done: i32, base: usize, bad: usize, stride: usize) -> Result<(), Refu
     check(done).map_err(|error| Refused { posted: bad.saturating_sub(base) / stride, error })
 }
 
-fn segments(sges: &[Sge]) -> Vec<ffi::ibv_sge> {
+pub(super) fn segments(sges: &[Sge]) -> Vec<ffi::ibv_sge> {
     sges.iter().map(|s| ffi::ibv_sge { addr: s.addr, length: s.length, lkey: s.lkey }).collect()
 }
 
@@ -73,6 +73,7 @@ fn send_wr(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
     wr.send_flags = request.flags;
     wr.__bindgen_anon_1.imm_data = request.imm;
     match request.op {
+        Op::SendInv | Op::LocalInv => wr.__bindgen_anon_1.invalidate_rkey = request.rkey,
         Op::CmpSwp | Op::FetchAdd => {
             wr.wr.atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
                 remote_addr: request.raddr,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::env::{End, Env};
 use super::region::Region;
-use crate::model::{QpAttr, QpCap, State, access, mask, qp_type};
+use crate::model::{QpAttr, QpCap, QpExtras, State, access, mask, qp_type};
 use crate::rpc::calls::{AllocPd, CreateChannel, CreateCq, CreateQp, DestroyQp, ModifyQp, QueryQp};
 use crate::rpc::client::CallError;
 
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) min_rnr_timer: u8,
     pub(crate) rd_atomic: u8,
     pub(crate) signal_all: bool,
+    /// What only direct verbs ask of a QP.
+    pub(crate) extras: Option<QpExtras>,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             min_rnr_timer: 12,
             rd_atomic: 16,
             signal_all: false,
+            extras: None,
         }
     }
 }
@@ -85,6 +88,7 @@ impl Side {
             qp_type: qp_type::RC,
             cap: options.cap,
             signal_all: options.signal_all,
+            extras: options.extras,
         })?;
         Ok(Self {
             end: end.clone(),

@@ -1,0 +1,383 @@
+//! What only the direct verbs of vrnic say: keys for one touch, commands whose data live as long as they do, and
+//! the two forms in which a refused memory operation fails. Other devices fail these cases.
+
+use anyhow::{Result, ensure};
+
+use super::Case;
+use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
+use super::kit::{Env, Link, Options, Region, Side, expect_error};
+use crate::model::{CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, flags};
+use crate::rpc::calls::{PostCommand, Read, Write};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for mw_type in [1, 2] {
+        for (what, len) in [("write", 100), ("long_write", 5 << 20)] {
+            let name = format!("direct/one_touch/type{mw_type}/{what}");
+            cases.push(Case::new(name, move |env| one_touch(env, mw_type, Op::Write, len)));
+        }
+        let name = format!("direct/one_touch/type{mw_type}/read");
+        cases.push(Case::new(name, move |env| one_touch(env, mw_type, Op::Read, 100)));
+    }
+    cases.extend([
+        Case::new("direct/reactive/receives_go_on", reactive),
+        Case::new("direct/reactive/after_local_inv", reactive_local_inv),
+        Case::new("direct/anticipatory", anticipatory),
+        Case::new("direct/command/general", |env| command(env, &GENERAL)),
+        Case::new("direct/command/iscsi", |env| command(env, &ISCSI)),
+        Case::new("direct/command/inline", command_inline),
+        Case::new("direct/command/many", many_commands),
+        Case::new("direct/command/data_without_right", command_without_right),
+        Case::new("direct/command/stale_tag", stale_tag),
+        Case::new("direct/command/unknown_tag", unknown_tag),
+        Case::new("direct/command/other_messages_are_no_response", no_response),
+        Case::new("direct/command/plain_qp_has_none", plain_qp),
+    ]);
+    cases
+}
+
+/// One message by the key; the next is refused.
+fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let region = Region::new(&b.end, b.pd, len, 9, BINDABLE)?;
+    let mut window = Window::new(&b, mw_type)?;
+    let bind = crate::model::Bind { one_touch: true, ..signaled(region.addr, len, READ_WRITE) };
+    window.post(&b, Some(&region), bind)?;
+    b.expect_sent(bind.wr_id, Status::Success)?;
+    let near = a.region(len, 0)?;
+    let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
+    from.fill(1)?;
+    let request = |wr_id| SendWr {
+        raddr: region.addr,
+        rkey: window.rkey,
+        ..Side::request(op, wr_id, &[near.sge()])
+    };
+    a.post(&[request(1)])?;
+    a.expect_sent(1, Status::Success)?;
+    to.check(1)?;
+    from.fill(2)?;
+    a.post(&[request(2)])?;
+    a.expect_sent(2, Status::RemAccessErr)?;
+    to.check(1)
+}
+
+fn reactive_options() -> Options {
+    let extras = QpExtras { reactive: true, ..QpExtras::default() };
+    Options { extras: Some(extras), ..Options::default() }
+}
+
+/// After a refused operation of b: later sends are flushed, all else goes on, and after a return to RTS the
+/// send queue does too.
+fn survives(a: &Side, b: &Side, refused: u64) -> Result<()> {
+    let (near, far) = (a.region(100, 0)?, b.region(100, 0)?);
+    b.post(&[Side::request(Op::Send, 41, &[far.sge()])])?;
+    b.expect_sent(refused, Status::MwBindErr)?;
+    b.expect_sent(41, Status::WrFlushErr)?;
+    b.expect_state(State::Sqe)?;
+    b.post(&[Side::request(Op::Send, 42, &[far.sge()])])?;
+    b.expect_sent(42, Status::WrFlushErr)?;
+    // The peer notices nothing.
+    near.fill(5)?;
+    b.post_recv(43, &[far.sge()])?;
+    a.post(&[Side::request(Op::Send, 44, &[near.sge()])])?;
+    a.expect_sent(44, Status::Success)?;
+    b.expect_received(43, Status::Success)?;
+    far.check(5)?;
+    far.fill(6)?;
+    let (raddr, rkey) = (far.addr, far.rkey);
+    a.post(&[SendWr { raddr, rkey, ..Side::request(Op::Read, 45, &[near.sge()]) }])?;
+    a.expect_sent(45, Status::Success)?;
+    near.check(6)?;
+    b.to(State::Rts)?;
+    a.prove_towards(b)
+}
+
+fn reactive(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &reactive_options())?;
+    let region = Region::new(&b.end, b.pd, 4096, 0, access::ALL)?;
+    let mut window = Window::new(&b, 1)?;
+    for wr_id in [50, 51] {
+        // The region lacks the right to be bound.
+        let bind = crate::model::Bind { wr_id, ..signaled(region.addr, region.len, READ_WRITE) };
+        window.post(&b, Some(&region), bind)?;
+        survives(&a, &b, wr_id)?;
+    }
+    Ok(())
+}
+
+fn reactive_local_inv(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &reactive_options())?;
+    b.post(&[SendWr { rkey: 0xffff_ff00, ..Side::request(Op::LocalInv, 52, &[]) }])?;
+    survives(&a, &b, 52)
+}
+
+/// Without that form the connection ends, and the peer is told.
+fn anticipatory(env: &Env) -> Result<()> {
+    let options = Options { extras: Some(QpExtras::default()), ..Options::impatient() };
+    let Link { a, b } = Link::new(env, &options)?;
+    let far = b.region(8, 0)?;
+    a.post_recv(61, &[])?;
+    b.post_recv(62, &[])?;
+    let bad = SendWr { rkey: 0xffff_ff00, ..Side::request(Op::LocalInv, 63, &[]) };
+    b.post(&[bad, Side::request(Op::Send, 64, &[far.sge()])])?;
+    b.expect_sent(63, Status::MwBindErr)?;
+    b.expect_sent(64, Status::WrFlushErr)?;
+    b.expect_received(62, Status::WrFlushErr)?;
+    a.expect_received(61, Status::WrFlushErr)?;
+    a.expect_state(State::Err)?;
+    b.expect_state(State::Err)
+}
+
+/// A form of commands: how messages look.
+struct Form {
+    extras: QpExtras,
+    /// Bytes of a message.
+    len: u64,
+    /// Where a command carries its tag.
+    tag: u64,
+    /// What the work request says of that.
+    tag_offset: u32,
+    /// The first byte of a command and of a response.
+    opcodes: [u8; 2],
+}
+
+const GENERAL: Form = Form {
+    extras: QpExtras { reactive: false, tag_form: 1, tag_offset: 12, max_command_sge: 3 },
+    len: 40,
+    tag: 20,
+    tag_offset: 20,
+    opcodes: [7, 8],
+};
+
+/// A basic header segment behind 4 other bytes: SCSI command and SCSI response (RFC 7143, 11.2.1.2), with the
+/// initiator task tag in bytes 16 to 19.
+const ISCSI: Form = Form {
+    extras: QpExtras { reactive: false, tag_form: 2, tag_offset: 4, max_command_sge: 3 },
+    len: 52,
+    tag: 20,
+    tag_offset: 0,
+    opcodes: [0x01, 0x21],
+};
+
+impl Form {
+    fn options(&self) -> Options {
+        let cap = QpCap { send_sge: 1, inline: 64, ..Options::default().cap };
+        Options { cap, extras: Some(self.extras), ..Options::impatient() }
+    }
+
+    /// Where responses carry the tag.
+    fn response_tag(&self) -> u64 {
+        match self.extras.tag_form {
+            1 => self.extras.tag_offset.into(),
+            _ => u64::from(self.extras.tag_offset) + 16,
+        }
+    }
+
+    /// Where the opcode of a message is.
+    fn opcode_at(&self) -> u64 {
+        if self.extras.tag_form == 2 { self.extras.tag_offset.into() } else { 0 }
+    }
+
+    /// Makes a message of zeros but for its opcode and, in a response, its tag.
+    fn message(&self, region: &Region, side: &Side, response: Option<u32>) -> Result<()> {
+        let mut bytes = vec![0; self.len as usize];
+        bytes[self.opcode_at() as usize] = self.opcodes[usize::from(response.is_some())];
+        if let Some(tag) = response {
+            let at = self.response_tag() as usize;
+            bytes[at..at + 4].copy_from_slice(&tag.to_be_bytes());
+        }
+        let (buffer, offset) = (region.buffer, 0);
+        Ok(side.end.agent.call(Write { buffer, offset, bytes })?)
+    }
+}
+
+/// A connection whose a sends commands, and what a command needs.
+struct Scene {
+    link: Link,
+    form: &'static Form,
+    /// Three pieces of data at a.
+    data: [Region; 3],
+    /// The command at a, and where it arrives at b.
+    command: [Region; 2],
+    /// The response at b, and where it arrives at a.
+    response: [Region; 2],
+}
+
+const PIECE: u64 = 3000;
+
+impl Scene {
+    fn new(env: &Env, form: &'static Form) -> Result<Self> {
+        // The responder's QP is plain: what it receives are commands, whatever they hold.
+        let b = Side::new(&env.b, &Options::impatient())?;
+        let link = Link::of(Side::new(&env.a, &form.options())?, b)?;
+        let Link { a, b } = &link;
+        // Only a itself may use its regions: what the peer may do, the command says.
+        let piece = |misalign| Region::new(&a.end, a.pd, PIECE, misalign, access::LOCAL_WRITE);
+        let data = [piece(0)?, piece(1)?, piece(2000)?];
+        let command = [a.region(form.len, 0)?, b.region(form.len, 0)?];
+        let response = [b.region(form.len, 0)?, a.region(form.len, 0)?];
+        Ok(Self { link, form, data, command, response })
+    }
+
+    fn work_request(&self, wr_id: u64, access: u32) -> CommandWr {
+        CommandWr {
+            wr_id,
+            flags: flags::SIGNALED,
+            access,
+            one_touch: false,
+            tag_offset: self.form.tag_offset,
+            data: self.data.iter().map(Region::sge).collect(),
+            message: vec![self.command[0].sge()],
+        }
+    }
+
+    /// a sends a command; the tag that b finds in it, which a's completion names as well.
+    fn send(&self, command: CommandWr) -> Result<u32> {
+        let Link { a, b } = &self.link;
+        let wr_id = command.wr_id;
+        self.form.message(&self.command[0], a, None)?;
+        b.post_recv(wr_id, &[self.command[1].sge()])?;
+        a.end.agent.call(PostCommand { qp: a.qp, command })?;
+        let sent = a.expect_sent(wr_id, Status::Success)?;
+        b.expect_received(wr_id, Status::Success)?;
+        let (buffer, offset) = (self.command[1].buffer, self.form.tag);
+        let bytes = b.end.agent.call(Read { buffer, offset, len: 4 })?;
+        let tag = u32::from_be_bytes(bytes.as_slice().try_into()?);
+        ensure!(sent.key == tag, "the command carries {tag:#x}, its completion says {sent:?}");
+        Ok(tag)
+    }
+
+    /// b responds; what a receives.
+    fn respond(&self, tag: u32) -> Result<Wc> {
+        let Link { a, b } = &self.link;
+        self.form.message(&self.response[0], b, Some(tag))?;
+        a.post_recv(77, &[self.response[1].sge()])?;
+        b.post(&[Side::request(Op::Send, 78, &[self.response[0].sge()])])?;
+        b.expect_sent(78, Status::Success)?;
+        a.expect_received(77, Status::Success)
+    }
+
+    /// b reads or writes all of the data by the tag.
+    fn transfer(&self, op: Op, tag: u32, near: &Region) -> Result<()> {
+        let request = SendWr { rkey: tag, ..Side::request(op, 79, &[near.sge()]) };
+        self.link.b.post(&[request])
+    }
+}
+
+/// Data out and in by a tag, until the response takes it away.
+fn command(env: &Env, form: &'static Form) -> Result<()> {
+    let scene = Scene::new(env, form)?;
+    let Link { a, b } = &scene.link;
+    for (piece, region) in scene.data.iter().enumerate() {
+        region.fill_part(0, PIECE, 1, piece as u64 * PIECE)?;
+    }
+    let tag = scene.send(scene.work_request(1, READ_WRITE))?;
+    let near = b.region(3 * PIECE, 5)?;
+    scene.transfer(Op::Read, tag, &near)?;
+    b.expect_sent(79, Status::Success)?;
+    near.check(1)?;
+    near.fill(2)?;
+    scene.transfer(Op::Write, tag, &near)?;
+    b.expect_sent(79, Status::Success)?;
+    for (piece, region) in scene.data.iter().enumerate() {
+        region.check_part(0, PIECE, 2, piece as u64 * PIECE)?;
+    }
+    let wc = scene.respond(tag)?;
+    ensure!(wc.invalidated && wc.key == tag, "{}: response to {tag:#x}: {wc:?}", a.name());
+    scene.transfer(Op::Write, tag, &near)?;
+    b.expect_sent(79, Status::RemAccessErr)?;
+    Ok(())
+}
+
+fn command_inline(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &GENERAL)?;
+    let near = scene.link.b.region(3 * PIECE, 0)?;
+    let mut request = scene.work_request(1, access::REMOTE_WRITE);
+    request.flags |= flags::INLINE;
+    let tag = scene.send(request)?;
+    near.fill(3)?;
+    scene.transfer(Op::Write, tag, &near)?;
+    scene.link.b.expect_sent(79, Status::Success)?;
+    scene.data[1].check_part(0, PIECE, 3, PIECE)?;
+    ensure!(scene.respond(tag)?.key == tag, "the response takes another tag");
+    Ok(())
+}
+
+/// Several at a time, answered in another order; tags do not come back at once.
+fn many_commands(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &GENERAL)?;
+    let mut seen = std::collections::BTreeSet::new();
+    for round in 0..20 {
+        let mut tags = Vec::new();
+        for wr_id in 0..8 {
+            let tag = scene.send(scene.work_request(wr_id, access::REMOTE_READ))?;
+            ensure!(seen.insert(tag), "round {round}: tag {tag:#x} was given before");
+            tags.push(tag);
+        }
+        tags.reverse();
+        for tag in tags {
+            let wc = scene.respond(tag)?;
+            ensure!(wc.invalidated && wc.key == tag, "response to {tag:#x}: {wc:?}");
+        }
+    }
+    Ok(())
+}
+
+fn command_without_right(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &GENERAL)?;
+    let near = scene.link.b.region(3 * PIECE, 0)?;
+    near.fill(4)?;
+    let tag = scene.send(scene.work_request(1, access::REMOTE_READ))?;
+    scene.transfer(Op::Write, tag, &near)?;
+    scene.link.b.expect_sent(79, Status::RemAccessErr)?;
+    scene.data[0].check_zero()
+}
+
+/// A response by that tag is refused, as an access to it would be.
+fn expect_refused_response(scene: &Scene, tag: u32) -> Result<()> {
+    let Link { a, b } = &scene.link;
+    scene.form.message(&scene.response[0], b, Some(tag))?;
+    a.post_recv(77, &[scene.response[1].sge()])?;
+    b.post(&[Side::request(Op::Send, 78, &[scene.response[0].sge()])])?;
+    b.expect_sent(78, Status::RemAccessErr)?;
+    a.expect_state(State::Err)
+}
+
+fn stale_tag(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &GENERAL)?;
+    let tag = scene.send(scene.work_request(1, READ_WRITE))?;
+    scene.respond(tag)?;
+    expect_refused_response(&scene, tag)
+}
+
+fn unknown_tag(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &ISCSI)?;
+    expect_refused_response(&scene, 0x00ab_cd01)
+}
+
+/// Messages that carry no tag leave a command alone.
+fn no_response(env: &Env) -> Result<()> {
+    let scene = Scene::new(env, &GENERAL)?;
+    let tag = scene.send(scene.work_request(1, READ_WRITE))?;
+    let wc = scene.respond(u32::MAX)?;
+    ensure!(!wc.invalidated, "a message without a tag: {wc:?}");
+    let near = scene.link.b.region(100, 0)?;
+    near.fill(9)?;
+    scene.transfer(Op::Write, tag, &near)?;
+    scene.link.b.expect_sent(79, Status::Success)?;
+    let wc = scene.respond(tag)?;
+    ensure!(wc.invalidated && wc.key == tag, "response to {tag:#x}: {wc:?}");
+    Ok(())
+}
+
+fn plain_qp(env: &Env) -> Result<()> {
+    let Link { a, .. } = Link::new(env, &Options::default())?;
+    let region = a.region(64, 0)?;
+    let command = CommandWr {
+        data: vec![region.sge()],
+        message: vec![region.sge()],
+        access: access::REMOTE_READ,
+        ..CommandWr::default()
+    };
+    expect_error("a command on a plain QP", a.end.agent.call(PostCommand { qp: a.qp, command }))
+}

@@ -1,0 +1,148 @@
+//! Regions in other forms than plain, and regions that change.
+
+use anyhow::{Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{Env, Link, Options, Region, Side, expect_errno};
+use crate::model::{Change, Op, SendWr, Status, access, change};
+use crate::rpc::calls::{AllocPd, ReregMr};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("regions/zero_based_remote", zero_based_remote),
+        Case::new("regions/zero_based_local", zero_based_local),
+        Case::new("regions/zero_based_ends", zero_based_ends),
+        Case::new("regions/rereg_access", rereg_access),
+        Case::new("regions/rereg_access_takes_away", rereg_access_takes_away),
+        Case::new("regions/rereg_translation", rereg_translation),
+        Case::new("regions/rereg_pd", rereg_pd),
+        Case::new("regions/refused_rereg_changes_nothing", refused_rereg),
+    ]
+}
+
+const ZERO_BASED: u32 = access::ALL | access::ZERO_BASED;
+
+/// A request between `near` and the address `raddr` of the key `rkey`.
+fn request(op: Op, near: &Region, raddr: u64, rkey: u32) -> SendWr {
+    SendWr { raddr, rkey, ..Side::request(op, 1, &[near.sge()]) }
+}
+
+/// The peer's rights are those of the region from the start, whatever page offset it has.
+fn zero_based_remote(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    for misalign in [0, 1, 4095] {
+        let near = a.region(1000, 0)?;
+        let far = Region::new(&b.end, b.pd, 3 * 4096, misalign, ZERO_BASED)?;
+        for offset in [0, 5, 3 * 4096 - 1000] {
+            near.fill(offset)?;
+            a.post(&[request(Op::Write, &near, offset, far.rkey)])?;
+            a.expect_sent(1, Status::Success)?;
+            far.check_part(offset, 1000, offset, 0)?;
+            far.fill_part(offset, 1000, offset + 1, 0)?;
+            a.post(&[request(Op::Read, &near, offset, far.rkey)])?;
+            a.expect_sent(1, Status::Success)?;
+            near.check(offset + 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn zero_based_local(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let near = Region::new(&a.end, a.pd, 8192, 17, ZERO_BASED)?;
+    let far = b.region(100, 0)?;
+    near.fill_part(5000, 100, 7, 0)?;
+    let mut sge = near.part(0, 100);
+    sge.addr = 5000;
+    b.post_recv(2, &[far.sge()])?;
+    a.post(&[Side::request(Op::Send, 1, &[sge])])?;
+    a.expect_sent(1, Status::Success)?;
+    b.expect_received(2, Status::Success)?;
+    far.check(7)
+}
+
+fn zero_based_ends(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let near = a.region(8, 0)?;
+    let far = Region::new(&b.end, b.pd, 4096, 0, ZERO_BASED)?;
+    a.post(&[request(Op::Write, &near, 4089, far.rkey)])?;
+    a.expect_sent(1, Status::RemAccessErr)?;
+    far.check_zero()
+}
+
+/// Changes `region` of `side`; its keys afterwards.
+fn rereg(side: &Side, region: &mut Region, pd: Option<u32>, change: Change) -> Result<()> {
+    let keys = side.end.agent.call(ReregMr { mr: region.mr, pd, change })?;
+    (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
+    Ok(())
+}
+
+fn rereg_access(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let near = a.region(100, 0)?;
+    let mut far = Region::new(&b.end, b.pd, 100, 0, access::LOCAL_WRITE)?;
+    let more = Change { what: change::ACCESS, access: access::ALL, ..Change::default() };
+    rereg(&b, &mut far, None, more)?;
+    near.fill(3)?;
+    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
+    a.expect_sent(1, Status::Success)?;
+    far.check(3)
+}
+
+fn rereg_access_takes_away(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let near = a.region(100, 0)?;
+    let mut far = b.region(100, 0)?;
+    let less = Change { what: change::ACCESS, access: access::LOCAL_WRITE, ..Change::default() };
+    rereg(&b, &mut far, None, less)?;
+    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
+    a.expect_sent(1, Status::RemAccessErr)?;
+    far.check_zero()
+}
+
+fn rereg_translation(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let near = a.region(9000, 0)?;
+    let mut far = b.region(100, 0)?;
+    let other = b.region(9000, 33)?;
+    let elsewhere = Change {
+        what: change::TRANSLATION,
+        addr: other.addr,
+        length: other.len,
+        ..Change::default()
+    };
+    rereg(&b, &mut far, None, elsewhere)?;
+    near.fill(4)?;
+    a.post(&[request(Op::Write, &near, other.addr, far.rkey)])?;
+    a.expect_sent(1, Status::Success)?;
+    other.check(4)?;
+    far.check_zero()
+}
+
+fn rereg_pd(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let near = a.region(100, 0)?;
+    let mut far = b.region(100, 0)?;
+    let pd = b.end.agent.call(AllocPd {})?;
+    rereg(&b, &mut far, Some(pd), Change { what: change::PD, ..Change::default() })?;
+    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
+    a.expect_sent(1, Status::RemAccessErr)?;
+    far.check_zero()
+}
+
+fn refused_rereg(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let near = a.region(100, 0)?;
+    let far = b.region(100, 0)?;
+    // Nothing lies there.
+    let nowhere =
+        Change { what: change::TRANSLATION, addr: 4096, length: 4096, ..Change::default() };
+    let refused = b.end.agent.call(ReregMr { mr: far.mr, pd: None, change: nowhere });
+    expect_errno("rereg_mr of no memory", refused.map(|keys| keys.rkey), Errno::FAULT)?;
+    near.fill(5)?;
+    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
+    let wc = a.sent(1)?[0];
+    ensure!(wc.status == Status::Success as u32, "after a refused rereg_mr: {wc:?}");
+    far.check(5)
+}

@@ -1,0 +1,73 @@
+//! The direct verbs of the vrnic adapter: the only part of the suite that other devices lack.
+
+use std::io;
+
+use vrnicdv::{Command, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
+
+use super::qp::Qp;
+use super::wr::segments;
+use super::{check, ffi, object};
+use crate::model::{CommandWr, QpExtras};
+
+fn functions() -> io::Result<Vrnicdv> {
+    Vrnicdv::load().ok_or_else(|| io::Error::other("the device's plugin has no direct verbs"))
+}
+
+/// `vrnicdv_create_qp`.
+///
+/// # Safety
+/// PD and CQs must be live.
+pub(super) unsafe fn create_qp(
+    pd: *mut ffi::ibv_pd,
+    init: &mut ffi::ibv_qp_init_attr,
+    extras: &QpExtras,
+) -> io::Result<std::ptr::NonNull<ffi::ibv_qp>> {
+    let mut flags = QpFlags::empty();
+    flags.set(QpFlags::REACTIVE, extras.reactive);
+    let tag_form = match extras.tag_form {
+        0 => TagForm::None,
+        1 => TagForm::General,
+        2 => TagForm::Iscsi,
+        _ => return Err(io::Error::other("no such tag form")),
+    };
+    let (tag_offset, max_command_sge) = (extras.tag_offset, extras.max_command_sge);
+    let attr = QpAttr { flags, tag_form, tag_offset, max_command_sge };
+    // SAFETY: as the caller promises.
+    let qp = unsafe { functions()?.create_qp(pd.cast(), (&raw mut *init).cast(), &attr) };
+    object(qp.cast())
+}
+
+/// `vrnicdv_bind_mw` with one touch.
+pub(super) fn bind_one_touch(
+    qp: *mut ffi::ibv_qp,
+    mw: *mut ffi::ibv_mw,
+    bind: &mut ffi::ibv_mw_bind,
+) -> io::Result<()> {
+    let bind: *mut ffi::ibv_mw_bind = bind;
+    // SAFETY: handles of this layer are live, and the struct is complete.
+    let bound =
+        unsafe { functions()?.bind_mw(qp.cast(), mw.cast(), bind.cast(), MemFlags::ONE_TOUCH) };
+    check(bound)
+}
+
+impl Qp {
+    /// Posts a command.
+    pub(crate) fn post_command(&self, wr: &CommandWr) -> io::Result<()> {
+        let (mut data, mut message) = (segments(&wr.data), segments(&wr.message));
+        let mut mem_flags = MemFlags::empty();
+        mem_flags.set(MemFlags::ONE_TOUCH, wr.one_touch);
+        let command = Command {
+            wr_id: wr.wr_id,
+            send_flags: wr.flags,
+            access: wr.access,
+            mem_flags,
+            tag_offset: wr.tag_offset,
+            data: data.as_mut_ptr().cast(),
+            message: message.as_mut_ptr().cast(),
+            num_data: data.len() as u32,
+            num_message: message.len() as u32,
+        };
+        // SAFETY: the handle is live and the arrays outlive the call; inline data would be a mapped buffer.
+        check(unsafe { functions()?.post_command(self.raw().cast(), &command) })
+    }
+}

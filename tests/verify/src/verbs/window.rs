@@ -1,0 +1,85 @@
+//! Memory windows, and what memory operations need beside plain work requests.
+
+use std::io;
+use std::mem;
+use std::ptr::{self, NonNull};
+
+use super::memory::{Mr, Pd};
+use super::qp::Qp;
+use super::{check, direct, ffi, object};
+use crate::model::Bind;
+
+/// A memory window.
+pub(crate) struct Mw {
+    raw: NonNull<ffi::ibv_mw>,
+}
+
+impl Mw {
+    /// Allocates one of type 1 or 2.
+    pub(crate) fn new(pd: &Pd, mw_type: u32) -> io::Result<Self> {
+        // SAFETY: the PD is live.
+        Ok(Self { raw: object(unsafe { ffi::alloc_mw(pd.raw(), mw_type) })? })
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: the handle is live; only `bind` changes the field, and that borrows mutably.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    /// Binds by the verb of windows of type 1, or with one touch by the direct verb of any type; afterwards
+    /// the key is another.
+    pub(crate) fn bind(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
+        let mut wanted = ffi::ibv_mw_bind {
+            wr_id: bind.wr_id,
+            send_flags: bind.flags,
+            bind_info: info(mr, bind),
+        };
+        let (qp, mw) = (qp.raw(), self.raw.as_ptr());
+        if bind.one_touch {
+            return direct::bind_one_touch(qp, mw, &mut wanted);
+        }
+        // SAFETY: all handles are live and the struct complete.
+        check(unsafe { ffi::bind_mw(qp, mw, &raw mut wanted) })
+    }
+
+    /// Frees it, or gives it back with the error.
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more.
+        check(unsafe { ffi::dealloc_mw(self.raw.as_ptr()) }).map_err(|e| (self, e))
+    }
+}
+
+impl Qp {
+    /// Posts the binding of a window by a work request, with the key `rkey`.
+    pub(crate) fn post_bind(
+        &self,
+        mw: &Mw,
+        rkey: u32,
+        mr: Option<&Mr>,
+        bind: &Bind,
+    ) -> io::Result<()> {
+        // SAFETY: all-zero is valid for this struct of integers and null pointers.
+        let mut wr: ffi::ibv_send_wr = unsafe { mem::zeroed() };
+        wr.wr_id = bind.wr_id;
+        wr.opcode = ffi::IBV_WR_BIND_MW;
+        wr.send_flags = bind.flags;
+        wr.__bindgen_anon_2.bind_mw = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw: mw.raw.as_ptr(),
+            rkey,
+            bind_info: info(mr, bind),
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the handles are live; the chain is one complete work request.
+        check(unsafe { ffi::post_send(self.raw(), &raw mut wr, &raw mut bad) })
+    }
+}
+
+fn info(mr: Option<&Mr>, bind: &Bind) -> ffi::ibv_mw_bind_info {
+    ffi::ibv_mw_bind_info {
+        mr: mr.map_or(ptr::null_mut(), Mr::raw),
+        addr: bind.addr,
+        length: bind.length,
+        mw_access_flags: bind.access,
+    }
+}
