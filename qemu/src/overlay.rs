@@ -42,6 +42,15 @@ impl<W: Write> Overlay<W> {
         self.entry(path, 0o755, ModeFileType::Directory, 0, &[])
     }
 
+    /// Adds a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// When `out` fails.
+    pub fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
+        let len = u32::try_from(target.len()).map_err(io::Error::other)?;
+        self.entry(path, 0o777, ModeFileType::Symlink, len, target.as_bytes())
+    }
+
     /// Adds a copy of a file of this machine.
     ///
     /// # Errors
@@ -105,6 +114,12 @@ pub fn write_initramfs(
         let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";
         overlay.copy(plugin, 0o644, &paths.provider())?;
         overlay.file("/etc/libibverbs.d/vrnic.driver", 0o644, b"driver vrnic\n")?;
+        // For programs that use its direct verbs.
+        overlay.link("/usr/lib/x86_64-linux-gnu/libvrnic.so.1", plugin)?;
+        let example = paths.build.join("vrnicdv_command");
+        if example.exists() {
+            overlay.copy("/usr/bin/vrnicdv_command", 0o755, &example)?;
+        }
     }
     let verify = paths.bin.join("vrnic-verify");
     if verify.exists() {

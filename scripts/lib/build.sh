@@ -6,7 +6,19 @@ build_all() {
 	step "building the daemon, the harness, the provider and the guests' programs"
 	cargo build --release --quiet --manifest-path "$VRNIC_TOP/Cargo.toml" \
 		-p vrnic-device -p vrnic-qemu -p vrnic-provider -p vrnic-verify
+	build_example
 	build_module
+}
+
+# build_example: the example of the direct verbs, as build/vrnicdv_command. The tool root's headers come last:
+# its libc is not this machine's.
+build_example() {
+	local source=$VRNIC_TOP/provider/examples/command.c out=$VRNIC_BUILD/vrnicdv_command
+	local plugin=${CARGO_TARGET_DIR:-$VRNIC_TOP/target}/release/libvrnic.so
+	mkdir -p "$VRNIC_BUILD"
+	[ "$out" -nt "$source" ] && [ "$out" -nt "$plugin" ] && return
+	gcc -O2 -Wall -Wextra -Werror -I "$VRNIC_TOP/provider" -idirafter "$VRNIC_VERBS_INCLUDE" -o "$out" "$source" \
+		"$plugin" "$VRNIC_VERBS_LIB/libibverbs.so" -Wl,--allow-shlib-undefined
 }
 
 # build_module: the kernel module, by Kbuild in the tool root, as build/vrnic.ko.

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Case::new("ud_pingpong_checked", |pair| datagrams(pair, "")),
         Case::new("ud_pingpong_events", |pair| datagrams(pair, "-e -s 1024")),
         Case::new("two_programs_at_once", two_programs),
+        Case::new("direct_verbs_example", direct_verbs),
     ];
     bench::main(Options::default(), cases)
 }
@@ -67,6 +68,15 @@ fn rdma_link(pair: &mut Pair) -> Result<()> {
             text.contains("state ACTIVE") && text.contains("netdev eth0"),
             "rdma link says: {text}"
         );
+    }
+    Ok(())
+}
+
+/// The example of the direct verbs finds the plugin that libibverbs loads.
+fn direct_verbs(pair: &mut Pair) -> Result<()> {
+    let text = pair.a.check("vrnicdv_command", SHORT)?;
+    for line in ["command 'read 64 KiB' carries tag", "65536 bytes are there", "late write"] {
+        ensure!(text.contains(line), "no '{line}' in\n{text}");
     }
     Ok(())
 }
