@@ -19,6 +19,7 @@
 //! | ALLOC_MR | [`AllocMr`] | [`MrResult`] |
 //! | ALLOC_MW / DEALLOC_MW | [`AllocMw`] / [`ObjectId`] (key) | [`MrResult`] / — |
 //! | CREATE_CQ / DESTROY_CQ | [`CreateCq`] / [`ObjectId`] | [`CqResult`] / — |
+//! | MODIFY_CQ | [`ModifyCq`] | — |
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
 //!
@@ -70,6 +71,7 @@ pub enum Opcode {
     AllocMr = 21,
     AllocMw = 22,
     DeallocMw = 23,
+    ModifyCq = 24,
 }
 
 impl Opcode {
@@ -100,6 +102,7 @@ impl Opcode {
             21 => Self::AllocMr,
             22 => Self::AllocMw,
             23 => Self::DeallocMw,
+            24 => Self::ModifyCq,
             _ => return None,
         })
     }
@@ -288,6 +291,7 @@ requests! {
     AllocMr => MrResult,
     AllocMw => MrResult,
     CreateCq => CqResult,
+    ModifyCq => ObjectResult,
     CreateQp => QpResult,
     ModifyQp => ObjectResult,
     QueryQp => ObjectResult,

@@ -81,6 +81,36 @@ impl CreateCq {
     }
 }
 
+/// Parameters of MODIFY_CQ: interrupt moderation.
+///
+/// An event that is due waits until `count` completions have come for it, or `period` has passed since
+/// the first, whichever is earlier. Either below 2, respectively 1, ends moderation.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ModifyCq {
+    /// The CQ.
+    pub cqn: U32,
+    /// Completions.
+    pub count: U16,
+    /// Microseconds.
+    pub period: U16,
+    /// Zero.
+    pub reserved: [U32; 12],
+}
+
+impl ModifyCq {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(cqn: u32, count: u16, period: u16) -> Self {
+        Self {
+            cqn: U32::new(cqn),
+            count: U16::new(count),
+            period: U16::new(period),
+            reserved: [U32::ZERO; 12],
+        }
+    }
+}
+
 /// Result of CREATE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

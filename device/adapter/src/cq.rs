@@ -46,6 +46,34 @@ struct Inner {
     solicited: Option<u32>,
     event: Option<u32>,
     failed: bool,
+    /// Completions that must come for an event, and nanoseconds that it may wait for them.
+    moderation: (u32, u64),
+    /// Of an event that waits: completions so far, and until when.
+    held: Option<(u32, u64)>,
+    /// Whether the function's list of waiting events has this CQ.
+    listed: bool,
+}
+
+/// Whether a completion is to raise an event.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub enum Due {
+    /// No.
+    No,
+    /// Yes; [`Cq::fire`] reports it.
+    Now,
+    /// It waits for more; the CQ has to be put on the list of those that wait.
+    Later,
+}
+
+/// What became of an event that waited.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub enum Held {
+    /// It waits until this time.
+    Until(u64),
+    /// Its time has come.
+    Due,
+    /// It has been reported.
+    Gone,
 }
 
 /// What a completion tells; the queue adds the rest.
@@ -123,7 +151,7 @@ impl Cq {
         }
     }
 
-    /// Writes an entry; true when an event is due, which [`Self::fire`] reports.
+    /// Writes an entry; tells whether an event is due.
     ///
     /// # Errors
     /// When the queue is full, or was, or its memory is gone.
@@ -132,7 +160,7 @@ impl Cq {
         &self,
         site: &Site<'_, H>,
         completion: &Completion,
-    ) -> Result<bool, Overflow> {
+    ) -> Result<Due, Overflow> {
         let mut inner = self.inner.lock();
         if inner.failed {
             return Err(Overflow::Earlier);
@@ -168,7 +196,23 @@ impl Cq {
         if due {
             inner.armed = 0;
         }
-        Ok(due)
+        Ok(inner.moderate(due, || site.now()))
+    }
+
+    /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].
+    pub fn set_moderation(&self, count: u16, period_us: u16) {
+        self.inner.lock().moderation = (u32::from(count), u64::from(period_us) * 1000);
+    }
+
+    /// Looks whether an event waits still.
+    #[must_use]
+    pub fn release(&self, now: u64) -> Held {
+        let mut inner = self.inner.lock();
+        match inner.held {
+            Some((_, until)) if until > now => return Held::Until(until),
+            _ => inner.listed = false,
+        }
+        if inner.held.take().is_some() { Held::Due } else { Held::Gone }
     }
 
     /// Looks at the slot for an arm request; returns whether there was one.
@@ -190,6 +234,8 @@ impl Cq {
         };
         if due {
             inner.armed = 0;
+            // One that waits is told with this one.
+            inner.held = None;
             drop(inner);
             self.fire(host, stats);
         }
@@ -201,6 +247,26 @@ impl Cq {
         let mut inner = self.inner.lock();
         stats.step(Counter::CompletionEvents);
         inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
+    }
+}
+
+impl Inner {
+    /// What to do when an event is due, or waits already, and a completion has come.
+    #[inline]
+    fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
+        let (count, period) = self.moderation;
+        let held = match self.held {
+            Some((so_far, until)) => (so_far + 1, until),
+            None if !due => return Due::No,
+            None if count < 2 || period == 0 => return Due::Now,
+            None => (1, now().saturating_add(period)),
+        };
+        if held.0 >= count {
+            self.held = None;
+            return Due::Now;
+        }
+        self.held = Some(held);
+        if std::mem::replace(&mut self.listed, true) { Due::No } else { Due::Later }
     }
 }
 

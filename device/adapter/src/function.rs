@@ -15,6 +15,7 @@ use crate::fabric::Fabric;
 use crate::host::Host;
 use crate::limits;
 use crate::memory::PageBudget;
+use crate::moderation::Moderation;
 use crate::objects::Objects;
 use crate::qp::{Qp, Responder};
 use crate::registers::Registers;
@@ -41,6 +42,8 @@ pub struct Function<H: Host> {
     heartbeat: AtomicU32,
     /// The asynchronous event queue, while the function is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
+    /// Events that wait for more completions.
+    pub(crate) moderation: Moderation,
     /// The parts of the workers.
     pub(crate) shards: Box<[CachePadded<Shard<H>>]>,
     /// Workers that are not asleep; the guest kicks when there is none.
@@ -70,6 +73,7 @@ impl<H: Host> Function<H> {
             link: AtomicBool::new(false),
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
+            moderation: Moderation::default(),
             shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
         });
@@ -310,6 +314,7 @@ impl<H: Host> Function<H> {
             qp.clear(&self.host);
         }
         self.shards.iter().for_each(|shard| shard.clear());
+        self.moderation.clear();
         qps.len()
     }
 

@@ -14,7 +14,7 @@
 //! | [`slots`], [`sqmem`] | doorbell slots; memory for device-resident send queues |
 //! | [`memory`] | page tables, and the rings that lie in them |
 //! | [`tpt`], [`att`] | regions and the one check of access; their pages |
-//! | [`eq`], [`cq`] | event and completion queues |
+//! | [`eq`], [`cq`], `moderation` | event and completion queues; events that wait for more |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
 //! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
 //! | [`site`] | what a turn holds |
@@ -40,6 +40,7 @@ pub mod limiter;
 pub mod limits;
 pub(crate) mod memops;
 pub mod memory;
+pub(crate) mod moderation;
 pub mod network;
 pub mod objects;
 pub mod poll;

@@ -66,7 +66,8 @@ impl<H: Host> Function<H> {
         busy |= self.turns(schedule, batch);
         let (released, held) = self.release_events();
         let held = held.then(|| self.host().now() + HELD_POLL_NS);
-        let deadline = schedule.deadline().into_iter().chain(held).min();
+        let moderated = self.moderation.look(|| self.host().now(), |cq| self.fire(cq));
+        let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
         Polled { busy: busy | released | schedule.has_active(), deadline }
     }
 
@@ -186,6 +187,7 @@ impl<H: Host> Function<H> {
 
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
+        self.moderation.forget(cq.cqn);
         cq.eq.forget(|_, id| id == cq.cqn);
         if let Some(eq) = self.asynchronous.read().as_ref() {
             eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);

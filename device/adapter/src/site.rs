@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::eq::Kind;
 
-use crate::cq::{Completion, Cq, Overflow};
+use crate::cq::{Completion, Cq, Due, Overflow};
 use crate::function::Function;
 use crate::host::Host;
 use crate::stats::{Counter, Counters};
@@ -58,7 +58,7 @@ impl<'a, H: Host> Site<'a, H> {
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
-    pub fn complete(&self, cq: &Cq, completion: &Completion) -> Result<(), Overflow> {
+    pub fn complete(&self, cq: &Arc<Cq>, completion: &Completion) -> Result<(), Overflow> {
         if self.complete_quietly(cq, completion)? {
             self.function.fire(cq);
         }
@@ -71,12 +71,25 @@ impl<'a, H: Host> Site<'a, H> {
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
     #[inline]
-    pub fn complete_quietly(&self, cq: &Cq, completion: &Completion) -> Result<bool, Overflow> {
-        let result = cq.push(self, completion);
-        if result == Err(Overflow::Now) {
-            self.function.report(Kind::CqError, cq.cqn);
+    pub fn complete_quietly(
+        &self,
+        cq: &Arc<Cq>,
+        completion: &Completion,
+    ) -> Result<bool, Overflow> {
+        match cq.push(self, completion) {
+            Ok(due) => {
+                if due == Due::Later {
+                    self.function.moderation.add(cq);
+                }
+                Ok(due == Due::Now)
+            }
+            Err(overflow) => {
+                if overflow == Overflow::Now {
+                    self.function.report(Kind::CqError, cq.cqn);
+                }
+                Err(overflow)
+            }
         }
-        result
     }
 
     /// Notes that bytes were moved, which takes time.

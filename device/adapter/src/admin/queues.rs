@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{
-    CqResult, CreateCq, CreateEq, CreateQp, EqResult, NO_QUEUE, Pages, QpFlags, QpResult, Status,
-    TagForm,
+    CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
+    Status, TagForm,
 };
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{cq, eq, pci, rq, sq};
@@ -99,6 +99,13 @@ fn take_slot<H: Host>(
     let slot = uar.take(workers).ok_or(Status::NoResource)?;
     function.host().bar_zero(crate::slots::offset(uar.number, slot), 8);
     Ok(slot)
+}
+
+pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome {
+    zero(&params.reserved, offset_of!(ModifyCq, reserved))?;
+    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    cq.set_moderation(params.count.get(), params.period.get());
+    done()
 }
 
 pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {

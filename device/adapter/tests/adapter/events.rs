@@ -1,6 +1,8 @@
 //! Arming, event queues, interrupts: nothing is lost, nothing is doubled.
 
-use vrnic_abi::admin::Opcode as Admin;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::{ModifyCq, Opcode as Admin};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -262,4 +264,58 @@ fn a_drained_send_queue_tells() {
         p.settle();
         assert_eq!(p.sent().expect("the request behind").wr_id.get(), 2);
     }
+}
+
+#[test]
+fn moderated_events_wait_for_count_or_time() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    let moderate = |p: &Pair, count, period| {
+        p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn, count, period)).map(|_| ())
+    };
+    assert_eq!(moderate(&p, 3, 10), Ok(()));
+    // By count.
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    send(&mut p, 1, Flags::empty());
+    send(&mut p, 2, Flags::empty());
+    assert_eq!(events(&mut p), []);
+    send(&mut p, 3, Flags::empty());
+    assert_eq!(events(&mut p), [cqn]);
+    // By time: not before it, and the function asks to be polled then.
+    (0..3).for_each(|_| assert!(p.received().is_some()));
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    let start = p.world.clock.load(Ordering::Acquire);
+    send(&mut p, 4, Flags::empty());
+    assert_eq!(p.gb.function.poll(0).deadline, Some(start + 10_000));
+    p.world.advance(9_999);
+    p.settle();
+    assert_eq!(events(&mut p), []);
+    p.world.advance(1);
+    p.settle();
+    assert_eq!(events(&mut p), [cqn]);
+    // Off again, and of a CQ that is not there.
+    assert_eq!(moderate(&p, 0, 0), Ok(()));
+    assert!(p.received().is_some());
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    send(&mut p, 5, Flags::empty());
+    assert_eq!(events(&mut p), [cqn]);
+    assert!(p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn + 1000, 3, 10)).is_err());
+}
+
+#[test]
+fn a_cq_is_destroyed_while_its_event_waits() {
+    let mut p = Pair::new();
+    let cqn = p.b.recv_cq.cqn;
+    assert!(p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn, 3, 10)).is_ok());
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    send(&mut p, 1, Flags::empty());
+    assert!(p.gb.on_object(Admin::DestroyQp, p.b.qpn).is_ok());
+    assert!(p.gb.on_object(Admin::DestroyCq, cqn).is_ok());
+    p.world.advance(1_000_000);
+    p.settle();
+    assert_eq!(events(&mut p), []);
 }
