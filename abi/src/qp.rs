@@ -45,7 +45,7 @@ pub const GSI_QPN: u32 = 1;
 /// Bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the last 20 of them
 /// (IBTA annex A17.4.5.2).
 pub const GRH_LEN: u32 = 40;
-/// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2.5).
+/// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2).
 pub const QKEY_OWN: u32 = 1 << 31;
 
 /// QP states, numbered as `enum ib_qp_state` (IBTA volume 1, 10.3.1).

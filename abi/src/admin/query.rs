@@ -139,7 +139,7 @@ pub struct Stats {
     pub command_wqes: U64,
     pub remote_invalidations: U64,
     pub memory_op_errors: U64,
-    pub datagrams_dropped: U64,
+    pub messages_dropped: U64,
 }
 
 /// Names of the fields of [`Stats`], in order.
@@ -172,5 +172,5 @@ pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [
     "command_wqes",
     "remote_invalidations",
     "memory_op_errors",
-    "datagrams_dropped",
+    "messages_dropped",
 ];

@@ -1,7 +1,7 @@
 //! The sending half of a datagram QP at work.
 //!
 //! Each entry names its own destination and is done when it has left: nothing comes back, and what cannot be
-//! delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8.4). Only the sender's own
+//! delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only the sender's own
 //! faults are errors.
 
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn execute<H: Host>(
     }
     here.add(Counter::BytesSent, send.length);
     if matches!(sent, Sent::Dropped) {
-        here.step(Counter::DatagramsDropped);
+        here.step(Counter::MessagesDropped);
     }
     let wanted = qp.signal_all || send.flags.contains(Flags::SIGNALED);
     let failed = wanted && here.complete(&qp.send_cq, &completion).is_err();

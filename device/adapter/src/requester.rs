@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
 
 use crate::batch::Batch;
@@ -59,6 +59,8 @@ enum Step {
     Partly(u64),
     Failed(Status, u32),
     Retry,
+    /// The message is lost, and its sender does not know.
+    Lost,
     NotReady(u64),
     /// A request about a key was refused.
     Refused(Denied),
@@ -264,8 +266,8 @@ impl<H: Host> Work<'_, H> {
         let Malformed { wr_id, opcode, status } = *malformed;
         self.here.step(Counter::LocalErrors);
         let completion = Completion::of_send(self.qp.qpn, (wr_id, index), opcode, status);
-        self.qp.fail();
-        // An overflowing CQ has raised its own event, and the QP fails anyway.
+        self.qp.fail_send();
+        // An overflowing CQ has raised its own event, and the send queue fails anyway.
         let _overflow = self.here.complete(&self.qp.send_cq, &completion);
         Taken::Failed
     }
@@ -329,6 +331,13 @@ impl<H: Host> Work<'_, H> {
                 here.step(Counter::LocalErrors);
                 Step::Failed(status, vendor)
             }
+            Err(Stop::Remote(refusal)) if qp.kind == Type::Uc => {
+                // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
+                if matches!(refusal, Refusal::Operational | Refusal::Malformed) {
+                    responder::fail(there, responder, refusal);
+                }
+                Step::Lost
+            }
             Err(Stop::Remote(Refusal::NotReady)) => {
                 Step::NotReady(responder::rnr_delay(responder.min_rnr_timer))
             }
@@ -382,6 +391,8 @@ impl<H: Host> Work<'_, H> {
                 self.keep(entry);
                 Some(Turn::More)
             }
+            Step::Retry if self.qp.kind == Type::Uc => self.lost(&entry),
+            Step::Lost => self.lost(&entry),
             Step::Retry => self.retry(entry),
             Step::NotReady(delay) => self.not_ready(entry, delay),
             Step::Refused(denied) => self.refused(&entry.send, denied),
@@ -408,6 +419,12 @@ impl<H: Host> Work<'_, H> {
             there.site.function.qp_failed(there.qp, Kind::QpFatal);
         }
         self.complete(send, Status::MwBindErr, denied as u32)
+    }
+
+    /// A message of an unreliable connection is lost, which its sender does not know.
+    fn lost(&self, entry: &Entry) -> Option<Turn> {
+        self.here.step(Counter::MessagesDropped);
+        self.complete(&entry.send, Status::Success, 0)
     }
 
     /// The peer does not answer.
@@ -463,7 +480,7 @@ impl<H: Host> Work<'_, H> {
         let ok = status == Status::Success;
         if !ok && status != Status::MwBindErr {
             // First the state, so that whoever sees the completion finds the QP in error.
-            qp.fail();
+            qp.fail_send();
         }
         if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
             let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Access, State};
+use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::{self, Flags};
 
 use crate::cq::{Completion, Key};
@@ -80,7 +80,8 @@ pub fn take<H: Host>(
     responder: &mut Responder,
     done: u64,
 ) -> Result<(), Refusal> {
-    if responder.current.is_some() && done == 0 {
+    // What an unreliable connection has lost the end of leaves its receive to the next message.
+    if responder.current.is_some() && done == 0 && there.qp.kind != Type::Uc {
         return Err(Refusal::Invalid);
     }
     if responder.current.is_none() {

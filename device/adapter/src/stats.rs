@@ -38,7 +38,7 @@ pub enum Counter {
     CommandWqes,
     RemoteInvalidations,
     MemoryOpErrors,
-    DatagramsDropped,
+    MessagesDropped,
 }
 
 /// The counters.

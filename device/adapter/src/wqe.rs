@@ -134,10 +134,10 @@ impl Send {
             length: 0,
         };
         let count = usize::from(header.count.get());
+        if kind != Type::Rc && !is_unreliable(kind, opcode) {
+            return Err(bad);
+        }
         let (body, longest) = if kind.is_datagram() {
-            if !matches!(opcode, Opcode::Send | Opcode::SendImm) {
-                return Err(bad);
-            }
             (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM)
         } else {
             (HEADER_LEN, MAX_MESSAGE)
@@ -229,6 +229,16 @@ impl Send {
     #[must_use]
     pub fn imm(&self) -> Option<[u8; 4]> {
         matches!(self.opcode, Opcode::SendImm | Opcode::WriteImm).then_some(self.imm)
+    }
+}
+
+/// Whether a QP of this type, which is not a reliable one, has the operation (IBTA volume 1, 9.4).
+fn is_unreliable(kind: Type, opcode: Opcode) -> bool {
+    match opcode {
+        Opcode::Send | Opcode::SendImm => true,
+        Opcode::Write | Opcode::WriteImm => kind == Type::Uc,
+        Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => kind == Type::Uc,
+        _ => false,
     }
 }
 

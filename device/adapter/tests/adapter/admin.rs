@@ -26,7 +26,7 @@ fn context(guest: &Guest) -> u32 {
 #[test]
 fn unknown_opcodes_and_flags() {
     let guest = guest();
-    for opcode in [0, 24, 0xffff] {
+    for opcode in [0, 1000, 0xffff] {
         let completion = guest.raw_command(opcode, 0, [0; 56]);
         assert_eq!(completion.status.get(), Status::BadOpcode as u16);
         assert_eq!(completion.result, [0; 48]);

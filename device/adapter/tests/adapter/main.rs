@@ -5,6 +5,7 @@
 mod admin;
 mod commands;
 mod common;
+mod datagrams;
 mod errors;
 mod events;
 mod hostile;
@@ -13,3 +14,4 @@ mod states;
 mod threads;
 mod tpt;
 mod transfer;
+mod unreliable;

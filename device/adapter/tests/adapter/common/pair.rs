@@ -157,6 +157,8 @@ pub(crate) struct Setup {
     pub(crate) kernel: bool,
     /// More flags of the QP.
     pub(crate) flags: QpFlags,
+    /// Type of the QP.
+    pub(crate) kind: Type,
     /// Where its messages carry keys of commands.
     pub(crate) tags: (TagForm, u32),
 }
@@ -169,6 +171,7 @@ impl Default for Setup {
             log_cqes: 6,
             kernel: false,
             flags: QpFlags::empty(),
+            kind: Type::Rc,
             tags: (TagForm::None, 0),
         }
     }
@@ -257,6 +260,7 @@ impl Endpoint {
             params.flags |= QpFlags::SIGNAL_ALL.bits();
         }
         params.flags |= setup.flags.bits();
+        params.qp_type = setup.kind as u8;
         params.tag_form = setup.tags.0 as u8;
         params.tag_offset = setup.tags.1.into();
         assert_ne!(params.sq_log_size, NO_QUEUE);

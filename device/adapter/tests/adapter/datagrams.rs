@@ -1,0 +1,363 @@
+//! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general services.
+
+use vrnic_abi::admin::{Opcode as Admin, SetGid, Status as Refused};
+use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, QKEY_OWN, State, Type};
+use vrnic_abi::sq::{DatagramSeg, Flags, MAX_DATAGRAM, Opcode, Sge};
+use zerocopy::IntoBytes;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, Setup, World, Wr, status};
+
+const QKEY: u32 = 0x1234_5678;
+const NO_VLAN: u16 = 0xffff;
+const INIT: AttrMask =
+    AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::QKEY);
+const RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
+
+/// The IPv4-mapped address of a guest.
+fn ipv4(number: u8) -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, number]
+}
+
+/// Its link-local IPv6 address.
+fn ipv6(number: u8) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, number]
+}
+
+/// Two endpoints that are ready.
+struct Pair {
+    world: World,
+    ga: Guest,
+    gb: Guest,
+    a: Endpoint,
+    b: Endpoint,
+}
+
+impl Pair {
+    fn new(setup: Setup) -> Self {
+        let world = World::default();
+        let (ga, gb) = (world.guest(1), world.guest(2));
+        let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
+        for (guest, endpoint, number) in [(&ga, &a, 1), (&gb, &b, 2)] {
+            set_gids(guest, number);
+            ready(guest, endpoint, setup.kind);
+        }
+        Self { world, ga, gb, a, b }
+    }
+
+    fn ud() -> Self {
+        Self::new(Setup { kind: Type::Ud, ..Setup::default() })
+    }
+
+    fn settle(&self) {
+        self.world.settle(&[&self.ga, &self.gb]);
+    }
+
+    /// The way from a to b, by IPv4.
+    fn there(&self) -> DatagramSeg {
+        path(&self.gb, self.b.qpn, ipv4(2))
+    }
+
+    /// A receive at b.
+    fn expect(&mut self, len: u32) {
+        let place = self.b.sge(0, len + GRH_LEN);
+        self.b.post_recv(&self.gb, 7, &[place]);
+    }
+
+    /// Posts at a and lets both work; the completion's status.
+    fn send(&mut self, wr: &Wr) -> Status {
+        self.a.post_send(&self.ga, wr);
+        self.settle();
+        status(&self.a.send_cq.poll(&self.ga).expect("sent"))
+    }
+
+    fn received(&mut self) -> Option<cq::Cqe> {
+        self.b.recv_cq.poll(&self.gb)
+    }
+
+    /// Sends to where `to` says and sees it dropped; what is then sent properly arrives.
+    fn drops(&mut self, to: DatagramSeg) {
+        let dropped = self.ga.stats().messages_dropped.get();
+        let data = [self.a.sge(0, 8)];
+        assert_eq!(self.send(&datagram(&data, to)), Status::Success);
+        assert!(self.received().is_none(), "{to:?} was delivered");
+        assert_eq!(self.ga.stats().messages_dropped.get(), dropped + 1);
+        let proper = self.there();
+        assert_eq!(self.send(&datagram(&data, proper)), Status::Success);
+        assert!(self.received().is_some());
+        self.expect(64);
+    }
+}
+
+fn set_gids(guest: &Guest, number: u8) {
+    let mac = guest.function.mac();
+    for (index, gid) in [(0, ipv6(number)), (1, ipv4(number))] {
+        guest.command(Admin::SetGid, &SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
+    }
+}
+
+/// Brings a datagram QP to Ready to Send.
+fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
+    let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
+    let init = if kind == Type::Gsi { INIT.difference(AttrMask::PORT) } else { INIT };
+    for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, RTS)] {
+        attr.state = state as u8;
+        guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
+    }
+}
+
+/// The way to a QP of a guest that has this address.
+fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
+    let av = AddressVector {
+        dgid,
+        dmac: guest.function.mac(),
+        vlan: NO_VLAN.into(),
+        sgid_index: u16::from(dgid[0] == 0).into(),
+        hop_limit: 64,
+        ..AddressVector::default()
+    };
+    DatagramSeg { av, dest_qpn: qpn.into(), qkey: QKEY.into() }
+}
+
+fn datagram(data: &[Sge], to: DatagramSeg) -> Wr {
+    Wr { body: to.as_bytes().to_vec(), ..Wr::new(Opcode::Send, data) }
+}
+
+#[test]
+fn a_datagram_arrives_behind_its_network_header() {
+    for in_device in [false, true] {
+        let mut p = Pair::new(Setup { kind: Type::Ud, in_device, ..Setup::default() });
+        // The header ends within a segment, the data spans two.
+        let places = [p.b.sge(0, 30), p.b.sge(1000, 50), p.b.sge(2000, 100)];
+        p.b.post_recv(&p.gb, 77, &places);
+        p.a.fill(&p.ga, 5, b"a message of more than forty bytes, in pieces");
+        let mut wr = datagram(&[p.a.sge(5, 20), p.a.sge(25, 25)], p.there());
+        (wr.opcode, wr.imm) = (Opcode::SendImm as u8, *b"imm!");
+        assert_eq!(p.send(&wr), Status::Success);
+        let got = p.received().expect("received");
+        assert_eq!((status(&got), got.wr_id.get(), got.qpn.get()), (Status::Success, 77, p.b.qpn));
+        assert_eq!((got.byte_len.get(), got.src_qpn.get()), (GRH_LEN + 45, p.a.qpn));
+        assert_eq!((got.imm, got.smac), (*b"imm!", p.ga.function.mac()));
+        assert_eq!(got.flags.get(), (CqeFlags::IMM | CqeFlags::GRH | CqeFlags::IPV4).bits());
+        let mut all = p.b.bytes(&p.gb, 0, 30);
+        all.extend(p.b.bytes(&p.gb, 1000, 50));
+        all.extend(p.b.bytes(&p.gb, 2000, 5));
+        assert_eq!(all[..20], [0; 20]);
+        assert_eq!(all[20], 0x45);
+        assert_eq!(all[32..40], [10, 9, 0, 1, 10, 9, 0, 2]);
+        assert_eq!(all[40..], *b"a message of more than forty bytes, in pieces");
+        assert_eq!(p.b.bytes(&p.gb, 2005, 95), [0; 95]);
+    }
+}
+
+#[test]
+fn ipv6_inline_and_vlan() {
+    let mut p = Pair::ud();
+    for (guest, number) in [(&p.ga, 1), (&p.gb, 2)] {
+        let entry = SetGid::set(3, ipv6(100 + number), guest.function.mac(), 42);
+        guest.command(Admin::SetGid, &entry).expect("SET_GID");
+    }
+    p.expect(64);
+    let mut to = path(&p.gb, p.b.qpn, ipv6(2));
+    let wr = Wr { inline: Some(b"inline".to_vec()), ..datagram(&[], to) };
+    assert_eq!(p.send(&wr), Status::Success);
+    let got = p.received().expect("received");
+    assert_eq!(got.flags.get(), CqeFlags::GRH.bits());
+    let bytes = p.b.bytes(&p.gb, 0, 46);
+    assert_eq!((bytes[0] >> 4, bytes[6]), (6, 17));
+    assert_eq!((&bytes[8..24], &bytes[24..40]), (&ipv6(1)[..], &ipv6(2)[..]));
+    assert_eq!(bytes[40..], *b"inline");
+    // On a VLAN.
+    p.expect(64);
+    to.av.dgid = ipv6(102);
+    to.av.sgid_index = 3.into();
+    assert_eq!(p.send(&datagram(&[], to)), Status::Success);
+    let got = p.received().expect("received");
+    assert_eq!(got.flags.get(), (CqeFlags::GRH | CqeFlags::VLAN).bits());
+    assert_eq!((got.vlan.get(), got.byte_len.get()), (42, GRH_LEN));
+    // Not from one VLAN to another, or to none.
+    p.expect(64);
+    p.drops(DatagramSeg { av: AddressVector { sgid_index: 0.into(), ..to.av }, ..to });
+    p.drops(DatagramSeg { av: AddressVector { dgid: ipv6(2), ..to.av }, ..to });
+}
+
+#[test]
+fn what_cannot_be_delivered_is_dropped() {
+    let mut p = Pair::ud();
+    p.expect(64);
+    let good = p.there();
+    let av = |change: &dyn Fn(&mut AddressVector)| {
+        let mut to = good;
+        change(&mut to.av);
+        to
+    };
+    p.drops(DatagramSeg { qkey: (QKEY + 1).into(), ..good });
+    p.drops(DatagramSeg { dest_qpn: 999.into(), ..good });
+    p.drops(DatagramSeg { dest_qpn: u32::MAX.into(), ..good });
+    p.drops(DatagramSeg { dest_qpn: GSI_QPN.into(), ..good });
+    p.drops(av(&|av| av.dmac = [9; 6]));
+    p.drops(av(&|av| av.dgid = ipv4(3)));
+    p.drops(av(&|av| av.sgid_index = 2.into()));
+    p.drops(av(&|av| av.sgid_index = u16::MAX.into()));
+    // A connected QP takes none.
+    let connected = Endpoint::new(&p.gb, Setup::default());
+    p.drops(DatagramSeg { dest_qpn: connected.qpn.into(), ..good });
+    assert_eq!(p.a.state(&p.ga), State::Rts);
+}
+
+#[test]
+fn a_receive_that_is_too_short_waits_for_the_next() {
+    let mut p = Pair::ud();
+    let data = [p.a.sge(0, 100)];
+    let (there, short) = (p.there(), p.b.sge(0, 139));
+    // None at all.
+    assert_eq!(p.send(&datagram(&data, there)), Status::Success);
+    p.b.post_recv(&p.gb, 1, &[short]);
+    assert_eq!(p.send(&datagram(&data, there)), Status::Success);
+    assert!(p.received().is_none());
+    assert_eq!(p.ga.stats().messages_dropped.get(), 2);
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, 99)], there)), Status::Success);
+    let got = p.received().expect("received");
+    assert_eq!((got.wr_id.get(), got.byte_len.get(), got.wqe_index.get()), (1, 139, 0));
+    assert_eq!(p.b.state(&p.gb), State::Rts);
+}
+
+#[test]
+fn the_longest_datagram() {
+    let mut p = Pair::ud();
+    let there = p.there();
+    p.expect(MAX_DATAGRAM);
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, MAX_DATAGRAM)], there)), Status::Success);
+    assert_eq!(p.received().expect("received").byte_len.get(), MAX_DATAGRAM + GRH_LEN);
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, MAX_DATAGRAM + 1)], there)), Status::LocLenErr);
+}
+
+#[test]
+fn the_senders_own_queue_key() {
+    let mut p = Pair::ud();
+    p.expect(64);
+    let there = DatagramSeg { qkey: (QKEY_OWN | 5).into(), ..p.there() };
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+    assert!(p.received().is_some());
+    // It can be changed at both ends.
+    let attr = Attr { state: State::Rts as u8, qkey: 77.into(), ..Attr::default() };
+    let mask = AttrMask::STATE.union(AttrMask::QKEY);
+    p.ga.modify_qp(p.a.qpn, mask, &attr).expect("MODIFY_QP");
+    p.expect(64);
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+    assert!(p.received().is_none());
+    p.gb.modify_qp(p.b.qpn, mask, &attr).expect("MODIFY_QP");
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+    assert!(p.received().is_some());
+}
+
+#[test]
+fn a_send_error_stops_the_send_queue_alone() {
+    let mut p = Pair::ud();
+    let there = p.there();
+    let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
+    p.a.store_send(&p.ga, &datagram(&[foreign], there).flags(Flags::empty()));
+    p.a.store_send(&p.ga, &datagram(&[], there).id(2));
+    p.a.ring(&p.ga);
+    p.settle();
+    let completed: Vec<_> =
+        std::iter::from_fn(|| p.a.send_cq.poll(&p.ga)).map(|cqe| status(&cqe)).collect();
+    assert_eq!(completed, [Status::LocProtErr, Status::WrFlushErr]);
+    assert_eq!(p.a.state(&p.ga), State::Sqe);
+    // What is posted then is flushed too, while receives go on.
+    assert_eq!(p.send(&datagram(&[], there)), Status::WrFlushErr);
+    let place = p.a.sge(0, 100);
+    p.a.post_recv(&p.ga, 9, &[place]);
+    let back = path(&p.ga, p.a.qpn, ipv4(1));
+    p.b.post_send(&p.gb, &datagram(&[], back));
+    p.settle();
+    assert_eq!(p.a.recv_cq.poll(&p.ga).expect("received").wr_id.get(), 9);
+    // And it can be mended.
+    p.a.set_state(&p.ga, State::Rts);
+    p.expect(64);
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+    assert!(p.received().is_some());
+    assert!(p.ga.drain_events().is_empty());
+}
+
+#[test]
+fn malformed_entries() {
+    for opcode in [Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::SendInv] {
+        let mut p = Pair::ud();
+        let wr = Wr { opcode: opcode as u8, ..datagram(&[p.a.sge(0, 8)], p.there()) };
+        assert_eq!(p.send(&wr), Status::LocQpOpErr, "{opcode:?}");
+        assert_eq!(p.a.state(&p.ga), State::Sqe);
+    }
+}
+
+#[test]
+fn a_faulty_receive_fails_its_queue_pair() {
+    let mut p = Pair::ud();
+    let there = p.there();
+    let foreign = Sge { lkey: 0xdead.into(), ..p.b.sge(0, 100) };
+    p.b.post_recv(&p.gb, 1, &[foreign]);
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+    assert_eq!(status(&p.received().expect("completed")), Status::LocProtErr);
+    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(p.send(&datagram(&[], there)), Status::Success);
+}
+
+#[test]
+fn to_oneself_and_in_order() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let mut e = Endpoint::new(&guest, Setup { kind: Type::Ud, ..Setup::default() });
+    set_gids(&guest, 1);
+    ready(&guest, &e, Type::Ud);
+    let here = path(&guest, e.qpn, ipv4(1));
+    for n in 0..4u32 {
+        let place = e.sge(u64::from(n) * 100, 48);
+        e.post_recv(&guest, n.into(), &[place]);
+        let data = format!("number {n}").into_bytes();
+        e.store_send(&guest, &Wr { inline: Some(data), ..datagram(&[], here) });
+    }
+    e.ring(&guest);
+    world.settle(&[&guest]);
+    for n in 0..4u32 {
+        assert_eq!(status(&e.send_cq.poll(&guest).expect("sent")), Status::Success);
+        assert_eq!(e.recv_cq.poll(&guest).expect("received").wr_id.get(), u64::from(n));
+        let text = e.bytes(&guest, u64::from(n) * 100 + 40, 8);
+        assert_eq!(text, format!("number {n}").into_bytes());
+    }
+}
+
+#[test]
+fn the_general_services() {
+    let setup = Setup { kind: Type::Gsi, kernel: true, signal_all: true, ..Setup::default() };
+    let mut p = Pair::new(setup);
+    assert_eq!((p.a.qpn, p.b.qpn), (GSI_QPN, GSI_QPN));
+    p.expect(256);
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, 256)], p.there())), Status::Success);
+    assert_eq!(p.received().expect("received").src_qpn.get(), GSI_QPN);
+    // A port has one, and it is the kernel's.
+    let again = crate::common::pair::qp_params(&p.ga, false);
+    let again = vrnic_abi::admin::CreateQp {
+        pdn: p.a.pdn.into(),
+        send_cqn: p.a.send_cq.cqn.into(),
+        recv_cqn: p.a.recv_cq.cqn.into(),
+        qp_type: Type::Gsi as u8,
+        ..again
+    };
+    assert_eq!(p.ga.create_qp(&again), Err((Refused::NoResource, 0)));
+    let user = Endpoint::new(&p.ga, Setup::default());
+    let foreign = vrnic_abi::admin::CreateQp {
+        pdn: user.pdn.into(),
+        send_cqn: user.send_cq.cqn.into(),
+        recv_cqn: user.recv_cq.cqn.into(),
+        uar: user.uar.into(),
+        ..again
+    };
+    assert_eq!(p.ga.create_qp(&foreign), Err((Refused::Permission, 0)));
+    // When it has gone there can be another.
+    p.ga.on_object(Admin::DestroyQp, GSI_QPN).expect("DESTROY_QP");
+    assert_eq!(p.ga.query_qp(GSI_QPN).err(), Some((Refused::NotFound, 0)));
+    assert_eq!(p.ga.create_qp(&again).expect("CREATE_QP").0, GSI_QPN);
+    assert!(!p.ga.drain_events().iter().any(|(kind, _)| *kind == Kind::QpFatal));
+}

@@ -1,0 +1,127 @@
+//! Unreliable connections: what is lost is lost in silence, and only the sender's own faults are errors.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{AttrMask, State, Type};
+use vrnic_abi::sq::{Opcode, Sge};
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, INIT, Setup, World, Wr, attributes, status};
+
+const RTR: AttrMask = AttrMask::STATE
+    .union(AttrMask::AV)
+    .union(AttrMask::PATH_MTU)
+    .union(AttrMask::DEST_QPN)
+    .union(AttrMask::RQ_PSN);
+const RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
+
+/// Two endpoints of an unreliable connection.
+struct Pair {
+    world: World,
+    ga: Guest,
+    gb: Guest,
+    a: Endpoint,
+    b: Endpoint,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let setup = Setup { kind: Type::Uc, ..Setup::default() };
+        let world = World::default();
+        let (ga, gb) = (world.guest(1), world.guest(2));
+        let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
+        connect(&ga, &a, gb.function.mac(), b.qpn);
+        connect(&gb, &b, ga.function.mac(), a.qpn);
+        Self { world, ga, gb, a, b }
+    }
+
+    fn send(&mut self, wr: &Wr) -> Status {
+        self.a.post_send(&self.ga, wr);
+        self.world.settle(&[&self.ga, &self.gb]);
+        status(&self.a.send_cq.poll(&self.ga).expect("sent"))
+    }
+
+    /// Sends something that is lost, and sees that both sides do not mind.
+    fn loses(&mut self, wr: &Wr) {
+        let dropped = self.ga.stats().messages_dropped.get();
+        assert_eq!(self.send(wr), Status::Success);
+        assert!(self.b.recv_cq.poll(&self.gb).is_none());
+        assert_eq!(self.ga.stats().messages_dropped.get(), dropped + 1);
+        assert_eq!((self.a.state(&self.ga), self.b.state(&self.gb)), (State::Rts, State::Rts));
+    }
+}
+
+fn connect(guest: &Guest, endpoint: &Endpoint, mac: [u8; 6], qpn: u32) {
+    let mut attr = attributes(mac, qpn);
+    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
+        attr.state = state as u8;
+        guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
+    }
+}
+
+#[test]
+fn messages_and_writes_arrive() {
+    let mut p = Pair::new();
+    // Longer than a turn, so that it comes in pieces.
+    let data: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+    p.a.fill(&p.ga, 0, &data);
+    let place = p.b.sge(0, 3_000_000);
+    p.b.post_recv(&p.gb, 7, &[place]);
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 3_000_000)])), Status::Success);
+    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").byte_len.get(), 3_000_000);
+    assert!(p.b.bytes(&p.gb, 0, data.len()) == data);
+    p.b.post_recv(&p.gb, 8, &[]);
+    let write = Wr::new(Opcode::WriteImm, &[p.a.sge(1, 100)]).to(p.b.buffer + 4_000_000, p.b.key);
+    assert_eq!(p.send(&write), Status::Success);
+    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 8);
+    assert_eq!(p.b.bytes(&p.gb, 4_000_000, 100), data[1..101]);
+}
+
+#[test]
+fn what_cannot_be_delivered_is_lost() {
+    let mut p = Pair::new();
+    let data = [p.a.sge(0, 100)];
+    let write = Wr::new(Opcode::Write, &data);
+    p.loses(&Wr::new(Opcode::Send, &data));
+    p.loses(&write.clone().to(p.b.buffer, p.b.key ^ 1));
+    p.loses(&write.clone().to(p.b.buffer - 1, p.b.key));
+    p.loses(&Wr { opcode: Opcode::WriteImm as u8, ..write.clone() }.to(p.b.buffer, p.b.key));
+    // A receive that is too short is kept for the next message.
+    let place = p.b.sge(0, 99);
+    p.b.post_recv(&p.gb, 7, &[place]);
+    p.loses(&Wr::new(Opcode::Send, &data));
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)])), Status::Success);
+    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 7);
+    assert!(p.gb.drain_events().is_empty());
+    // Nobody there.
+    p.gb.function.set_link(false);
+    p.loses(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)]));
+}
+
+#[test]
+fn the_senders_own_faults_are_errors() {
+    let mut p = Pair::new();
+    for opcode in [Opcode::Read, Opcode::FetchAdd, Opcode::SendInv] {
+        let wr = Wr { opcode: opcode as u8, ..Wr::new(Opcode::Send, &[p.a.sge(0, 8)]) };
+        assert_eq!(p.send(&wr), Status::LocQpOpErr, "{opcode:?}");
+        assert_eq!(p.a.state(&p.ga), State::Sqe);
+        p.a.set_state(&p.ga, State::Rts);
+    }
+    let place = p.b.sge(0, 99);
+    p.b.post_recv(&p.gb, 7, &[place]);
+    let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[foreign])), Status::LocProtErr);
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[])), Status::WrFlushErr);
+    p.a.set_state(&p.ga, State::Rts);
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)])), Status::Success);
+    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 7);
+}
+
+#[test]
+fn a_faulty_receive_fails_its_queue_pair() {
+    let mut p = Pair::new();
+    let foreign = Sge { lkey: 0xdead.into(), ..p.b.sge(0, 100) };
+    p.b.post_recv(&p.gb, 1, &[foreign]);
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)])), Status::Success);
+    assert_eq!(status(&p.b.recv_cq.poll(&p.gb).expect("completed")), Status::LocProtErr);
+    assert_eq!(p.b.state(&p.gb), State::Err);
+}
