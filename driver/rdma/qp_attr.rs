@@ -17,6 +17,8 @@ pub(crate) struct QpType(pub(super) bindings::ib_qp_type);
 impl QpType {
     /// Reliable connection.
     pub(crate) const RC: Self = Self(bindings::ib_qp_type_IB_QPT_RC);
+    /// Unreliable connection.
+    pub(crate) const UC: Self = Self(bindings::ib_qp_type_IB_QPT_UC);
     /// Unreliable datagram.
     pub(crate) const UD: Self = Self(bindings::ib_qp_type_IB_QPT_UD);
     /// General services: the datagram queue pair of the management agents.

@@ -143,6 +143,7 @@ pub(super) fn create(
 fn kind(kind: QpType) -> Result<Type> {
     Ok(match kind {
         QpType::RC => Type::Rc,
+        QpType::UC => Type::Uc,
         QpType::UD => Type::Ud,
         QpType::GSI => Type::Gsi,
         _ => return Err(EOPNOTSUPP),
