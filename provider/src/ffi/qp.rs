@@ -48,7 +48,7 @@ pub(super) unsafe fn try_create(
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
     let datagram = match attr.qp_type {
-        c::IBV_QPT_RC => false,
+        c::IBV_QPT_RC | c::IBV_QPT_UC => false,
         c::IBV_QPT_UD => true,
         _ => return Err(Errno::OPNOTSUPP),
     };
