@@ -23,8 +23,9 @@ fn main() -> ExitCode {
         Case::new("pingpong_events", |pair| pingpong(pair, "-e")),
         Case::new("pingpong_1_MiB", |pair| pingpong(pair, "-s 1048576 -n 20")),
         Case::new("pingpong_both_ways", pingpong_back),
-        Case::new("ud_pingpong_checked", |pair| datagrams(pair, "")),
-        Case::new("ud_pingpong_events", |pair| datagrams(pair, "-e -s 1024")),
+        Case::new("uc_pingpong_checked", |pair| unreliable(pair, "ibv_uc_pingpong")),
+        Case::new("ud_pingpong_checked", |pair| unreliable(pair, "ibv_ud_pingpong")),
+        Case::new("ud_pingpong_events", |pair| unreliable(pair, "ibv_ud_pingpong -e -s 1024")),
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
     ];
@@ -176,9 +177,9 @@ fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// `ibv_ud_pingpong`, whose messages the receiver finds behind a network header.
-fn datagrams(pair: &mut Pair, options: &str) -> Result<()> {
-    let text = both(&pair.b, &pair.a, &format!("ibv_ud_pingpong -g 1 -c {options}"), PINGPONG)?;
+/// The pingpong programs of the other transports. Datagrams lie behind a network header.
+fn unreliable(pair: &mut Pair, program: &str) -> Result<()> {
+    let text = both(&pair.b, &pair.a, &format!("{program} -g 1 -c"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
     Ok(())
