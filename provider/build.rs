@@ -27,7 +27,7 @@ const RELEASES: [&str; 1] = ["56.1"];
 /// What the plugin calls.
 const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|\
     verbs_uninit_context|verbs_set_ops|ibv_cmd_(get_context|query_device_any|query_port|\
-    alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|destroy_cq|create_qp|query_qp|modify_qp|\
+    alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|modify_cq|destroy_cq|create_qp|query_qp|modify_qp|\
     destroy_qp)";
 /// What it fills in or reads, beside the arguments of those.
 const TYPES: &str = "verbs_(device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|qp|mr)|\

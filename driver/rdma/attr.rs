@@ -75,6 +75,9 @@ impl DeviceAttr {
         out.device_cap_flags = flags as u64;
         out.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         out.max_pd = self.max_pd;
+        // What the operation's arguments can say.
+        out.cq_caps.max_cq_moderation_count = u16::MAX;
+        out.cq_caps.max_cq_moderation_period = u16::MAX;
         // Address handles take memory only.
         out.max_ah = i32::MAX as u32;
         out.max_qp_rd_atom = self.max_rd_atomic;

@@ -54,6 +54,15 @@ pub(crate) struct CqInit<'a> {
     pub(crate) granted: u32,
 }
 
+/// When an event that is due is reported: whichever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moderation {
+    /// Completions that have come for it; below 2 at once.
+    pub(crate) count: u16,
+    /// Microseconds since the first; zero at once.
+    pub(crate) period: u16,
+}
+
 /// Which completion a client wants to hear of next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Notify {

@@ -114,6 +114,8 @@ impl<T: Operations> Allocated<T> {
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).phys_port_cnt = PORT;
             (*raw).num_comp_vectors = config.num_comp_vectors.try_into()?;
+            // The core then tunes the moderation of kernel clients' queues (lib/dim/rdma_dim.c).
+            (*raw).set_use_cq_dim(1);
             bindings::rdma_helper_node_guid(
                 (&raw mut (*raw).node_guid).cast(),
                 config.mac.as_ptr(),

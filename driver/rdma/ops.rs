@@ -6,7 +6,7 @@ use kernel::{fmt, prelude::*};
 use super::{
     ah::AhAttr,
     attr::{DeviceAttr, PortAttr},
-    cq::{Cq, CqInit, Notify},
+    cq::{Cq, CqInit, Moderation, Notify},
     device::Device,
     gid::GidAttr,
     mr::{NewMr, RegionChange, UserRegion},
@@ -147,6 +147,9 @@ pub(crate) trait Operations: Sized + 'static {
         init: &mut CqInit<'_>,
         user: Option<&User<'_, Self>>,
     ) -> Result<Self::Cq>;
+
+    /// Sets how events of a completion queue are moderated. Process context.
+    fn modify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, moderation: Moderation) -> Result;
 
     /// Destroys a completion queue.
     fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;

@@ -2,7 +2,7 @@
 //! Completion queues.
 
 use abi::{
-    admin::{CreateCq, Opcode},
+    admin::{CreateCq, ModifyCq, Opcode},
     cq::CQE_LEN,
     uverbs::{CqReq, CqResp},
 };
@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::rdma::{
     self, Device,
-    cq::CqInit,
+    cq::{CqInit, Moderation},
     udata::User,
     umem::{Umem, Use},
 };
@@ -118,6 +118,12 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     queue.set_doorbell(result.slot.get());
     hca.nic.add_cq(init.comp_vector, created.id(), init.link.clone())?;
     Ok(Cq { cqn: created.keep(), vector: init.comp_vector, memory: Memory::Kernel(queue) })
+}
+
+pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
+    let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
+    hca.execute(Opcode::ModifyCq, &params)?;
+    Ok(())
 }
 
 pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {

@@ -8,7 +8,7 @@ use crate::rdma::{
     self, Device, Operations,
     ah::AhAttr,
     attr::{DeviceAttr, PortAttr},
-    cq::{CqInit, Notify},
+    cq::{CqInit, Moderation, Notify},
     gid::GidAttr,
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
@@ -142,6 +142,10 @@ impl Operations for Verbs {
         user: Option<&User<'_, Self>>,
     ) -> Result<cq::Cq> {
         cq::create(hca, device, init, user)
+    }
+
+    fn modify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
+        cq::modify(hca, cq, moderation)
     }
 
     fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 
 use super::*;
 use crate::rdma::{
-    cq::{self, Cq, CqInit, Notify},
+    cq::{self, Cq, CqInit, Moderation, Notify},
     event::{CqLink, QpLink},
     qp::{self, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask},
@@ -19,6 +19,7 @@ impl<T: Operations> VTable<T> {
     pub(super) fn fill_queues(ops: &mut bindings::ib_device_ops) {
         ops.size_ib_cq = Cq::<T>::SIZE;
         ops.create_cq = Some(Self::create_cq);
+        ops.modify_cq = Some(Self::modify_cq);
         ops.destroy_cq = Some(Self::destroy_cq);
         ops.poll_cq = Some(Self::poll_cq);
         ops.req_notify_cq = Some(Self::req_notify_cq);
@@ -70,6 +71,18 @@ impl<T: Operations> VTable<T> {
             unsafe {
                 (*cq).cqe = granted;
                 Object::init(cq, cq::Parts::<T> { link, driver });
+            }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn modify_cq(cq: *mut bindings::ib_cq, count: u16, period: u16) -> c_int {
+        from_result(|| {
+            // SAFETY: a live completion queue of this driver, set up by `create_cq`.
+            unsafe {
+                let this = Cq::<T>::from_raw(cq);
+                let moderation = Moderation { count, period };
+                Self::with((*cq).device, |_, data| T::modify_cq(data, this, moderation))?;
             }
             Ok(0)
         })

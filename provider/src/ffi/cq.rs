@@ -67,6 +67,18 @@ fn open(context: &Context, ring: CqRing, response: &CqResp) -> Result<Completion
     CompletionQueue::new(ring, response, uar)
 }
 
+/// `modify_cq`: interrupt moderation.
+pub(super) unsafe extern "C" fn modify(
+    cq: *mut c::ibv_cq,
+    attr: *mut c::ibv_modify_cq_attr,
+) -> c_int {
+    let mut command = c::ibv_modify_cq::default();
+    // SAFETY: a live CQ and the caller's attributes; the command is as long as said.
+    let result =
+        check(unsafe { c::ibv_cmd_modify_cq(cq, attr, &raw mut command, size_of_val(&command)) });
+    status(result)
+}
+
 /// `destroy_cq`.
 pub(super) unsafe extern "C" fn destroy(cq: *mut c::ibv_cq) -> c_int {
     // SAFETY: made by `create`, live.

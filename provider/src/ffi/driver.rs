@@ -84,6 +84,7 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         destroy_cq: Some(cq::destroy),
         destroy_qp: Some(qp::destroy),
         free_context: Some(context::free),
+        modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
         poll_cq: Some(poll::poll_cq),
         post_recv: Some(post::post_recv),
