@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::qp::State;
-use vrnic_abi::sq::Opcode;
+use vrnic_abi::qp::{Access, State};
+use vrnic_abi::sq::{BindMwSeg, Opcode};
 
 use vrnic_adapter::function::Function;
+use zerocopy::IntoBytes;
 
 use crate::common::driver::Guest;
 use crate::common::host::TestHost;
@@ -177,6 +178,81 @@ fn a_function_is_reset_in_the_middle_of_its_peers_work() {
     });
     drop(ask);
     resetter.join().expect("resetter");
+}
+
+/// Ways to end a key that a peer is using.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    LocalInv,
+    Unbind,
+    Deregister,
+    Free,
+}
+
+/// When a key has ended, nothing is written by it any more: while A writes without pause B ends the key, fills the
+/// memory, and finds it untouched when A has been refused.
+#[test]
+fn nothing_is_written_by_a_key_that_has_ended() {
+    const LEN: u32 = 1 << 20;
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let ends = [End::LocalInv, End::Unbind, End::Deregister, End::Free];
+    with_workers(&world.clock, functions, 10_000, || {
+        for (round, end) in ends.into_iter().cycle().take(48).enumerate() {
+            let mut a = Endpoint::new(&ga, Setup::default());
+            let mut b = Endpoint::new(&gb, Setup::default());
+            a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
+            b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+            let region = gb
+                .reg_flat(b.pdn, ALL | Access::MW_BIND.bits(), b.buffer, u64::from(LEN))
+                .expect("MR");
+            let kind = if matches!(end, End::Unbind) { MwType::Type1 } else { MwType::Type2 };
+            let mut key = region;
+            if !matches!(end, End::Deregister) {
+                let params = AllocMw::new(b.pdn, kind);
+                key = gb.command(Admin::AllocMw, &params).expect("MW").key.get();
+                b.post_send(&gb, &bind(key, region, b.buffer, LEN));
+                let cqe = wait("the binding", || b.send_cq.poll(&gb));
+                assert_eq!(status(&cqe), Status::Success);
+            }
+            let write = Wr::new(Opcode::Write, &[a.sge(0, LEN)]).to(b.buffer, key);
+            (0..8).for_each(|_| a.store_send(&ga, &write));
+            a.ring(&ga);
+            std::thread::sleep(Duration::from_micros(200 * (round as u64 % 7)));
+            match end {
+                End::LocalInv => b.post_send(&gb, &Wr::new(Opcode::LocalInv, &[]).to(0, key)),
+                End::Unbind => b.post_send(&gb, &bind(key, region, b.buffer, 0)),
+                End::Deregister => assert!(gb.on_object(Admin::DeregMr, key).is_ok()),
+                End::Free => assert!(gb.on_object(Admin::DeallocMw, key).is_ok()),
+            }
+            if matches!(end, End::LocalInv | End::Unbind) {
+                let cqe = wait("the end of the key", || b.send_cq.poll(&gb));
+                // A's next write may be refused, and fail the QP, before the request completes.
+                assert!(matches!(status(&cqe), Status::Success | Status::WrFlushErr));
+            }
+            let canary = vec![0x5a; LEN as usize];
+            b.fill(&gb, 0, &canary);
+            for _ in 0..8 {
+                wait("a completion", || a.send_cq.poll(&ga));
+            }
+            assert!(b.bytes(&gb, 0, LEN as usize) == canary, "round {round}, {end:?}");
+            for (guest, endpoint) in [(&ga, &a), (&gb, &b)] {
+                assert!(guest.on_object(Admin::DestroyQp, endpoint.qpn).is_ok());
+                guest.drain_events();
+            }
+        }
+    });
+}
+
+fn bind(key: u32, lkey: u32, addr: u64, length: u32) -> Wr {
+    let seg = BindMwSeg {
+        length: u64::from(length).into(),
+        lkey: lkey.into(),
+        access: Access::REMOTE_WRITE.bits().into(),
+        ..BindMwSeg::default()
+    };
+    Wr { body: seg.as_bytes().to_vec(), ..Wr::new(Opcode::BindMw, &[]) }.to(addr, key)
 }
 
 fn wait_for_reset(guest: &Guest) {
