@@ -6,11 +6,13 @@
 //! | [`rig`] | the daemon and two connected endpoints; what its worker has used of a processor |
 //! | [`latency`] | doorbell to completion, one at a time |
 //! | [`rate`] | operations per second |
+//! | [`keys`] | looking keys up, making and ending them |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 
 mod idle;
+mod keys;
 mod latency;
 mod rate;
 mod report;
@@ -66,6 +68,8 @@ enum Part {
     Large,
     /// A busy QP among idle ones
     Idle,
+    /// Keys: look-up, registration, binding
+    Keys,
 }
 
 impl Args {
@@ -100,6 +104,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Idle) {
         idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
+    }
+    if args.wants(Part::Keys) {
+        keys::measure(&mut report, &rig, (args.repeats, span))?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {

@@ -124,7 +124,10 @@ fn post_receives(pair: &mut Pair<'_>, count: u32, len: u32) -> anyhow::Result<()
 }
 
 /// Waits for the completion of the next batch.
-fn await_batch(pair: &mut Pair<'_>) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When none comes, or one with an error.
+pub(crate) fn await_batch(pair: &mut Pair<'_>) -> anyhow::Result<()> {
     let a = &mut pair.a;
     let mut since = None;
     let mut looks = 0u32;

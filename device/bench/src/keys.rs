@@ -1,0 +1,215 @@
+//! What keys cost: looking one up, in this process; making and ending them, by the daemon.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin, Pages, RegMr};
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
+use vrnic_adapter::att::Table;
+use vrnic_adapter::tpt::{MAX_MR, Mr, Tpt, User};
+use vrnic_testdriver::endpoint::ALL_ACCESS;
+use vrnic_testdriver::guest::Guest;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
+
+use crate::rate::await_batch;
+use crate::report::Report;
+use crate::rig::{LOG_WQES, Pair, Rig};
+
+/// Look-ups of a run, which is short: a program that takes turns on the processor spoils few of many.
+const LOOKS: u32 = 1 << 15;
+/// Runs of look-ups for each repeat.
+const LOOK_RUNS: u32 = 50;
+/// Pages of a fast registration.
+const FAST_PAGES: u64 = 16;
+/// Requests posted together.
+const BATCH: u32 = 16;
+
+/// Measures all of it.
+///
+/// # Errors
+/// When the daemon refuses something.
+pub(crate) fn measure(
+    report: &mut Report,
+    rig: &Rig,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    for (regions, step, order) in [
+        (1, 1, "over and over"),
+        (MAX_MR - 1, 1, "in turn"),
+        // Prime, and far enough for another page each time: what is measured is the machine's memory.
+        (MAX_MR - 1, 611_953, "in no order"),
+    ] {
+        let ns = look_up((regions, step), repeats)?;
+        let name = format!("look-up and checks of a segment, {regions} regions {order}, ns");
+        report.figure(&name, ns);
+    }
+    let mut pair = Pair::new(rig, false)?;
+    for (name, requests) in requests(&pair)? {
+        let mut best = f64::INFINITY;
+        for _ in 0..repeats {
+            best = best.min(worker_ns(rig, &mut pair, &requests, span)?);
+        }
+        report.figure(&format!("{name}, ns of the worker each"), best);
+    }
+    let guest = &rig.guests[0];
+    for (name, len, shift) in [
+        ("1 GiB in pages of 4 KiB", 1u64 << 30, 12),
+        ("1 GiB in pages of 2 MiB", 1 << 30, 21),
+        ("64 GiB in pages of 2 MiB", 64 << 30, 21),
+    ] {
+        let ms = registration(guest, pair.a.pdn, (len, shift), repeats)?;
+        report.figure(&format!("registration of {name}, ms"), ms);
+    }
+    Ok(())
+}
+
+/// Shortest mean time of a remote look-up among so many regions, going on by `step` each time.
+fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
+    let tpt = Tpt::default();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let make = |key| {
+        let table = Table::run(u64::from(key) << 12);
+        Ok::<_, anyhow::Error>(Mr { key, pdn: 1, access, length: 4096, table, ..Mr::default() })
+    };
+    let keys = (0..regions).map(|_| tpt.insert(make)?.context("a full table"));
+    let keys = keys.collect::<anyhow::Result<Vec<u32>>>()?;
+    let (first, last) = (keys.first().context("no key")?, keys.last().context("no key")?);
+    // So that finding a key costs nothing here.
+    ensure!(last - first == (regions - 1) << 8, "the keys of a new table follow each other");
+    let user = User { pdn: 1, qpn: 1 };
+    let mut best = f64::INFINITY;
+    let mut nth = 0;
+    for _ in 0..repeats * LOOK_RUNS {
+        let start = Instant::now();
+        for _ in 0..LOOKS {
+            nth = (nth + step) % regions;
+            let key = first + (nth << 8);
+            let found = tpt.check_remote(&(), (key, user), (100, 64), Access::REMOTE_WRITE, 0);
+            let found = found.ok().and_then(|window| window.resolve(0, 64));
+            ensure!(black_box(found).is_some(), "a key is not found");
+        }
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(LOOKS));
+    }
+    Ok(best)
+}
+
+/// Sequences of requests about keys that can be posted over and over.
+fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<(&'static str, Vec<Vec<u8>>)>> {
+    let (guest, pdn, buffer) = (pair.a.guest, pair.a.pdn, pair.a.buffer);
+    let access = ALL_ACCESS | Access::MW_BIND.bits();
+    let region = guest.reg_flat(pdn, access, buffer, 1 << 20)?;
+    let window = |kind| {
+        let params = AllocMw::new(pdn, kind);
+        guest.command(Admin::AllocMw, &params).map(|result| result.key.get())
+    };
+    let bind = |key| {
+        let seg = BindMwSeg {
+            length: 4096.into(),
+            lkey: region.into(),
+            access: Access::REMOTE_WRITE.bits().into(),
+            ..BindMwSeg::default()
+        };
+        request(Opcode::BindMw, key, buffer, seg.as_bytes())
+    };
+    let fast = guest.command(Admin::AllocMr, &AllocMr::new(pdn, FAST_PAGES as u32))?.key.get();
+    let list = guest.ram.alloc(FAST_PAGES * 8)?;
+    // Every second page, so that they do not join.
+    for nth in 0..FAST_PAGES {
+        guest.ram.write(list + nth * 8, &(buffer + nth * 2 * 4096).to_le_bytes())?;
+    }
+    let seg = RegMrSeg {
+        length: (FAST_PAGES * 4096).into(),
+        table: list.into(),
+        access: ALL_ACCESS.into(),
+        page_count: (FAST_PAGES as u32).into(),
+        page_shift: 12,
+        ..RegMrSeg::default()
+    };
+    let (one, two) = (window(MwType::Type1)?, window(MwType::Type2)?);
+    let end = |key| request(Opcode::LocalInv, key, 0, &[]);
+    Ok(vec![
+        ("BIND_MW of a bound window of type 1", vec![bind(one)]),
+        ("BIND_MW of type 2, and LOCAL_INV", vec![bind(two), end(two)]),
+        (
+            "REG_MR of 16 pages, and LOCAL_INV",
+            vec![request(Opcode::RegMr, fast, 0, seg.as_bytes()), end(fast)],
+        ),
+    ])
+}
+
+/// A work request about a key.
+fn request(opcode: Opcode, key: u32, addr: u64, body: &[u8]) -> Vec<u8> {
+    let header = SqWqe {
+        opcode: opcode as u8,
+        raddr: addr.into(),
+        rkey: key.into(),
+        count: U16::ZERO,
+        ..SqWqe::default()
+    };
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+/// Processor time of the worker for each round of `requests` in ns.
+fn worker_ns(
+    rig: &Rig,
+    pair: &mut Pair<'_>,
+    requests: &[Vec<u8>],
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let mut last = requests.last().context("no request")?.clone();
+    *last.get_mut(9).context("header")? = Flags::SIGNALED.bits();
+    let each = requests.len() as u32;
+    let (mut posted, mut done) = (0u32, 0u32);
+    let worker = rig.worker_time()?;
+    let start = Instant::now();
+    loop {
+        let over = start.elapsed() >= span;
+        while !over && posted - done + BATCH * each <= 1 << LOG_WQES {
+            for nth in 0..BATCH * each {
+                let bytes = match requests.get((nth % each) as usize) {
+                    Some(bytes) if nth + 1 < BATCH * each => bytes,
+                    _ => &last,
+                };
+                pair.a.qp.store_encoded(pair.a.guest, bytes)?;
+            }
+            pair.a.qp.ring(pair.a.guest)?;
+            posted += BATCH * each;
+        }
+        if posted == done {
+            break;
+        }
+        await_batch(pair)?;
+        done += BATCH * each;
+    }
+    let ns = (rig.worker_time()? - worker) as f64;
+    Ok(ns / f64::from(done / each))
+}
+
+/// Shortest time of a registration in ms, from the command to its completion. All pages are the same: the device
+/// looks at their addresses alone.
+fn registration(
+    guest: &Guest,
+    pdn: u32,
+    (len, shift): (u64, u8),
+    repeats: u32,
+) -> anyhow::Result<f64> {
+    let count = len >> shift;
+    let list = guest.ram.alloc(count * 8)?;
+    for nth in 0..count {
+        guest.ram.write(list + nth * 8, &(4u64 << 30).to_le_bytes())?;
+    }
+    let params = RegMr::new(pdn, ALL_ACCESS, 0, len, Pages::new(list, shift, 1));
+    let mut best = f64::INFINITY;
+    for _ in 0..repeats {
+        let start = Instant::now();
+        let key = guest.reg_mr(&params)?;
+        best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        guest.destroy(Admin::DeregMr, key)?;
+    }
+    Ok(best)
+}
