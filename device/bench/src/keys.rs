@@ -96,8 +96,11 @@ fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
     Ok(best)
 }
 
+/// What requests do, and their WQEs.
+type Sequence = (&'static str, Vec<Vec<u8>>);
+
 /// Sequences of requests about keys that can be posted over and over.
-fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<(&'static str, Vec<Vec<u8>>)>> {
+fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<Sequence>> {
     let (guest, pdn, buffer) = (pair.a.guest, pair.a.pdn, pair.a.buffer);
     let access = ALL_ACCESS | Access::MW_BIND.bits();
     let region = guest.reg_flat(pdn, access, buffer, 1 << 20)?;
