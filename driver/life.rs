@@ -129,7 +129,7 @@ impl Life {
             self.listeners.report(DeviceEvent::Fatal);
             self.listeners.report(DeviceEvent::PortError);
         }
-        let _ = workqueue::system_unbound().enqueue(self.clone());
+        let _ = workqueue::system_long().enqueue(self.clone());
     }
 
     /// Stops the adapter for good; on return it touches no memory any more.

@@ -19,6 +19,7 @@
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
 //! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 
 pub mod bench;

@@ -1,0 +1,223 @@
+//! NVMe over Fabrics between the guests, with the kernel's own `nvmet-rdma` (guest b, a RAM disk) and
+//! `nvme-rdma` (guest a): the kernel's storage clients on kernel queues, fast registration and invalidation for
+//! each command.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::talk::{LONG, SHORT, works};
+
+/// MiB of the RAM disk, and of the data that is moved.
+const DISK: u32 = 96;
+const DATA: u32 = 64;
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("blocks", blocks),
+        Case::new("file_system", file_system),
+        Case::new("ten_connections_in_turn", in_turn),
+        Case::new("initiator_driver_removed_in_use", initiator_removed),
+        Case::new("target_driver_removed_in_use", target_removed),
+        Case::new("adapter_reset_under_the_initiator", initiator_reset),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// Makes guest b offer its RAM disk, if it does not yet.
+fn offer(pair: &Pair) -> Result<()> {
+    let address = pair.b.ip();
+    pair.b.check(
+        &format!(
+            "set -e
+            modprobe -a nvmet nvmet_rdma; modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))
+            cd /sys/kernel/config 2>/dev/null
+            [ -d nvmet ] || mount -t configfs none /sys/kernel/config
+            cd /sys/kernel/config/nvmet
+            [ -d ports/1 ] && exit 0
+            mkdir subsystems/disk; echo 1 > subsystems/disk/attr_allow_any_host
+            mkdir subsystems/disk/namespaces/1
+            echo -n /dev/ram0 > subsystems/disk/namespaces/1/device_path
+            echo 1 > subsystems/disk/namespaces/1/enable
+            mkdir ports/1; cd ports/1
+            echo rdma > addr_trtype; echo ipv4 > addr_adrfam
+            echo {address} > addr_traddr; echo 4420 > addr_trsvcid
+            ln -s ../../subsystems/disk subsystems/disk"
+        ),
+        SHORT,
+    )?;
+    Ok(())
+}
+
+/// Attaches the disk to guest a as `/dev/nvme0n1`.
+fn attach(pair: &Pair) -> Result<()> {
+    offer(pair)?;
+    let address = pair.b.ip();
+    pair.a.check(
+        &format!(
+            "modprobe nvme_rdma && \
+             echo transport=rdma,traddr={address},trsvcid=4420,nqn=disk > /dev/nvme-fabrics && \
+             for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; \
+             echo no disk; exit 1"
+        ),
+        SHORT,
+    )?;
+    Ok(())
+}
+
+fn detach(pair: &Pair) -> Result<()> {
+    pair.a
+        .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;
+    Ok(())
+}
+
+/// The counter of this name of guest a's adapter.
+fn counter(pair: &Pair, name: &str) -> Result<u64> {
+    let text =
+        pair.a.check(&format!("cat /sys/class/infiniband/*/ports/1/hw_counters/{name}"), SHORT)?;
+    text.trim().parse().with_context(|| format!("counter {name} says {text:?}"))
+}
+
+/// What is written is on the target's disk, and is what is read; by fast registration.
+fn blocks(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let before = (counter(pair, "reg_wqes")?, counter(pair, "remote_invalidations")?);
+    let sums = pair.a.check(
+        &format!(
+            "set -e; cd /tmp
+            dd if=/dev/urandom of=written bs=1M count={DATA} 2>/dev/null
+            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
+            dd if=/dev/nvme0n1 of=read bs=256k count=$(({DATA} * 4)) iflag=direct 2>/dev/null
+            cmp written read
+            dd if=written of=/dev/nvme0n1 bs=4k count=500 seek=100 oflag=direct 2>/dev/null
+            dd if=/dev/nvme0n1 of=read bs=4k count=500 skip=100 iflag=direct 2>/dev/null
+            cmp -n $((500 * 4096)) written read
+            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
+            sha256sum < written; rm written read"
+        ),
+        LONG,
+    )?;
+    let there = pair.b.check(&format!("head -c {DATA}M /dev/ram0 | sha256sum"), LONG)?;
+    ensure!(sums == there, "the target has other data: {sums} here, {there} there");
+    let registered = counter(pair, "reg_wqes")? - before.0;
+    let invalidated = counter(pair, "remote_invalidations")? - before.1;
+    ensure!(registered > 100, "only {registered} fast registrations");
+    ensure!(
+        invalidated == registered,
+        "{invalidated} of {registered} were invalidated by the peer"
+    );
+    detach(pair)
+}
+
+/// An empty ext4 file system of the disk's size, compressed, in `folder`.
+fn format(folder: &Path) -> Result<std::path::PathBuf> {
+    let image = folder.join("ext4");
+    std::fs::File::create(&image)?.set_len(u64::from(DISK) << 20)?;
+    let run = |command: &mut Command| -> Result<()> {
+        let status = command.stdin(Stdio::null()).status();
+        let status = status.with_context(|| format!("cannot run {command:?}"))?;
+        ensure!(status.success(), "{command:?} failed");
+        Ok(())
+    };
+    run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))?;
+    run(Command::new("gzip").arg("-f").arg(&image))?;
+    Ok(image.with_extension("gz"))
+}
+
+/// A file system on the disk: files written, read again after a new mount, and read by the target itself.
+fn file_system(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let image = format(pair.dir())?;
+    pair.a.agent().put(&image, "/tmp/ext4.gz", 0o600)?;
+    let sums = pair.a.check(
+        "set -e
+        gzip -dc /tmp/ext4.gz | dd of=/dev/nvme0n1 bs=64k iflag=fullblock oflag=direct 2>/dev/null
+        modprobe ext4; mkdir -p /mnt/disk; mount -t ext4 /dev/nvme0n1 /mnt/disk; cd /mnt/disk
+        for n in $(seq 20); do mkdir d$n; head -c $((n * 54321)) /dev/urandom > d$n/file; done
+        cp -r /usr/lib/modules big; ln d7/file link; rm -r d13; sync
+        find . -type f | sort | xargs sha256sum > /tmp/sums
+        cd /; umount /mnt/disk; echo 3 > /proc/sys/vm/drop_caches
+        mount -t ext4 /dev/nvme0n1 /mnt/disk; cd /mnt/disk; sha256sum --quiet -c /tmp/sums
+        cd /; umount /mnt/disk; cat /tmp/sums",
+        LONG,
+    )?;
+    detach(pair)?;
+    let there = pair.b.check(
+        "set -e; modprobe ext4; mkdir -p /mnt/disk; mount -t ext4 -o ro /dev/ram0 /mnt/disk; cd /mnt/disk
+        find . -type f | sort | xargs sha256sum; cd /; umount /mnt/disk",
+        LONG,
+    )?;
+    ensure!(sums.lines().count() > 20, "too few files: {sums}");
+    ensure!(sums == there, "the target sees other files");
+    Ok(())
+}
+
+fn in_turn(pair: &mut Pair) -> Result<()> {
+    for round in 1..=10 {
+        attach(pair).and_then(|()| detach(pair)).with_context(|| format!("round {round}"))?;
+    }
+    Ok(())
+}
+
+/// Shell words that keep the disk busy until it goes.
+const BUSY: &str =
+    "while dd if=/dev/nvme0n1 of=/dev/null bs=64k count=200 iflag=direct; do :; done";
+
+/// The driver goes under a disk in use: the disk goes first, and comes back with the driver.
+fn initiator_removed(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let reader = pair.a.agent().start(BUSY)?;
+    pair.a.check("sleep 1; rmmod vrnic; ! [ -e /dev/nvme0 ]", SHORT)?;
+    reader.wait(SHORT).context("the reader hangs")?;
+    load_module(&pair.a)?;
+    attach(pair)?;
+    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT)?;
+    detach(pair)
+}
+
+/// Waits until the initiator has found its disk again.
+fn reconnected(pair: &Pair) -> Result<()> {
+    pair.a.check(
+        "for n in $(seq 100); do [ $(cat /sys/class/nvme/nvme0/state) = live ] && exit 0; sleep 1; done; \
+         cat /sys/class/nvme/nvme0/state; exit 1",
+        LONG,
+    )?;
+    pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT)?;
+    Ok(())
+}
+
+/// The target's driver goes and comes back, and its port is opened anew: the initiator finds its disk again.
+fn target_removed(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let reader = pair.a.agent().start(BUSY)?;
+    pair.b.check("sleep 1; rmmod vrnic", SHORT)?;
+    load_module(&pair.b)?;
+    pair.b.check(
+        "cd /sys/kernel/config/nvmet/ports/1/subsystems && rm disk && ln -s ../../../subsystems/disk disk",
+        SHORT,
+    )?;
+    works(pair)?;
+    reconnected(pair)?;
+    reader.kill()?;
+    detach(pair)?;
+    reader.wait(SHORT).context("the reader hangs").map(|_| ())
+}
+
+/// The adapter dies under a disk in use: queues drain although nothing completes, the driver can go, and
+/// with the next one the initiator finds its disk again.
+fn initiator_reset(pair: &mut Pair) -> Result<()> {
+    attach(pair)?;
+    let reader = pair.a.agent().start(BUSY)?;
+    pair.a.check(
+        "sleep 1; echo 1 > $(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))/reset; sleep 8; \
+         rmmod vrnic",
+        SHORT,
+    )?;
+    load_module(&pair.a)?;
+    reconnected(pair)?;
+    reader.kill()?;
+    detach(pair)?;
+    reader.wait(SHORT).context("the reader hangs").map(|_| ())
+}
