@@ -181,20 +181,28 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             if !self.ends() {
                 return Ok(None);
             }
-            if let Some(key) = self.keys.command {
-                self.insert_key(&target, key)?;
-            }
-            let ended = self.end_key(&target)?;
-            if ended.is_some() {
-                return Ok(ended);
+            let plain = matches!(self.send.opcode, Opcode::Send | Opcode::SendImm);
+            if !plain || self.there.qp.tags.any() {
+                let ended = self.carry_keys(&target)?;
+                if ended.is_some() {
+                    return Ok(ended);
+                }
             }
         }
         self.complete_receive(responder, None)?;
         Ok(None)
     }
 
-    /// Stores the key of a command in the message that has been placed.
+    /// What a message that has been placed does about keys.
     #[cold]
+    fn carry_keys(&self, target: &Side<'_>) -> Result<Option<Ended>, Stop> {
+        if let Some(key) = self.keys.command {
+            self.insert_key(target, key)?;
+        }
+        self.end_key(target)
+    }
+
+    /// Stores the key of a command in the message that has been placed.
     fn insert_key(&self, target: &Side<'_>, key: u32) -> Result<(), Stop> {
         let place = Send::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
@@ -205,7 +213,6 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     }
 
     /// Ends the key of the peer that the message says, if it says one: a SEND_INV, or a response to a command.
-    #[inline]
     fn end_key(&self, target: &Side<'_>) -> Result<Option<Ended>, Stop> {
         let (there, qp) = (&self.there.site, self.there.qp);
         let refused = |denied| Stop::Remote(Refusal::Access(denied));
@@ -214,9 +221,6 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             there.function.tpt().invalidate(key, qp.user(), true).map_err(refused)?;
             there.step(Counter::RemoteInvalidations);
             return Ok(Some(Ended::Invalidated(key)));
-        }
-        if !qp.tags.any() {
-            return Ok(None);
         }
         let read = |at, into: &mut [u8]| target.read::<H>(&there.memory, at, into);
         let tag = qp.tags.response(self.send.length, read).map_err(|_| Refusal::Operational)?;
