@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Case::new("rping_to_oneself", |pair| {
             connected(&pair.a, &pair.a, "rping -V -C 10").map(|_| ())
         }),
+        Case::new("rping_ipv6", ipv6),
         Case::new("connection_refused", refused),
         Case::new("ucmatose", |pair| called(pair, "ucmatose", "-s").map(|_| ())),
         Case::new("ucmatose_many", |pair| called(pair, "ucmatose -c 20 -C 5", "-s").map(|_| ())),
@@ -26,6 +27,10 @@ fn main() -> ExitCode {
         Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -R -n 1000", "").map(|_| ())),
         Case::new("perftest_ud", |pair| {
             called(pair, "ib_send_bw -R -c UD -n 1000", "").map(|_| ())
+        }),
+        Case::new("rcopy", copied),
+        Case::new("500_connections_at_once", |pair| {
+            called(pair, "cmtime -c 500", "-s").map(|_| ())
         }),
         Case::new("100_connections_in_turn", in_turn),
     ];
@@ -72,6 +77,39 @@ fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) 
         said(&here)
     );
     Ok(there.stdout)
+}
+
+/// The same over IPv6, in addresses that come and go.
+fn ipv6(pair: &mut Pair) -> Result<()> {
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT)?;
+    }
+    let server = pair.b.agent().start("exec rping -V -C 10 -s -a fd00::2")?;
+    listens(&pair.b)?;
+    let output = pair.a.agent().run("exec rping -V -C 10 -c -a fd00::2", SHORT)?;
+    ensure!(output.ok(), "rping says: {}", said(&output));
+    ensure!(server.wait(SHORT)?.ok(), "the server failed");
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        guest.check(&format!("ip addr del fd00::{last}/64 dev eth0"), SHORT)?;
+    }
+    Ok(())
+}
+
+/// A file arrives whole.
+fn copied(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("exec rcopy")?;
+    listens(&pair.b)?;
+    let copy = format!(
+        "head -c 8M /dev/urandom >/tmp/sent && rcopy /tmp/sent {}:/tmp/came >&2 && \
+         sha256sum </tmp/sent && rm /tmp/sent",
+        pair.b.ip()
+    );
+    let sent = pair.a.check(&copy, LONG)?;
+    server.kill()?;
+    server.wait(SHORT)?;
+    let came = pair.b.check("sha256sum </tmp/came; rm /tmp/came", SHORT)?;
+    ensure!(sent == came && !sent.is_empty(), "sent {sent}, came {came}");
+    Ok(())
 }
 
 /// A connection to where nobody listens is rejected, at once.
