@@ -31,7 +31,7 @@ fn bind(include: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
         .clang_arg(format!("-I{}", include.display()))
         .clang_arg(format!("-I{}", include.join("x86_64-linux-gnu").display()))
         .allowlist_function("_?ibv_.*")
-        .allowlist_type("ibv_.*")
+        .allowlist_type("ibv_.*|verbs_context")
         .allowlist_var("IBV_.*")
         .prepend_enum_name(false)
         .derive_default(false)

@@ -39,6 +39,7 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::CreateCq(c) => answer(objects.create_cq(&c)),
         R::DestroyCq(c) => answer(objects.destroy_cq(c.cq)),
         R::Arm(c) => answer(objects.arm(&c)),
+        R::Moderate(c) => answer(objects.moderate(&c)),
         R::WaitChannel(c) => answer(objects.wait_channel(&c)),
         R::Poll(c) => answer(objects.poll(&c)),
         R::CreateQp(c) => answer(objects.create_qp(&c)),

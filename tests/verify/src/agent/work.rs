@@ -9,7 +9,8 @@ use super::objects::Objects;
 use crate::model::{AsyncEvent, Wc};
 use crate::pattern::Rng;
 use crate::rpc::calls::{
-    Arm, Poll, PostRecv, PostSend, Posted, Scribble, Scribbled, Target, WaitAsync, WaitChannel,
+    Arm, Moderate, Poll, PostRecv, PostSend, Posted, Scribble, Scribbled, Target, WaitAsync,
+    WaitChannel,
 };
 use crate::verbs::hostile::{self, Mapping, Named};
 use crate::verbs::wr::Refused;
@@ -20,6 +21,10 @@ const BURST: usize = 64;
 impl Objects {
     pub(super) fn arm(&mut self, c: &Arm) -> io::Result<()> {
         self.cqs.get(c.cq)?.arm(c.solicited_only)
+    }
+
+    pub(super) fn moderate(&mut self, c: &Moderate) -> io::Result<()> {
+        self.cqs.get(c.cq)?.moderate(c.count, c.period)
     }
 
     pub(super) fn wait_channel(&mut self, c: &WaitChannel) -> io::Result<Option<u32>> {

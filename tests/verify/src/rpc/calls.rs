@@ -116,6 +116,8 @@ calls! {
     DestroyCq { cq: u32 } -> ();
     /// Arms a CQ.
     Arm { cq: u32, solicited_only: bool } -> ();
+    /// Sets interrupt moderation: completions, and µs.
+    Moderate { cq: u32, count: u16, period: u16 } -> ();
     /// Waits for a completion event; answers the CQ's handle.
     WaitChannel { channel: u32, timeout_ms: u64 } -> Option<u32>;
     /// Polls until `count` completions are there or the time is over; answers what there is.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Side};
 use crate::model::{Op, State, Status, flags};
-use crate::rpc::calls::{Arm, WaitChannel};
+use crate::rpc::calls::{Arm, Moderate, WaitChannel};
 
 /// How long "no event comes" is watched, in milliseconds.
 const QUIET_MS: u64 = 300;
@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("events/errors_count_as_solicited", error_is_solicited),
         Case::new("events/send_queue", send_queue),
         Case::new("events/both_cqs_on_one_channel", two_cqs),
+        Case::new("events/moderated_by_count_or_time", moderated),
         Case::new("events/100_rounds", rounds),
     ]
 }
@@ -72,6 +73,35 @@ fn next_completion(env: &Env) -> Result<()> {
     expect_event(b, b.recv_cq)?;
     b.expect_received(7, Status::Success)?;
     Ok(())
+}
+
+/// With moderation an event waits for its number of completions, but no longer than its time.
+fn moderated(env: &Env) -> Result<()> {
+    const COUNT: u16 = 4;
+    let link = Link::new(env, &options())?;
+    let b = &link.b;
+    let cq = b.recv_cq;
+    let moderate = |period| b.end.agent.call(Moderate { cq, count: COUNT, period });
+    // Longer than "no event comes" is watched, and the longest there is.
+    let long = u16::MAX;
+    moderate(long)?;
+    for _ in 0..20 {
+        arm(b, cq, false)?;
+        for _ in 0..COUNT {
+            send(&link, Op::Send, 0)?;
+        }
+        expect_event(b, cq)?;
+        b.received(usize::from(COUNT))?;
+    }
+    // Too few for the count: the time brings it.
+    arm(b, cq, false)?;
+    send(&link, Op::Send, 0)?;
+    expect_event(b, cq)?;
+    b.received(1)?;
+    b.end.agent.call(Moderate { cq, count: 0, period: 0 })?;
+    arm(b, cq, false)?;
+    send(&link, Op::Send, 0)?;
+    expect_event(b, cq)
 }
 
 /// After its event a CQ is silent until it is armed again.

@@ -101,6 +101,16 @@ impl Cq {
         check(unsafe { ffi::req_notify_cq(self.raw(), i32::from(solicited_only)) })
     }
 
+    /// Reports an event when so many completions have come for it, or so many µs have passed.
+    pub(crate) fn moderate(&self, cq_count: u16, cq_period: u16) -> io::Result<()> {
+        let mut attr = ffi::ibv_modify_cq_attr {
+            attr_mask: ffi::IBV_CQ_ATTR_MODERATE,
+            moderate: ffi::ibv_moderate_cq { cq_count, cq_period },
+        };
+        // SAFETY: the handle is live, and the attributes outlive the call.
+        check(unsafe { ffi::modify_cq(self.raw(), &raw mut attr) })
+    }
+
     /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
         // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while

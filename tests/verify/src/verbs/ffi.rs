@@ -110,6 +110,28 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int {
     }
 }
 
+/// `ibv_modify_cq`.
+///
+/// # Safety
+/// `cq` is live and `attr` valid.
+pub unsafe fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: a live CQ has a live context. One that says it is extended (all ones, by the library's
+    // definition) is the field of a larger struct, which holds the newer operations.
+    let call = unsafe {
+        let context = (*cq).context;
+        if (*context).abi_compat.addr() != usize::MAX {
+            return NO_OPERATION;
+        }
+        let whole = context.byte_sub(std::mem::offset_of!(verbs_context, context));
+        (*whole.cast::<verbs_context>()).modify_cq
+    };
+    match call {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, attr) },
+        None => NO_OPERATION,
+    }
+}
+
 /// `ibv_req_notify_cq`.
 ///
 /// # Safety
