@@ -360,6 +360,13 @@ impl Send {
         self
     }
 
+    /// With what a request about a key has behind its header.
+    #[must_use]
+    pub fn body(mut self, body: &[u8]) -> Self {
+        self.body.extend_from_slice(body);
+        self
+    }
+
     /// Changes the header, e.g. into a malformed one.
     #[must_use]
     pub fn edit(mut self, edit: impl FnOnce(&mut SqWqe)) -> Self {
