@@ -371,32 +371,30 @@ impl<H: Host> Qp<H> {
     /// A send has failed: an RC QP goes to the error state, of all others the send queue alone fails
     /// (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
-        let fails = |state| {
-            let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
-            sends.then_some(State::Sqe as u8)
-        };
         if self.kind == Type::Rc {
             self.fail();
         } else {
-            // Whoever was first has put it into a state that sends nothing.
-            let _earlier =
-                self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_err();
+            self.stop_sends();
         }
     }
 
     /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing else.
     pub fn fail_key(&self) {
-        let fails = |state| {
+        if self.reactive {
+            self.stop_sends();
+        } else {
+            self.fail();
+        }
+    }
+
+    /// Goes to the state in which sends are flushed and receives go on.
+    fn stop_sends(&self) {
+        let stops = |state| {
             let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
             sends.then_some(State::Sqe as u8)
         };
-        if !self.reactive {
-            self.fail();
-        } else {
-            // Whoever was first has put it into a state that sends nothing.
-            let _earlier =
-                self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_err();
-        }
+        // Whoever was first has put it into a state that sends nothing.
+        let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
     }
 
     /// The QP as a user of keys.
