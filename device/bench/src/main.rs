@@ -8,6 +8,7 @@
 //! | [`rate`] | operations per second |
 //! | [`keys`] | looking keys up, making and ending them |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
+//! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 
@@ -17,6 +18,7 @@ mod latency;
 mod rate;
 mod report;
 mod rig;
+mod sweep;
 mod yardstick;
 
 use std::path::PathBuf;
@@ -70,6 +72,8 @@ enum Part {
     Idle,
     /// Keys: look-up, registration, binding
     Keys,
+    /// Many busy QPs, and many workers
+    Sweep,
 }
 
 impl Args {
@@ -89,7 +93,7 @@ fn main() -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("vrnicd"),
     };
-    let rig = Rig::start(&daemon, args.pin)?;
+    let rig = Rig::start(&daemon, 1, args.pin)?;
     let mut report = Report::default();
     let span = Duration::from_millis(args.span);
     for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
@@ -107,6 +111,10 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Keys) {
         keys::measure(&mut report, &rig, (args.repeats, span))?;
+    }
+    drop(rig);
+    if args.wants(Part::Sweep) {
+        sweep::measure(&mut report, &daemon, (args.repeats, span))?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {

@@ -11,7 +11,7 @@ use vrnic_testdriver::guest::Guest;
 /// log2 of the entries of the queues.
 pub(crate) const LOG_WQES: u8 = 8;
 
-/// A daemon with one worker and two enabled functions.
+/// A daemon with two enabled functions.
 pub(crate) struct Rig {
     pub(crate) guests: [Guest; 2],
     daemon: Daemon,
@@ -20,13 +20,17 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts the daemon.
+    /// Starts the daemon with this many workers.
     ///
     /// # Errors
     /// When it does not come up.
-    pub(crate) fn start(program: &Path, pin: Option<usize>) -> anyhow::Result<Self> {
-        let pin = pin.map(|cpu| cpu.to_string());
-        let mut args = vec!["--workers", "1"];
+    pub(crate) fn start(
+        program: &Path,
+        workers: usize,
+        pin: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        let (workers, pin) = (workers.to_string(), pin.map(|cpu| cpu.to_string()));
+        let mut args = vec!["--workers", workers.as_str()];
         args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
         let daemon = Daemon::start(program, 2, &args)
             .with_context(|| format!("daemon {} (see --daemon)", program.display()))?;
