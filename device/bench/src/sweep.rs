@@ -80,8 +80,9 @@ fn flows(rig: &Rig, count: usize) -> anyhow::Result<Vec<Flow<'_>>> {
         ..EndpointSetup::default()
     };
     let [first, second] = &rig.guests;
+    let ends = (Endpoint::new(first, &setup)?, Endpoint::new(second, &setup)?);
     let flow = |_| {
-        let (from, to) = (Endpoint::new(first, &setup)?, Endpoint::new(second, &setup)?);
+        let (from, to) = (Endpoint::beside(&ends.0, &setup)?, Endpoint::beside(&ends.1, &setup)?);
         Endpoint::connect(&from, &to)?;
         let wqe = |flags| {
             let wr = Send::new(Opcode::Write, 1).remote(to.buffer, to.key).flags(flags);

@@ -83,15 +83,31 @@ impl<'a> Endpoint<'a> {
     /// # Errors
     /// As [`Guest::command`].
     pub fn new(guest: &'a Guest, setup: &EndpointSetup) -> anyhow::Result<Self> {
+        let log_events = 6;
+        let (ring, pages) = guest.ring_memory(u64::from(EQE_LEN) << log_events)?;
+        let (eqn, slot) = guest.create_eq(&CreateEq::new(pages, setup.vector, log_events))?;
+        let events = EventQueue::new(guest.memory(), ring, log_events, slot);
+        Self::with_events(guest, setup, (eqn, events))
+    }
+
+    /// Like [`Self::new`] with the event queue of another, of which there are few.
+    ///
+    /// # Errors
+    /// As [`Guest::command`].
+    pub fn beside(other: &Self, setup: &EndpointSetup) -> anyhow::Result<Self> {
+        Self::with_events(other.guest, setup, (other.eqn, other.events.clone()))
+    }
+
+    fn with_events(
+        guest: &'a Guest,
+        setup: &EndpointSetup,
+        (eqn, events): (u32, EventQueue),
+    ) -> anyhow::Result<Self> {
         let context = guest.alloc_context()?;
         let uar = guest.alloc_uar(context)?;
         let pdn = guest.alloc_pd(context)?;
         let buffer = guest.ram.alloc(setup.buffer)?;
         let key = guest.reg_flat(pdn, ALL_ACCESS, buffer, setup.buffer)?;
-        let log_events = 6;
-        let (ring, pages) = guest.ring_memory(u64::from(EQE_LEN) << log_events)?;
-        let (eqn, slot) = guest.create_eq(&CreateEq::new(pages, setup.vector, log_events))?;
-        let events = EventQueue::new(guest.memory(), ring, log_events, slot);
         let send_cq = CompletionQueue::create(guest, uar, eqn, setup.log_cqes)?;
         let recv_cq = CompletionQueue::create(guest, uar, eqn, setup.log_cqes)?;
         let qp = QpSetup {

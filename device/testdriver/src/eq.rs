@@ -13,7 +13,7 @@ use crate::ram::Ram;
 use crate::wait;
 
 /// The driver's side of an event queue; its slot is in UAR 0.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EventQueue {
     ram: Arc<Ram>,
     ring: u64,
