@@ -33,7 +33,7 @@ impl<'a> Side<'a> {
     ///
     /// # Errors
     /// The first refusal.
-    #[inline]
+    #[inline(always)]
     pub fn add_list<H: Host>(
         &mut self,
         (site, pdn): (&'a Site<'_, H>, u32),
@@ -47,7 +47,7 @@ impl<'a> Side<'a> {
     ///
     /// # Errors
     /// The refusal.
-    #[inline]
+    #[inline(always)]
     pub fn add<H: Host>(
         &mut self,
         (site, pdn): (&'a Site<'_, H>, u32),
@@ -70,7 +70,7 @@ impl<'a> Side<'a> {
     ///
     /// # Errors
     /// The refusal.
-    #[inline]
+    #[inline(always)]
     pub fn add_remote<H: Host>(
         &mut self,
         (site, user): (&'a Site<'_, H>, User),
@@ -164,7 +164,7 @@ impl<'a> Side<'a> {
     }
 
     /// The guest address of byte `at` and the bytes that follow without a gap, up to `len`.
-    #[inline]
+    #[inline(always)]
     fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
         let mut start = 0;
         for (window, size) in &self.windows {

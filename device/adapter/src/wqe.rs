@@ -102,7 +102,7 @@ impl Send {
     ///
     /// # Errors
     /// When opcode, flags, count or length are not as docs/adapter.md says.
-    #[inline]
+    #[inline(always)]
     pub fn parse(kind: Type, bytes: &[u8], index: u32) -> Result<Self, Malformed> {
         let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
             return Err(Malformed {

@@ -80,7 +80,7 @@ impl Default for Mr {
 
 impl Mr {
     /// The checks that an entry itself can answer, in order; the offset of the first byte in its pages.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(
         &self,
         key: u32,
@@ -129,7 +129,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
     /// What the entry says, if it is valid.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
         for _ in 0..LOOKS {

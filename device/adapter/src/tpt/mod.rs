@@ -125,7 +125,7 @@ impl Default for Tpt {
 }
 
 impl Tpt {
-    #[inline]
+    #[inline(always)]
     fn entry(&self, index: u32) -> Option<&Entry> {
         let index = index as usize;
         self.chunks.get(index / CHUNK)?.get()?.entries.get(index % CHUNK)
@@ -209,7 +209,7 @@ impl Tpt {
     ///
     /// # Errors
     /// The first check that failed.
-    #[inline]
+    #[inline(always)]
     pub fn check<'a, M>(
         &'a self,
         _held: &'a M,
@@ -231,7 +231,7 @@ impl Tpt {
     ///
     /// # Errors
     /// The first check that failed.
-    #[inline]
+    #[inline(always)]
     pub fn check_remote<'a, M>(
         &'a self,
         _held: &'a M,
