@@ -38,4 +38,11 @@ kernel::module_pci_driver! {
     authors: ["vrnic"],
     description: "vrnic RDMA adapter",
     license: "GPL v2",
+    params: {
+        part_id: u32 {
+            default: 0x524e,
+            description: "Part number that verbs report. Programs that know adapters by their number, as \
+perftest does for inline data, take this one for another adapter if told so",
+        },
+    },
 }

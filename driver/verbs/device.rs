@@ -66,7 +66,7 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
     DeviceAttr {
         fw_ver: caps.fw_version.get(),
         vendor_id: abi::pci::VENDOR_ID.into(),
-        vendor_part_id: abi::pci::DEVICE_ID.into(),
+        vendor_part_id: crate::module_parameters::part_id.value(),
         hw_ver: abi::ABI_VERSION,
         max_mr_size: caps.max_mr_size.get(),
         page_size_cap: caps.page_sizes.get(),

@@ -151,8 +151,16 @@ fn setup(dir: PathBuf, index: usize, options: &Options) -> anyhow::Result<Setup>
 /// # Errors
 /// When that does not come about.
 pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
+    load_module_with(guest, "")
+}
+
+/// The same with parameters of the module.
+///
+/// # Errors
+/// As [`load_module`].
+pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
     guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
-    guest.check("insmod /vrnic/vrnic.ko", SHORT)?;
+    guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT)?;
     guest.check(
         "for n in $(seq 300); do \
            for p in /sys/class/infiniband/*/ports/1; do \

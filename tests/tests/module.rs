@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
+use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::talk::{SHORT, said, transfer, works};
@@ -13,6 +14,7 @@ fn main() -> ExitCode {
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
         Case::new("kernel_client_on_kernel_rings", kernel_client),
         Case::new("kernel_client_outlives_the_adapter", kernel_client_drains),
+        Case::new("perftest_posts_inline_data", inline),
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
@@ -36,6 +38,27 @@ fn rounds(pair: &mut Pair) -> Result<()> {
             works(pair).with_context(|| format!("after round {round}"))?;
             health::check(pair).with_context(|| format!("after round {round}"))?;
         }
+    }
+    Ok(())
+}
+
+/// perftest knows by the part number whether an adapter takes inline data. As one that does (ERDMA's
+/// number), its WQEs with 64 bytes of data go to device memory.
+fn inline(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("rmmod vrnic", SHORT)?;
+        load_module_with(guest, "part_id=4223")?;
+    }
+    for tool in ["ib_write_lat", "ib_send_lat", "ib_write_bw"] {
+        let run = Run { tool, options: "-s 64 -I 64 -n 1000".into() };
+        let outcome = pair.perftest(&run)?;
+        ensure!(outcome.code == 0, "{tool}: rc={}\n{}", outcome.code, outcome.text);
+        ensure!(outcome.text.contains(": 64[B]"), "{tool} is not inline:\n{}", outcome.text);
+        println!("{tool} -I 64: {:?}", outcome.figure);
+    }
+    for guest in [&pair.a, &pair.b] {
+        guest.check("rmmod vrnic", SHORT)?;
+        load_module(guest)?;
     }
     Ok(())
 }
