@@ -7,28 +7,56 @@ use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+/// Who may take a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharing {
+    one_thread: bool,
+}
+
+impl Sharing {
+    /// Any thread.
+    pub const ANY: Self = Self { one_thread: false };
+
+    /// One thread at a time, by the user's promise (`ibv_alloc_td`).
+    ///
+    /// # Safety
+    /// No two threads may use a lock of this kind, or what holds it, at the same time.
+    #[must_use]
+    pub const unsafe fn one_thread() -> Self {
+        Self { one_thread: true }
+    }
+}
+
 /// A value that one thread at a time may touch.
 #[derive(Debug)]
 pub struct SpinLock<T> {
     taken: AtomicBool,
+    one_thread: bool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value to one thread at a time, so it must only be sendable.
+// SAFETY: the lock hands the value to one thread at a time (where it does not see to that itself, whoever made
+// its `Sharing` has promised it), so it must only be sendable.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self::shared_by(Sharing::ANY, value)
+    }
+
+    /// A free lock around `value` for those that `sharing` tells.
+    pub const fn shared_by(sharing: Sharing, value: T) -> Self {
+        let one_thread = sharing.one_thread;
+        Self { taken: AtomicBool::new(false), one_thread, value: UnsafeCell::new(value) }
     }
 
     /// Waits for the lock. Not recursive.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
-        // A locked instruction costs more than all the rest of a post. While there is one thread, nobody can
-        // take the lock between the look and the store.
-        if alone() && !self.taken.load(Ordering::Relaxed) {
+        // A locked instruction costs more than all the rest of a post. While there is one thread, in the process
+        // or by promise, nobody can take the lock between the look and the store.
+        if (self.one_thread || alone()) && !self.taken.load(Ordering::Relaxed) {
             self.taken.store(true, Ordering::Relaxed);
         } else {
             self.compete();
@@ -101,6 +129,19 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn one_thread_takes_and_frees_without_competing() {
+        // SAFETY: only this thread has it.
+        let lock = SpinLock::shared_by(unsafe { Sharing::one_thread() }, 1);
+        for _ in 0..3 {
+            let mut guard = lock.lock();
+            assert!(lock.taken.load(Ordering::Relaxed));
+            *guard += 1;
+        }
+        assert!(!lock.taken.load(Ordering::Relaxed));
+        assert_eq!(*lock.lock(), 4);
+    }
 
     #[test]
     fn increments_of_many_threads_all_count() {

@@ -197,6 +197,12 @@ impl QpRings {
         Ok(Self { plan, send, recv })
     }
 
+    /// What they were made for.
+    #[must_use]
+    pub fn plan(&self) -> &QpPlan {
+        &self.plan
+    }
+
     /// What the kernel is asked for.
     #[must_use]
     pub fn request(&self) -> QpReq {

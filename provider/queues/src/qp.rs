@@ -13,7 +13,7 @@ use abi::uverbs::QpResp;
 
 use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{QpDoorbell, Uar};
-use crate::lock::{Guard, SpinLock};
+use crate::lock::{Guard, Sharing, SpinLock};
 use crate::mapping::Mapping;
 use crate::plan::{QpCap, QpRings};
 use crate::recv::RecvQueue;
@@ -34,9 +34,11 @@ pub struct QpParts {
     pub recv_cq: Arc<CompletionQueue>,
     /// Whether each send completes with an entry, asked for or not.
     pub all_signaled: bool,
+    /// Who posts.
+    pub sharing: Sharing,
 }
 
-/// A queue pair, for any number of threads.
+/// A queue pair, for as many threads as its [`Sharing`] tells.
 #[derive(Debug)]
 pub struct QueuePair {
     qpn: u32,
@@ -82,7 +84,7 @@ impl QueuePair {
                 };
                 let limits = SendLimits { max_sge: cap.max_send_sge, max_inline, max_command_sge };
                 let queue = SendQueue::new(ring, place, limits);
-                Some(SpinLock::new(queue))
+                Some(SpinLock::shared_by(parts.sharing, queue))
             }
             None => None,
         };
@@ -90,7 +92,7 @@ impl QueuePair {
             Some(shape) => {
                 let memory = rings.recv.ok_or(Errno::IO)?;
                 let ring = Ring::new(memory, shape).ok_or(Errno::IO)?;
-                Some(SpinLock::new(RecvQueue::new(ring, cap.max_recv_sge)))
+                Some(SpinLock::shared_by(parts.sharing, RecvQueue::new(ring, cap.max_recv_sge)))
             }
             None => None,
         };
@@ -282,6 +284,7 @@ mod tests {
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
             all_signaled,
+            sharing: Sharing::ANY,
         };
         let qp = QueuePair::new(rings, &cap, &response, parts).expect("valid");
         Bench { qp, cq, uar }

@@ -20,6 +20,7 @@ use abi::uverbs::{CqResp, QpResp};
 use crate::cq::CompletionQueue;
 use crate::doorbell::Uar;
 use crate::doorbell::tests::{slot_words, take_summary, uar};
+use crate::lock::Sharing;
 use crate::mapping::{Access, Mapping};
 use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
@@ -127,6 +128,7 @@ fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
         all_signaled: true,
+        sharing: Sharing::ANY,
     };
     let qp = QueuePair::new(rings, &cap, &response, parts).expect("valid");
     qp.entered(State::Rts);

@@ -72,13 +72,16 @@ extern "C" fn register() {
 pub(super) fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
         alloc_mw: Some(mw::alloc),
+        alloc_parent_domain: Some(pd::alloc_parent),
         alloc_pd: Some(pd::alloc),
+        alloc_td: Some(pd::alloc_thread),
         bind_mw: Some(mw::bind),
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_qp: Some(qp::create),
         dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
+        dealloc_td: Some(pd::dealloc_thread),
         dereg_mr: Some(mr::dereg_mr),
         destroy_ah: Some(ah::destroy),
         destroy_cq: Some(cq::destroy),

@@ -1,29 +1,126 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Protection domains. The kernel keeps all there is to know of them; our part is empty.
+//! Protection domains, and those of one thread: a *thread domain* is the user's promise that one thread at a
+//! time uses what is made in it, a *parent domain* joins it to a protection domain (ibv_alloc_td(3),
+//! ibv_alloc_parent_domain(3)). Queue pairs of such a domain take no locks.
 
 use std::ffi::c_int;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vrnic_queues::lock::Sharing;
 
 use super::bindings as c;
 use super::object::Object;
 use super::{check, commands, pointer, status};
 
-type Pd = Object<c::ibv_pd, ()>;
+type Pd = Object<c::ibv_pd, Domain>;
+type Td = Object<c::ibv_td, Arc<()>>;
+
+/// Our part of a protection domain. The counts tell whether a parent domain uses an object.
+enum Domain {
+    /// One that the kernel knows.
+    Plain(Arc<()>),
+    /// One of ours alone, by the kernel's number of the other that it stands for.
+    Parent { _of: Arc<()>, thread: Option<Arc<()>> },
+}
 
 /// `alloc_pd`.
 pub(super) unsafe extern "C" fn alloc(context: *mut c::ibv_context) -> *mut c::ibv_pd {
     let pd = Pd::begin();
     // SAFETY: `context` is libibverbs' own, `pd` is ours.
     let allocated = unsafe { commands::alloc_pd(context, pd.base()) };
-    pointer(allocated.map(|_| pd.complete(())))
+    pointer(allocated.map(|_| pd.complete(Domain::Plain(Arc::default()))))
 }
 
-/// `dealloc_pd`.
+/// `dealloc_pd`, of either kind.
 pub(super) unsafe extern "C" fn dealloc(pd: *mut c::ibv_pd) -> c_int {
-    // SAFETY: made by `alloc`, live.
-    let result = check(unsafe { c::ibv_cmd_dealloc_pd(pd) });
+    // SAFETY: made by `alloc` or `alloc_parent`, live.
+    let result = match unsafe { Pd::own(pd) } {
+        None => Err(Errno::INVAL),
+        Some(Domain::Parent { .. }) => Ok(()),
+        Some(Domain::Plain(users)) if Arc::strong_count(users) > 1 => Err(Errno::BUSY),
+        // SAFETY: as above.
+        Some(Domain::Plain(_)) => check(unsafe { c::ibv_cmd_dealloc_pd(pd) }),
+    };
     if result.is_ok() {
         // SAFETY: as above, and given up by the caller.
         unsafe { Pd::free(pd) };
     }
     status(result)
+}
+
+/// `alloc_td`.
+pub(super) unsafe extern "C" fn alloc_thread(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_td_init_attr,
+) -> *mut c::ibv_td {
+    // SAFETY: valid by libibverbs' promise.
+    if unsafe { (*attr).comp_mask } != 0 {
+        return pointer(Err(Errno::OPNOTSUPP));
+    }
+    let td = Td::begin();
+    // SAFETY: ours, and nobody knows it yet.
+    unsafe { (*td.base()).context = context };
+    td.complete(Arc::default())
+}
+
+/// `dealloc_td`.
+pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
+    // SAFETY: made by `alloc_thread`, live.
+    match unsafe { Td::own(td) } {
+        Some(users) if Arc::strong_count(users) == 1 => {
+            // SAFETY: as above, and given up by the caller.
+            unsafe { Td::free(td) };
+            0
+        }
+        Some(_) => status(Err(Errno::BUSY)),
+        None => status(Err(Errno::INVAL)),
+    }
+}
+
+/// `alloc_parent_domain`. It has no memory of the user's to allocate from.
+pub(super) unsafe extern "C" fn alloc_parent(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_parent_domain_init_attr,
+) -> *mut c::ibv_pd {
+    // SAFETY: valid by libibverbs' promise, and so are the objects that it names.
+    pointer(unsafe { try_alloc_parent(context, &*attr) })
+}
+
+/// # Safety
+/// The objects in `attr` must be live.
+unsafe fn try_alloc_parent(
+    context: *mut c::ibv_context,
+    attr: &c::ibv_parent_domain_init_attr,
+) -> Result<*mut c::ibv_pd, Errno> {
+    if attr.comp_mask != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: by the caller's promise.
+    let of = match unsafe { Pd::own(attr.pd) } {
+        Some(Domain::Plain(users)) => users.clone(),
+        Some(Domain::Parent { .. }) | None => return Err(Errno::INVAL),
+    };
+    // SAFETY: by the caller's promise.
+    let thread = unsafe { Td::own(attr.td) }.cloned();
+    let parent = Pd::begin();
+    // SAFETY: `parent` is ours and unknown to others, the other live.
+    unsafe {
+        (*parent.base()).context = context;
+        (*parent.base()).handle = (*attr.pd).handle;
+    }
+    Ok(parent.complete(Domain::Parent { _of: of, thread }))
+}
+
+/// Who may use what is made in a domain.
+///
+/// # Safety
+/// `pd` must be null or live.
+pub(super) unsafe fn sharing(pd: *mut c::ibv_pd) -> Sharing {
+    // SAFETY: by the caller's promise.
+    match unsafe { Pd::own(pd) } {
+        // SAFETY: whoever makes something in a thread domain promises just this.
+        Some(Domain::Parent { thread: Some(_), .. }) => unsafe { Sharing::one_thread() },
+        _ => Sharing::ANY,
+    }
 }

@@ -14,6 +14,7 @@ use super::commands;
 use super::context::Context;
 use super::cq;
 use super::object::Object;
+use super::pd;
 use super::{check, pointer, status};
 
 /// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
@@ -93,7 +94,7 @@ unsafe fn create_planned(
     // SAFETY: the objects are live, `qp` is ours.
     let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
     // SAFETY: by the caller's promise.
-    match unsafe { open(context, attr, cap, rings, plan, &response) } {
+    match unsafe { open(context, pd, attr, cap, rings, &response) } {
         Ok(queues) => Ok(qp.complete(queues).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
@@ -104,17 +105,17 @@ unsafe fn create_planned(
 }
 
 /// # Safety
-/// The objects in `attr` must be live.
+/// `pd` and the objects in `attr` must be live.
 unsafe fn open(
     context: &Context,
+    pd: *mut c::ibv_pd,
     attr: &c::ibv_qp_init_attr,
     cap: &QpCap,
     rings: QpRings,
-    plan: QpPlan,
     response: &QpResp,
 ) -> Result<QueuePair, Errno> {
     // The kernel grants a send queue in the adapter's memory, or fails.
-    let device_send = match (plan.send_in_device, response.sq_mmap_len.get()) {
+    let device_send = match (rings.plan().send_in_device, response.sq_mmap_len.get()) {
         (true, 0) => return Err(Errno::IO),
         (true, len) => Some(context.map(response.sq_mmap.get(), len)?),
         (false, _) => None,
@@ -127,6 +128,8 @@ unsafe fn open(
         send_cq: send_cq.ok_or(Errno::INVAL)?.clone(),
         recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),
         all_signaled: attr.sq_sig_all != 0,
+        // SAFETY: by the caller's promise.
+        sharing: unsafe { pd::sharing(pd) },
     };
     QueuePair::new(rings, cap, response, parts)
 }

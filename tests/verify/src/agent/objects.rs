@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::model::{DeviceInfo, QpAttr};
-use crate::rpc::calls::{CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegMr};
+use crate::rpc::calls::{AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegMr};
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
-use crate::verbs::memory::{Mr, Pd};
+use crate::verbs::memory::{Mr, Pd, Td};
 use crate::verbs::qp::Qp;
 use crate::verbs::window::Mw;
 
@@ -62,10 +62,10 @@ impl<T> Table<T> {
         })
     }
 
-    /// Destroys everything; the first failure is reported, after all have been tried.
+    /// Destroys everything, the newest first; the first failure is reported, after all have been tried.
     fn clear(&mut self, destroy: impl Fn(T) -> Result<(), (T, io::Error)>) -> io::Result<()> {
         let mut result = Ok(());
-        for (handle, object) in std::mem::take(&mut self.map) {
+        for (handle, object) in std::mem::take(&mut self.map).into_iter().rev() {
             if let Err((object, error)) = destroy(object) {
                 self.map.insert(handle, object);
                 let text = format!("destroying {} {handle}: {error}", self.kind);
@@ -84,6 +84,7 @@ impl<T> Table<T> {
 pub(super) struct Objects {
     pub(super) context: Option<Context>,
     pub(super) pds: Table<Pd>,
+    pub(super) tds: Table<Td>,
     pub(super) mrs: Table<Mr>,
     pub(super) mws: Table<Mw>,
     pub(super) buffers: Table<Buffer>,
@@ -98,6 +99,7 @@ impl Default for Objects {
         Self {
             context: None,
             pds: Table::new("PD"),
+            tds: Table::new("TD"),
             mrs: Table::new("MR"),
             mws: Table::new("MW"),
             buffers: Table::new("buffer"),
@@ -130,16 +132,35 @@ impl Objects {
         let mws = self.mws.clear(Mw::destroy);
         let mrs = self.mrs.clear(Mr::destroy);
         let pds = self.pds.clear(Pd::destroy);
+        let tds = self.tds.clear(Td::destroy);
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(cqs).and(channels).and(mws).and(mrs).and(pds)
+        qps.and(cqs).and(channels).and(mws).and(mrs).and(pds).and(tds)
     }
 
     pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {
         let pd = Pd::new(self.context()?)?;
         let handle = self.handle();
         self.pds.insert(handle, pd);
+        Ok(handle)
+    }
+
+    pub(super) fn alloc_td(&mut self) -> io::Result<u32> {
+        let td = Td::new(self.context()?)?;
+        let handle = self.handle();
+        self.tds.insert(handle, td);
+        Ok(handle)
+    }
+
+    pub(super) fn dealloc_td(&mut self, td: u32) -> io::Result<()> {
+        self.tds.destroy(td, Td::destroy)
+    }
+
+    pub(super) fn alloc_parent(&mut self, c: &AllocParent) -> io::Result<u32> {
+        let parent = self.pds.get(c.pd)?.parent(self.context()?, self.tds.get(c.td)?)?;
+        let handle = self.handle();
+        self.pds.insert(handle, parent);
         Ok(handle)
     }
 

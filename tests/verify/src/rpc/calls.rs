@@ -67,6 +67,12 @@ calls! {
 
     /// Allocates a PD.
     AllocPd {} -> u32;
+    /// Allocates a thread domain.
+    AllocTd {} -> u32;
+    /// Frees a thread domain.
+    DeallocTd { td: u32 } -> ();
+    /// Allocates a PD that is another one, for one thread.
+    AllocParent { pd: u32, td: u32 } -> u32;
     /// Frees a PD.
     DeallocPd { pd: u32 } -> ();
     /// Maps memory, zeroed.

@@ -1,11 +1,12 @@
 //! Queues: chains, unsignaled work, full queues, rings that wrap, many QPs.
 
 use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side};
+use super::kit::{Env, Link, Options, Side, expect_errno};
 use crate::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
-use crate::rpc::calls::{CreateCq, Stream};
+use crate::rpc::calls::{AllocParent, AllocPd, AllocTd, CreateCq, DeallocPd, DeallocTd, Stream};
 
 /// QPs of the case with many: more than one doorbell page of them would be another 500.
 const MANY: usize = 500;
@@ -24,7 +25,22 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("queues/both_directions_at_once", both_directions),
         Case::new("queues/two_processes_at_once", two_processes),
         Case::new("queues/500_qps", many_qps),
+        Case::new("queues/thread_domain", thread_domain),
     ]
+}
+
+/// QPs for one thread work as others do, and their domains cannot be freed under them.
+fn thread_domain(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let (pd, td) = (agent.call(AllocPd {})?, agent.call(AllocTd {})?);
+    let parent = agent.call(AllocParent { pd, td })?;
+    let a = Side::within(&env.a, parent, &Options::default())?;
+    let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
+    for _ in 0..3 {
+        link.a.prove_towards(&link.b)?;
+    }
+    expect_errno("dealloc_td under a parent", agent.call(DeallocTd { td }), Errno::BUSY)?;
+    expect_errno("dealloc_pd under a parent", agent.call(DeallocPd { pd }), Errno::BUSY)
 }
 
 /// One post of 30 requests of five kinds, each with its own bytes.

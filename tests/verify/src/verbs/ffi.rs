@@ -58,6 +58,68 @@ pub unsafe fn post_recv(
     }
 }
 
+/// The extended table of operations, which lies before the context.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
+    let offset = std::mem::offset_of!(verbs_context, context);
+    // SAFETY: every context that a plugin of this library makes is the last part of an extended one.
+    unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }
+}
+
+/// `ibv_alloc_td`.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe fn alloc_td(context: *mut ibv_context) -> *mut ibv_td {
+    let mut attr = ibv_td_init_attr { comp_mask: 0 };
+    // SAFETY: as the caller promises.
+    match unsafe { extended(context) }.alloc_td {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(context, &raw mut attr) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_dealloc_td`.
+///
+/// # Safety
+/// `td` is live, and not used any more afterwards.
+pub unsafe fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: a live thread domain has a live context.
+    match unsafe { extended((*td).context) }.dealloc_td {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(td) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_alloc_parent_domain`.
+///
+/// # Safety
+/// `context` is open, `pd` and `td` are live.
+pub unsafe fn alloc_parent_domain(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    td: *mut ibv_td,
+) -> *mut ibv_pd {
+    let mut attr = ibv_parent_domain_init_attr {
+        pd,
+        td,
+        comp_mask: 0,
+        alloc: None,
+        free: None,
+        pd_context: std::ptr::null_mut(),
+    };
+    // SAFETY: as the caller promises.
+    match unsafe { extended(context) }.alloc_parent_domain {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(context, &raw mut attr) },
+        None => std::ptr::null_mut(),
+    }
+}
+
 /// `ibv_alloc_mw`.
 ///
 /// # Safety

@@ -19,6 +19,14 @@ impl Pd {
         Ok(Self { raw: object(unsafe { ffi::ibv_alloc_pd(context.raw()) })? })
     }
 
+    /// A parent domain of this one, for QPs that one thread uses.
+    pub(crate) fn parent(&self, context: &Context, thread: &Td) -> io::Result<Self> {
+        let thread = thread.raw.as_ptr();
+        // SAFETY: the context is open, the handles are live.
+        let raw = unsafe { ffi::alloc_parent_domain(context.raw(), self.raw(), thread) };
+        Ok(Self { raw: object(raw)? })
+    }
+
     pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
         self.raw.as_ptr()
     }
@@ -28,6 +36,25 @@ impl Pd {
         // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while
         // regions or QPs hold it, so their pointers to it stay good.
         check(unsafe { ffi::ibv_dealloc_pd(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+/// A thread domain: the promise that one thread uses what is made in it.
+pub(crate) struct Td {
+    raw: NonNull<ffi::ibv_td>,
+}
+
+impl Td {
+    /// Allocates one.
+    pub(crate) fn new(context: &Context) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        Ok(Self { raw: object(unsafe { ffi::alloc_td(context.raw()) })? })
+    }
+
+    /// Frees it, or gives it back with the error (EBUSY while a parent domain holds it).
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success nobody has it any more.
+        check(unsafe { ffi::dealloc_td(self.raw.as_ptr()) }).map_err(|e| (self, e))
     }
 }
 
