@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::objects::Objects;
 use crate::rpc::calls::{
-    AllocBuffer, BufferInfo, Compare, CpuFetchAdd, Fill, Read, SpinCompare, Write,
+    AllocBuffer, AllocDmabuf, BufferInfo, Compare, CpuFetchAdd, Fill, Read, SpinCompare, Write,
 };
 use crate::verbs::buffer::{Buffer, Mismatch};
 
@@ -18,11 +18,18 @@ fn wrong(what: &str, m: &Mismatch) -> io::Error {
 
 impl Objects {
     pub(super) fn alloc_buffer(&mut self, c: &AllocBuffer) -> io::Result<BufferInfo> {
-        let made = Buffer::new(c.len as usize, c.misalign as usize)?;
+        Ok(self.keep(Buffer::new(c.len as usize, c.misalign as usize)?))
+    }
+
+    pub(super) fn alloc_dmabuf(&mut self, c: &AllocDmabuf) -> io::Result<BufferInfo> {
+        Ok(self.keep(Buffer::of_dmabuf(c.len as usize, c.misalign as usize)?))
+    }
+
+    fn keep(&mut self, made: Buffer) -> BufferInfo {
         let addr = made.addr();
         let buffer = self.handle();
         self.buffers.insert(buffer, made);
-        Ok(BufferInfo { buffer, addr })
+        BufferInfo { buffer, addr }
     }
 
     pub(super) fn protect_buffer(&mut self, buffer: u32) -> io::Result<()> {

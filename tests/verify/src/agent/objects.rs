@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::model::{DeviceInfo, QpAttr};
-use crate::rpc::calls::{AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegMr};
+use crate::rpc::calls::{
+    AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf, RegMr,
+};
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
@@ -170,6 +172,14 @@ impl Objects {
 
     pub(super) fn reg_mr(&mut self, c: &RegMr) -> io::Result<MrInfo> {
         let mr = Mr::new(self.pds.get(c.pd)?, c.addr, c.length, c.access)?;
+        let (lkey, rkey) = mr.keys();
+        let handle = self.handle();
+        self.mrs.insert(handle, mr);
+        Ok(MrInfo { mr: handle, lkey, rkey })
+    }
+
+    pub(super) fn reg_dmabuf(&mut self, c: &RegDmabuf) -> io::Result<MrInfo> {
+        let mr = Mr::of_dmabuf(self.pds.get(c.pd)?, self.buffers.get(c.buffer)?, c.access)?;
         let (lkey, rkey) = mr.keys();
         let handle = self.handle();
         self.mrs.insert(handle, mr);

@@ -77,6 +77,8 @@ calls! {
     DeallocPd { pd: u32 } -> ();
     /// Maps memory, zeroed.
     AllocBuffer { len: u64, misalign: u64 } -> BufferInfo;
+    /// The same out of a DMA buffer.
+    AllocDmabuf { len: u64, misalign: u64 } -> BufferInfo;
     /// Makes a buffer read only for this process.
     ProtectBuffer { buffer: u32 } -> ();
     /// Unmaps a buffer.
@@ -96,6 +98,8 @@ calls! {
     /// Waits until the byte at the end of a range is the right one, and at once compares the rest.
     SpinCompare { buffer: u32, offset: u64, len: u64, seed: u64, timeout_ms: u64 } -> ();
 
+    /// Registers all of a buffer by the DMA buffer that it is out of.
+    RegDmabuf { pd: u32, buffer: u32, access: u32 } -> MrInfo;
     /// Registers a range of the agent's addresses.
     RegMr { pd: u32, addr: u64, length: u64, access: u32 } -> MrInfo;
     /// Changes a region; answers its keys afterwards.

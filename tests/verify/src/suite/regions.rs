@@ -13,6 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("regions/zero_based_remote", zero_based_remote),
         Case::new("regions/zero_based_local", zero_based_local),
         Case::new("regions/zero_based_ends", zero_based_ends),
+        Case::new("regions/dmabuf", dmabuf),
         Case::new("regions/rereg_access", rereg_access),
         Case::new("regions/rereg_access_takes_away", rereg_access_takes_away),
         Case::new("regions/rereg_translation", rereg_translation),
@@ -69,6 +70,32 @@ fn zero_based_ends(env: &Env) -> Result<()> {
     a.post(&[request(Op::Write, &near, 4089, far.rkey)])?;
     a.expect_sent(1, Status::RemAccessErr)?;
     far.check_zero()
+}
+
+/// DMA buffers at both ends: sent from and into, written to, read from; nothing beside the region changes.
+fn dmabuf(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    for (len, misalign) in [(100, 0), (4096, 1), (300_000, 4095)] {
+        let near = Region::of_dmabuf(&a.end, a.pd, len, misalign, access::ALL)?;
+        let far = Region::of_dmabuf(&b.end, b.pd, len, misalign / 2, access::ALL)?;
+        near.fill(len)?;
+        b.post_recv(2, &[far.sge()])?;
+        a.post(&[Side::request(Op::Send, 1, &[near.sge()])])?;
+        a.expect_sent(1, Status::Success)?;
+        b.expect_received(2, Status::Success)?;
+        far.check(len)?;
+        for (op, source, target) in [(Op::Write, &near, &far), (Op::Read, &far, &near)] {
+            source.fill(len + op as u64)?;
+            a.post(&[request(op, &near, far.addr, far.rkey)])?;
+            a.expect_sent(1, Status::Success)?;
+            target.check(len + op as u64)?;
+        }
+        for region in [near, far] {
+            region.deregister()?;
+            region.free()?;
+        }
+    }
+    Ok(())
 }
 
 /// Changes `region` of `side`; its keys afterwards.

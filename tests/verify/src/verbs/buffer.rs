@@ -2,13 +2,16 @@
 //! around the part that is used. It is reached through raw copies and atomics alone, never through
 //! references, because the device changes it at any time.
 
+use std::ffi::c_void;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
+use super::dmabuf;
 use crate::pattern::generate;
 
 /// Page size of the machines we run on.
@@ -26,6 +29,7 @@ pub(crate) struct Buffer {
     map_len: usize,
     start: usize,
     len: usize,
+    dmabuf: Option<OwnedFd>,
 }
 
 /// The first byte that is not what it should be.
@@ -54,8 +58,28 @@ impl Buffer {
                 MapFlags::PRIVATE,
             )?
         };
+        Self::framed((map, map_len), start, len, None)
+    }
+
+    /// The same out of a DMA buffer.
+    pub(crate) fn of_dmabuf(len: usize, misalign: usize) -> io::Result<Self> {
+        let start = PAGE + misalign % PAGE;
+        let map_len = (start + len + CANARY).next_multiple_of(PAGE);
+        let (memory, dmabuf) = dmabuf::create(map_len)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let map = unsafe { mmap(ptr::null_mut(), map_len, prot, MapFlags::SHARED, &memory, 0)? };
+        Self::framed((map, map_len), start, len, Some(dmabuf))
+    }
+
+    fn framed(
+        (map, map_len): (*mut c_void, usize),
+        start: usize,
+        len: usize,
+        dmabuf: Option<OwnedFd>,
+    ) -> io::Result<Self> {
         let map = NonNull::new(map.cast()).ok_or_else(|| io::Error::other("mmap gave null"))?;
-        let buffer = Self { map, map_len, start, len };
+        let buffer = Self { map, map_len, start, len, dmabuf };
         for (at, bytes) in buffer.canaries() {
             buffer.store(at, &bytes);
         }
@@ -73,6 +97,11 @@ impl Buffer {
     /// Virtual address of the first usable byte.
     pub(crate) fn addr(&self) -> u64 {
         self.map.as_ptr() as u64 + self.start as u64
+    }
+
+    /// The DMA buffer that it is out of, and where its first usable byte lies there.
+    pub(crate) fn dmabuf(&self) -> Option<(&OwnedFd, u64)> {
+        self.dmabuf.as_ref().map(|fd| (fd, self.start as u64))
     }
 
     /// Usable bytes.

@@ -1,8 +1,10 @@
 //! Protection domains and memory regions.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use super::buffer::Buffer;
 use super::context::Context;
 use super::{check, ffi, object};
 use crate::model::Change;
@@ -70,6 +72,18 @@ impl Mr {
         // SAFETY: the PD is live. Registering does not access the range through this process; what
         // the device may write there is memory that only raw copies touch (see `buffer`).
         let raw = unsafe { ffi::ibv_reg_mr(pd.raw(), addr, length, access as i32) };
+        Ok(Self { raw: object(raw)? })
+    }
+
+    /// Registers all of a buffer by the DMA buffer that it is out of, at its own address.
+    pub(crate) fn of_dmabuf(pd: &Pd, buffer: &Buffer, access: u32) -> io::Result<Self> {
+        let Some((fd, offset)) = buffer.dmabuf() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let (len, iova, access) = (buffer.len(), buffer.addr(), access as i32);
+        // SAFETY: the PD and the descriptor are live; as to the memory, see `new`.
+        let raw =
+            unsafe { ffi::ibv_reg_dmabuf_mr(pd.raw(), offset, len, iova, fd.as_raw_fd(), access) };
         Ok(Self { raw: object(raw)? })
     }
 

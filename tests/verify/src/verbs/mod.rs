@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inlines |
 //! | [`buffer`] | memory that the device and this process share |
+//! | [`dmabuf`] | DMA buffers out of ordinary memory |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
@@ -22,6 +23,7 @@ pub(crate) mod buffer;
 pub(crate) mod context;
 pub(crate) mod cq;
 mod direct;
+mod dmabuf;
 mod ffi;
 pub(crate) mod hostile;
 pub(crate) mod memory;

@@ -5,7 +5,8 @@ use anyhow::{Result, ensure};
 use super::env::End;
 use crate::model::Sge;
 use crate::rpc::calls::{
-    AllocBuffer, CheckCanaries, Compare, DeregMr, Fill, FreeBuffer, Read, RegMr, SpinCompare, Write,
+    AllocBuffer, AllocDmabuf, BufferInfo, CheckCanaries, Compare, DeregMr, Fill, FreeBuffer,
+    MrInfo, Read, RegDmabuf, RegMr, SpinCompare, Write,
 };
 use crate::rpc::client::Agent;
 
@@ -26,15 +27,26 @@ impl Region {
         let agent = end.agent.clone();
         let made = agent.call(AllocBuffer { len: len.max(1), misalign })?;
         let mr = agent.call(RegMr { pd, addr: made.addr, length: len.max(1), access })?;
-        Ok(Self {
-            agent,
-            buffer: made.buffer,
-            addr: made.addr,
-            len,
-            mr: mr.mr,
-            lkey: mr.lkey,
-            rkey: mr.rkey,
-        })
+        Ok(Self::over(agent, &made, &mr, len))
+    }
+
+    /// The same in a DMA buffer, registered as that.
+    pub(crate) fn of_dmabuf(
+        end: &End,
+        pd: u32,
+        len: u64,
+        misalign: u64,
+        access: u32,
+    ) -> Result<Self> {
+        let agent = end.agent.clone();
+        let made = agent.call(AllocDmabuf { len, misalign })?;
+        let mr = agent.call(RegDmabuf { pd, buffer: made.buffer, access })?;
+        Ok(Self::over(agent, &made, &mr, len))
+    }
+
+    fn over(agent: Agent, made: &BufferInfo, mr: &MrInfo, len: u64) -> Self {
+        let (buffer, addr) = (made.buffer, made.addr);
+        Self { agent, buffer, addr, len, mr: mr.mr, lkey: mr.lkey, rkey: mr.rkey }
     }
 
     /// The whole of it as a segment.
