@@ -223,40 +223,34 @@ impl Att {
         }
         let size = 1u64 << table.shift;
         let within = offset & (size - 1);
-        let mut index = offset >> table.shift;
-        let first = self.page(table, index)?;
+        let index = offset >> table.shift;
+        let (list, at) = self.list(table, index)?;
+        let mut pages = list.get(at..)?.iter().map(|word| page(word.load(Ordering::Relaxed)));
+        let first = pages.next()??;
         let mut run = size - within;
         // Neighbouring pages are usual; one long copy beats many short ones.
-        while run < len {
-            index += 1;
-            if self.page(table, index) != Some(first.wrapping_add(run + within)) {
-                break;
-            }
+        while run < len && pages.next() == Some(Some(first.wrapping_add(run + within))) {
             run += size;
         }
         Some((first.checked_add(within)?, run.min(len)))
     }
 
-    /// The address of page `index`.
-    #[inline]
-    fn page(&self, table: &Table, index: u64) -> Option<u64> {
-        let stored = match table.depth {
-            1 => self.lines.load(table.root, index)?,
-            2 => self.lists.load(table.root, index)?,
-            3 => {
-                let list = self.lists.load(table.root, index >> LIST)?.checked_sub(1)?;
-                self.lists.load(list, index & LIST_MASK)?
-            }
+    /// The block that page `index` stands in, and where.
+    #[inline(always)]
+    fn list(&self, table: &Table, index: u64) -> Option<(&[AtomicU64], usize)> {
+        let below = |list, at| self.lists.load(list, at)?.checked_sub(1);
+        let (arena, block, at) = match table.depth {
+            1 => (&self.lines, table.root, index),
+            2 => (&self.lists, table.root, index),
+            3 => (&self.lists, below(table.root, index >> LIST)?, index & LIST_MASK),
             4 => {
-                let upper = self.lists.load(table.root, index >> (2 * LIST))?.checked_sub(1)?;
-                let list = self.lists.load(upper, index >> LIST & LIST_MASK)?.checked_sub(1)?;
-                self.lists.load(list, index & LIST_MASK)?
+                let upper = below(table.root, index >> (2 * LIST))?;
+                (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
             }
             // Segments of a command are no pages.
             _ => return None,
         };
-        // Page addresses are aligned, so that their lowest bit can say that there is one.
-        (stored & 1 != 0).then_some(stored & !1)
+        Some((arena.block(block)?, usize::try_from(at).ok()?))
     }
 
     /// Stores the address of page `index`, with the lists on the way to it.
@@ -298,6 +292,13 @@ impl Att {
 }
 
 const LIST_MASK: u64 = (1 << LIST) - 1;
+
+/// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say that there is
+/// one.
+#[inline]
+fn page(stored: u64) -> Option<u64> {
+    (stored & 1 != 0).then_some(stored & !1)
+}
 
 /// Levels that so many pages need.
 fn depth_of(count: u64) -> Option<u8> {
@@ -342,6 +343,14 @@ impl Arena {
         let chunk = self.chunks.get(usize::try_from(block << self.log >> CHUNK).ok()?)?;
         chunk.get_or_init(|| (0..1 << CHUNK).map(|_| AtomicU64::new(0)).collect());
         Some(block)
+    }
+
+    /// The words of a block.
+    #[inline(always)]
+    fn block(&self, block: u64) -> Option<&[AtomicU64]> {
+        let word = block.checked_shl(self.log)?;
+        let chunk = self.chunks.get(usize::try_from(word >> CHUNK).ok()?)?.get()?;
+        chunk.get((word & ((1 << CHUNK) - 1)) as usize..)?.get(..1 << self.log)
     }
 
     /// Zeroes a block and gives it back.

@@ -197,25 +197,65 @@ pub fn copy<H: Host>(
     from: u64,
     to: u64,
 ) -> Result<(), Broken> {
-    let mut at = from;
-    while at < to {
-        let (target_addr, run) = target.resolve(at, to - at).ok_or(Broken::Target)?;
-        if let Some(data) = source.inline {
-            let range = usize::try_from(at).ok().zip(usize::try_from(at + run).ok());
+    let mut target = Cursor::new(target, from, to);
+    if let Some(data) = source.inline {
+        while let Some((addr, run)) = target.piece().ok_or(Broken::Target)? {
+            let range = usize::try_from(target.at).ok().zip(usize::try_from(target.at + run).ok());
             let bytes = range.and_then(|(start, end)| data.get(start..end));
-            let bytes = bytes.ok_or(Broken::Source)?;
-            target_memory.write(target_addr, bytes).map_err(|_| Broken::Target)?;
-            at += run;
-            continue;
+            target_memory.write(addr, bytes.ok_or(Broken::Source)?).map_err(|_| Broken::Target)?;
+            target.advance(run);
         }
-        let (source_addr, run) = source.resolve(at, run).ok_or(Broken::Source)?;
+        return Ok(());
+    }
+    let mut source = Cursor::new(source, from, to);
+    while let Some((target_addr, room)) = target.piece().ok_or(Broken::Target)? {
+        let (source_addr, run) = source.piece().flatten().ok_or(Broken::Source)?;
+        let run = run.min(room);
         let len = usize::try_from(run).map_err(|_| Broken::Source)?;
         let ends = ((source_memory, source_addr), (target_memory, target_addr));
         H::copy(ends.0, ends.1, len).map_err(|fault| match fault {
             CopyFault::Source(_) => Broken::Source,
             CopyFault::Target(_) => Broken::Target,
         })?;
-        at += run;
+        source.advance(run);
+        target.advance(run);
     }
     Ok(())
+}
+
+/// A walk along a side, which looks each run of memory up once, however short the pieces are that the other
+/// side has.
+struct Cursor<'s, 'a> {
+    side: &'s Side<'a>,
+    at: u64,
+    end: u64,
+    /// Guest address and length of what is known from `at` on.
+    run: (u64, u64),
+}
+
+impl<'s, 'a> Cursor<'s, 'a> {
+    fn new(side: &'s Side<'a>, at: u64, end: u64) -> Self {
+        Self { side, at, end, run: (0, 0) }
+    }
+
+    /// Guest address and length of what comes next, `Some(None)` at the end; `None` when the memory is not there.
+    #[inline(always)]
+    fn piece(&mut self) -> Option<Option<(u64, u64)>> {
+        if self.at >= self.end {
+            return Some(None);
+        }
+        if self.run.1 == 0 {
+            self.run = self.side.resolve(self.at, self.end - self.at)?;
+        }
+        Some(Some(self.run))
+    }
+
+    /// Steps over `len` bytes of the piece.
+    #[inline(always)]
+    fn advance(&mut self, len: u64) {
+        let (addr, left) = self.run;
+        self.at += len;
+        // A piece does not wrap: it is memory that was there.
+        self.run = (addr.wrapping_add(len), left - len);
+    }
 }

@@ -1,5 +1,7 @@
 //! Guest memory for the length of a turn.
 
+use std::cell::Cell;
+
 use parking_lot::RwLockReadGuard;
 
 use super::dma::{Entry, Reach};
@@ -18,11 +20,15 @@ pub enum Intent {
 /// A function's memory, which does not change while this lives. To be held for a bounded time: the VMM that
 /// unmaps memory waits for it.
 #[derive(Debug)]
-pub struct DmaView<'a>(RwLockReadGuard<'a, Reach>);
+pub struct DmaView<'a> {
+    reach: RwLockReadGuard<'a, Reach>,
+    /// The range that the last access met: the next one most likely meets it too.
+    last: Cell<usize>,
+}
 
 impl<'a> DmaView<'a> {
     pub(super) fn new(reach: RwLockReadGuard<'a, Reach>) -> Self {
-        Self(reach)
+        Self { reach, last: Cell::new(0) }
     }
 
     /// Copies guest memory out.
@@ -130,7 +136,7 @@ impl<'a> DmaView<'a> {
     #[inline]
     fn piece(&self, addr: u64, len: usize, intent: Intent) -> Result<Piece<'_>, Fault> {
         let fault = |why| Fault { addr, why };
-        if !self.0.bus_master {
+        if !self.reach.bus_master {
             return Err(fault(FaultKind::NotBusMaster));
         }
         let entry = self.entry(addr).ok_or(Fault::unmapped(addr))?;
@@ -148,9 +154,14 @@ impl<'a> DmaView<'a> {
     /// The range that `addr` lies in.
     #[inline]
     fn entry(&self, addr: u64) -> Option<&Entry> {
-        let ranges = &self.0.ranges;
+        let ranges = &self.reach.ranges;
+        let holds = |entry: &&Entry| entry.first <= addr && addr <= entry.last;
+        if let Some(entry) = ranges.get(self.last.get()).filter(holds) {
+            return Some(entry);
+        }
         let at = ranges.partition_point(|entry| entry.last < addr);
-        ranges.get(at).filter(|entry| entry.first <= addr)
+        self.last.set(at);
+        ranges.get(at).filter(holds)
     }
 }
 
