@@ -199,21 +199,22 @@ fn drained<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requeste
 }
 
 enum Taken {
-    Entry(Entry),
+    Entry,
     Empty,
     Failed,
 }
 
 impl<H: Host> Work<'_, H> {
     fn run(&mut self) -> Turn {
+        let mut entry = Entry { send: Send::EMPTY, place: 0..0, done: 0 };
         for _ in 0..BATCH {
-            let entry = match self.take() {
-                Taken::Entry(entry) => entry,
+            match self.take(&mut entry) {
+                Taken::Entry => {}
                 Taken::Empty => return Turn::Idle,
                 Taken::Failed => return Turn::Failed,
-            };
+            }
             let step = self.execute(&entry);
-            if let Some(turn) = self.finish(entry, step) {
+            if let Some(turn) = self.finish(&mut entry, step) {
                 return turn;
             }
             if self.budget == 0 {
@@ -226,13 +227,14 @@ impl<H: Host> Work<'_, H> {
         Turn::More
     }
 
-    /// The entry in progress, or the next that is posted, checked.
-    #[inline]
-    fn take(&mut self) -> Taken {
+    /// Makes `entry` the one in progress, or the next that is posted, checked.
+    #[inline(always)]
+    fn take(&mut self, entry: &mut Entry) -> Taken {
         let requester = &mut *self.requester;
         if let Some(send) = requester.current.take() {
             let place = self.batch.put(&requester.raw);
-            return Taken::Entry(Entry { send, place, done: requester.done });
+            *entry = Entry { send, place, done: requester.done };
+            return Taken::Entry;
         }
         let index = requester.ci;
         let place = match self.batch.take(&self.here, self.qp, index) {
@@ -241,15 +243,16 @@ impl<H: Host> Work<'_, H> {
             Err(why) => return self.broken_queue(why),
         };
         advance(self.qp, requester);
-        match Send::parse(self.qp.kind, self.batch.entry(&place), index) {
-            Ok(send) => {
-                self.here.step(counter(&send));
+        match entry.send.parse_into(self.qp.kind, self.batch.entry(&place), index) {
+            Ok(()) => {
+                (entry.place, entry.done) = (place, 0);
+                self.here.step(counter(&entry.send));
                 requester.retries = requester.config.retry_cnt;
                 requester.rnr_retries = requester.config.rnr_retry;
                 requester.rnr_until = None;
                 requester.rnr_pause = 0;
                 requester.keys = None;
-                Taken::Entry(Entry { send, place, done: 0 })
+                Taken::Entry
             }
             Err(malformed) => self.malformed(&malformed, index),
         }
@@ -273,7 +276,7 @@ impl<H: Host> Work<'_, H> {
     }
 
     /// Keeps an entry for the next turn.
-    fn keep(&mut self, entry: Entry) {
+    fn keep(&mut self, entry: &Entry) {
         let raw = self.batch.entry(&entry.place);
         if let Some(kept) = self.requester.raw.get_mut(..raw.len()) {
             kept.copy_from_slice(raw);
@@ -376,7 +379,7 @@ impl<H: Host> Work<'_, H> {
 
     /// Acts on what a step brought; `None` to go on with the next entry.
     #[inline]
-    fn finish(&mut self, mut entry: Entry, step: Step) -> Option<Turn> {
+    fn finish(&mut self, entry: &mut Entry, step: Step) -> Option<Turn> {
         match step {
             Step::Done { event_due } => {
                 let turn = self.complete(&entry.send, Status::Success, 0);
@@ -391,8 +394,8 @@ impl<H: Host> Work<'_, H> {
                 self.keep(entry);
                 Some(Turn::More)
             }
-            Step::Retry if self.qp.kind == Type::Uc => self.lost(&entry),
-            Step::Lost => self.lost(&entry),
+            Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
+            Step::Lost => self.lost(entry),
             Step::Retry => self.retry(entry),
             Step::NotReady(delay) => self.not_ready(entry, delay),
             Step::Refused(denied) => self.refused(&entry.send, denied),
@@ -428,7 +431,7 @@ impl<H: Host> Work<'_, H> {
     }
 
     /// The peer does not answer.
-    fn retry(&mut self, entry: Entry) -> Option<Turn> {
+    fn retry(&mut self, entry: &Entry) -> Option<Turn> {
         let now = self.here.host().now();
         let config = self.requester.config;
         if config.timeout == 0 {
@@ -444,7 +447,7 @@ impl<H: Host> Work<'_, H> {
 
     /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a
     /// look now and then finds a receive that is posted early, as credits would tell.
-    fn not_ready(&mut self, entry: Entry, delay: u64) -> Option<Turn> {
+    fn not_ready(&mut self, entry: &Entry, delay: u64) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
         requester.rnr_pause =
@@ -467,7 +470,7 @@ impl<H: Host> Work<'_, H> {
         self.wait(entry, until.min(now.saturating_add(pause)))
     }
 
-    fn wait(&mut self, entry: Entry, until: u64) -> Option<Turn> {
+    fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {
         self.keep(entry);
         self.requester.not_before = Some(until);
         Some(Turn::Wait(until))
