@@ -8,6 +8,7 @@
 #define INFINIBAND_VRNICDV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <infiniband/verbs.h>
 
@@ -53,6 +54,9 @@ enum vrnicdv_mem_flags {
 	/* The key is good for one message of the peer. */
 	VRNICDV_MEM_ONE_TOUCH = 1 << 0,
 };
+
+/* Registers memory. Returns NULL with errno set on failure. */
+struct ibv_mr *vrnicdv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, uint32_t mem_flags);
 
 /* Posts the binding of a window of either type under a new key, which mw->rkey is when this returns 0. */
 int vrnicdv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind, uint32_t mem_flags);

@@ -43,6 +43,16 @@ pub struct PdResp {
     pub reserved: U32,
 }
 
+/// Request to REG_MR.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MrReq {
+    /// [`crate::admin::MrFlags`], of which `ONE_TOUCH` alone is for users.
+    pub flags: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
 /// Request to CREATE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -96,12 +96,13 @@ pub(crate) trait Operations: Sized + 'static {
     /// Registers all of memory, addressed by DMA address, for kernel clients.
     fn get_dma_mr(data: &Self::Data<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<Self::Mr>>;
 
-    /// Registers memory of a process.
+    /// Registers memory of a process. `udata` is the payload of its provider; none comes from a kernel client.
     fn reg_user_mr(
         data: &Self::Data<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
         region: &UserRegion,
+        udata: Option<&Udata<'_>>,
     ) -> Result<NewMr<Self::Mr>>;
 
     /// As [`Self::reg_user_mr`], for the DMA buffer `fd`; `start` is the offset in it.

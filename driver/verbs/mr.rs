@@ -2,8 +2,9 @@
 //! Memory regions.
 
 use abi::{
-    admin::{AllocMr, Opcode, RegMr, Rereg, ReregMr},
+    admin::{AllocMr, MrFlags, Opcode, RegMr, Rereg, ReregMr},
     qp::Access,
+    uverbs::MrReq,
 };
 use kernel::{new_mutex, prelude::*, sync::Mutex};
 
@@ -12,6 +13,7 @@ use crate::rdma::{
     Device,
     mr::{NewMr, RegionChange, UserRegion},
     page_list::PageList,
+    udata::Udata,
     umem::Umem,
 };
 
@@ -59,10 +61,17 @@ fn describe(hca: &Hca<'_>, umem: &Umem, iova: u64) -> Result<PageTable> {
 }
 
 /// Registers memory that has been pinned for `region`.
-fn register(hca: &Hca<'_>, pd: &Pd, region: &UserRegion, umem: Umem) -> Result<NewMr<Mr>> {
+fn register(
+    hca: &Hca<'_>,
+    pd: &Pd,
+    region: &UserRegion,
+    umem: Umem,
+    flags: MrFlags,
+) -> Result<NewMr<Mr>> {
     let rights = rights(region.access)?;
     let table = describe(hca, &umem, region.iova)?;
-    let params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
+    let mut params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
+    params.flags = flags.bits().into();
     Mr::new(hca, &params, Some(umem))
 }
 
@@ -80,10 +89,32 @@ pub(super) fn reg_user(
     device: &Device<Verbs>,
     pd: &Pd,
     region: &UserRegion,
+    udata: Option<&Udata<'_>>,
 ) -> Result<NewMr<Mr>> {
+    let flags = match udata {
+        Some(udata) => asked(&udata.request()?)?,
+        None => MrFlags::empty(),
+    };
     check(hca, region)?;
     let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
-    register(hca, pd, region, umem)
+    let registered = register(hca, pd, region, umem, flags)?;
+    if let Some(udata) = udata {
+        // Nothing to say; what room there is must not stay as it was.
+        if let Err(error) = udata.respond::<[u8; 0]>(&[]) {
+            dereg(hca, &registered.driver)?;
+            return Err(error);
+        }
+    }
+    Ok(registered)
+}
+
+/// What a provider may ask for.
+fn asked(request: &MrReq) -> Result<MrFlags> {
+    let flags = MrFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
+    if request.reserved.get() != 0 || flags.contains(MrFlags::ALL_MEMORY) {
+        return Err(EINVAL);
+    }
+    Ok(flags)
 }
 
 pub(super) fn reg_dmabuf(
@@ -95,7 +126,7 @@ pub(super) fn reg_dmabuf(
 ) -> Result<NewMr<Mr>> {
     check(hca, region)?;
     let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
-    register(hca, pd, region, umem)
+    register(hca, pd, region, umem, MrFlags::empty())
 }
 
 pub(super) fn rereg(

@@ -92,8 +92,9 @@ impl Operations for Verbs {
         device: &Device<Self>,
         pd: &Pd<Self>,
         region: &UserRegion,
+        udata: Option<&Udata<'_>>,
     ) -> Result<NewMr<mr::Mr>> {
-        mr::reg_user(hca, device, pd, region)
+        mr::reg_user(hca, device, pd, region, udata)
     }
 
     fn reg_dmabuf_mr(

@@ -96,15 +96,14 @@ impl<T: Operations> VTable<T> {
             return EOPNOTSUPP.to_ptr();
         }
         // SAFETY: the core passes the command's payload, or null.
-        if let Some(Err(error)) = unsafe { Udata::from_raw(udata) }.map(|udata| udata.none()) {
-            return error.to_ptr();
-        }
+        let udata = unsafe { Udata::from_raw(udata) };
         let region = UserRegion { start, length, iova, access: access as u32 };
         // SAFETY: the core passes a live protection domain of this driver.
         unsafe {
             Self::with((*pd).device, |device, data| {
                 let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(data, T::reg_user_mr(data, device, pd, &region))
+                let udata = udata.as_ref();
+                Self::allocate(data, T::reg_user_mr(data, device, pd, &region, udata))
             })
         }
     }

@@ -87,6 +87,7 @@ pub struct Command {
 
 type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
 type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
+type RegMr = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, MemFlags) -> *mut c_void;
 type BindMw = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, MemFlags) -> c_int;
 type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
 
@@ -95,6 +96,7 @@ type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
 pub struct Vrnicdv {
     is_supported: IsSupported,
     create_qp: CreateQp,
+    reg_mr: RegMr,
     bind_mw: BindMw,
     post_command: PostCommand,
 }
@@ -115,6 +117,7 @@ impl Vrnicdv {
         };
         let is_supported = symbol(c"vrnicdv_is_supported")?;
         let create_qp = symbol(c"vrnicdv_create_qp")?;
+        let reg_mr = symbol(c"vrnicdv_reg_mr")?;
         let bind_mw = symbol(c"vrnicdv_bind_mw")?;
         let post_command = symbol(c"vrnicdv_post_command")?;
         // SAFETY: the plugin's functions of these names have these types (vrnicdv.h).
@@ -122,6 +125,7 @@ impl Vrnicdv {
             Some(Self {
                 is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
                 create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
+                reg_mr: transmute::<*mut c_void, RegMr>(reg_mr),
                 bind_mw: transmute::<*mut c_void, BindMw>(bind_mw),
                 post_command: transmute::<*mut c_void, PostCommand>(post_command),
             })
@@ -151,6 +155,23 @@ impl Vrnicdv {
     ) -> *mut c_void {
         // SAFETY: by the caller's promise.
         unsafe { (self.create_qp)(pd, init_attr, attr) }
+    }
+
+    /// Registers `len` bytes at `addr` with the rights `access` (`enum ibv_access_flags`): a `struct ibv_mr`, or
+    /// null with errno set.
+    ///
+    /// # Safety
+    /// `pd` must be a live `struct ibv_pd`. The device reads and writes the memory as the rights say.
+    #[must_use]
+    pub unsafe fn reg_mr(
+        &self,
+        pd: *mut c_void,
+        (addr, len): (*mut c_void, usize),
+        access: c_int,
+        flags: MemFlags,
+    ) -> *mut c_void {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.reg_mr)(pd, addr, len, access, flags) }
     }
 
     /// Posts the binding of a window of either type under a new key, which `mw->rkey` is afterwards; zero

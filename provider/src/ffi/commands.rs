@@ -5,7 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
-use vrnic_abi::uverbs::{AhResp, ContextResp, CqReq, CqResp, PdResp, QpReq, QpResp};
+use vrnic_abi::admin::MrFlags;
+use vrnic_abi::uverbs::{AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp};
 
 use super::bindings as c;
 use super::check;
@@ -98,9 +99,12 @@ pub(super) unsafe fn reg_mr(
     length: usize,
     iova: u64,
     access: c_int,
+    flags: MrFlags,
     region: *mut c::verbs_mr,
 ) -> Result<(), Errno> {
-    let mut command = c::ibv_reg_mr::default();
+    type Req = With<c::ibv_reg_mr, MrReq>;
+    let payload = MrReq { flags: flags.bits().into(), ..MrReq::default() };
+    let mut command = Req { payload, ..Req::default() };
     let mut response = c::ib_uverbs_reg_mr_resp::default();
     // SAFETY: the objects are valid; command and response are as long as said. The kernel
     // checks the memory range.
@@ -112,8 +116,8 @@ pub(super) unsafe fn reg_mr(
             iova,
             access,
             region,
-            &raw mut command,
-            size_of_val(&command),
+            (&raw mut command).cast(),
+            Req::LEN,
             &raw mut response,
             size_of_val(&response),
         )

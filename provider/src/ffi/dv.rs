@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Direct verbs: what programs may ask of us without libibverbs between (`vrnicdv.h`, docs/vrnicdv.md).
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
+use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
 use vrnic_queues::plan::{CommandTag, QpExtras};
 use vrnic_queues::request::{CommandMessage, Payload, SendHeader};
 use vrnicdv::{Command, QpAttr};
 
 use super::bindings as c;
-use super::{driver, mw, pointer, post, qp, status};
+use super::{driver, mr, mw, pointer, post, qp, status};
 
 /// The structs of the Rust module are those of the header.
 const _: () = {
@@ -79,6 +80,45 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     let reactive = attr.flags & c::VRNICDV_QP_REACTIVE != 0;
     let max_command_sge = attr.max_command_sge;
     Ok(QpExtras { reactive, commands, max_command_sge, ..QpExtras::default() })
+}
+
+/// `vrnicdv_reg_mr`.
+///
+/// # Safety
+/// The arguments must be valid, as for `ibv_reg_mr`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_reg_mr(
+    pd: *mut c::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+    mem_flags: u32,
+) -> *mut c::ibv_mr {
+    // SAFETY: by the caller's promise.
+    pointer(unsafe { reg_mr(pd, (addr, length), access, mem_flags) })
+}
+
+/// # Safety
+/// As for [`vrnicdv_reg_mr`].
+unsafe fn reg_mr(
+    pd: *mut c::ibv_pd,
+    memory: (*mut c_void, usize),
+    access: c_int,
+    mem_flags: u32,
+) -> Result<*mut c::ibv_mr, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe { check_context((*pd).context) }?;
+    let mut flags = MrFlags::empty();
+    flags.set(MrFlags::ONE_TOUCH, memory_flags(mem_flags)?.contains(MemFlags::ONE_TOUCH));
+    // CAST: an address of this process, as the region's first address.
+    let iova = memory.0 as u64;
+    // SAFETY: by the caller's promise. The rest of what ibv_reg_mr does is to fill these fields.
+    unsafe {
+        let region = mr::try_reg(pd, memory, iova, access, flags)?;
+        ((*region).context, (*region).pd) = ((*pd).context, pd);
+        ((*region).addr, (*region).length) = memory;
+        Ok(region)
+    }
 }
 
 /// `vrnicdv_bind_mw`.

@@ -4,6 +4,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use rustix::io::Errno;
+use vrnic_abi::admin::MrFlags;
+
 use super::bindings as c;
 use super::commands::{self, Rereg};
 use super::object::Object;
@@ -19,11 +22,27 @@ pub(super) unsafe extern "C" fn reg_mr(
     iova: u64,
     access: c_int,
 ) -> *mut c::ibv_mr {
+    // SAFETY: as the caller, libibverbs, promises.
+    pointer(unsafe { try_reg(pd, (addr, length), iova, access, MrFlags::empty()) })
+}
+
+/// Registers `memory`, an address and a length.
+///
+/// # Safety
+/// `pd` must be live.
+pub(super) unsafe fn try_reg(
+    pd: *mut c::ibv_pd,
+    (addr, length): (*mut c_void, usize),
+    iova: u64,
+    access: c_int,
+    flags: MrFlags,
+) -> Result<*mut c::ibv_mr, Errno> {
     let region = Mr::begin();
+    let base = region.base();
     // SAFETY: `pd` is live, `region` is ours.
-    let registered = unsafe { commands::reg_mr(pd, addr, length, iova, access, region.base()) };
+    unsafe { commands::reg_mr(pd, addr, length, iova, access, flags, base) }?;
     // The public struct is the first part of the private one.
-    pointer(registered.map(|()| region.complete(()).cast()))
+    Ok(region.complete(()).cast())
 }
 
 /// `reg_dmabuf_mr`.

@@ -32,6 +32,7 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::CpuFetchAdd(c) => answer(objects.cpu_fetch_add(&c)),
         R::SpinCompare(c) => answer(objects.spin_compare(&c)),
         R::RegDmabuf(c) => answer(objects.reg_dmabuf(&c)),
+        R::RegOneTouch(c) => answer(objects.reg_one_touch(&c)),
         R::RegMr(c) => answer(objects.reg_mr(&c)),
         R::ReregMr(c) => answer(objects.rereg_mr(&c)),
         R::DeregMr(c) => answer(objects.dereg_mr(c.mr)),

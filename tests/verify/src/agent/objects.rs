@@ -7,6 +7,7 @@ use std::io;
 use crate::model::{DeviceInfo, QpAttr};
 use crate::rpc::calls::{
     AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf, RegMr,
+    RegOneTouch,
 };
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
@@ -172,18 +173,24 @@ impl Objects {
 
     pub(super) fn reg_mr(&mut self, c: &RegMr) -> io::Result<MrInfo> {
         let mr = Mr::new(self.pds.get(c.pd)?, c.addr, c.length, c.access)?;
-        let (lkey, rkey) = mr.keys();
-        let handle = self.handle();
-        self.mrs.insert(handle, mr);
-        Ok(MrInfo { mr: handle, lkey, rkey })
+        Ok(self.keep_mr(mr))
+    }
+
+    pub(super) fn reg_one_touch(&mut self, c: &RegOneTouch) -> io::Result<MrInfo> {
+        let mr = Mr::for_one_touch(self.pds.get(c.pd)?, c.addr, c.length, c.access)?;
+        Ok(self.keep_mr(mr))
     }
 
     pub(super) fn reg_dmabuf(&mut self, c: &RegDmabuf) -> io::Result<MrInfo> {
         let mr = Mr::of_dmabuf(self.pds.get(c.pd)?, self.buffers.get(c.buffer)?, c.access)?;
-        let (lkey, rkey) = mr.keys();
-        let handle = self.handle();
-        self.mrs.insert(handle, mr);
-        Ok(MrInfo { mr: handle, lkey, rkey })
+        Ok(self.keep_mr(mr))
+    }
+
+    fn keep_mr(&mut self, made: Mr) -> MrInfo {
+        let (lkey, rkey) = made.keys();
+        let mr = self.handle();
+        self.mrs.insert(mr, made);
+        MrInfo { mr, lkey, rkey }
     }
 
     pub(super) fn dereg_mr(&mut self, mr: u32) -> io::Result<()> {

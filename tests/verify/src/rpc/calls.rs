@@ -98,6 +98,8 @@ calls! {
     /// Waits until the byte at the end of a range is the right one, and at once compares the rest.
     SpinCompare { buffer: u32, offset: u64, len: u64, seed: u64, timeout_ms: u64 } -> ();
 
+    /// Registers a range of the agent's addresses for one touch.
+    RegOneTouch { pd: u32, addr: u64, length: u64, access: u32 } -> MrInfo;
     /// Registers all of a buffer by the DMA buffer that it is out of.
     RegDmabuf { pd: u32, buffer: u32, access: u32 } -> MrInfo;
     /// Registers a range of the agent's addresses.

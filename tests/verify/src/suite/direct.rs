@@ -19,6 +19,12 @@ pub(super) fn cases() -> Vec<Case> {
         let name = format!("direct/one_touch/type{mw_type}/read");
         cases.push(Case::new(name, move |env| one_touch(env, mw_type, Op::Read, 100)));
     }
+    for (what, op, len) in
+        [("write", Op::Write, 100), ("long_write", Op::Write, 5 << 20), ("read", Op::Read, 100)]
+    {
+        let name = format!("direct/one_touch/region/{what}");
+        cases.push(Case::new(name, move |env| one_touch_region(env, op, len)));
+    }
     cases.extend([
         Case::new("direct/reactive/receives_go_on", reactive),
         Case::new("direct/reactive/after_local_inv", reactive_local_inv),
@@ -34,6 +40,36 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("direct/command/plain_qp_has_none", plain_qp),
     ]);
     cases
+}
+
+/// One message of a peer by the region's key; local use before it does not count, a second one is refused, and the
+/// region can be deregistered afterwards.
+fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::impatient())?;
+    let region = Region::for_one_touch(&b.end, b.pd, len, access::ALL)?;
+    let near = a.region(len, 0)?;
+    near.fill(3)?;
+    b.post_recv(7, &[region.sge()])?;
+    a.post(&[Side::request(Op::Send, 8, &[near.sge()])])?;
+    a.expect_sent(8, Status::Success)?;
+    b.expect_received(7, Status::Success)?;
+    region.check(3)?;
+    let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
+    let request = |wr_id| SendWr {
+        raddr: region.addr,
+        rkey: region.rkey,
+        ..Side::request(op, wr_id, &[near.sge()])
+    };
+    from.fill(1)?;
+    a.post(&[request(1)])?;
+    a.expect_sent(1, Status::Success)?;
+    to.check(1)?;
+    from.fill(2)?;
+    a.post(&[request(2)])?;
+    a.expect_sent(2, Status::RemAccessErr)?;
+    to.check(1)?;
+    region.deregister()?;
+    region.free()
 }
 
 /// One message by the key; the next is refused.

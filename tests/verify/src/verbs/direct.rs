@@ -37,6 +37,21 @@ pub(super) unsafe fn create_qp(
     object(qp.cast())
 }
 
+/// `vrnicdv_reg_mr` with one touch.
+///
+/// # Safety
+/// The PD must be live, and the memory such that the device may write it.
+pub(super) unsafe fn reg_one_touch(
+    pd: *mut ffi::ibv_pd,
+    (addr, length): (u64, u64),
+    access: u32,
+) -> io::Result<std::ptr::NonNull<ffi::ibv_mr>> {
+    let (memory, access) = ((addr as *mut _, length as usize), access as i32);
+    // SAFETY: as the caller promises.
+    let mr = unsafe { functions()?.reg_mr(pd.cast(), memory, access, MemFlags::ONE_TOUCH) };
+    object(mr.cast())
+}
+
 /// `vrnicdv_bind_mw` with one touch.
 pub(super) fn bind_one_touch(
     qp: *mut ffi::ibv_qp,

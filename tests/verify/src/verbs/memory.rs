@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::buffer::Buffer;
 use super::context::Context;
-use super::{check, ffi, object};
+use super::{check, direct, ffi, object};
 use crate::model::Change;
 
 /// A protection domain.
@@ -73,6 +73,13 @@ impl Mr {
         // the device may write there is memory that only raw copies touch (see `buffer`).
         let raw = unsafe { ffi::ibv_reg_mr(pd.raw(), addr, length, access as i32) };
         Ok(Self { raw: object(raw)? })
+    }
+
+    /// The same for one message of a peer.
+    pub(crate) fn for_one_touch(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
+        // SAFETY: as in `new`.
+        let raw = unsafe { direct::reg_one_touch(pd.raw(), (addr, length), access) }?;
+        Ok(Self { raw })
     }
 
     /// Registers all of a buffer by the DMA buffer that it is out of, at its own address.

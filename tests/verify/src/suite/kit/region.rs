@@ -6,7 +6,7 @@ use super::env::End;
 use crate::model::Sge;
 use crate::rpc::calls::{
     AllocBuffer, AllocDmabuf, BufferInfo, CheckCanaries, Compare, DeregMr, Fill, FreeBuffer,
-    MrInfo, Read, RegDmabuf, RegMr, SpinCompare, Write,
+    MrInfo, Read, RegDmabuf, RegMr, RegOneTouch, SpinCompare, Write,
 };
 use crate::rpc::client::Agent;
 
@@ -27,6 +27,14 @@ impl Region {
         let agent = end.agent.clone();
         let made = agent.call(AllocBuffer { len: len.max(1), misalign })?;
         let mr = agent.call(RegMr { pd, addr: made.addr, length: len.max(1), access })?;
+        Ok(Self::over(agent, &made, &mr, len))
+    }
+
+    /// The same, registered for one message of a peer.
+    pub(crate) fn for_one_touch(end: &End, pd: u32, len: u64, access: u32) -> Result<Self> {
+        let agent = end.agent.clone();
+        let made = agent.call(AllocBuffer { len, misalign: 0 })?;
+        let mr = agent.call(RegOneTouch { pd, addr: made.addr, length: len, access })?;
         Ok(Self::over(agent, &made, &mr, len))
     }
 
