@@ -38,6 +38,12 @@ pub enum Kind {
     PortDown = 9,
     /// The device has failed (`IB_EVENT_DEVICE_FATAL`); `id` is a [`crate::regs::FatalCode`].
     DeviceFatal = 10,
+    /// The SRQ `id` holds fewer receives than its limit (`IB_EVENT_SRQ_LIMIT_REACHED`).
+    SrqLimit = 11,
+    /// The SRQ `id` has failed: its index or memory is faulty (`IB_EVENT_SRQ_ERR`).
+    SrqError = 12,
+    /// The QP `id`, in the error state, takes no more receives from its SRQ (`IB_EVENT_QP_LAST_WQE_REACHED`).
+    QpLastWqe = 13,
 }
 
 impl Kind {
@@ -55,6 +61,9 @@ impl Kind {
             8 => Self::PortUp,
             9 => Self::PortDown,
             10 => Self::DeviceFatal,
+            11 => Self::SrqLimit,
+            12 => Self::SrqError,
+            13 => Self::QpLastWqe,
             _ => return None,
         })
     }
@@ -70,7 +79,7 @@ pub struct Eqe {
     pub reserved: u8,
     /// Zero.
     pub reserved2: U16,
-    /// The object: a CQ or QP number, or as the kind says.
+    /// The object: a CQ, QP or SRQ number, or as the kind says.
     pub id: U32,
     /// Zero.
     pub reserved3: U32,

@@ -4,7 +4,7 @@
 //!
 //! A UAR belongs to one context: UAR 0 to the kernel driver, the others to user contexts, which
 //! map theirs. It has a control area of [`CONTROL_LEN`] bytes and then [`SLOTS`] doorbell slots
-//! of one cache line each; a slot belongs to one QP, CQ or EQ, is assigned by the device when
+//! of one cache line each; a slot belongs to one QP, CQ, SRQ or EQ, is assigned by the device when
 //! the object is created, and lies at `slot * SLOT_LEN`. Slots that are not assigned, and
 //! those of objects in another UAR, have no effect.
 //!
@@ -93,6 +93,17 @@ pub struct QpSlot {
     pub rq_pi: U32,
 }
 
+/// The slot of an SRQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SrqSlot {
+    /// Producer index; never rung.
+    pub pi: U32,
+    /// Written by the device: all entries below this index are free, whether or not a completion has told so.
+    /// It steps when a QP of the SRQ ends or is reset: what that QP had taken completes no more.
+    pub freed: U32,
+}
+
 /// The slot of a CQ. An arm request stores `seen`, then `ci` and `arm` as one 64-bit word.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -134,6 +145,7 @@ const _: () = assert!(size_of::<Control>() == 128);
 const _: () = assert!(core::mem::offset_of!(Control, armed) == ARMED_OFFSET as usize);
 const _: () = assert!(core::mem::offset_of!(Control, heartbeat) == HEARTBEAT_OFFSET as usize);
 const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
+const _: () = assert!(size_of::<SrqSlot>() == 8);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
 const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == crate::pci::BAR_UAR_LEN);
 const _: () = assert!(group(SLOT_END - 1) == 63);

@@ -2,7 +2,7 @@
 //! Private payloads of the uverbs commands: what the provider and the kernel module say to each
 //! other beside the core's own fields. Lengths are multiples of 8 bytes.
 //!
-//! Every mmap offset is a `rdma_user_mmap` key of the context. A QP or CQ may get its slot in a
+//! Every mmap offset is a `rdma_user_mmap` key of the context. A QP, CQ or SRQ may get its slot in a
 //! further UAR when the context's first is full; the provider maps each UAR once.
 
 use bitflags::bitflags;
@@ -81,6 +81,36 @@ pub struct CqResp {
     pub uar_mmap: U64,
 }
 
+/// Request to CREATE_SRQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SrqReq {
+    /// Page-aligned address of the ring.
+    pub buf: U64,
+    /// log2 of its entries.
+    pub log_size: u8,
+    /// log2 of its stride ([`crate::rq::stride`]).
+    pub log_stride: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+/// Response to CREATE_SRQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SrqResp {
+    /// The SRQ number.
+    pub srqn: U32,
+    /// Its doorbell slot.
+    pub slot: U32,
+    /// The UAR of that slot.
+    pub uar: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// mmap offset of that UAR.
+    pub uar_mmap: U64,
+}
+
 /// Response to CREATE_AH.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -147,4 +177,5 @@ pub struct QpResp {
 const _: () = assert!(size_of::<ContextResp>() == 40);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
+const _: () = assert!(size_of::<SrqReq>() == 16 && size_of::<SrqResp>() == 24);
 const _: () = assert!(size_of::<QpReq>() == 32 && size_of::<QpResp>() == 32);

@@ -20,6 +20,9 @@
 //! | ALLOC_MW / DEALLOC_MW | [`AllocMw`] / [`ObjectId`] (key) | [`MrResult`] / — |
 //! | CREATE_CQ / DESTROY_CQ | [`CreateCq`] / [`ObjectId`] | [`CqResult`] / — |
 //! | MODIFY_CQ | [`ModifyCq`] | — |
+//! | CREATE_SRQ / DESTROY_SRQ | [`CreateSrq`] / [`ObjectId`] | [`SrqResult`] / — |
+//! | MODIFY_SRQ / QUERY_SRQ | [`ModifySrq`] / [`QuerySrq`] | — / [`SrqStatus`] |
+//! | ALLOC_XRCD / FREE_XRCD | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
 //!
@@ -33,10 +36,12 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 mod memory;
 mod query;
 mod queues;
+mod srq;
 
 pub use memory::*;
 pub use query::*;
 pub use queues::*;
+pub use srq::*;
 
 /// Bytes of parameters in a command.
 pub const PARAMS_LEN: usize = 56;
@@ -72,6 +77,12 @@ pub enum Opcode {
     AllocMw = 22,
     DeallocMw = 23,
     ModifyCq = 24,
+    CreateSrq = 25,
+    DestroySrq = 26,
+    ModifySrq = 27,
+    QuerySrq = 28,
+    AllocXrcd = 29,
+    FreeXrcd = 30,
 }
 
 impl Opcode {
@@ -103,6 +114,12 @@ impl Opcode {
             22 => Self::AllocMw,
             23 => Self::DeallocMw,
             24 => Self::ModifyCq,
+            25 => Self::CreateSrq,
+            26 => Self::DestroySrq,
+            27 => Self::ModifySrq,
+            28 => Self::QuerySrq,
+            29 => Self::AllocXrcd,
+            30 => Self::FreeXrcd,
             _ => return None,
         })
     }
@@ -292,6 +309,9 @@ requests! {
     AllocMw => MrResult,
     CreateCq => CqResult,
     ModifyCq => ObjectResult,
+    CreateSrq => SrqResult,
+    ModifySrq => ObjectResult,
+    QuerySrq => SrqStatus,
     CreateQp => QpResult,
     ModifyQp => ObjectResult,
     QueryQp => ObjectResult,

@@ -67,8 +67,12 @@ pub struct DeviceCaps {
     pub max_mw: U32,
     /// Pages of a REG_MR work request.
     pub max_fast_reg_pages: U32,
+    /// SRQs, each of up to `max_wr` entries with up to `max_sge` segments.
+    pub max_srq: U32,
+    /// XRC domains.
+    pub max_xrcd: U32,
     /// Zero.
-    pub reserved: [U32; 12],
+    pub reserved: [U32; 10],
 }
 
 /// Parameters of SET_GID.

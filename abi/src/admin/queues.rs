@@ -218,8 +218,10 @@ pub struct CreateQp {
     pub reserved2: u8,
     /// See [`TagForm`].
     pub tag_offset: U32,
-    /// Zero.
-    pub reserved: [u8; 8],
+    /// The SRQ that receives are taken from, in place of a receive queue; zero for none.
+    pub srqn: U32,
+    /// Of an XRC target: the XRC domain; else zero.
+    pub xrcdn: U32,
 }
 
 /// A log size that says: there is no such queue.

@@ -276,7 +276,7 @@ fn place<H: Host>(
     let (mut head, mut body) = (Side::default(), Side::default());
     let mut left = GRH_LEN;
     for Segment { addr, len, key } in segments.iter(&responder.raw) {
-        let own = (&there.site, there.qp.pdn);
+        let own = (&there.site, recv.pdn);
         let first = len.min(left);
         left -= first;
         let rest = Segment { addr: addr.wrapping_add(first.into()), len: len - first, key };

@@ -16,6 +16,7 @@
 //! | [`tpt`], [`att`] | regions and the one check of access; their pages |
 //! | [`eq`], [`cq`], `moderation` | event and completion queues; events that wait for more |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
+//! | [`srq`] | receive queues that QPs share |
 //! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
 //! | [`site`] | what a turn holds |
 //! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
@@ -53,6 +54,7 @@ pub(crate) mod shard;
 pub mod site;
 pub mod slots;
 pub mod sqmem;
+pub mod srq;
 pub mod stats;
 pub mod table;
 pub mod tags;

@@ -11,6 +11,10 @@ pub const MAX_PD: u32 = 1 << 15;
 pub const MAX_CQ: u32 = 1 << 15;
 /// QPs.
 pub const MAX_QP: u32 = 1 << 15;
+/// SRQs.
+pub const MAX_SRQ: u32 = 1 << 15;
+/// XRC domains.
+pub const MAX_XRCD: u32 = 1 << 15;
 /// Completion event queues, one for each vector but the asynchronous one.
 pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
 /// Entries of the GID table.
@@ -50,6 +54,8 @@ pub fn caps() -> DeviceCaps {
         max_eq: MAX_EQ.into(),
         max_mw: (crate::tpt::MAX_MR - 1).into(),
         max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
+        max_srq: MAX_SRQ.into(),
+        max_xrcd: MAX_XRCD.into(),
         max_gid: MAX_GID.into(),
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),

@@ -18,6 +18,7 @@ use crate::memory::PageBudget;
 use crate::qp::Qp;
 use crate::slots::Uar;
 use crate::sqmem::SqMemory;
+use crate::srq::Srq;
 use crate::table::Table;
 
 /// A user context, or the kernel's.
@@ -36,7 +37,16 @@ pub struct Pd {
     pub pdn: u32,
     /// Its context.
     pub context: u32,
-    /// QPs and regions that belong to it.
+    /// QPs, SRQs and regions that belong to it.
+    pub users: AtomicU32,
+}
+
+/// An XRC domain: which QPs of any context reach which SRQs of any context.
+#[derive(Debug)]
+pub struct Xrcd {
+    /// Its number.
+    pub xrcdn: u32,
+    /// SRQs and XRC targets that belong to it.
     pub users: AtomicU32,
 }
 
@@ -62,6 +72,10 @@ pub struct Objects<H: Host> {
     pub pds: Table<Pd>,
     /// CQs by number.
     pub cqs: Table<Cq>,
+    /// SRQs by number.
+    pub srqs: Table<Srq>,
+    /// XRC domains by number.
+    pub xrcds: Table<Xrcd>,
     /// QPs by number, but for the one of the general services.
     qps: Table<Qp<H>>,
     /// The QP of the general services.
@@ -93,6 +107,8 @@ impl<H: Host> Default for Objects<H> {
             contexts: Table::new(0, limits::MAX_CONTEXTS),
             pds: Table::new(1, limits::MAX_PD),
             cqs: Table::new(1, limits::MAX_CQ),
+            srqs: Table::new(1, limits::MAX_SRQ),
+            xrcds: Table::new(1, limits::MAX_XRCD),
             qps: Table::new(limits::FIRST_QPN, limits::MAX_QP),
             gsi: RwLock::default(),
             eqs: Table::new(1, limits::MAX_EQ),
@@ -114,6 +130,8 @@ impl<H: Host> Objects<H> {
         self.set_uars(Vec::new());
         self.active_eqs.write().clear();
         self.uars.restart();
+        self.srqs.drain();
+        self.xrcds.drain();
         self.cqs.drain();
         self.eqs.drain();
         self.pds.drain();

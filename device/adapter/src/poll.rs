@@ -18,6 +18,7 @@ use crate::responder;
 use crate::schedule::Schedule;
 use crate::shard::Bench;
 use crate::slots::{self, Owner, Uar};
+use crate::srq::Srq;
 use crate::stats::Counter;
 use crate::transfer::{LONG_TURN, TURN};
 
@@ -194,6 +195,14 @@ impl<H: Host> Function<H> {
         }
     }
 
+    /// Drops the events of an SRQ that is destroyed.
+    pub(crate) fn forget_srq(&self, srq: &Srq) {
+        if let Some(eq) = self.asynchronous.read().as_ref() {
+            let of_srq = |kind| matches!(kind, Kind::SrqLimit | Kind::SrqError);
+            eq.forget(|kind, id| of_srq(kind) && id == srq.srqn);
+        }
+    }
+
     fn release_events(&self) -> (bool, bool) {
         let (mut moved, mut held) = (false, false);
         if !self.objects.holding.load(Ordering::Relaxed) {
@@ -228,5 +237,6 @@ fn is_of_qp(kind: Kind) -> bool {
             | Kind::QpAccessError
             | Kind::CommEstablished
             | Kind::SqDrained
+            | Kind::QpLastWqe
     )
 }

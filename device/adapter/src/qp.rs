@@ -18,6 +18,7 @@ use crate::cq::Cq;
 use crate::function::Function;
 use crate::host::Host;
 use crate::memory::Ring;
+use crate::srq::Srq;
 use crate::tags::Tags;
 use crate::tpt::User;
 use crate::wqe::{Recv, Send};
@@ -75,6 +76,8 @@ pub struct Qp<H: Host> {
     pub sq: SendRing,
     /// The receive queue.
     pub rq: Option<Ring>,
+    /// Or the shared one that it takes receives from.
+    pub srq: Option<Arc<Srq>>,
     state: AtomicU8,
     /// Set when the QP is destroyed or reset: work on it stops.
     pub dead: AtomicBool,
@@ -215,6 +218,8 @@ pub struct Responder {
     /// Whether the receive CQ has an event due: reported after the sender's completion is written,
     /// because raising an interrupt is slow and may wake whoever waits for both.
     pub event_due: bool,
+    /// Whether the guest has been told that no more receives are taken from the SRQ.
+    pub last_told: bool,
     /// In the error state: nanoseconds until the next look for receives to flush.
     pub flush_pause: u64,
 }
@@ -243,6 +248,7 @@ impl Default for Responder {
             source_mac: [0; 6],
             established: false,
             event_due: false,
+            last_told: false,
             flush_pause: 0,
         }
     }
@@ -289,6 +295,8 @@ pub struct Parts {
     pub tags: Tags,
     /// The queues.
     pub queues: (SendRing, Option<Ring>),
+    /// The shared receive queue.
+    pub srq: Option<Arc<Srq>>,
 }
 
 impl<H: Host> Qp<H> {
@@ -313,6 +321,7 @@ impl<H: Host> Qp<H> {
             commands: Mutex::default(),
             sq: parts.queues.0,
             rq: parts.queues.1,
+            srq: parts.srq,
             state: AtomicU8::new(State::Reset as u8),
             dead: AtomicBool::new(false),
             queued: AtomicBool::new(false),

@@ -91,7 +91,7 @@ pub fn take<H: Host>(
     Ok(())
 }
 
-/// Takes the next posted receive.
+/// Takes the next posted receive, of the QP's own queue or of its SRQ.
 ///
 /// # Errors
 /// [`Refusal::Operational`] when the queue's index or memory is faulty.
@@ -99,7 +99,7 @@ pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<Recv>, Refusal> {
-    let Some(ring) = &there.qp.rq else { return Ok(None) };
+    let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
     let index = responder.ci;
     let posted = there.site.host().bar_load32(there.qp.slot_offset + 4).wrapping_sub(index);
     if posted == 0 {
@@ -120,7 +120,17 @@ pub fn next<H: Host>(
     }
     responder.ci = index.wrapping_add(1);
     there.site.step(Counter::RecvWqes);
-    Ok(Some(Recv::parse(bytes, index)))
+    Ok(Some(Recv::parse(bytes, index, there.qp.pdn)))
+}
+
+/// Takes the next receive of the SRQ, if the QP has one.
+#[inline(never)]
+fn next_shared<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+) -> Result<Option<Recv>, Refusal> {
+    let Some(srq) = &there.qp.srq else { return Ok(None) };
+    srq.take(&there.site, &mut responder.raw).map_err(|_| Refusal::Operational)
 }
 
 /// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.
@@ -140,7 +150,7 @@ pub fn receive<'a, H: Host>(
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    let own = (&there.site, there.qp.pdn);
+    let own = (&there.site, recv.pdn);
     side.add_list(own, (segments, &responder.raw), Access::LOCAL_WRITE)
         .map_err(|_| Refusal::Operational)
 }
@@ -233,7 +243,7 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
 }
 
 /// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
-/// returns how many.
+/// returns how many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     let there = There { site: Site::new(function), qp };
     let mut responder = qp.responder.lock();
@@ -244,6 +254,7 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     {
         let recv = match responder.current.take() {
             Some(recv) => recv,
+            None if qp.rq.is_none() => break,
             None => match next(&there, &mut responder) {
                 Ok(Some(recv)) => recv,
                 Ok(None) | Err(_) => break,
@@ -256,7 +267,18 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
         }
         count += 1;
     }
+    tell_last(function, qp, &mut responder);
     count
+}
+
+/// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who takes holds the
+/// responder's lock, and finds the state.
+fn tell_last<H: Host>(function: &Function<H>, qp: &Qp<H>, responder: &mut Responder) {
+    let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
+    if qp.srq.is_some() && ended && !responder.last_told {
+        responder.last_told = true;
+        function.report(Kind::QpLastWqe, qp.qpn);
+    }
 }
 
 /// The completion of a receive that took no message.

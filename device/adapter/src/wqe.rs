@@ -283,19 +283,21 @@ pub struct Recv {
     pub wr_id: u64,
     /// Its index.
     pub index: u32,
+    /// The PD of the regions that it names.
+    pub pdn: u32,
     /// Where the data goes; `None` when the entry is malformed.
     pub segments: Option<SegmentList>,
 }
 
 impl Recv {
-    /// Checks the entry with this index, which is `bytes`.
+    /// Checks the entry with this index of a queue of this PD, which is `bytes`.
     #[must_use]
-    pub fn parse(bytes: &[u8], index: u32) -> Self {
+    pub fn parse(bytes: &[u8], index: u32, pdn: u32) -> Self {
         let Ok((header, _)) = RqWqe::ref_from_prefix(bytes) else {
-            return Self { wr_id: 0, index, segments: None };
+            return Self { wr_id: 0, index, pdn, segments: None };
         };
         let count = usize::from(header.count.get());
         let segments = SegmentList::parse(bytes, rq::HEADER_LEN as usize, count);
-        Self { wr_id: header.wr_id.get(), index, segments }
+        Self { wr_id: header.wr_id.get(), index, pdn, segments }
     }
 }

@@ -4,6 +4,7 @@ mod memory;
 mod modify;
 mod objects;
 mod queues;
+mod srq;
 
 use std::sync::Arc;
 
@@ -230,6 +231,12 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
         Opcode::DestroyQp => queues::destroy_qp(function, object(bytes)?),
         Opcode::ModifyQp => modify::modify_qp(function, &params(bytes)?),
         Opcode::QueryQp => modify::query_qp(function, &params(bytes)?),
+        Opcode::CreateSrq => srq::create_srq(function, &params(bytes)?),
+        Opcode::DestroySrq => srq::destroy_srq(function, object(bytes)?),
+        Opcode::ModifySrq => srq::modify_srq(function, &params(bytes)?),
+        Opcode::QuerySrq => srq::query_srq(function, &params(bytes)?),
+        Opcode::AllocXrcd => srq::alloc_xrcd(function, &params(bytes)?),
+        Opcode::FreeXrcd => srq::free_xrcd(function, object(bytes)?),
         Opcode::ReregMr => memory::rereg_mr(function, &params(bytes)?),
         Opcode::AllocMr => memory::alloc_mr(function, &params(bytes)?),
         Opcode::AllocMw => memory::alloc_mw(function, &params(bytes)?),

@@ -95,6 +95,9 @@ fn apply<H: Host>(
             qp.set_state(State::Reset);
             *qp.attr.lock() = Attr::default();
             qp.clear(function.host());
+            if let Some(srq) = &qp.srq {
+                srq.publish(function.host());
+            }
             function.end_commands(qp);
             return true;
         }

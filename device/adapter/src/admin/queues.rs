@@ -20,6 +20,7 @@ use crate::memory::Ring;
 use crate::objects::{held, hold, release};
 use crate::qp::{Parts, Qp, SendRing};
 use crate::slots::{Owner, Uar};
+use crate::srq::Srq;
 use crate::tags::Tags;
 
 pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome {
@@ -91,7 +92,7 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
 }
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
-fn take_slot<H: Host>(
+pub(super) fn take_slot<H: Host>(
     function: &Function<H>,
     uar: &Uar<H>,
     workers: Option<usize>,
@@ -132,7 +133,7 @@ struct Base<H: Host> {
 
 pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
     zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
-    zero(&params.reserved, offset_of!(CreateQp, reserved))?;
+    zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
@@ -142,6 +143,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         return Err(Status::Permission.into());
     }
     let Base { uar, send_cq, recv_cq } = base(function, params, pd.context)?;
+    let srq = shared_queue(function, params, pd.context)?;
     let rq = recv_ring(function, params)?;
     let sq = send_ring(function, params, flags, pd.context)?;
     let sq_offset = match sq {
@@ -160,6 +162,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         reactive: flags.contains(QpFlags::REACTIVE),
         tags: Tags::new(form, params.tag_offset.get()),
         queues: (sq, rq),
+        srq: srq.clone(),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
         uar.release(slot);
@@ -169,6 +172,9 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     hold(&pd.users);
     hold(&send_cq.users);
     hold(&recv_cq.users);
+    if let Some(srq) = &srq {
+        hold(&srq.users);
+    }
     uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
     result(&QpResult::new(qp.qpn, slot, sq_offset))
 }
@@ -186,6 +192,28 @@ fn base<H: Host>(
         return Err(Status::Permission.into());
     }
     Ok(Base { uar, send_cq, recv_cq })
+}
+
+/// The SRQ that takes the place of the QP's receive queue, if one is named.
+fn shared_queue<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    context: u32,
+) -> Result<Option<Arc<Srq>>, Failure> {
+    if params.srqn.get() == 0 {
+        return Ok(None);
+    }
+    if params.rq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    if srq.context != context {
+        return Err(Status::Permission.into());
+    }
+    if srq.xrc.is_some() {
+        return Err(bad(offset_of!(CreateQp, srqn)));
+    }
+    Ok(Some(srq))
 }
 
 fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Option<Ring>, Failure> {
@@ -269,5 +297,9 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     }
     release(&qp.send_cq.users);
     release(&qp.recv_cq.users);
+    if let Some(srq) = &qp.srq {
+        srq.publish(function.host());
+        release(&srq.users);
+    }
     done()
 }

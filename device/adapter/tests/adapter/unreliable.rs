@@ -50,7 +50,8 @@ impl Pair {
     }
 }
 
-fn connect(guest: &Guest, endpoint: &Endpoint, mac: [u8; 6], qpn: u32) {
+/// Init, RTR, RTS towards `qpn` at `mac`.
+pub(crate) fn connect(guest: &Guest, endpoint: &Endpoint, mac: [u8; 6], qpn: u32) {
     let mut attr = attributes(mac, qpn);
     for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
         attr.state = state as u8;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin, QpFlags, TagForm};
+use vrnic_abi::admin::{
+    CreateQp, CreateSrq, NO_QUEUE, Opcode as Admin, Pages, QpFlags, QuerySrq, SrqStatus, TagForm,
+};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State, Type};
 use vrnic_abi::rq::RqWqe;
@@ -286,6 +288,41 @@ impl Endpoint {
         }
     }
 
+    /// Another QP in the same context and PD, with CQs of its own, that takes receives from an SRQ.
+    pub(crate) fn sibling(&self, guest: &Guest, kind: Type, srqn: u32) -> Self {
+        let cq = || guest.create_cq(self.uar, self.eqn, 6).expect("CQ");
+        let (send_cq, recv_cq) = (cq(), cq());
+        let params = CreateQp {
+            pdn: self.pdn.into(),
+            send_cqn: send_cq.cqn.into(),
+            recv_cqn: recv_cq.cqn.into(),
+            uar: self.uar.into(),
+            qp_type: kind as u8,
+            srqn: srqn.into(),
+            rq_table: 0.into(),
+            rq_page_shift: 0,
+            rq_log_size: NO_QUEUE,
+            rq_log_stride: 0,
+            ..qp_params(guest, false)
+        };
+        let (qpn, slot, _) = guest.create_qp(&params).expect("QP");
+        let (sq, rq) = (params.sq_table.get(), 0);
+        let events = EventQueue { ..self.events };
+        Self {
+            events,
+            send_cq,
+            recv_cq,
+            qpn,
+            slot,
+            sq,
+            rq,
+            in_device: false,
+            sq_pi: 0,
+            rq_pi: 0,
+            ..*self
+        }
+    }
+
     /// The endpoint's QP is now the one that was created with these parameters.
     pub(crate) fn set_rings(&mut self, params: &CreateQp) {
         (self.sq, self.rq) = (params.sq_table.get(), params.rq_table.get());
@@ -369,6 +406,64 @@ impl Endpoint {
 
     pub(crate) fn bytes(&self, guest: &Guest, offset: u64, len: usize) -> Vec<u8> {
         guest.read(self.buffer + offset, len)
+    }
+}
+
+/// An SRQ as its user sees it.
+pub(crate) struct SharedQueue {
+    pub(crate) srqn: u32,
+    pub(crate) slot: u32,
+    uar: u32,
+    ring: u64,
+    pub(crate) pi: u32,
+}
+
+/// log2 of the entries of a [`SharedQueue`].
+pub(crate) const LOG_SHARED: u8 = 3;
+
+impl SharedQueue {
+    /// An SRQ in the context and PD of an endpoint.
+    pub(crate) fn new(guest: &Guest, e: &Endpoint) -> Self {
+        Self::with(guest, e, |_| {})
+    }
+
+    /// The same, with other parameters.
+    pub(crate) fn with(guest: &Guest, e: &Endpoint, tune: impl FnOnce(&mut CreateSrq)) -> Self {
+        let ring = guest.alloc(1 << (LOG_SHARED + LOG_STRIDE));
+        let mut params = CreateSrq {
+            pages: Pages::new(ring, 12, 0),
+            pdn: e.pdn.into(),
+            uar: e.uar.into(),
+            log_size: LOG_SHARED,
+            log_stride: LOG_STRIDE,
+            ..CreateSrq::default()
+        };
+        tune(&mut params);
+        let result = guest.command(Admin::CreateSrq, &params).expect("CREATE_SRQ");
+        Self { srqn: result.srqn.get(), slot: result.slot.get(), uar: e.uar, ring, pi: 0 }
+    }
+
+    pub(crate) fn post(&mut self, guest: &Guest, wr_id: u64, sges: &[Sge]) {
+        let mut bytes = RqWqe::new(wr_id, sges.len() as u16).as_bytes().to_vec();
+        sges.iter().for_each(|sge| bytes.extend(sge.as_bytes()));
+        let slot = u64::from(self.pi % (1 << LOG_SHARED));
+        guest.write(self.ring + (slot << LOG_STRIDE), &bytes);
+        self.pi = self.pi.wrapping_add(1);
+        self.publish(guest, self.pi);
+    }
+
+    /// Stores a producer index, whatever it is.
+    pub(crate) fn publish(&self, guest: &Guest, pi: u32) {
+        guest.host.bar_store32(slot_offset(self.uar, self.slot), pi);
+    }
+
+    /// What the device says is free whatever the completions told.
+    pub(crate) fn freed(&self, guest: &Guest) -> u32 {
+        guest.host.bar_load32(slot_offset(self.uar, self.slot) + 4)
+    }
+
+    pub(crate) fn status(&self, guest: &Guest) -> SrqStatus {
+        guest.command(Admin::QuerySrq, &QuerySrq::new(self.srqn)).expect("QUERY_SRQ")
     }
 }
 

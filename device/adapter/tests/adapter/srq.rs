@@ -1,0 +1,390 @@
+//! Shared receive queues: who gets which receive, events, faults (docs/adapter.md, section 6).
+
+use vrnic_abi::admin::{CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, Status as Refusal};
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::sq::{Flags, Opcode};
+
+use crate::common::driver::Guest;
+use crate::common::pair::{
+    Endpoint, LOG_SHARED, REGION, Setup, SharedQueue, World, Wr, qp_params, status,
+};
+use crate::unreliable;
+
+/// QPs of guest B that share a receive queue, each connected to one of guest A.
+struct Shared {
+    world: World,
+    ga: Guest,
+    gb: Guest,
+    senders: Vec<Endpoint>,
+    receivers: Vec<Endpoint>,
+    /// Whose context and region the receivers use.
+    base: Endpoint,
+    srq: SharedQueue,
+}
+
+impl Shared {
+    fn new(count: usize, kind: Type) -> Self {
+        let world = World::default();
+        let (ga, gb) = (world.guest(1), world.guest(2));
+        let base = Endpoint::new(&gb, Setup::default());
+        let srq = SharedQueue::new(&gb, &base);
+        let (mut senders, mut receivers) = (vec![], vec![]);
+        for _ in 0..count {
+            let sender = Endpoint::new(&ga, Setup { kind, ..Setup::default() });
+            let receiver = base.sibling(&gb, kind, srq.srqn);
+            match kind {
+                Type::Uc => {
+                    unreliable::connect(&ga, &sender, gb.function.mac(), receiver.qpn);
+                    unreliable::connect(&gb, &receiver, ga.function.mac(), sender.qpn);
+                }
+                _ => {
+                    sender.connect(&ga, gb.function.mac(), receiver.qpn, |_| {});
+                    receiver.connect(&gb, ga.function.mac(), sender.qpn, |_| {});
+                }
+            }
+            senders.push(sender);
+            receivers.push(receiver);
+        }
+        Self { world, ga, gb, senders, receivers, base, srq }
+    }
+
+    /// Posts a receive of `len` bytes at `wr_id` times 4096.
+    fn post(&mut self, wr_id: u64, len: u32) {
+        self.srq.post(&self.gb, wr_id, &[self.base.sge(wr_id * 4096, len)]);
+    }
+
+    fn send(&mut self, nth: usize, wr: &Wr) {
+        self.senders[nth].post_send(&self.ga, wr);
+        self.world.settle(&[&self.ga, &self.gb]);
+    }
+
+    fn send_text(&mut self, nth: usize, text: &[u8]) {
+        let sender = &self.senders[nth];
+        sender.fill(&self.ga, 0, text);
+        let wr = Wr::new(Opcode::Send, &[sender.sge(0, text.len() as u32)]);
+        self.send(nth, &wr);
+    }
+
+    /// Status of the next send completion.
+    fn sent(&mut self, nth: usize) -> Option<Status> {
+        self.senders[nth].send_cq.poll(&self.ga).map(|cqe| status(&cqe))
+    }
+
+    /// Number of the receive and status of the next receive completion.
+    fn received(&mut self, nth: usize) -> Option<(u64, Status)> {
+        let receiver = &mut self.receivers[nth];
+        let cqe = receiver.recv_cq.poll(&self.gb)?;
+        assert_eq!(cqe.qpn.get(), receiver.qpn);
+        Some((cqe.wr_id.get(), status(&cqe)))
+    }
+
+    fn arm(&self, limit: u32) {
+        self.gb.command(Admin::ModifySrq, &ModifySrq::new(self.srq.srqn, limit)).expect("arms");
+    }
+}
+
+const OK: Status = Status::Success;
+
+#[test]
+fn qps_take_receives_in_the_order_of_their_messages() {
+    for kind in [Type::Rc, Type::Uc] {
+        let mut s = Shared::new(3, kind);
+        (0..6).for_each(|wr_id| s.post(wr_id, 64));
+        for (wr_id, nth) in [2, 0, 1, 1, 2, 0].into_iter().enumerate() {
+            let text = [b'a' + wr_id as u8; 20];
+            s.send_text(nth, &text);
+            assert_eq!(s.sent(nth), Some(OK));
+            assert_eq!(s.received(nth), Some((wr_id as u64, OK)));
+            assert_eq!(s.base.bytes(&s.gb, wr_id as u64 * 4096, 20), text);
+        }
+        assert_eq!(s.srq.status(&s.gb).posted.get(), 0);
+        assert_eq!(s.gb.drain_events(), [], "no limit was armed");
+    }
+}
+
+#[test]
+fn the_ring_wraps() {
+    let mut s = Shared::new(1, Type::Rc);
+    for lap in 0..5 {
+        (0..8).for_each(|wr_id| s.post(lap * 8 + wr_id, 8));
+        for wr_id in 0..8 {
+            s.send_text(0, b"12345678");
+            assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((lap * 8 + wr_id, OK))));
+        }
+    }
+}
+
+#[test]
+fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
+    let mut s = Shared::new(2, Type::Rc);
+    s.send_text(0, b"early");
+    assert_eq!((s.sent(0), s.received(0)), (None, None));
+    s.post(1, 8);
+    s.world.advance(10_000_000);
+    s.world.settle(&[&s.ga, &s.gb]);
+    assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((1, OK))));
+    // Nobody posts: the requester gives up, its peer does not care.
+    s.send_text(1, b"lonely");
+    for _ in 0..100 {
+        s.world.advance(10_000_000);
+        s.world.settle(&[&s.ga, &s.gb]);
+    }
+    assert_eq!(s.sent(1), Some(Status::RnrRetryExcErr));
+    assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
+}
+
+#[test]
+fn the_limit_event_comes_once_for_each_arming() {
+    let mut s = Shared::new(2, Type::Rc);
+    (0..8).for_each(|wr_id| s.post(wr_id, 64));
+    s.arm(6);
+    assert_eq!(s.srq.status(&s.gb).limit.get(), 6);
+    for nth in [0, 1] {
+        s.send_text(nth, b"x");
+    }
+    assert_eq!(s.gb.drain_events(), [], "six are left");
+    s.send_text(0, b"x");
+    assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
+    assert_eq!(s.srq.status(&s.gb).limit.get(), 0);
+    s.send_text(1, b"x");
+    assert_eq!(s.gb.drain_events(), []);
+    // Four are left: a limit above that is reached at once, one of that is not, and zero disarms.
+    s.arm(5);
+    assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
+    s.arm(4);
+    s.arm(0);
+    s.send_text(0, b"x");
+    assert_eq!(s.gb.drain_events(), []);
+    let beyond = ModifySrq::new(s.srq.srqn, (1 << LOG_SHARED) + 1);
+    assert_eq!(s.gb.command(Admin::ModifySrq, &beyond).err(), Some((Refusal::BadParam, 4)));
+}
+
+#[test]
+fn the_last_receive_of_a_failed_qp_is_told_once() {
+    let mut s = Shared::new(2, Type::Rc);
+    (0..4).for_each(|wr_id| s.post(wr_id, 64));
+    s.send_text(0, b"x");
+    assert_eq!(s.received(0), Some((0, OK)));
+    let (gb, qpn) = (&s.gb, s.receivers[0].qpn);
+    s.receivers[0].set_state(gb, State::Err);
+    s.world.settle(&[&s.ga, gb]);
+    assert_eq!(gb.drain_events(), [(Kind::QpLastWqe, qpn)]);
+    // The others' receives are not flushed.
+    assert_eq!(s.received(0), None);
+    assert_eq!(s.srq.status(&s.gb).posted.get(), 3);
+    s.receivers[0].set_state(&s.gb, State::Err);
+    s.world.settle(&[&s.ga, &s.gb]);
+    assert_eq!(s.gb.drain_events(), []);
+    s.send_text(1, b"y");
+    assert_eq!((s.sent(1), s.received(1)), (Some(OK), Some((1, OK))));
+    // A life later it is told again.
+    s.receivers[0].set_state(&s.gb, State::Reset);
+    let mac = s.ga.function.mac();
+    s.receivers[0].connect(&s.gb, mac, s.senders[0].qpn, |_| {});
+    s.receivers[0].set_state(&s.gb, State::Err);
+    s.world.settle(&[&s.ga, &s.gb]);
+    assert_eq!(s.gb.drain_events(), [(Kind::QpLastWqe, qpn)]);
+}
+
+#[test]
+fn a_faulty_receive_fails_the_qp_that_took_it_alone() {
+    let mut s = Shared::new(2, Type::Rc);
+    s.post(0, 4);
+    s.post(1, 64);
+    s.send_text(0, b"too long for it");
+    assert_eq!(s.sent(0), Some(Status::RemInvReqErr));
+    assert_eq!(s.received(0), Some((0, Status::LocLenErr)));
+    assert_eq!(s.gb.drain_events(), [(Kind::QpLastWqe, s.receivers[0].qpn)]);
+    s.send_text(1, b"fits");
+    assert_eq!((s.sent(1), s.received(1)), (Some(OK), Some((1, OK))));
+}
+
+#[test]
+fn receives_name_regions_of_the_pd_of_the_srq() {
+    let mut s = Shared::new(1, Type::Rc);
+    // A second PD: its SRQ serves a QP of the first.
+    let pdn = s.gb.on_object(Admin::AllocPd, s.base.context).expect("PD");
+    let all = crate::common::pair::ALL;
+    let key = s.gb.reg_flat(pdn, all, s.base.buffer, 4096).expect("MR");
+    let mut srq = SharedQueue::with(&s.gb, &s.base, |params| params.pdn = pdn.into());
+    let receiver = s.base.sibling(&s.gb, Type::Rc, srq.srqn);
+    s.senders[0].set_state(&s.ga, State::Reset);
+    s.senders[0].connect(&s.ga, s.gb.function.mac(), receiver.qpn, |_| {});
+    receiver.connect(&s.gb, s.ga.function.mac(), s.senders[0].qpn, |_| {});
+    s.receivers[0] = receiver;
+    let own = s.base.sge(0, 8);
+    srq.post(&s.gb, 7, &[vrnic_abi::sq::Sge { lkey: key.into(), ..own }]);
+    s.send_text(0, b"via 2nd");
+    assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((7, OK))));
+    srq.post(&s.gb, 8, &[own]);
+    s.send_text(0, b"refused");
+    assert_eq!((s.sent(0), s.received(0)), (Some(Status::RemOpErr), Some((8, Status::LocProtErr))));
+}
+
+#[test]
+fn a_producer_index_beyond_the_ring_fails_the_srq() {
+    let mut s = Shared::new(3, Type::Rc);
+    s.post(0, 64);
+    s.send_text(0, b"good");
+    assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((0, OK))));
+    s.srq.publish(&s.gb, 1 + (1 << LOG_SHARED) + 1);
+    s.send_text(0, b"bad");
+    assert_eq!(s.sent(0), Some(Status::RemOpErr));
+    let (srqn, qpns) = (s.srq.srqn, [s.receivers[0].qpn, s.receivers[1].qpn]);
+    let failed = |qpn| [(Kind::QpFatal, qpn), (Kind::QpLastWqe, qpn)];
+    let mut events = vec![(Kind::SrqError, srqn)];
+    events.extend(failed(qpns[0]));
+    assert_eq!(s.gb.drain_events(), events);
+    assert_eq!(s.srq.status(&s.gb).failed.get(), 1);
+    // A later index that makes sense does not mend it; other QPs fail when they need a receive.
+    s.srq.publish(&s.gb, 2);
+    assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
+    s.send_text(1, b"late");
+    assert_eq!(s.sent(1), Some(Status::RemOpErr));
+    assert_eq!(s.gb.drain_events(), failed(qpns[1]));
+    // Others of the guest go on.
+    let mut other = SharedQueue::new(&s.gb, &s.base);
+    let receiver = s.base.sibling(&s.gb, Type::Rc, other.srqn);
+    s.senders[2].set_state(&s.ga, State::Reset);
+    s.senders[2].connect(&s.ga, s.gb.function.mac(), receiver.qpn, |_| {});
+    receiver.connect(&s.gb, s.ga.function.mac(), s.senders[2].qpn, |_| {});
+    s.receivers[2] = receiver;
+    other.post(&s.gb, 5, &[s.base.sge(0, 64)]);
+    s.send_text(2, b"well");
+    assert_eq!((s.sent(2), s.received(2)), (Some(OK), Some((5, OK))));
+}
+
+/// Three QPs with a message each that takes more turns than one poll has.
+fn three_in_progress() -> Shared {
+    let mut s = Shared::new(3, Type::Rc);
+    let len = REGION as u32;
+    (0..3).for_each(|wr_id| s.srq.post(&s.gb, wr_id, &[s.base.sge(0, len)]));
+    s.srq.post(&s.gb, 3, &[s.base.sge(0, 64)]);
+    for sender in &mut s.senders {
+        sender.post_send(&s.ga, &Wr::new(Opcode::Send, &[sender.sge(0, len)]));
+    }
+    let _busy = s.ga.function.poll(0);
+    assert_eq!(s.srq.status(&s.gb).posted.get(), 1, "all have begun");
+    (0..3).for_each(|nth| assert_eq!(s.received(nth), None, "none has ended"));
+    s
+}
+
+#[test]
+fn what_a_qp_took_is_free_when_it_ends() {
+    let mut s = three_in_progress();
+    assert_eq!(s.srq.freed(&s.gb), 0);
+    s.receivers[0].set_state(&s.gb, State::Reset);
+    assert_eq!(s.srq.freed(&s.gb), 3);
+    s.world.settle(&[&s.ga, &s.gb]);
+    assert_eq!(s.received(0), None);
+    let mut others = [s.received(1), s.received(2)].map(|received| received.expect("arrives").0);
+    others.sort_unstable();
+    assert_eq!(others, [1, 2]);
+    s.send_text(2, b"x");
+    assert_eq!(s.srq.freed(&s.gb), 3);
+    s.gb.on_object(Admin::DestroyQp, s.receivers[2].qpn).expect("destroys");
+    assert_eq!(s.srq.freed(&s.gb), 4);
+}
+
+#[test]
+fn an_error_flushes_the_receive_in_progress_before_the_last_is_told() {
+    let mut s = three_in_progress();
+    s.receivers[0].set_state(&s.gb, State::Err);
+    s.world.settle(&[&s.gb]);
+    assert_eq!(s.received(0), Some((0, Status::WrFlushErr)));
+    assert_eq!(s.gb.drain_events(), [(Kind::QpLastWqe, s.receivers[0].qpn)]);
+    assert_eq!(s.srq.status(&s.gb).posted.get(), 1);
+}
+
+#[test]
+fn write_with_immediate_uses_up_a_shared_receive() {
+    let mut s = Shared::new(1, Type::Rc);
+    s.post(3, 0);
+    let wr = Wr { imm: *b"imm!", ..Wr::new(Opcode::WriteImm, &[s.senders[0].sge(0, 16)]) };
+    let wr = wr.to(s.base.buffer, s.base.key).flags(Flags::SIGNALED | Flags::SOLICITED);
+    s.send(0, &wr);
+    assert_eq!(s.sent(0), Some(OK));
+    let cqe = s.receivers[0].recv_cq.poll(&s.gb).expect("completion");
+    assert_eq!((cqe.wr_id.get(), cqe.imm, cqe.byte_len.get()), (3, *b"imm!", 16));
+}
+
+#[test]
+fn parameters_are_checked() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let (a, b) = (Endpoint::new(&guest, Setup::default()), Endpoint::new(&guest, Setup::default()));
+    let ring = guest.alloc(1 << 12);
+    let good = CreateSrq {
+        pages: Pages::new(ring, 12, 0),
+        pdn: a.pdn.into(),
+        uar: a.uar.into(),
+        log_size: 4,
+        log_stride: 5,
+        ..CreateSrq::default()
+    };
+    let refused = |params: CreateSrq| guest.command(Admin::CreateSrq, &params).err();
+    let bad = |offset| Some((Refusal::BadParam, offset));
+    assert_eq!(refused(CreateSrq { log_size: 16, ..good }), bad(32));
+    assert_eq!(refused(CreateSrq { log_stride: 4, ..good }), bad(33));
+    assert_eq!(refused(CreateSrq { log_stride: 10, ..good }), bad(33));
+    assert_eq!(refused(CreateSrq { srq_type: 2, ..good }), bad(34));
+    assert_eq!(refused(CreateSrq { xrcdn: 1.into(), ..good }), bad(24));
+    assert_eq!(refused(CreateSrq { cqn: 1.into(), ..good }), bad(28));
+    assert_eq!(refused(CreateSrq { pages: Pages::new(ring + 1, 12, 0), ..good }), bad(0));
+    let foreign = Some((Refusal::Permission, 0));
+    assert_eq!(refused(CreateSrq { uar: b.uar.into(), ..good }), foreign);
+    let missing = Some((Refusal::NotFound, 0));
+    assert_eq!(refused(CreateSrq { pdn: 999.into(), ..good }), missing);
+    assert_eq!(refused(CreateSrq { uar: 999.into(), ..good }), missing);
+    let srqn = guest.command(Admin::CreateSrq, &good).expect("CREATE_SRQ").srqn.get();
+    let qp = CreateQp {
+        pdn: a.pdn.into(),
+        send_cqn: a.send_cq.cqn.into(),
+        recv_cqn: a.recv_cq.cqn.into(),
+        uar: a.uar.into(),
+        srqn: srqn.into(),
+        ..qp_params(&guest, false)
+    };
+    // A queue of its own and a shared one exclude each other.
+    assert_eq!(guest.create_qp(&qp).err(), bad(22));
+    let shared = CreateQp { rq_log_size: vrnic_abi::admin::NO_QUEUE, ..qp };
+    let theirs = CreateQp { pdn: b.pdn.into(), send_cqn: b.send_cq.cqn.into(), ..shared };
+    let theirs = CreateQp { recv_cqn: b.recv_cq.cqn.into(), uar: b.uar.into(), ..theirs };
+    assert_eq!(guest.create_qp(&theirs).err(), foreign);
+    assert_eq!(guest.create_qp(&CreateQp { srqn: 999.into(), ..shared }).err(), missing);
+    let (qpn, ..) = guest.create_qp(&shared).expect("QP");
+    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err((Refusal::Busy, 0)));
+    guest.on_object(Admin::DestroyQp, qpn).expect("DESTROY_QP");
+    guest.on_object(Admin::DestroySrq, srqn).expect("DESTROY_SRQ");
+    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err((Refusal::NotFound, 0)));
+}
+
+#[test]
+fn the_limits_told_are_kept() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let e = Endpoint::new(&guest, Setup::default());
+    let ring = guest.alloc(1 << 12);
+    let params = CreateSrq {
+        pages: Pages::new(ring, 12, 0),
+        pdn: e.pdn.into(),
+        log_size: 0,
+        log_stride: 5,
+        ..CreateSrq::default()
+    };
+    let max = guest.caps().max_srq.get();
+    let mut made = 0;
+    let last = 'all: loop {
+        // Slots run out in a UAR long before.
+        let uar = guest.on_object(Admin::AllocUar, e.context).expect("UAR");
+        for _ in 0..vrnic_abi::uar::SLOTS {
+            match guest.command(Admin::CreateSrq, &CreateSrq { uar: uar.into(), ..params }) {
+                Ok(_) => made += 1,
+                Err(refused) => break 'all refused,
+            }
+        }
+    };
+    assert_eq!((made, last), (max, (Refusal::NoResource, 0)));
+}
