@@ -13,7 +13,7 @@ use crate::{
     admin::Admin,
     eq::EventQueue,
     life::{Death, Life},
-    rdma::event::{CqLink, DeviceEvent, DeviceLink, QpEvent, QpLink},
+    rdma::event::{CqLink, DeviceEvent, DeviceLink, QpEvent, QpLink, SrqEvent, SrqLink},
 };
 
 /// Objects of a kind, by number.
@@ -74,6 +74,9 @@ pub(crate) struct Listeners {
     /// Queue pairs.
     #[pin]
     pub(crate) qps: LinkTable<QpLink>,
+    /// Shared receive queues.
+    #[pin]
+    pub(crate) srqs: LinkTable<SrqLink>,
     #[pin]
     device: SpinLockIrq<Option<DeviceLink>>,
 }
@@ -89,6 +92,7 @@ impl Listeners {
             try_pin_init!(Self {
                 cqs,
                 qps <- LinkTable::new(),
+                srqs <- LinkTable::new(),
                 device <- new_spinlock_irq!(None, "vrnic::Listeners"),
             }),
             GFP_KERNEL,
@@ -189,6 +193,9 @@ impl AsyncHandler {
             Some(Kind::QpAccessError) => self.deliver_qp(id, QpEvent::AccessError),
             Some(Kind::CommEstablished) => self.deliver_qp(id, QpEvent::CommEstablished),
             Some(Kind::SqDrained) => self.deliver_qp(id, QpEvent::SqDrained),
+            Some(Kind::QpLastWqe) => self.deliver_qp(id, QpEvent::LastWqeReached),
+            Some(Kind::SrqLimit) => self.deliver_srq(id, SrqEvent::LimitReached),
+            Some(Kind::SrqError) => self.deliver_srq(id, SrqEvent::Error),
             Some(Kind::PortUp) => self.listeners.report(DeviceEvent::PortActive),
             Some(Kind::PortDown) => self.listeners.report(DeviceEvent::PortError),
             Some(Kind::DeviceFatal) => {
@@ -196,6 +203,12 @@ impl AsyncHandler {
                 self.life.die(Death::Failed);
             }
             Some(Kind::Completion) | None => {}
+        }
+    }
+
+    fn deliver_srq(&self, srqn: u32, event: SrqEvent) {
+        if let Some(link) = self.listeners.srqs.get(srqn) {
+            link.report(event);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     irq::Interrupts,
     life::{Lease, Life},
     rdma::{
-        event::{CqLink, QpLink},
+        event::{CqLink, QpLink, SrqLink},
         mmap::IoArea,
     },
     regs::Registers,
@@ -171,6 +171,16 @@ impl<'a> Nic<'a> {
     /// Nobody hears of this queue pair any more.
     pub(crate) fn remove_qp(&self, qpn: u32, link: &QpLink) {
         self.listeners.qps.remove(qpn, link);
+    }
+
+    /// Events of this shared receive queue go to `link` from now on.
+    pub(crate) fn add_srq(&self, srqn: u32, link: SrqLink) -> Result {
+        self.listeners.srqs.add(srqn, link)
+    }
+
+    /// Nobody hears of this shared receive queue any more.
+    pub(crate) fn remove_srq(&self, srqn: u32, link: &SrqLink) {
+        self.listeners.srqs.remove(srqn, link);
     }
 
     /// Who can be told of events of the device itself.

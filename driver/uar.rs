@@ -8,7 +8,8 @@ use abi::{
     pci::BAR_UAR,
     regs::KICK,
     uar::{
-        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, UAR_LEN, group,
+        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, SrqSlot,
+        UAR_LEN, group,
     },
 };
 use kernel::{
@@ -59,6 +60,18 @@ impl Doorbells {
     /// New entries in a receive queue.
     pub(crate) fn set_rq_pi(&self, slot: u32, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + WORD_1));
+    }
+
+    /// New entries in a shared receive queue.
+    pub(crate) fn set_srq_pi(&self, slot: u32, pi: u32) {
+        self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
+    }
+
+    /// The first entry of a shared receive queue that is not free, as the adapter told last; `None` when it
+    /// has gone.
+    pub(crate) fn srq_freed(&self, slot: u32) -> Option<u32> {
+        let offset = (slot < SLOT_END).then_some((slot * SLOT_LEN) as usize)?;
+        self.bar.try_access()?.try_read32(offset + offset_of!(SrqSlot, freed)).ok()
     }
 
     /// Both queues of a queue pair start anew.

@@ -30,6 +30,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_cq: u32,
     /// Entries of a completion queue.
     pub(crate) max_cqe: u32,
+    /// Shared receive queues, with work requests as a queue pair's.
+    pub(crate) max_srq: u32,
     /// Memory regions.
     pub(crate) max_mr: u32,
     /// Memory windows, of types 1 and 2B; none: the device has no windows.
@@ -61,6 +63,9 @@ impl DeviceAttr {
         out.max_sge_rd = self.max_sge;
         out.max_cq = self.max_cq;
         out.max_cqe = self.max_cqe;
+        out.max_srq = self.max_srq;
+        out.max_srq_wr = self.max_qp_wr;
+        out.max_srq_sge = self.max_sge;
         out.max_mr = self.max_mr;
         out.max_mw = self.max_mw;
         let mut flags = 0;

@@ -19,6 +19,18 @@ pub(crate) enum QpEvent {
     CommEstablished = bindings::ib_event_type_IB_EVENT_COMM_EST,
     /// The send queue is drained.
     SqDrained = bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+    /// Nothing is taken from the shared receive queue any more.
+    LastWqeReached = bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+}
+
+/// Events of a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum SrqEvent {
+    /// It holds fewer work requests than its limit.
+    LimitReached = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+    /// It has failed.
+    Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 
 /// Events of the device or its port.
@@ -35,6 +47,9 @@ pub(crate) enum DeviceEvent {
 
 /// Reports events of a queue pair.
 pub(crate) type QpLink = Link<bindings::ib_qp>;
+
+/// Reports events of a shared receive queue.
+pub(crate) type SrqLink = Link<bindings::ib_srq>;
 
 /// Reports completions and errors of a completion queue.
 pub(crate) type CqLink = Link<bindings::ib_cq>;
@@ -58,6 +73,28 @@ impl QpLink {
             if let Some(handler) = handler {
                 // SAFETY: the handler that the core installed, with its context, for a live QP;
                 // it may be called in any context.
+                unsafe { handler(&mut record, context) };
+            }
+        });
+    }
+}
+
+impl SrqLink {
+    /// Tells the owner of the queue about `event`; callable in interrupts.
+    pub(crate) fn report(&self, event: SrqEvent) {
+        self.with(|srq| {
+            // CAST: the enum's values are those of `enum ib_event_type`.
+            let mut record = empty_event(event as u32);
+            // SAFETY: `srq` is alive while `with` runs its closure.
+            let (device, handler, context) = unsafe {
+                let srq = srq.as_ref();
+                (srq.device, srq.event_handler, srq.srq_context)
+            };
+            record.device = device;
+            record.element.srq = ManuallyDrop::new(srq.as_ptr());
+            if let Some(handler) = handler {
+                // SAFETY: the handler that the owner gave, with its context, for a live queue; it may
+                // be called in any context.
                 unsafe { handler(&mut record, context) };
             }
         });

@@ -14,6 +14,7 @@
 //! | [`pd`], [`mr`], [`mw`], [`ah`] | protection domains, regions, windows, address handles |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
 //! | [`cq`], [`wc`] | completion queues and completions |
+//! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
 //! | [`gid`] | GID table entries |
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
@@ -43,6 +44,7 @@ pub(crate) mod page_list;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
+pub(crate) mod srq;
 pub(crate) mod stats;
 pub(crate) mod ucontext;
 pub(crate) mod udata;

@@ -14,6 +14,7 @@ use super::{
     pd::Pd,
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    srq::{Srq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
@@ -42,6 +43,8 @@ pub(crate) trait Operations: Sized + 'static {
     type Pd: Send + Sync;
     /// The driver's part of a completion queue.
     type Cq: Send + Sync;
+    /// The driver's part of a shared receive queue.
+    type Srq: Send + Sync;
     /// The driver's part of a queue pair.
     type Qp: Send + Sync;
     /// The driver's part of a memory region.
@@ -161,6 +164,27 @@ pub(crate) trait Operations: Sized + 'static {
     /// Arms a kernel client's queue; any context. Returns whether completions may already be
     /// there, if [`Notify::report_missed`] asks for it.
     fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
+
+    /// Creates a shared receive queue.
+    fn create_srq(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        init: &mut SrqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Srq>;
+
+    /// Changes a shared receive queue.
+    fn modify_srq(data: &Self::Data<'_>, srq: &Srq<Self>, change: SrqChange) -> Result;
+
+    /// Reads what a shared receive queue is.
+    fn query_srq(data: &Self::Data<'_>, srq: &Srq<Self>) -> Result<SrqQuery>;
+
+    /// Destroys a shared receive queue, which no queue pair uses.
+    fn destroy_srq(data: &Self::Data<'_>, srq: &Srq<Self>) -> Result;
+
+    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
+    fn post_srq_recv(data: &Self::Data<'_>, srq: &Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result;
 
     /// Creates a queue pair.
     fn create_qp(

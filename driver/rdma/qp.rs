@@ -12,6 +12,7 @@ use super::{
     object::Object,
     ops::Operations,
     qp_attr::{QpCap, QpType},
+    srq::Srq,
 };
 
 /// What lies behind `struct ib_qp`.
@@ -96,7 +97,7 @@ pub(crate) struct QpInit<'a, T: Operations> {
 impl<'a, T: Operations> QpInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queues in `raw` must be live ones of driver `T`.
+    /// The completion queues and the shared receive queue in `raw` must be live ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
         Self { raw, link, _driver: PhantomData }
     }
@@ -111,9 +112,11 @@ impl<'a, T: Operations> QpInit<'a, T> {
         self.raw.create_flags
     }
 
-    /// Whether it shall take receives from a shared receive queue.
-    pub(crate) fn has_srq(&self) -> bool {
-        !self.raw.srq.is_null()
+    /// The shared receive queue that it shall take receives from, if not from one of its own.
+    pub(crate) fn srq(&self) -> Option<&'a Srq<T>> {
+        let raw = self.raw.srq;
+        // SAFETY: by the construction.
+        (!raw.is_null()).then(|| unsafe { Srq::from_raw(raw) })
     }
 
     /// Whether all send work requests are signaled.

@@ -28,6 +28,7 @@ use super::{
 mod address;
 mod memory;
 mod queues;
+mod srq;
 
 /// Trampolines for driver `T`.
 pub(super) struct VTable<T: Operations>(PhantomData<T>);
@@ -65,6 +66,7 @@ impl<T: Operations> VTable<T> {
         Self::fill_memory(&mut ops);
         Self::fill_address(&mut ops);
         Self::fill_queues(&mut ops);
+        Self::fill_srq(&mut ops);
         ops
     }
 

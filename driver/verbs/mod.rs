@@ -11,6 +11,7 @@
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`ah`] | address handles |
 //! | [`cq`] | completion queues |
+//! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
 //! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
 
@@ -29,6 +30,7 @@ mod post;
 mod qp;
 mod qp_kernel;
 mod qp_user;
+mod srq;
 mod uar;
 
 pub(crate) use hca::Hca;

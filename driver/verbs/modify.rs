@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use super::{Hca, device::NO_VLAN, ops::Verbs, qp::Queues};
 use crate::rdma::{
     ah::{AhAttr, AhValues},
+    event::QpEvent,
     qp::Qp,
     qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpValues, transition_is_ok},
 };
@@ -36,6 +37,10 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
         result => drop(result?),
     }
     *state = to;
+    if to == QpState::Error && qp.shares && hca.nic.is_dead() {
+        // It would have told so itself.
+        qp.link().report(QpEvent::LastWqeReached);
+    }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
             cq.kernel()?.purge(qp.link())?;

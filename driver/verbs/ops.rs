@@ -3,7 +3,7 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, device, modify, mr, mw, qp};
+use super::{Hca, ah, context, cq, device, modify, mr, mw, qp, srq};
 use crate::rdma::{
     self, Device, Operations,
     ah::AhAttr,
@@ -15,6 +15,7 @@ use crate::rdma::{
     pd::Pd,
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    srq::{SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
@@ -30,6 +31,7 @@ impl Operations for Verbs {
     type Ucontext = context::Context;
     type Pd = context::Pd;
     type Cq = cq::Cq;
+    type Srq = srq::Srq;
     type Qp = qp::Qp;
     type Mr = mr::Mr;
     type Ah = ah::Ah;
@@ -159,6 +161,32 @@ impl Operations for Verbs {
 
     fn req_notify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
         cq.kernel()?.arm(hca, notify)
+    }
+
+    fn create_srq(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        pd: &Pd<Self>,
+        init: &mut SrqInit<'_>,
+        user: Option<&User<'_, Self>>,
+    ) -> Result<srq::Srq> {
+        srq::create(hca, device, pd, init, user)
+    }
+
+    fn modify_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, change: SrqChange) -> Result {
+        srq::modify(hca, srq, change)
+    }
+
+    fn query_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
+        srq::query(hca, srq)
+    }
+
+    fn destroy_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
+        srq::destroy(hca, srq)
+    }
+
+    fn post_srq_recv(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        srq.kernel()?.post_recv(hca, wrs)
     }
 
     fn create_qp(

@@ -152,9 +152,7 @@ impl KernelCq {
             // The latest, if a number was given again before its last holder was removed here.
             let feeder = state.feeders.iter().rev().find(|feeder| feeder.feeds(qpn, index));
             if let Some(feeder) = feeder {
-                let queues = &feeder.queues;
-                let queue = if cqe.opcode & RECV != 0 { &queues.recv } else { &queues.send };
-                queue.free(cqe.wqe_index.get());
+                feeder.queues.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
                 out.push(&feeder.link, &completion(&cqe));
             }
         }
@@ -194,7 +192,7 @@ impl KernelCq {
 }
 
 /// Whether free-running index `a` is older than `b`.
-fn is_before(a: u32, b: u32) -> bool {
+pub(super) fn is_before(a: u32, b: u32) -> bool {
     // CAST: the sign of the distance is what counts.
     (a.wrapping_sub(b) as i32) < 0
 }

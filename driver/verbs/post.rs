@@ -18,7 +18,7 @@ use kernel::{
 };
 use zerocopy::{IntoBytes, little_endian::U64};
 
-use super::{mr::rights, ops::Verbs};
+use super::{mr::rights, ops::Verbs, poll::is_before};
 use crate::rdma::mr::Registration;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 use crate::ring::Ring;
@@ -63,12 +63,36 @@ impl WorkQueue {
         self.tail.store(0, Relaxed);
     }
 
-    /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring` with
-    /// the new producer index, if there is one.
+    /// As [`Self::free`], of a queue whose entries complete in any order: an index older than one that
+    /// was told before changes nothing.
+    pub(super) fn free_shared(&self, index: u32) {
+        let tail = index.wrapping_add(1);
+        let mut old = self.tail.load(Relaxed);
+        while is_before(old, tail) {
+            match self.tail.cmpxchg(old, tail, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes it over that all entries below `freed` are free, if it says so of one that is outstanding.
+    fn reclaim(&self, pi: u32, freed: Option<u32>) {
+        let tail = self.tail.load(Relaxed);
+        if let Some(freed) = freed.filter(|freed| freed.wrapping_sub(tail) <= pi.wrapping_sub(tail))
+        {
+            self.free_shared(freed.wrapping_sub(1));
+        }
+    }
+
+    /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring_bell` with
+    /// the new producer index, if there is one. When the queue seems full `freed` may know better: the
+    /// index of the first entry that is not free.
     fn post<W>(
         &self,
         wrs: &mut impl Iterator<Item = W>,
         encode: impl Fn(W, usize, &mut Entry) -> Result,
+        freed: impl Fn() -> Option<u32>,
         ring_bell: impl FnOnce(u32),
     ) -> Result {
         let mut producer = self.producer.lock();
@@ -77,7 +101,10 @@ impl WorkQueue {
         let first = *pi;
         let result = wrs.try_for_each(|wr| {
             if pi.wrapping_sub(self.tail.load(Relaxed)) >= ring.size() {
-                return Err(ENOMEM);
+                self.reclaim(*pi, freed());
+                if pi.wrapping_sub(self.tail.load(Relaxed)) >= ring.size() {
+                    return Err(ENOMEM);
+                }
             }
             let mut wqe = Entry::new(1 << ring.log_stride());
             encode(wr, *max_sge, &mut wqe)?;
@@ -93,13 +120,24 @@ impl WorkQueue {
 
     /// Posts send work requests; what was posted before an error is rung, by `ring_bell`.
     pub(super) fn send(&self, wrs: &mut SendWrs<'_, Verbs>, ring_bell: impl FnOnce(u32)) -> Result {
-        self.post(wrs, encode_send, ring_bell)
+        self.post(wrs, encode_send, || None, ring_bell)
     }
 
     /// Posts receive work requests; what was posted before an error is the adapter's, by
     /// `ring_bell`.
     pub(super) fn recv(&self, wrs: &mut RecvWrs<'_>, ring_bell: impl FnOnce(u32)) -> Result {
-        self.post(wrs, encode_recv, ring_bell)
+        self.post(wrs, encode_recv, || None, ring_bell)
+    }
+
+    /// As [`Self::recv`], of a shared queue; the adapter may know by `freed` of entries that no
+    /// completion has told of.
+    pub(super) fn recv_shared(
+        &self,
+        wrs: &mut RecvWrs<'_>,
+        freed: impl Fn() -> Option<u32>,
+        ring_bell: impl FnOnce(u32),
+    ) -> Result {
+        self.post(wrs, encode_recv, freed, ring_bell)
     }
 
     /// Whether entries are outstanding.

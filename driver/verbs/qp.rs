@@ -4,7 +4,7 @@
 use abi::{
     admin::{CreateQp, NO_QUEUE, Opcode, QpFlags, QpResult},
     qp::Type,
-    sq,
+    rq, sq,
 };
 use kernel::{
     new_mutex,
@@ -37,6 +37,8 @@ pub(crate) struct Qp {
     pub(super) cap: QpCap,
     /// Whether all send work requests are signaled.
     pub(super) sq_sig_all: bool,
+    /// Whether it takes receives from a shared receive queue.
+    pub(super) shares: bool,
     /// Whose queues they are.
     pub(super) queues: Queues,
 }
@@ -81,6 +83,18 @@ impl Shape {
         self.log_size != NO_QUEUE
     }
 
+    /// Whether its stride is between these.
+    pub(super) fn has_stride(self, min: u32, max: u32) -> bool {
+        let log = u32::from(self.log_stride);
+        (min.trailing_zeros()..=max.trailing_zeros()).contains(&log)
+    }
+
+    /// Whether a queue of receives may have it.
+    pub(super) fn is_recv_queue(self) -> bool {
+        u32::from(self.log_size) <= sq::LOG_WQES_MAX
+            && self.has_stride(rq::STRIDE_MIN, rq::STRIDE_MAX)
+    }
+
     /// Number of entries.
     pub(super) fn entries(self) -> u32 {
         if self.exists() { 1 << self.log_size } else { 0 }
@@ -104,11 +118,11 @@ pub(super) fn create(
     init: &mut QpInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewQp<Qp>> {
-    if init.flags() != 0 || init.has_srq() {
+    if init.flags() != 0 {
         return Err(EOPNOTSUPP);
     }
     let caps = hca.nic.caps();
-    let cap = init.cap();
+    let cap = own_cap(init);
     if cap.max_send_wr > caps.max_wr.get()
         || cap.max_recv_wr > caps.max_wr.get()
         || cap.max_send_sge > caps.max_sge.get()
@@ -131,8 +145,18 @@ pub(super) fn create(
         return Err(error);
     }
     init.set_cap(&cap);
+    let shares = init.srq().is_some();
     let qpn = created.keep();
-    Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, queues } })
+    Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
+}
+
+/// The sizes asked for, of its own queues: with a shared receive queue it has no other.
+pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
+    let cap = init.cap();
+    match init.srq() {
+        Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
+        None => cap,
+    }
 }
 
 /// The adapter's name for a type.
@@ -174,6 +198,7 @@ pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<Crea
         send_cqn: init.send_cq()?.cqn.into(),
         recv_cqn: init.recv_cq()?.cqn.into(),
         uar: uar.into(),
+        srqn: init.srq().map_or(0, |srq| srq.srqn).into(),
         // CAST: the enum's number.
         qp_type: kind(init.kind())? as u8,
         flags: flags.bits(),

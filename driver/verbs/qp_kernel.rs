@@ -19,6 +19,7 @@ use super::{
     poll::Feeder,
     post::WorkQueue,
     qp::{self, Queues},
+    srq::KernelSrq,
 };
 use crate::rdma::{
     self,
@@ -37,18 +38,26 @@ pub(super) struct KernelQp {
     /// See there.
     #[pin]
     pub(super) send: WorkQueue,
-    /// See there.
+    /// See there; one that does not exist if there is a shared one.
     #[pin]
     pub(super) recv: WorkQueue,
+    /// The shared queue that receives are taken from.
+    srq: Option<Arc<KernelSrq>>,
 }
 
 impl KernelQp {
-    fn new(sq: Option<Ring>, rq: Option<Ring>, cap: &QpCap) -> Result<Arc<Self>> {
+    fn new(
+        sq: Option<Ring>,
+        rq: Option<Ring>,
+        srq: Option<Arc<KernelSrq>>,
+        cap: &QpCap,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 doorbell: Atomic::new(0),
                 send <- WorkQueue::new(sq, cap.max_send_sge),
                 recv <- WorkQueue::new(rq, cap.max_recv_sge),
+                srq,
             }),
             GFP_KERNEL,
         )
@@ -56,6 +65,16 @@ impl KernelQp {
 
     fn doorbell(&self) -> u32 {
         self.doorbell.load(Relaxed)
+    }
+
+    /// A completion tells that the entries up to and including `index` are free, of the receives or
+    /// of the sends.
+    pub(super) fn free(&self, recv: bool, index: u32) {
+        match &self.srq {
+            _ if !recv => self.send.free(index),
+            Some(srq) => srq.free(index),
+            None => self.recv.free(index),
+        }
     }
 
     /// Posts send work requests.
@@ -121,7 +140,8 @@ pub(super) fn create<'h, 'a>(
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
 ) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
-    let cap = init.cap();
+    let cap = qp::own_cap(init);
+    let srq = init.srq().map(|srq| srq.kernel().cloned()).transpose()?;
     let sq = ring(hca, cap.max_send_wr, qp::send_stride(init.kind(), &cap)?)?;
     let rq = ring(hca, cap.max_recv_wr, rq::stride(cap.max_recv_sge).ok_or(EINVAL)?)?;
     let granted = QpCap {
@@ -144,7 +164,7 @@ pub(super) fn create<'h, 'a>(
         params.rq_log_size = ring.log_size();
         params.rq_log_stride = ring.log_stride();
     }
-    let queues = KernelQp::new(sq, rq, &cap)?;
+    let queues = KernelQp::new(sq, rq, srq, &cap)?;
     let (result, created) = qp::execute(hca, &params)?;
     queues.doorbell.store(result.slot.get(), Relaxed);
     if let Err(error) = feed(init, created.id(), &queues) {

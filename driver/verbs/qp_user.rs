@@ -3,7 +3,7 @@
 
 use abi::{
     admin::{CreateQp, QpFlags},
-    rq, sq,
+    sq,
     uar::SQ_MEMORY_UNIT,
     uverbs::{QpReq, QpReqFlags, QpResp},
 };
@@ -80,10 +80,8 @@ impl Plan {
         };
         let sq_ok = !this.sq.exists()
             || u32::from(this.sq.log_size) <= sq::LOG_WQES_MAX
-                && is_stride(this.sq.log_stride, sq::STRIDE_MIN, sq::STRIDE_MAX);
-        let rq_ok = !this.rq.exists()
-            || u32::from(this.rq.log_size) <= sq::LOG_WQES_MAX
-                && is_stride(this.rq.log_stride, rq::STRIDE_MIN, rq::STRIDE_MAX);
+                && this.sq.has_stride(sq::STRIDE_MIN, sq::STRIDE_MAX);
+        let rq_ok = !this.rq.exists() || this.rq.is_recv_queue();
         if !sq_ok || !rq_ok {
             return Err(EINVAL);
         }
@@ -145,10 +143,6 @@ impl Plan {
     }
 }
 
-fn is_stride(log: u8, min: u32, max: u32) -> bool {
-    min.trailing_zeros() <= log.into() && u32::from(log) <= max.trailing_zeros()
-}
-
 /// A ring of a process and its description.
 struct Pinned {
     memory: Option<Umem>,
@@ -176,7 +170,11 @@ pub(super) fn create<'h, 'a>(
     user: &User<'_, Verbs>,
 ) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
     let request: QpReq = user.data.request()?;
-    let plan = Plan::new(&request, &init.cap())?;
+    let cap = qp::own_cap(init);
+    let plan = Plan::new(&request, &cap)?;
+    if init.srq().is_some() && plan.rq.exists() {
+        return Err(EINVAL);
+    }
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let mut params = qp::params(pd, init, slot.uar.index)?;
     let (sq, rq) = plan.pin(hca, device, &mut params)?;
@@ -203,5 +201,5 @@ pub(super) fn create<'h, 'a>(
         drop(created);
         return Err(error);
     }
-    Ok((plan.cap(init.kind(), &init.cap()), Queues::User { memory }, created))
+    Ok((plan.cap(init.kind(), &cap), Queues::User { memory }, created))
 }

@@ -157,7 +157,8 @@ impl<T: Operations> VTable<T> {
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_qp`.
             let link = unsafe { QpLink::new(raw) }?;
-            // SAFETY: the core's pointers; the completion queues are this device's.
+            // SAFETY: the core's pointers; the completion queues and the shared receive queue are this
+            // device's.
             let created = unsafe {
                 let mut init = QpInit::new(&mut *attr, &link);
                 Self::with((*qp).device, |device, data| {

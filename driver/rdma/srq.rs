@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues.
+
+use core::ops::Deref;
+
+use kernel::prelude::*;
+
+use super::{bindings, event::SrqLink, object::Object, ops::Operations};
+
+/// What lies behind `struct ib_srq`.
+pub(super) struct Parts<T: Operations> {
+    pub(super) link: SrqLink,
+    pub(super) driver: T::Srq,
+}
+
+/// A shared receive queue; derefs to the driver's part.
+#[repr(transparent)]
+pub(crate) struct Srq<T: Operations>(Object<bindings::ib_srq, Parts<T>>);
+
+impl<T: Operations> Srq<T> {
+    pub(super) const SIZE: usize = Object::<bindings::ib_srq, Parts<T>>::SIZE;
+
+    /// # Safety
+    ///
+    /// As for [`Object::from_raw`].
+    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_srq) -> &'a Self {
+        // SAFETY: by the caller's promise; the wrapper is transparent.
+        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
+    }
+
+    /// Where its events are reported.
+    pub(crate) fn link(&self) -> &SrqLink {
+        &self.0.link
+    }
+}
+
+impl<T: Operations> Deref for Srq<T> {
+    type Target = T::Srq;
+
+    fn deref(&self) -> &T::Srq {
+        &self.0.driver
+    }
+}
+
+/// Who takes receives from a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SrqKind {
+    /// The queue pairs that are created with it.
+    Basic,
+}
+
+/// What a new queue shall be.
+pub(crate) struct SrqInit<'a> {
+    raw: &'a mut bindings::ib_srq_init_attr,
+    /// To be kept by whoever handles the device's events.
+    pub(crate) link: &'a SrqLink,
+}
+
+impl<'a> SrqInit<'a> {
+    pub(super) fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
+        Self { raw, link }
+    }
+
+    /// Who shall take from it.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for a kind that this abstraction does not know.
+    pub(crate) fn kind(&self) -> Result<SrqKind> {
+        match self.raw.srq_type {
+            bindings::ib_srq_type_IB_SRQT_BASIC => Ok(SrqKind::Basic),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// Work requests that it must have room for, and the segments of each.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        (self.raw.attr.max_wr, self.raw.attr.max_sge)
+    }
+
+    /// Reports the sizes that it gets.
+    pub(crate) fn set_size(&mut self, max_wr: u32, max_sge: u32) {
+        (self.raw.attr.max_wr, self.raw.attr.max_sge) = (max_wr, max_sge);
+    }
+}
+
+/// What is to change of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SrqChange {
+    /// Work requests that it must have room for, if that changes.
+    pub(crate) max_wr: Option<u32>,
+    /// Arms the limit event (`IB_EVENT_SRQ_LIMIT_REACHED`), if that is wanted.
+    pub(crate) limit: Option<u32>,
+}
+
+impl SrqChange {
+    /// From attributes and `enum ib_srq_attr_mask`.
+    pub(super) fn from_raw(attr: &bindings::ib_srq_attr, mask: u32) -> Self {
+        let wants = |bit: u32| mask & bit != 0;
+        Self {
+            max_wr: wants(bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR).then_some(attr.max_wr),
+            limit: wants(bindings::ib_srq_attr_mask_IB_SRQ_LIMIT).then_some(attr.srq_limit),
+        }
+    }
+}
+
+/// The answer to a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SrqQuery {
+    /// Work requests that it has room for.
+    pub(crate) max_wr: u32,
+    /// Segments of each.
+    pub(crate) max_sge: u32,
+    /// The limit that is armed, or zero.
+    pub(crate) limit: u32,
+}
+
+impl SrqQuery {
+    /// Fills the core's struct.
+    pub(super) fn write_to(&self, out: &mut bindings::ib_srq_attr) {
+        out.max_wr = self.max_wr;
+        out.max_sge = self.max_sge;
+        out.srq_limit = self.limit;
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues.
+
+use abi::{
+    admin::{CreateSrq, ModifySrq, NO_QUEUE, Opcode, QuerySrq},
+    rq,
+    uverbs::{SrqReq, SrqResp},
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        atomic::{Atomic, Relaxed},
+    },
+};
+
+use super::{
+    Hca,
+    context::Pd,
+    hca::{Created, KERNEL_UAR},
+    ops::Verbs,
+    pages::PageTable,
+    post::WorkQueue,
+    qp::Shape,
+    uar::TakenSlot,
+};
+use crate::rdma::{
+    self, Device,
+    srq::{SrqChange, SrqInit, SrqKind, SrqQuery},
+    udata::User,
+    umem::{Umem, Use},
+    wr::RecvWrs,
+};
+use crate::ring::Ring;
+
+/// The adapter's part of a shared receive queue.
+pub(crate) struct Srq {
+    /// Its number.
+    pub(super) srqn: u32,
+    max_wr: u32,
+    max_sge: u32,
+    memory: Memory,
+}
+
+/// Whose ring it is.
+enum Memory {
+    /// A process posts, without us.
+    User { _ring: Umem, _slot: TakenSlot },
+    /// A kernel client posts, through us.
+    Kernel(Arc<KernelSrq>),
+}
+
+impl Srq {
+    /// The queue as kernel clients use it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for one that belongs to a process.
+    pub(super) fn kernel(&self) -> Result<&Arc<KernelSrq>> {
+        match &self.memory {
+            Memory::Kernel(queue) => Ok(queue),
+            Memory::User { .. } => Err(EINVAL),
+        }
+    }
+}
+
+/// The queue of a kernel client.
+#[pin_data]
+pub(super) struct KernelSrq {
+    /// Its doorbell slot, once the adapter has it.
+    doorbell: Atomic<u32>,
+    /// See there.
+    #[pin]
+    queue: WorkQueue,
+}
+
+impl KernelSrq {
+    /// Posts receive work requests.
+    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
+        let (bells, slot) = (hca.nic.doorbells(), self.doorbell.load(Relaxed));
+        self.queue.recv_shared(wrs, || bells.srq_freed(slot), |pi| bells.set_srq_pi(slot, pi))
+    }
+
+    /// A completion tells that the entries up to and including `index` are free.
+    pub(super) fn free(&self, index: u32) {
+        self.queue.free_shared(index);
+    }
+}
+
+pub(super) fn create(
+    hca: &Hca<'_>,
+    device: &Device<Verbs>,
+    pd: &Pd,
+    init: &mut SrqInit<'_>,
+    user: Option<&User<'_, Verbs>>,
+) -> Result<Srq> {
+    let SrqKind::Basic = init.kind()?;
+    let (max_wr, max_sge) = init.size();
+    let caps = hca.nic.caps();
+    if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
+        return Err(EINVAL);
+    }
+    let params = CreateSrq { pdn: pd.pdn.into(), ..CreateSrq::default() };
+    // Dropped in reverse on failure: the adapter lets go before the memory does.
+    let (memory, entries, created) = match user {
+        Some(user) => create_user(hca, device, params, init, user)?,
+        None => create_kernel(hca, params, init)?,
+    };
+    hca.nic.add_srq(created.id(), init.link.clone())?;
+    init.set_size(entries, max_sge);
+    Ok(Srq { srqn: created.keep(), max_wr: entries, max_sge, memory })
+}
+
+fn create_user<'h, 'a>(
+    hca: &'h Hca<'a>,
+    device: &Device<Verbs>,
+    mut params: CreateSrq,
+    init: &SrqInit<'_>,
+    user: &User<'_, Verbs>,
+) -> Result<(Memory, u32, Created<'h, 'a>)> {
+    let request: SrqReq = user.data.request()?;
+    if request.reserved != [0; 6] || request.log_size == NO_QUEUE {
+        return Err(EINVAL);
+    }
+    let shape = Shape { log_size: request.log_size, log_stride: request.log_stride };
+    let (max_wr, max_sge) = init.size();
+    if !shape.is_recv_queue()
+        || max_wr > shape.entries()
+        || rq::stride(max_sge).is_none_or(|stride| stride > shape.stride())
+    {
+        return Err(EINVAL);
+    }
+    let buffer = request.buf.get();
+    let umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
+    let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+    let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    params.pages = table.pages();
+    params.uar = slot.uar.index.into();
+    (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
+    let result = hca.execute(Opcode::CreateSrq, &params)?;
+    let created = hca.created(Opcode::DestroySrq, result.srqn.get());
+    user.data.respond(&SrqResp {
+        srqn: result.srqn,
+        slot: result.slot,
+        uar: slot.uar.index.into(),
+        uar_mmap: slot.uar.mmap.into(),
+        ..SrqResp::default()
+    })?;
+    Ok((Memory::User { _ring: umem, _slot: slot }, shape.entries(), created))
+}
+
+fn create_kernel<'h, 'a>(
+    hca: &'h Hca<'a>,
+    mut params: CreateSrq,
+    init: &SrqInit<'_>,
+) -> Result<(Memory, u32, Created<'h, 'a>)> {
+    let (max_wr, max_sge) = init.size();
+    let stride = rq::stride(max_sge).ok_or(EINVAL)?;
+    // CAST: logs of 32-bit numbers.
+    let log_size = max_wr.next_power_of_two().trailing_zeros() as u8;
+    let ring = Ring::new(hca.dma(), log_size, stride.trailing_zeros() as u8)?;
+    let entries = ring.size();
+    params.pages = PageTable::contiguous(ring.dma_address()).pages();
+    params.uar = KERNEL_UAR.into();
+    (params.log_size, params.log_stride) = (ring.log_size(), ring.log_stride());
+    let queue = Arc::pin_init(
+        pin_init!(KernelSrq {
+            doorbell: Atomic::new(0),
+            queue <- WorkQueue::new(Some(ring), max_sge),
+        }),
+        GFP_KERNEL,
+    )?;
+    let result = hca.execute(Opcode::CreateSrq, &params)?;
+    let created = hca.created(Opcode::DestroySrq, result.srqn.get());
+    queue.doorbell.store(result.slot.get(), Relaxed);
+    Ok((Memory::Kernel(queue), entries, created))
+}
+
+pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {
+    if change.max_wr.is_some() {
+        return Err(EOPNOTSUPP);
+    }
+    if let Some(limit) = change.limit {
+        if limit > srq.max_wr {
+            return Err(EINVAL);
+        }
+        hca.execute(Opcode::ModifySrq, &ModifySrq::new(srq.srqn, limit))?;
+    }
+    Ok(())
+}
+
+pub(super) fn query(hca: &Hca<'_>, srq: &Srq) -> Result<SrqQuery> {
+    let status = hca.execute(Opcode::QuerySrq, &QuerySrq::new(srq.srqn))?;
+    Ok(SrqQuery { max_wr: srq.max_wr, max_sge: srq.max_sge, limit: status.limit.get() })
+}
+
+pub(super) fn destroy(hca: &Hca<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
+    hca.destroy(Opcode::DestroySrq, srq.srqn)?;
+    hca.nic.remove_srq(srq.srqn, srq.link());
+    Ok(())
+}
