@@ -22,6 +22,7 @@ use crate::doorbell::{CqDoorbell, Uar};
 use crate::lock::SpinLock;
 use crate::plan::CqRing;
 use crate::ring::Ring;
+use crate::srq::SharedCredits;
 
 /// Not a QP number: those have 24 bits.
 const NO_QPN: u64 = 0xffff_ffff;
@@ -32,13 +33,24 @@ const NO_QPN: u64 = 0xffff_ffff;
 pub struct Credits {
     pub(crate) send: AtomicU32,
     pub(crate) recv: AtomicU32,
+    /// Where receives are given back that were taken from a shared queue.
+    shared: Option<Arc<SharedCredits>>,
 }
 
 impl Credits {
     #[inline]
     fn completed(&self, completion: &Completion) {
-        let queue = if completion.opcode.is_recv() { &self.recv } else { &self.send };
+        let queue = match &self.shared {
+            _ if !completion.opcode.is_recv() => &self.send,
+            None => &self.recv,
+            Some(shared) => return shared.completed(completion.wqe_index),
+        };
         queue.store(completion.wqe_index.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The credits of a QP that takes receives from a shared queue, if there is one.
+    pub(crate) fn new(shared: Option<Arc<SharedCredits>>) -> Self {
+        Self { shared, ..Self::default() }
     }
 
     pub(crate) fn reset(&self) {

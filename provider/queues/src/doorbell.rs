@@ -158,6 +158,36 @@ impl QpDoorbell {
     }
 }
 
+/// The doorbell of an SRQ ([`abi::uar::SrqSlot`]).
+#[derive(Debug)]
+pub struct SrqDoorbell {
+    producer: Word32,
+    freed: Word32,
+}
+
+impl SrqDoorbell {
+    /// The doorbell in `slot` of `uar`.
+    ///
+    /// # Errors
+    /// `EIO` when there is no such slot.
+    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+        let (bell, at) = Bell::new(uar, slot)?;
+        let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
+        Ok(Self { producer: word(0)?, freed: word(4)? })
+    }
+
+    /// Posts all entries below `producer`. The adapter looks when a message needs one, so nothing is rung.
+    #[inline]
+    pub(crate) fn post(&self, producer: u32) {
+        self.producer.store(producer, Ordering::Release);
+    }
+
+    /// The index below which all entries are free, as the adapter told last.
+    pub(crate) fn freed(&self) -> u32 {
+        self.freed.load(Ordering::Acquire)
+    }
+}
+
 /// The doorbell of a CQ ([`abi::uar::CqSlot`]). Consumer index and arm request are stored as one.
 #[derive(Debug)]
 pub struct CqDoorbell {
@@ -213,6 +243,12 @@ pub(crate) mod tests {
     pub(crate) fn slot_words(uar: &Uar, slot: u32) -> (u32, u32) {
         let word = uar.memory.words()[(slot * SLOT_LEN) as usize / 8].load(Ordering::Acquire);
         ((word & 0xffff_ffff) as u32, (word >> 32) as u32)
+    }
+
+    /// Stores the second word of a slot, as the adapter does.
+    pub(crate) fn set_slot_word(uar: &Uar, slot: u32, value: u32) {
+        let word = Word32::new(&uar.memory, slot * SLOT_LEN + 4);
+        word.expect("inside").store(value, Ordering::Release);
     }
 
     /// The third word of a CQ's slot.

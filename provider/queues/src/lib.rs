@@ -12,6 +12,7 @@
 //! | [`plan`] | which rings a QP or CQ needs |
 //! | [`request`] | work requests and their encoding |
 //! | [`send`], [`recv`] | the two queues of a QP |
+//! | [`srq`] | receive queues that QPs share |
 //! | [`completion`] | decoded completions |
 //! | [`cq`] | the completion queue |
 //! | [`qp`] | the queue pair: both queues, their credits and doorbell |
@@ -32,5 +33,6 @@ pub mod recv;
 pub mod request;
 pub mod ring;
 pub mod send;
+pub mod srq;
 #[cfg(test)]
 mod stress;

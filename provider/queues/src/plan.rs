@@ -9,7 +9,7 @@ use vrnic_abi as abi;
 use abi::admin::{NO_QUEUE, TagForm};
 use abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
-use abi::uverbs::{ContextResp, CqReq, QpReq, QpReqFlags};
+use abi::uverbs::{ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
 
 use crate::mapping::Mapping;
 use crate::ring::Shape;
@@ -264,6 +264,39 @@ impl CqRing {
     }
 }
 
+/// The memory of a shared receive queue, before the kernel knows it.
+#[derive(Debug)]
+pub struct SrqRing {
+    pub(crate) shape: Shape,
+    pub(crate) max_sge: u32,
+    pub(crate) memory: Mapping,
+}
+
+impl SrqRing {
+    /// Allocates a ring of at least `entries` entries of up to `max_sge` segments.
+    ///
+    /// # Errors
+    /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
+    pub fn allocate(entries: u32, max_sge: u32, limits: &Limits) -> Result<Self, Errno> {
+        if entries > limits.max_wr || max_sge > limits.max_sge {
+            return Err(Errno::INVAL);
+        }
+        let shape = ring_of(entries, abi::rq::stride(max_sge))?.ok_or(Errno::INVAL)?;
+        Ok(Self { shape, max_sge, memory: Mapping::anonymous(shape.bytes())? })
+    }
+
+    /// What the kernel is asked for.
+    #[must_use]
+    pub fn request(&self) -> SrqReq {
+        SrqReq {
+            buf: self.memory.address().into(),
+            log_size: self.shape.log_size,
+            log_stride: self.shape.log_stride,
+            ..SrqReq::default()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,6 +404,10 @@ mod tests {
             QpCap { max_inline: 481, ..CAP },
         ] {
             assert_eq!(plan(&cap, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
+        }
+        for (entries, sges) in [(0, 1), ((1 << 15) + 1, 1), (1, 17)] {
+            let refused = SrqRing::allocate(entries, sges, &LIMITS).expect_err("bad");
+            assert_eq!(refused, Errno::INVAL, "{entries} of {sges}");
         }
         assert_eq!(CqRing::allocate(0, &LIMITS).expect_err("none"), Errno::INVAL);
         assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);

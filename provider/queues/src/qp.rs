@@ -20,6 +20,7 @@ use crate::recv::RecvQueue;
 use crate::request::{Payload, PostError, SendHeader, SendLimits};
 use crate::ring::Ring;
 use crate::send::{Place, SendQueue};
+use crate::srq::SharedRecvQueue;
 
 /// What a queue pair is made of, beside its rings.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct QpParts {
     pub send_cq: Arc<CompletionQueue>,
     /// Where its receives complete.
     pub recv_cq: Arc<CompletionQueue>,
+    /// What receives are taken from, in place of a queue of its own.
+    pub srq: Option<Arc<SharedRecvQueue>>,
     /// Whether each send completes with an entry, asked for or not.
     pub all_signaled: bool,
     /// Who posts.
@@ -100,7 +103,7 @@ impl QueuePair {
             qpn: response.qpn.get(),
             send,
             recv,
-            credits: Arc::default(),
+            credits: Arc::new(Credits::new(parts.srq.map(|srq| srq.credits().clone()))),
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
             datagram,
@@ -283,6 +286,7 @@ mod tests {
             device_send: plan.send_in_device.then(|| Mapping::anonymous(4096).expect("mmap")),
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
+            srq: None,
             all_signaled,
             sharing: Sharing::ANY,
         };

@@ -127,6 +127,7 @@ fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
         device_send: in_device.then(|| send.map()),
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
+        srq: None,
         all_signaled: true,
         sharing: Sharing::ANY,
     };

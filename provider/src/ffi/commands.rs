@@ -6,7 +6,9 @@ use std::ffi::{c_int, c_void};
 
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
-use vrnic_abi::uverbs::{AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp};
+use vrnic_abi::uverbs::{
+    AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp, SrqReq, SrqResp,
+};
 
 use super::bindings as c;
 use super::check;
@@ -215,6 +217,35 @@ pub(super) unsafe fn create_cq(
             args.channel,
             args.vector,
             cq,
+            (&raw mut command).cast(),
+            Command::LEN,
+            (&raw mut response).cast(),
+            Resp::LEN,
+        )
+    })?;
+    Ok(response.payload)
+}
+
+/// Creates a shared receive queue; `attr` gets the sizes granted.
+///
+/// # Safety
+/// `pd` must be live, `srq` memory for the result.
+pub(super) unsafe fn create_srq(
+    pd: *mut c::ibv_pd,
+    srq: *mut c::ibv_srq,
+    attr: *mut c::ibv_srq_init_attr,
+    request: SrqReq,
+) -> Result<SrqResp, Errno> {
+    type Command = With<c::ibv_create_srq, SrqReq>;
+    type Resp = With<c::ib_uverbs_create_srq_resp, SrqResp>;
+    let mut command = Command { payload: request, ..Command::default() };
+    let mut response = Resp::default();
+    // SAFETY: the objects are valid; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_create_srq(
+            pd,
+            srq,
+            attr,
             (&raw mut command).cast(),
             Command::LEN,
             (&raw mut response).cast(),

@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, mr, mw, pd, poll, post, qp};
+use super::{ah, context, cq, mr, mw, pd, poll, post, qp, srq};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -79,6 +79,7 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_qp: Some(qp::create),
+        create_srq: Some(srq::create),
         dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
         dealloc_td: Some(pd::dealloc_thread),
@@ -86,15 +87,19 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         destroy_ah: Some(ah::destroy),
         destroy_cq: Some(cq::destroy),
         destroy_qp: Some(qp::destroy),
+        destroy_srq: Some(srq::destroy),
         free_context: Some(context::free),
         modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
+        modify_srq: Some(srq::modify),
         poll_cq: Some(poll::poll_cq),
         post_recv: Some(post::post_recv),
         post_send: Some(post::post_send),
+        post_srq_recv: Some(srq::post_recv),
         query_device_ex: Some(context::query_device),
         query_port: Some(context::query_port),
         query_qp: Some(qp::query),
+        query_srq: Some(srq::query),
         reg_dmabuf_mr: Some(mr::reg_dmabuf_mr),
         reg_mr: Some(mr::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),

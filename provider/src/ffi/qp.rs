@@ -15,6 +15,7 @@ use super::context::Context;
 use super::cq;
 use super::object::Object;
 use super::pd;
+use super::srq;
 use super::{check, pointer, status};
 
 /// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
@@ -53,17 +54,19 @@ pub(super) unsafe fn try_create(
         c::IBV_QPT_UD => true,
         _ => return Err(Errno::OPNOTSUPP),
     };
-    if !attr.srq.is_null() {
-        return Err(Errno::OPNOTSUPP);
-    }
     let extras = QpExtras { datagram, ..extras };
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
+    // With a shared receive queue it has none of its own.
+    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() {
+        true => (attr.cap.max_recv_wr, attr.cap.max_recv_sge),
+        false => (0, 0),
+    };
     let cap = QpCap {
         max_send_wr: attr.cap.max_send_wr,
-        max_recv_wr: attr.cap.max_recv_wr,
+        max_recv_wr,
         max_send_sge: attr.cap.max_send_sge,
-        max_recv_sge: attr.cap.max_recv_sge,
+        max_recv_sge,
         max_inline: attr.cap.max_inline_data,
     };
     let plan = QpPlan::new(&cap, &context.limits, context.sq_policy, extras)?;
@@ -122,11 +125,14 @@ unsafe fn open(
     };
     // SAFETY: by the caller's promise.
     let (send_cq, recv_cq) = unsafe { (cq::own(attr.send_cq), cq::own(attr.recv_cq)) };
+    // SAFETY: by the caller's promise.
+    let srq = unsafe { srq::own(attr.srq) };
     let parts = QpParts {
         uar: context.uar(response.uar.get(), response.uar_mmap.get())?,
         device_send,
         send_cq: send_cq.ok_or(Errno::INVAL)?.clone(),
         recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),
+        srq: srq.cloned(),
         all_signaled: attr.sq_sig_all != 0,
         // SAFETY: by the caller's promise.
         sharing: unsafe { pd::sharing(pd) },

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The shared receive queue: one ring that many QPs take receives from, which complete to several CQs in
+//! any order.
+//!
+//! The adapter copies an entry when a QP takes it. So the completion of entry `i` tells that all entries up to `i`
+//! are free, though earlier ones may not have completed: credits are the highest index that was told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+
+use abi::sq::Sge;
+use abi::uverbs::SrqResp;
+
+use crate::doorbell::{SrqDoorbell, Uar};
+use crate::lock::{Guard, Sharing, SpinLock};
+use crate::plan::SrqRing;
+use crate::recv::RecvQueue;
+use crate::request::PostError;
+use crate::ring::Ring;
+
+/// Up to which index the entries of a shared queue are free. Written by whoever polls a CQ of one of its QPs.
+#[derive(Debug, Default)]
+pub struct SharedCredits(AtomicU32);
+
+impl SharedCredits {
+    /// The entry at `index` has completed.
+    #[inline]
+    pub(crate) fn completed(&self, index: u32) {
+        self.advance(index.wrapping_add(1));
+    }
+
+    /// All entries below `freed` are free, unless more were already.
+    #[inline]
+    fn advance(&self, freed: u32) {
+        let newer = |old: u32| {
+            // CAST: the sign of the distance is what counts.
+            let is_newer = (old.wrapping_sub(freed)).cast_signed() < 0;
+            is_newer.then_some(freed)
+        };
+        // Failing, it is as it should be already.
+        let _older = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
+    }
+
+    #[inline]
+    fn get(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A shared receive queue, for as many threads as its [`Sharing`] tells.
+#[derive(Debug)]
+pub struct SharedRecvQueue {
+    srqn: u32,
+    queue: SpinLock<RecvQueue>,
+    credits: Arc<SharedCredits>,
+    door: SrqDoorbell,
+}
+
+impl SharedRecvQueue {
+    /// The queue on `ring`, as the kernel created it.
+    ///
+    /// # Errors
+    /// `EIO` when its answer makes no sense.
+    pub fn new(
+        ring: SrqRing,
+        response: &SrqResp,
+        uar: Arc<Uar>,
+        sharing: Sharing,
+    ) -> Result<Self, Errno> {
+        let memory = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        Ok(Self {
+            srqn: response.srqn.get(),
+            queue: SpinLock::shared_by(sharing, RecvQueue::new(memory, ring.max_sge)),
+            credits: Arc::default(),
+            door: SrqDoorbell::new(uar, response.slot.get())?,
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.srqn
+    }
+
+    /// Where completions give entries back.
+    pub(crate) fn credits(&self) -> &Arc<SharedCredits> {
+        &self.credits
+    }
+
+    /// Begins to post: the batch holds the queue's lock, and publishes once on drop.
+    #[must_use]
+    #[inline]
+    pub fn recvs(&self) -> SharedBatch<'_> {
+        let queue = self.queue.lock();
+        let start = queue.producer();
+        SharedBatch { srq: self, queue, start }
+    }
+}
+
+/// Receives being posted together.
+#[derive(Debug)]
+pub struct SharedBatch<'a> {
+    srq: &'a SharedRecvQueue,
+    queue: Guard<'a, RecvQueue>,
+    start: u32,
+}
+
+impl SharedBatch<'_> {
+    /// Adds a receive.
+    ///
+    /// # Errors
+    /// As [`PostError`] tells; the queue is as before then.
+    #[inline]
+    pub fn push(&mut self, wr_id: u64, segments: &[Sge]) -> Result<(), PostError> {
+        match self.queue.push(self.srq.credits.get(), wr_id, segments) {
+            Err(PostError::Full) if self.reclaim() => {
+                self.queue.push(self.srq.credits.get(), wr_id, segments)
+            }
+            result => result,
+        }
+    }
+
+    /// Looks whether the adapter tells of entries that are free though no completion said so: those of queue
+    /// pairs that have ended.
+    #[cold]
+    fn reclaim(&self) -> bool {
+        let (credits, freed) = (self.srq.credits.get(), self.srq.door.freed());
+        let outstanding = self.queue.producer().wrapping_sub(credits);
+        let news = (1..=outstanding).contains(&freed.wrapping_sub(credits));
+        if news {
+            self.srq.credits.advance(freed);
+        }
+        news
+    }
+}
+
+impl Drop for SharedBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let producer = self.queue.producer();
+        if producer != self.start {
+            self.srq.door.post(producer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::tests::{set_slot_word, slot_words, take_summary, uar};
+    use crate::plan::Limits;
+
+    const SLOT: u32 = 30;
+    const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 0, max_cqe: 64 };
+
+    fn queue(entries: u32) -> (SharedRecvQueue, Arc<Uar>) {
+        let ring = SrqRing::allocate(entries, 1, &LIMITS).expect("memory");
+        let uar = uar(2);
+        let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
+        let srq = SharedRecvQueue::new(ring, &response, uar.clone(), Sharing::ANY);
+        (srq.expect("valid"), uar)
+    }
+
+    fn post(srq: &SharedRecvQueue, count: u64) -> Result<(), PostError> {
+        let mut batch = srq.recvs();
+        (0..count).try_for_each(|wr_id| batch.push(wr_id, &[Sge::default()]))
+    }
+
+    #[test]
+    fn a_batch_publishes_once_and_rings_nothing() {
+        let (srq, uar) = queue(4);
+        post(&srq, 3).expect("room");
+        assert_eq!(slot_words(&uar, SLOT), (3, 0));
+        assert_eq!(take_summary(&uar), 0);
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_completions_make_room_in_any_order() {
+        let (srq, uar) = queue(4);
+        assert_eq!(post(&srq, 9), Err(PostError::Full));
+        assert_eq!(slot_words(&uar, SLOT).0, 4, "what fits is posted");
+        srq.credits().completed(2);
+        srq.credits().completed(0);
+        assert_eq!(post(&srq, 9), Err(PostError::Full));
+        assert_eq!(slot_words(&uar, SLOT).0, 7);
+        srq.credits().completed(1);
+        assert_eq!(post(&srq, 1), Err(PostError::Full), "an old index frees nothing");
+    }
+
+    #[test]
+    fn credits_survive_the_wrap_of_the_index() {
+        let credits = SharedCredits::default();
+        credits.advance(0x7fff_ffff);
+        credits.advance(0xffff_fff0);
+        credits.completed(u32::MAX);
+        assert_eq!(credits.get(), 0);
+        credits.completed(0xffff_fffe);
+        assert_eq!(credits.get(), 0);
+    }
+
+    #[test]
+    fn a_full_queue_asks_the_adapter_what_is_free() {
+        let (srq, uar) = queue(4);
+        post(&srq, 4).expect("room");
+        for nonsense in [5, u32::MAX, 0] {
+            set_slot_word(&uar, SLOT, nonsense);
+            assert_eq!(post(&srq, 1), Err(PostError::Full), "{nonsense}");
+        }
+        set_slot_word(&uar, SLOT, 3);
+        assert_eq!(post(&srq, 4), Err(PostError::Full));
+        assert_eq!(slot_words(&uar, SLOT), (7, 3));
+    }
+
+    #[test]
+    fn too_many_segments_are_refused() {
+        let (srq, _uar) = queue(4);
+        let two = [Sge::default(); 2];
+        assert_eq!(srq.recvs().push(1, &two), Err(PostError::Segments));
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Shared receive queues.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vrnic_abi::uverbs::SrqResp;
+use vrnic_queues::plan::SrqRing;
+use vrnic_queues::request::PostError;
+use vrnic_queues::srq::SharedRecvQueue;
+
+use super::bindings as c;
+use super::context::Context;
+use super::object::Object;
+use super::post::{errno, segments};
+use super::{check, commands, pd, pointer, status};
+
+/// A shared receive queue; the queue pairs that take from it share our part. libibverbs' part is the extended
+/// one, of which the plain `ibv_srq` is the start.
+type Srq = Object<c::verbs_srq, Arc<SharedRecvQueue>>;
+
+/// Our part of a shared receive queue; `None` for null.
+///
+/// # Safety
+/// `srq` must be null or a queue of this plugin, live as long as the result is used.
+#[inline]
+pub(super) unsafe fn own<'a>(srq: *mut c::ibv_srq) -> Option<&'a Arc<SharedRecvQueue>> {
+    // SAFETY: by the caller's promise.
+    unsafe { Srq::own(srq.cast()) }
+}
+
+/// `create_srq`.
+pub(super) unsafe extern "C" fn create(
+    pd: *mut c::ibv_pd,
+    attr: *mut c::ibv_srq_init_attr,
+) -> *mut c::ibv_srq {
+    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    pointer(unsafe { try_create(pd, &mut *attr) })
+}
+
+/// # Safety
+/// `pd` must be live.
+unsafe fn try_create(
+    pd: *mut c::ibv_pd,
+    attr: &mut c::ibv_srq_init_attr,
+) -> Result<*mut c::ibv_srq, Errno> {
+    // SAFETY: live by the caller's promise, and so is its context.
+    let context = unsafe { Context::of((*pd).context) }?;
+    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits)?;
+    let srq = Srq::begin();
+    let base: *mut c::ibv_srq = srq.base().cast();
+    // SAFETY: the objects are live, `srq` is ours.
+    let response = unsafe { commands::create_srq(pd, base, attr, ring.request()) }?;
+    // SAFETY: live by the caller's promise.
+    match unsafe { open(context, pd, ring, &response) } {
+        Ok(queue) => Ok(srq.complete(Arc::new(queue)).cast()),
+        Err(error) => {
+            // SAFETY: just created. If that fails too, the kernel destroys it with the context.
+            let _ = unsafe { c::ibv_cmd_destroy_srq(base) };
+            Err(error)
+        }
+    }
+}
+
+/// # Safety
+/// `pd` must be live.
+unsafe fn open(
+    context: &Context,
+    pd: *mut c::ibv_pd,
+    ring: SrqRing,
+    response: &SrqResp,
+) -> Result<SharedRecvQueue, Errno> {
+    let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
+    // SAFETY: by the caller's promise.
+    let sharing = unsafe { pd::sharing(pd) };
+    SharedRecvQueue::new(ring, response, uar, sharing)
+}
+
+/// `modify_srq`.
+pub(super) unsafe extern "C" fn modify(
+    srq: *mut c::ibv_srq,
+    attr: *mut c::ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    let mut command = c::ibv_modify_srq::default();
+    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    status(check(unsafe {
+        c::ibv_cmd_modify_srq(srq, attr, mask, &raw mut command, size_of_val(&command))
+    }))
+}
+
+/// `query_srq`.
+pub(super) unsafe extern "C" fn query(srq: *mut c::ibv_srq, attr: *mut c::ibv_srq_attr) -> c_int {
+    let mut command = c::ibv_query_srq::default();
+    // SAFETY: the arguments are libibverbs' own; the command is as long as said.
+    status(check(unsafe {
+        c::ibv_cmd_query_srq(srq, attr, &raw mut command, size_of_val(&command))
+    }))
+}
+
+/// `destroy_srq`.
+pub(super) unsafe extern "C" fn destroy(srq: *mut c::ibv_srq) -> c_int {
+    // SAFETY: made by `create`, live.
+    let result = check(unsafe { c::ibv_cmd_destroy_srq(srq) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Srq::free(srq.cast()) };
+    }
+    status(result)
+}
+
+/// `post_srq_recv`.
+pub(super) unsafe extern "C" fn post_recv(
+    srq: *mut c::ibv_srq,
+    list: *mut c::ibv_recv_wr,
+    bad: *mut *mut c::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: live by libibverbs' promise.
+    let Some(queue) = (unsafe { own(srq) }) else { return status(Err(Errno::INVAL)) };
+    let mut next = list;
+    // SAFETY: the list is valid by libibverbs' promise.
+    let posted = unsafe { recv_list(queue, &mut next) };
+    posted.map_or_else(
+        |error| {
+            // SAFETY: valid by libibverbs' promise.
+            unsafe { *bad = next };
+            status(Err(errno(error)))
+        },
+        |()| 0,
+    )
+}
+
+/// Posts requests up to the end of the list; on an error `next` is the one that was refused.
+///
+/// # Safety
+/// `next` must be null or start a valid list.
+unsafe fn recv_list(
+    queue: &SharedRecvQueue,
+    next: &mut *mut c::ibv_recv_wr,
+) -> Result<(), PostError> {
+    let mut batch = queue.recvs();
+    // SAFETY: by the caller's promise.
+    while let Some(request) = unsafe { next.as_ref() } {
+        // SAFETY: by the caller's promise.
+        batch.push(request.wr_id, unsafe { segments(request.sg_list, request.num_sge) }?)?;
+        *next = request.next;
+    }
+    Ok(())
+}
