@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         Case::new("uc_pingpong_checked", |pair| unreliable(pair, "ibv_uc_pingpong")),
         Case::new("ud_pingpong_checked", |pair| unreliable(pair, "ibv_ud_pingpong")),
         Case::new("ud_pingpong_events", |pair| unreliable(pair, "ibv_ud_pingpong -e -s 1024")),
+        Case::new("srq_pingpong_checked", |pair| shared(pair, "")),
+        Case::new("srq_pingpong_events", |pair| shared(pair, "-e -q 4")),
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
     ];
@@ -180,6 +182,14 @@ fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
 /// The pingpong programs of the other transports. Datagrams lie behind a network header.
 fn unreliable(pair: &mut Pair, program: &str) -> Result<()> {
     let text = both(&pair.b, &pair.a, &format!("{program} -g 1 -c"), PINGPONG)?;
+    ensure!(text.contains("iters in"), "no result in: {text}");
+    ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    Ok(())
+}
+
+/// `ibv_srq_pingpong`: QPs that share a receive queue.
+fn shared(pair: &mut Pair, options: &str) -> Result<()> {
+    let text = both(&pair.b, &pair.a, &format!("ibv_srq_pingpong -g 1 -c {options}"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
     Ok(())
