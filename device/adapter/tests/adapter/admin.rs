@@ -41,7 +41,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 20] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 26] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
@@ -59,7 +59,13 @@ fn reserved_bytes() {
         (Opcode::CreateCq, 25..56),
         (Opcode::DestroyCq, 4..56),
         (Opcode::CreateQp, 43..44),
-        (Opcode::CreateQp, 48..56),
+        (Opcode::CreateQp, 52..56),
+        (Opcode::CreateSrq, 35..56),
+        (Opcode::DestroySrq, 4..56),
+        (Opcode::ModifySrq, 8..56),
+        (Opcode::QuerySrq, 4..56),
+        (Opcode::AllocXrcd, 0..56),
+        (Opcode::FreeXrcd, 4..56),
         (Opcode::ModifyQp, 16..56),
         (Opcode::QueryQp, 12..56),
     ];

@@ -2,8 +2,10 @@
 //! other guests notice nothing.
 
 use proptest::prelude::*;
-use vrnic_abi::admin::{CreateCq, CreateEq, ModifyQp, ObjectId, Opcode as Admin, Pages, RegMr};
-use vrnic_abi::admin::{QueryParams, Status as AdminStatus};
+use vrnic_abi::admin::{
+    CreateCq, CreateEq, CreateQp, CreateSrq, ModifyQp, ModifySrq, NO_QUEUE, ObjectId,
+    Opcode as Admin, Pages, QueryParams, RegMr, Status as AdminStatus,
+};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
@@ -27,6 +29,15 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     let pages = Pages::new(page, 12, 0);
     let mut device_qp = qp;
     (device_qp.flags, device_qp.sq_table, device_qp.sq_page_shift) = (1, 0.into(), 0);
+    let srq = CreateSrq {
+        pages,
+        pdn: e.pdn.into(),
+        uar: e.uar.into(),
+        log_size: 3,
+        log_stride: 6,
+        ..CreateSrq::default()
+    };
+    let shared_qp = CreateQp { srqn: 1.into(), rq_log_size: NO_QUEUE, ..qp };
     vec![
         (Admin::QueryDevice, bytes(QueryParams::new(page, 256).as_bytes())),
         (Admin::QueryStats, bytes(QueryParams::new(page, 256).as_bytes())),
@@ -45,6 +56,13 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
         (Admin::CreateQp, bytes(qp.as_bytes())),
         (Admin::CreateQp, bytes(device_qp.as_bytes())),
         (Admin::DestroyQp, object(e.qpn)),
+        (Admin::CreateSrq, bytes(srq.as_bytes())),
+        (Admin::DestroySrq, object(1)),
+        (Admin::ModifySrq, bytes(ModifySrq::new(1, 2).as_bytes())),
+        (Admin::QuerySrq, object(1)),
+        (Admin::CreateQp, bytes(shared_qp.as_bytes())),
+        (Admin::AllocXrcd, [0; 56]),
+        (Admin::FreeXrcd, object(1)),
         (Admin::ModifyQp, bytes(ModifyQp::new(e.qpn, 1, page).as_bytes())),
         (Admin::QueryQp, bytes(ModifyQp::new(e.qpn, 0, page).as_bytes())),
     ]
