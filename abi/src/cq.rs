@@ -153,7 +153,7 @@ pub struct Cqe {
     pub src_qpn: U32,
     /// Device time at which the entry was written, in nanoseconds.
     pub timestamp: U64,
-    /// Index of the WQE in its queue. All entries of that queue up to and including this one
+    /// Index of the WQE in its queue, or SRQ. All entries of that queue up to and including this one
     /// are free again.
     pub wqe_index: U32,
     /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
@@ -162,8 +162,8 @@ pub struct Cqe {
     pub smac: [u8; 6],
     /// Of a datagram with [`Flags::VLAN`]: the VLAN id.
     pub vlan: U16,
-    /// Zero.
-    pub reserved: [u8; 4],
+    /// Of a receive by an XRC target: the SRQ; else zero.
+    pub srqn: U32,
     /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
     pub key: U32,
     /// An [`Opcode`].

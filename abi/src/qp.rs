@@ -17,6 +17,10 @@ pub enum Type {
     Uc = 3,
     /// Unreliable datagram.
     Ud = 4,
+    /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA annex A14).
+    XrcIni = 9,
+    /// XRC target: receives for all SRQs of an XRC domain.
+    XrcTgt = 10,
 }
 
 impl Type {
@@ -28,8 +32,20 @@ impl Type {
             2 => Self::Rc,
             3 => Self::Uc,
             4 => Self::Ud,
+            9 => Self::XrcIni,
+            10 => Self::XrcTgt,
             _ => return None,
         })
+    }
+
+    /// The type of a QP that it can be connected to.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::XrcIni => Self::XrcTgt,
+            Self::XrcTgt => Self::XrcIni,
+            other => other,
+        }
     }
 
     /// Whether each of its sends names its destination ([`crate::sq::DatagramSeg`]) and each of its

@@ -13,7 +13,7 @@
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
 //! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between the header
-//! and the rest.
+//! and the rest. XRC initiators know SEND, WRITE, READ and atomics, with one [`XrcSeg`] there.
 //!
 //! A queue lies in guest memory and is posted by a producer index, or in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
@@ -32,6 +32,8 @@ pub const MAX_INLINE: u32 = STRIDE_MAX - HEADER_LEN;
 pub const HEADER_LEN: u32 = 32;
 /// Length of [`DatagramSeg`] in bytes.
 pub const DATAGRAM_LEN: u32 = 48;
+/// Length of [`XrcSeg`] in bytes.
+pub const XRC_LEN: u32 = 16;
 /// Longest datagram in bytes: the largest path MTU.
 pub const MAX_DATAGRAM: u32 = 4096;
 /// Smallest stride in bytes.
@@ -67,6 +69,19 @@ pub const fn datagram_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     Some((HEADER_LEN + DATAGRAM_LEN + body).next_power_of_two())
 }
 
+/// The same for the send queue of an XRC initiator.
+#[must_use]
+pub const fn xrc_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
+    if max_sge > MAX_SGE || max_inline > MAX_INLINE - XRC_LEN {
+        return None;
+    }
+    let sges = max_sge * size_of::<Sge>() as u32;
+    // An atomic's operands and its place.
+    let least = if sges > 32 { sges } else { 32 };
+    let body = if least > max_inline { least } else { max_inline };
+    Some((HEADER_LEN + XRC_LEN + body).next_power_of_two())
+}
+
 /// The inline bytes that fit a stride.
 #[must_use]
 pub const fn inline_capacity(stride: u32) -> u32 {
@@ -77,6 +92,12 @@ pub const fn inline_capacity(stride: u32) -> u32 {
 #[must_use]
 pub const fn datagram_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + DATAGRAM_LEN)
+}
+
+/// The same for the send queue of an XRC initiator.
+#[must_use]
+pub const fn xrc_inline_capacity(stride: u32) -> u32 {
+    stride.saturating_sub(HEADER_LEN + XRC_LEN)
 }
 
 /// Operations of a send queue.
@@ -194,6 +215,16 @@ pub struct DatagramSeg {
     pub qkey: U32,
 }
 
+/// Whom a request of an XRC initiator is for.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct XrcSeg {
+    /// The SRQ, of the XRC domain of the connected target. Keys of the request are of its PD.
+    pub srqn: U32,
+    /// Zero.
+    pub reserved: [U32; 3],
+}
+
 /// A scatter/gather entry, of both queues.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -291,6 +322,10 @@ pub const STAMP_OFFSET: u32 = 28;
 const _: () = assert!(size_of::<SqWqe>() == HEADER_LEN as usize);
 const _: () = assert!(core::mem::offset_of!(SqWqe, stamp) == STAMP_OFFSET as usize);
 const _: () = assert!(size_of::<DatagramSeg>() == DATAGRAM_LEN as usize);
+const _: () = assert!(size_of::<XrcSeg>() == XRC_LEN as usize);
+const _: () = assert!(
+    matches!(xrc_stride(MAX_SGE, 0), Some(STRIDE_MAX)) && matches!(xrc_stride(1, 0), Some(128))
+);
 const _: () = assert!(matches!(datagram_stride(MAX_SGE, 0), Some(STRIDE_MAX)));
 const _: () = assert!(size_of::<Sge>() == 16 && size_of::<AtomicSeg>() == 16);
 const _: () = assert!(size_of::<RegMrSeg>() == 32 && size_of::<BindMwSeg>() == 32);

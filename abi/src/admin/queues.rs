@@ -200,9 +200,9 @@ pub struct CreateQp {
     pub rq_log_size: u8,
     /// log2 of the stride of the receive queue: 5 to 9.
     pub rq_log_stride: u8,
-    /// The PD.
+    /// The PD; zero for an XRC target, which has none: the keys of its peer are of the SRQs' PDs.
     pub pdn: U32,
-    /// CQ of the send queue.
+    /// CQ of the send queue. The CQs of an XRC target, and the second of an XRC initiator, get no entries.
     pub send_cqn: U32,
     /// CQ of the receive queue.
     pub recv_cqn: U32,

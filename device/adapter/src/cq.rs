@@ -101,6 +101,8 @@ pub struct Completion {
     pub src_qpn: u32,
     /// Of a datagram: where it came from.
     pub origin: Option<Origin>,
+    /// Of a receive by an XRC target: the SRQ; else zero.
+    pub srqn: u32,
     /// A key that the work request was about.
     pub key: Option<Key>,
 }
@@ -291,6 +293,7 @@ impl Completion {
             solicited: false,
             src_qpn: qpn,
             origin: None,
+            srqn: 0,
             key: None,
         }
     }
@@ -324,12 +327,12 @@ impl Completion {
             vendor_err: self.vendor_err.into(),
             smac,
             vlan: vlan.into(),
+            srqn: self.srqn.into(),
             key: key.into(),
             opcode: self.opcode as u8,
             status: self.status as u8,
             flags: flags.bits().into(),
             stamp: vrnic_abi::stamp(index).into(),
-            ..Cqe::default()
         }
     }
 }

@@ -228,6 +228,7 @@ fn deliver<H: Host>(
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn: qp.qpn,
         origin: Some(Origin { ipv4, smac: here.function.mac(), vlan }),
+        srqn: 0,
         key: None,
     };
     match responder::complete(&there, &mut responder, &completion) {

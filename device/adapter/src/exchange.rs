@@ -2,7 +2,7 @@
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::Access;
+use vrnic_abi::qp::{Access, Type};
 use vrnic_abi::sq::Opcode;
 
 use crate::host::{Host, Memory};
@@ -14,6 +14,7 @@ use crate::stats::Counter;
 use crate::tpt::{Denied, Message};
 use crate::transfer::{Broken, Side, copy};
 use crate::wqe::{Segment, Send};
+use crate::xrc;
 
 /// Who does what to whom.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
@@ -77,6 +78,9 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         &self,
         responder: &mut MutexGuard<'_, Responder>,
     ) -> Result<Option<Ended>, Stop> {
+        if self.qp.kind == Type::XrcIni {
+            xrc::choose(self.there, responder, Send::xrc_srqn(self.raw))?;
+        }
         match self.send.opcode {
             Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
                 return self.send(responder);
@@ -137,7 +141,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         }
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
-        let user = (&self.there.site, self.there.qp.user());
+        let user = (&self.there.site, responder::user(self.there, responder));
         side.add_remote(user, &segment, need, self.send.index)
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
     }

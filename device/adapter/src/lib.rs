@@ -20,6 +20,7 @@
 //! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
 //! | [`site`] | what a turn holds |
 //! | [`wqe`], [`batch`], [`requester`], `exchange`, [`responder`], [`transfer`] | the datapath |
+//! | `xrc` | what is different of XRC targets |
 //! | `datagram`, [`network`] | the datapath of datagram QPs; the network header that receives begin with |
 //! | `memops`, [`tags`] | work requests about keys; where messages carry them |
 //! | [`fabric`] | finding the peer |
@@ -62,3 +63,4 @@ pub mod tpt;
 pub mod transfer;
 pub mod transitions;
 pub mod wqe;
+pub(crate) mod xrc;

@@ -48,8 +48,12 @@ pub struct Qp<H: Host> {
     pub qpn: u32,
     /// Its type.
     pub kind: Type,
-    /// Its PD.
+    /// The type of its peer.
+    pub peer_kind: Type,
+    /// Its PD; zero for an XRC target.
     pub pdn: u32,
+    /// The XRC domain of an XRC target; else zero.
+    pub xrcdn: u32,
     /// Its context.
     pub context: u32,
     /// The worker of its function that it belongs to.
@@ -199,6 +203,8 @@ pub struct Responder {
     pub ci: u32,
     /// The receive that a message is filling.
     pub current: Option<Recv>,
+    /// Of an XRC target: the SRQ that the message in progress is for, or the last was.
+    pub xrc: Option<Arc<Srq>>,
     /// The bytes of that receive's entry.
     pub raw: [u8; rq::STRIDE_MAX as usize],
     /// What peers may do.
@@ -239,6 +245,7 @@ impl Default for Responder {
         Self {
             ci: 0,
             current: None,
+            xrc: None,
             raw: [0; rq::STRIDE_MAX as usize],
             access: Rights::default(),
             min_rnr_timer: 0,
@@ -297,6 +304,8 @@ pub struct Parts {
     pub queues: (SendRing, Option<Ring>),
     /// The shared receive queue.
     pub srq: Option<Arc<Srq>>,
+    /// The XRC domain of an XRC target.
+    pub xrcdn: u32,
 }
 
 impl<H: Host> Qp<H> {
@@ -307,6 +316,8 @@ impl<H: Host> Qp<H> {
         Self {
             qpn,
             kind: parts.kind,
+            peer_kind: parts.kind.peer(),
+            xrcdn: parts.xrcdn,
             pdn: parts.pdn,
             context: parts.context,
             worker: crate::slots::worker_of(slot, workers),
@@ -377,10 +388,10 @@ impl<H: Host> Qp<H> {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
     }
 
-    /// A send has failed: an RC QP goes to the error state, of all others the send queue alone fails
+    /// A send has failed: a QP of a reliable connection goes to the error state, of all others the send queue alone fails
     /// (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
-        if self.kind == Type::Rc {
+        if matches!(self.kind, Type::Rc | Type::XrcIni) {
             self.fail();
         } else {
             self.stop_sends();

@@ -301,7 +301,7 @@ impl<H: Host> Work<'_, H> {
         }
         // It may have been torn down, or belong to another connection.
         if !there.qp.receives()
-            || there.qp.kind != qp.kind
+            || there.qp.kind != qp.peer_kind
             || responder.source_qpn != qp.qpn
             || responder.source_mac != here.function.mac()
         {

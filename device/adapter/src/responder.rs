@@ -14,9 +14,10 @@ use crate::host::{Host, Memory};
 use crate::qp::{Ended, Qp, Responder};
 use crate::site::Site;
 use crate::stats::Counter;
-use crate::tpt::Denied;
+use crate::tpt::{Denied, User};
 use crate::transfer::Side;
 use crate::wqe::{Recv, Send};
+use crate::xrc;
 
 /// The responder's QP, while a requester has its turn.
 pub struct There<'a, H: Host> {
@@ -123,14 +124,24 @@ pub fn next<H: Host>(
     Ok(Some(Recv::parse(bytes, index, there.qp.pdn)))
 }
 
-/// Takes the next receive of the SRQ, if the QP has one.
+/// The peer's QP as a user of keys here.
+#[inline]
+pub fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
+    match &responder.xrc {
+        Some(srq) if there.qp.kind == Type::XrcTgt => User { pdn: srq.pdn, qpn: there.qp.qpn },
+        _ => there.qp.user(),
+    }
+}
+
+/// Takes the next receive of the SRQ, if the QP or the message has one.
 #[inline(never)]
 fn next_shared<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
 ) -> Result<Option<Recv>, Refusal> {
-    let Some(srq) = &there.qp.srq else { return Ok(None) };
-    srq.take(&there.site, &mut responder.raw).map_err(|_| Refusal::Operational)
+    let Responder { xrc, raw, .. } = responder;
+    let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
+    srq.take(&there.site, raw).map_err(|_| Refusal::Operational)
 }
 
 /// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.
@@ -180,6 +191,7 @@ pub fn received<H: Host>(
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn,
         origin: None,
+        srqn: 0,
         key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| Key::Ended(key)),
     };
     complete(there, responder, &completion)
@@ -194,6 +206,9 @@ pub fn complete<H: Host>(
     responder: &mut Responder,
     completion: &Completion,
 ) -> Result<(), Refusal> {
+    if there.qp.kind == Type::XrcTgt {
+        return xrc::complete(there, responder, completion);
+    }
     match there.site.complete_quietly(&there.qp.recv_cq, completion) {
         Ok(due) => {
             responder.event_due |= due;
@@ -233,13 +248,27 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
     let failed = there.qp.fail();
     if let Some(recv) = responder.current.take() {
         // An overflowing CQ has raised its own event.
-        let _overflow =
-            there.site.complete(&there.qp.recv_cq, &flushed(there.qp.qpn, &recv, status));
+        let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
     }
     if failed && !own {
         there.site.function.report(kind, there.qp.qpn);
     }
     there.site.function.schedule(there.qp);
+}
+
+/// Writes the completion of a receive that took no message, and fires its event.
+///
+/// # Errors
+/// When the CQ takes no entry any more.
+fn complete_failed<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    completion: &Completion,
+) -> Result<(), Refusal> {
+    if there.qp.kind == Type::XrcTgt {
+        return xrc::complete(there, responder, completion);
+    }
+    there.site.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
 }
 
 /// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
@@ -262,7 +291,7 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
         };
         there.site.step(Counter::FlushedWqes);
         let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
-        if there.site.complete(&qp.recv_cq, &completion).is_err() {
+        if complete_failed(&there, &responder, &completion).is_err() {
             break;
         }
         count += 1;
@@ -275,7 +304,8 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
 /// responder's lock, and finds the state.
 fn tell_last<H: Host>(function: &Function<H>, qp: &Qp<H>, responder: &mut Responder) {
     let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
-    if qp.srq.is_some() && ended && !responder.last_told {
+    let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;
+    if shares && ended && !responder.last_told {
         responder.last_told = true;
         function.report(Kind::QpLastWqe, qp.qpn);
     }
@@ -296,6 +326,7 @@ pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
         solicited: false,
         src_qpn: 0,
         origin: None,
+        srqn: 0,
         key: None,
     }
 }

@@ -5,7 +5,7 @@
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::admin::SrqStatus;
@@ -38,6 +38,8 @@ pub struct Srq {
     ring: Ring,
     slot_offset: u64,
     inner: Mutex<Inner>,
+    /// It has been destroyed; set under the lock.
+    dead: AtomicBool,
 }
 
 /// What an SRQ for XRC targets has.
@@ -57,8 +59,6 @@ struct Inner {
     limit: u32,
     /// Its index or memory is faulty: nothing is given out any more.
     failed: bool,
-    /// It has been destroyed.
-    dead: bool,
 }
 
 /// The queue is faulty, or was.
@@ -85,6 +85,7 @@ impl Srq {
             ring,
             slot_offset: crate::slots::offset(place.0, place.1),
             inner: Mutex::default(),
+            dead: AtomicBool::new(false),
         }
     }
 
@@ -162,15 +163,28 @@ impl Srq {
     pub fn publish<H: Host>(&self, host: &H) {
         let inner = self.inner.lock();
         // One that was destroyed has no slot.
-        if !inner.dead {
+        if !self.is_dead() {
             host.bar_store32(self.slot_offset + offset_of!(SrqSlot, freed) as u64, inner.ci);
         }
+    }
+
+    /// Whether it has been destroyed.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed: then its CQ may be
+    /// gone, too.
+    pub fn while_alive<R>(&self, write: impl FnOnce() -> R) -> Option<R> {
+        let _inner = self.inner.lock();
+        (!self.is_dead()).then(write)
     }
 
     /// Ends the queue: on return nothing is taken from it, or completed for it, any more.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
-        inner.dead = true;
+        self.dead.store(true, Ordering::Release);
         inner.failed = true;
     }
 

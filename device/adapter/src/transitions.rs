@@ -70,6 +70,50 @@ const RC: &[Rule] = &[
     rule(State::Sqe, State::Rts, NONE, AttrMask::CUR_STATE),
 ];
 
+/// Of XRC initiators, which do not receive, and are otherwise as RC.
+const XRC_INI: &[Rule] = &[
+    rule(State::Reset, State::Init, INIT, NONE),
+    rule(State::Init, State::Init, NONE, INIT),
+    rule(
+        State::Init,
+        State::Rtr,
+        AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
+        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+    ),
+    rule(
+        State::Rtr,
+        State::Rts,
+        AttrMask::SQ_PSN
+            .union(AttrMask::TIMEOUT)
+            .union(AttrMask::RETRY_CNT)
+            .union(AttrMask::RNR_RETRY)
+            .union(AttrMask::MAX_QP_RD_ATOMIC),
+        UC_OPTIONAL,
+    ),
+    rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, UC_OPTIONAL),
+];
+
+/// Of XRC targets, which do not send.
+const XRC_TGT: &[Rule] = &[
+    rule(State::Reset, State::Init, INIT, NONE),
+    rule(State::Init, State::Init, NONE, INIT),
+    rule(
+        State::Init,
+        State::Rtr,
+        AttrMask::AV
+            .union(AttrMask::PATH_MTU)
+            .union(AttrMask::DEST_QPN)
+            .union(AttrMask::RQ_PSN)
+            .union(AttrMask::MAX_DEST_RD_ATOMIC)
+            .union(AttrMask::MIN_RNR_TIMER),
+        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+    ),
+    rule(State::Rtr, State::Rts, AttrMask::SQ_PSN.union(AttrMask::TIMEOUT), RTS_OPTIONAL),
+    rule(State::Rts, State::Rts, NONE, RTS_OPTIONAL),
+];
+
 const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);
 
 /// Of unreliable connections.
@@ -128,6 +172,8 @@ pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
     let (rules, more): (&[Rule], &[Rule]) = match kind {
         Type::Rc => (RC, &[]),
         Type::Uc => (UC, &[]),
+        Type::XrcIni => (XRC_INI, &[]),
+        Type::XrcTgt => (XRC_TGT, &[]),
         Type::Ud => (UD, DATAGRAM),
         Type::Gsi => (GSI, DATAGRAM),
     };

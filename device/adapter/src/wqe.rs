@@ -4,7 +4,7 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
     AtomicSeg, BindMwSeg, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN,
-    MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
+    MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
 };
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -154,13 +154,13 @@ impl Send {
         self.segments = SegmentList::default();
         self.length = 0;
         let count = usize::from(header.count.get());
-        if kind != Type::Rc && !is_unreliable(kind, opcode) {
+        if kind != Type::Rc && !offers(kind, opcode) {
             return Err(bad);
         }
-        let (body, longest) = if kind.is_datagram() {
-            (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM)
-        } else {
-            (HEADER_LEN, MAX_MESSAGE)
+        let (body, longest) = match kind {
+            Type::Rc | Type::Uc => (HEADER_LEN, MAX_MESSAGE),
+            Type::Ud | Type::Gsi => (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM),
+            Type::XrcIni | Type::XrcTgt => (HEADER_LEN + XRC_LEN, MAX_MESSAGE),
         };
         self.parse_body(bytes, body as usize, count).ok_or(bad)?;
         if self.length > u64::from(longest) {
@@ -216,6 +216,12 @@ impl Send {
         DatagramSeg::ref_from_prefix(rest).ok().map(|(destination, _)| destination)
     }
 
+    /// The SRQ that the request of an XRC initiator, which is `bytes`, is for.
+    #[must_use]
+    pub fn xrc_srqn(bytes: &[u8]) -> u32 {
+        Self::body::<XrcSeg>(bytes).map_or(0, |seg| seg.srqn.get())
+    }
+
     /// Whether it is about a key of its own side, and no message.
     #[inline]
     #[must_use]
@@ -252,11 +258,12 @@ impl Send {
     }
 }
 
-/// Whether a QP of this type, which is not a reliable one, has the operation (IBTA volume 1, 9.4).
-fn is_unreliable(kind: Type, opcode: Opcode) -> bool {
+/// Whether a QP of this type, which is not RC, has the operation (IBTA volume 1, 9.4; annex A14).
+fn offers(kind: Type, opcode: Opcode) -> bool {
     match opcode {
-        Opcode::Send | Opcode::SendImm => true,
-        Opcode::Write | Opcode::WriteImm => kind == Type::Uc,
+        Opcode::Send | Opcode::SendImm => kind != Type::XrcTgt,
+        Opcode::Write | Opcode::WriteImm => matches!(kind, Type::Uc | Type::XrcIni),
+        Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd => kind == Type::XrcIni,
         Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => kind == Type::Uc,
         _ => false,
     }

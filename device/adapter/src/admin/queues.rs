@@ -17,7 +17,7 @@ use crate::eq::Eq;
 use crate::function::Function;
 use crate::host::Host;
 use crate::memory::Ring;
-use crate::objects::{held, hold, release};
+use crate::objects::{Pd, Xrcd, held, hold, release};
 use crate::qp::{Parts, Qp, SendRing};
 use crate::slots::{Owner, Uar};
 use crate::srq::Srq;
@@ -133,29 +133,29 @@ struct Base<H: Host> {
 
 pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
     zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
-    zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
+    if params.qp_type != Type::XrcTgt as u8 {
+        zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
+    }
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
     let objects = &function.objects;
-    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
-    if kind == Type::Gsi && pd.context != 0 {
-        return Err(Status::Permission.into());
-    }
-    let Base { uar, send_cq, recv_cq } = base(function, params, pd.context)?;
-    let srq = shared_queue(function, params, pd.context)?;
+    let Home { pd, xrcd, context } = home(function, params, kind)?;
+    let Base { uar, send_cq, recv_cq } = base(function, params, context)?;
+    check_xrc(params, kind)?;
+    let srq = shared_queue(function, params, context)?;
     let rq = recv_ring(function, params)?;
-    let sq = send_ring(function, params, flags, pd.context)?;
+    let sq = send_ring(function, params, flags, context)?;
     let sq_offset = match sq {
         SendRing::Device { offset, .. } => offset,
         _ => 0,
     };
-    let give = |_: &Failure| give_back(function, pd.context, sq_offset, params);
+    let give = |_: &Failure| give_back(function, context, sq_offset, params);
     let slot = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
     let parts = Parts {
         kind,
-        pdn: pd.pdn,
-        context: pd.context,
+        pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
+        context,
         place: (uar.number, slot),
         cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
@@ -163,13 +163,15 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         tags: Tags::new(form, params.tag_offset.get()),
         queues: (sq, rq),
         srq: srq.clone(),
+        xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
         uar.release(slot);
-        give_back(function, pd.context, sq_offset, params);
+        give_back(function, context, sq_offset, params);
         return Err(Status::NoResource.into());
     };
-    hold(&pd.users);
+    pd.iter().for_each(|pd| hold(&pd.users));
+    xrcd.iter().for_each(|xrcd| hold(&xrcd.users));
     hold(&send_cq.users);
     hold(&recv_cq.users);
     if let Some(srq) = &srq {
@@ -177,6 +179,45 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     }
     uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
     result(&QpResult::new(qp.qpn, slot, sq_offset))
+}
+
+/// What a QP belongs to.
+struct Home {
+    /// Its PD; an XRC target has none.
+    pd: Option<Arc<Pd>>,
+    /// The domain of an XRC target.
+    xrcd: Option<Arc<Xrcd>>,
+    context: u32,
+}
+
+fn home<H: Host>(function: &Function<H>, params: &CreateQp, kind: Type) -> Result<Home, Failure> {
+    let objects = &function.objects;
+    if kind == Type::XrcTgt {
+        zero(&params.pdn, offset_of!(CreateQp, pdn))?;
+        let xrcd = objects.xrcds.get(params.xrcdn.get()).ok_or(Status::NotFound)?;
+        // It may outlive the process that wanted it.
+        return Ok(Home { pd: None, xrcd: Some(xrcd), context: 0 });
+    }
+    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
+    if kind == Type::Gsi && pd.context != 0 {
+        return Err(Status::Permission.into());
+    }
+    Ok(Home { context: pd.context, pd: Some(pd), xrcd: None })
+}
+
+/// XRC QPs have no receive queue, and targets no send queue.
+fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
+    if !matches!(kind, Type::XrcIni | Type::XrcTgt) {
+        return Ok(());
+    }
+    zero(&params.srqn, offset_of!(CreateQp, srqn))?;
+    if params.rq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    if kind == Type::XrcTgt && params.sq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, sq_log_size)));
+    }
+    Ok(())
 }
 
 fn base<H: Host>(
@@ -297,6 +338,9 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     }
     release(&qp.send_cq.users);
     release(&qp.recv_cq.users);
+    if let Some(xrcd) = objects.xrcds.get(qp.xrcdn) {
+        release(&xrcd.users);
+    }
     if let Some(srq) = &qp.srq {
         srq.publish(function.host());
         release(&srq.users);

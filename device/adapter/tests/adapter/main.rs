@@ -16,3 +16,4 @@ mod threads;
 mod tpt;
 mod transfer;
 mod unreliable;
+mod xrc;
