@@ -101,6 +101,12 @@ impl State {
     }
 }
 
+/// Destination QP of datagrams to a multicast group (IBTA volume 1, 3.5.3).
+pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
+
+/// The path migration state "migrated" (`IB_MIG_MIGRATED`).
+pub const PATH_MIGRATED: u8 = 0;
+
 bitflags! {
     /// Which attributes a MODIFY_QP sets; the bits of `enum ib_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,8 +242,10 @@ pub struct Attr {
     pub en_sqd_async_notify: u8,
     /// QUERY_QP: not zero while the send queue drains.
     pub sq_draining: u8,
+    /// Path migration state: [`PATH_MIGRATED`], as there is one path.
+    pub path_mig_state: u8,
     /// Zero.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
     /// Path to the peer.
     pub av: AddressVector,
 }

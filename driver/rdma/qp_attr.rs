@@ -71,6 +71,8 @@ impl QpAttrMask {
     pub(crate) const CUR_STATE: Self = Self(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE);
     /// [`QpAttr::av`].
     pub(crate) const AV: Self = Self(bindings::ib_qp_attr_mask_IB_QP_AV);
+    /// [`QpValues::port`].
+    pub(crate) const PORT: Self = Self(bindings::ib_qp_attr_mask_IB_QP_PORT);
     /// The attributes of the specification.
     const STANDARD: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS;
 
@@ -87,6 +89,11 @@ impl QpAttrMask {
     /// The bits of the C mask.
     pub(crate) fn bits(self) -> u32 {
         self.0
+    }
+
+    /// These without `other`.
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Whether all of `other` are named.
@@ -153,6 +160,7 @@ impl QpAttr {
         let raw = self.raw();
         QpValues {
             path_mtu: raw.path_mtu,
+            path_mig_state: raw.path_mig_state,
             access: raw.qp_access_flags as u32,
             qkey: raw.qkey,
             rq_psn: raw.rq_psn,
@@ -177,6 +185,8 @@ impl QpAttr {
 pub(crate) struct QpValues {
     /// `enum ib_mtu`.
     pub(crate) path_mtu: u32,
+    /// `enum ib_mig_state`.
+    pub(crate) path_mig_state: u32,
     /// What the peer may do (`enum ib_access_flags`).
     pub(crate) access: u32,
     /// Queue key.
@@ -273,7 +283,7 @@ impl QpQuery {
         attr.cur_qp_state = self.state as u32;
         let values = &self.values;
         attr.path_mtu = values.path_mtu;
-        attr.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
+        attr.path_mig_state = values.path_mig_state;
         attr.qp_access_flags = values.access as i32;
         attr.qkey = values.qkey;
         attr.rq_psn = values.rq_psn;

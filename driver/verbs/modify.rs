@@ -13,13 +13,23 @@ use crate::rdma::{
     ah::{AhAttr, AhValues},
     event::QpEvent,
     qp::Qp,
-    qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpValues, transition_is_ok},
+    qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpType, QpValues, transition_is_ok},
 };
 
 pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
     let mut state = qp.state.lock();
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_state()? } else { *state };
     let to = if mask.contains(QpAttrMask::STATE) { attr.state()? } else { from };
+    let mask = match (qp.kind(), from, to) {
+        // The core adds the port to a process' address vector (uverbs_cmd.c, `modify_qp`), which its own
+        // table then refuses. There is one port.
+        (QpType::UC, QpState::SendQueueDrained, QpState::SendQueueDrained)
+            if mask.contains(QpAttrMask::AV) =>
+        {
+            mask.without(QpAttrMask::PORT)
+        }
+        _ => mask,
+    };
     if !transition_is_ok(from, to, qp.kind(), mask) {
         return Err(EINVAL);
     }
@@ -71,6 +81,7 @@ fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
         state: to as u8,
         cur_state: from as u8,
         path_mtu: u8::try_from(values.path_mtu).unwrap_or(u8::MAX),
+        path_mig_state: u8::try_from(values.path_mig_state).unwrap_or(u8::MAX),
         port: u8::try_from(values.port).unwrap_or(u8::MAX),
         access: values.access.into(),
         pkey_index: values.pkey_index.into(),
@@ -93,6 +104,7 @@ fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
 fn decode(attr: &Attr) -> QpValues {
     QpValues {
         path_mtu: attr.path_mtu.into(),
+        path_mig_state: attr.path_mig_state.into(),
         access: attr.access.get(),
         qkey: attr.qkey.get(),
         rq_psn: attr.rq_psn.get(),
@@ -128,7 +140,7 @@ pub(super) fn encode_av(av: &AhAttr) -> Result<AddressVector> {
 }
 
 /// The inverse of [`encode_av`].
-fn decode_av(av: &AddressVector) -> AhValues {
+pub(super) fn decode_av(av: &AddressVector) -> AhValues {
     AhValues {
         dgid: av.dgid,
         dmac: av.dmac,

@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 20] = [
+const GROUPS: [&str; 21] = [
     "data",
     "segments",
     "inline",
@@ -27,6 +27,7 @@ const GROUPS: [&str; 20] = [
     "windows",
     "direct",
     "states",
+    "transitions",
     "lifecycle",
     "isolation",
     "loopback",

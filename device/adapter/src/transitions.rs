@@ -1,5 +1,5 @@
-//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; the kernel's
-//! `qp_state_table` agrees).
+//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; where it leaves
+//! room, as the kernel's `qp_state_table`).
 
 use vrnic_abi::qp::{AttrMask, State, Type};
 
@@ -19,6 +19,8 @@ const fn rule(from: State, to: State, required: AttrMask, optional: AttrMask) ->
 
 const INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
 const PATH: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
+const RTR_OPTIONAL: AttrMask =
+    AttrMask::ALT_PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX);
 const RTS_OPTIONAL: AttrMask =
     PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS).union(AttrMask::MIN_RNR_TIMER);
 
@@ -35,7 +37,7 @@ const RC: &[Rule] = &[
             .union(AttrMask::RQ_PSN)
             .union(AttrMask::MAX_DEST_RD_ATOMIC)
             .union(AttrMask::MIN_RNR_TIMER),
-        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+        RTR_OPTIONAL,
     ),
     rule(
         State::Rtr,
@@ -67,7 +69,7 @@ const RC: &[Rule] = &[
             .union(AttrMask::MAX_QP_RD_ATOMIC),
     ),
     // Where a refused request about a key has failed the send queue alone.
-    rule(State::Sqe, State::Rts, NONE, AttrMask::CUR_STATE),
+    rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
 /// Of XRC initiators, which do not receive, and are otherwise as RC.
@@ -124,7 +126,7 @@ const UC: &[Rule] = &[
         State::Init,
         State::Rtr,
         AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
-        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+        RTR_OPTIONAL,
     ),
     rule(State::Rtr, State::Rts, AttrMask::SQ_PSN, UC_OPTIONAL),
     rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
@@ -165,9 +167,9 @@ const GSI: &[Rule] =
 pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);
     if matches!(to, State::Reset | State::Err) {
-        // From any state, with no attribute but the caller's belief; only, nothing fails in Reset.
+        // From any state, without attributes; only, nothing fails in Reset.
         let fails_in_reset = from == State::Reset && to == State::Err;
-        return !fails_in_reset && AttrMask::CUR_STATE.contains(mask);
+        return !fails_in_reset && mask.is_empty();
     }
     let (rules, more): (&[Rule], &[Rule]) = match kind {
         Type::Rc => (RC, &[]),
@@ -181,6 +183,6 @@ pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
         rule.from == from
             && rule.to == to
             && mask.contains(rule.required)
-            && rule.required.union(rule.optional).union(AttrMask::CUR_STATE).contains(mask)
+            && rule.required.union(rule.optional).contains(mask)
     })
 }

@@ -26,10 +26,12 @@ pub(crate) mod flags {
 /// Attributes that a modify names (`enum ibv_qp_attr_mask`).
 pub(crate) mod mask {
     pub(crate) const STATE: u32 = 1;
+    pub(crate) const CUR_STATE: u32 = 1 << 1;
     pub(crate) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
     pub(crate) const ACCESS_FLAGS: u32 = 1 << 3;
     pub(crate) const PKEY_INDEX: u32 = 1 << 4;
     pub(crate) const PORT: u32 = 1 << 5;
+    pub(crate) const QKEY: u32 = 1 << 6;
     pub(crate) const AV: u32 = 1 << 7;
     pub(crate) const PATH_MTU: u32 = 1 << 8;
     pub(crate) const TIMEOUT: u32 = 1 << 9;
@@ -37,9 +39,12 @@ pub(crate) mod mask {
     pub(crate) const RNR_RETRY: u32 = 1 << 11;
     pub(crate) const RQ_PSN: u32 = 1 << 12;
     pub(crate) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub(crate) const ALT_PATH: u32 = 1 << 14;
     pub(crate) const MIN_RNR_TIMER: u32 = 1 << 15;
     pub(crate) const SQ_PSN: u32 = 1 << 16;
     pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub(crate) const PATH_MIG_STATE: u32 = 1 << 18;
+    pub(crate) const CAP: u32 = 1 << 19;
     pub(crate) const DEST_QPN: u32 = 1 << 20;
 
     /// Reset to Init.
@@ -68,6 +73,8 @@ pub(crate) enum State {
 /// QP types (`enum ibv_qp_type`).
 pub(crate) mod qp_type {
     pub(crate) const RC: u32 = 2;
+    pub(crate) const UC: u32 = 3;
+    pub(crate) const UD: u32 = 4;
     pub(crate) const RAW_PACKET: u32 = 8;
 }
 
@@ -192,6 +199,28 @@ pub(crate) struct SendWr {
     /// What to compare with, or to add.
     pub(crate) compare_add: u64,
     pub(crate) swap: u64,
+    /// Of a datagram: where it goes.
+    pub(crate) to: Option<Destination>,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Destination {
+    /// Handle of the address handle.
+    pub(crate) ah: u32,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
+}
+
+/// What an address handle is made of.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Path {
+    pub(crate) dgid: [u8; 16],
+    pub(crate) sgid_index: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) flow_label: u32,
+    pub(crate) port: u8,
 }
 
 /// What a window is bound to.
@@ -267,6 +296,10 @@ pub(crate) struct Wc {
     /// That key, or the one that a command carried.
     pub(crate) key: u32,
     pub(crate) qpn: u32,
+    /// The sender of a datagram.
+    pub(crate) src_qpn: u32,
+    /// Whether 40 bytes of network header precede the data.
+    pub(crate) header: bool,
 }
 
 /// Sizes of a QP, asked for or granted.
@@ -279,10 +312,15 @@ pub(crate) struct QpCap {
     pub(crate) inline: u32,
 }
 
-/// Attributes of a QP: those that RC has.
+/// Attributes of a QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QpAttr {
     pub(crate) state: u32,
+    /// The state that the program believes it is in.
+    pub(crate) cur_state: u32,
+    pub(crate) qkey: u32,
+    /// 0 migrated, 1 rearm, 2 armed.
+    pub(crate) path_mig_state: u32,
     pub(crate) access: u32,
     pub(crate) pkey_index: u16,
     pub(crate) port: u8,

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
-use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, done, zero};
@@ -46,6 +46,11 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     };
     if !transitions::allowed(qp.kind, (current, next), mask) {
         return Err(Status::BadState.into());
+    }
+    // There is one path, on which every QP has always been.
+    let migrates = mask.contains(AttrMask::PATH_MIG_STATE) && new.path_mig_state != PATH_MIGRATED;
+    if migrates || mask.contains(AttrMask::ALT_PATH) {
+        return Err(Status::Unsupported.into());
     }
     if apply(function, &qp, &new, mask, (current, next)) {
         done()

@@ -15,5 +15,6 @@ mod states;
 mod threads;
 mod tpt;
 mod transfer;
+mod transitions;
 mod unreliable;
 mod xrc;

@@ -13,6 +13,7 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
     use Request as R;
     match request {
         R::Open(c) => answer(objects.open(c.device.as_deref())),
+        R::Query(_) => answer(objects.query()),
         R::Reset(_) => answer(objects.reset()),
         R::Crash(_) => std::process::abort(),
         R::AllocPd(_) => answer(objects.alloc_pd()),
@@ -51,6 +52,10 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::CreateQp(c) => answer(objects.create_qp(&c)),
         R::ModifyQp(c) => answer(objects.modify_qp(&c)),
         R::QueryQp(c) => answer(objects.query_qp(c.qp)),
+        R::CreateAh(c) => answer(objects.create_ah(&c)),
+        R::DestroyAh(c) => answer(objects.destroy_ah(c.ah)),
+        R::AttachMcast(c) => answer(objects.attach_mcast(&c)),
+        R::DetachMcast(c) => answer(objects.detach_mcast(&c)),
         R::DestroyQp(c) => answer(objects.destroy_qp(c.qp)),
         R::PostSend(c) => answer(objects.post_send(&c)),
         R::PostRecv(c) => answer(objects.post_recv(&c)),

@@ -6,11 +6,13 @@
 //! | [`process`] | starting agents, serving them to the other guest, the watchdog |
 //! | [`dispatch`] | from a request to the method that does it |
 //! | [`objects`] | tables of objects by handle; creation and destruction |
+//! | [`address`] | address handles, multicast groups |
 //! | [`memory`] | buffers: filling, comparing |
 //! | [`windows`] | windows and other operations on memory |
 //! | [`work`] | posting, polling, events |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
 
+mod address;
 mod dispatch;
 mod memory;
 mod objects;

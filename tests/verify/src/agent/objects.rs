@@ -9,6 +9,7 @@ use crate::rpc::calls::{
     AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf, RegMr,
     RegOneTouch,
 };
+use crate::verbs::address::Ah;
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
@@ -94,6 +95,7 @@ pub(super) struct Objects {
     pub(super) channels: Table<Channel>,
     pub(super) cqs: Table<Cq>,
     pub(super) qps: Table<Qp>,
+    pub(super) ahs: Table<Ah>,
     last: u32,
 }
 
@@ -109,6 +111,7 @@ impl Default for Objects {
             channels: Table::new("channel"),
             cqs: Table::new("CQ"),
             qps: Table::new("QP"),
+            ahs: Table::new("AH"),
             last: 0,
         }
     }
@@ -128,18 +131,23 @@ impl Objects {
         self.context.insert(Context::open(device)?).info()
     }
 
+    pub(super) fn query(&mut self) -> io::Result<DeviceInfo> {
+        self.context()?.info()
+    }
+
     pub(super) fn reset(&mut self) -> io::Result<()> {
         let qps = self.qps.clear(Qp::destroy);
         let cqs = self.cqs.clear(Cq::destroy);
         let channels = self.channels.clear(Channel::destroy);
         let mws = self.mws.clear(Mw::destroy);
         let mrs = self.mrs.clear(Mr::destroy);
+        let ahs = self.ahs.clear(Ah::destroy);
         let pds = self.pds.clear(Pd::destroy);
         let tds = self.tds.clear(Td::destroy);
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(cqs).and(channels).and(mws).and(mrs).and(pds).and(tds)
+        qps.and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
     }
 
     pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {

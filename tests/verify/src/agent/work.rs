@@ -58,7 +58,9 @@ impl Objects {
 
     pub(super) fn post_send(&mut self, c: &PostSend) -> io::Result<Posted> {
         let qp = self.qps.get(c.qp)?;
-        let result = qp.post_send(&c.requests);
+        let paths = c.requests.iter().map(|r| r.to.map(|to| self.ahs.get(to.ah)).transpose());
+        let paths = paths.collect::<io::Result<Vec<_>>>()?;
+        let result = qp.post_send_to(&c.requests, &paths);
         if let Some((buffer, offset, len)) = c.wipe {
             self.buffers.get(buffer)?.write(offset as usize, &vec![0; len as usize])?;
         }

@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    AsyncEvent, Bind, Change, CommandWr, DeviceInfo, QpAttr, QpCap, QpExtras, RecvWr, SendWr, Wc,
+    AsyncEvent, Bind, Change, CommandWr, DeviceInfo, Path, QpAttr, QpCap, QpExtras, RecvWr, SendWr,
+    Wc,
 };
 
 /// A call and its answer.
@@ -60,6 +61,8 @@ macro_rules! calls {
 calls! {
     /// Opens the device: the first call to a fresh agent.
     Open { device: Option<String> } -> DeviceInfo;
+    /// Reads the attributes of the device and its port again.
+    Query {} -> DeviceInfo;
     /// Destroys every object, dependants first; fails if any refuses.
     Reset {} -> ();
     /// Ends the agent at once, without tidying up.
@@ -144,6 +147,14 @@ calls! {
     ModifyQp { qp: u32, attr: QpAttr, mask: u32 } -> ();
     /// Reads the attributes of a QP.
     QueryQp { qp: u32 } -> QpAttr;
+    /// Creates an address handle.
+    CreateAh { pd: u32, path: Path } -> u32;
+    /// Destroys an address handle.
+    DestroyAh { ah: u32 } -> ();
+    /// Lets a QP receive what is sent to a multicast group.
+    AttachMcast { qp: u32, gid: [u8; 16], lid: u16 } -> ();
+    /// Ends that.
+    DetachMcast { qp: u32, gid: [u8; 16], lid: u16 } -> ();
     /// Destroys a QP.
     DestroyQp { qp: u32 } -> ();
     /// Posts send work requests, and optionally zeroes a range as soon as that has returned.

@@ -16,6 +16,7 @@
 //! | [`windows`] | memory windows of both types, invalidation |
 //! | [`direct`] | one touch, commands, the two failure forms (vrnic alone) |
 //! | [`states`] | the state machine of QPs |
+//! | [`transitions`] | the same, every pair of states with every attribute |
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
@@ -49,6 +50,7 @@ pub(crate) mod runner;
 mod segments;
 mod states;
 mod stress;
+mod transitions;
 mod windows;
 
 use anyhow::Result;
@@ -95,6 +97,7 @@ pub(crate) fn cases() -> Vec<Case> {
         direct::cases(),
         stress::cases(),
         states::cases(),
+        transitions::cases(),
         lifecycle::cases(),
         isolation::cases(),
         loopback::cases(),

@@ -135,5 +135,7 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
         // SAFETY: as above.
         key: if success { unsafe { raw.__bindgen_anon_1.invalidated_rkey } } else { 0 },
         qpn: raw.qp_num,
+        src_qpn: if success { raw.src_qp } else { 0 },
+        header: success && raw.wc_flags & ffi::IBV_WC_GRH != 0,
     }
 }

@@ -10,6 +10,7 @@
 //! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inlines |
 //! | [`buffer`] | memory that the device and this process share |
 //! | [`dmabuf`] | DMA buffers out of ordinary memory |
+//! | [`address`] | address handles, multicast groups |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
@@ -19,6 +20,7 @@
 //! | [`direct`] | the direct verbs of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 
+pub(crate) mod address;
 pub(crate) mod buffer;
 pub(crate) mod context;
 pub(crate) mod cq;

@@ -71,6 +71,9 @@ impl Qp {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut raw: ffi::ibv_qp_attr = unsafe { mem::zeroed() };
         raw.qp_state = attr.state;
+        raw.cur_qp_state = attr.cur_state;
+        raw.qkey = attr.qkey;
+        raw.path_mig_state = attr.path_mig_state;
         raw.qp_access_flags = attr.access;
         raw.pkey_index = attr.pkey_index;
         raw.port_num = attr.port;
@@ -103,6 +106,9 @@ impl Qp {
         check(unsafe { ffi::ibv_query_qp(self.raw(), &raw mut raw, ALL, &raw mut init) })?;
         Ok(QpAttr {
             state: raw.qp_state,
+            cur_state: raw.cur_qp_state,
+            qkey: raw.qkey,
+            path_mig_state: raw.path_mig_state,
             access: raw.qp_access_flags,
             pkey_index: raw.pkey_index,
             port: raw.port_num,

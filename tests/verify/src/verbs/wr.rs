@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::ptr;
 
+use super::address::Ah;
 use super::qp::Qp;
 use super::{check, ffi};
 use crate::model::{Op, RecvWr, SendWr, Sge};
@@ -18,9 +19,28 @@ pub(crate) struct Refused {
 impl Qp {
     /// Posts a chain of send work requests.
     pub(crate) fn post_send(&self, requests: &[SendWr]) -> Result<(), Refused> {
+        self.post_send_to(requests, &[])
+    }
+
+    /// Posts a chain of send work requests, whose address handles are `paths`; requests without one do not
+    /// say where to.
+    pub(crate) fn post_send_to(
+        &self,
+        requests: &[SendWr],
+        paths: &[Option<&Ah>],
+    ) -> Result<(), Refused> {
         let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
         let mut chain: Vec<_> =
             requests.iter().zip(&mut sges).map(|(r, s)| send_wr(r, s)).collect();
+        for ((wr, request), path) in chain.iter_mut().zip(requests).zip(paths) {
+            if let (Some(to), Some(path)) = (&request.to, path) {
+                wr.wr.ud = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
+                    ah: path.raw(),
+                    remote_qpn: to.qpn,
+                    remote_qkey: to.qkey,
+                };
+            }
+        }
         let base = chain.as_mut_ptr();
         for i in 1..chain.len() {
             // `wrapping_add` keeps the pointer's provenance over the whole chain.

@@ -8,6 +8,9 @@ use crate::model::{QpAttr, QpCap, QpExtras, State, access, mask, qp_type};
 use crate::rpc::calls::{AllocPd, CreateChannel, CreateCq, CreateQp, DestroyQp, ModifyQp, QueryQp};
 use crate::rpc::client::CallError;
 
+/// Queue key of QPs for datagrams.
+pub(crate) const QKEY: u32 = 0x1122_3344;
+
 /// How a connection is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
@@ -26,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) min_rnr_timer: u8,
     pub(crate) rd_atomic: u8,
     pub(crate) signal_all: bool,
+    /// Type of the QP.
+    pub(crate) qp_type: u32,
     /// What only direct verbs ask of a QP.
     pub(crate) extras: Option<QpExtras>,
 }
@@ -43,6 +48,7 @@ impl Default for Options {
             min_rnr_timer: 12,
             rd_atomic: 16,
             signal_all: false,
+            qp_type: qp_type::RC,
             extras: None,
         }
     }
@@ -85,7 +91,7 @@ impl Side {
             pd,
             send_cq: send.cq,
             recv_cq: recv.cq,
-            qp_type: qp_type::RC,
+            qp_type: options.qp_type,
             cap: options.cap,
             signal_all: options.signal_all,
             extras: options.extras,
@@ -122,6 +128,7 @@ impl Side {
             dgid: peer.info.gid,
             sgid_index: self.end.info.gid_index,
             hop_limit: 64,
+            qkey: QKEY,
             ..QpAttr::default()
         }
     }

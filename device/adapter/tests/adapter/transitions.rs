@@ -1,0 +1,201 @@
+//! MODIFY_QP against the table of the verbs specification, written out in `transitions.txt`: every type, every
+//! pair of states, every attribute more or less.
+
+use vrnic_abi::admin::{QpFlags, Status};
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::sq::Opcode;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, Setup, World, Wr, attributes};
+
+const TABLE: &str = include_str!("../../../../tests/verify/transitions.txt");
+
+const TYPES: [(&str, Type); 4] =
+    [("RC", Type::Rc), ("UC", Type::Uc), ("UD", Type::Ud), ("GSI", Type::Gsi)];
+
+const STATES: [(&str, State); 7] = [
+    ("Reset", State::Reset),
+    ("Init", State::Init),
+    ("Rtr", State::Rtr),
+    ("Rts", State::Rts),
+    ("Sqd", State::Sqd),
+    ("Sqe", State::Sqe),
+    ("Err", State::Err),
+];
+
+/// A line of the table.
+struct Rule {
+    types: Vec<Type>,
+    from: State,
+    to: State,
+    required: AttrMask,
+    optional: AttrMask,
+}
+
+/// The value of that name.
+fn named<T: Copy>(names: &[(&str, T)], name: &str) -> T {
+    names.iter().find(|entry| entry.0 == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+fn attributes_named(list: &str) -> AttrMask {
+    list.split_whitespace()
+        .map(|name| AttrMask::from_name(name).unwrap_or_else(|| panic!("no attribute {name}")))
+        .collect()
+}
+
+fn table() -> Vec<Rule> {
+    let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (left, optional) = line.split_once(';').expect("a semicolon");
+            let mut words = left.split_whitespace();
+            let mut word = || words.next().expect("types and two states");
+            Rule {
+                types: word().split(',').map(|name| named(&TYPES, name)).collect(),
+                from: named(&STATES, word()),
+                to: named(&STATES, word()),
+                required: attributes_named(&words.collect::<Vec<_>>().join(" ")),
+                optional: attributes_named(optional),
+            }
+        })
+        .collect()
+}
+
+/// What the table says of a transition.
+fn rule<'a>(table: &'a [Rule], kind: Type, (from, to): (State, State)) -> Option<&'a Rule> {
+    let mut fitting = table
+        .iter()
+        .filter(|rule| rule.types.contains(&kind) && (rule.from, rule.to) == (from, to));
+    let rule = fitting.next();
+    assert!(fitting.next().is_none(), "two rules for {kind:?} from {from:?} to {to:?}");
+    rule
+}
+
+/// Brings the QP to `state` by way of Reset.
+fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, state: State) {
+    let table = table();
+    endpoint.set_state(guest, State::Reset);
+    let path: &[State] = match state {
+        State::Reset => &[],
+        State::Init => &[State::Init],
+        State::Rtr => &[State::Init, State::Rtr],
+        State::Rts | State::Sqe => &[State::Init, State::Rtr, State::Rts],
+        State::Sqd => &[State::Init, State::Rtr, State::Rts, State::Sqd],
+        State::Err => &[State::Init, State::Err],
+    };
+    let mut from = State::Reset;
+    for to in path {
+        let required = rule(&table, kind, (from, *to)).expect("a legal path").required;
+        let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+        attr.state = *to as u8;
+        guest.modify_qp(endpoint.qpn, required | AttrMask::STATE, &attr).expect("MODIFY_QP");
+        from = *to;
+    }
+    if state == State::Sqe {
+        // What fails the send queue alone: a refused request about a key, or one that the type lacks.
+        let opcode = if kind == Type::Rc { Opcode::LocalInv } else { Opcode::Read };
+        endpoint.post_send(guest, &Wr::new(opcode, &[]));
+        world.settle(&[guest]);
+        assert!(endpoint.send_cq.poll(guest).is_some());
+    }
+    assert_eq!(endpoint.state(guest), state);
+}
+
+/// What MODIFY_QP must say.
+fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), (Status, u32)> {
+    let legal = rule.is_some_and(|rule| {
+        given.contains(rule.required) && (rule.required | rule.optional).contains(given)
+    });
+    if !legal {
+        return Err((Status::BadState, 0));
+    }
+    // The adapter has one path.
+    if given.contains(AttrMask::ALT_PATH) { Err((Status::Unsupported, 0)) } else { Ok(()) }
+}
+
+/// Every single transition of a type, with all masks that differ from the required one in one attribute, and with
+/// all that is allowed.
+fn check_type(kind: Type) {
+    let table = table();
+    let world = World::default();
+    let guest = world.guest(1);
+    let setup = Setup { kernel: true, kind, flags: QpFlags::REACTIVE, ..Setup::default() };
+    let mut endpoint = Endpoint::new(&guest, setup);
+    for (from, to) in STATES.iter().flat_map(|a| STATES.iter().map(|b| (a.1, b.1))) {
+        let rule = rule(&table, kind, (from, to));
+        let base = rule.map_or(AttrMask::empty(), |rule| rule.required);
+        let mut masks = vec![base];
+        masks.extend(AttrMask::all().iter().map(|bit| base ^ bit));
+        masks.extend(rule.map(|rule| rule.required | rule.optional));
+        bring(&world, &guest, &mut endpoint, kind, from);
+        for given in masks.into_iter().filter(|mask| !mask.contains(AttrMask::STATE)) {
+            let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+            (attr.state, attr.cur_state) = (to as u8, from as u8);
+            let wanted = verdict(rule, given);
+            let got = guest.modify_qp(endpoint.qpn, given | AttrMask::STATE, &attr);
+            assert_eq!(got, wanted, "{kind:?} from {from:?} to {to:?} with {given:?}");
+            let now = if wanted.is_ok() { to } else { from };
+            assert_eq!(endpoint.state(&guest), now);
+            if now != from || wanted.is_ok() {
+                bring(&world, &guest, &mut endpoint, kind, from);
+            }
+        }
+    }
+}
+
+#[test]
+fn reliable_connections() {
+    check_type(Type::Rc);
+}
+
+#[test]
+fn unreliable_connections() {
+    check_type(Type::Uc);
+}
+
+#[test]
+fn datagrams() {
+    check_type(Type::Ud);
+}
+
+#[test]
+fn general_services() {
+    check_type(Type::Gsi);
+}
+
+#[test]
+fn there_is_no_path_to_migrate_to() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let mut endpoint = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
+    bring(&world, &guest, &mut endpoint, Type::Rc, State::Rts);
+    for (path_mig_state, wanted) in
+        [(0, Ok(())), (1, Err((Status::Unsupported, 0))), (2, Err((Status::Unsupported, 0)))]
+    {
+        let attr = Attr { path_mig_state, ..Attr::default() };
+        assert_eq!(guest.modify_qp(endpoint.qpn, AttrMask::PATH_MIG_STATE, &attr), wanted);
+    }
+}
+
+/// Without a state in the mask the attributes are those of the transition from the state to itself.
+#[test]
+fn attributes_without_a_state() {
+    let table = table();
+    for (_, kind) in TYPES {
+        let world = World::default();
+        let guest = world.guest(1);
+        let setup = Setup { kernel: true, kind, flags: QpFlags::REACTIVE, ..Setup::default() };
+        let mut endpoint = Endpoint::new(&guest, setup);
+        for (_, state) in STATES {
+            bring(&world, &guest, &mut endpoint, kind, state);
+            for bit in AttrMask::all().iter().filter(|bit| *bit != AttrMask::STATE) {
+                let mut attr: Attr = attributes(guest.function.mac(), endpoint.qpn);
+                attr.cur_state = state as u8;
+                let wanted = verdict(rule(&table, kind, (state, state)), bit);
+                let got = guest.modify_qp(endpoint.qpn, bit, &attr);
+                assert_eq!(got, wanted, "{kind:?} in {state:?} with {bit:?}");
+                assert_eq!(endpoint.state(&guest), state);
+            }
+        }
+    }
+}
