@@ -28,7 +28,7 @@ const RELEASES: [&str; 1] = ["56.1"];
 const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|\
     verbs_uninit_context|verbs_set_ops|ibv_cmd_(get_context|query_device_any|query_port|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|modify_cq|destroy_cq|create_qp|query_qp|modify_qp|\
-    destroy_qp|create_srq|modify_srq|query_srq|destroy_srq)";
+    destroy_qp|create_srq|modify_srq|query_srq|destroy_srq|attach_mcast|detach_mcast)";
 /// What it fills in or reads, beside the arguments of those.
 const TYPES: &str = "verbs_(device|context|context_ops|device_ops|match_ent|sysfs_dev|cq|srq|qp|mr)|\
     ibv_(send_wr|recv_wr|wc|sge|qp_attr|qp_init_attr|srq_attr|srq_init_attr)|ibv_(wr|wc)_opcode|ibv_send_flags|\

@@ -44,6 +44,10 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_rd_atomic: u32,
     /// Whether atomics of this device are atomic against each other.
     pub(crate) has_atomics: bool,
+    /// Multicast groups.
+    pub(crate) max_mcast_groups: u32,
+    /// Queue pairs in a multicast group.
+    pub(crate) max_mcast_qps: u32,
 }
 
 impl DeviceAttr {
@@ -83,6 +87,10 @@ impl DeviceAttr {
         // What the operation's arguments can say.
         out.cq_caps.max_cq_moderation_count = u16::MAX;
         out.cq_caps.max_cq_moderation_period = u16::MAX;
+        out.max_mcast_grp = self.max_mcast_groups;
+        out.max_mcast_qp_attach = self.max_mcast_qps;
+        out.max_total_mcast_qp_attach =
+            self.max_mcast_groups.saturating_mul(self.max_mcast_qps).min(i32::MAX as u32);
         // Address handles take memory only.
         out.max_ah = i32::MAX as u32;
         out.max_qp_rd_atom = self.max_rd_atomic;

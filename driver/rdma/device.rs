@@ -60,6 +60,17 @@ impl<T: Operations> Device<T> {
         f(self, data)
     }
 
+    /// Tells the driver of another MTU of the Ethernet device; see
+    /// [`MtuChanged`](super::netdev::MtuChanged).
+    unsafe fn mtu_changed(device: *mut bindings::ib_device, mtu: u32) {
+        // SAFETY: by the caller's promise the data is alive, as it is while operations can be called.
+        let result =
+            unsafe { Self::from_raw(device).with_data(|_, data| T::set_path_mtu(data, mtu)) };
+        if let Err(error) = result {
+            pr_warn!("the adapter does not take the path MTU {mtu}: {error:?}\n");
+        }
+    }
+
     /// The Ethernet device that the port is paired with, if it is there.
     pub(crate) fn netdev(&self) -> Option<NetdevRef> {
         // SAFETY: the device is alive and has port 1; the function returns a counted reference
@@ -172,8 +183,9 @@ impl<'a, T: Operations> Registration<'a, T> {
         }
         // SAFETY: revoked by `drop`, before the device goes, or below.
         let link = unsafe { DeviceLink::new(raw) }?;
-        // SAFETY: as for `link`: `pairing` is dropped before the device.
-        let pairing = unsafe { Pairing::new(raw, config.mac) }.inspect_err(|_| link.revoke())?;
+        // SAFETY: as for `link`: `pairing` is dropped before the device and the data.
+        let pairing = unsafe { Pairing::new(raw, config.mac, Device::<T>::mtu_changed) }
+            .inspect_err(|_| link.revoke())?;
         // SAFETY: a fully set up device; the name is a format string with at most a `%d`; the
         // parent does the DMA.
         let result = to_result(unsafe {

@@ -64,15 +64,28 @@ struct Notifier {
     block: Opaque<bindings::notifier_block>,
     device: NonNull<bindings::ib_device>,
     mac: [u8; 6],
+    mtu_changed: MtuChanged,
 }
+
+/// Tells the driver the largest path MTU (`enum ib_mtu`) of the Ethernet device.
+///
+/// # Safety
+///
+/// To be called with the RDMA device of a registration whose data is alive.
+pub(super) type MtuChanged = unsafe fn(*mut bindings::ib_device, u32);
 
 impl Pairing {
     /// Starts pairing; an Ethernet device that is there already is found before this returns.
     ///
     /// # Safety
     ///
-    /// `device` must have its port data and stay allocated until the result has been dropped.
-    pub(super) unsafe fn new(device: NonNull<bindings::ib_device>, mac: [u8; 6]) -> Result<Self> {
+    /// `device` must have its port data and stay allocated until the result has been dropped, with all
+    /// that `mtu_changed` asks for.
+    pub(super) unsafe fn new(
+        device: NonNull<bindings::ib_device>,
+        mac: [u8; 6],
+        mtu_changed: MtuChanged,
+    ) -> Result<Self> {
         let notifier = KBox::pin_init(
             pin_init!(Notifier {
                 block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
@@ -88,6 +101,7 @@ impl Pairing {
                 }),
                 device,
                 mac,
+                mtu_changed,
             }),
             GFP_KERNEL,
         )?;
@@ -106,6 +120,16 @@ impl Drop for Pairing {
 }
 
 impl Notifier {
+    /// Tells the driver the MTU of the device `netdev`, which is alive.
+    fn tell_mtu(&self, netdev: *mut bindings::net_device) {
+        // SAFETY: the device is alive during the notification.
+        let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(netdev) };
+        if let Ok(mtu @ 1..) = u32::try_from(mtu) {
+            // SAFETY: by the promise of `Pairing::new`.
+            unsafe { (self.mtu_changed)(self.device.as_ptr(), mtu) };
+        }
+    }
+
     /// The notifier's callback; runs under the RTNL.
     ///
     /// # Safety
@@ -126,7 +150,14 @@ impl Notifier {
         }
         // CAST: the event's numbers are those of `enum netdev_cmd`.
         let paired = match event as u32 {
-            bindings::netdev_cmd_NETDEV_REGISTER => netdev,
+            bindings::netdev_cmd_NETDEV_REGISTER => {
+                this.tell_mtu(netdev);
+                netdev
+            }
+            bindings::netdev_cmd_NETDEV_CHANGEMTU => {
+                this.tell_mtu(netdev);
+                return bindings::NOTIFY_OK as c_int;
+            }
             bindings::netdev_cmd_NETDEV_UNREGISTER => core::ptr::null_mut(),
             _ => return bindings::NOTIFY_DONE as c_int,
         };

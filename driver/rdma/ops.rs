@@ -4,11 +4,11 @@
 use kernel::{fmt, prelude::*};
 
 use super::{
-    ah::AhAttr,
+    ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{Cq, CqInit, Moderation, Notify},
     device::Device,
-    gid::GidAttr,
+    gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
     pd::Pd,
@@ -67,6 +67,9 @@ pub(crate) trait Operations: Sized + 'static {
 
     /// The state of the port.
     fn query_port(data: &Self::Data<'_>, device: &Device<Self>) -> Result<PortAttr>;
+
+    /// The port's largest path MTU is now this (`enum ib_mtu`). Under the RTNL.
+    fn set_path_mtu(data: &Self::Data<'_>, mtu: u32) -> Result;
 
     /// Writes the version of the device's firmware, up to 31 characters.
     fn fw_version(data: &Self::Data<'_>, out: &mut dyn fmt::Write) -> fmt::Result;
@@ -137,6 +140,15 @@ pub(crate) trait Operations: Sized + 'static {
         attr: &AhAttr,
         user: Option<&User<'_, Self>>,
     ) -> Result<Self::Ah>;
+
+    /// What an address handle was created with.
+    fn query_ah(ah: &Self::Ah) -> AhValues;
+
+    /// Makes a datagram queue pair a member of a multicast group.
+    fn attach_mcast(data: &Self::Data<'_>, qp: &Qp<Self>, group: Gid) -> Result;
+
+    /// Ends that.
+    fn detach_mcast(data: &Self::Data<'_>, qp: &Qp<Self>, group: Gid) -> Result;
 
     /// Allocates a window, which is bound by work requests.
     fn alloc_mw(data: &Self::Data<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<Self::Mw>>;

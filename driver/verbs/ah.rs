@@ -4,13 +4,20 @@
 use abi::{qp::AddressVector, uverbs::AhResp};
 use kernel::prelude::*;
 
-use super::{modify::encode_av, ops::Verbs};
-use crate::rdma::{ah::AhAttr, udata::User};
+use super::{modify::{decode_av, encode_av}, ops::Verbs};
+use crate::rdma::{ah::{AhAttr, AhValues}, udata::User};
 
 /// An address handle.
 pub(crate) struct Ah {
     /// What stands in the work queue entries of its datagrams.
     pub(super) av: AddressVector,
+}
+
+impl Ah {
+    /// What it was created with.
+    pub(super) fn query(&self) -> AhValues {
+        decode_av(&self.av)
+    }
 }
 
 pub(super) fn create(attr: &AhAttr, user: Option<&User<'_, Verbs>>) -> Result<Ah> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device and its port: limits, GIDs, counters.
 
-use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
+use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, SetPort, Stats};
 use kernel::{
     dma::Coherent,
     fmt,
@@ -82,6 +82,8 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
         max_pd: caps.max_pd.get(),
         max_rd_atomic: caps.max_rd_atomic.get(),
         has_atomics: true,
+        max_mcast_groups: caps.max_mcast_groups.get(),
+        max_mcast_qps: caps.max_mcast_qps.get(),
     }
 }
 
@@ -97,6 +99,11 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
         max_message: caps.max_message.get(),
         mbps: caps.port_mbps.get(),
     }
+}
+
+pub(super) fn set_path_mtu(hca: &Hca<'_>, mtu: u32) -> Result {
+    hca.execute(Opcode::SetPort, &SetPort::new(mtu.try_into()?))?;
+    Ok(())
 }
 
 pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -9,7 +9,7 @@
 //! | [`device`] | limits, port, GIDs, counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
-//! | [`ah`] | address handles |
+//! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
@@ -20,6 +20,7 @@ mod context;
 mod cq;
 mod device;
 mod hca;
+mod mcast;
 mod modify;
 mod mr;
 mod mw;

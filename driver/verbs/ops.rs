@@ -3,13 +3,13 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, device, modify, mr, mw, qp, srq};
+use super::{Hca, ah, context, cq, device, mcast, modify, mr, mw, qp, srq};
 use crate::rdma::{
     self, Device, Operations,
-    ah::AhAttr,
+    ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{CqInit, Moderation, Notify},
-    gid::GidAttr,
+    gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
     pd::Pd,
@@ -47,6 +47,10 @@ impl Operations for Verbs {
 
     fn query_port(hca: &Hca<'_>, device: &Device<Self>) -> Result<PortAttr> {
         Ok(device::query_port(hca, device))
+    }
+
+    fn set_path_mtu(hca: &Hca<'_>, mtu: u32) -> Result {
+        device::set_path_mtu(hca, mtu)
     }
 
     fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -128,6 +132,18 @@ impl Operations for Verbs {
 
     fn create_ah(_hca: &Hca<'_>, attr: &AhAttr, user: Option<&User<'_, Self>>) -> Result<ah::Ah> {
         ah::create(attr, user)
+    }
+
+    fn query_ah(ah: &ah::Ah) -> AhValues {
+        ah.query()
+    }
+
+    fn attach_mcast(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        mcast::attach(hca, qp, group)
+    }
+
+    fn detach_mcast(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        mcast::detach(hca, qp, group)
     }
 
     fn alloc_mw(hca: &Hca<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<mw::Mw>> {

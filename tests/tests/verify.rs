@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 21] = [
+const GROUPS: [&str; 23] = [
     "data",
     "segments",
     "inline",
@@ -28,6 +28,8 @@ const GROUPS: [&str; 21] = [
     "direct",
     "states",
     "transitions",
+    "datagrams",
+    "multicast",
     "lifecycle",
     "isolation",
     "loopback",

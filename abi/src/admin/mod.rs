@@ -25,6 +25,8 @@
 //! | ALLOC_XRCD / FREE_XRCD | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
+//! | SET_PORT | [`SetPort`] | — |
+//! | ATTACH_MCAST / DETACH_MCAST | [`Mcast`] | — |
 //!
 //! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
 //! belongs to the context named at its creation, and objects of different contexts do not mix:
@@ -83,6 +85,9 @@ pub enum Opcode {
     QuerySrq = 28,
     AllocXrcd = 29,
     FreeXrcd = 30,
+    AttachMcast = 33,
+    DetachMcast = 34,
+    SetPort = 35,
 }
 
 impl Opcode {
@@ -120,6 +125,9 @@ impl Opcode {
             28 => Self::QuerySrq,
             29 => Self::AllocXrcd,
             30 => Self::FreeXrcd,
+            33 => Self::AttachMcast,
+            34 => Self::DetachMcast,
+            35 => Self::SetPort,
             _ => return None,
         })
     }
@@ -315,6 +323,8 @@ requests! {
     CreateQp => QpResult,
     ModifyQp => ObjectResult,
     QueryQp => ObjectResult,
+    Mcast => ObjectResult,
+    SetPort => ObjectResult,
 }
 
 const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 64);

@@ -71,8 +71,12 @@ pub struct DeviceCaps {
     pub max_srq: U32,
     /// XRC domains.
     pub max_xrcd: U32,
+    /// Multicast groups with members.
+    pub max_mcast_groups: U32,
+    /// QPs in a multicast group.
+    pub max_mcast_qps: U32,
     /// Zero.
-    pub reserved: [U32; 10],
+    pub reserved: [U32; 8],
 }
 
 /// Parameters of SET_GID.
@@ -106,6 +110,24 @@ impl SetGid {
     #[must_use]
     pub fn clear(index: u16) -> Self {
         Self { index: index.into(), ..Self::default() }
+    }
+}
+
+/// Parameters of SET_PORT.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SetPort {
+    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes.
+    pub mtu: u8,
+    /// Zero.
+    pub reserved: [u8; 55],
+}
+
+impl SetPort {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(mtu: u8) -> Self {
+        Self { mtu, reserved: [0; 55] }
     }
 }
 

@@ -301,3 +301,23 @@ impl QueryQp {
         Self { attr_addr: U64::new(attr_addr), qpn: U32::new(qpn), reserved: [U32::ZERO; 11] }
     }
 }
+
+/// Parameters of ATTACH_MCAST and DETACH_MCAST: a UD QP becomes a member of a multicast group, or leaves it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Mcast {
+    /// The group's address: an IPv6 multicast address, or an IPv4 one mapped into IPv6.
+    pub gid: [u8; 16],
+    /// The QP.
+    pub qpn: U32,
+    /// Zero.
+    pub reserved: [U32; 9],
+}
+
+impl Mcast {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(qpn: u32, gid: [u8; 16]) -> Self {
+        Self { gid, qpn: U32::new(qpn), reserved: [U32::ZERO; 9] }
+    }
+}

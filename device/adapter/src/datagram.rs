@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Access, GRH_LEN, QKEY_OWN};
+use vrnic_abi::qp::{Access, GRH_LEN, MULTICAST_QPN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::cq::{Completion, Origin};
 use crate::function::Function;
 use crate::host::Host;
+use crate::multicast::{is_group, is_group_mac};
 use crate::network;
 use crate::qp::{Peer, Qp, Requester, Responder};
 use crate::requester::{BATCH, Turn, advance, not_now};
@@ -29,10 +30,18 @@ use crate::wqe::{Segment, Send};
 /// What a VLAN id says when there is none.
 const NO_VLAN: u16 = 0xffff;
 
+/// Who is at a destination.
+enum Target<H: Host> {
+    /// A QP.
+    One(Peer<H>),
+    /// The members of a multicast group, on all functions.
+    Group(Vec<Peer<H>>),
+}
+
 /// A destination that was looked up: usually the next datagram goes there too.
 struct Route<H: Host> {
     to: DatagramSeg,
-    peer: Peer<H>,
+    target: Target<H>,
     /// The sender's address.
     sgid: [u8; 16],
     vlan: u16,
@@ -98,7 +107,9 @@ fn execute<H: Host>(
     route: &mut Option<Route<H>>,
 ) -> Option<Turn> {
     let mut source = Side::default();
+    let too_long = send.length > here.function.mtu_bytes();
     let sent = match add_source(here, qp, (send, raw), &mut source) {
+        Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) => {
             route_to(here, raw, route);
             route.as_ref().map_or(Sent::Dropped, |route| {
@@ -121,8 +132,10 @@ fn execute<H: Host>(
     }
     let wanted = qp.signal_all || send.flags.contains(Flags::SIGNALED);
     let failed = wanted && here.complete(&qp.send_cq, &completion).is_err();
-    if let (Sent::Delivered { event_due: true }, Some(route)) = (sent, route) {
-        route.peer.function.fire(&route.peer.qp.recv_cq);
+    if let (Sent::Delivered { event_due: true }, Some(Target::One(peer))) =
+        (sent, route.as_ref().map(|route| &route.target))
+    {
+        peer.function.fire(&peer.qp.recv_cq);
     }
     if failed {
         here.function.qp_failed(qp, Kind::QpFatal);
@@ -140,8 +153,8 @@ fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Opt
     Some(Turn::Failed)
 }
 
-/// The memory that a datagram is sent from.
-fn add_source<'a, H: Host>(
+/// The memory that a datagram, or any message, is sent from.
+pub(crate) fn add_source<'a, H: Host>(
     here: &'a Site<'_, H>,
     qp: &Qp<H>,
     (send, raw): (&Send, &'a [u8]),
@@ -169,30 +182,81 @@ fn route_to<H: Host>(here: &Site<'_, H>, raw: &[u8], route: &mut Option<Route<H>
 fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
     let source = function.objects.gid(to.av.sgid_index.get())?;
     let vlan = source.vlan.get();
+    let target = if is_group_mac(to.av.dmac) {
+        Target::Group(members(function, to, vlan)?)
+    } else {
+        Target::One(station(function, to, vlan)?)
+    };
+    let to = DatagramSeg::read_from_bytes(to.as_bytes()).ok()?;
+    Some(Route { to, target, sgid: source.gid, vlan })
+}
+
+/// The QP behind a station.
+fn station<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
     let peer = function.fabric().function(to.av.dmac)?;
     if !peer.objects.has_gid(to.av.dgid, vlan) {
         return None;
     }
     let qp = peer.qp(to.dest_qpn.get())?;
-    let to = DatagramSeg::read_from_bytes(to.as_bytes()).ok()?;
-    qp.kind.is_datagram().then_some(Route {
-        to,
-        peer: Peer { function: peer, qp },
-        sgid: source.gid,
-        vlan,
-    })
+    qp.kind.is_datagram().then_some(Peer { function: peer, qp })
 }
 
-/// Brings a datagram to its destination.
+/// The members of a group, on this function as on others that are on the VLAN.
+fn members<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Option<Vec<Peer<H>>> {
+    if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
+        return None;
+    }
+    let mut members = Vec::new();
+    for peer in function.fabric().all() {
+        if peer.objects.has_vlan(vlan) {
+            let here = peer.objects.groups.members(&to.av.dgid);
+            members.extend(here.into_iter().map(|qp| Peer { function: Arc::clone(&peer), qp }));
+        }
+    }
+    Some(members)
+}
+
+/// Brings a datagram to whoever is at its destination.
 fn deliver<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,
     send: &Send,
-    (source, qkey): (&Side<'_>, u32),
+    source: (&Side<'_>, u32),
     route: &Route<H>,
 ) -> Sent {
-    let Peer { function, qp: to } = &route.peer;
+    let members = match &route.target {
+        Target::One(peer) => return deliver_to(here, qp, send, source, (route, peer)),
+        Target::Group(members) => members,
+    };
+    let mut all = Sent::Dropped;
+    for member in members {
+        match deliver_to(here, qp, send, source, (route, member)) {
+            Sent::Delivered { event_due } => {
+                if event_due {
+                    member.function.fire(&member.qp.recv_cq);
+                }
+                all = Sent::Delivered { event_due: false };
+            }
+            Sent::Dropped => {}
+            failed @ Sent::Failed(..) => return failed,
+        }
+    }
+    all
+}
+
+/// Brings a datagram to one QP.
+fn deliver_to<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Qp<H>,
+    send: &Send,
+    (source, qkey): (&Side<'_>, u32),
+    (route, peer): (&Route<H>, &Peer<H>),
+) -> Sent {
+    let Peer { function, qp: to } = peer;
     if !here.function.link() || !function.link() || !to.receives() {
+        return Sent::Dropped;
+    }
+    if send.length > function.mtu_bytes() {
         return Sent::Dropped;
     }
     let there = There { site: Site::new(function), qp: to };

@@ -33,6 +33,12 @@ impl<H: Host> Fabric<H> {
         self.functions.read().get(&mac)?.upgrade()
     }
 
+    /// All functions.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Function<H>>> {
+        self.functions.read().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// The QP `qpn` behind the station `mac`.
     #[must_use]
     pub fn find(&self, mac: [u8; 6], qpn: u32) -> Option<Peer<H>> {

@@ -1,7 +1,7 @@
 //! A function: one adapter, with its registers, objects and work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
@@ -39,6 +39,8 @@ pub struct Function<H: Host> {
     tpt: Tpt,
     stats: Counters,
     link: AtomicBool,
+    /// Longest packet payload, as `enum ib_mtu`.
+    mtu: AtomicU8,
     heartbeat: AtomicU32,
     /// The asynchronous event queue, while the function is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
@@ -71,6 +73,7 @@ impl<H: Host> Function<H> {
             tpt: Tpt::default(),
             stats: Counters::default(),
             link: AtomicBool::new(false),
+            mtu: AtomicU8::new(limits::MAX_MTU),
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
@@ -146,6 +149,23 @@ impl<H: Host> Function<H> {
             self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
             self.wake_all();
         }
+    }
+
+    /// Longest packet payload of the port, as `enum ib_mtu`.
+    #[must_use]
+    pub fn mtu(&self) -> u8 {
+        self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// The same in bytes.
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u64 {
+        128 << self.mtu()
+    }
+
+    /// Sets it; the caller has checked that there is such an MTU.
+    pub(crate) fn set_mtu(&self, mtu: u8) {
+        self.mtu.store(mtu, Ordering::Relaxed);
     }
 
     /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0 stands
@@ -299,6 +319,7 @@ impl<H: Host> Function<H> {
         self.objects.clear();
         self.tpt.clear(|| self.host.drain());
         self.stats.clear();
+        self.set_mtu(limits::MAX_MTU);
         self.host.bar_clear();
         tracing::debug!(function = self.name, qps, "reset");
     }

@@ -43,6 +43,7 @@ pub mod limits;
 pub(crate) mod memops;
 pub mod memory;
 pub(crate) mod moderation;
+pub mod multicast;
 pub mod network;
 pub mod objects;
 pub mod poll;

@@ -17,8 +17,14 @@ pub const MAX_SRQ: u32 = 1 << 15;
 pub const MAX_XRCD: u32 = 1 << 15;
 /// Completion event queues, one for each vector but the asynchronous one.
 pub const MAX_EQ: u32 = vrnic_abi::pci::MSIX_VECTORS as u32 - 1;
+/// Longest packet payload, as `enum ib_mtu`: 4,096 bytes.
+pub const MAX_MTU: u8 = 5;
 /// Entries of the GID table.
 pub const MAX_GID: u32 = 256;
+/// Multicast groups with members.
+pub const MAX_MCAST_GROUPS: u32 = 1024;
+/// QPs in a multicast group.
+pub const MAX_MCAST_QPS: u32 = 256;
 /// READs and atomics outstanding on a QP.
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
@@ -60,6 +66,8 @@ pub fn caps() -> DeviceCaps {
         max_rd_atomic: MAX_RD_ATOMIC.into(),
         max_message: sq::MAX_MESSAGE.into(),
         port_mbps: 100_000.into(),
+        max_mcast_groups: MAX_MCAST_GROUPS.into(),
+        max_mcast_qps: MAX_MCAST_QPS.into(),
         ..DeviceCaps::default()
     }
 }

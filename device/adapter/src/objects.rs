@@ -15,6 +15,7 @@ use crate::eq::Eq;
 use crate::host::Host;
 use crate::limits;
 use crate::memory::PageBudget;
+use crate::multicast::Groups;
 use crate::qp::Qp;
 use crate::slots::Uar;
 use crate::sqmem::SqMemory;
@@ -98,6 +99,8 @@ pub struct Objects<H: Host> {
     pub page_budget: Arc<PageBudget>,
     /// The GID table.
     pub gids: RwLock<Vec<Option<SetGid>>>,
+    /// Multicast groups.
+    pub groups: Groups<H>,
 }
 
 impl<H: Host> Default for Objects<H> {
@@ -120,6 +123,7 @@ impl<H: Host> Default for Objects<H> {
             sq_memory: Mutex::default(),
             page_budget: Arc::default(),
             gids: RwLock::default(),
+            groups: Groups::default(),
         }
     }
 }
@@ -138,6 +142,7 @@ impl<H: Host> Objects<H> {
         self.contexts.restart();
         *self.sq_memory.lock() = SqMemory::default();
         self.gids.write().clear();
+        self.groups.clear();
     }
 
     /// A QP by number.
@@ -181,6 +186,12 @@ impl<H: Host> Objects<H> {
     pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
         let gids = self.gids.read();
         gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
+    }
+
+    /// Whether the port is on this VLAN: whether any address is.
+    #[must_use]
+    pub fn has_vlan(&self, vlan: u16) -> bool {
+        self.gids.read().iter().flatten().any(|entry| entry.vlan.get() == vlan)
     }
 
     /// Rereads which UARs are in use.

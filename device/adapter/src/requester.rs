@@ -22,6 +22,7 @@ use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::Denied;
+use crate::transfer::Side;
 use crate::wqe::{Malformed, Send};
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
@@ -424,8 +425,18 @@ impl<H: Host> Work<'_, H> {
         self.complete(send, Status::MwBindErr, denied as u32)
     }
 
-    /// A message of an unreliable connection is lost, which its sender does not know.
+    /// A message of an unreliable connection is lost, which its sender does not know. What is wrong with the
+    /// sender's own memory it must know nevertheless.
+    #[cold]
     fn lost(&self, entry: &Entry) -> Option<Turn> {
+        let raw = self.batch.entry(&entry.place);
+        let mut source = Side::default();
+        if let Err(denied) =
+            datagram::add_source(&self.here, self.qp, (&entry.send, raw), &mut source)
+        {
+            self.here.step(Counter::LocalErrors);
+            return self.complete(&entry.send, denied.local_status(), denied as u32);
+        }
         self.here.step(Counter::MessagesDropped);
         self.complete(&entry.send, Status::Success, 0)
     }

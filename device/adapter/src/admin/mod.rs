@@ -2,6 +2,7 @@
 
 mod memory;
 mod modify;
+mod multicast;
 mod objects;
 mod queues;
 mod srq;
@@ -213,6 +214,7 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
     match opcode {
         Opcode::QueryDevice => objects::query_device(function, &params(bytes)?),
         Opcode::QueryStats => objects::query_stats(function, &params(bytes)?),
+        Opcode::SetPort => objects::set_port(function, &params(bytes)?),
         Opcode::SetGid => objects::set_gid(function, &params(bytes)?),
         Opcode::AllocContext => objects::alloc_context(function, &params(bytes)?),
         Opcode::FreeContext => objects::free_context(function, object(bytes)?),
@@ -237,6 +239,8 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
         Opcode::QuerySrq => srq::query_srq(function, &params(bytes)?),
         Opcode::AllocXrcd => srq::alloc_xrcd(function, &params(bytes)?),
         Opcode::FreeXrcd => srq::free_xrcd(function, object(bytes)?),
+        Opcode::AttachMcast => multicast::attach(function, &params(bytes)?),
+        Opcode::DetachMcast => multicast::detach(function, &params(bytes)?),
         Opcode::ReregMr => memory::rereg_mr(function, &params(bytes)?),
         Opcode::AllocMr => memory::alloc_mr(function, &params(bytes)?),
         Opcode::AllocMw => memory::alloc_mw(function, &params(bytes)?),

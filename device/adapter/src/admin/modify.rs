@@ -34,7 +34,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
         zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
         zero(&new.av.reserved2, av + offset_of!(AddressVector, reserved2))?;
     }
-    check_values(&new, mask)?;
+    check_values(&new, mask, function.mtu())?;
     let current = qp.state();
     if mask.contains(AttrMask::CUR_STATE) && State::from_raw(new.cur_state) != Some(current) {
         return Err(Status::BadState.into());
@@ -59,12 +59,12 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     }
 }
 
-/// Checks the attributes that the mask names, each for itself.
-fn check_values(attr: &Attr, mask: AttrMask) -> Result<(), Failure> {
+/// Checks the attributes that the mask names, each for itself; `mtu` is the port's.
+fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
     let checks = [
         (AttrMask::PORT, attr.port == 1, offset_of!(Attr, port)),
         (AttrMask::PKEY_INDEX, attr.pkey_index.get() == 0, offset_of!(Attr, pkey_index)),
-        (AttrMask::PATH_MTU, (1..=5).contains(&attr.path_mtu), offset_of!(Attr, path_mtu)),
+        (AttrMask::PATH_MTU, (1..=mtu).contains(&attr.path_mtu), offset_of!(Attr, path_mtu)),
         (AttrMask::TIMEOUT, attr.timeout < 32, offset_of!(Attr, timeout)),
         (AttrMask::RETRY_CNT, attr.retry_cnt < 8, offset_of!(Attr, retry_cnt)),
         (AttrMask::RNR_RETRY, attr.rnr_retry < 8, offset_of!(Attr, rnr_retry)),

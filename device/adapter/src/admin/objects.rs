@@ -1,9 +1,9 @@
-//! Queries, the GID table, contexts, UARs and PDs.
+//! Queries, the GID table, the port, contexts, UARs and PDs.
 
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::admin::{NoParams, ObjectResult, QueryParams, SetGid, Status};
+use vrnic_abi::admin::{NoParams, ObjectResult, QueryParams, SetGid, SetPort, Status};
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, done, result, zero};
@@ -51,6 +51,15 @@ pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outco
             _ => return Err(bad(offset_of!(SetGid, valid))),
         };
     }
+    done()
+}
+
+pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome {
+    zero(&params.reserved, offset_of!(SetPort, reserved))?;
+    if !(1..=limits::MAX_MTU).contains(&params.mtu) {
+        return Err(bad(offset_of!(SetPort, mtu)));
+    }
+    function.set_mtu(params.mtu);
     done()
 }
 

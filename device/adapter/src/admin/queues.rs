@@ -329,6 +329,7 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     qp.clear(function.host());
     function.end_commands(&qp);
     function.forget_qp(&qp);
+    objects.groups.forget(qp.qpn);
     if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
         let len = 1 << (log_size + log_stride);
         objects.sq_memory.lock().give(qp.context, offset, len);

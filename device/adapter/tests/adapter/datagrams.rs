@@ -1,6 +1,6 @@
 //! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general services.
 
-use vrnic_abi::admin::{Opcode as Admin, SetGid, Status as Refused};
+use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as Refused};
 use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, QKEY_OWN, State, Type};
@@ -8,16 +8,16 @@ use vrnic_abi::sq::{DatagramSeg, Flags, MAX_DATAGRAM, Opcode, Sge};
 use zerocopy::IntoBytes;
 
 use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Setup, World, Wr, status};
+use crate::common::pair::{self, Endpoint, Setup, World, Wr, attributes, status};
 
-const QKEY: u32 = 0x1234_5678;
-const NO_VLAN: u16 = 0xffff;
+pub(crate) const QKEY: u32 = 0x1234_5678;
+pub(crate) const NO_VLAN: u16 = 0xffff;
 const INIT: AttrMask =
     AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::QKEY);
 const RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
 
 /// The IPv4-mapped address of a guest.
-fn ipv4(number: u8) -> [u8; 16] {
+pub(crate) fn ipv4(number: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, number]
 }
 
@@ -27,12 +27,12 @@ fn ipv6(number: u8) -> [u8; 16] {
 }
 
 /// Two endpoints that are ready.
-struct Pair {
-    world: World,
-    ga: Guest,
-    gb: Guest,
-    a: Endpoint,
-    b: Endpoint,
+pub(crate) struct Pair {
+    pub(crate) world: World,
+    pub(crate) ga: Guest,
+    pub(crate) gb: Guest,
+    pub(crate) a: Endpoint,
+    pub(crate) b: Endpoint,
 }
 
 impl Pair {
@@ -47,11 +47,11 @@ impl Pair {
         Self { world, ga, gb, a, b }
     }
 
-    fn ud() -> Self {
+    pub(crate) fn ud() -> Self {
         Self::new(Setup { kind: Type::Ud, ..Setup::default() })
     }
 
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.world.settle(&[&self.ga, &self.gb]);
     }
 
@@ -61,19 +61,19 @@ impl Pair {
     }
 
     /// A receive at b.
-    fn expect(&mut self, len: u32) {
+    pub(crate) fn expect(&mut self, len: u32) {
         let place = self.b.sge(0, len + GRH_LEN);
         self.b.post_recv(&self.gb, 7, &[place]);
     }
 
     /// Posts at a and lets both work; the completion's status.
-    fn send(&mut self, wr: &Wr) -> Status {
+    pub(crate) fn send(&mut self, wr: &Wr) -> Status {
         self.a.post_send(&self.ga, wr);
         self.settle();
         status(&self.a.send_cq.poll(&self.ga).expect("sent"))
     }
 
-    fn received(&mut self) -> Option<cq::Cqe> {
+    pub(crate) fn received(&mut self) -> Option<cq::Cqe> {
         self.b.recv_cq.poll(&self.gb)
     }
 
@@ -91,7 +91,7 @@ impl Pair {
     }
 }
 
-fn set_gids(guest: &Guest, number: u8) {
+pub(crate) fn set_gids(guest: &Guest, number: u8) {
     let mac = guest.function.mac();
     for (index, gid) in [(0, ipv6(number)), (1, ipv4(number))] {
         guest.command(Admin::SetGid, &SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
@@ -99,7 +99,7 @@ fn set_gids(guest: &Guest, number: u8) {
 }
 
 /// Brings a datagram QP to Ready to Send.
-fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
+pub(crate) fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
     let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
     let init = if kind == Type::Gsi { INIT.difference(AttrMask::PORT) } else { INIT };
     for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, RTS)] {
@@ -109,7 +109,7 @@ fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
 }
 
 /// The way to a QP of a guest that has this address.
-fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
+pub(crate) fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
     let av = AddressVector {
         dgid,
         dmac: guest.function.mac(),
@@ -121,7 +121,7 @@ fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
     DatagramSeg { av, dest_qpn: qpn.into(), qkey: QKEY.into() }
 }
 
-fn datagram(data: &[Sge], to: DatagramSeg) -> Wr {
+pub(crate) fn datagram(data: &[Sge], to: DatagramSeg) -> Wr {
     Wr { body: to.as_bytes().to_vec(), ..Wr::new(Opcode::Send, data) }
 }
 
@@ -360,4 +360,50 @@ fn the_general_services() {
     assert_eq!(p.ga.query_qp(GSI_QPN).err(), Some((Refused::NotFound, 0)));
     assert_eq!(p.ga.create_qp(&again).expect("CREATE_QP").0, GSI_QPN);
     assert!(!p.ga.drain_events().iter().any(|(kind, _)| *kind == Kind::QpFatal));
+}
+
+/// The MTU of the sender's port is the longest datagram; a port with a smaller one does not take it in.
+#[test]
+fn no_datagram_is_longer_than_the_mtu() {
+    let set = |guest: &Guest, mtu| guest.command(Admin::SetPort, &SetPort::new(mtu)).map(|_| ());
+    for (mtu, bytes) in [(1, 256), (3, 1024), (5, 4096)] {
+        let mut p = Pair::ud();
+        let there = p.there();
+        assert_eq!(set(&p.ga, mtu), Ok(()));
+        p.expect(8192);
+        assert_eq!(p.send(&datagram(&[p.a.sge(0, bytes)], there)), Status::Success);
+        assert_eq!(p.received().expect("received").byte_len.get(), GRH_LEN + bytes);
+        p.expect(8192);
+        assert_eq!(p.send(&datagram(&[p.a.sge(0, bytes + 1)], there)), Status::LocLenErr);
+        assert!(p.received().is_none());
+    }
+    let mut p = Pair::ud();
+    let there = p.there();
+    assert_eq!(set(&p.gb, 2), Ok(()));
+    p.expect(8192);
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, 513)], there)), Status::Success);
+    assert!(p.received().is_none());
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, 512)], there)), Status::Success);
+    assert!(p.received().is_some());
+    for mtu in [0, 6, 255] {
+        assert_eq!(set(&p.ga, mtu), Err((Refused::BadParam, 0)));
+    }
+}
+
+/// A connection's packets fit the port.
+#[test]
+fn no_path_mtu_is_larger_than_the_ports() {
+    let world = World::default();
+    let guest = world.guest(1);
+    guest.command(Admin::SetPort, &SetPort::new(3)).expect("SET_PORT");
+    let endpoint = Endpoint::new(&guest, Setup::default());
+    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    attr.state = State::Init as u8;
+    guest.modify_qp(endpoint.qpn, pair::INIT, &attr).expect("to Init");
+    (attr.state, attr.path_mtu) = (State::Rtr as u8, 4);
+    let offset = std::mem::offset_of!(Attr, path_mtu) as u32;
+    let refused = guest.modify_qp(endpoint.qpn, pair::RTR, &attr);
+    assert_eq!(refused, Err((Refused::BadParam, offset)));
+    attr.path_mtu = 3;
+    assert_eq!(guest.modify_qp(endpoint.qpn, pair::RTR, &attr), Ok(()));
 }

@@ -62,7 +62,7 @@ fn table() -> Vec<Rule> {
 }
 
 /// What the table says of a transition.
-fn rule<'a>(table: &'a [Rule], kind: Type, (from, to): (State, State)) -> Option<&'a Rule> {
+fn rule(table: &[Rule], kind: Type, (from, to): (State, State)) -> Option<&Rule> {
     let mut fitting = table
         .iter()
         .filter(|rule| rule.types.contains(&kind) && (rule.from, rule.to) == (from, to));

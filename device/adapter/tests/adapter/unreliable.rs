@@ -96,6 +96,10 @@ fn what_cannot_be_delivered_is_lost() {
     // Nobody there.
     p.gb.function.set_link(false);
     p.loses(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)]));
+    // A fault of the sender's is one there too.
+    let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
+    assert_eq!(p.send(&Wr::new(Opcode::Send, &[foreign])), Status::LocProtErr);
+    assert_eq!(p.a.state(&p.ga), State::Sqe);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
+//! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
@@ -33,6 +34,7 @@
 
 mod atomics;
 mod data;
+mod datagrams;
 mod direct;
 mod events;
 mod hostile;
@@ -95,6 +97,7 @@ pub(crate) fn cases() -> Vec<Case> {
         regions::cases(),
         windows::cases(),
         direct::cases(),
+        datagrams::cases(),
         stress::cases(),
         states::cases(),
         transitions::cases(),

@@ -1,0 +1,177 @@
+//! Multicast groups: who receives what is sent to one.
+
+use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as Refused};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, Type};
+use vrnic_abi::sq::DatagramSeg;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, Setup};
+use crate::datagrams::{NO_VLAN, Pair, QKEY, datagram, ipv4, ready};
+
+/// 239.1.2.3.
+const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+/// ff0e::beef.
+const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
+
+/// The way to a group.
+fn to(group: [u8; 16]) -> DatagramSeg {
+    let dmac = match group {
+        GROUP => [0x01, 0x00, 0x5e, 1, 2, 3],
+        _ => [0x33, 0x33, group[12], group[13], group[14], group[15]],
+    };
+    let av = AddressVector {
+        dgid: group,
+        dmac,
+        vlan: NO_VLAN.into(),
+        sgid_index: u16::from(group == GROUP).into(),
+        hop_limit: 1,
+        ..AddressVector::default()
+    };
+    DatagramSeg { av, dest_qpn: MULTICAST_QPN.into(), qkey: QKEY.into() }
+}
+
+fn attach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+    guest.command(Admin::AttachMcast, &Mcast::new(qpn, group)).map(|_| ())
+}
+
+fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+    guest.command(Admin::DetachMcast, &Mcast::new(qpn, group)).map(|_| ())
+}
+
+/// Sends 5 bytes to a group; tells which of a and b have received it, with its network header.
+fn members(p: &mut Pair, to: DatagramSeg) -> [bool; 2] {
+    p.a.post_recv(&p.ga, 8, &[p.a.sge(4096, 100)]);
+    p.expect(60);
+    p.a.fill(&p.ga, 0, b"hello");
+    assert_eq!(p.send(&datagram(&[p.a.sge(0, 5)], to)), Status::Success);
+    let own = p.a.recv_cq.poll(&p.ga);
+    if own.is_some() {
+        assert_eq!(p.a.bytes(&p.ga, 4096 + 40, 5), b"hello");
+    }
+    let other = p.received();
+    if let Some(cqe) = other {
+        assert_eq!((cqe.byte_len.get(), cqe.src_qpn.get()), (GRH_LEN + 5, p.a.qpn));
+        assert_eq!(p.b.bytes(&p.gb, 24, 16)[12..], to.av.dgid[12..]);
+        assert_eq!(p.b.bytes(&p.gb, 40, 5), b"hello");
+    }
+    [own.is_some(), other.is_some()]
+}
+
+#[test]
+fn members_receive_and_nobody_else() {
+    for group in [GROUP, GROUP6] {
+        let mut p = Pair::ud();
+        assert_eq!(members(&mut p, to(group)), [false, false]);
+        assert_eq!(attach(&p.gb, p.b.qpn, group), Ok(()));
+        assert_eq!(members(&mut p, to(group)), [false, true]);
+        // The sender too, if it is a member; once, however often it joins.
+        assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
+        assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
+        assert_eq!(members(&mut p, to(group)), [true, true]);
+        assert!(p.a.recv_cq.poll(&p.ga).is_none());
+        assert_eq!(detach(&p.gb, p.b.qpn, group), Ok(()));
+        assert_eq!(members(&mut p, to(group)), [true, false]);
+        assert_eq!(detach(&p.gb, p.b.qpn, group), Err((Refused::NotFound, 0)));
+    }
+}
+
+#[test]
+fn all_members_of_a_function_receive() {
+    let mut p = Pair::ud();
+    let setup = Setup { kind: Type::Ud, ..Setup::default() };
+    let mut more: Vec<_> = (0..5).map(|_| Endpoint::new(&p.gb, setup)).collect();
+    for endpoint in &mut more {
+        ready(&p.gb, endpoint, Type::Ud);
+        assert_eq!(attach(&p.gb, endpoint.qpn, GROUP), Ok(()));
+        endpoint.post_recv(&p.gb, 3, &[endpoint.sge(0, 100)]);
+    }
+    // One has no receive left: it alone loses the message.
+    let lazy = Endpoint::new(&p.gb, setup);
+    ready(&p.gb, &lazy, Type::Ud);
+    assert_eq!(attach(&p.gb, lazy.qpn, GROUP), Ok(()));
+    assert_eq!(members(&mut p, to(GROUP)), [false, false]);
+    for endpoint in &mut more {
+        assert!(endpoint.recv_cq.poll(&p.gb).is_some());
+        assert_eq!(endpoint.bytes(&p.gb, 40, 5), b"hello");
+    }
+}
+
+#[test]
+fn what_the_filter_keeps_out() {
+    let mut p = Pair::ud();
+    assert_eq!(attach(&p.gb, p.b.qpn, GROUP), Ok(()));
+    let good = to(GROUP);
+    let av = good.av;
+    let spoiled = [
+        ("another group", to(GROUP6)),
+        ("another queue key", DatagramSeg { qkey: 1.into(), ..good }),
+        ("a QP's own number", DatagramSeg { dest_qpn: p.b.qpn.into(), ..good }),
+        (
+            "an address that is none of a group",
+            DatagramSeg { av: AddressVector { dgid: ipv4(2), ..av }, ..good },
+        ),
+        ("no source", DatagramSeg { av: AddressVector { sgid_index: 77.into(), ..av }, ..good }),
+    ];
+    for (what, to) in spoiled {
+        assert_eq!(members(&mut p, to), [false, false], "{what}");
+    }
+    // On a VLAN that b is not on, and when its link is down.
+    let mac = p.ga.function.mac();
+    let tagged = SetGid::set(7, ipv4(1), mac, 5);
+    p.ga.command(Admin::SetGid, &tagged).expect("SET_GID");
+    let on_vlan =
+        DatagramSeg { av: AddressVector { sgid_index: 7.into(), vlan: 5.into(), ..av }, ..good };
+    assert_eq!(members(&mut p, on_vlan), [false, false]);
+    let joined = SetGid::set(9, ipv4(2), p.gb.function.mac(), 5);
+    p.gb.command(Admin::SetGid, &joined).expect("SET_GID");
+    assert_eq!(members(&mut p, on_vlan), [false, true]);
+    p.gb.function.set_link(false);
+    assert_eq!(members(&mut p, good), [false, false]);
+    p.gb.function.set_link(true);
+    assert_eq!(members(&mut p, good), [false, true]);
+}
+
+#[test]
+fn a_destroyed_queue_pair_is_no_member() {
+    let mut p = Pair::ud();
+    let setup = Setup { kind: Type::Ud, ..Setup::default() };
+    let gone = Endpoint::new(&p.gb, setup);
+    assert_eq!(attach(&p.gb, gone.qpn, GROUP), Ok(()));
+    assert!(p.gb.on_object(Admin::DestroyQp, gone.qpn).is_ok());
+    assert_eq!(detach(&p.gb, gone.qpn, GROUP), Err((Refused::NotFound, 0)));
+    assert_eq!(members(&mut p, to(GROUP)), [false, false]);
+}
+
+#[test]
+fn refused_memberships() {
+    let p = Pair::ud();
+    let gid = std::mem::offset_of!(Mcast, gid) as u32;
+    let qpn = std::mem::offset_of!(Mcast, qpn) as u32;
+    assert_eq!(attach(&p.ga, p.a.qpn, ipv4(1)), Err((Refused::BadParam, gid)));
+    assert_eq!(attach(&p.ga, p.a.qpn, [0; 16]), Err((Refused::BadParam, gid)));
+    assert_eq!(attach(&p.ga, 0x1234, GROUP), Err((Refused::NotFound, 0)));
+    let connected = Endpoint::new(&p.ga, Setup::default());
+    assert_eq!(attach(&p.ga, connected.qpn, GROUP), Err((Refused::BadParam, qpn)));
+    let mut params = Mcast::new(p.a.qpn, GROUP);
+    params.reserved[3] = 1.into();
+    let refused = p.ga.command(Admin::AttachMcast, &params).map(|_| ());
+    assert_eq!(refused, Err((Refused::BadParam, 20 + 12)));
+}
+
+#[test]
+fn as_many_groups_as_promised_and_no_more() {
+    let p = Pair::ud();
+    let groups = p.ga.caps().max_mcast_groups.get();
+    let group = |n: u32| {
+        let mut group = GROUP6;
+        group[8..12].copy_from_slice(&n.to_be_bytes());
+        group
+    };
+    for n in 0..groups {
+        assert_eq!(attach(&p.ga, p.a.qpn, group(n)), Ok(()));
+    }
+    assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Err((Refused::NoResource, 0)));
+    assert_eq!(detach(&p.ga, p.a.qpn, group(5)), Ok(()));
+    assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Ok(()));
+}
