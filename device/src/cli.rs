@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Parser;
 
-use crate::config::{ConfigError, FunctionConfig};
+use crate::config::{ConfigError, FunctionConfig, Limit};
 
 /// Emulates vrnic RDMA adapters for QEMU over vfio-user.
 ///
@@ -53,6 +53,11 @@ pub struct Args {
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub pin: Option<Vec<usize>>,
 
+    /// Give each adapter room for fewer objects than it could have, to see what a program does when they run
+    /// out: contexts, pd, cq, srq, qp or mr (repeat for more)
+    #[arg(long = "limit", value_name = "NAME=N")]
+    pub limits: Vec<Limit>,
+
     /// Check the settings and exit
     #[arg(long)]
     pub check: bool,
@@ -85,6 +90,19 @@ QEMU arguments of guest a (its memory must be a shared memfd):
   -device virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0a
 
 SIGTERM and SIGINT end the daemon and remove its sockets.";
+
+impl FromStr for Limit {
+    type Err = ConfigError;
+
+    /// Parses `qp=100`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let parts = text.split_once('=').map(|(name, value)| (name.to_owned(), value.parse()));
+        match parts {
+            Some((name, Ok(value))) => Ok(Self { name, value }),
+            _ => Err(ConfigError::Limit(text.to_owned())),
+        }
+    }
+}
 
 impl FromStr for FunctionConfig {
     type Err = ConfigError;

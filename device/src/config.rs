@@ -1,11 +1,12 @@
 //! Settings, from the file and the command line.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
+use vrnic_adapter::limits::Limits;
 
 use crate::cli::Args;
 use crate::net::mac::{MacAddr, ParseMacError};
@@ -73,6 +74,12 @@ pub enum ConfigError {
         /// Largest value.
         max: u64,
     },
+    /// A limit that there is not.
+    #[error("unknown limit '{0}'; known are contexts, pd, cq, srq, qp, mr")]
+    UnknownLimit(String),
+    /// A limit that is no number.
+    #[error("limit '{0}' is not of the form NAME=NUMBER")]
+    Limit(String),
     /// Function text without a value.
     #[error("'{0}' is not of the form key=value")]
     NoValue(String),
@@ -142,6 +149,34 @@ pub struct Config {
     pub gears: GearConfig,
     /// Processors of the workers.
     pub pin: Vec<usize>,
+    /// How many objects each function has room for.
+    pub limits: Limits,
+}
+
+/// A limit to lower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Which, as [`set_limit`] knows it.
+    pub name: String,
+    /// Its value.
+    pub value: u32,
+}
+
+/// Lowers a limit.
+fn set_limit(limits: &mut Limits, limit: &Limit) -> Result<(), ConfigError> {
+    let (what, place) = match limit.name.as_str() {
+        "contexts" => ("limit of contexts", &mut limits.contexts),
+        "pd" => ("limit of pd", &mut limits.pd),
+        "cq" => ("limit of cq", &mut limits.cq),
+        "srq" => ("limit of srq", &mut limits.srq),
+        "qp" => ("limit of qp", &mut limits.qp),
+        "mr" => ("limit of mr", &mut limits.mr),
+        _ => return Err(ConfigError::UnknownLimit(limit.name.clone())),
+    };
+    // A default is the most there can be.
+    in_range(what, limit.value.into(), 1, (*place).into())?;
+    *place = limit.value;
+    Ok(())
 }
 
 /// The file.
@@ -157,6 +192,8 @@ struct File {
     sleep: Option<u64>,
     look: Option<u64>,
     pin: Option<Vec<usize>>,
+    #[serde(default)]
+    limit: BTreeMap<String, u32>,
 }
 
 impl Config {
@@ -170,6 +207,11 @@ impl Config {
         let micros = |flag: Option<u64>, file: Option<u64>, default: Duration| {
             flag.or(file).map_or(default, Duration::from_micros)
         };
+        let mut limits = Limits::default();
+        let of_file = file.limit.into_iter().map(|(name, value)| Limit { name, value });
+        for limit in of_file.chain(args.limits) {
+            set_limit(&mut limits, &limit)?;
+        }
         let mut functions = file.functions;
         functions.extend(args.functions);
         let config = Self {
@@ -183,6 +225,7 @@ impl Config {
                 look: args.look.or(file.look).map_or(defaults.look, Duration::from_millis),
             },
             pin: args.pin.or(file.pin).unwrap_or_default(),
+            limits,
         };
         config.check()?;
         Ok(config)
@@ -263,16 +306,27 @@ mod tests {
     fn command_line_overrides_the_file_and_adds_functions() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("c.toml");
-        let text = "log = 'debug'\nworkers = 3\nnap = 20\npin = [1, 2]\n[[function]]\nname = 'a'\n\
+        let text = "log = 'debug'\nworkers = 3\nnap = 20\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
                     mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n";
         std::fs::write(&path, text).expect("write");
         let path = path.to_str().expect("text");
         let function = "name=b,mac=52:54:00:00:00:0b,socket=/run/b.sock,net=/run/b.net";
-        let config =
-            config(&["--config", path, "--workers", "2", "--function", function]).expect("valid");
+        let config = config(&[
+            "--config",
+            path,
+            "--workers",
+            "2",
+            "--function",
+            function,
+            "--limit",
+            "qp=7",
+        ])
+        .expect("valid");
         assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
         assert_eq!(config.gears.nap, Duration::from_micros(20));
         assert_eq!(config.pin, [1, 2]);
+        assert_eq!((config.limits.qp, config.limits.pd), (7, 8));
+        assert_eq!(config.limits.cq, Limits::default().cq);
         let names: Vec<_> =
             config.functions.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
@@ -290,6 +344,9 @@ mod tests {
             (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "single station"),
             (vec!["-f", a, "--workers", "0"], "workers"),
             (vec!["-f", a, "--nap", "0"], "nap"),
+            (vec!["-f", a, "--limit", "qp=0"], "limit of qp"),
+            (vec!["-f", a, "--limit", "qp=32769"], "limit of qp"),
+            (vec!["-f", a, "--limit", "cats=9"], "cats"),
             (vec!["--config", "/nonexistent/c.toml"], "/nonexistent/c.toml"),
         ] {
             let error = config(&args).expect_err("a fault").to_string();

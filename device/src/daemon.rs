@@ -42,7 +42,7 @@ impl Daemon {
         let bells = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
         for settings in &config.functions {
             let name = &settings.name;
-            let function = Function::new(name, settings.mac, &bells, &fabric)
+            let function = Function::new(name, settings.mac, &bells, &fabric, config.limits)
                 .with_context(|| format!("function {name}"))?;
             let function = Arc::new(function);
             for (index, worker) in workers.iter_mut().enumerate() {

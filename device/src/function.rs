@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, Control, FatalCode, Status};
 use vrnic_adapter::fabric::Fabric;
+use vrnic_adapter::limits::Limits;
 
 use crate::control::Asker;
 use crate::irq::{Interrupts, IrqError};
@@ -82,6 +83,7 @@ impl Function {
         mac: MacAddr,
         bells: &Arc<[Arc<Bell>]>,
         fabric: &Arc<Fabric<Surroundings>>,
+        limits: Limits,
     ) -> io::Result<Self> {
         let surroundings = Surroundings {
             dma: Arc::new(DmaTable::new(name, bells.len())),
@@ -89,7 +91,7 @@ impl Function {
             irqs: Arc::new(Interrupts::new()),
             bells: Arc::clone(bells),
         };
-        let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len());
+        let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len(), limits);
         Ok(Self { adapter, failure: Failure::default() })
     }
 

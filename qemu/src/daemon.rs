@@ -32,11 +32,16 @@ pub fn net_socket(dir: &Path, name: &str) -> PathBuf {
 }
 
 impl Daemon {
-    /// Starts a daemon with the given functions (name, MAC), sockets in `dir`, and waits until it serves.
+    /// Starts a daemon with the given functions (name, MAC) and further arguments, sockets in `dir`, and waits until it serves.
     ///
     /// # Errors
     /// When it ends, or does not serve within seconds; its log's end is part of the text.
-    pub fn start(paths: &Paths, dir: &Path, functions: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub fn start(
+        paths: &Paths,
+        dir: &Path,
+        functions: &[(&str, &str)],
+        arguments: &[String],
+    ) -> anyhow::Result<Self> {
         paths.need(&paths.vrnicd(), "cargo build --release")?;
         let log = dir.join("vrnicd.log");
         let out = File::options().create(true).append(true).open(&log)?;
@@ -49,6 +54,7 @@ impl Daemon {
                 .arg("--function")
                 .arg(format!("name={name},mac={mac},socket={socket},net={net}"));
         }
+        command.args(arguments);
         if let Ok(extra) = std::env::var("VRNICD_ARGS") {
             command.args(extra.split_whitespace());
         }

@@ -28,11 +28,13 @@ pub struct Options {
     pub module: bool,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
+    /// More arguments for the daemon.
+    pub daemon: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cpus: 1, memory: 1536, module: true, files: Vec::new() }
+        Self { cpus: 1, memory: 1536, module: true, files: Vec::new(), daemon: Vec::new() }
     }
 }
 
@@ -62,7 +64,7 @@ impl Pair {
         let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
         write_initramfs(&paths, &options.files, &initramfs)?;
-        let daemon = Daemon::start(&paths, dir.path(), &FUNCTIONS)?;
+        let daemon = Daemon::start(&paths, dir.path(), &FUNCTIONS, &options.daemon)?;
         let boot = |index: usize| {
             let setup = setup(dir.path().into(), index, &options)?;
             let guest = Guest::boot(&paths, accel, setup)?;
@@ -102,7 +104,8 @@ impl Pair {
     /// When it does not serve.
     pub fn restart_daemon(&mut self) -> anyhow::Result<()> {
         self.daemon.kill();
-        self.daemon = Daemon::start(&self.paths, self.dir.path(), &FUNCTIONS)?;
+        self.daemon =
+            Daemon::start(&self.paths, self.dir.path(), &FUNCTIONS, &self.options.daemon)?;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::fabric::Fabric;
 use crate::host::Host;
-use crate::limits;
+use crate::limits::{self, Limits};
 use crate::memory::PageBudget;
 use crate::moderation::Moderation;
 use crate::objects::Objects;
@@ -37,6 +37,7 @@ pub struct Function<H: Host> {
     pub(crate) registers: Registers,
     pub(crate) objects: Objects<H>,
     tpt: Tpt,
+    limits: Limits,
     stats: Counters,
     link: AtomicBool,
     /// Longest packet payload, as `enum ib_mtu`.
@@ -61,6 +62,7 @@ impl<H: Host> Function<H> {
         host: H,
         fabric: &Arc<Fabric<H>>,
         workers: usize,
+        limits: Limits,
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let function = Arc::new(Self {
@@ -69,8 +71,9 @@ impl<H: Host> Function<H> {
             host,
             fabric: Arc::clone(fabric),
             registers: Registers::default(),
-            objects: Objects::default(),
-            tpt: Tpt::default(),
+            objects: Objects::new(&limits),
+            tpt: Tpt::new(limits.mr),
+            limits,
             stats: Counters::default(),
             link: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
@@ -351,6 +354,6 @@ impl<H: Host> Function<H> {
     /// Limits of a function.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
-        limits::caps()
+        limits::caps(&self.limits)
     }
 }

@@ -37,9 +37,40 @@ pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 
-/// The answer to QUERY_DEVICE.
+/// How many objects a function has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// User contexts.
+    pub contexts: u32,
+    /// PDs.
+    pub pd: u32,
+    /// CQs.
+    pub cq: u32,
+    /// SRQs.
+    pub srq: u32,
+    /// QPs, beside the one of the general services.
+    pub qp: u32,
+    /// Regions and windows together.
+    pub mr: u32,
+}
+
+impl Default for Limits {
+    /// The most there can be.
+    fn default() -> Self {
+        Self {
+            contexts: MAX_CONTEXTS - 1,
+            pd: MAX_PD,
+            cq: MAX_CQ,
+            srq: MAX_SRQ,
+            qp: MAX_QP,
+            mr: crate::tpt::MAX_MR - 1,
+        }
+    }
+}
+
+/// The answer to QUERY_DEVICE of a function with these limits.
 #[must_use]
-pub fn caps() -> DeviceCaps {
+pub fn caps(limits: &Limits) -> DeviceCaps {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);
     let fw_version = version(env!("CARGO_PKG_VERSION_MAJOR")) << 32
         | version(env!("CARGO_PKG_VERSION_MINOR")) << 16
@@ -48,19 +79,19 @@ pub fn caps() -> DeviceCaps {
         fw_version: fw_version.into(),
         max_mr_size: MAX_MR_SIZE.into(),
         page_sizes: 0x7fff_f000.into(),
-        max_contexts: (MAX_CONTEXTS - 1).into(),
-        max_pd: MAX_PD.into(),
-        max_cq: MAX_CQ.into(),
+        max_contexts: limits.contexts.into(),
+        max_pd: limits.pd.into(),
+        max_cq: limits.cq.into(),
         max_cqe: (1 << cq::LOG_CQES_MAX).into(),
-        max_qp: MAX_QP.into(),
+        max_qp: limits.qp.into(),
         max_wr: (1 << sq::LOG_WQES_MAX).into(),
         max_sge: sq::MAX_SGE.into(),
         max_inline: sq::MAX_INLINE.into(),
-        max_mr: (crate::tpt::MAX_MR - 1).into(),
+        max_mr: limits.mr.into(),
         max_eq: MAX_EQ.into(),
-        max_mw: (crate::tpt::MAX_MR - 1).into(),
+        max_mw: limits.mr.into(),
         max_fast_reg_pages: MAX_FAST_REG_PAGES.into(),
-        max_srq: MAX_SRQ.into(),
+        max_srq: limits.srq.into(),
         max_xrcd: MAX_XRCD.into(),
         max_gid: MAX_GID.into(),
         max_rd_atomic: MAX_RD_ATOMIC.into(),

@@ -13,7 +13,7 @@ use vrnic_abi::uar;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::host::Host;
-use crate::limits;
+use crate::limits::{self, Limits};
 use crate::memory::PageBudget;
 use crate::multicast::Groups;
 use crate::qp::Qp;
@@ -103,16 +103,18 @@ pub struct Objects<H: Host> {
     pub groups: Groups<H>,
 }
 
-impl<H: Host> Default for Objects<H> {
-    fn default() -> Self {
+impl<H: Host> Objects<H> {
+    /// Room for as many as `limits` say.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
         Self {
             admin: Mutex::default(),
-            contexts: Table::new(0, limits::MAX_CONTEXTS),
-            pds: Table::new(1, limits::MAX_PD),
-            cqs: Table::new(1, limits::MAX_CQ),
-            srqs: Table::new(1, limits::MAX_SRQ),
+            contexts: Table::new(0, limits.contexts.saturating_add(1)),
+            pds: Table::new(1, limits.pd),
+            cqs: Table::new(1, limits.cq),
+            srqs: Table::new(1, limits.srq),
             xrcds: Table::new(1, limits::MAX_XRCD),
-            qps: Table::new(limits::FIRST_QPN, limits::MAX_QP),
+            qps: Table::new(limits::FIRST_QPN, limits.qp),
             gsi: RwLock::default(),
             eqs: Table::new(1, limits::MAX_EQ),
             uars: Table::new(0, uar::UAR_COUNT),
@@ -126,9 +128,7 @@ impl<H: Host> Default for Objects<H> {
             groups: Groups::default(),
         }
     }
-}
 
-impl<H: Host> Objects<H> {
     /// Forgets all objects but QPs, which need an orderly end.
     pub fn clear(&self) {
         self.set_uars(Vec::new());

@@ -92,6 +92,14 @@ pub struct Tpt {
     chunks: Box<[OnceLock<Chunk>]>,
     att: Att,
     free: Mutex<Free>,
+    /// Highest index.
+    limit: u32,
+}
+
+impl Default for Tpt {
+    fn default() -> Self {
+        Self::new(MAX_MR - 1)
+    }
 }
 
 #[derive(Debug)]
@@ -115,16 +123,16 @@ struct Free {
     fresh: u32,
 }
 
-impl Default for Tpt {
-    fn default() -> Self {
+impl Tpt {
+    /// A table with room for so many keys, at most [`MAX_MR`] less one.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
         let chunks = (0..MAX_MR as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
         let free = Mutex::new(Free { fresh: 1, ..Free::default() });
-        Self { chunks, att: Att::default(), free }
+        Self { chunks, att: Att::default(), free, limit: limit.min(MAX_MR - 1) }
     }
-}
 
-impl Tpt {
     #[inline(always)]
     fn entry(&self, index: u32) -> Option<&Entry> {
         let index = index as usize;
@@ -147,7 +155,7 @@ impl Tpt {
     /// Takes an index that nobody has.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
-        let index = if free.fresh < MAX_MR {
+        let index = if free.fresh <= self.limit {
             free.fresh += 1;
             free.fresh - 1
         } else {

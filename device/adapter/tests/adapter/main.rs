@@ -10,6 +10,7 @@ mod errors;
 mod events;
 mod hostile;
 mod keys;
+mod limits;
 mod multicast;
 mod srq;
 mod states;

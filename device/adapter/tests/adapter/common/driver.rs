@@ -15,6 +15,7 @@ use vrnic_abi::{regs, stamp, uar};
 use vrnic_adapter::fabric::Fabric;
 use vrnic_adapter::function::Function;
 use vrnic_adapter::host::{Host, Memory};
+use vrnic_adapter::limits::Limits;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::host::{BASE, TestHost};
@@ -63,9 +64,19 @@ pub(crate) fn slot_offset(uar: u32, slot: u32) -> u64 {
 impl Guest {
     /// A function on `fabric` whose driver has enabled it.
     pub(crate) fn new(number: u8, fabric: &Arc<Fabric<TestHost>>, clock: &Arc<AtomicU64>) -> Self {
+        Self::with_limits(number, fabric, clock, Limits::default())
+    }
+
+    /// The same, with room for fewer objects.
+    pub(crate) fn with_limits(
+        number: u8,
+        fabric: &Arc<Fabric<TestHost>>,
+        clock: &Arc<AtomicU64>,
+        limits: Limits,
+    ) -> Self {
         let host = TestHost::new(clock);
         let mac = [2, 0, 0, 0, 0, number];
-        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric, 1);
+        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric, 1, limits);
         function.set_link(true);
         let mut guest = Self {
             function,

@@ -1,0 +1,131 @@
+//! What QUERY_DEVICE promises is there, and not one more.
+
+use vrnic_abi::admin::{CreateCq, CreateEq, NoParams, Opcode, Pages, SetGid, Status};
+use vrnic_adapter::limits::Limits;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{World, qp_params};
+
+const FULL: (Status, u32) = (Status::NoResource, 0);
+
+fn small() -> Limits {
+    Limits { contexts: 5, pd: 6, cq: 7, srq: 10, qp: 8, mr: 9 }
+}
+
+fn guest(limits: Limits) -> Guest {
+    let world = World::default();
+    Guest::with_limits(1, &world.fabric, &world.clock, limits)
+}
+
+/// Creates until it fails; how many there were, and why there was no more.
+fn fill(mut create: impl FnMut() -> Result<u32, (Status, u32)>) -> (Vec<u32>, (Status, u32)) {
+    let mut made = Vec::new();
+    loop {
+        match create() {
+            Ok(id) => made.push(id),
+            Err(why) => return (made, why),
+        }
+        assert!(made.len() <= 1 << 20, "there is no end");
+    }
+}
+
+/// Fills a kind of objects; when one goes there is room for one.
+fn check(
+    guest: &Guest,
+    promised: u32,
+    destroy: Opcode,
+    mut create: impl FnMut() -> Result<u32, (Status, u32)>,
+) -> Vec<u32> {
+    let (made, why) = fill(&mut create);
+    assert_eq!((made.len() as u32, why), (promised, FULL), "{destroy:?}");
+    let some = made[made.len() / 2];
+    assert!(guest.on_object(destroy, some).is_ok());
+    let again = create().expect("room for one");
+    assert_eq!(create(), Err(FULL));
+    made.into_iter().filter(|id| *id != some).chain([again]).collect()
+}
+
+fn check_all(limits: Limits) {
+    let guest = guest(limits);
+    let caps = guest.caps();
+    assert_eq!(
+        [caps.max_contexts, caps.max_pd, caps.max_cq, caps.max_qp, caps.max_mr].map(|n| n.get()),
+        [limits.contexts, limits.pd, limits.cq, limits.qp, limits.mr]
+    );
+    let alloc_pd = || guest.on_object(Opcode::AllocPd, 0);
+    let pd = check(&guest, limits.pd, Opcode::FreePd, alloc_pd)[0];
+
+    // The rings of all lie in the same memory: nobody uses them.
+    let page = guest.alloc(4096);
+    let eq = CreateEq::new(Pages::new(guest.alloc(4096), 12, 0), 1, 4);
+    let eqn = guest.command(Opcode::CreateEq, &eq).expect("CREATE_EQ").eqn.get();
+    let params = CreateCq::new(0, eqn, 0, Pages::new(page, 12, 0));
+    // A page of doorbells has a thousand slots: more are needed for more objects.
+    let mut uar = 0;
+    let mut with_uar = |create: &dyn Fn(u32) -> Result<u32, (Status, u32)>| {
+        create(uar).or_else(|why| match guest.on_object(Opcode::AllocUar, 0) {
+            Ok(more) if why == FULL => {
+                uar = more;
+                create(uar)
+            }
+            _ => Err(why),
+        })
+    };
+    let create_cq = |uar: u32| {
+        let params = CreateCq { uar: uar.into(), ..params };
+        guest.command(Opcode::CreateCq, &params).map(|made| made.cqn.get())
+    };
+    let cqs = check(&guest, limits.cq, Opcode::DestroyCq, || with_uar(&create_cq));
+    let cq = cqs[0];
+    for other in &cqs[1..] {
+        assert!(guest.on_object(Opcode::DestroyCq, *other).is_ok());
+    }
+
+    let mut params = qp_params(&guest, false);
+    (params.pdn, params.send_cqn, params.recv_cqn) = (pd.into(), cq.into(), cq.into());
+    let create_qp = |uar: u32| {
+        let mut params = params;
+        params.uar = uar.into();
+        guest.create_qp(&params).map(|made| made.0)
+    };
+    check(&guest, limits.qp, Opcode::DestroyQp, || with_uar(&create_qp));
+
+    check(&guest, limits.mr, Opcode::DeregMr, || guest.reg_flat(pd, 0, page, 16));
+    // Regions and windows share one table.
+    let alloc_mw = vrnic_abi::admin::AllocMw::new(pd, vrnic_abi::admin::MwType::Type1);
+    assert_eq!(guest.command(Opcode::AllocMw, &alloc_mw).map(|_| ()), Err(FULL));
+}
+
+#[test]
+fn as_many_as_promised_and_no_more() {
+    check_all(small());
+}
+
+/// But for the keys: a million registrations take too long.
+#[test]
+fn as_many_as_there_can_be_and_no_more() {
+    check_all(Limits { mr: 1 << 15, ..Limits::default() });
+}
+
+#[test]
+fn contexts_event_queues_and_addresses() {
+    for limits in [small(), Limits::default()] {
+        let guest = guest(limits);
+        let caps = guest.caps();
+        let none = NoParams::default();
+        let alloc = || guest.command(Opcode::AllocContext, &none).map(|made| made.id.get());
+        check(&guest, caps.max_contexts.get(), Opcode::FreeContext, alloc);
+
+        let ring = guest.alloc(4096);
+        let create = |vector| CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
+        let create = || guest.command(Opcode::CreateEq, &create(1)).map(|made| made.eqn.get());
+        check(&guest, caps.max_eq.get(), Opcode::DestroyEq, create);
+
+        let set = |index: u32| {
+            let entry = SetGid::set(index as u16, [1; 16], [2; 6], 0xffff);
+            guest.command(Opcode::SetGid, &entry).map(|_| ())
+        };
+        assert!((0..caps.max_gid.get()).all(|index| set(index).is_ok()));
+        assert_eq!(set(caps.max_gid.get()), Err((Status::BadParam, 0)));
+    }
+}
