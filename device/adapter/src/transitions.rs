@@ -56,17 +56,12 @@ const RC: &[Rule] = &[
         State::Sqd,
         State::Sqd,
         NONE,
-        AttrMask::PKEY_INDEX
-            .union(AttrMask::PORT)
-            .union(AttrMask::ACCESS_FLAGS)
-            .union(AttrMask::AV)
-            .union(AttrMask::MAX_DEST_RD_ATOMIC)
-            .union(AttrMask::MIN_RNR_TIMER)
-            .union(PATH)
-            .union(AttrMask::TIMEOUT)
+        SQD_OPTIONAL
             .union(AttrMask::RETRY_CNT)
             .union(AttrMask::RNR_RETRY)
-            .union(AttrMask::MAX_QP_RD_ATOMIC),
+            .union(AttrMask::MAX_QP_RD_ATOMIC)
+            .union(AttrMask::MAX_DEST_RD_ATOMIC)
+            .union(AttrMask::MIN_RNR_TIMER),
     ),
     // Where a refused request about a key has failed the send queue alone.
     rule(State::Sqe, State::Rts, NONE, NONE),
@@ -80,7 +75,7 @@ const XRC_INI: &[Rule] = &[
         State::Init,
         State::Rtr,
         AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
-        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+        RTR_OPTIONAL,
     ),
     rule(
         State::Rtr,
@@ -95,7 +90,20 @@ const XRC_INI: &[Rule] = &[
     rule(State::Rts, State::Rts, NONE, UC_OPTIONAL),
     rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
     rule(State::Sqd, State::Rts, NONE, UC_OPTIONAL),
+    rule(
+        State::Sqd,
+        State::Sqd,
+        NONE,
+        SQD_OPTIONAL
+            .union(AttrMask::RETRY_CNT)
+            .union(AttrMask::RNR_RETRY)
+            .union(AttrMask::MAX_QP_RD_ATOMIC),
+    ),
+    rule(State::Sqe, State::Rts, NONE, NONE),
 ];
+
+/// Of all types of reliable connections.
+const SQD_OPTIONAL: AttrMask = INIT.union(AttrMask::AV).union(AttrMask::TIMEOUT).union(PATH);
 
 /// Of XRC targets, which do not send.
 const XRC_TGT: &[Rule] = &[
@@ -110,10 +118,19 @@ const XRC_TGT: &[Rule] = &[
             .union(AttrMask::RQ_PSN)
             .union(AttrMask::MAX_DEST_RD_ATOMIC)
             .union(AttrMask::MIN_RNR_TIMER),
-        PATH.union(AttrMask::ACCESS_FLAGS).union(AttrMask::PKEY_INDEX),
+        RTR_OPTIONAL,
     ),
     rule(State::Rtr, State::Rts, AttrMask::SQ_PSN.union(AttrMask::TIMEOUT), RTS_OPTIONAL),
     rule(State::Rts, State::Rts, NONE, RTS_OPTIONAL),
+    rule(State::Rts, State::Sqd, NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
+    rule(State::Sqd, State::Rts, NONE, RTS_OPTIONAL),
+    rule(
+        State::Sqd,
+        State::Sqd,
+        NONE,
+        SQD_OPTIONAL.union(AttrMask::MAX_DEST_RD_ATOMIC).union(AttrMask::MIN_RNR_TIMER),
+    ),
+    rule(State::Sqe, State::Rts, NONE, NONE),
 ];
 
 const UC_OPTIONAL: AttrMask = PATH.union(AttrMask::CUR_STATE).union(AttrMask::ACCESS_FLAGS);

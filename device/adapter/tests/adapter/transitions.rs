@@ -4,14 +4,21 @@
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::transitions;
 
 use crate::common::driver::Guest;
 use crate::common::pair::{Endpoint, Setup, World, Wr, attributes};
 
 const TABLE: &str = include_str!("../../../../tests/verify/transitions.txt");
 
-const TYPES: [(&str, Type); 4] =
-    [("RC", Type::Rc), ("UC", Type::Uc), ("UD", Type::Ud), ("GSI", Type::Gsi)];
+const TYPES: [(&str, Type); 6] = [
+    ("RC", Type::Rc),
+    ("UC", Type::Uc),
+    ("UD", Type::Ud),
+    ("GSI", Type::Gsi),
+    ("XRC_INI", Type::XrcIni),
+    ("XRC_TGT", Type::XrcTgt),
+];
 
 const STATES: [(&str, State); 7] = [
     ("Reset", State::Reset),
@@ -37,6 +44,13 @@ fn named<T: Copy>(names: &[(&str, T)], name: &str) -> T {
     names.iter().find(|entry| entry.0 == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
+fn types(list: &str) -> Vec<Type> {
+    match list {
+        "ALL" => TYPES.iter().map(|(_, kind)| *kind).collect(),
+        list => list.split(',').map(|name| named(&TYPES, name)).collect(),
+    }
+}
+
 fn attributes_named(list: &str) -> AttrMask {
     list.split_whitespace()
         .map(|name| AttrMask::from_name(name).unwrap_or_else(|| panic!("no attribute {name}")))
@@ -51,7 +65,7 @@ fn table() -> Vec<Rule> {
             let mut words = left.split_whitespace();
             let mut word = || words.next().expect("types and two states");
             Rule {
-                types: word().split(',').map(|name| named(&TYPES, name)).collect(),
+                types: types(word()),
                 from: named(&STATES, word()),
                 to: named(&STATES, word()),
                 required: attributes_named(&words.collect::<Vec<_>>().join(" ")),
@@ -163,6 +177,26 @@ fn general_services() {
     check_type(Type::Gsi);
 }
 
+/// The rules of all types, of those too that take more than this test's endpoint to be created.
+#[test]
+fn rules_of_all_types() {
+    let table = table();
+    for (_, kind) in TYPES {
+        for (from, to) in STATES.iter().flat_map(|a| STATES.iter().map(|b| (a.1, b.1))) {
+            let rule = rule(&table, kind, (from, to));
+            let base = rule.map_or(AttrMask::empty(), |rule| rule.required);
+            for given in AttrMask::all().iter().map(|bit| base ^ bit).chain([base]) {
+                let legal = rule.is_some_and(|rule| {
+                    let given = given.difference(AttrMask::STATE);
+                    given.contains(rule.required) && (rule.required | rule.optional).contains(given)
+                });
+                let got = transitions::allowed(kind, (from, to), given);
+                assert_eq!(got, legal, "{kind:?} from {from:?} to {to:?} with {given:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn there_is_no_path_to_migrate_to() {
     let world = World::default();
@@ -181,7 +215,7 @@ fn there_is_no_path_to_migrate_to() {
 #[test]
 fn attributes_without_a_state() {
     let table = table();
-    for (_, kind) in TYPES {
+    for kind in [Type::Rc, Type::Uc, Type::Ud, Type::Gsi] {
         let world = World::default();
         let guest = world.guest(1);
         let setup = Setup { kernel: true, kind, flags: QpFlags::REACTIVE, ..Setup::default() };

@@ -82,7 +82,7 @@ fn table(kind: &str) -> Result<Vec<Rule>> {
         let (left, optional) = line.split_once(';').context("a line without semicolon")?;
         let words: Vec<_> = left.split_whitespace().collect();
         let [types, from, to, required @ ..] = words.as_slice() else { bail!("bad line {line}") };
-        if types.split(',').any(|name| name == kind) {
+        if *types == "ALL" || types.split(',').any(|name| name == kind) {
             rules.push(Rule {
                 from: named(&STATES, from)?,
                 to: named(&STATES, to)?,
