@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::Parser;
 
 use crate::config::{ConfigError, FunctionConfig, Limit};
+use crate::monitor::Address;
 
 /// Emulates vrnic RDMA adapters for QEMU over vfio-user.
 ///
@@ -57,6 +58,11 @@ pub struct Args {
     /// out: contexts, pd, cq, srq, qp or mr (repeat for more)
     #[arg(long = "limit", value_name = "NAME=N")]
     pub limits: Vec<Limit>,
+
+    /// Tell watchers how things are, over HTTP on a socket file or an address: /run/vrnic/monitor.sock,
+    /// 127.0.0.1:9100
+    #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
+    pub monitor: Option<Address>,
 
     /// Check the settings and exit
     #[arg(long)]

@@ -9,6 +9,7 @@ use thiserror::Error;
 use vrnic_adapter::limits::Limits;
 
 use crate::cli::Args;
+use crate::monitor::Address;
 use crate::net::mac::{MacAddr, ParseMacError};
 
 /// Most functions of a daemon.
@@ -151,6 +152,8 @@ pub struct Config {
     pub pin: Vec<usize>,
     /// How many objects each function has room for.
     pub limits: Limits,
+    /// Where watchers are answered, if anywhere.
+    pub monitor: Option<Address>,
 }
 
 /// A limit to lower.
@@ -194,6 +197,7 @@ struct File {
     pin: Option<Vec<usize>>,
     #[serde(default)]
     limit: BTreeMap<String, u32>,
+    monitor: Option<Address>,
 }
 
 impl Config {
@@ -226,6 +230,7 @@ impl Config {
             },
             pin: args.pin.or(file.pin).unwrap_or_default(),
             limits,
+            monitor: args.monitor.or(file.monitor),
         };
         config.check()?;
         Ok(config)

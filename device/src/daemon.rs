@@ -8,6 +8,7 @@ use crate::config::{Config, FunctionConfig};
 use crate::control::{Asker, ControlThread};
 use crate::function::{Function, FunctionDevice};
 use crate::housekeeping::Housekeeping;
+use crate::monitor::Monitor;
 use crate::net::switch::{PortSetup, SwitchThread};
 use crate::socket::SocketFile;
 use crate::vfio::server::{Doorman, ServerThread};
@@ -21,6 +22,7 @@ pub struct Daemon {
     // In this order: no new VMM, no Ethernet, then the rest.
     servers: Vec<ServerThread>,
     _switch: SwitchThread,
+    _monitor: Option<Monitor>,
     _housekeeping: Housekeeping,
     _workers: Pool,
     _control: Vec<ControlThread>,
@@ -58,6 +60,8 @@ impl Daemon {
             functions.push(function);
         }
         let switch = SwitchThread::start(ports).context("Ethernet switch")?;
+        let monitor = config.monitor.as_ref().map(|at| Monitor::start(at, functions.clone()));
+        let monitor = monitor.transpose().context("monitor")?;
         let housekeeping = Housekeeping::start(functions, doormen).context("housekeeping")?;
         for (server, function) in servers.iter().zip(&config.functions) {
             let socket = server.path().display();
@@ -67,6 +71,7 @@ impl Daemon {
         Ok(Self {
             servers,
             _switch: switch,
+            _monitor: monitor,
             _housekeeping: housekeeping,
             _workers: workers,
             _control: control,

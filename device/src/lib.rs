@@ -10,6 +10,7 @@
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
 //! | [`net`] | Ethernet ports and the switch |
+//! | [`monitor`] | metrics and views for watchers |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`surroundings`] | what the adapter model sees of this process |
 //! | [`control`] | the thread that runs a function's control work |
@@ -25,6 +26,7 @@ pub mod function;
 pub mod housekeeping;
 pub mod irq;
 pub mod memory;
+pub mod monitor;
 pub mod net;
 pub mod pci;
 pub mod socket;

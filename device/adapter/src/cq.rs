@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::eq::Eq;
 use crate::host::{Host, Memory};
+use crate::inspect::CqView;
 use crate::memory::Ring;
 use crate::site::Site;
 use crate::stats::{Counter, Counters};
@@ -199,6 +200,24 @@ impl Cq {
             inner.armed = 0;
         }
         Ok(inner.moderate(due, || site.now()))
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> CqView {
+        let inner = self.inner.lock();
+        CqView {
+            cqn: self.cqn,
+            context: self.context,
+            eqn: self.eq.eqn,
+            users: self.users.load(Ordering::Relaxed),
+            uar: self.uar,
+            slot: self.slot,
+            size: self.ring.size(),
+            produced: inner.pi,
+            consumed: host.bar_load32(self.slot_offset),
+            failed: inner.failed,
+        }
     }
 
     /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].

@@ -9,6 +9,7 @@ use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
 use crate::host::{Host, Memory};
+use crate::inspect::EqView;
 use crate::memory::Ring;
 use crate::stats::{Counter, Counters};
 
@@ -152,6 +153,19 @@ impl Eq {
     fn hold(&self) {
         self.holding.store(true, Ordering::SeqCst);
         self.any_holding.store(true, Ordering::SeqCst);
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> EqView {
+        EqView {
+            eqn: self.eqn,
+            vector: self.vector,
+            cqs: self.users.load(Ordering::Relaxed),
+            size: self.ring.size(),
+            produced: self.inner.lock().pi,
+            consumed: host.bar_load32(self.ci_offset),
+        }
     }
 
     /// Whether events are held back.

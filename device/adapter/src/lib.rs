@@ -24,6 +24,7 @@
 //! | `datagram`, [`network`] | the datapath of datagram QPs; the network header that receives begin with |
 //! | `memops`, [`tags`] | work requests about keys; where messages carry them |
 //! | [`fabric`] | finding the peer |
+//! | [`inspect`] | views for whoever watches |
 //! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ pub mod fabric;
 pub mod function;
 pub mod host;
 pub(crate) mod hot;
+pub mod inspect;
 pub mod limiter;
 pub mod limits;
 pub(crate) mod memops;

@@ -175,6 +175,14 @@ impl<H: Host> Objects<H> {
         qps
     }
 
+    /// All QPs.
+    #[must_use]
+    pub fn all_qps(&self) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.qps.all();
+        qps.extend(self.gsi.read().clone());
+        qps
+    }
+
     /// A valid entry of the GID table.
     #[must_use]
     pub fn gid(&self, index: u16) -> Option<SetGid> {

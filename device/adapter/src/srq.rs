@@ -15,6 +15,7 @@ use vrnic_abi::uar::SrqSlot;
 use crate::cq::Cq;
 use crate::function::Function;
 use crate::host::{Host, Memory};
+use crate::inspect::{QueueView, SrqView};
 use crate::memory::Ring;
 use crate::site::Site;
 use crate::stats::Counter;
@@ -126,6 +127,27 @@ impl Srq {
         }
         site.step(Counter::RecvWqes);
         Ok(Some(Recv::parse(bytes, index, self.pdn)))
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> SrqView {
+        let inner = self.inner.lock();
+        SrqView {
+            srqn: self.srqn,
+            pdn: self.pdn,
+            context: self.context,
+            users: self.users.load(Ordering::Relaxed),
+            xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
+            recv: QueueView {
+                size: self.ring.size(),
+                posted: host.bar_load32(self.slot_offset),
+                next: inner.ci,
+                in_device: false,
+            },
+            limit: inner.limit,
+            failed: inner.failed,
+        }
     }
 
     /// Arms the limit event, which comes at once if it is due.

@@ -82,10 +82,15 @@ impl Counters {
         self.cells.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
+    /// All values, in the order of [`STAT_NAMES`].
+    pub fn values(&self) -> impl Iterator<Item = u64> {
+        self.cells.iter().map(|cell| cell.load(Ordering::Relaxed))
+    }
+
     /// All values as the guest sees them: an array of little-endian 64-bit words.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.cells.iter().flat_map(|cell| cell.load(Ordering::Relaxed).to_le_bytes()).collect()
+        self.values().flat_map(u64::to_le_bytes).collect()
     }
 
     /// Zeroes all.

@@ -93,6 +93,18 @@ impl<T> Table<T> {
         inner.slots.clear();
     }
 
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.inner.read().used
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// All objects.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<T>> {

@@ -152,6 +152,19 @@ impl Tpt {
         &self.att
     }
 
+    /// Indices in use: regions and windows, valid or not, and commands.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let free = self.free.lock();
+        u64::from(free.fresh - 1) - free.list.len() as u64
+    }
+
+    /// Valid entries with their indices, from index `from` on.
+    pub fn valid(&self, from: u32) -> impl Iterator<Item = (u32, Mr)> + '_ {
+        let fresh = self.free.lock().fresh;
+        (from.max(1)..fresh).filter_map(|index| Some((index, self.entry(index)?.load()?)))
+    }
+
     /// Takes an index that nobody has.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();

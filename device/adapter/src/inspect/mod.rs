@@ -1,0 +1,100 @@
+//! What an adapter looks like from outside: plain copies of its objects, for whoever watches it.
+//!
+//! A view is taken without stopping anything, so two numbers of it may be of slightly different moments. Locks of
+//! the datapath are held for a few loads, and those that a message holds are not waited for.
+
+mod keys;
+mod queues;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::regs::{self, Status};
+
+pub use self::keys::KeyView;
+pub use self::queues::{CqView, EqView, QpView, QueueView, SrqView};
+use crate::function::Function;
+use crate::host::Host;
+use crate::table::Table;
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionView {
+    /// Its name.
+    pub name: String,
+    /// MAC of its port.
+    pub mac: String,
+    /// Whether a driver has enabled it.
+    pub enabled: bool,
+    /// The register FATAL_CODE; zero while all is well.
+    pub fatal: u32,
+    /// Whether its link is up.
+    pub link: bool,
+    /// Its objects by kind: how many there are.
+    pub objects: BTreeMap<String, u64>,
+    /// Its counters, named as the guest's are.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Some of the objects of one kind, by ascending number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The objects.
+    pub items: Vec<T>,
+    /// The number to go on from; none behind the last object.
+    pub next: Option<u32>,
+}
+
+impl<T> Page<T> {
+    /// The first `most` of `objects`, which come by ascending number.
+    fn of(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Self {
+        let mut items = Vec::new();
+        for (number, view) in objects {
+            if items.len() == most {
+                return Self { items, next: Some(number) };
+            }
+            items.push(view);
+        }
+        Self { items, next: None }
+    }
+}
+
+impl<H: Host> Function<H> {
+    /// The function itself.
+    #[must_use]
+    pub fn view(&self) -> FunctionView {
+        let status = Status::from_bits_truncate(self.read_register(regs::STATUS));
+        let objects = &self.objects;
+        let counts = [
+            ("contexts", count(&objects.contexts)),
+            ("pds", count(&objects.pds)),
+            ("eqs", count(&objects.eqs)),
+            ("cqs", count(&objects.cqs)),
+            ("srqs", count(&objects.srqs)),
+            ("xrcds", count(&objects.xrcds)),
+            ("qps", objects.all_qps().len() as u64),
+            ("uars", count(&objects.uars)),
+            ("keys", self.tpt().used()),
+        ];
+        let counters = STAT_NAMES.iter().zip(self.stats().values());
+        FunctionView {
+            name: self.name().to_owned(),
+            mac: mac(self.mac()),
+            enabled: status.contains(Status::ENABLED),
+            fatal: self.read_register(regs::FATAL_CODE),
+            link: self.link(),
+            objects: counts.map(|(kind, count)| (kind.to_owned(), count)).into(),
+            counters: counters.map(|(name, value)| ((*name).to_owned(), value)).collect(),
+        }
+    }
+}
+
+fn count<T>(table: &Table<T>) -> u64 {
+    table.len().into()
+}
+
+/// A MAC as text.
+fn mac(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

@@ -1,0 +1,206 @@
+//! Views of queues.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::uar::QpSlot;
+
+use super::{Page, mac};
+use crate::function::Function;
+use crate::host::Host;
+use crate::qp::{Qp, SendRing};
+
+/// A queue of work requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Entries that it has room for.
+    pub size: u32,
+    /// The user's producer index, as it stands in the doorbell.
+    pub posted: u32,
+    /// Index of the entry that comes next.
+    pub next: u32,
+    /// Whether it lies in device memory.
+    pub in_device: bool,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct QpView {
+    pub qpn: u32,
+    /// `gsi`, `rc`, `uc`, `ud`, `xrc_ini`, `xrc_tgt`.
+    pub kind: String,
+    /// `reset`, `init`, `rtr`, `rts`, `sqd`, `sqe`, `err`.
+    pub state: String,
+    pub context: u32,
+    pub pdn: u32,
+    pub send_cqn: u32,
+    pub recv_cqn: u32,
+    pub srqn: Option<u32>,
+    /// The worker that executes it.
+    pub worker: usize,
+    pub uar: u32,
+    pub slot: u32,
+    /// The peer's MAC and QP, of a connected QP.
+    pub peer: Option<(String, u32)>,
+    /// enum ib_mtu.
+    pub path_mtu: u8,
+    pub send: Option<QueueView>,
+    /// `next` is missing (zero) while a message is arriving.
+    pub recv: Option<QueueView>,
+}
+
+/// A completion queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct CqView {
+    pub cqn: u32,
+    pub context: u32,
+    pub eqn: u32,
+    /// Queues that complete here.
+    pub users: u32,
+    pub uar: u32,
+    pub slot: u32,
+    /// Entries that it has room for.
+    pub size: u32,
+    /// Index of the completion that comes next.
+    pub produced: u32,
+    /// The user's consumer index, as it stands in the doorbell.
+    pub consumed: u32,
+    /// Whether it has overflowed, or its memory was not there.
+    pub failed: bool,
+}
+
+/// An event queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct EqView {
+    pub eqn: u32,
+    /// Its MSI-X vector.
+    pub vector: u16,
+    /// CQs bound to it.
+    pub cqs: u32,
+    /// Entries that it has room for.
+    pub size: u32,
+    /// Index of the event that comes next.
+    pub produced: u32,
+    /// The driver's consumer index, as it stands in the doorbell.
+    pub consumed: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SrqView {
+    pub srqn: u32,
+    pub pdn: u32,
+    pub context: u32,
+    /// QPs that take receives from it.
+    pub users: u32,
+    /// The XRC domain, if it has one.
+    pub xrcdn: Option<u32>,
+    pub recv: QueueView,
+    /// Fewer receives than this raise an event; zero does not.
+    pub limit: u32,
+    /// Whether its doorbell or memory was faulty.
+    pub failed: bool,
+}
+
+impl<H: Host> Function<H> {
+    /// Up to `most` queue pairs, from number `from` on.
+    #[must_use]
+    pub fn qp_views(&self, from: u32, most: usize) -> Page<QpView> {
+        let mut qps = self.objects.all_qps();
+        qps.retain(|qp| qp.qpn >= from);
+        qps.sort_unstable_by_key(|qp| qp.qpn);
+        Page::of(qps.iter().map(|qp| (qp.qpn, self.qp_view(qp))), most)
+    }
+
+    fn qp_view(&self, qp: &Qp<H>) -> QpView {
+        let attr = *qp.attr.lock();
+        let doorbell = |word: usize| self.host().bar_load32(qp.slot_offset + word as u64);
+        let send = |size, in_device| {
+            let next = qp.next_send.load(Ordering::Relaxed);
+            Some(QueueView { size, posted: doorbell(offset_of!(QpSlot, sq_pi)), next, in_device })
+        };
+        let recv = |size| QueueView {
+            size,
+            posted: doorbell(offset_of!(QpSlot, rq_pi)),
+            next: qp.responder.try_lock().map_or(0, |responder| responder.ci),
+            in_device: false,
+        };
+        let connected = matches!(qp.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
+            && !matches!(qp.state(), State::Reset | State::Init);
+        QpView {
+            qpn: qp.qpn,
+            kind: kind(qp.kind).to_owned(),
+            state: state(qp.state()).to_owned(),
+            context: qp.context,
+            pdn: qp.pdn,
+            send_cqn: qp.send_cq.cqn,
+            recv_cqn: qp.recv_cq.cqn,
+            srqn: qp.srq.as_ref().map(|srq| srq.srqn),
+            worker: qp.worker,
+            uar: qp.uar,
+            slot: qp.slot,
+            peer: connected.then(|| (mac(attr.av.dmac), attr.dest_qpn.get())),
+            path_mtu: attr.path_mtu,
+            send: match &qp.sq {
+                SendRing::None => None,
+                SendRing::Guest(ring) => send(ring.size(), false),
+                SendRing::Device { log_size, .. } => send(1 << log_size, true),
+            },
+            recv: qp.rq.as_ref().map(|ring| recv(ring.size())),
+        }
+    }
+
+    /// Up to `most` completion queues, from number `from` on.
+    #[must_use]
+    pub fn cq_views(&self, from: u32, most: usize) -> Page<CqView> {
+        let cqs = self.objects.cqs.all();
+        let views = cqs.iter().filter(|cq| cq.cqn >= from).map(|cq| (cq.cqn, cq.view(self.host())));
+        Page::of(views, most)
+    }
+
+    /// Up to `most` event queues, from number `from` on; 0 is the asynchronous one.
+    #[must_use]
+    pub fn eq_views(&self, from: u32, most: usize) -> Page<EqView> {
+        let asynchronous = self.asynchronous.read().clone();
+        let eqs = asynchronous.into_iter().chain(self.objects.eqs.all());
+        let views = eqs.filter(|eq| eq.eqn >= from).map(|eq| (eq.eqn, eq.view(self.host())));
+        Page::of(views, most)
+    }
+
+    /// Up to `most` shared receive queues, from number `from` on.
+    #[must_use]
+    pub fn srq_views(&self, from: u32, most: usize) -> Page<SrqView> {
+        let srqs = self.objects.srqs.all();
+        let views = srqs.iter().filter(|srq| srq.srqn >= from);
+        Page::of(views.map(|srq| (srq.srqn, srq.view(self.host()))), most)
+    }
+}
+
+fn kind(kind: Type) -> &'static str {
+    match kind {
+        Type::Gsi => "gsi",
+        Type::Rc => "rc",
+        Type::Uc => "uc",
+        Type::Ud => "ud",
+        Type::XrcIni => "xrc_ini",
+        Type::XrcTgt => "xrc_tgt",
+    }
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Reset => "reset",
+        State::Init => "init",
+        State::Rtr => "rtr",
+        State::Rts => "rts",
+        State::Sqd => "sqd",
+        State::Sqe => "sqe",
+        State::Err => "err",
+    }
+}

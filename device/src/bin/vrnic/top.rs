@@ -1,0 +1,112 @@
+//! Rates of all functions, again and again.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use vrnic_adapter::inspect::FunctionView;
+
+use crate::client::Client;
+use crate::show::table;
+
+/// Columns: what they are called, and the counters that they sum up.
+const RATES: [(&str, &[&str]); 8] = [
+    ("sends/s", &["send_wqes"]),
+    ("writes/s", &["write_wqes"]),
+    ("reads/s", &["read_wqes"]),
+    ("atomics/s", &["atomic_wqes"]),
+    ("recvs/s", &["recv_wqes"]),
+    ("events/s", &["completion_events"]),
+    ("irqs/s", &["interrupts"]),
+    (
+        "errors/s",
+        &["local_errors", "remote_access_errors", "remote_invalid_requests", "retry_exceeded"],
+    ),
+];
+
+type Counters = BTreeMap<String, u64>;
+
+pub(crate) fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    (0.1..=3600.0).contains(&seconds).then_some(seconds).ok_or("from 0.1 to 3600".to_owned())
+}
+
+/// Prints rates every `interval` seconds, `looks` times (0: for ever).
+pub(crate) fn top(client: &Client, interval: f64, looks: u64) -> anyhow::Result<()> {
+    let clear = std::io::stdout().is_terminal();
+    let (mut before, mut at) = (client.functions()?, Instant::now());
+    let mut done = 0;
+    while looks == 0 || done < looks {
+        std::thread::sleep(Duration::from_secs_f64(interval));
+        let (now, now_at) = (client.functions()?, Instant::now());
+        if clear {
+            // Home, and clear what is below.
+            print!("\x1b[H\x1b[J");
+        }
+        println!("{}", render(&before, &now, (now_at - at).as_secs_f64()));
+        (before, at) = (now, now_at);
+        done += 1;
+    }
+    Ok(())
+}
+
+fn render(before: &[FunctionView], now: &[FunctionView], seconds: f64) -> String {
+    let mut head = vec!["function", "state", "qps", "tx MB/s", "rx MB/s"];
+    head.extend(RATES.map(|(name, _)| name));
+    let mut table = table(&head);
+    for function in now {
+        let Some(old) = before.iter().find(|old| old.name == function.name) else { continue };
+        let rate = |counters: &[&str]| {
+            let sum = |all: &Counters| counters.iter().filter_map(|name| all.get(*name)).sum();
+            // After a reset the counters begin again.
+            let (old, new): (u64, u64) = (sum(&old.counters), sum(&function.counters));
+            new.saturating_sub(old) as f64 / seconds
+        };
+        let mut row = vec![function.name.clone(), state(function).to_owned()];
+        row.push(function.objects.get("qps").copied().unwrap_or_default().to_string());
+        row.extend(["bytes_sent", "bytes_received"].map(|c| format!("{:.1}", rate(&[c]) / 1e6)));
+        row.extend(RATES.map(|(_, counters)| format!("{:.0}", rate(counters))));
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+fn state(function: &FunctionView) -> &'static str {
+    match function {
+        FunctionView { enabled: false, .. } => "off",
+        FunctionView { fatal: 1.., .. } => "fatal",
+        FunctionView { link: false, .. } => "down",
+        _ => "active",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(writes: u64, bytes: u64) -> FunctionView {
+        FunctionView {
+            name: "a".to_owned(),
+            mac: String::new(),
+            enabled: true,
+            fatal: 0,
+            link: true,
+            objects: [("qps".to_owned(), 7)].into(),
+            counters: [("write_wqes".to_owned(), writes), ("bytes_sent".to_owned(), bytes)].into(),
+        }
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between() {
+        let text = render(&[function(100, 0)], &[function(500, 8_000_000)], 2.0);
+        let row = text.lines().last().expect("a row");
+        let words: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(words[..7], ["a", "active", "7", "4.0", "0.0", "0", "200"], "{text}");
+        // Counters that began again give no rate.
+        let text = render(&[function(500, 0)], &[function(3, 0)], 1.0);
+        assert!(
+            text.lines().last().expect("a row").split_whitespace().nth(6) == Some("0"),
+            "{text}"
+        );
+    }
+}

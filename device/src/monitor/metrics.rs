@@ -1,0 +1,122 @@
+//! The counters in the text format of Prometheus (OpenMetrics).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use vrnic_adapter::inspect::FunctionView;
+
+use crate::function::Function;
+
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics, each with the label `function`.
+pub(super) fn metrics(functions: &[Arc<Function>]) -> String {
+    let views = functions.iter().map(|function| function.adapter().view()).collect();
+    let mut registry = Registry::with_prefix("vrnic");
+    registry.register_collector(Box::new(Views(views)));
+    let mut out = String::new();
+    if let Err(error) = text::encode(&mut out, &registry) {
+        tracing::error!(%error, "metrics");
+    }
+    out
+}
+
+/// A name, what it means, and its value.
+type Gauge = (&'static str, &'static str, fn(&FunctionView) -> i64);
+
+#[derive(Debug)]
+struct Views(Vec<FunctionView>);
+
+impl Collector for Views {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let gauges: [Gauge; 3] = [
+            ("enabled", "Whether a driver has enabled the function", |f| f.enabled.into()),
+            ("link_up", "Whether the link of its port is up", |f| f.link.into()),
+            ("fatal", "Why the function has given up, zero if it has not", |f| f.fatal.into()),
+        ];
+        for (name, help, value) in gauges {
+            self.family(&mut encoder, (name, help), |view| Some(ConstGauge::new(value(view))))?;
+        }
+        for kind in names(&self.0, |view| &view.objects) {
+            let (name, help) = (format!("objects_{kind}"), format!("Number of its {kind}"));
+            self.family(&mut encoder, (&name, &help), |view| {
+                // A function has at most some millions of any kind.
+                Some(ConstGauge::new(*view.objects.get(kind)? as i64))
+            })?;
+        }
+        for counter in names(&self.0, |view| &view.counters) {
+            let help = format!("Counter {counter} of the function, as its guest sees it");
+            self.family(&mut encoder, (counter, &help), |view| {
+                Some(ConstCounter::new(*view.counters.get(counter)?))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Views {
+    /// One metric of all functions.
+    fn family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        value: impl Fn(&FunctionView) -> Option<M>,
+    ) -> fmt::Result {
+        let metrics = self.0.iter().filter_map(|view| Some((view, value(view)?)));
+        let metrics: Vec<_> = metrics.collect();
+        let Some((_, first)) = metrics.first() else { return Ok(()) };
+        let mut family = encoder.encode_descriptor(name, help, None, first.metric_type())?;
+        for (view, metric) in &metrics {
+            let label = [("function", view.name.as_str())];
+            metric.encode(family.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The names of a map that all functions have.
+fn names(
+    views: &[FunctionView],
+    map: impl for<'a> Fn(&'a FunctionView) -> &'a BTreeMap<String, u64>,
+) -> Vec<&str> {
+    views.first().map_or(Vec::new(), |view| map(view).keys().map(String::as_str).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_has_a_value_for_each_function() {
+        let view = |name: &str, link, writes| FunctionView {
+            name: name.to_owned(),
+            mac: String::new(),
+            enabled: true,
+            fatal: 0,
+            link,
+            objects: [("qps".to_owned(), 3)].into(),
+            counters: [("write_wqes".to_owned(), writes)].into(),
+        };
+        let mut registry = Registry::with_prefix("vrnic");
+        registry.register_collector(Box::new(Views(vec![view("a", true, 5), view("b", false, 6)])));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).expect("text");
+        for line in [
+            "# TYPE vrnic_write_wqes counter",
+            "vrnic_write_wqes_total{function=\"a\"} 5",
+            "vrnic_write_wqes_total{function=\"b\"} 6",
+            "vrnic_link_up{function=\"a\"} 1",
+            "vrnic_link_up{function=\"b\"} 0",
+            "vrnic_objects_qps{function=\"a\"} 3",
+            "# EOF",
+        ] {
+            assert!(out.lines().any(|l| l == line), "{line} is missing in\n{out}");
+        }
+    }
+}

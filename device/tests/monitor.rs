@@ -1,0 +1,117 @@
+//! What watchers are told: by the command `vrnic`, and over HTTP.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{pair, start_with};
+use serde_json::Value;
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
+use vrnic_testdriver::qp::Send;
+
+fn vrnic(monitor: &Path, args: &[&str]) -> Output {
+    let monitor = monitor.to_str().expect("text");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+    command.args(["--monitor", monitor]).args(args).output().expect("vrnic runs")
+}
+
+/// What it prints; it must succeed.
+fn said(monitor: &Path, args: &[&str]) -> String {
+    let output = vrnic(monitor, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn json(monitor: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&said(monitor, &[args, &["--json"]].concat())).expect("JSON")
+}
+
+/// Two connected QPs, some WRITEs: all of it is seen from outside, and nothing else.
+#[test]
+fn objects_and_counters_are_shown() {
+    let folder = tempfile::tempdir().expect("folder");
+    let monitor = folder.path().join("monitor.sock");
+    let mut daemon = start_with(2, &["--monitor", monitor.to_str().expect("text")]);
+    let guests = pair(&daemon);
+    let setup = EndpointSetup::default();
+    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+    Endpoint::connect(&a, &b).expect("connect");
+    for wr_id in 0..5 {
+        let write = Send::new(Opcode::Write, wr_id).sges(&[a.sge(0, 100)]);
+        let write = write.remote(b.buffer, b.key);
+        a.run_expecting(&write, wr_id, Status::Success).expect("WRITE");
+    }
+
+    let functions = json(&monitor, &["show", "function"]);
+    let [first, second] = [&functions[0], &functions[1]];
+    assert_eq!(
+        (&first["enabled"], &first["link"], &first["fatal"]),
+        (&true.into(), &true.into(), &0.into())
+    );
+    assert_eq!((&first["objects"]["qps"], &first["objects"]["keys"]), (&1.into(), &1.into()));
+    assert_eq!(first["counters"]["write_wqes"], 5);
+    assert_eq!(second["counters"]["write_wqes"], 0);
+
+    let name = first["name"].as_str().expect("a name");
+    let qps = json(&monitor, &["show", "qp", "--function", name]);
+    let qp = &qps[0]["qps"][0];
+    assert_eq!(
+        (&qp["qpn"], &qp["kind"], &qp["state"]),
+        (&a.qp.qpn.into(), &"rc".into(), &"rts".into())
+    );
+    assert_eq!(qp["peer"][1], b.qp.qpn);
+    assert_eq!((&qp["send"]["posted"], &qp["send"]["next"]), (&5.into(), &5.into()));
+    let cqs = json(&monitor, &["show", "cq", "--function", name]);
+    let produced = cqs[0]["cqs"].as_array().expect("CQs").iter().map(|cq| cq["produced"].as_u64());
+    assert_eq!(produced.flatten().sum::<u64>(), 5, "{cqs}");
+    let keys = json(&monitor, &["show", "mr", "--function", name]);
+    assert_eq!(keys[0]["keys"][0]["key"], a.key);
+    for kind in ["function", "qp", "cq", "eq", "srq", "mr", "counters"] {
+        said(&monitor, &["show", kind]);
+    }
+    assert!(
+        said(&monitor, &["metrics"])
+            .contains(&format!("vrnic_write_wqes_total{{function=\"{name}\"}} 5"))
+    );
+    let top = said(&monitor, &["top", "--interval", "0.1", "--looks", "2"]);
+    assert_eq!(top.matches(" active ").count(), 4, "{top}");
+    daemon.check().expect("healthy");
+}
+
+/// More objects than an answer holds come in several.
+#[test]
+fn many_objects_come_page_by_page() {
+    let folder = tempfile::tempdir().expect("folder");
+    let monitor = folder.path().join("monitor.sock");
+    let daemon = start_with(1, &["--monitor", monitor.to_str().expect("text")]);
+    let guest = daemon.ready_guest(0).expect("bring-up");
+    let pdn = guest.alloc_pd(0).expect("PD");
+    let memory = guest.ram.alloc(4096).expect("memory");
+    let keys: Vec<u32> =
+        (0..2500).map(|_| guest.reg_flat(pdn, 0, memory, 8).expect("REG_MR")).collect();
+    let shown = json(&monitor, &["show", "mr"]);
+    let shown = shown[0]["keys"].as_array().expect("keys").iter().map(|key| key["key"].as_u64());
+    let shown: Vec<_> = shown.flatten().collect();
+    assert_eq!(shown, keys.iter().map(|key| u64::from(*key)).collect::<Vec<_>>());
+}
+
+#[test]
+fn faults_are_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let monitor = folder.path().join("monitor.sock");
+    let refused = |args: &[&str]| {
+        let output = vrnic(&monitor, args);
+        assert!(!output.status.success(), "{args:?} was accepted");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let error = refused(&["show", "qp"]);
+    assert!(error.contains("monitor.sock") && error.contains("--monitor"), "{error}");
+    let mut daemon = start_with(1, &["--monitor", monitor.to_str().expect("text")]);
+    assert!(refused(&["show", "qp", "--function", "none"]).contains("'none'"));
+    assert!(refused(&["top", "--interval", "0"]).contains("0.1"));
+    let status = daemon.stop(rustix::process::Signal::TERM).expect("end");
+    assert!(status.success() && !monitor.exists(), "the monitor's socket is left");
+}
