@@ -32,6 +32,11 @@ pub struct Args {
     #[arg(short, long, value_name = "N")]
     pub workers: Option<usize>,
 
+    /// MSI-X vectors of each function, the one for asynchronous events included; a guest with more
+    /// processors lets several share one [default: 65]
+    #[arg(long, value_name = "N")]
+    pub vectors: Option<u16>,
+
     /// Longest time that a worker without work spins, in µs, while processors are free [default: 50]
     #[arg(long, value_name = "US")]
     pub spin: Option<u64>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
+use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_adapter::limits::Limits;
 
 use crate::cli::Args;
@@ -146,6 +147,8 @@ pub struct Config {
     pub log: String,
     /// Number of workers.
     pub workers: usize,
+    /// MSI-X vectors of each function.
+    pub vectors: u16,
     /// Their gears.
     pub gears: GearConfig,
     /// Processors of the workers.
@@ -190,6 +193,7 @@ struct File {
     functions: Vec<FunctionConfig>,
     log: Option<String>,
     workers: Option<usize>,
+    vectors: Option<u16>,
     spin: Option<u64>,
     nap: Option<u64>,
     sleep: Option<u64>,
@@ -222,6 +226,7 @@ impl Config {
             functions,
             log: args.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
             workers: args.workers.or(file.workers).unwrap_or_else(default_workers),
+            vectors: args.vectors.or(file.vectors).unwrap_or(MSIX_VECTORS),
             gears: GearConfig {
                 spin: micros(args.spin, file.spin, defaults.spin),
                 nap: micros(args.nap, file.nap, defaults.nap),
@@ -244,6 +249,7 @@ impl Config {
             _ => return Err(ConfigError::TooMany(count)),
         }
         in_range("workers", self.workers as u64, 1, WORKERS_MAX as u64)?;
+        in_range("vectors", self.vectors.into(), 2, MSIX_VECTORS.into())?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         in_range("spin", micros(self.gears.spin), 0, 1_000_000)?;
         in_range("nap", micros(self.gears.nap), 1, 1_000)?;
@@ -348,6 +354,7 @@ mod tests {
             (vec!["-f", "name=a b,mac=52:54:00:00:00:0a,socket=/a"], "a b"),
             (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "single station"),
             (vec!["-f", a, "--workers", "0"], "workers"),
+            (vec!["-f", a, "--vectors", "1"], "vectors"),
             (vec!["-f", a, "--nap", "0"], "nap"),
             (vec!["-f", a, "--limit", "qp=0"], "limit of qp"),
             (vec!["-f", a, "--limit", "qp=32769"], "limit of qp"),

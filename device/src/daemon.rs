@@ -46,6 +46,7 @@ impl Daemon {
             let name = &settings.name;
             let function = Function::new(name, settings.mac, &bells, &fabric, config.limits)
                 .with_context(|| format!("function {name}"))?;
+            function.adapter().limit_vectors(config.vectors);
             let function = Arc::new(function);
             for (index, worker) in workers.iter_mut().enumerate() {
                 worker.engines.push(Arc::new(function.part(index)) as Arc<dyn Engine>);

@@ -40,6 +40,8 @@ pub struct Eq {
 #[derive(Debug, Default)]
 struct Inner {
     pi: u32,
+    /// By place in the ring: the CQ whose completion event was written there last, or zero.
+    cqns: Vec<u32>,
     held: VecDeque<(Kind, u32)>,
     /// CQs with an event in `held`: one there tells of all their completions.
     held_cqs: HashSet<u32>,
@@ -50,6 +52,7 @@ impl Eq {
     #[must_use]
     pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring, any_holding: Arc<AtomicBool>) -> Self {
         let ci_offset = u64::from(slot) * u64::from(vrnic_abi::uar::SLOT_LEN);
+        let inner = Inner { cqns: vec![0; ring.size() as usize], ..Inner::default() };
         Self {
             eqn,
             vector,
@@ -57,7 +60,7 @@ impl Eq {
             users: AtomicU32::new(0),
             ci_offset,
             ring,
-            inner: Mutex::default(),
+            inner: Mutex::new(inner),
             holding: AtomicBool::new(false),
             any_holding,
         }
@@ -67,9 +70,9 @@ impl Eq {
     pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
         let mut inner = self.inner.lock();
         if inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
-            stats.step(Counter::Interrupts);
-            host.raise(self.vector);
-        } else if inner.held.len() < HELD_MAX {
+            return;
+        }
+        if inner.held.len() < HELD_MAX {
             inner.held.push_back((kind, id));
             self.hold();
         } else {
@@ -94,16 +97,13 @@ impl Eq {
         fence(Ordering::SeqCst);
         let ci = host.bar_load32(self.ci_offset);
         if let Some(position) = position
-            && position.wrapping_sub(ci) < self.ring.size()
-            && position != inner.pi
+            && self.waits(&inner, position, ci, cqn)
         {
             return Some(position);
         }
         if inner.held.is_empty() {
             let position = inner.pi;
             if self.write((host, stats), &mut inner, Kind::Completion, cqn) {
-                stats.step(Counter::Interrupts);
-                host.raise(self.vector);
                 return Some(position);
             }
         }
@@ -112,6 +112,19 @@ impl Eq {
             self.hold();
         }
         None
+    }
+
+    /// Whether the entry at `position` is an event of this CQ, in the queue, and not yet consumed. Indices
+    /// wrap; the place's last owner tells a position from one of an earlier lap.
+    fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: u32) -> bool {
+        let unread = inner.pi.wrapping_sub(ci);
+        let owner = inner.cqns.get(self.place(position));
+        unread <= self.ring.size() && position.wrapping_sub(ci) < unread && owner == Some(&cqn)
+    }
+
+    /// The place in the ring of an index.
+    fn place(&self, index: u32) -> usize {
+        (index & (self.ring.size() - 1)) as usize
     }
 
     /// Moves held events into the queue as far as there is room; returns whether any moved.
@@ -132,10 +145,6 @@ impl Eq {
             moved = true;
         }
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
-        if moved {
-            stats.step(Counter::Interrupts);
-            host.raise(self.vector);
-        }
         moved
     }
 
@@ -174,7 +183,12 @@ impl Eq {
         self.holding.load(Ordering::Acquire)
     }
 
-    /// Writes an entry; false when the queue is full or its memory is gone.
+    /// Writes an entry, and raises the vector if the guest has consumed all before it; false when the
+    /// queue is full or its memory is gone.
+    ///
+    /// A guest that has not will come to this entry without being told: it publishes its index, with a full
+    /// barrier, before it looks at the next entry, and here an entry is written, with a full barrier, before
+    /// the index is read.
     fn write<H: Host>(
         &self,
         (host, stats): (&H, &Counters),
@@ -193,6 +207,15 @@ impl Eq {
                 tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
             });
             return false;
+        }
+        let place = self.place(inner.pi);
+        if let Some(owner) = inner.cqns.get_mut(place) {
+            *owner = if kind == Kind::Completion { id } else { 0 };
+        }
+        fence(Ordering::SeqCst);
+        if host.bar_load32(self.ci_offset) == inner.pi {
+            stats.step(Counter::Interrupts);
+            host.raise(self.vector);
         }
         inner.pi = inner.pi.wrapping_add(1);
         true

@@ -1,13 +1,13 @@
 //! A function: one adapter, with its registers, objects and work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
-use vrnic_abi::{regs, uar};
+use vrnic_abi::{pci, regs, uar};
 
 use crate::cq::Cq;
 use crate::eq::Eq;
@@ -42,6 +42,7 @@ pub struct Function<H: Host> {
     link: AtomicBool,
     /// Longest packet payload, as `enum ib_mtu`.
     mtu: AtomicU8,
+    vectors: AtomicU16,
     heartbeat: AtomicU32,
     /// The asynchronous event queue, while the function is enabled.
     pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
@@ -77,6 +78,7 @@ impl<H: Host> Function<H> {
             stats: Counters::default(),
             link: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
+            vectors: AtomicU16::new(pci::MSIX_VECTORS),
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
@@ -109,6 +111,18 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.shards.len()
+    }
+
+    /// MSI-X vectors that it drives.
+    #[must_use]
+    pub fn vectors(&self) -> u16 {
+        self.vectors.load(Ordering::Relaxed)
+    }
+
+    /// Drives only the first `vectors` vectors of its table, at least two: that of asynchronous events and
+    /// one for completions. To be called before a driver comes.
+    pub fn limit_vectors(&self, vectors: u16) {
+        self.vectors.store(vectors.clamp(2, pci::MSIX_VECTORS), Ordering::Relaxed);
     }
 
     /// What reading a page table needs.
@@ -198,7 +212,7 @@ impl<H: Host> Function<H> {
             regs::MAC_LO => u32::from_le_bytes([a, b, c, d]),
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
             regs::UAR_COUNT => uar::UAR_COUNT,
-            regs::VECTOR_COUNT => u32::from(vrnic_abi::pci::MSIX_VECTORS),
+            regs::VECTOR_COUNT => u32::from(self.vectors()),
             _ => 0,
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
     zero(&params.reserved, offset_of!(CreateEq, reserved))?;
     zero(&params.reserved2, offset_of!(CreateEq, reserved2))?;
     let vector = params.vector.get();
-    if vector == pci::VECTOR_ASYNC || vector >= pci::MSIX_VECTORS {
+    if vector == pci::VECTOR_ASYNC || vector >= function.vectors() {
         return Err(bad(offset_of!(CreateEq, vector)));
     }
     if !(4..=eq::LOG_SIZE_MAX).contains(&u32::from(params.log_size)) {

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{ModifyCq, Opcode as Admin};
+use vrnic_abi::admin::{CreateEq, ModifyCq, Opcode as Admin, Pages, Status as Refusal};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
+use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 
@@ -141,6 +142,99 @@ fn a_full_event_queue_holds_events_back() {
         all.sort_unstable();
         assert_eq!(seen, all, "round {round}");
         assert!(guest.host.interrupts(2) > 0);
+    }
+}
+
+/// An event after another that the guest has not read yet raises no interrupt: whoever reads one looks at
+/// the next. When all are read, the next event does.
+#[test]
+fn events_behind_unread_ones_raise_no_interrupt() {
+    let world = World::default();
+    let guest = world.guest(1);
+    for round in 0..3 {
+        assert_eq!((guest.drain_events(), guest.host.interrupts(0)), (vec![], 0), "{round}");
+        for _ in 0..3 {
+            guest.function.set_link(false);
+            guest.function.set_link(true);
+        }
+        assert_eq!(guest.host.interrupts(0), 1, "round {round}");
+        assert!(guest.event().is_some());
+        guest.function.set_link(false);
+        guest.function.set_link(true);
+        assert_eq!(guest.host.interrupts(0), 0, "entries are unread still");
+        assert_eq!(guest.drain_events().len(), 7);
+    }
+}
+
+/// The index of an event says nothing about one of an earlier lap of the 32-bit indices, nor does the place
+/// of an event whose place another object's has taken.
+#[test]
+fn an_event_of_another_stands_for_nothing() {
+    let mut p = Pair::new();
+    let (recv, send_cqn) = (p.b.recv_cq.cqn, p.b.send_cq.cqn);
+    for round in 0..100 {
+        p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+        p.settle();
+        send(&mut p, round, Flags::empty());
+        assert_eq!(events(&mut p), [recv], "round {round}");
+        assert!(p.received().is_some());
+        // Other events take all places of the queue in turn.
+        for _ in 0..round % 7 {
+            p.b.send_cq.arm(&p.gb, ARM_NEXT);
+            p.settle();
+            p.a.post_recv(&p.ga, 1, &[]);
+            p.b.post_send(&p.gb, &Wr::new(Opcode::Send, &[]));
+            p.settle();
+            assert_eq!(events(&mut p), [send_cqn]);
+            assert!(p.b.send_cq.poll(&p.gb).is_some());
+            assert!(p.a.recv_cq.poll(&p.ga).is_some());
+        }
+    }
+}
+
+/// Arming a CQ that is gone rings a bell that nobody hears, whatever is written there.
+#[test]
+fn arming_a_destroyed_cq_has_no_effect() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let (eqn, mut eq) = guest.create_eq(2, 4);
+    let mut gone = guest.create_cq(0, eqn, 4).expect("CQ");
+    assert_eq!(guest.on_object(Admin::DestroyCq, gone.cqn), Ok(0));
+    let before = guest.stats().bad_doorbells.get();
+    for _ in 0..10 {
+        gone.arm(&guest, ARM_NEXT);
+        world.settle(&[&guest]);
+    }
+    assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
+    // The slot shares its group with those of the event queues: then it is nobody's fault.
+    assert!(guest.stats().bad_doorbells.get() <= before + 10);
+    // The next owner of the slot is not armed by what was written there before.
+    let next = guest.create_cq(0, eqn, 4).expect("CQ");
+    assert_eq!(next.slot, gone.slot);
+    guest.ring(0, next.slot);
+    world.settle(&[&guest]);
+    assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
+}
+
+/// An event queue that does not exist, and vectors beyond those that the function drives.
+#[test]
+fn handlers_that_do_not_exist_are_refused() {
+    let world = World::default();
+    let guest = world.guest(1);
+    guest.function.limit_vectors(3);
+    assert_eq!(guest.function.read_register(regs::VECTOR_COUNT), 3);
+    let ring = guest.alloc(4096);
+    let create = |vector| {
+        let params = CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
+        guest.command(Admin::CreateEq, &params).map(|result| result.eqn.get())
+    };
+    let eqn = create(1).expect("an event queue");
+    assert!(create(2).is_ok());
+    for vector in [0, 3, 64, 65, u16::MAX] {
+        assert_eq!(create(vector), Err((Refusal::BadParam, 16)), "vector {vector}");
+    }
+    for eqn in [0, eqn + 2, u32::MAX] {
+        assert_eq!(guest.create_cq(0, eqn, 4).map(|cq| cq.cqn), Err((Refusal::NotFound, 0)));
     }
 }
 
