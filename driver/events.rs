@@ -12,6 +12,7 @@ use kernel::{
 use crate::{
     admin::Admin,
     eq::EventQueue,
+    handlers::Handler,
     life::{Death, Life},
     rdma::event::{CqLink, DeviceEvent, DeviceLink, QpEvent, QpLink, SrqEvent, SrqLink},
 };
@@ -54,7 +55,7 @@ impl<L: Clone + PartialEq> LinkTable<L> {
     }
 
     /// The object that follows `number`, by number.
-    fn next(&self, number: Option<u32>) -> Option<(u32, L)> {
+    pub(crate) fn next(&self, number: Option<u32>) -> Option<(u32, L)> {
         let links = self.links.lock();
         let from = match number {
             Some(number) => number.checked_add(1)?,
@@ -139,21 +140,24 @@ pub(crate) struct CompletionHandler {
     pub(crate) queue: Arc<EventQueue>,
     /// Whom to tell.
     pub(crate) listeners: Arc<Listeners>,
-    /// The completion vector.
-    pub(crate) vector: usize,
+    /// Which handler it is, and what it counts.
+    pub(crate) handler: Arc<Handler>,
 }
 
 impl CompletionHandler {
     /// Takes all events.
     pub(crate) fn handle(&self) {
-        let Ok(cqs) = self.listeners.cqs(self.vector) else { return };
+        let Ok(cqs) = self.listeners.cqs(self.handler.id as usize) else { return };
+        let mut events = 0;
         while let Some(event) = self.queue.next() {
+            events += 1;
             if Kind::from_raw(event.kind) == Some(Kind::Completion) {
                 if let Some(link) = cqs.get(event.id.get()) {
                     link.complete();
                 }
             }
         }
+        self.handler.count(events);
     }
 }
 

@@ -14,16 +14,21 @@ use kernel::{
 
 use crate::{
     admin::Admin,
+    balance::Rule,
     eq::{self, EventQueue},
     events::{AsyncHandler, CompletionHandler, Listeners},
+    handlers::{Descriptor, Handler, Handlers},
     health::Health,
     irq::Interrupts,
     life::{Lease, Life},
+    module_parameters,
     rdma::{
         event::{CqLink, QpLink, SrqLink},
+        hotplug::Following,
         mmap::IoArea,
     },
     regs::Registers,
+    tree::TreeFile,
     uar::Doorbells,
 };
 
@@ -40,8 +45,10 @@ pub(crate) struct Nic<'a> {
     // Dropped in this order: the adapter stops before its rings go.
     life: Lease,
     _health: ArcHrTimerHandle<Health>,
+    _tree: TreeFile,
+    _following: Following,
     _interrupts: Interrupts<'a>,
-    eqns: KVec<u32>,
+    handlers: Arc<Handlers>,
     listeners: Arc<Listeners>,
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
@@ -63,7 +70,7 @@ impl<'a> Nic<'a> {
         let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
         regs.reset()?;
 
-        let vectors = regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids());
+        let vectors = completion_vectors(&regs);
         let mut interrupts = Interrupts::allocate(pdev, vectors)?;
         let listeners = Listeners::new(interrupts.completion_vectors())?;
         let admin = Admin::new(device, regs.clone())?;
@@ -84,19 +91,21 @@ impl<'a> Nic<'a> {
         let health = Health::start(doorbells.clone(), admin, life.clone())?;
 
         let caps = query(device, &life)?;
-        let mut eqns = KVec::new();
-        for vector in 0..interrupts.completion_vectors() {
+        let mut descriptors = KVec::new();
+        for id in 0..u32::try_from(interrupts.completion_vectors())? {
             let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
-            // The handler must be there before the first event.
-            let (queue_, listeners) = (queue.clone(), listeners.clone());
-            interrupts.handle_completion(CompletionHandler { queue: queue_, listeners, vector })?;
-            eqns.push(create_eq(&life, &queue, vector)?, GFP_KERNEL)?;
+            let descriptor = set_handler(&life, &mut interrupts, (id, queue), &listeners)?;
+            descriptors.push(descriptor, GFP_KERNEL)?;
         }
+        let rule = Rule::from_raw(module_parameters::balance.value())?;
+        let handlers = Handlers::new(descriptors, rule)?;
         Ok(Self {
             life,
             _health: health,
+            _tree: TreeFile::new(device, handlers.clone(), listeners.clone())?,
+            _following: Following::new(handlers.clone())?,
             _interrupts: interrupts,
-            eqns,
+            handlers,
             listeners,
             doorbells,
             regs,
@@ -141,25 +150,25 @@ impl<'a> Nic<'a> {
         self.regs.mac()
     }
 
-    /// Number of completion vectors.
-    pub(crate) fn num_comp_vectors(&self) -> usize {
-        self.eqns.len()
+    /// The completion event handlers.
+    pub(crate) fn handlers(&self) -> &Handlers {
+        &self.handlers
     }
 
-    /// The event queue of a completion vector.
-    pub(crate) fn eqn(&self, vector: u32) -> Result<u32> {
-        self.eqns.get(vector as usize).copied().ok_or(EINVAL)
-    }
-
-    /// Events of this completion queue go to `link` from now on.
-    pub(crate) fn add_cq(&self, vector: u32, cqn: u32, link: CqLink) -> Result {
-        self.listeners.cqs(vector as usize)?.add(cqn, link)
+    /// Events of this completion queue go to `link` from now on, by the handler that it is bound to.
+    pub(crate) fn add_cq(&self, handler: u32, cqn: u32, link: CqLink) -> Result {
+        self.listeners.cqs(handler as usize)?.add(cqn, link)?;
+        self.handlers.get(handler)?.handler.bind();
+        Ok(())
     }
 
     /// Nobody hears of this completion queue any more.
-    pub(crate) fn remove_cq(&self, vector: u32, cqn: u32, link: &CqLink) {
-        if let Ok(cqs) = self.listeners.cqs(vector as usize) {
+    pub(crate) fn remove_cq(&self, handler: u32, cqn: u32, link: &CqLink) {
+        if let Ok(cqs) = self.listeners.cqs(handler as usize) {
             cqs.remove(cqn, link);
+        }
+        if let Ok(descriptor) = self.handlers.get(handler) {
+            descriptor.handler.unbind();
         }
     }
 
@@ -229,6 +238,35 @@ fn query(device: &device::Device<device::Bound>, life: &Life) -> Result<DeviceCa
     let length = u32::try_from(buffer.size())?;
     life.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
+}
+
+/// How many completion vectors to ask for: one for each processor, but no more than the adapter has or
+/// the user wants.
+fn completion_vectors(regs: &Registers) -> u32 {
+    let limit = match module_parameters::comp_vectors.value() {
+        0 => u32::MAX,
+        limit => limit,
+    };
+    regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids()).min(limit).max(1)
+}
+
+/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt of its own,
+/// and an event queue that raises it. Its id is what completion queues are bound by.
+fn set_handler(
+    life: &Life,
+    interrupts: &mut Interrupts<'_>,
+    (id, queue): (u32, Arc<EventQueue>),
+    listeners: &Arc<Listeners>,
+) -> Result<Descriptor> {
+    let handler = Handler::new(id)?;
+    // The handler must be there before the first event.
+    let line = interrupts.handle_completion(CompletionHandler {
+        queue: queue.clone(),
+        listeners: listeners.clone(),
+        handler: handler.clone(),
+    })?;
+    let eqn = create_eq(life, &queue, id as usize)?;
+    Ok(Descriptor { handler, eqn, line })
 }
 
 /// Hands an event queue to the adapter.

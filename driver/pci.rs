@@ -67,7 +67,7 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     let config = Config {
         name: c"vrnic%d",
         mac: nic.mac(),
-        num_comp_vectors: u32::try_from(nic.num_comp_vectors())?,
+        num_comp_vectors: u32::try_from(nic.handlers().len())?,
     };
     let listeners = nic.listeners();
     let device: &'a Device<Bound> = pdev.as_ref();

@@ -8,6 +8,7 @@
 //! | [`regs`], [`uar`] | registers and doorbells |
 //! | [`admin`] | admin commands |
 //! | [`eq`], [`events`], [`irq`] | event queues, who hears of them, interrupts |
+//! | [`handlers`], [`balance`], [`tree`] | completion event handlers and their processors, who gets which, and who has which |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`life`] | what happens when the adapter dies or is let go |
 //! | [`ring`] | rings in memory |
@@ -18,9 +19,15 @@
 
 extern crate vrnic_abi as abi;
 
+use kernel::{driver, prelude::*};
+
+use crate::rdma::hotplug::Hotplug;
+
 mod admin;
+mod balance;
 mod eq;
 mod events;
+mod handlers;
 mod health;
 mod irq;
 mod life;
@@ -29,11 +36,31 @@ mod pci;
 mod rdma;
 mod regs;
 mod ring;
+mod tree;
 mod uar;
 mod verbs;
 
-kernel::module_pci_driver! {
-    type: pci::Driver,
+/// The module: what its devices share, and their driver.
+#[pin_data]
+struct Module {
+    // Dropped first, and with it all devices.
+    #[pin]
+    _driver: driver::Registration<kernel::pci::Adapter<pci::Driver>>,
+    _hotplug: Hotplug,
+}
+
+impl kernel::InPlaceModule for Module {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // Fields are initialised in this order.
+        try_pin_init!(Self {
+            _hotplug: Hotplug::new()?,
+            _driver <- driver::Registration::new(<Self as kernel::ModuleMetadata>::NAME, module),
+        })
+    }
+}
+
+module! {
+    type: Module,
     name: "vrnic",
     authors: ["vrnic"],
     description: "vrnic RDMA adapter",
@@ -43,6 +70,14 @@ kernel::module_pci_driver! {
             default: 0x524e,
             description: "Part number that verbs report. Programs that know adapters by their number, as \
 perftest does for inline data, take this one for another adapter if told so",
+        },
+        comp_vectors: u32 {
+            default: 0,
+            description: "Completion vectors, at most; 0 for one for each CPU",
+        },
+        balance: u32 {
+            default: 0,
+            description: "Completion vector of a queue whose creator leaves the choice: 0 that with the fewest recent events, 1 each in turn",
         },
     },
 }

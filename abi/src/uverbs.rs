@@ -53,6 +53,9 @@ pub struct MrReq {
     pub reserved: U32,
 }
 
+/// In [`CqReq::flags`]: whatever completion vector the core's command names, the driver chooses one.
+pub const CQ_ANY_VECTOR: u8 = 1 << 0;
+
 /// Request to CREATE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -61,8 +64,10 @@ pub struct CqReq {
     pub buf: U64,
     /// log2 of its entries; the core's `cqe` is not larger.
     pub log_size: u8,
+    /// [`CQ_ANY_VECTOR`], or zero.
+    pub flags: u8,
     /// Zero.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }
 
 /// Response to CREATE_CQ.
@@ -75,8 +80,8 @@ pub struct CqResp {
     pub slot: U32,
     /// The UAR of that slot.
     pub uar: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// The completion vector that it is bound to.
+    pub vector: U32,
     /// mmap offset of that UAR.
     pub uar_mmap: U64,
 }

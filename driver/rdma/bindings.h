@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What bindgen reads: the RDMA core's headers and the few of the network stack that
- * rdma/netdev.rs needs. Everything that the kernel's own Rust bindings already have is
+ * rdma/netdev.rs and rdma/hotplug.rs need. Everything that the kernel's own Rust bindings already have is
  * taken from there (see Kbuild), so a struct device is one type on both sides.
  */
+#include <linux/cpuhotplug.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/notifier.h>
@@ -14,6 +15,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
 #include "helpers.h"

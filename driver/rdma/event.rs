@@ -5,6 +5,8 @@ use core::{mem::ManuallyDrop, ptr::NonNull};
 
 use super::{bindings, link::Link};
 
+pub(crate) use super::link::Identity;
+
 /// Events of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -58,6 +60,16 @@ pub(crate) type CqLink = Link<bindings::ib_cq>;
 pub(crate) type DeviceLink = Link<bindings::ib_device>;
 
 impl QpLink {
+    /// Where the completions of its send and of its receive queue go, unless it has gone.
+    pub(crate) fn cqs(&self) -> Option<(Identity, Identity)> {
+        self.with(|qp| {
+            // SAFETY: `qp` is alive while `with` runs its closure; the core has set both fields
+            // before it let the driver create the queue pair.
+            let (send, recv) = unsafe { ((*qp.as_ptr()).send_cq, (*qp.as_ptr()).recv_cq) };
+            (Identity::of(send), Identity::of(recv))
+        })
+    }
+
     /// Tells the owner of the queue pair about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: QpEvent) {
         self.with(|qp| {
@@ -105,6 +117,7 @@ impl CqLink {
     /// Tells the owner of the completion queue that there are completions; callable in interrupts.
     pub(crate) fn complete(&self) {
         self.disarm();
+        self.count();
         self.with(|cq| {
             // SAFETY: `cq` is alive while `with` runs its closure.
             let (handler, context) = unsafe {

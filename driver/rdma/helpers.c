@@ -4,7 +4,9 @@
 #include <linux/etherdevice.h>
 #include <net/addrconf.h>
 #include <net/net_namespace.h>
+#include <net/netlink.h>
 #include <rdma/ib_addr.h>
+#include <rdma/rdma_netlink.h>
 
 #include "helpers.h"
 
@@ -101,4 +103,17 @@ void rdma_helper_netdev_put(struct net_device *netdev)
 void rdma_helper_node_guid(u8 *guid, const u8 *mac)
 {
 	addrconf_addr_eui48(guid, mac);
+}
+
+struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message)
+{
+	return nla_nest_start(message, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool keep)
+{
+	if (keep)
+		nla_nest_end(message, nest);
+	else
+		nla_nest_cancel(message, nest);
 }

@@ -11,6 +11,7 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
 struct module *rdma_helper_this_module(void);
@@ -34,5 +35,7 @@ bool rdma_helper_netdev_has_perm_addr(const struct net_device *netdev, const u8 
 struct net_device *rdma_helper_notifier_netdev(void *info);
 void rdma_helper_netdev_put(struct net_device *netdev);
 void rdma_helper_node_guid(u8 *guid, const u8 *mac);
+struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message);
+void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool keep);
 
 #endif

@@ -25,11 +25,24 @@ const POLL: Delta = Delta::from_micros(20);
 /// its object in any way, which may lead to further calls through the same link.
 pub(crate) struct Link<C>(Arc<Inner<C>>);
 
+/// Which object of the core it is; see [`Link::identity`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity(usize);
+
+impl Identity {
+    /// The identity of the object there.
+    pub(super) fn of<C>(object: *const C) -> Self {
+        Self(object.addr())
+    }
+}
+
 struct Inner<C> {
     object: NonNull<C>,
     calls: Atomic<u32>,
     /// See [`Link::arm`].
     armed: Atomic<bool>,
+    /// See [`Link::reports`].
+    reports: Atomic<u64>,
 }
 
 // SAFETY: the pointer is only followed during counted calls, to call functions of the core
@@ -58,7 +71,12 @@ impl<C> Link<C> {
     ///
     /// [`Link::revoke`] must be called before `object` goes.
     pub(super) unsafe fn new(object: NonNull<C>) -> Result<Self> {
-        let inner = Inner { object, calls: Atomic::new(0), armed: Atomic::new(false) };
+        let inner = Inner {
+            object,
+            calls: Atomic::new(0),
+            armed: Atomic::new(false),
+            reports: Atomic::new(0),
+        };
         Ok(Self(Arc::new(inner, GFP_KERNEL)?))
     }
 
@@ -77,6 +95,21 @@ impl<C> Link<C> {
         let result = (before & REVOKED == 0).then(|| f(self.0.object));
         self.0.calls.fetch_sub(1, Release);
         result
+    }
+
+    /// Tells one object from another as long as both live.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity(self.0.object.as_ptr().addr())
+    }
+
+    /// How often the client was told of completions.
+    pub(crate) fn reports(&self) -> u64 {
+        self.0.reports.load(Relaxed)
+    }
+
+    /// Counts for [`Self::reports`].
+    pub(super) fn count(&self) {
+        self.0.reports.fetch_add(1, Relaxed);
     }
 
     /// Notes that the client waits to be told.

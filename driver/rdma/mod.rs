@@ -19,7 +19,8 @@
 //! | [`gid`] | GID table entries |
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
 //! | [`netdev`] | pairing with the Ethernet device of the same MAC |
-//! | [`stats`] | hardware counters |
+//! | [`stats`], [`details`] | hardware counters, what `rdma resource show` tells |
+//! | [`hotplug`] | processors that come and go |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
 //! struct: [`object`] has the one wrapper for all of them.
@@ -30,9 +31,11 @@ pub(crate) mod ah;
 pub(crate) mod attr;
 mod bindings;
 pub(crate) mod cq;
+pub(crate) mod details;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod gid;
+pub(crate) mod hotplug;
 pub(crate) mod link;
 pub(crate) mod mmap;
 pub(crate) mod mr;

@@ -7,6 +7,7 @@ use super::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{Cq, CqInit, Moderation, Notify},
+    details::Details,
     device::Device,
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
@@ -166,6 +167,13 @@ pub(crate) trait Operations: Sized + 'static {
 
     /// Sets how events of a completion queue are moderated. Process context.
     fn modify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, moderation: Moderation) -> Result;
+
+    /// Adds to what `rdma resource show cq` tells.
+    fn describe_cq(
+        data: &Self::Data<'_>,
+        cq: &Cq<Self>,
+        details: &mut Details<'_>,
+    ) -> Result;
 
     /// Destroys a completion queue.
     fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;

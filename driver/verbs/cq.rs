@@ -4,14 +4,18 @@
 use abi::{
     admin::{CreateCq, ModifyCq, Opcode},
     cq::CQE_LEN,
-    uverbs::{CqReq, CqResp},
+    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp},
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+};
 
 use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::rdma::{
     self, Device,
     cq::{CqInit, Moderation},
+    details::Details,
     udata::User,
     umem::{Umem, Use},
 };
@@ -21,8 +25,10 @@ use crate::ring::Ring;
 pub(crate) struct Cq {
     /// Its number.
     pub(super) cqn: u32,
-    /// The completion vector that it was bound to.
-    vector: u32,
+    /// The completion event handler that it is bound to.
+    handler: u32,
+    /// Its moderation as it was last set: the count, then 16 bits of microseconds.
+    moderation: Atomic<u64>,
     /// Where its entries are.
     memory: Memory,
 }
@@ -36,6 +42,10 @@ enum Memory {
 }
 
 impl Cq {
+    fn new(cqn: u32, handler: u32, memory: Memory) -> Self {
+        Self { cqn, handler, moderation: Atomic::new(0), memory }
+    }
+
     /// The queue as kernel clients use it.
     ///
     /// # Errors
@@ -74,7 +84,7 @@ fn create_user(
     user: &User<'_, Verbs>,
 ) -> Result<Cq> {
     let request: CqReq = user.data.request()?;
-    if request.reserved != [0; 7] || u32::from(request.log_size) > abi::cq::LOG_CQES_MAX {
+    if request.reserved != [0; 6] || request.flags & !CQ_ANY_VECTOR != 0 || u32::from(request.log_size) > abi::cq::LOG_CQES_MAX {
         return Err(EINVAL);
     }
     let entries = 1u32 << request.log_size;
@@ -86,7 +96,12 @@ fn create_user(
     let umem = Umem::pin(device, buffer, length, Use::Write)?;
     let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
-    let eqn = hca.nic.eqn(init.comp_vector)?;
+    let handler = if request.flags & CQ_ANY_VECTOR != 0 {
+        hca.nic.handlers().any()
+    } else {
+        init.comp_vector
+    };
+    let eqn = hca.nic.handlers().get(handler)?.eqn;
     let params = CreateCq::new(slot.uar.index, eqn, request.log_size, table.pages());
     let result = hca.execute(Opcode::CreateCq, &params)?;
     let created = hca.created(Opcode::DestroyCq, result.cqn.get());
@@ -95,12 +110,13 @@ fn create_user(
         slot: result.slot,
         uar: slot.uar.index.into(),
         uar_mmap: slot.uar.mmap.into(),
+        vector: handler.into(),
         ..CqResp::default()
     })?;
-    hca.nic.add_cq(init.comp_vector, created.id(), init.link.clone())?;
+    hca.nic.add_cq(handler, created.id(), init.link.clone())?;
     init.granted = entries;
     let memory = Memory::User { _ring: umem, _slot: slot };
-    Ok(Cq { cqn: created.keep(), vector: init.comp_vector, memory })
+    Ok(Cq::new(created.keep(), handler, memory))
 }
 
 fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
@@ -112,22 +128,41 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     init.granted = ring.size();
     // Before the command: on failure the adapter lets go before the memory does.
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
-    let eqn = hca.nic.eqn(init.comp_vector)?;
+    let eqn = hca.nic.handlers().get(init.comp_vector)?.eqn;
     let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, pages))?;
     let created = hca.created(Opcode::DestroyCq, result.cqn.get());
     queue.set_doorbell(result.slot.get());
     hca.nic.add_cq(init.comp_vector, created.id(), init.link.clone())?;
-    Ok(Cq { cqn: created.keep(), vector: init.comp_vector, memory: Memory::Kernel(queue) })
+    Ok(Cq::new(created.keep(), init.comp_vector, Memory::Kernel(queue)))
 }
 
 pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
     let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
     hca.execute(Opcode::ModifyCq, &params)?;
+    cq.moderation.store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
     Ok(())
+}
+
+/// What `rdma resource show cq` tells of it.
+pub(super) fn describe(
+    hca: &Hca<'_>,
+    cq: &rdma::cq::Cq<Verbs>,
+    details: &mut Details<'_>,
+) -> Result {
+    let handler = &hca.nic.handlers().get(cq.handler)?.handler;
+    details.number(c"cqn", cq.cqn.into())?;
+    details.number(c"handler", cq.handler.into())?;
+    if let Some(cpu) = handler.cpu() {
+        details.number(c"cpu", cpu.into())?;
+    }
+    details.number(c"events", cq.link().reports())?;
+    let moderation = cq.moderation.load(Relaxed);
+    details.number(c"moderation_count", moderation >> 16)?;
+    details.number(c"moderation_usec", moderation & 0xffff)
 }
 
 pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
     hca.destroy(Opcode::DestroyCq, cq.cqn)?;
-    hca.nic.remove_cq(cq.vector, cq.cqn, cq.link());
+    hca.nic.remove_cq(cq.handler, cq.cqn, cq.link());
     Ok(())
 }

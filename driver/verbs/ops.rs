@@ -9,6 +9,7 @@ use crate::rdma::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{CqInit, Moderation, Notify},
+    details::Details,
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
@@ -165,6 +166,14 @@ impl Operations for Verbs {
 
     fn modify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
         cq::modify(hca, cq, moderation)
+    }
+
+    fn describe_cq(
+        hca: &Hca<'_>,
+        cq: &rdma::cq::Cq<Self>,
+        details: &mut Details<'_>,
+    ) -> Result {
+        cq::describe(hca, cq, details)
     }
 
     fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {

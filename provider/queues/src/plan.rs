@@ -9,7 +9,7 @@ use vrnic_abi as abi;
 use abi::admin::{NO_QUEUE, TagForm};
 use abi::cq::{CQE_LEN, LOG_CQES_MAX};
 use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
-use abi::uverbs::{ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
+use abi::uverbs::{CQ_ANY_VECTOR, ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
 
 use crate::mapping::Mapping;
 use crate::ring::Shape;
@@ -75,6 +75,28 @@ impl FromStr for SqPolicy {
             "auto" => Ok(Self::Auto),
             "guest" => Ok(Self::Guest),
             "device" => Ok(Self::Device),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What the completion vector 0 means, which programs name that do not care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VectorPolicy {
+    /// The first vector, as verbs say.
+    #[default]
+    Asked,
+    /// One that the driver chooses.
+    Any,
+}
+
+impl FromStr for VectorPolicy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "asked" => Ok(Self::Asked),
+            "any" => Ok(Self::Any),
             _ => Err(()),
         }
     }
@@ -253,12 +275,14 @@ impl CqRing {
         Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())? })
     }
 
-    /// What the kernel is asked for.
+    /// What the kernel is asked for, for a queue on completion vector `vector`.
     #[must_use]
-    pub fn request(&self) -> CqReq {
+    pub fn request(&self, vector: u32, policy: VectorPolicy) -> CqReq {
+        let any = policy == VectorPolicy::Any && vector == 0;
         CqReq {
             buf: self.memory.address().into(),
             log_size: self.shape.log_size,
+            flags: if any { CQ_ANY_VECTOR } else { 0 },
             ..CqReq::default()
         }
     }
@@ -308,6 +332,20 @@ mod tests {
 
     fn plan(cap: &QpCap, policy: SqPolicy) -> Result<QpPlan, Errno> {
         QpPlan::new(cap, &LIMITS, policy, QpExtras::default())
+    }
+
+    #[test]
+    fn the_driver_chooses_the_vector_of_those_that_do_not_care() {
+        let ring = CqRing::allocate(10, &LIMITS).expect("a ring");
+        assert_eq!("any".parse(), Ok(VectorPolicy::Any));
+        for (vector, policy, flags) in [
+            (0, VectorPolicy::Asked, 0),
+            (1, VectorPolicy::Asked, 0),
+            (0, VectorPolicy::Any, CQ_ANY_VECTOR),
+            (1, VectorPolicy::Any, 0),
+        ] {
+            assert_eq!(ring.request(vector, policy).flags, flags, "{vector} {policy:?}");
+        }
     }
 
     #[test]
@@ -411,6 +449,7 @@ mod tests {
         }
         assert_eq!(CqRing::allocate(0, &LIMITS).expect_err("none"), Errno::INVAL);
         assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);
-        assert_eq!(CqRing::allocate(1000, &LIMITS).expect("fits").request().log_size, 10);
+        let ring = CqRing::allocate(1000, &LIMITS).expect("fits");
+        assert_eq!(ring.request(0, VectorPolicy::Asked).log_size, 10);
     }
 }

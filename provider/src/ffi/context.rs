@@ -6,13 +6,14 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::mapping::{Access, Mapping};
-use vrnic_queues::plan::{Limits, SqPolicy};
+use vrnic_queues::plan::{Limits, SqPolicy, VectorPolicy};
 
 use super::bindings as c;
 use super::object::Object;
@@ -20,6 +21,8 @@ use super::{check, commands, driver, pointer, status};
 
 /// The environment variable that overrides where send queues are put.
 const SQ_VARIABLE: &str = "VRNIC_SQ";
+/// The environment variable that lets the driver choose completion vectors.
+const VECTOR_VARIABLE: &str = "VRNIC_COMP_VECTOR";
 
 type ContextObject = Object<c::verbs_context, Box<Context>>;
 
@@ -32,6 +35,8 @@ pub(super) struct Context {
     pub(super) limits: Limits,
     /// Where send queues are put.
     pub(super) sq_policy: SqPolicy,
+    /// What the completion vector 0 means.
+    pub(super) vector_policy: VectorPolicy,
 }
 
 impl Context {
@@ -53,7 +58,8 @@ impl Context {
             fd,
             uars: UarTable::new(kick),
             limits: Limits::from(response),
-            sq_policy: sq_policy(),
+            sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),
+            vector_policy: policy(VECTOR_VARIABLE, "asked, any"),
         };
         context.uar(response.uar.get(), response.uar_mmap.get())?;
         Ok(context)
@@ -86,14 +92,13 @@ fn map(fd: RawFd, offset: u64, len: u32, access: Access) -> Result<Mapping, Errn
     Mapping::device(fd, offset, len as usize, access)
 }
 
-fn sq_policy() -> SqPolicy {
-    let Some(text) = env::var_os(SQ_VARIABLE) else { return SqPolicy::default() };
+/// What an environment variable says, or the default; `known` names its values.
+fn policy<T: FromStr + Default>(variable: &str, known: &str) -> T {
+    let Some(text) = env::var_os(variable) else { return T::default() };
     text.to_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        warn(format_args!(
-            "{SQ_VARIABLE}={} is none of guest, device, auto; taking auto",
-            text.display()
-        ));
-        SqPolicy::Auto
+        let text = text.display();
+        warn(format_args!("{variable}={text} is none of {known}; taking the default"));
+        T::default()
     })
 }
 

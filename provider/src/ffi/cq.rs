@@ -48,10 +48,12 @@ unsafe fn try_create(args: &CqArgs) -> Result<*mut c::ibv_cq, Errno> {
     let context = unsafe { Context::of(args.context) }?;
     let entries = u32::try_from(args.entries).map_err(|_| Errno::INVAL)?;
     let ring = CqRing::allocate(entries, &context.limits)?;
+    let vector = u32::try_from(args.vector).map_err(|_| Errno::INVAL)?;
+    let request = ring.request(vector, context.vector_policy);
     let cq = Cq::begin();
     let base: *mut c::ibv_cq = cq.base().cast();
     // SAFETY: the arguments are live, `cq` is ours.
-    let response = unsafe { commands::create_cq(args, base, ring.request()) }?;
+    let response = unsafe { commands::create_cq(args, base, request) }?;
     match open(context, ring, &response) {
         Ok(queue) => Ok(cq.complete(Arc::new(queue)).cast()),
         Err(error) => {

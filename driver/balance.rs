@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which handler a completion queue gets whose creator leaves the choice.
+
+use kernel::{
+    prelude::*,
+    time::{Instant, Monotonic},
+};
+
+/// The load of a handler halves in this many milliseconds without events.
+const HALF_LIFE_MS: i64 = 1000;
+
+/// How handlers are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The one with the fewest recent events.
+    LeastLoaded,
+    /// One after the other.
+    RoundRobin,
+}
+
+impl Rule {
+    /// The rule with this number, as the module parameter has it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for another number.
+    pub(crate) fn from_raw(raw: u32) -> Result<Self> {
+        match raw {
+            0 => Ok(Self::LeastLoaded),
+            1 => Ok(Self::RoundRobin),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// A handler as the rule sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    /// Events so far.
+    pub(crate) events: u64,
+    /// Completion queues bound to it.
+    pub(crate) queues: u32,
+    /// Whether a processor of its own is online; others are chosen if there is no such.
+    pub(crate) at_home: bool,
+}
+
+/// What the rule remembers of a handler.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    /// Its events when they were last looked at.
+    seen: u64,
+    /// Its recent events, and those expected of queues that it was chosen for.
+    recent: u64,
+}
+
+/// The rule and its memory.
+pub(crate) struct Balance {
+    rule: Rule,
+    loads: KVec<Load>,
+    /// When the loads were last halved.
+    halved: Instant<Monotonic>,
+    /// The id behind the last that was chosen.
+    next: u32,
+}
+
+impl Balance {
+    /// A rule over this many handlers.
+    pub(crate) fn new(rule: Rule, handlers: usize) -> Result<Self> {
+        let loads = KVec::from_elem(Load::default(), handlers, GFP_KERNEL)?;
+        Ok(Self { rule, loads, halved: Instant::now(), next: 0 })
+    }
+
+    /// Chooses among all handlers, in the order of their ids.
+    pub(crate) fn choose(&mut self, candidates: impl Iterator<Item = Candidate> + Clone) -> u32 {
+        self.refresh(candidates.clone());
+        let count = self.loads.len().max(1) as u32;
+        let next = self.next;
+        let turn = |id: u32| (id + count - next) % count;
+        let away = |candidate: &Candidate| !candidate.at_home;
+        let chosen = candidates
+            .clone()
+            .zip(&self.loads)
+            .zip(0u32..)
+            .min_by_key(|((candidate, load), id)| match self.rule {
+                Rule::LeastLoaded => (away(candidate), load.recent, candidate.queues, turn(*id)),
+                Rule::RoundRobin => (away(candidate), 0, 0, turn(*id)),
+            })
+            .map_or(0, |(_, id)| id);
+        self.next = (chosen + 1) % count;
+        // The new queue will bring events, which the next choice must not overlook: as many as the
+        // queues there are bring on the average.
+        let queues: u64 = candidates.map(|candidate| u64::from(candidate.queues)).sum();
+        let recent: u64 = self.loads.iter().map(|load| load.recent).sum();
+        if let Some(load) = self.loads.get_mut(chosen as usize) {
+            load.recent += (recent / queues.max(1)).max(1);
+        }
+        chosen
+    }
+
+    /// Forgets what is long past, and adds what is new.
+    fn refresh(&mut self, candidates: impl Iterator<Item = Candidate>) {
+        let halvings = self.halved.elapsed().as_millis() / HALF_LIFE_MS;
+        if halvings > 0 {
+            self.halved = Instant::now();
+        }
+        let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
+        for (load, candidate) in self.loads.iter_mut().zip(candidates) {
+            load.recent = load.recent.checked_shr(halvings).unwrap_or(0);
+            load.recent += candidate.events - load.seen;
+            load.seen = candidate.events;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion event handlers: one for each completion vector, each with an event queue and a
+//! processor of its own.
+//!
+//! They are set once, when the adapter is brought up. The array of their descriptors is what a
+//! completion queue is bound by: the *id* of a handler is its index, and the completion vector that
+//! programs name. With as many vectors as processors, handler *n* runs on processor *n*; with fewer,
+//! a processor's handler is its number modulo theirs.
+//!
+//! A handler stays bound to its queues for good; only its interrupt moves. It goes to the handler's
+//! own processor while that is online, else to another of the handler's processors, else to any.
+
+use kernel::{
+    cpu::{CpuId, nr_cpu_ids},
+    new_mutex, new_spinlock,
+    prelude::*,
+    sync::{
+        Arc, Mutex, SpinLock,
+        atomic::{Atomic, Relaxed},
+    },
+};
+
+use crate::{
+    balance::{Balance, Candidate, Rule},
+    irq::Line,
+    rdma::hotplug::Follower,
+};
+
+/// No processor.
+const NOWHERE: u32 = u32::MAX;
+
+/// What the interrupt handler itself and its descriptor share.
+pub(crate) struct Handler {
+    /// Its id.
+    pub(crate) id: u32,
+    /// The processor that its interrupt goes to now.
+    cpu: Atomic<u32>,
+    interrupts: Atomic<u64>,
+    events: Atomic<u64>,
+    cqs: Atomic<u32>,
+}
+
+impl Handler {
+    /// A handler that has seen nothing yet.
+    pub(crate) fn new(id: u32) -> Result<Arc<Self>> {
+        let handler = Self {
+            id,
+            cpu: Atomic::new(NOWHERE),
+            interrupts: Atomic::new(0),
+            events: Atomic::new(0),
+            cqs: Atomic::new(0),
+        };
+        Ok(Arc::new(handler, GFP_KERNEL)?)
+    }
+
+    /// Counts an interrupt that brought `events` events.
+    pub(crate) fn count(&self, events: u64) {
+        self.interrupts.fetch_add(1, Relaxed);
+        self.events.fetch_add(events, Relaxed);
+    }
+
+    /// The processor that its interrupt goes to now.
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        Some(self.cpu.load(Relaxed)).filter(|cpu| *cpu != NOWHERE)
+    }
+
+    /// Interrupts so far.
+    pub(crate) fn interrupts(&self) -> u64 {
+        self.interrupts.load(Relaxed)
+    }
+
+    /// Events so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Relaxed)
+    }
+
+    /// A completion queue was bound to it.
+    pub(crate) fn bind(&self) {
+        self.cqs.fetch_add(1, Relaxed);
+    }
+
+    /// A completion queue that was bound to it is gone.
+    pub(crate) fn unbind(&self) {
+        self.cqs.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The descriptor of a handler.
+pub(crate) struct Descriptor {
+    /// What the interrupt handler counts.
+    pub(crate) handler: Arc<Handler>,
+    /// Its event queue.
+    pub(crate) eqn: u32,
+    /// Its interrupt.
+    pub(crate) line: Line,
+}
+
+/// The descriptors of all handlers, by id.
+#[pin_data]
+pub(crate) struct Handlers {
+    descriptors: KVec<Descriptor>,
+    #[pin]
+    balance: Mutex<Balance>,
+    /// Which processors are online.
+    #[pin]
+    online: SpinLock<KVec<bool>>,
+}
+
+impl Handlers {
+    /// The handlers that these describe; queues that leave the choice are spread by `rule`.
+    pub(crate) fn new(descriptors: KVec<Descriptor>, rule: Rule) -> Result<Arc<Self>> {
+        let balance = Balance::new(rule, descriptors.len())?;
+        let online = KVec::from_elem(false, nr_cpu_ids() as usize, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                descriptors,
+                balance <- new_mutex!(balance, "vrnic::Balance"),
+                online <- new_spinlock!(online, "vrnic::Handlers"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Number of handlers.
+    pub(crate) fn len(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// A handler's descriptor.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an id that was not given.
+    pub(crate) fn get(&self, id: u32) -> Result<&Descriptor> {
+        self.descriptors.get(id as usize).ok_or(EINVAL)
+    }
+
+    /// All descriptors, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Descriptor> {
+        self.descriptors.iter()
+    }
+
+    /// The id of a processor's handler.
+    pub(crate) fn of_cpu(&self, cpu: u32) -> u32 {
+        // CAST: there are fewer than processors.
+        cpu % self.descriptors.len().max(1) as u32
+    }
+
+    /// The handler for a queue whose creator leaves the choice.
+    pub(crate) fn any(&self) -> u32 {
+        let candidates = self.descriptors.iter().map(|descriptor| {
+            let handler = &*descriptor.handler;
+            Candidate {
+                events: handler.events(),
+                queues: handler.cqs.load(Relaxed),
+                // One whose processors are all offline is a guest of another's.
+                at_home: handler.cpu().is_some_and(|cpu| self.of_cpu(cpu) == handler.id),
+            }
+        });
+        self.balance.lock().choose(candidates)
+    }
+
+    /// Sends a handler's interrupt to a processor.
+    fn send(&self, descriptor: &Descriptor, cpu: u32) {
+        let Some(id) = CpuId::from_u32(cpu) else { return };
+        match descriptor.line.set_affinity(id) {
+            Ok(()) => descriptor.handler.cpu.store(cpu, Relaxed),
+            Err(error) => {
+                pr_warn!("handler {} stays off CPU {cpu}: {error:?}\n", descriptor.handler.id);
+            }
+        }
+    }
+}
+
+impl Follower for Handlers {
+    /// Handlers that belong on this processor come home; those that are nowhere come too.
+    fn online(&self, cpu: u32) {
+        if let Some(is) = self.online.lock().get_mut(cpu as usize) {
+            *is = true;
+        }
+        for descriptor in &self.descriptors {
+            let id = descriptor.handler.id;
+            let comes = match descriptor.handler.cpu() {
+                None => true,
+                Some(_) if cpu == id => true,
+                Some(now) => self.of_cpu(cpu) == id && self.of_cpu(now) != id,
+            };
+            if comes {
+                self.send(descriptor, cpu);
+            }
+        }
+    }
+
+    /// Handlers on this processor go to another of theirs, or to the next that is online.
+    fn offline(&self, cpu: u32) {
+        let mut online = self.online.lock();
+        if let Some(is) = online.get_mut(cpu as usize) {
+            *is = false;
+        }
+        let is_online = |other: &u32| online.get(*other as usize).is_some_and(|is| *is);
+        let cpus = nr_cpu_ids();
+        let next = (1..cpus).map(|step| (cpu + step) % cpus).find(is_online);
+        let mut moves = [NOWHERE; abi::pci::MSIX_VECTORS as usize];
+        for (descriptor, target) in self.descriptors.iter().zip(&mut moves) {
+            if descriptor.handler.cpu() == Some(cpu) {
+                let own = |other: &u32| self.of_cpu(*other) == descriptor.handler.id;
+                let to = (0..cpus).filter(own).find(is_online).or(next);
+                *target = to.unwrap_or(NOWHERE);
+            }
+        }
+        drop(online);
+        for (descriptor, target) in self.descriptors.iter().zip(moves) {
+            if target != NOWHERE {
+                self.send(descriptor, target);
+            }
+        }
+    }
+}

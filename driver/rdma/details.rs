@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a driver says of an object to `rdma resource show`.
+
+use core::{marker::PhantomData, ptr::NonNull};
+
+use kernel::{error::to_result, prelude::*, str::CStr};
+
+use super::bindings;
+
+/// A netlink message that is being filled.
+pub(crate) struct Details<'a> {
+    message: NonNull<bindings::sk_buff>,
+    _message: PhantomData<&'a mut bindings::sk_buff>,
+}
+
+impl Details<'_> {
+    /// Lets `fill` add what the driver says to a message. The message is as it was if that fails.
+    ///
+    /// # Safety
+    ///
+    /// `message` must be a message of the core that is being filled, and the caller's alone.
+    pub(super) unsafe fn fill(
+        message: NonNull<bindings::sk_buff>,
+        fill: impl FnOnce(&mut Details<'_>) -> Result,
+    ) -> Result {
+        // SAFETY: by the caller's promise.
+        let nest = unsafe { bindings::rdma_helper_driver_nest_start(message.as_ptr()) };
+        if nest.is_null() {
+            return Err(EMSGSIZE);
+        }
+        let result = fill(&mut Details { message, _message: PhantomData });
+        // SAFETY: the nest was started above, in this message.
+        unsafe { bindings::rdma_helper_nest_finish(message.as_ptr(), nest, result.is_ok()) };
+        result
+    }
+
+    /// Adds a number.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` when the message is full.
+    pub(crate) fn number(&mut self, name: &'static CStr, value: u64) -> Result {
+        let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
+        // SAFETY: the message is being filled, by `fill`'s promise; the name is copied.
+        to_result(unsafe { bindings::rdma_nl_put_driver_u64(message, name, value) })
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The debugfs file that shows which processor serves whom: handlers, their completion queues, the
+//! queue pairs that complete there, each with its events. It lies at
+//! `/sys/kernel/debug/vrnic-<PCI address>/events`.
+
+use kernel::{
+    debugfs::{Dir, File, Writer},
+    device, fmt,
+    prelude::*,
+    str::CString,
+    sync::Arc,
+};
+
+use crate::{
+    events::Listeners,
+    handlers::{Descriptor, Handlers},
+    rdma::event::Identity,
+};
+
+/// The content of the file.
+pub(crate) struct Tree {
+    handlers: Arc<Handlers>,
+    listeners: Arc<Listeners>,
+}
+
+/// The file; it is there until this is dropped.
+pub(crate) struct TreeFile {
+    _file: Pin<KBox<File<Tree>>>,
+    _dir: Dir,
+}
+
+impl TreeFile {
+    /// Makes the file of this device.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        handlers: Arc<Handlers>,
+        listeners: Arc<Listeners>,
+    ) -> Result<Self> {
+        let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
+        let dir = Dir::new(&name);
+        let file = dir.read_only_file(c"events", Tree { handlers, listeners });
+        let file = KBox::pin_init(file, GFP_KERNEL)?;
+        Ok(Self { _file: file, _dir: dir })
+    }
+}
+
+/// A queue of a queue pair, and where its completions go.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Feed {
+    cq: Identity,
+    qpn: u32,
+    sends: bool,
+}
+
+impl Writer for Tree {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let feeds = self.feeds().map_err(|_| fmt::Error)?;
+        for descriptor in self.handlers.iter() {
+            self.write_handler(f, descriptor, &feeds)?;
+        }
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// All queues of queue pairs, by their completion queue.
+    fn feeds(&self) -> Result<KVec<Feed>> {
+        let mut feeds = KVec::new();
+        let mut last = None;
+        while let Some((qpn, link)) = self.listeners.qps.next(last) {
+            last = Some(qpn);
+            if let Some((send, recv)) = link.cqs() {
+                feeds.push(Feed { cq: send, qpn, sends: true }, GFP_KERNEL)?;
+                feeds.push(Feed { cq: recv, qpn, sends: false }, GFP_KERNEL)?;
+            }
+        }
+        feeds.sort_unstable();
+        Ok(feeds)
+    }
+
+    fn write_handler(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        descriptor: &Descriptor,
+        feeds: &[Feed],
+    ) -> fmt::Result {
+        let handler = &*descriptor.handler;
+        match handler.cpu() {
+            Some(cpu) => f.write_fmt(fmt!("processor {cpu}"))?,
+            None => f.write_str("no processor")?,
+        }
+        let (events, interrupts) = (handler.events(), handler.interrupts());
+        f.write_fmt(fmt!(
+            ": handler {}, {events} events, {interrupts} interrupts\n",
+            handler.id
+        ))?;
+        let Ok(cqs) = self.listeners.cqs(handler.id as usize) else { return Ok(()) };
+        let mut last = None;
+        while let Some((cqn, link)) = cqs.next(last) {
+            last = Some(cqn);
+            f.write_fmt(fmt!("  cq {cqn}: {} events\n", link.reports()))?;
+            let cq = link.identity();
+            let first = feeds.partition_point(|feed| feed.cq < cq);
+            for feed in feeds.iter().skip(first).take_while(|feed| feed.cq == cq) {
+                let what = if feed.sends { "sends" } else { "receives" };
+                f.write_fmt(fmt!("    qp {}: {what}\n", feed.qpn))?;
+            }
+        }
+        Ok(())
+    }
+}
