@@ -18,11 +18,14 @@
 //! | `perftest` | that every perftest tool and variant runs and its figures make sense |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
+//! | `events` | completion events in guests with four processors: who handles them, and where |
 //! | `module` | loading and unloading the kernel module, idle and in use |
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 
 pub mod bench;
 pub mod conformance;
+pub mod events;
 pub mod health;
+pub mod storage;
 pub mod talk;

@@ -8,10 +8,10 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::storage::{DISK, attach, detach};
 use vrnic_tests::talk::{LONG, SHORT, works};
 
-/// MiB of the RAM disk, and of the data that is moved.
-const DISK: u32 = 96;
+/// MiB of the data that is moved.
 const DATA: u32 = 64;
 
 fn main() -> ExitCode {
@@ -24,53 +24,6 @@ fn main() -> ExitCode {
         Case::new("adapter_reset_under_the_initiator", initiator_reset),
     ];
     bench::main(Options::default(), cases)
-}
-
-/// Makes guest b offer its RAM disk, if it does not yet.
-fn offer(pair: &Pair) -> Result<()> {
-    let address = pair.b.ip();
-    pair.b.check(
-        &format!(
-            "set -e
-            modprobe -a nvmet nvmet_rdma; modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))
-            cd /sys/kernel/config 2>/dev/null
-            [ -d nvmet ] || mount -t configfs none /sys/kernel/config
-            cd /sys/kernel/config/nvmet
-            [ -d ports/1 ] && exit 0
-            mkdir subsystems/disk; echo 1 > subsystems/disk/attr_allow_any_host
-            mkdir subsystems/disk/namespaces/1
-            echo -n /dev/ram0 > subsystems/disk/namespaces/1/device_path
-            echo 1 > subsystems/disk/namespaces/1/enable
-            mkdir ports/1; cd ports/1
-            echo rdma > addr_trtype; echo ipv4 > addr_adrfam
-            echo {address} > addr_traddr; echo 4420 > addr_trsvcid
-            ln -s ../../subsystems/disk subsystems/disk"
-        ),
-        SHORT,
-    )?;
-    Ok(())
-}
-
-/// Attaches the disk to guest a as `/dev/nvme0n1`.
-fn attach(pair: &Pair) -> Result<()> {
-    offer(pair)?;
-    let address = pair.b.ip();
-    pair.a.check(
-        &format!(
-            "modprobe nvme_rdma && \
-             echo transport=rdma,traddr={address},trsvcid=4420,nqn=disk > /dev/nvme-fabrics && \
-             for n in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; \
-             echo no disk; exit 1"
-        ),
-        SHORT,
-    )?;
-    Ok(())
-}
-
-fn detach(pair: &Pair) -> Result<()> {
-    pair.a
-        .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;
-    Ok(())
 }
 
 /// The counter of this name of guest a's adapter.

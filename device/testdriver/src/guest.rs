@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::Errno;
 use vfio_user::Client;
 use vrnic_abi::regs::{self, Control, Status};
 use vrnic_abi::{pci, uar};
@@ -244,6 +246,25 @@ impl Guest {
         let mut count = [0; 8];
         let mut file = self.vectors.get(usize::from(vector)).context("vector")?;
         Ok(file.read(&mut count).map_or(0, |_| u64::from_ne_bytes(count)))
+    }
+
+    /// Sleeps until a vector is raised, and takes that; false when it is not within `limit`.
+    ///
+    /// # Errors
+    /// When there is no such vector.
+    pub fn sleep(&self, vector: u16, limit: Duration) -> anyhow::Result<bool> {
+        let file = self.vectors.get(usize::from(vector)).context("vector")?;
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(file, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&Timespec::try_from(left)?)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(self.interrupts(vector)? > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Waits for an interrupt.

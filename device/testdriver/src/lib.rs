@@ -10,11 +10,13 @@
 //! | [`admin`] | admin commands |
 //! | [`cq`], [`eq`], [`qp`] | the queues |
 //! | [`endpoint`] | a PD, a region, CQs and a QP, ready to be connected |
+//! | [`arming`] | completion queues armed at random |
 //! | [`raw`] | vfio-user messages byte by byte, for hostile ones |
 //!
 //! Everything returns [`anyhow::Result`]: a test has nothing to do with an error but to show it.
 
 pub mod admin;
+pub mod arming;
 pub mod cq;
 pub mod daemon;
 pub mod endpoint;
