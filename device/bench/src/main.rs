@@ -7,11 +7,13 @@
 //! | [`latency`] | doorbell to completion, one at a time |
 //! | [`rate`] | operations per second |
 //! | [`keys`] | looking keys up, making and ending them |
+//! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 
+mod events;
 mod idle;
 mod keys;
 mod latency;
@@ -54,6 +56,9 @@ struct Args {
     /// Processor of the daemon's worker
     #[arg(long)]
     pin: Option<usize>,
+    /// Events of queues that are armed at random
+    #[arg(long, default_value_t = 1_000_000)]
+    events: u64,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -74,6 +79,8 @@ enum Part {
     Keys,
     /// Many busy QPs, and many workers
     Sweep,
+    /// Completion events
+    Events,
 }
 
 impl Args {
@@ -115,6 +122,9 @@ fn main() -> anyhow::Result<()> {
     drop(rig);
     if args.wants(Part::Sweep) {
         sweep::measure(&mut report, &daemon, (args.repeats, span))?;
+    }
+    if args.wants(Part::Events) {
+        events::measure(&mut report, &daemon, args.events, (args.repeats, span))?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {
