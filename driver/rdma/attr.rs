@@ -42,6 +42,8 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_pd: u32,
     /// READs and atomics outstanding on a queue pair, either way.
     pub(crate) max_rd_atomic: u32,
+    /// XRC domains; none: the device has no XRC.
+    pub(crate) max_xrcd: u32,
     /// Whether atomics of this device are atomic against each other.
     pub(crate) has_atomics: bool,
     /// Multicast groups.
@@ -79,6 +81,9 @@ impl DeviceAttr {
         }
         if self.max_fast_reg_pages != 0 {
             flags |= bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+        }
+        if self.max_xrcd != 0 {
+            flags |= bindings::ib_device_cap_flags_IB_DEVICE_XRC;
         }
         // CAST: a bit mask.
         out.device_cap_flags = flags as u64;

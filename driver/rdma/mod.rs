@@ -14,7 +14,7 @@
 //! | [`pd`], [`mr`], [`mw`], [`ah`] | protection domains, regions, windows, address handles |
 //! | [`umem`], [`page_list`] | pinned memory of users, page lists for fast registration |
 //! | [`cq`], [`wc`] | completion queues and completions |
-//! | [`srq`] | shared receive queues |
+//! | [`srq`], [`xrcd`] | shared receive queues, XRC domains |
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
 //! | [`gid`] | GID table entries |
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
@@ -55,6 +55,7 @@ pub(crate) mod umem;
 mod vtable;
 pub(crate) mod wc;
 pub(crate) mod wr;
+pub(crate) mod xrcd;
 
 pub(crate) use device::{Device, Registration};
 pub(crate) use ops::Operations;

@@ -15,12 +15,13 @@ use super::{
     pd::Pd,
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
-    srq::{Srq, SrqChange, SrqInit, SrqQuery},
+    srq::{NewSrq, Srq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
     wr::{RecvWrs, SendWrs},
+    xrcd::Xrcd,
 };
 
 /// The operations of an RDMA device with one Ethernet port that speaks RoCE v2.
@@ -44,6 +45,8 @@ pub(crate) trait Operations: Sized + 'static {
     type Pd: Send + Sync;
     /// The driver's part of a completion queue.
     type Cq: Send + Sync;
+    /// The driver's part of an XRC domain.
+    type Xrcd: Send + Sync;
     /// The driver's part of a shared receive queue.
     type Srq: Send + Sync;
     /// The driver's part of a queue pair.
@@ -185,14 +188,20 @@ pub(crate) trait Operations: Sized + 'static {
     /// there, if [`Notify::report_missed`] asks for it.
     fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
 
+    /// Creates an XRC domain, which may outlive the process that asks for it.
+    fn alloc_xrcd(data: &Self::Data<'_>) -> Result<Self::Xrcd>;
+
+    /// Destroys an XRC domain, which nobody uses.
+    fn dealloc_xrcd(data: &Self::Data<'_>, xrcd: &Xrcd<Self>) -> Result;
+
     /// Creates a shared receive queue.
     fn create_srq(
         data: &Self::Data<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
-        init: &mut SrqInit<'_>,
+        init: &mut SrqInit<'_, Self>,
         user: Option<&User<'_, Self>>,
-    ) -> Result<Self::Srq>;
+    ) -> Result<NewSrq<Self::Srq>>;
 
     /// Changes a shared receive queue.
     fn modify_srq(data: &Self::Data<'_>, srq: &Srq<Self>, change: SrqChange) -> Result;
@@ -206,11 +215,11 @@ pub(crate) trait Operations: Sized + 'static {
     /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
     fn post_srq_recv(data: &Self::Data<'_>, srq: &Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result;
 
-    /// Creates a queue pair.
+    /// Creates a queue pair. Only an XRC target has no protection domain; it is the kernel's, whoever asked.
     fn create_qp(
         data: &Self::Data<'_>,
         device: &Device<Self>,
-        pd: &Pd<Self>,
+        pd: Option<&Pd<Self>>,
         init: &mut QpInit<'_, Self>,
         user: Option<&User<'_, Self>>,
     ) -> Result<NewQp<Self::Qp>>;

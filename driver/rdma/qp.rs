@@ -13,6 +13,7 @@ use super::{
     ops::Operations,
     qp_attr::{QpCap, QpType},
     srq::Srq,
+    xrcd::Xrcd,
 };
 
 /// What lies behind `struct ib_qp`.
@@ -97,7 +98,7 @@ pub(crate) struct QpInit<'a, T: Operations> {
 impl<'a, T: Operations> QpInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queues and the shared receive queue in `raw` must be live ones of driver `T`.
+    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be live ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
         Self { raw, link, _driver: PhantomData }
     }
@@ -117,6 +118,13 @@ impl<'a, T: Operations> QpInit<'a, T> {
         let raw = self.raw.srq;
         // SAFETY: by the construction.
         (!raw.is_null()).then(|| unsafe { Srq::from_raw(raw) })
+    }
+
+    /// The XRC domain of a target.
+    pub(crate) fn xrcd(&self) -> Option<&'a Xrcd<T>> {
+        let raw = self.raw.xrcd;
+        // SAFETY: by the construction.
+        (!raw.is_null()).then(|| unsafe { Xrcd::<T>::from_raw(raw) })
     }
 
     /// Whether all send work requests are signaled.

@@ -24,6 +24,11 @@ impl QpType {
     /// General services: the datagram queue pair of the management agents.
     pub(crate) const GSI: Self = Self(bindings::ib_qp_type_IB_QPT_GSI);
 
+    /// XRC initiator.
+    pub(crate) const XRC_INI: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_INI);
+    /// XRC target.
+    pub(crate) const XRC_TGT: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
+
     /// Whether each send names its own destination.
     pub(crate) fn is_datagram(self) -> bool {
         self == Self::UD || self == Self::GSI

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared receive queues.
 
-use core::ops::Deref;
+use core::{marker::PhantomData, ops::Deref};
 
 use kernel::prelude::*;
 
-use super::{bindings, event::SrqLink, object::Object, ops::Operations};
+use super::{bindings, cq::Cq, event::SrqLink, object::Object, ops::Operations, xrcd::Xrcd};
 
 /// What lies behind `struct ib_srq`.
 pub(super) struct Parts<T: Operations> {
@@ -43,22 +43,41 @@ impl<T: Operations> Deref for Srq<T> {
 }
 
 /// Who takes receives from a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SrqKind {
+pub(crate) enum SrqKind<'a, T: Operations> {
     /// The queue pairs that are created with it.
     Basic,
+    /// The targets of an XRC domain.
+    Xrc {
+        /// The domain.
+        xrcd: &'a Xrcd<T>,
+        /// Where its receives complete.
+        cq: &'a Cq<T>,
+    },
+}
+
+/// A new queue.
+pub(crate) struct NewSrq<D> {
+    /// Its number.
+    pub(crate) number: u32,
+    /// The driver's part.
+    pub(crate) driver: D,
 }
 
 /// What a new queue shall be.
-pub(crate) struct SrqInit<'a> {
+pub(crate) struct SrqInit<'a, T: Operations> {
     raw: &'a mut bindings::ib_srq_init_attr,
     /// To be kept by whoever handles the device's events.
     pub(crate) link: &'a SrqLink,
+    _driver: PhantomData<T>,
 }
 
-impl<'a> SrqInit<'a> {
-    pub(super) fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
-        Self { raw, link }
+impl<'a, T: Operations> SrqInit<'a, T> {
+    /// # Safety
+    ///
+    /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be live ones of
+    /// driver `T`.
+    pub(super) unsafe fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
+        Self { raw, link, _driver: PhantomData }
     }
 
     /// Who shall take from it.
@@ -66,9 +85,20 @@ impl<'a> SrqInit<'a> {
     /// # Errors
     ///
     /// `EOPNOTSUPP` for a kind that this abstraction does not know.
-    pub(crate) fn kind(&self) -> Result<SrqKind> {
+    pub(crate) fn kind(&self) -> Result<SrqKind<'a, T>> {
         match self.raw.srq_type {
             bindings::ib_srq_type_IB_SRQT_BASIC => Ok(SrqKind::Basic),
+            // SAFETY: the type says that this view of the union is valid; the rest by the construction.
+            bindings::ib_srq_type_IB_SRQT_XRC => unsafe {
+                let xrcd = self.raw.ext.__bindgen_anon_1.xrc.xrcd;
+                if xrcd.is_null() || self.raw.ext.cq.is_null() {
+                    return Err(EINVAL);
+                }
+                Ok(SrqKind::Xrc {
+                    xrcd: Xrcd::<T>::from_raw(xrcd),
+                    cq: Cq::from_raw(self.raw.ext.cq),
+                })
+            },
             _ => Err(EOPNOTSUPP),
         }
     }

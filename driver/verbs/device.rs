@@ -76,6 +76,7 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
         max_cq: caps.max_cq.get(),
         max_cqe: caps.max_cqe.get(),
         max_srq: caps.max_srq.get(),
+        max_xrcd: caps.max_xrcd.get(),
         max_mr: caps.max_mr.get(),
         max_mw: caps.max_mw.get(),
         max_fast_reg_pages: caps.max_fast_reg_pages.get(),

@@ -11,7 +11,7 @@
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
-//! | [`srq`] | shared receive queues |
+//! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
 //! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
 
@@ -33,6 +33,7 @@ mod qp_kernel;
 mod qp_user;
 mod srq;
 mod uar;
+mod xrc;
 
 pub(crate) use hca::Hca;
 pub(crate) use ops::Verbs;

@@ -3,7 +3,7 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, device, mcast, modify, mr, mw, qp, srq};
+use super::{Hca, ah, context, cq, device, mcast, modify, mr, mw, qp, srq, xrc};
 use crate::rdma::{
     self, Device, Operations,
     ah::{AhAttr, AhValues},
@@ -16,12 +16,13 @@ use crate::rdma::{
     pd::Pd,
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
-    srq::{SrqChange, SrqInit, SrqQuery},
+    srq::{NewSrq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
     wr::{RecvWrs, SendWrs},
+    xrcd::Xrcd,
 };
 
 /// The adapter's verbs.
@@ -32,6 +33,7 @@ impl Operations for Verbs {
     type Ucontext = context::Context;
     type Pd = context::Pd;
     type Cq = cq::Cq;
+    type Xrcd = xrc::Xrcd;
     type Srq = srq::Srq;
     type Qp = qp::Qp;
     type Mr = mr::Mr;
@@ -188,13 +190,21 @@ impl Operations for Verbs {
         cq.kernel()?.arm(hca, notify)
     }
 
+    fn alloc_xrcd(hca: &Hca<'_>) -> Result<xrc::Xrcd> {
+        xrc::alloc(hca)
+    }
+
+    fn dealloc_xrcd(hca: &Hca<'_>, xrcd: &Xrcd<Self>) -> Result {
+        xrc::dealloc(hca, xrcd)
+    }
+
     fn create_srq(
         hca: &Hca<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
-        init: &mut SrqInit<'_>,
+        init: &mut SrqInit<'_, Self>,
         user: Option<&User<'_, Self>>,
-    ) -> Result<srq::Srq> {
+    ) -> Result<NewSrq<srq::Srq>> {
         srq::create(hca, device, pd, init, user)
     }
 
@@ -217,11 +227,11 @@ impl Operations for Verbs {
     fn create_qp(
         hca: &Hca<'_>,
         device: &Device<Self>,
-        pd: &Pd<Self>,
+        pd: Option<&Pd<Self>>,
         init: &mut QpInit<'_, Self>,
         user: Option<&User<'_, Self>>,
     ) -> Result<NewQp<qp::Qp>> {
-        qp::create(hca, device, pd, init, user)
+        qp::create(hca, device, pd.map(|pd| &**pd), init, user)
     }
 
     fn modify_qp(

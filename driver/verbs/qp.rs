@@ -19,6 +19,7 @@ use super::{
     ops::Verbs,
     qp_kernel::{self, KernelQp},
     qp_user::{self, UserQp},
+    xrc,
 };
 use crate::rdma::{
     Device,
@@ -52,6 +53,8 @@ pub(super) enum Queues {
     },
     /// A kernel client posts, through us.
     Kernel(Arc<KernelQp>),
+    /// An XRC target has none.
+    Target,
 }
 
 impl Qp {
@@ -63,7 +66,7 @@ impl Qp {
     pub(super) fn kernel(&self) -> Result<&KernelQp> {
         match &self.queues {
             Queues::Kernel(queues) => Ok(queues),
-            Queues::User { .. } => Err(EINVAL),
+            Queues::User { .. } | Queues::Target => Err(EINVAL),
         }
     }
 }
@@ -114,7 +117,7 @@ impl Shape {
 pub(super) fn create(
     hca: &Hca<'_>,
     device: &Device<Verbs>,
-    pd: &Pd,
+    pd: Option<&Pd>,
     init: &mut QpInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewQp<Qp>> {
@@ -133,9 +136,11 @@ pub(super) fn create(
     }
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
     // Dropped in reverse on failure: the adapter lets go before the memory does.
-    let (cap, queues, created) = match user {
-        Some(user) => qp_user::create(hca, device, pd, init, user)?,
-        None => qp_kernel::create(hca, pd, init)?,
+    let (cap, queues, created) = match (pd, user) {
+        _ if init.kind() == QpType::XRC_TGT => xrc::create_target(hca, init)?,
+        (Some(pd), Some(user)) => qp_user::create(hca, device, pd, init, user)?,
+        (Some(pd), None) => qp_kernel::create(hca, pd, init)?,
+        (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
     if let Err(error) = hca.nic.add_qp(created.id(), init.link.clone()) {
@@ -170,6 +175,7 @@ fn kind(kind: QpType) -> Result<Type> {
         QpType::UC => Type::Uc,
         QpType::UD => Type::Ud,
         QpType::GSI => Type::Gsi,
+        QpType::XRC_INI => Type::XrcIni,
         _ => return Err(EOPNOTSUPP),
     })
 }
@@ -183,6 +189,8 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
     let (sges, inline) = (cap.max_send_sge, cap.max_inline_data);
     let stride = if kind.is_datagram() {
         sq::datagram_stride(sges, inline)
+    } else if kind == QpType::XRC_INI {
+        sq::xrc_stride(sges, inline)
     } else {
         sq::stride(sges, inline)
     };
@@ -193,10 +201,13 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
 pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<CreateQp> {
     let mut flags = QpFlags::empty();
     flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
+    let send_cq = init.send_cq()?;
+    // An initiator has no other.
+    let recv_cq = if init.kind() == QpType::XRC_INI { send_cq } else { init.recv_cq()? };
     Ok(CreateQp {
         pdn: pd.pdn.into(),
-        send_cqn: init.send_cq()?.cqn.into(),
-        recv_cqn: init.recv_cq()?.cqn.into(),
+        send_cqn: send_cq.cqn.into(),
+        recv_cqn: recv_cq.cqn.into(),
         uar: uar.into(),
         srqn: init.srq().map_or(0, |srq| srq.srqn).into(),
         // CAST: the enum's number.
@@ -229,6 +240,7 @@ pub(super) fn destroy(
         Queues::Kernel(_) => {
             qp_kernel::forget(qp.send_cq().ok_or(EINVAL), qp.recv_cq().ok_or(EINVAL), qp.link());
         }
+        Queues::Target => {}
         Queues::User { memory } => {
             if let Some(user) = user {
                 memory.unmap(user.context);

@@ -25,7 +25,7 @@ use crate::rdma::{
     self,
     event::QpLink,
     qp::QpInit,
-    qp_attr::QpCap,
+    qp_attr::{QpCap, QpType},
     wr::{RecvWrs, SendWrs},
 };
 use crate::ring::Ring;
@@ -140,6 +140,10 @@ pub(super) fn create<'h, 'a>(
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
 ) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
+    if init.kind() == QpType::XRC_INI {
+        // The kernel's clients have no way to name the shared receive queue.
+        return Err(EOPNOTSUPP);
+    }
     let cap = qp::own_cap(init);
     let srq = init.srq().map(|srq| srq.kernel().cloned()).transpose()?;
     let sq = ring(hca, cap.max_send_wr, qp::send_stride(init.kind(), &cap)?)?;

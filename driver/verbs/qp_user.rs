@@ -99,10 +99,11 @@ impl Plan {
         QpCap {
             max_send_wr: self.sq.entries(),
             max_recv_wr: self.rq.entries(),
-            max_inline_data: match (self.sq.exists(), kind.is_datagram()) {
-                (false, _) => 0,
-                (true, false) => sq::inline_capacity(self.sq.stride()),
-                (true, true) => sq::datagram_inline_capacity(self.sq.stride()),
+            max_inline_data: match kind {
+                _ if !self.sq.exists() => 0,
+                QpType::XRC_INI => sq::xrc_inline_capacity(self.sq.stride()),
+                kind if kind.is_datagram() => sq::datagram_inline_capacity(self.sq.stride()),
+                _ => sq::inline_capacity(self.sq.stride()),
             },
             ..*asked
         }

@@ -2,7 +2,7 @@
 //! Shared receive queues.
 
 use abi::{
-    admin::{CreateSrq, ModifySrq, NO_QUEUE, Opcode, QuerySrq},
+    admin::{CreateSrq, ModifySrq, NO_QUEUE, Opcode, QuerySrq, SrqType},
     rq,
     uverbs::{SrqReq, SrqResp},
 };
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::rdma::{
     self, Device,
-    srq::{SrqChange, SrqInit, SrqKind, SrqQuery},
+    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery},
     udata::User,
     umem::{Umem, Use},
     wr::RecvWrs,
@@ -91,16 +91,21 @@ pub(super) fn create(
     hca: &Hca<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
-    init: &mut SrqInit<'_>,
+    init: &mut SrqInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
-) -> Result<Srq> {
-    let SrqKind::Basic = init.kind()?;
+) -> Result<NewSrq<Srq>> {
     let (max_wr, max_sge) = init.size();
     let caps = hca.nic.caps();
     if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
         return Err(EINVAL);
     }
-    let params = CreateSrq { pdn: pd.pdn.into(), ..CreateSrq::default() };
+    let mut params = CreateSrq { pdn: pd.pdn.into(), ..CreateSrq::default() };
+    if let SrqKind::Xrc { xrcd, cq } = init.kind()? {
+        // CAST: the enum's number.
+        params.srq_type = SrqType::Xrc as u8;
+        params.xrcdn = xrcd.xrcdn.into();
+        params.cqn = cq.cqn.into();
+    }
     // Dropped in reverse on failure: the adapter lets go before the memory does.
     let (memory, entries, created) = match user {
         Some(user) => create_user(hca, device, params, init, user)?,
@@ -108,14 +113,15 @@ pub(super) fn create(
     };
     hca.nic.add_srq(created.id(), init.link.clone())?;
     init.set_size(entries, max_sge);
-    Ok(Srq { srqn: created.keep(), max_wr: entries, max_sge, memory })
+    let srqn = created.keep();
+    Ok(NewSrq { number: srqn, driver: Srq { srqn, max_wr: entries, max_sge, memory } })
 }
 
 fn create_user<'h, 'a>(
     hca: &'h Hca<'a>,
     device: &Device<Verbs>,
     mut params: CreateSrq,
-    init: &SrqInit<'_>,
+    init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
 ) -> Result<(Memory, u32, Created<'h, 'a>)> {
     let request: SrqReq = user.data.request()?;
@@ -152,7 +158,7 @@ fn create_user<'h, 'a>(
 fn create_kernel<'h, 'a>(
     hca: &'h Hca<'a>,
     mut params: CreateSrq,
-    init: &SrqInit<'_>,
+    init: &SrqInit<'_, Verbs>,
 ) -> Result<(Memory, u32, Created<'h, 'a>)> {
     let (max_wr, max_sge) = init.size();
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;

@@ -176,12 +176,13 @@ impl<T: Operations> VTable<T> {
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_qp`.
             let link = unsafe { QpLink::new(raw) }?;
-            // SAFETY: the core's pointers; the completion queues and the shared receive queue are this
-            // device's.
+            // SAFETY: the core's pointers; the completion queues, the shared receive queue and the XRC
+            // domain are this device's.
             let created = unsafe {
                 let mut init = QpInit::new(&mut *attr, &link);
                 Self::with((*qp).device, |device, data| {
-                    let pd = Pd::<T>::from_raw((*qp).pd);
+                    let pd = (*qp).pd;
+                    let pd = (!pd.is_null()).then(|| Pd::<T>::from_raw(pd));
                     T::create_qp(data, device, pd, &mut init, user.as_ref())
                 })
             };

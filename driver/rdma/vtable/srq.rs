@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Trampolines of shared receive queues.
+//! Trampolines of shared receive queues and XRC domains.
 
 use super::*;
 use crate::rdma::{
@@ -7,17 +7,54 @@ use crate::rdma::{
     srq::{self, Srq, SrqChange, SrqInit},
     udata::User,
     wr::RecvWrs,
+    xrcd::Xrcd,
 };
 
 impl<T: Operations> VTable<T> {
     /// Fills in this file's operations.
     pub(super) fn fill_srq(ops: &mut bindings::ib_device_ops) {
+        ops.size_ib_xrcd = Xrcd::<T>::SIZE;
+        ops.alloc_xrcd = Some(Self::alloc_xrcd);
+        ops.dealloc_xrcd = Some(Self::dealloc_xrcd);
+
         ops.size_ib_srq = Srq::<T>::SIZE;
         ops.create_srq = Some(Self::create_srq);
         ops.modify_srq = Some(Self::modify_srq);
         ops.query_srq = Some(Self::query_srq);
         ops.destroy_srq = Some(Self::destroy_srq);
         ops.post_srq_recv = Some(Self::post_srq_recv);
+    }
+
+    unsafe extern "C" fn alloc_xrcd(
+        xrcd: *mut bindings::ib_xrcd,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the core passes the command's payload, or null.
+            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
+                udata.none()?;
+            }
+            // SAFETY: called by the core for this device.
+            let driver = unsafe { Self::with((*xrcd).device, |_, data| T::alloc_xrcd(data)) }?;
+            // SAFETY: allocated by the core with the size in the table, and still private.
+            unsafe { Object::init(xrcd, driver) };
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn dealloc_xrcd(
+        xrcd: *mut bindings::ib_xrcd,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: set up by `alloc_xrcd`; nobody uses it after success.
+            unsafe {
+                let this = Xrcd::<T>::from_raw(xrcd);
+                Self::with((*xrcd).device, |_, data| T::dealloc_xrcd(data, this))?;
+                Object::<_, T::Xrcd>::destroy(xrcd);
+            }
+            Ok(0)
+        })
     }
 
     unsafe extern "C" fn create_srq(
@@ -31,7 +68,7 @@ impl<T: Operations> VTable<T> {
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_srq`.
             let link = unsafe { SrqLink::new(raw) }?;
-            // SAFETY: the core's pointers.
+            // SAFETY: the core's pointers; completion queue and XRC domain are this device's.
             let created = unsafe {
                 let mut init = SrqInit::new(&mut *attr, &link);
                 Self::with((*srq).device, |device, data| {
@@ -39,9 +76,15 @@ impl<T: Operations> VTable<T> {
                     T::create_srq(data, device, pd, &mut init, user.as_ref())
                 })
             };
-            let driver = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
-            unsafe { Object::init(srq, srq::Parts::<T> { link, driver }) };
+            let new = created.inspect_err(|_| link.revoke())?;
+            // SAFETY: allocated by the core with the size in the table, and still private; the type says that the
+            // view of the union is valid.
+            unsafe {
+                if (*srq).srq_type == bindings::ib_srq_type_IB_SRQT_XRC {
+                    (*(*srq).ext.__bindgen_anon_1.xrc).srq_num = new.number;
+                }
+                Object::init(srq, srq::Parts::<T> { link, driver: new.driver });
+            }
             Ok(0)
         })
     }
