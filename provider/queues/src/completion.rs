@@ -12,6 +12,8 @@ pub(crate) const WORDS: usize = CQE_LEN as usize / 8;
 pub(crate) const STAMP_WORD: usize = WORDS - 1;
 /// The word that holds the QPN, in its lower half.
 pub(crate) const QPN_WORD: usize = 1;
+/// The word that holds the SRQN, in its lower half.
+pub(crate) const SRQN_WORD: usize = 6;
 
 /// The bit of the opcode that tells receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
@@ -85,6 +87,8 @@ pub struct Completion {
     pub extra: Extra,
     /// The QP.
     pub qpn: u32,
+    /// Of a receive by an XRC target: the shared receive queue; else zero.
+    pub srqn: u32,
     /// The sender's QP.
     pub src_qpn: u32,
     /// Whether the receive begins with a network header.
@@ -113,6 +117,7 @@ impl Completion {
             byte_len: cqe.byte_len.get(),
             extra: extra(flags, opcode, &cqe),
             qpn: cqe.qpn.get(),
+            srqn: cqe.srqn.get(),
             src_qpn: cqe.src_qpn.get(),
             grh: flags.contains(Flags::GRH),
             wqe_index: cqe.wqe_index.get(),
@@ -153,6 +158,7 @@ mod tests {
                 byte_len: 4096,
                 extra: Extra::Imm([4, 3, 2, 1]),
                 qpn: 17,
+                srqn: 0,
                 src_qpn: 18,
                 grh: false,
                 wqe_index: 5,

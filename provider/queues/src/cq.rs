@@ -17,7 +17,7 @@ use vrnic_abi as abi;
 use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
 use abi::uverbs::CqResp;
 
-use crate::completion::{Completion, QPN_WORD, STAMP_WORD, WORDS};
+use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::lock::SpinLock;
 use crate::plan::CqRing;
@@ -26,6 +26,15 @@ use crate::srq::SharedCredits;
 
 /// Not a QP number: those have 24 bits.
 const NO_QPN: u64 = 0xffff_ffff;
+
+/// Set in the number of a feeder that is a shared receive queue: QP numbers have 24 bits.
+const SHARED: u32 = 1 << 31;
+
+/// Who feeds a CQ with an entry: the QP, or of an XRC target, which nobody here may know, the shared receive queue.
+#[inline]
+fn feeder(qpn: u32, srqn: u32) -> u32 {
+    if srqn == 0 { qpn } else { srqn | SHARED }
+}
 
 /// Up to which index the entries of a QP's queues have completed. Written by whoever polls,
 /// read by whoever posts.
@@ -133,6 +142,16 @@ impl CompletionQueue {
         self.0.lock().feeders.remove(qpn, credits);
     }
 
+    /// Lets a shared receive queue of XRC feed this queue, until [`Self::detach_shared`].
+    pub(crate) fn attach_shared(&self, srqn: u32, credits: &Arc<Credits>) {
+        self.attach(srqn | SHARED, credits);
+    }
+
+    /// Forgets a shared receive queue.
+    pub(crate) fn detach_shared(&self, srqn: u32, credits: &Arc<Credits>) {
+        self.detach(srqn | SHARED, credits);
+    }
+
     /// Drops all completions of a QP that are in the ring.
     pub(crate) fn purge(&self, qpn: u32) {
         self.0.lock().purge(qpn);
@@ -158,7 +177,7 @@ impl Consumer {
         loop {
             let completion = Completion::decode(load(self.valid(self.next)?));
             self.next = self.next.wrapping_add(1);
-            if let Some(credits) = self.feeders.find(completion.qpn) {
+            if let Some(credits) = self.feeders.find(feeder(completion.qpn, completion.srqn)) {
                 credits.completed(&completion);
                 return Some(completion);
             }
@@ -183,14 +202,16 @@ impl Consumer {
         self.next.wrapping_add(count as u32)
     }
 
-    /// Takes the entries of a QP out of the ring: their QP number becomes one that nobody has.
-    fn purge(&mut self, qpn: u32) {
+    /// Takes the entries of a feeder out of the ring: their QP number becomes one that nobody has.
+    fn purge(&mut self, number: u32) {
         for step in 0..self.ring.size() {
             let Some(entry) = self.valid(self.next.wrapping_add(step)) else { return };
-            let word = &entry[QPN_WORD];
-            let old = word.load(Ordering::Relaxed);
-            if old & NO_QPN == u64::from(qpn) {
-                word.store(old | NO_QPN, Ordering::Relaxed);
+            let (qpn_word, srqn_word) = (&entry[QPN_WORD], &entry[SRQN_WORD]);
+            let (qpn, srqn) = (qpn_word.load(Ordering::Relaxed), srqn_word.load(Ordering::Relaxed));
+            // CAST: the lower halves.
+            if feeder(qpn as u32, srqn as u32) == number {
+                qpn_word.store(qpn | NO_QPN, Ordering::Relaxed);
+                srqn_word.store(srqn & !NO_QPN, Ordering::Relaxed);
             }
         }
     }

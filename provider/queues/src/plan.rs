@@ -105,14 +105,46 @@ impl FromStr for VectorPolicy {
 /// What a queue pair is beside its sizes: its type, and what verbs cannot ask (`vrnicdv_create_qp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtras {
-    /// Each send names its own destination ([`abi::qp::Type::is_datagram`]).
-    pub datagram: bool,
+    /// What each send names.
+    pub form: SendForm,
     /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
     /// Where the key of a command stands, or `None` when the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Data segments of a command; zero without commands.
     pub max_command_sge: u32,
+}
+
+/// What each send of a queue pair names, beside its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendForm {
+    /// Nothing: the queue pair has a connection.
+    #[default]
+    Connected,
+    /// Its destination ([`abi::qp::Type::is_datagram`]).
+    Datagram,
+    /// The shared receive queue at the other end of the connection ([`abi::sq::XrcSeg`]).
+    Xrc,
+}
+
+impl SendForm {
+    /// The stride in bytes that holds so many segments and bytes of inline data, if one does.
+    fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
+        match self {
+            Self::Connected => abi::sq::stride(max_sge, max_inline),
+            Self::Datagram => abi::sq::datagram_stride(max_sge, max_inline),
+            Self::Xrc => abi::sq::xrc_stride(max_sge, max_inline),
+        }
+    }
+
+    /// The inline bytes that fit a stride.
+    pub(crate) fn inline_capacity(self, stride: u32) -> u32 {
+        match self {
+            Self::Connected => abi::sq::inline_capacity(stride),
+            Self::Datagram => abi::sq::datagram_inline_capacity(stride),
+            Self::Xrc => abi::sq::xrc_inline_capacity(stride),
+        }
+    }
 }
 
 /// Where the key of a command stands.
@@ -153,16 +185,12 @@ impl QpPlan {
             || cap.max_inline > limits.max_inline
             || extras.max_command_sge > limits.max_sge
             || extras.commands.is_some() != (extras.max_command_sge > 0)
-            || extras.datagram && extras.commands.is_some()
+            || extras.form != SendForm::Connected && extras.commands.is_some()
         {
             return Err(Errno::INVAL);
         }
         let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
-        let send_stride = if extras.datagram {
-            abi::sq::datagram_stride(cap.max_send_sge, body)
-        } else {
-            abi::sq::stride(cap.max_send_sge, body)
-        };
+        let send_stride = extras.form.stride(cap.max_send_sge, body);
         let recv_stride = abi::rq::stride(cap.max_recv_sge);
         let send = ring_of(cap.max_send_wr, send_stride)?;
         let recv = ring_of(cap.max_recv_wr, recv_stride)?;
@@ -364,7 +392,7 @@ mod tests {
             QpExtras { max_command_sge: 17, ..extras },
             QpExtras { max_command_sge: 0, ..extras },
             QpExtras { commands: None, ..extras },
-            QpExtras { datagram: true, ..extras },
+            QpExtras { form: SendForm::Datagram, ..extras },
         ] {
             assert_eq!(of(&CAP, bad), Err(Errno::INVAL), "{bad:?}");
         }
@@ -399,7 +427,7 @@ mod tests {
     #[test]
     fn datagrams_need_room_for_their_destination() {
         let plan = |cap| {
-            let extras = QpExtras { datagram: true, ..QpExtras::default() };
+            let extras = QpExtras { form: SendForm::Datagram, ..QpExtras::default() };
             QpPlan::new(&cap, &LIMITS, SqPolicy::Auto, extras)
         };
         assert_eq!(plan(CAP).expect("valid").send.map(Shape::stride), Some(128));
@@ -410,6 +438,19 @@ mod tests {
             plan(QpCap { max_send_sge: 16, ..CAP }).expect("valid").send.map(Shape::stride),
             Some(512)
         );
+    }
+
+    #[test]
+    fn xrc_needs_room_for_the_shared_queue() {
+        let plan = |cap| {
+            let extras = QpExtras { form: SendForm::Xrc, ..QpExtras::default() };
+            QpPlan::new(&cap, &LIMITS, SqPolicy::Guest, extras)
+        };
+        // An atomic has 32 bytes of operands and place, whatever was asked for.
+        assert_eq!(plan(CAP).expect("valid").send.map(Shape::stride), Some(128));
+        let inline = QpCap { max_inline: 464, ..CAP };
+        assert_eq!(plan(inline).expect("valid").send.map(Shape::stride), Some(512));
+        assert_eq!(plan(QpCap { max_inline: 465, ..CAP }), Err(Errno::INVAL));
     }
 
     #[test]

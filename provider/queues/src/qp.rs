@@ -8,14 +8,14 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::qp::State;
-use abi::sq::{Flags, Sge, datagram_inline_capacity, inline_capacity};
+use abi::sq::{Flags, Sge};
 use abi::uverbs::QpResp;
 
 use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{QpDoorbell, Uar};
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::mapping::Mapping;
-use crate::plan::{QpCap, QpRings};
+use crate::plan::{QpCap, QpRings, SendForm};
 use crate::recv::RecvQueue;
 use crate::request::{Payload, PostError, SendHeader, SendLimits};
 use crate::ring::Ring;
@@ -53,7 +53,7 @@ pub struct QueuePair {
     state: AtomicU8,
     /// What every send has, asked for or not.
     always: Flags,
-    datagram: bool,
+    form: SendForm,
     send_cq: Arc<CompletionQueue>,
     recv_cq: Arc<CompletionQueue>,
 }
@@ -70,7 +70,7 @@ impl QueuePair {
         response: &QpResp,
         parts: QpParts,
     ) -> Result<Self, Errno> {
-        let datagram = rings.plan.extras.datagram;
+        let form = rings.plan.extras.form;
         let (place, memory) = match rings.plan.send_in_device {
             true => (Place::Device, parts.device_send),
             false => (Place::Guest, rings.send),
@@ -80,8 +80,7 @@ impl QueuePair {
                 let ring = memory.and_then(|memory| Ring::new(memory, shape)).ok_or(Errno::IO)?;
                 let max_command_sge = rings.plan.extras.max_command_sge;
                 let max_inline = match max_command_sge {
-                    0 if datagram => datagram_inline_capacity(shape.stride()),
-                    0 => inline_capacity(shape.stride()),
+                    0 => form.inline_capacity(shape.stride()),
                     // The rest is for the command's data.
                     _ => cap.max_inline,
                 };
@@ -106,7 +105,7 @@ impl QueuePair {
             credits: Arc::new(Credits::new(parts.srq.map(|srq| srq.credits().clone()))),
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
-            datagram,
+            form,
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
@@ -116,11 +115,11 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// Whether its sends are [`Payload::Datagram`]s.
+    /// What its sends name: whether they are [`Payload::Datagram`]s, [`Payload::Xrc`], or others.
     #[must_use]
     #[inline]
-    pub fn is_datagram(&self) -> bool {
-        self.datagram
+    pub fn form(&self) -> SendForm {
+        self.form
     }
 
     /// Begins to post sends: the batch holds the queue's lock, and rings once on drop.

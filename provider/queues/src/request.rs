@@ -8,7 +8,7 @@ use zerocopy::transmute;
 
 use abi::rq::RqWqe;
 use abi::sq::{
-    AtomicSeg, BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe,
+    AtomicSeg, BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe, XrcSeg,
 };
 
 use crate::ring;
@@ -20,6 +20,7 @@ const ATOMIC_WORDS: usize = size_of::<AtomicSeg>() / 8;
 const BIND_WORDS: usize = size_of::<BindMwSeg>() / 8;
 const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
 const DATAGRAM_WORDS: usize = size_of::<DatagramSeg>() / 8;
+const XRC_WORDS: usize = size_of::<XrcSeg>() / 8;
 const SGE_WORDS: usize = size_of::<Sge>() / 8;
 
 /// Why a work request was not posted.
@@ -81,8 +82,39 @@ pub enum Payload<'a> {
     Bind(BindMwSeg),
     /// Where a datagram goes, and its data.
     Datagram(DatagramSeg, DatagramData<'a>),
+    /// Whom a request of an XRC initiator is for, and its data.
+    Xrc(XrcSeg, XrcData<'a>),
     /// A command: what the peer is let to, the data, and the message.
     Command(CommandSeg, &'a [Sge], CommandMessage<'a>),
+}
+
+/// The data of a request of an XRC initiator.
+#[derive(Clone, Copy, Debug)]
+pub enum XrcData<'a> {
+    /// Where it lies, or goes.
+    Segments(&'a [Sge]),
+    /// The data itself, in pieces.
+    Inline(&'a [&'a [u8]]),
+    /// An atomic's operands, and where the old value goes.
+    Atomic(AtomicSeg, &'a [Sge]),
+}
+
+impl XrcData<'_> {
+    fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
+        match self {
+            Self::Segments(segments) => segment_count(segments, limits.max_sge),
+            Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
+            Self::Atomic(_, segments) => atomic_count(segments, limits.max_sge),
+        }
+    }
+
+    fn write(&self, body: &[AtomicU64]) {
+        match self {
+            Self::Segments(segments) => write_segments(body, segments),
+            Self::Inline(pieces) => write_inline(body, pieces),
+            Self::Atomic(operands, segments) => write_atomic(body, operands, segments),
+        }
+    }
 }
 
 /// The data of a datagram.
@@ -120,14 +152,14 @@ impl Payload<'_> {
     pub(crate) fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
         match self {
             Self::Segments(segments) => segment_count(segments, limits.max_sge),
-            Self::Atomic(_, segments) => segment_count(segments, limits.max_sge.min(1))
-                .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) }),
+            Self::Atomic(_, segments) => atomic_count(segments, limits.max_sge),
             Self::Inline(pieces) => inline_count(pieces, opcode, limits.max_inline),
             Self::Bind(_) => Ok(0),
             Self::Datagram(_, DatagramData::Segments(data)) => segment_count(data, limits.max_sge),
             Self::Datagram(_, DatagramData::Inline(pieces)) => {
                 inline_count(pieces, opcode, limits.max_inline)
             }
+            Self::Xrc(_, data) => data.count(opcode, limits),
             Self::Command(_, data, message) => command_count(data, message, limits),
         }
     }
@@ -138,9 +170,7 @@ impl Payload<'_> {
         match self {
             Self::Segments(segments) => write_segments(body, segments),
             Self::Atomic(operands, segments) => {
-                let operands: [u64; ATOMIC_WORDS] = transmute!(*operands);
-                ring::store(body, &operands);
-                write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
+                write_atomic(body, operands, segments);
             }
             Self::Inline(pieces) => write_inline(body, pieces),
             Self::Bind(segment) => {
@@ -155,6 +185,11 @@ impl Payload<'_> {
                     DatagramData::Segments(segments) => write_segments(body, segments),
                     DatagramData::Inline(pieces) => write_inline(body, pieces),
                 }
+            }
+            Self::Xrc(segment, data) => {
+                let words: [u64; XRC_WORDS] = transmute!(*segment);
+                ring::store(body, &words);
+                data.write(body.get(XRC_WORDS..).unwrap_or_default());
             }
             Self::Command(segment, data, message) => write_command(body, segment, data, message),
         }
@@ -171,6 +206,7 @@ impl Payload<'_> {
         let flags = match self {
             Self::Inline(_)
             | Self::Datagram(_, DatagramData::Inline(_))
+            | Self::Xrc(_, XrcData::Inline(_))
             | Self::Command(_, _, CommandMessage::Inline(_)) => header.flags | Flags::INLINE,
             _ => header.flags - Flags::INLINE,
         };
@@ -193,6 +229,12 @@ fn segment_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
         return Err(PostError::Segments);
     }
     u16::try_from(segments.len()).map_err(|_| PostError::Segments)
+}
+
+/// An atomic has one segment.
+fn atomic_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
+    segment_count(segments, max.min(1))
+        .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) })
 }
 
 fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostError> {
@@ -237,6 +279,12 @@ fn write_command(
         CommandMessage::Segments(segments) => write_segments(body, segments),
         CommandMessage::Inline(bytes) => write_inline(body, &[bytes]),
     }
+}
+
+fn write_atomic(body: &[AtomicU64], operands: &AtomicSeg, segments: &[Sge]) {
+    let operands: [u64; ATOMIC_WORDS] = transmute!(*operands);
+    ring::store(body, &operands);
+    write_segments(body.get(ATOMIC_WORDS..).unwrap_or_default(), segments);
 }
 
 fn write_inline(body: &[AtomicU64], pieces: &[&[u8]]) {

@@ -14,6 +14,7 @@ use vrnic_abi as abi;
 use abi::sq::Sge;
 use abi::uverbs::SrqResp;
 
+use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{SrqDoorbell, Uar};
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::plan::SrqRing;
@@ -57,10 +58,12 @@ pub struct SharedRecvQueue {
     queue: SpinLock<RecvQueue>,
     credits: Arc<SharedCredits>,
     door: SrqDoorbell,
+    /// Of XRC: where its receives complete, and what that queue knows it by.
+    feeds: Option<(Arc<CompletionQueue>, Arc<Credits>)>,
 }
 
 impl SharedRecvQueue {
-    /// The queue on `ring`, as the kernel created it.
+    /// The queue on `ring`, as the kernel created it; of XRC with the completion queue of its receives.
     ///
     /// # Errors
     /// `EIO` when its answer makes no sense.
@@ -68,14 +71,22 @@ impl SharedRecvQueue {
         ring: SrqRing,
         response: &SrqResp,
         uar: Arc<Uar>,
-        sharing: Sharing,
+        (sharing, cq): (Sharing, Option<Arc<CompletionQueue>>),
     ) -> Result<Self, Errno> {
         let memory = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        let door = SrqDoorbell::new(uar, response.slot.get())?;
+        let srqn = response.srqn.get();
+        let credits = Arc::<SharedCredits>::default();
+        let feeds = cq.map(|cq| (cq, Arc::new(Credits::new(Some(credits.clone())))));
+        if let Some((cq, feeder)) = &feeds {
+            cq.attach_shared(srqn, feeder);
+        }
         Ok(Self {
-            srqn: response.srqn.get(),
+            srqn,
             queue: SpinLock::shared_by(sharing, RecvQueue::new(memory, ring.max_sge)),
-            credits: Arc::default(),
-            door: SrqDoorbell::new(uar, response.slot.get())?,
+            credits,
+            door,
+            feeds,
         })
     }
 
@@ -97,6 +108,14 @@ impl SharedRecvQueue {
         let queue = self.queue.lock();
         let start = queue.producer();
         SharedBatch { srq: self, queue, start }
+    }
+}
+
+impl Drop for SharedRecvQueue {
+    fn drop(&mut self) {
+        if let Some((cq, feeder)) = &self.feeds {
+            cq.detach_shared(self.srqn, feeder);
+        }
     }
 }
 
@@ -149,7 +168,10 @@ impl Drop for SharedBatch<'_> {
 
 #[cfg(test)]
 mod tests {
+    use abi::cq::{Cqe, Opcode};
+
     use super::*;
+    use crate::cq;
     use crate::doorbell::tests::{set_slot_word, slot_words, take_summary, uar};
     use crate::plan::Limits;
 
@@ -160,7 +182,7 @@ mod tests {
         let ring = SrqRing::allocate(entries, 1, &LIMITS).expect("memory");
         let uar = uar(2);
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
-        let srq = SharedRecvQueue::new(ring, &response, uar.clone(), Sharing::ANY);
+        let srq = SharedRecvQueue::new(ring, &response, uar.clone(), (Sharing::ANY, None));
         (srq.expect("valid"), uar)
     }
 
@@ -212,6 +234,33 @@ mod tests {
         set_slot_word(&uar, SLOT, 3);
         assert_eq!(post(&srq, 4), Err(PostError::Full));
         assert_eq!(slot_words(&uar, SLOT), (7, 3));
+    }
+
+    #[test]
+    fn completions_of_xrc_find_the_queue_by_its_number() {
+        let (cq, _) = cq::tests::queue(8);
+        let cq = Arc::new(cq);
+        let ring = SrqRing::allocate(4, 1, &LIMITS).expect("memory");
+        let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
+        let parts = (Sharing::ANY, Some(cq.clone()));
+        let srq = SharedRecvQueue::new(ring, &response, uar(2), parts).expect("valid");
+        post(&srq, 4).expect("room");
+        // The QP is of another process; its number says nothing here.
+        let received = |srqn: u32, index| Cqe {
+            opcode: Opcode::Recv as u8,
+            srqn: srqn.into(),
+            ..cq::tests::send_cqe(99, 7, index)
+        };
+        cq::tests::complete(&cq, 0, received(5, 1));
+        cq::tests::complete(&cq, 1, received(6, 3));
+        let mut seen = vec![];
+        cq.poll(8, |_, completion| seen.push((completion.qpn, completion.srqn)));
+        assert_eq!(seen, [(99, 5)], "a queue that is not ours is skipped");
+        assert_eq!(post(&srq, 4), Err(PostError::Full));
+        assert_eq!(srq.queue.lock().producer(), 6);
+        cq::tests::complete(&cq, 2, received(5, 2));
+        drop(srq);
+        assert_eq!(cq.poll(8, |_, _| ()), 0, "its completions go with it");
     }
 
     #[test]

@@ -255,6 +255,35 @@ pub(super) unsafe fn create_srq(
     Ok(response.payload)
 }
 
+/// Creates a shared receive queue of any type; `attr` gets the sizes granted.
+///
+/// # Safety
+/// The objects in `attr` must be live, `srq` memory for the result.
+pub(super) unsafe fn create_srq_ex(
+    context: *mut c::ibv_context,
+    srq: *mut c::verbs_srq,
+    attr: *mut c::ibv_srq_init_attr_ex,
+    request: SrqReq,
+) -> Result<SrqResp, Errno> {
+    type Command = With<c::ibv_create_xsrq, SrqReq>;
+    type Resp = With<c::ib_uverbs_create_srq_resp, SrqResp>;
+    let mut command = Command { payload: request, ..Command::default() };
+    let mut response = Resp::default();
+    // SAFETY: the objects are valid; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_create_srq_ex(
+            context,
+            srq,
+            attr,
+            (&raw mut command).cast(),
+            Command::LEN,
+            (&raw mut response).cast(),
+            Resp::LEN,
+        )
+    })?;
+    Ok(response.payload)
+}
+
 /// Creates a queue pair; `attr` gets the sizes granted.
 ///
 /// # Safety

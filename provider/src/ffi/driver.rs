@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, mr, mw, pd, poll, post, qp, srq};
+use super::{ah, context, cq, mr, mw, pd, poll, post, qp, srq, xrc};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -77,10 +77,13 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         alloc_td: Some(pd::alloc_thread),
         attach_mcast: Some(c::ibv_cmd_attach_mcast),
         bind_mw: Some(mw::bind),
+        close_xrcd: Some(xrc::close_domain),
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_qp: Some(qp::create),
+        create_qp_ex: Some(qp::create_ex),
         create_srq: Some(srq::create),
+        create_srq_ex: Some(srq::create_ex),
         dealloc_mw: Some(mw::dealloc),
         dealloc_pd: Some(pd::dealloc),
         dealloc_td: Some(pd::dealloc_thread),
@@ -91,9 +94,12 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         destroy_qp: Some(qp::destroy),
         destroy_srq: Some(srq::destroy),
         free_context: Some(context::free),
+        get_srq_num: Some(srq::number),
         modify_cq: Some(cq::modify),
         modify_qp: Some(qp::modify),
         modify_srq: Some(srq::modify),
+        open_qp: Some(xrc::open_target),
+        open_xrcd: Some(xrc::open_domain),
         poll_cq: Some(poll::poll_cq),
         post_recv: Some(post::post_recv),
         post_send: Some(post::post_send),

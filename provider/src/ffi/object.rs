@@ -48,7 +48,7 @@ impl<B, T> Object<B, T> {
     /// Frees an object.
     ///
     /// # Safety
-    /// `base` must come from [`NewObject::complete`] and never be used again.
+    /// `base` must come from [`NewObject::complete`] or [`NewObject::complete_bare`] and never be used again.
     pub(super) unsafe fn free(base: *mut B) {
         // SAFETY: made by `Box::into_raw` and given up by the caller.
         drop(unsafe { Box::from_raw(base.cast::<Self>()) });
@@ -66,6 +66,11 @@ impl<B: Default, T> NewObject<B, T> {
     /// The base, for libibverbs to fill in.
     pub(super) fn base(&self) -> *mut B {
         self.0.cast()
+    }
+
+    /// Gives an object away that needs no part of ours, until [`Object::free`].
+    pub(super) fn complete_bare(self) -> *mut B {
+        ManuallyDrop::new(self).base()
     }
 
     /// Adds our part and gives the object away, until [`Object::free`].

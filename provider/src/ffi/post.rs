@@ -6,11 +6,12 @@ use std::{ptr, slice};
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, MemFlags, Opcode, Sge};
+use vrnic_queues::plan::SendForm;
 use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Payload, PostError, SendHeader};
 
 use super::bindings as c;
-use super::{datagram, mw, qp, status};
+use super::{datagram, mw, qp, status, xrc};
 
 /// Segments are handed through as they are.
 const _: () = {
@@ -46,12 +47,13 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: live by libibverbs' promise.
     let Some(queues) = (unsafe { qp::own(qp) }) else { return status(Err(Errno::INVAL)) };
     let mut next = list;
-    let posted = if queues.is_datagram() {
-        // SAFETY: the list is valid by libibverbs' promise, and so are its address handles.
-        unsafe { datagram::send_list(queues, &mut next) }
-    } else {
+    let posted = match queues.form() {
         // SAFETY: the list is valid by libibverbs' promise.
-        unsafe { send_list(queues, &mut next) }
+        SendForm::Connected => unsafe { send_list(queues, &mut next) },
+        // SAFETY: the list is valid by libibverbs' promise, and so are its address handles.
+        SendForm::Datagram => unsafe { datagram::send_list(queues, &mut next) },
+        // SAFETY: the list is valid by libibverbs' promise.
+        SendForm::Xrc => unsafe { xrc::send_list(queues, &mut next) },
     };
     posted.map_or_else(
         |error| {
@@ -129,6 +131,15 @@ impl Message {
         }
         header
     }
+}
+
+/// The header of a request for a message; `None` for another request.
+///
+/// # Safety
+/// The union fields that the opcode calls for must be set.
+pub(super) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHeader> {
+    // SAFETY: by the caller's promise.
+    MESSAGES.get(request.opcode as usize).map(|message| unsafe { message.header(request) })
 }
 
 /// What all requests have.

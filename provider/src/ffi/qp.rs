@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::QpResp;
-use vrnic_queues::plan::{QpCap, QpExtras, QpPlan, QpRings, SqPolicy};
+use vrnic_queues::plan::{QpCap, QpExtras, QpPlan, QpRings, SendForm, SqPolicy};
 use vrnic_queues::qp::{QpParts, QueuePair};
 
 use super::bindings as c;
@@ -16,10 +16,11 @@ use super::cq;
 use super::object::Object;
 use super::pd;
 use super::srq;
+use super::xrc;
 use super::{check, pointer, status};
 
 /// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
-type Qp = Object<c::verbs_qp, QueuePair>;
+pub(super) type Qp = Object<c::verbs_qp, QueuePair>;
 
 /// Our part of a queue pair; `None` for null.
 ///
@@ -49,16 +50,17 @@ pub(super) unsafe fn try_create(
     attr: &mut c::ibv_qp_init_attr,
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let datagram = match attr.qp_type {
-        c::IBV_QPT_RC | c::IBV_QPT_UC => false,
-        c::IBV_QPT_UD => true,
+    let form = match attr.qp_type {
+        c::IBV_QPT_RC | c::IBV_QPT_UC => SendForm::Connected,
+        c::IBV_QPT_UD => SendForm::Datagram,
+        c::IBV_QPT_XRC_SEND => SendForm::Xrc,
         _ => return Err(Errno::OPNOTSUPP),
     };
-    let extras = QpExtras { datagram, ..extras };
+    let extras = QpExtras { form, ..extras };
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
-    // With a shared receive queue it has none of its own.
-    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() {
+    // With a shared receive queue it has none of its own; an initiator receives nothing.
+    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && form != SendForm::Xrc {
         true => (attr.cap.max_recv_wr, attr.cap.max_recv_sge),
         false => (0, 0),
     };
@@ -124,7 +126,12 @@ unsafe fn open(
         (false, _) => None,
     };
     // SAFETY: by the caller's promise.
-    let (send_cq, recv_cq) = unsafe { (cq::own(attr.send_cq), cq::own(attr.recv_cq)) };
+    let send_cq = unsafe { cq::own(attr.send_cq) };
+    let recv_cq = match rings.plan().extras.form {
+        SendForm::Xrc => send_cq,
+        // SAFETY: by the caller's promise.
+        _ => unsafe { cq::own(attr.recv_cq) },
+    };
     // SAFETY: by the caller's promise.
     let srq = unsafe { srq::own(attr.srq) };
     let parts = QpParts {
@@ -138,6 +145,24 @@ unsafe fn open(
         sharing: unsafe { pd::sharing(pd) },
     };
     QueuePair::new(rings, cap, response, parts)
+}
+
+/// `create_qp_ex`: an XRC target, or what `create_qp` does as well.
+pub(super) unsafe extern "C" fn create_ex(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_qp_init_attr_ex,
+) -> *mut c::ibv_qp {
+    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    let extended = unsafe { &mut *attr };
+    if extended.qp_type == c::IBV_QPT_XRC_RECV {
+        // SAFETY: as above.
+        return pointer(unsafe { xrc::create_target(context, extended) });
+    }
+    if extended.comp_mask != c::IBV_QP_INIT_ATTR_PD {
+        return pointer(Err(Errno::OPNOTSUPP));
+    }
+    // SAFETY: as above; the struct begins as the plain one.
+    unsafe { create(extended.pd, attr.cast()) }
 }
 
 /// `modify_qp`.

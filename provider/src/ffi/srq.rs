@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::SrqResp;
+use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::plan::SrqRing;
 use vrnic_queues::request::PostError;
 use vrnic_queues::srq::SharedRecvQueue;
@@ -14,7 +15,7 @@ use super::bindings as c;
 use super::context::Context;
 use super::object::Object;
 use super::post::{errno, segments};
-use super::{check, commands, pd, pointer, status};
+use super::{check, commands, cq, pd, pointer, status};
 
 /// A shared receive queue; the queue pairs that take from it share our part. libibverbs' part is the extended
 /// one, of which the plain `ibv_srq` is the start.
@@ -53,7 +54,7 @@ unsafe fn try_create(
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq(pd, base, attr, ring.request()) }?;
     // SAFETY: live by the caller's promise.
-    match unsafe { open(context, pd, ring, &response) } {
+    match unsafe { open(context, pd, None, ring, &response) } {
         Ok(queue) => Ok(srq.complete(Arc::new(queue)).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
@@ -63,18 +64,77 @@ unsafe fn try_create(
     }
 }
 
+/// `create_srq_ex`: one of XRC. Others that we have are made by [`create`].
+pub(super) unsafe extern "C" fn create_ex(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_srq_init_attr_ex,
+) -> *mut c::ibv_srq {
+    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    pointer(unsafe { try_create_ex(context, &mut *attr) })
+}
+
+/// What an SRQ of XRC must be told.
+const OF_XRC: u32 = c::IBV_SRQ_INIT_ATTR_TYPE
+    | c::IBV_SRQ_INIT_ATTR_PD
+    | c::IBV_SRQ_INIT_ATTR_XRCD
+    | c::IBV_SRQ_INIT_ATTR_CQ;
+
+/// # Safety
+/// The context and the objects in `attr` must be live.
+unsafe fn try_create_ex(
+    context: *mut c::ibv_context,
+    attr: &mut c::ibv_srq_init_attr_ex,
+) -> Result<*mut c::ibv_srq, Errno> {
+    if attr.comp_mask & c::IBV_SRQ_INIT_ATTR_TYPE == 0 || attr.srq_type != c::IBV_SRQT_XRC {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if attr.comp_mask != OF_XRC {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: by the caller's promise.
+    let (own, cq) = unsafe { (Context::of(context), cq::own(attr.cq)) };
+    let (own, cq) = (own?, cq.ok_or(Errno::INVAL)?);
+    let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits)?;
+    let srq = Srq::begin();
+    // SAFETY: the objects are live, `srq` is ours.
+    let response = unsafe { commands::create_srq_ex(context, srq.base(), attr, ring.request()) }?;
+    // SAFETY: live by the caller's promise.
+    match unsafe { open(own, attr.pd, Some(cq.clone()), ring, &response) } {
+        Ok(queue) => Ok(srq.complete(Arc::new(queue)).cast()),
+        Err(error) => {
+            // SAFETY: just created. If that fails too, the kernel destroys it with the context.
+            let _ = unsafe { c::ibv_cmd_destroy_srq(srq.base().cast()) };
+            Err(error)
+        }
+    }
+}
+
+/// `get_srq_num`.
+pub(super) unsafe extern "C" fn number(srq: *mut c::ibv_srq, number: *mut u32) -> c_int {
+    let base: *mut c::verbs_srq = srq.cast();
+    // SAFETY: made by us, live; the result is the caller's.
+    unsafe {
+        if (*base).srq_type != c::IBV_SRQT_XRC {
+            return status(Err(Errno::OPNOTSUPP));
+        }
+        *number = (*base).srq_num;
+    }
+    0
+}
+
 /// # Safety
 /// `pd` must be live.
 unsafe fn open(
     context: &Context,
     pd: *mut c::ibv_pd,
+    cq: Option<Arc<CompletionQueue>>,
     ring: SrqRing,
     response: &SrqResp,
 ) -> Result<SharedRecvQueue, Errno> {
     let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
     // SAFETY: by the caller's promise.
     let sharing = unsafe { pd::sharing(pd) };
-    SharedRecvQueue::new(ring, response, uar, sharing)
+    SharedRecvQueue::new(ring, response, uar, (sharing, cq))
 }
 
 /// `modify_srq`.

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! XRC: domains, targets, and the sends of initiators.
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_abi::sq::{AtomicSeg, MAX_SGE, Opcode, XrcSeg};
+use vrnic_queues::qp::QueuePair;
+use vrnic_queues::request::{Payload, PostError, SendHeader, XrcData};
+
+use super::bindings as c;
+use super::object::Object;
+use super::post::{inline_pieces, message_header, plain_header, segments};
+use super::qp::Qp;
+use super::{check, pointer, status};
+
+type Xrcd = Object<c::verbs_xrcd, ()>;
+
+/// `open_xrcd`.
+pub(super) unsafe extern "C" fn open_domain(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_xrcd_init_attr,
+) -> *mut c::ibv_xrcd {
+    let xrcd = Xrcd::begin();
+    let mut command = c::ibv_open_xrcd::default();
+    let mut response = c::ib_uverbs_open_xrcd_resp::default();
+    // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as long as said.
+    let opened = check(unsafe {
+        c::ibv_cmd_open_xrcd(
+            context,
+            xrcd.base(),
+            // CAST: the size of a small struct.
+            size_of::<c::verbs_xrcd>() as c_int,
+            attr,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    });
+    pointer(opened.map(|()| xrcd.complete(()).cast()))
+}
+
+/// `close_xrcd`.
+pub(super) unsafe extern "C" fn close_domain(xrcd: *mut c::ibv_xrcd) -> c_int {
+    let base: *mut c::verbs_xrcd = xrcd.cast();
+    // SAFETY: made by `open_domain`, live.
+    let result = check(unsafe { c::ibv_cmd_close_xrcd(base) });
+    if result.is_ok() {
+        // SAFETY: as above, and given up by the caller.
+        unsafe { Xrcd::free(base) };
+    }
+    status(result)
+}
+
+/// Creates a target. Nobody posts to one, so it has no part of ours.
+///
+/// # Safety
+/// The context and the domain in `attr` must be live.
+pub(super) unsafe fn create_target(
+    context: *mut c::ibv_context,
+    attr: &mut c::ibv_qp_init_attr_ex,
+) -> Result<*mut c::ibv_qp, Errno> {
+    let qp = Qp::begin();
+    let mut command = c::ibv_create_qp::default();
+    let mut response = c::ib_uverbs_create_qp_resp::default();
+    // SAFETY: by the caller's promise, `qp` is ours; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_create_qp_ex(
+            context,
+            qp.base(),
+            attr,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    })?;
+    Ok(qp.complete_bare().cast())
+}
+
+/// `open_qp`: a target that another process may have created.
+pub(super) unsafe extern "C" fn open_target(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_qp_open_attr,
+) -> *mut c::ibv_qp {
+    let qp = Qp::begin();
+    let mut command = c::ibv_open_qp::default();
+    let mut response = c::ib_uverbs_create_qp_resp::default();
+    // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long as said.
+    let opened = check(unsafe {
+        c::ibv_cmd_open_qp(
+            context,
+            qp.base(),
+            // CAST: the size of a small struct.
+            size_of::<c::verbs_qp>() as c_int,
+            attr,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut response,
+            size_of_val(&response),
+        )
+    });
+    pointer(opened.map(|()| qp.complete_bare().cast()))
+}
+
+/// Posts requests of an initiator up to the end of the list; on an error `next` is the one that was refused.
+///
+/// # Safety
+/// `next` must be null or start a valid list.
+pub(super) unsafe fn send_list(
+    queues: &QueuePair,
+    next: &mut *mut c::ibv_send_wr,
+) -> Result<(), PostError> {
+    let mut batch = queues.sends()?;
+    // SAFETY: by the caller's promise.
+    while let Some(request) = unsafe { next.as_ref() } {
+        // SAFETY: set in requests to initiators, by the caller's promise.
+        let srqn = unsafe { request.qp_type.xrc.remote_srqn };
+        let to = XrcSeg { srqn: srqn.into(), ..XrcSeg::default() };
+        // SAFETY: by the caller's promise.
+        let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
+        let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
+        // SAFETY: by the caller's promise the fields that the opcode calls for are set.
+        match unsafe { message_header(request) } {
+            Some(header) if inline => {
+                let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
+                // SAFETY: inline segments name readable memory of the caller.
+                let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
+                batch.push(header, Payload::Xrc(to, XrcData::Inline(pieces)))?;
+            }
+            Some(header) => batch.push(header, Payload::Xrc(to, XrcData::Segments(segments)))?,
+            None if inline => return Err(PostError::Inline),
+            None => {
+                // SAFETY: as above.
+                let (header, operands) = unsafe { atomic(request) }?;
+                batch.push(header, Payload::Xrc(to, XrcData::Atomic(operands, segments)))?;
+            }
+        }
+        *next = request.next;
+    }
+    Ok(())
+}
+
+/// Header and operands of an atomic.
+///
+/// # Safety
+/// The fields that its opcode calls for must be set.
+unsafe fn atomic(request: &c::ibv_send_wr) -> Result<(SendHeader, AtomicSeg), PostError> {
+    let opcode = match request.opcode {
+        c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
+        c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+        _ => return Err(PostError::Unsupported),
+    };
+    // SAFETY: by the caller's promise.
+    let atomic = unsafe { request.wr.atomic };
+    let (swap_add, compare) = match opcode {
+        Opcode::CmpSwp => (atomic.swap, atomic.compare_add),
+        _ => (atomic.compare_add, 0),
+    };
+    let header = SendHeader {
+        raddr: atomic.remote_addr,
+        rkey: atomic.rkey,
+        ..plain_header(request, opcode)
+    };
+    Ok((header, AtomicSeg { swap_add: swap_add.into(), compare: compare.into() }))
+}
