@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Case::new("ud_pingpong_events", |pair| unreliable(pair, "ibv_ud_pingpong -e -s 1024")),
         Case::new("srq_pingpong_checked", |pair| shared(pair, "")),
         Case::new("srq_pingpong_events", |pair| shared(pair, "-e -q 4")),
+        Case::new("xsrq_pingpong", |pair| xrc(pair, "")),
+        Case::new("xsrq_pingpong_events", |pair| xrc(pair, "-e")),
         Case::new("two_programs_at_once", two_programs),
         Case::new("direct_verbs_example", direct_verbs),
     ];
@@ -192,6 +194,14 @@ fn shared(pair: &mut Pair, options: &str) -> Result<()> {
     let text = both(&pair.b, &pair.a, &format!("ibv_srq_pingpong -g 1 -c {options}"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    Ok(())
+}
+
+/// `ibv_xsrq_pingpong`: shared receive queues of XRC.
+fn xrc(pair: &mut Pair, options: &str) -> Result<()> {
+    let command = format!("ibv_xsrq_pingpong -g 1 {options}");
+    let text = both(&pair.b, &pair.a, &command, PINGPONG)?;
+    ensure!(text.contains("success"), "no result in: {text}");
     Ok(())
 }
 
