@@ -64,6 +64,14 @@ impl Paths {
         self.guest.join("base.cpio")
     }
 
+    /// Modules for VLANs, which the root lacks, named in the order in which they load.
+    #[must_use]
+    pub fn vlan_modules(&self) -> PathBuf {
+        let mut folder = self.guest.clone().into_os_string();
+        folder.push("-vlan");
+        folder.into()
+    }
+
     /// QEMU, a program of the tool root.
     #[must_use]
     pub fn qemu(&self) -> PathBuf {

@@ -23,8 +23,7 @@ fn main() -> ExitCode {
         Case::new("ucmatose", |pair| called(pair, "ucmatose", "-s").map(|_| ())),
         Case::new("ucmatose_many", |pair| called(pair, "ucmatose -c 20 -C 5", "-s").map(|_| ())),
         Case::new("udaddy", |pair| called(pair, "udaddy -c 4", "-s").map(|_| ())),
-        Case::new("mckey", |pair| multicast(pair, "239.1.1.1", "")),
-        Case::new("mckey_ipv6", |pair| multicast(pair, "ff0e::1:2", "fd00::")),
+        Case::new("mckey", multicast),
         Case::new("rstream", |pair| called(pair, "rstream -S all -C 20", "-s").map(|_| ())),
         Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -R -n 1000", "").map(|_| ())),
         Case::new("perftest_ud", |pair| {
@@ -35,6 +34,7 @@ fn main() -> ExitCode {
             called(pair, "cmtime -c 500", "-s").map(|_| ())
         }),
         Case::new("100_connections_in_turn", in_turn),
+        Case::new("4000_connections", thousands),
     ];
     bench::main(Options::default(), cases)
 }
@@ -97,34 +97,19 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Messages to a multicast group come to who has joined it; `prefix` is that of the guests' IPv6 addresses, or
-/// none for IPv4.
-fn multicast(pair: &mut Pair, group: &str, prefix: &str) -> Result<()> {
-    let mut addresses = [pair.a.ip().to_string(), pair.b.ip().to_string()];
-    if !prefix.is_empty() {
-        for ((guest, address), last) in [&pair.a, &pair.b].into_iter().zip(&mut addresses).zip(1..)
-        {
-            *address = format!("{prefix}{last}");
-            guest.check(&format!("ip addr add {address}/64 dev eth0 nodad"), SHORT)?;
-        }
-    }
-    let [a, b] = &addresses;
-    let command = |own: &str| format!("modprobe rdma_ucm; exec mckey -m {group} -b {own} -C 50");
-    let member = pair.b.agent().start(&command(b))?;
+/// Messages to a multicast group come to who has joined it. Of IPv4: the kernel joins no IPv6 groups over RoCE v2.
+fn multicast(pair: &mut Pair) -> Result<()> {
+    let command = |own| format!("modprobe rdma_ucm; exec mckey -m 239.1.1.1 -b {own} -C 50");
+    let member = pair.b.agent().start(&command(pair.b.ip()))?;
     let joined =
         "for n in $(seq 100); do rdma res show qp | grep -q mckey && exit; sleep 0.1; done; exit 1";
     pair.b.check(joined, SHORT).context("the member does not join")?;
-    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", command(a)), LONG)?;
+    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", command(pair.a.ip())), LONG)?;
     if !sender.ok() {
         member.kill()?;
     }
     let member = member.wait(SHORT)?;
     ensure!(sender.ok() && member.ok(), "{}\n{}", said(&sender), said(&member));
-    if !prefix.is_empty() {
-        for (guest, address) in [&pair.a, &pair.b].into_iter().zip(&addresses) {
-            guest.check(&format!("ip addr del {address}/64 dev eth0"), SHORT)?;
-        }
-    }
     Ok(())
 }
 
@@ -151,6 +136,18 @@ fn refused(pair: &mut Pair) -> Result<()> {
     let output = pair.a.agent().run(&format!("exec rping -c -a {ip} -p 7999 -C 1"), SHORT)?;
     let text = said(&output);
     ensure!(!output.ok() && text.contains("REJECTED"), "rping says ({}): {text}", output.code);
+    Ok(())
+}
+
+/// Thousands of connections, in batches, leave nothing behind.
+fn thousands(pair: &mut Pair) -> Result<()> {
+    let objects = "rdma res show | sed 's/cm_id [0-9]*//'";
+    let before = [pair.a.check(objects, SHORT)?, pair.b.check(objects, SHORT)?];
+    for batch in 0..10 {
+        called(pair, "cmtime -c 400", "-s").with_context(|| format!("batch {batch}"))?;
+    }
+    let after = [pair.a.check(objects, SHORT)?, pair.b.check(objects, SHORT)?];
+    ensure!(before == after, "objects before {before:?}, after {after:?}");
     Ok(())
 }
 

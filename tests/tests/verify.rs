@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 23] = [
+const GROUPS: [&str; 25] = [
     "data",
     "segments",
     "inline",
@@ -30,6 +30,8 @@ const GROUPS: [&str; 23] = [
     "transitions",
     "datagrams",
     "multicast",
+    "attributes",
+    "notices",
     "lifecycle",
     "isolation",
     "loopback",

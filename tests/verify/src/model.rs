@@ -111,8 +111,10 @@ pub(crate) mod wc_opcode {
 /// Asynchronous events (`enum ibv_event_type`) that the suite expects somewhere.
 pub(crate) mod event {
     pub(crate) const CQ_ERR: u32 = 0;
+    pub(crate) const QP_FATAL: u32 = 1;
     pub(crate) const QP_REQ_ERR: u32 = 2;
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
+    pub(crate) const COMM_EST: u32 = 4;
     pub(crate) const SQ_DRAINED: u32 = 5;
 }
 
@@ -363,6 +365,30 @@ pub(crate) struct DeviceInfo {
     pub(crate) max_msg_sz: u32,
     pub(crate) gid_index: u8,
     pub(crate) gid: [u8; 16],
+    /// The firmware's version, as text.
+    pub(crate) firmware: String,
+    /// In network order, as the verb gives them.
+    pub(crate) node_guid: u64,
+    pub(crate) sys_image_guid: u64,
+    pub(crate) ports: u32,
+    pub(crate) max_mw: u32,
+    pub(crate) max_pkeys: u32,
+    pub(crate) atomic_cap: u32,
+    pub(crate) port: PortInfo,
+}
+
+/// More of the port.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct PortInfo {
+    pub(crate) state: u32,
+    pub(crate) phys_state: u8,
+    pub(crate) max_mtu: u32,
+    pub(crate) width: u8,
+    pub(crate) speed: u8,
+    pub(crate) gids: i32,
+    pub(crate) pkeys: u16,
+    pub(crate) link_layer: u8,
+    pub(crate) lid: u16,
 }
 
 impl DeviceInfo {

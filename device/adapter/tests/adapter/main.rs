@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod alone;
 mod commands;
 mod common;
 mod datagrams;

@@ -14,6 +14,9 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
     match request {
         R::Open(c) => answer(objects.open(c.device.as_deref())),
         R::Query(_) => answer(objects.query()),
+        R::QueryPort(c) => answer(objects.context().and_then(|x| x.has_port(c.port))),
+        R::QueryGid(c) => answer(objects.context().and_then(|x| x.gid(c.index))),
+        R::QueryPkey(c) => answer(objects.context().and_then(|x| x.pkey(c.index))),
         R::Reset(_) => answer(objects.reset()),
         R::Crash(_) => std::process::abort(),
         R::AllocPd(_) => answer(objects.alloc_pd()),

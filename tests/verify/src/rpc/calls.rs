@@ -63,6 +63,12 @@ calls! {
     Open { device: Option<String> } -> DeviceInfo;
     /// Reads the attributes of the device and its port again.
     Query {} -> DeviceInfo;
+    /// Whether there is a port of that number.
+    QueryPort { port: u8 } -> ();
+    /// An entry of the GID table.
+    QueryGid { index: i32 } -> [u8; 16];
+    /// An entry of the table of partition keys.
+    QueryPkey { index: i32 } -> u16;
     /// Destroys every object, dependants first; fails if any refuses.
     Reset {} -> ();
     /// Ends the agent at once, without tidying up.

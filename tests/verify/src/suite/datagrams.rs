@@ -34,6 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("datagrams/operations_they_lack", operations),
         Case::new("multicast/members_receive", members),
         Case::new("multicast/several_members", several_members),
+        Case::new("multicast/ipv6_group", ipv6_group),
         Case::new("multicast/refused", refused),
         Case::new("multicast/ends_with_the_queue_pair", ends),
     ]
@@ -305,6 +306,30 @@ fn several_members(env: &Env) -> Result<()> {
         detach(side, GROUP)?;
     }
     Ok(())
+}
+
+/// From the link-local address, which is always the first.
+fn ipv6_group(env: &Env) -> Result<()> {
+    const GROUP6: [u8; 16] = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7];
+    let (a, b) = (ready(&env.a)?, ready(&env.b)?);
+    let path = Path { sgid_index: 0, ..path(&env.a, GROUP6) };
+    let way = Destination { ah: handle(&a, path)?, qpn: MULTICAST_QPN, qkey: QKEY };
+    ensure!(!reaches(&a, &b, way, 1)?, "b is no member yet");
+    attach(&b, GROUP6)?;
+    let target = b.region(HEADER + 16, 0)?;
+    b.post_recv(2, &[target.sge()])?;
+    let source = a.region(16, 0)?;
+    for seed in [1, 2] {
+        source.fill(seed)?;
+        a.post(&[datagram(seed, &source, 16, way)])?;
+        a.expect_sent(seed, Status::Success)?;
+        // The first receive is that of the attempt above.
+        b.expect_received(seed, Status::Success)?;
+    }
+    target.check_part(HEADER, 16, 2, 0)?;
+    let header = b.end.agent.call(Read { buffer: target.buffer, offset: 0, len: HEADER })?;
+    ensure!(header[0] >> 4 == 6 && header[24..40] == GROUP6, "no IPv6 header: {header:x?}");
+    Ok(detach(&b, GROUP6)?)
 }
 
 fn refused(env: &Env) -> Result<()> {

@@ -9,6 +9,9 @@
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
+//! | [`attributes`] | what device and port say of themselves |
+//! | [`limits`] | as many objects as promised |
+//! | [`notices`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`retry`] | RNR, absent and late peers |
@@ -33,6 +36,7 @@
 //! atomics are refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
 mod atomics;
+mod attributes;
 mod data;
 mod datagrams;
 mod direct;
@@ -41,8 +45,10 @@ mod hostile;
 mod isolation;
 mod kit;
 mod lifecycle;
+mod limits;
 mod local_errors;
 mod loopback;
+mod notices;
 mod order;
 mod queues;
 mod regions;
@@ -98,6 +104,9 @@ pub(crate) fn cases() -> Vec<Case> {
         windows::cases(),
         direct::cases(),
         datagrams::cases(),
+        attributes::cases(),
+        notices::cases(),
+        limits::cases(),
         stress::cases(),
         states::cases(),
         transitions::cases(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{ffi::CStr, mem};
 
 use super::{check, ffi, object, readable};
-use crate::model::DeviceInfo;
+use crate::model::{DeviceInfo, PortInfo};
 
 /// The port that every device of ours has.
 pub(crate) const PORT: u8 = 1;
@@ -67,6 +67,8 @@ impl Context {
         // SAFETY: as above; the exported function fills the leading part of the struct.
         check(unsafe { ffi::ibv_query_port(self.raw(), PORT, (&raw mut port).cast()) })?;
         let (gid_index, gid) = self.pick_gid(port.gid_tbl_len)?;
+        // SAFETY: the call has left a terminated string in it.
+        let firmware = unsafe { CStr::from_ptr(device.fw_ver.as_ptr()) };
         let positive = |n: i32| u32::try_from(n).unwrap_or(0);
         Ok(DeviceInfo {
             name: self.name.clone(),
@@ -88,17 +90,56 @@ impl Context {
             max_msg_sz: port.max_msg_sz,
             gid_index,
             gid,
+            firmware: firmware.to_string_lossy().into_owned(),
+            node_guid: device.node_guid,
+            sys_image_guid: device.sys_image_guid,
+            ports: device.phys_port_cnt.into(),
+            max_mw: positive(device.max_mw),
+            max_pkeys: device.max_pkeys.into(),
+            atomic_cap: device.atomic_cap,
+            port: PortInfo {
+                state: port.state,
+                phys_state: port.phys_state,
+                max_mtu: port.max_mtu,
+                width: port.active_width,
+                speed: port.active_speed,
+                gids: port.gid_tbl_len,
+                pkeys: port.pkey_tbl_len,
+                link_layer: port.link_layer,
+                lid: port.lid,
+            },
         })
+    }
+
+    /// Whether there is a port of that number.
+    pub(crate) fn has_port(&self, port: u8) -> io::Result<()> {
+        // SAFETY: all-zero is valid for this struct of integers.
+        let mut attr: ffi::ibv_port_attr = unsafe { mem::zeroed() };
+        // SAFETY: the context is open; the exported function fills the leading part of the struct.
+        check(unsafe { ffi::ibv_query_port(self.raw(), port, (&raw mut attr).cast()) })
+    }
+
+    /// An entry of the GID table.
+    pub(crate) fn gid(&self, index: i32) -> io::Result<[u8; 16]> {
+        let mut gid = ffi::ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open and the GID is the one that the call fills.
+        check(unsafe { ffi::ibv_query_gid(self.raw(), PORT, index, &raw mut gid) })?;
+        // SAFETY: every bit pattern is a valid raw GID.
+        Ok(unsafe { gid.raw })
+    }
+
+    /// An entry of the table of partition keys.
+    pub(crate) fn pkey(&self, index: i32) -> io::Result<u16> {
+        let mut key = 0;
+        // SAFETY: the context is open and the key is the one that the call fills.
+        check(unsafe { ffi::ibv_query_pkey(self.raw(), PORT, index, &raw mut key) })?;
+        Ok(u16::from_be(key))
     }
 
     fn pick_gid(&self, count: i32) -> io::Result<(u8, [u8; 16])> {
         let mut first = None;
         for index in 0..count.min(256) {
-            let mut gid = ffi::ibv_gid { raw: [0; 16] };
-            // SAFETY: the context is open and the GID is the one that the call fills.
-            check(unsafe { ffi::ibv_query_gid(self.raw(), PORT, index, &raw mut gid) })?;
-            // SAFETY: every bit pattern is a valid raw GID.
-            let gid = unsafe { gid.raw };
+            let gid = self.gid(index)?;
             let entry = (index as u8, gid);
             if gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
                 return Ok(entry);

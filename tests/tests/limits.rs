@@ -1,0 +1,52 @@
+//! An adapter with room for few objects: programs get as many as it says, and a clear error then.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::conformance::run;
+use vrnic_tests::talk::{SHORT, said, works};
+
+/// What the daemon is told.
+const LIMITS: [(&str, u32); 4] = [("pd", 40), ("cq", 60), ("qp", 50), ("mr", 70)];
+
+fn main() -> ExitCode {
+    let daemon =
+        LIMITS.iter().flat_map(|(name, n)| ["--limit".to_owned(), format!("{name}={n}")]).collect();
+    let cases = vec![
+        Case::new("told_to_programs", told),
+        Case::new("as_many_as_told_and_no_more", |pair| {
+            run(pair, "--huge --only limits/", "guest")
+        }),
+        Case::new("programs_share_them", shared),
+        Case::new("still_works", |pair| works(pair)),
+    ];
+    bench::main(Options { daemon, ..Options::default() }, cases)
+}
+
+fn told(pair: &mut Pair) -> Result<()> {
+    let text = pair.a.check("ibv_devinfo -v", SHORT)?;
+    let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    for (name, limit) in LIMITS {
+        ensure!(squeezed.contains(&format!("max_{name}:{limit}")), "no {name}={limit} in\n{text}");
+    }
+    Ok(())
+}
+
+/// Programs that come when all is taken are told so, and end; all is back when the others have ended.
+fn shared(pair: &mut Pair) -> Result<()> {
+    let crowd = pair.a.agent().start(
+        "for n in $(seq 60); do ibv_rc_pingpong -g 1 -p $((20000 + n)) & done; wait; sleep 1000",
+    )?;
+    let rest = "for n in $(seq 300); do n=$(pgrep -c pingpong); \
+                [ $n -gt 30 ] && [ $n -lt 41 ] && exit; sleep 0.1; done; pgrep -c pingpong; exit 1";
+    // One PD each, of 40.
+    pair.a.check(rest, SHORT).context("not as many programs as there are PDs are left")?;
+    let late = pair.a.agent().run("exec ibv_rc_pingpong -g 1 -p 20999", SHORT)?;
+    ensure!(!late.ok() && said(&late).contains("PD"), "one program more: {}", said(&late));
+    pair.a.check("pkill pingpong", SHORT)?;
+    crowd.kill()?;
+    crowd.wait(SHORT)?;
+    works(pair)
+}

@@ -1,0 +1,152 @@
+//! The port: what it says of itself, how it follows its network device, and what programs are told of that.
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::conformance::run;
+use vrnic_tests::talk::{SHORT, said, works};
+
+/// The folder of the RDMA device in sysfs.
+const DEVICE: &str = "/sys/class/infiniband/*";
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("guids_and_version", identity),
+        Case::new("rate_and_tables", tables),
+        Case::new("events_follow_the_link", events),
+        Case::new("mtu_follows_the_netdev", mtu),
+        Case::new("removal_under_open_programs", removal),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// GUIDs are made from the MAC (EUI-64), the version is a version, and neither is another guest's.
+fn identity(pair: &mut Pair) -> Result<()> {
+    let mut guids = Vec::new();
+    for guest in [&pair.a, &pair.b] {
+        let read = |file: &str| guest.check(&format!("cat {DEVICE}/{file}"), SHORT);
+        let mac = guest.check("cat /sys/class/net/eth0/address", SHORT)?;
+        let mac: Vec<u8> = mac
+            .trim()
+            .split(':')
+            .map(|byte| u8::from_str_radix(byte, 16))
+            .collect::<Result<_, _>>()?;
+        ensure!(mac.len() == 6, "MAC {mac:x?}");
+        let eui = [mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
+        let words: Vec<_> =
+            eui.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+        let want = words.join(":");
+        for file in ["node_guid", "sys_image_guid"] {
+            let guid = read(file)?;
+            ensure!(guid.trim() == want, "{file} is {guid}, not {want}");
+        }
+        guids.push(want);
+        let version = read("fw_ver")?;
+        let parts = version.trim().split('.').filter(|part| part.parse::<u16>().is_ok()).count();
+        ensure!(parts == 3, "firmware version '{version}'");
+        ensure!(read("node_type")?.starts_with("1: CA"), "node type");
+    }
+    ensure!(guids[0] != guids[1], "both guests have {}", guids[0]);
+    Ok(())
+}
+
+fn tables(pair: &mut Pair) -> Result<()> {
+    let read = |file: &str| pair.a.check(&format!("cat {DEVICE}/ports/1/{file}"), SHORT);
+    for (file, want) in [
+        ("state", "4: ACTIVE"),
+        ("phys_state", "5: LinkUp"),
+        ("rate", "100 Gb/sec (4X EDR)"),
+        ("link_layer", "Ethernet"),
+        ("lid", "0x0"),
+        ("pkeys/0", "0xffff"),
+        ("gid_attrs/types/0", "RoCE v2"),
+        ("gid_attrs/ndevs/0", "eth0"),
+    ] {
+        let got = read(file)?;
+        ensure!(got.trim() == want, "{file} is '{}', not '{want}'", got.trim());
+    }
+    Ok(())
+}
+
+/// Waits until a command says yes.
+fn settles(guest: &Guest, condition: &str) -> Result<()> {
+    let script = format!("for n in $(seq 100); do {condition} && exit 0; sleep 0.1; done; exit 1");
+    guest.check(&script, SHORT).with_context(|| format!("never: {condition}"))?;
+    Ok(())
+}
+
+fn link_is(guest: &Guest, state: &str) -> Result<()> {
+    settles(guest, &format!("rdma link show | grep -q 'state {state}'"))
+}
+
+/// The port goes down and up with its network device, each is one event, an address is one of its kind, and there
+/// is none about paths.
+fn events(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    sleep(Duration::from_secs(1));
+    guest.check("ip link set eth0 down", SHORT)?;
+    link_is(guest, "DOWN")?;
+    let address = &guest.setup().address;
+    guest.check(&format!("ip link set eth0 up; ip addr replace {address} dev eth0"), SHORT)?;
+    link_is(guest, "ACTIVE")?;
+    guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT)?;
+    settles(guest, "grep -q 0a08:0808 /sys/class/infiniband/*/ports/1/gids/*")?;
+    guest.check("ip addr del 10.8.8.8/24 dev eth0", SHORT)?;
+    works(pair)?;
+    sleep(Duration::from_secs(1));
+    watcher.kill()?;
+    let text = said(&watcher.wait(SHORT)?);
+    let count = |kind: &str| text.matches(kind).count();
+    ensure!(
+        (count("PORT_ERR"), count("PORT_ACTIVE")) == (1, 1),
+        "not one event of either kind in\n{text}"
+    );
+    ensure!(count("GID_CHANGE") >= 1, "no change of the GID table in\n{text}");
+    ensure!(count("PATH_MIG") == 0 && count("FATAL") == 0, "events that are not true in\n{text}");
+    Ok(())
+}
+
+/// The path MTU is the largest that fits the network device's, at once, and so is the longest datagram.
+fn mtu(pair: &mut Pair) -> Result<()> {
+    for (bytes, path) in [(9000, 4096), (4200, 4096), (2200, 2048), (1500, 1024), (1000, 512)] {
+        for guest in [&pair.a, &pair.b] {
+            guest.check(&format!("ip link set eth0 mtu {bytes}"), SHORT)?;
+            settles(guest, &format!("ibv_devinfo | grep -q 'active_mtu:.*{path} '"))?;
+        }
+        run(pair, "--only datagrams/longest --only states/walk", "guest")
+            .with_context(|| format!("MTU {bytes}"))?;
+    }
+    for guest in [&pair.a, &pair.b] {
+        guest.check("ip link set eth0 mtu 1500", SHORT)?;
+    }
+    works(pair)
+}
+
+/// Shell words that name the adapter's folder in sysfs.
+const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
+
+/// The adapter is removed while programs hold it, one of them with objects: they are told, can end, and the next
+/// adapter works.
+fn removal(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    let holder = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
+    settles(guest, "rdma res show qp | grep -q pingpong")?;
+    guest.check(&format!("echo 1 > {PCI}/remove; ! ls {DEVICE} 2>/dev/null"), SHORT)?;
+    sleep(Duration::from_secs(1));
+    for program in [&watcher, &holder] {
+        program.kill()?;
+    }
+    let text = said(&watcher.wait(SHORT)?);
+    ensure!(text.contains("DEVICE_FATAL"), "no fatal event: {text}");
+    holder.wait(SHORT).context("the program whose device went away cannot be ended")?;
+    guest.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
+    link_is(guest, "ACTIVE")?;
+    works(pair)
+}

@@ -1,0 +1,141 @@
+//! RDMA on VLANs: the addresses of the network device's VLANs are the port's, and carry connections, datagrams and
+//! groups like its own.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::paths::Paths;
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::talk::{LONG, SHORT, listens, said, works};
+
+/// Where the guests have the modules; a number and a name follow.
+const MODULES: &str = "/vrnic/vlan-";
+/// The VLANs, each with the network 10.9.N.0/24 and fdN::/64.
+const VLANS: [u16; 2] = [5, 6];
+
+fn main() -> ExitCode {
+    let files = match modules() {
+        Ok(files) => files,
+        Err(e) => {
+            eprintln!("{e:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let cases = vec![
+        Case::new("addresses_appear", appear),
+        Case::new("connections", |pair| {
+            VLANS.iter().try_for_each(|vlan| connected(pair, &format!("10.9.{vlan}.2")))
+        }),
+        Case::new("connections_ipv6", |pair| connected(pair, "fd05::2")),
+        Case::new("datagrams", |pair| called(pair, "udaddy -c 2 -C 50", "-s 10.9.5.2 -b 10.9.5.1")),
+        Case::new("perftest", |pair| called(pair, "ib_send_bw -R -c UD -n 500", "10.9.6.2")),
+        Case::new("groups", groups),
+        Case::new("beside_the_untagged_network", |pair| works(pair)),
+        Case::new("addresses_go", go),
+    ];
+    bench::main(Options { files, ..Options::default() }, cases)
+}
+
+/// The modules that scripts/setup has unpacked.
+fn modules() -> Result<Vec<(String, Vec<u8>)>> {
+    let folder = Paths::from_env()?.vlan_modules();
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(&folder)
+        .with_context(|| format!("{}; scripts/setup makes it", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { bail!("a name that is no text") };
+        files.push((format!("{MODULES}{name}"), std::fs::read(entry.path())?));
+    }
+    Ok(files)
+}
+
+/// Waits for the number of GIDs that are of a VLAN's network device.
+fn gids(guest: &Guest, vlan: u16, condition: &str) -> Result<()> {
+    let count =
+        format!("grep -sx eth0.{vlan} /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/* | wc -l");
+    let script = format!(
+        "for n in $(seq 100); do [ $({count}) {condition} ] && exit 0; sleep 0.1; done; exit 1"
+    );
+    guest.check(&script, SHORT).with_context(|| format!("GIDs of eth0.{vlan} {condition}"))?;
+    Ok(())
+}
+
+fn appear(pair: &mut Pair) -> Result<()> {
+    for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
+        guest.check(&format!("for m in {MODULES}*.ko; do insmod $m || exit 1; done"), SHORT)?;
+        for vlan in VLANS {
+            let link = format!(
+                "ip link add link eth0 name eth0.{vlan} type vlan id {vlan} && \
+                 ip link set eth0.{vlan} up && ip addr add 10.9.{vlan}.{last}/24 dev eth0.{vlan} && \
+                 ip addr add fd{vlan:02}::{last}/64 dev eth0.{vlan} nodad"
+            );
+            guest.check(&link, SHORT)?;
+            // IPv4, IPv6 and link-local.
+            gids(guest, vlan, "-ge 3")?;
+        }
+    }
+    pair.a.check("ping -c 2 -W 5 10.9.5.2", SHORT)?;
+    Ok(())
+}
+
+/// Content is checked by the program itself.
+fn connected(pair: &Pair, address: &str) -> Result<()> {
+    let serving =
+        pair.b.agent().start(&format!("modprobe rdma_ucm; exec rping -V -C 20 -s -a {address}"))?;
+    listens(&pair.b)?;
+    let command = format!("modprobe rdma_ucm; exec rping -V -C 20 -c -a {address}");
+    finish(serving, pair.a.agent().run(&command, LONG)?)
+}
+
+/// Runs a server in b, and in a the same with more options.
+fn called(pair: &Pair, command: &str, options: &str) -> Result<()> {
+    let serving = pair.b.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
+    listens(&pair.b)?;
+    let calling = format!("modprobe rdma_ucm; exec {command} {options}");
+    finish(serving, pair.a.agent().run(&calling, LONG)?)
+}
+
+/// Both sides must succeed.
+fn finish(serving: vrnic_qemu::agent::Running, there: vrnic_qemu::agent::Output) -> Result<()> {
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(there.ok() && here.ok(), "{}\n{}", said(&there), said(&here));
+    Ok(())
+}
+
+/// Runs a member in b and a sender in a, each at its address; whether the messages arrive.
+fn reaches(pair: &Pair, sender: &str, member: &str) -> Result<bool> {
+    let mckey = |own: &str| format!("exec timeout 20 mckey -m 239.5.5.5 -b {own} -C 20");
+    let member = pair.b.agent().start(&mckey(member))?;
+    let joined =
+        "for n in $(seq 100); do rdma res show qp | grep -q mckey && exit; sleep 0.1; done; exit 1";
+    pair.b.check(joined, SHORT).context("the member does not join")?;
+    let sender = pair.a.agent().run(&format!("sleep 1; {} -s", mckey(sender)), LONG)?;
+    ensure!(sender.ok(), "the sender: {}", said(&sender));
+    Ok(member.wait(SHORT)?.ok())
+}
+
+fn groups(pair: &mut Pair) -> Result<()> {
+    ensure!(reaches(pair, "10.9.5.1", "10.9.5.2")?, "nothing arrived");
+    Ok(())
+}
+
+/// When a VLAN goes its addresses go, and nothing else. What others send there to groups is not heard any more.
+fn go(pair: &mut Pair) -> Result<()> {
+    leave(&pair.b)?;
+    ensure!(!reaches(pair, "10.9.5.1", "10.9.6.2")?, "a message from a VLAN that b has left");
+    leave(&pair.a)?;
+    connected(pair, "10.9.6.2")?;
+    works(pair)
+}
+
+fn leave(guest: &Guest) -> Result<()> {
+    guest.check("ip link del eth0.5", SHORT)?;
+    gids(guest, 5, "-eq 0")?;
+    gids(guest, 6, "-ge 3")
+}

@@ -1,0 +1,142 @@
+//! What the device and its port say of themselves, and what they say that they lack.
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{Env, Options, expect_errno, one_of};
+use crate::model::{access, qp_type};
+use crate::rpc::calls::{
+    AllocBuffer, AllocPd, CreateCq, CreateQp, Query, QueryGid, QueryPkey, QueryPort, RegMr,
+};
+
+/// Registration of memory that need not be there (`IBV_ACCESS_ON_DEMAND`).
+const ON_DEMAND: u32 = 1 << 6;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("attributes/device", device),
+        Case::new("attributes/port", port),
+        Case::new("attributes/gids", gids),
+        Case::new("attributes/pkeys", pkeys),
+        Case::new("attributes/what_is_not_there", unsupported),
+    ]
+}
+
+fn device(env: &Env) -> Result<()> {
+    for end in [&env.a, &env.b] {
+        let info = end.agent.call(Query {})?;
+        let parts: Vec<_> = info.firmware.split('.').collect();
+        let numbers = parts.iter().all(|part| part.parse::<u16>().is_ok());
+        ensure!(parts.len() == 3 && numbers, "firmware version '{}'", info.firmware);
+        ensure!(info.node_guid != 0, "no node GUID");
+        ensure!(
+            info.node_guid == info.sys_image_guid,
+            "node {:#x}, system {:#x}",
+            info.node_guid,
+            info.sys_image_guid
+        );
+        ensure!((info.ports, info.max_pkeys) == (1, 1), "{} ports", info.ports);
+        ensure!(info.max_mw > 0 && info.atomic_cap > 0, "no windows or atomics: {info:?}");
+        let limits = [info.max_qp, info.max_cq, info.max_pd, info.max_mr, info.max_cqe];
+        ensure!(limits.iter().all(|limit| *limit > 0), "a limit is zero: {info:?}");
+        let atomics = (info.max_qp_rd_atom, info.max_qp_init_rd_atom);
+        ensure!(atomics.0 > 0 && atomics.1 > 0, "READs outstanding: {atomics:?}");
+    }
+    let (a, b) = (env.a.info.node_guid, env.b.info.node_guid);
+    ensure!(env.a.info.gid == env.b.info.gid || a != b, "both nodes have GUID {a:#x}");
+    Ok(())
+}
+
+/// The rate in Mbit/s of a lane of `enum ib_port_speed`.
+fn lane(speed: u8) -> Option<u64> {
+    Some(match speed {
+        1 => 2_500,
+        2 => 5_000,
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        _ => return None,
+    })
+}
+
+/// Lanes of an `enum ib_port_width`.
+fn lanes(width: u8) -> Option<u64> {
+    Some(match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => return None,
+    })
+}
+
+fn port(env: &Env) -> Result<()> {
+    const ACTIVE: u32 = 4;
+    const LINK_UP: u8 = 5;
+    const ETHERNET: u8 = 2;
+    let info = env.a.agent.call(Query {})?;
+    let port = info.port;
+    ensure!((port.state, port.phys_state) == (ACTIVE, LINK_UP), "state of {port:?}");
+    ensure!((port.link_layer, port.lid) == (ETHERNET, 0), "link of {port:?}");
+    ensure!((1..=port.max_mtu).contains(&info.active_mtu), "MTU {} of {port:?}", info.active_mtu);
+    ensure!(info.max_msg_sz >= 1 << 30, "messages of {} bytes", info.max_msg_sz);
+    let rate = lanes(port.width).zip(lane(port.speed)).map(|(lanes, lane)| lanes * lane);
+    ensure!(rate.is_some_and(|rate| rate >= 10_000), "width and speed of {port:?}");
+    for bad in [0, 2, 255] {
+        let what = format!("port {bad}");
+        expect_errno(&what, env.a.agent.call(QueryPort { port: bad }), Errno::INVAL)?;
+    }
+    Ok(())
+}
+
+fn gids(env: &Env) -> Result<()> {
+    let info = &env.a.info;
+    let gid = env.a.agent.call(QueryGid { index: info.gid_index.into() })?;
+    ensure!(gid == info.gid, "GID {} is {gid:x?}, not {:x?}", info.gid_index, info.gid);
+    let first = env.a.agent.call(QueryGid { index: 0 })?;
+    ensure!(first[..2] == [0xfe, 0x80], "the first GID {first:x?} is not link-local");
+    for bad in [info.port.gids, -1, i32::MAX] {
+        // The library reads a file of the kernel's, which is not there then.
+        let errnos = [Errno::INVAL, Errno::NOENT, Errno::NODATA];
+        one_of(&format!("GID {bad}"), env.a.agent.call(QueryGid { index: bad }), &errnos)?;
+    }
+    Ok(())
+}
+
+fn pkeys(env: &Env) -> Result<()> {
+    ensure!(env.a.info.port.pkeys == 1, "{} partition keys", env.a.info.port.pkeys);
+    let key = env.a.agent.call(QueryPkey { index: 0 })?;
+    ensure!(key == 0xffff, "partition key {key:#x}");
+    for bad in [1, -1, 70_000] {
+        let errnos = [Errno::INVAL, Errno::NOENT];
+        one_of(&format!("key {bad}"), env.a.agent.call(QueryPkey { index: bad }), &errnos)?;
+    }
+    Ok(())
+}
+
+/// What the device does not have is "not supported", not "invalid" or half there.
+fn unsupported(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let pd = agent.call(AllocPd {})?;
+    let cq = agent.call(CreateCq { cqe: 16, channel: None, vector: 0 })?.cq;
+    let raw = CreateQp {
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        qp_type: qp_type::RAW_PACKET,
+        cap: Options::default().cap,
+        signal_all: false,
+        extras: None,
+    };
+    // Only privileged programs may ask at all.
+    one_of("a raw packet QP", agent.call(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
+    let buffer = agent.call(AllocBuffer { len: 4096, misalign: 0 })?;
+    let rights = access::ALL | ON_DEMAND;
+    let on_demand = RegMr { pd, addr: buffer.addr, length: 4096, access: rights };
+    expect_errno("memory on demand", agent.call(on_demand), Errno::OPNOTSUPP)
+        .context("paging on demand")
+}

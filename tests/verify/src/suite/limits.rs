@@ -1,0 +1,103 @@
+//! Limits of the device: as many objects as it says can be created, and not one more. Only where the limits are so
+//! low that it does not take the machine's memory.
+
+use anyhow::{Result, bail, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::Env;
+use crate::model::{QpCap, access, qp_type};
+use crate::rpc::calls::{
+    AllocBuffer, AllocMw, AllocPd, CreateCq, CreateQp, DeallocPd, DeregMr, DestroyCq, DestroyQp,
+    RegMr,
+};
+use crate::rpc::client::CallError;
+
+/// What the kernel's own clients may hold of each kind.
+const KERNELS: u32 = 8;
+/// Limits above this are not tried.
+const MOST: u32 = 4096;
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = [
+        Case::new("limits/pds", pds),
+        Case::new("limits/cqs", cqs),
+        Case::new("limits/qps", qps),
+        Case::new("limits/regions_and_windows", mrs),
+    ];
+    cases.into_iter().map(|case| case.huge(true)).collect()
+}
+
+/// Creates until it fails: with ENOMEM, at the limit less what others hold. Then destroys one, for which another
+/// can be created.
+fn fill(
+    (what, limit): (&str, u32),
+    create: impl Fn() -> Result<u32, CallError>,
+    destroy: impl Fn(u32) -> Result<(), CallError>,
+) -> Result<()> {
+    ensure!(limit <= MOST, "a limit of {limit} is too high to be tried");
+    let mut made = Vec::new();
+    let why = loop {
+        match create() {
+            Ok(handle) => made.push(handle),
+            Err(why) => break why,
+        }
+        ensure!(made.len() as u32 <= limit, "{what}: more than the limit of {limit}");
+    };
+    let count = made.len() as u32;
+    ensure!(count + KERNELS >= limit, "{what}: {count}, not {limit}: {why}");
+    ensure!(why.errno() == Some(Errno::NOMEM.raw_os_error()), "{what}: {why}, not ENOMEM");
+    let Some(last) = made.pop() else { bail!("{what}: none at all") };
+    destroy(last)?;
+    made.push(create()?);
+    ensure!(create().is_err(), "{what}: one more than before");
+    made.into_iter().try_for_each(|handle| Ok(destroy(handle)?))
+}
+
+fn pds(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let limit = ("PDs", env.a.info.max_pd);
+    fill(limit, || agent.call(AllocPd {}), |pd| agent.call(DeallocPd { pd }))
+}
+
+fn cqs(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let create = || agent.call(CreateCq { cqe: 4, channel: None, vector: 0 }).map(|made| made.cq);
+    fill(("CQs", env.a.info.max_cq), create, |cq| agent.call(DestroyCq { cq }))
+}
+
+fn qps(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let pd = agent.call(AllocPd {})?;
+    let cq = agent.call(CreateCq { cqe: 4, channel: None, vector: 0 })?.cq;
+    for kind in [qp_type::RC, qp_type::UD] {
+        let create = || {
+            agent
+                .call(CreateQp {
+                    pd,
+                    send_cq: cq,
+                    recv_cq: cq,
+                    qp_type: kind,
+                    cap: QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 },
+                    signal_all: false,
+                    extras: None,
+                })
+                .map(|made| made.qp)
+        };
+        fill(("QPs", env.a.info.max_qp), create, |qp| agent.call(DestroyQp { qp }))?;
+    }
+    Ok(())
+}
+
+/// Regions and windows share one table, of which both limits tell.
+fn mrs(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let pd = agent.call(AllocPd {})?;
+    let addr = agent.call(AllocBuffer { len: 4096, misalign: 0 })?.addr;
+    let register =
+        || agent.call(RegMr { pd, addr, length: 64, access: access::ALL }).map(|region| region.mr);
+    fill(("regions", env.a.info.max_mr), register, |mr| agent.call(DeregMr { mr }))?;
+    let window = || agent.call(AllocMw { pd, mw_type: 1 }).map(|window| window.mw);
+    let free = |mw| agent.call(crate::rpc::calls::DeallocMw { mw });
+    fill(("windows", env.a.info.max_mw), window, free)
+}

@@ -1,0 +1,97 @@
+//! Asynchronous events of QPs: those that must come, once, and none that must not.
+
+use anyhow::{Result, ensure};
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side};
+use crate::model::{Op, State, Status, event};
+use crate::rpc::calls::WaitAsync;
+
+/// How long "no event comes" is watched, in milliseconds.
+const QUIET_MS: u64 = 300;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("notices/communication_established", established),
+        Case::new("notices/none_when_ready_to_send", not_established),
+        Case::new("notices/qp_fatal", fatal),
+        Case::new("notices/none_in_ordinary_work", ordinary),
+    ]
+}
+
+fn expect_none(side: &Side) -> Result<()> {
+    let seen = side.end.agent.call(WaitAsync { timeout_ms: QUIET_MS })?;
+    ensure!(seen.is_none(), "{}: unexpected event {seen:?}", side.name());
+    Ok(())
+}
+
+fn send(from: &Side, to: &Side, wr_id: u64) -> Result<()> {
+    to.post_recv(wr_id, &[])?;
+    from.post(&[Side::request(Op::Send, wr_id, &[])])?;
+    from.expect_sent(wr_id, Status::Success)?;
+    to.expect_received(wr_id, Status::Success)?;
+    Ok(())
+}
+
+/// The first message that comes to a QP in RTR says that the other side is there; later ones do not.
+fn established(env: &Env) -> Result<()> {
+    let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
+    b.to_init()?;
+    b.to_rtr(&env.a, a.qpn)?;
+    a.connect(&env.b, b.qpn)?;
+    expect_none(&b)?;
+    send(&a, &b, 1)?;
+    b.expect_qp_event(event::COMM_EST)?;
+    b.expect_state(State::Rtr)?;
+    send(&a, &b, 2)?;
+    expect_none(&b)?;
+    b.to_rts()?;
+    send(&b, &a, 3)?;
+    expect_none(&a)
+}
+
+/// A side that was told otherwise, and is in RTS, needs no such event.
+fn not_established(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    send(&a, &b, 1)?;
+    expect_none(&b)?;
+    expect_none(&a)
+}
+
+/// A QP whose completion queue takes no more entries cannot tell by a completion that it has died.
+fn fatal(env: &Env) -> Result<()> {
+    let a = Side::new(&env.a, &Options::impatient())?;
+    let b = Side::new(&env.b, &Options { cqe: 1, ..Options::impatient() })?;
+    let Link { a, b } = Link::of(a, b)?;
+    for wr_id in 0..64 {
+        b.post_recv(wr_id, &[])?;
+    }
+    let sends: Vec<_> = (0..64).map(|wr_id| Side::request(Op::Send, wr_id, &[])).collect();
+    a.post(&sends)?;
+    a.sent(64)?;
+    let events = [b.event()?, b.event()?];
+    let queue = events.iter().any(|e| e.kind == event::CQ_ERR && e.cq == Some(b.recv_cq));
+    let qp = events.iter().any(|e| e.kind == event::QP_FATAL && e.qp == Some(b.qp));
+    ensure!(queue && qp, "events {events:?}");
+    b.expect_state(State::Err)?;
+    expect_none(&b)
+}
+
+/// Connecting, moving data, disconnecting and destroying are no events: nor is anything about paths, of which
+/// there is one.
+fn ordinary(env: &Env) -> Result<()> {
+    for _ in 0..10 {
+        let link = Link::new(env, &Options::default())?;
+        link.a.prove_towards(&link.b)?;
+        for side in [&link.a, &link.b] {
+            side.to(State::Sqd)?;
+            side.to(State::Rts)?;
+            side.to(State::Err)?;
+            side.to(State::Reset)?;
+            side.destroy()?;
+        }
+    }
+    let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
+    expect_none(&a)?;
+    expect_none(&b)
+}
