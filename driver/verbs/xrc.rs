@@ -32,7 +32,7 @@ pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
     let ring = Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?;
     let pages = PageTable::contiguous(ring.dma_address()).pages();
-    let eqn = hca.nic.eqn(0)?;
+    let eqn = hca.nic.handlers().get(0)?.eqn;
     let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, pages))?;
     let cq = hca.created(Opcode::DestroyCq, result.cqn.get());
     let result = hca.execute(Opcode::AllocXrcd, &NoParams::default())?;
