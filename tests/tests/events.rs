@@ -10,7 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
-use vrnic_tests::talk::{SHORT, said, works};
+use vrnic_tests::talk::{LONG, SHORT, said, works};
 
 /// Processors of each guest.
 const CPUS: u32 = 4;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Case::new("least_loaded_vector", least_loaded),
         Case::new("vectors_in_turn", in_turn),
         Case::new("kernel_pools_are_spread", pools),
+        Case::new("adaptive_moderation_of_kernel_queues", adaptive),
         Case::new("processor_goes_and_comes", hotplug),
         Case::new("fewer_vectors_than_processors", fewer),
         Case::new("a_user_that_never_polls", never_polls),
@@ -252,6 +253,22 @@ fn pools(pair: &mut Pair) -> Result<()> {
     vrnic_tests::storage::detach(pair)?;
     println!("queues of the storage client are bound to {bound:?}");
     ensure!(ALL.iter().all(|id| bound.contains(id)), "the pool's queues are bound to {bound:?}");
+    Ok(())
+}
+
+/// Traffic of the storage client makes the core's DIM set moderation, and all blocks come.
+fn adaptive(pair: &mut Pair) -> Result<()> {
+    vrnic_tests::storage::attach(pair)?;
+    let read = "for n in $(seq 12); do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=2000 iflag=direct \
+                2>&1 | grep -c '^2000+0 records in' & done; wait";
+    let text = pair.a.check(read, LONG)?;
+    let shown = pair.a.check("rdma res show cq -dd", SHORT)?;
+    vrnic_tests::storage::detach(pair)?;
+    ensure!(text.split_whitespace().filter(|count| *count == "1").count() == 12, "reads: {text}");
+    let periods = shown.split("drv_moderation_usec ").skip(1);
+    let tuned = periods.filter(|rest| !rest.starts_with("0 ")).count();
+    println!("moderation of {tuned} queues was tuned");
+    ensure!(shown.contains("adaptive-moderation on") && tuned > 0, "not tuned: {shown}");
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Charts of the results, as SVG: both axes logarithmic, since the devices are decades apart.
 
+mod events;
+
 use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
@@ -26,7 +28,8 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// Writes a chart for each operation's bandwidth and message rate, and one for latency.
+/// Writes a chart for each operation's bandwidth and message rate, one for latency, and one for events if those
+/// were measured.
 ///
 /// # Errors
 /// When `dir` cannot be made or written.
@@ -51,6 +54,9 @@ pub(crate) fn write_all(results: &Results, devices: &[Device], dir: &Path) -> io
             .collect();
         let title = format!("ib_{operation}_bw: messages per second by message size");
         fs::write(dir.join(format!("{operation}-rate.svg")), lines(&title, &series))?;
+    }
+    if let Some(svg) = results.native.as_ref().and_then(events::chart) {
+        fs::write(dir.join("events.svg"), svg)?;
     }
     fs::write(dir.join("latency.svg"), latency(results, devices))
 }

@@ -16,6 +16,9 @@ pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], chart
         let rows: Vec<&str> =
             native.table.lines().filter(|line| !line.starts_with("| native_")).collect();
         text += &format!("\n## Without guests\n\n{NATIVE}\n\n{}\n", rows.join("\n"));
+        if charts && native.table.contains("| events of ") {
+            text += "\n![completion events per second](events.svg)\n";
+        }
     }
     text += &format!("\n## Bandwidth in two guests\n\n{BANDWIDTH}\n");
     for operation in OPERATIONS {
