@@ -10,7 +10,7 @@ use crate::common::driver::Guest;
 use crate::common::pair::{
     Endpoint, LOG_SHARED, REGION, Setup, SharedQueue, World, Wr, qp_params, status,
 };
-use crate::unreliable;
+use crate::{datagrams, unreliable};
 
 /// QPs of guest B that share a receive queue, each connected to one of guest A.
 struct Shared {
@@ -308,6 +308,35 @@ fn write_with_immediate_uses_up_a_shared_receive() {
     assert_eq!(s.sent(0), Some(OK));
     let cqe = s.receivers[0].recv_cq.poll(&s.gb).expect("completion");
     assert_eq!((cqe.wr_id.get(), cqe.imm, cqe.byte_len.get()), (3, *b"imm!", 16));
+}
+
+#[test]
+fn datagrams_take_shared_receives() {
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let base = Endpoint::new(&gb, Setup::default());
+    let mut srq = SharedQueue::new(&gb, &base);
+    let mut receivers = [(); 2].map(|()| base.sibling(&gb, Type::Ud, srq.srqn));
+    let mut sender = Endpoint::new(&ga, Setup { kind: Type::Ud, ..Setup::default() });
+    for (guest, endpoint, number) in [(&ga, &sender, 1), (&gb, &receivers[0], 2)] {
+        datagrams::set_gids(guest, number);
+        datagrams::ready(guest, endpoint, Type::Ud);
+    }
+    datagrams::ready(&gb, &receivers[1], Type::Ud);
+    (0..2).for_each(|wr_id| srq.post(&gb, wr_id, &[base.sge(wr_id * 4096, 100)]));
+    for nth in [1, 0, 0] {
+        let to = datagrams::path(&gb, receivers[nth].qpn, datagrams::ipv4(2));
+        sender.post_send(&ga, &datagrams::datagram(&[sender.sge(0, 10)], to));
+        world.settle(&[&ga, &gb]);
+        assert_eq!(sender.send_cq.poll(&ga).map(|cqe| status(&cqe)), Some(OK));
+    }
+    let first = receivers[1].recv_cq.poll(&gb).expect("received");
+    let second = receivers[0].recv_cq.poll(&gb).expect("received");
+    assert_eq!([first.wr_id.get(), second.wr_id.get()], [0, 1]);
+    assert_eq!([first.byte_len.get(), second.byte_len.get()], [50; 2]);
+    // The third found no receive.
+    assert!(receivers[0].recv_cq.poll(&gb).is_none());
+    assert_eq!(ga.stats().messages_dropped.get(), 1);
 }
 
 #[test]

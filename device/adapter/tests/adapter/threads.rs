@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::qp::{Access, State};
+use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::{BindMwSeg, Opcode};
 
 use vrnic_adapter::function::Function;
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 
 use crate::common::driver::Guest;
 use crate::common::host::TestHost;
-use crate::common::pair::{ALL, Endpoint, Setup, World, Wr, status};
+use crate::common::pair::{ALL, Endpoint, LOG_SHARED, Setup, SharedQueue, World, Wr, status};
 
 /// More than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -106,6 +106,60 @@ fn side(guest: &Guest, mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpo
         }
     }
     own
+}
+
+/// Two guests, each with a worker of its own, send to QPs of a third that share a receive queue: each receive is given
+/// out once, so its buffer holds the very message that its completion tells of.
+#[test]
+fn two_workers_take_from_one_shared_queue() {
+    const ROUNDS: u64 = 2000;
+    /// Entries of the shared queue.
+    const ENTRIES: u64 = 1 << LOG_SHARED;
+    let world = World::default();
+    let guests = [world.guest(1), world.guest(2)];
+    let there = world.guest(3);
+    let base = Endpoint::new(&there, Setup::default());
+    let mut srq = SharedQueue::new(&there, &base);
+    let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
+    let mut receivers = vec![];
+    let senders = guests.each_ref().map(|guest| {
+        let sender = Endpoint::new(guest, Setup::default());
+        let receiver = base.sibling(&there, Type::Rc, srq.srqn);
+        sender.connect(guest, there.function.mac(), receiver.qpn, tune);
+        receiver.connect(&there, guest.function.mac(), sender.qpn, tune);
+        receivers.push(receiver);
+        sender
+    });
+    let functions = guests.iter().map(|guest| guest.function.clone()).collect();
+    with_workers(&world.clock, functions, 50_000, || {
+        std::thread::scope(|scope| {
+            for (guest, mut sender) in guests.into_iter().zip(senders) {
+                scope.spawn(move || {
+                    let guest = &guest;
+                    for round in 0..ROUNDS {
+                        sender.fill(guest, 0, &round.to_le_bytes());
+                        let wr = Wr::new(Opcode::Send, &[sender.sge(0, 8)]);
+                        sender.post_send(guest, &wr);
+                        let cqe = wait("a send", || sender.send_cq.poll(guest));
+                        assert_eq!(status(&cqe), Status::Success);
+                    }
+                });
+            }
+            (0..ENTRIES).for_each(|wr_id| srq.post(&there, wr_id, &[base.sge(wr_id * 8, 8)]));
+            let mut next = [0; 2];
+            while next != [ROUNDS; 2] {
+                for (receiver, next) in receivers.iter_mut().zip(&mut next) {
+                    let Some(cqe) = receiver.recv_cq.poll(&there) else { continue };
+                    let wr_id = cqe.wr_id.get();
+                    assert_eq!(status(&cqe), Status::Success);
+                    assert_eq!(base.bytes(&there, wr_id * 8, 8), next.to_le_bytes());
+                    *next += 1;
+                    srq.post(&there, wr_id, &[base.sge(wr_id * 8, 8)]);
+                }
+                std::thread::yield_now();
+            }
+        });
+    });
 }
 
 #[test]
