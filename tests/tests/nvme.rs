@@ -17,6 +17,7 @@ const DATA: u32 = 64;
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("blocks", blocks),
+        Case::new("blocks_by_shared_receives", shared_receives),
         Case::new("file_system", file_system),
         Case::new("ten_connections_in_turn", in_turn),
         Case::new("initiator_driver_removed_in_use", initiator_removed),
@@ -77,6 +78,31 @@ fn format(folder: &Path) -> Result<std::path::PathBuf> {
     run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))?;
     run(Command::new("gzip").arg("-f").arg(&image))?;
     Ok(image.with_extension("gz"))
+}
+
+/// The same with a target whose queue pairs share receive queues, which drains them by the event of the last receive.
+fn shared_receives(pair: &mut Pair) -> Result<()> {
+    offer(pair)?;
+    reload_target(pair, "use_srq=1")?;
+    attach(pair)?;
+    let used = pair.b.check("rdma res show srq", SHORT)?;
+    ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
+    detach(pair)?;
+    blocks(pair)?;
+    reload_target(pair, "")
+}
+
+/// Loads the target's driver with other parameters.
+fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
+    pair.b.check(
+        &format!(
+            "set -e; cd /sys/kernel/config/nvmet/ports/1/subsystems; rm disk
+            rmmod nvmet_rdma; modprobe nvmet_rdma {parameters}
+            ln -s ../../../subsystems/disk disk"
+        ),
+        SHORT,
+    )?;
+    Ok(())
 }
 
 /// A file system on the disk: files written, read again after a new mount, and read by the target itself.

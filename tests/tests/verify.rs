@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 25] = [
+const GROUPS: [&str; 26] = [
     "data",
     "segments",
     "inline",
@@ -20,6 +20,7 @@ const GROUPS: [&str; 25] = [
     "events",
     "rnr",
     "retry",
+    "srq",
     "stress",
     "local_errors",
     "remote_errors",

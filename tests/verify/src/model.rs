@@ -116,6 +116,8 @@ pub(crate) mod event {
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
     pub(crate) const COMM_EST: u32 = 4;
     pub(crate) const SQ_DRAINED: u32 = 5;
+    pub(crate) const SRQ_LIMIT_REACHED: u32 = 15;
+    pub(crate) const QP_LAST_WQE_REACHED: u32 = 16;
 }
 
 /// Operations of a send queue (`enum ibv_wr_opcode`).
@@ -404,4 +406,14 @@ pub(crate) struct AsyncEvent {
     pub(crate) kind: u32,
     pub(crate) qp: Option<u32>,
     pub(crate) cq: Option<u32>,
+    pub(crate) srq: Option<u32>,
+}
+
+/// Attributes of an SRQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SrqAttr {
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    /// The armed limit, or zero.
+    pub(crate) limit: u32,
 }

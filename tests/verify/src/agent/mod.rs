@@ -9,6 +9,7 @@
 //! | [`address`] | address handles, multicast groups |
 //! | [`memory`] | buffers: filling, comparing |
 //! | [`windows`] | windows and other operations on memory |
+//! | [`srq`] | shared receive queues |
 //! | [`work`] | posting, polling, events |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
 
@@ -17,6 +18,7 @@ mod dispatch;
 mod memory;
 mod objects;
 pub(crate) mod process;
+mod srq;
 mod streams;
 mod windows;
 mod work;

@@ -15,6 +15,7 @@ use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
 use crate::verbs::memory::{Mr, Pd, Td};
 use crate::verbs::qp::Qp;
+use crate::verbs::srq::Srq;
 use crate::verbs::window::Mw;
 
 /// Objects of one kind.
@@ -94,6 +95,7 @@ pub(super) struct Objects {
     pub(super) buffers: Table<Buffer>,
     pub(super) channels: Table<Channel>,
     pub(super) cqs: Table<Cq>,
+    pub(super) srqs: Table<Srq>,
     pub(super) qps: Table<Qp>,
     pub(super) ahs: Table<Ah>,
     last: u32,
@@ -110,6 +112,7 @@ impl Default for Objects {
             buffers: Table::new("buffer"),
             channels: Table::new("channel"),
             cqs: Table::new("CQ"),
+            srqs: Table::new("SRQ"),
             qps: Table::new("QP"),
             ahs: Table::new("AH"),
             last: 0,
@@ -137,6 +140,7 @@ impl Objects {
 
     pub(super) fn reset(&mut self) -> io::Result<()> {
         let qps = self.qps.clear(Qp::destroy);
+        let srqs = self.srqs.clear(Srq::destroy);
         let cqs = self.cqs.clear(Cq::destroy);
         let channels = self.channels.clear(Channel::destroy);
         let mws = self.mws.clear(Mw::destroy);
@@ -147,7 +151,7 @@ impl Objects {
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
+        qps.and(srqs).and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
     }
 
     pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {
@@ -232,7 +236,9 @@ impl Objects {
     pub(super) fn create_qp(&mut self, c: &CreateQp) -> io::Result<QpInfo> {
         let pd = self.pds.get(c.pd)?;
         let (send, recv) = (self.cqs.get(c.send_cq)?, self.cqs.get(c.recv_cq)?);
-        let (qp, cap) = Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all, c.extras.as_ref())?;
+        let srq = c.srq.map(|srq| self.srqs.get(srq)).transpose()?;
+        let (qp, cap) =
+            Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all, (srq, c.extras.as_ref()))?;
         let qpn = qp.number();
         let handle = self.handle();
         self.qps.insert(handle, qp);

@@ -78,6 +78,7 @@ impl Objects {
             kind: e.kind,
             qp: self.qps.find(|qp| qp.identity() == e.object),
             cq: self.cqs.find(|cq| cq.identity() == e.object),
+            srq: self.srqs.find(|srq| srq.identity() == e.object),
         }))
     }
 
@@ -119,7 +120,7 @@ impl Objects {
     }
 }
 
-fn posted(all: usize, result: Result<(), Refused>) -> Posted {
+pub(super) fn posted(all: usize, result: Result<(), Refused>) -> Posted {
     match result {
         Ok(()) => Posted { count: all, refused: None },
         Err(r) => Posted { count: r.posted, refused: Some(failure(&r.error)) },

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     AsyncEvent, Bind, Change, CommandWr, DeviceInfo, Path, QpAttr, QpCap, QpExtras, RecvWr, SendWr,
-    Wc,
+    SrqAttr, Wc,
 };
 
 /// A call and its answer.
@@ -144,10 +144,20 @@ calls! {
     /// Polls until `count` completions are there or the time is over; answers what there is.
     Poll { cq: u32, count: usize, timeout_ms: u64 } -> Vec<Wc>;
 
+    /// Creates an SRQ.
+    CreateSrq { pd: u32, max_wr: u32, max_sge: u32 } -> SrqInfo;
+    /// Changes the size of an SRQ, or arms its limit event.
+    ModifySrq { srq: u32, max_wr: Option<u32>, limit: Option<u32> } -> ();
+    /// Reads the attributes of an SRQ.
+    QuerySrq { srq: u32 } -> SrqAttr;
+    /// Destroys an SRQ.
+    DestroySrq { srq: u32 } -> ();
+    /// Posts receive work requests to an SRQ.
+    PostSrqRecv { srq: u32, requests: Vec<RecvWr> } -> Posted;
     /// Creates a QP.
     CreateQp {
         pd: u32, send_cq: u32, recv_cq: u32, qp_type: u32, cap: QpCap, signal_all: bool,
-        extras: Option<QpExtras>,
+        extras: Option<QpExtras>, srq: Option<u32>,
     } -> QpInfo;
     /// Sets attributes of a QP.
     ModifyQp { qp: u32, attr: QpAttr, mask: u32 } -> ();
@@ -243,6 +253,14 @@ pub(crate) struct CqInfo {
     pub(crate) cq: u32,
     /// Entries granted.
     pub(crate) capacity: u32,
+}
+
+/// A new SRQ.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SrqInfo {
+    pub(crate) srq: u32,
+    /// Sizes granted.
+    pub(crate) attr: SrqAttr,
 }
 
 /// A new QP.

@@ -131,6 +131,7 @@ fn unsupported(env: &Env) -> Result<()> {
         cap: Options::default().cap,
         signal_all: false,
         extras: None,
+        srq: None,
     };
     // Only privileged programs may ask at all.
     one_of("a raw packet QP", agent.call(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;

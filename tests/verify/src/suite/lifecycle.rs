@@ -111,6 +111,7 @@ impl<'a> Maker<'a> {
             cap,
             signal_all: false,
             extras: None,
+            srq: None,
         };
         self.env.a.agent.call(call).map(|made| made.cap)
     }

@@ -81,6 +81,7 @@ fn qps(env: &Env) -> Result<()> {
                     cap: QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 },
                     signal_all: false,
                     extras: None,
+                    srq: None,
                 })
                 .map(|made| made.qp)
         };

@@ -13,6 +13,7 @@
 //! | [`limits`] | as many objects as promised |
 //! | [`notices`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
+//! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
@@ -56,6 +57,7 @@ mod remote_errors;
 mod retry;
 pub(crate) mod runner;
 mod segments;
+mod srq;
 mod states;
 mod stress;
 mod transitions;
@@ -107,6 +109,7 @@ pub(crate) fn cases() -> Vec<Case> {
         attributes::cases(),
         notices::cases(),
         limits::cases(),
+        srq::cases(),
         stress::cases(),
         states::cases(),
         transitions::cases(),

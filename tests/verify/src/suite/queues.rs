@@ -195,6 +195,7 @@ fn shared_cq(env: &Env) -> Result<()> {
         cap: Options::default().cap,
         signal_all: false,
         extras: None,
+        srq: None,
     })?;
     (second.qp, second.qpn) = (made.qp, made.qpn);
     (second.send_cq, second.recv_cq) = (first.send_cq, first.send_cq);
@@ -237,6 +238,7 @@ fn cq_overflow(env: &Env) -> Result<()> {
         cap,
         signal_all: false,
         extras: None,
+        srq: None,
     })?;
     (b.qp, b.qpn, b.recv_cq) = (made.qp, made.qpn, small.cq);
     let impatient = Options::impatient();

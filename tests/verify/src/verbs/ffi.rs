@@ -58,6 +58,23 @@ pub unsafe fn post_recv(
     }
 }
 
+/// `ibv_post_srq_recv`.
+///
+/// # Safety
+/// As for [`post_send`].
+pub unsafe fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live SRQ has a live context, whose table the library filled.
+    match unsafe { (*(*srq).context).ops.post_srq_recv } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(srq, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
 /// The extended table of operations, which lies before the context.
 ///
 /// # Safety

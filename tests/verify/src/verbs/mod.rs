@@ -15,6 +15,7 @@
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
+//! | [`srq`] | shared receive queues |
 //! | [`wr`] | posting work requests |
 //! | [`window`] | memory windows |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
@@ -30,6 +31,7 @@ mod ffi;
 pub(crate) mod hostile;
 pub(crate) mod memory;
 pub(crate) mod qp;
+pub(crate) mod srq;
 pub(crate) mod window;
 pub(crate) mod wr;
 

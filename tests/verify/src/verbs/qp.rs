@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use super::context::PORT;
 use super::cq::Cq;
 use super::memory::Pd;
+use super::srq::Srq;
 use super::{check, direct, ffi, object};
 use crate::model::{QpAttr, QpCap, QpExtras};
 
@@ -27,12 +28,13 @@ impl Qp {
         qp_type: u32,
         cap: QpCap,
         signal_all: bool,
-        extras: Option<&QpExtras>,
+        (srq, extras): (Option<&Srq>, Option<&QpExtras>),
     ) -> io::Result<(Self, QpCap)> {
         // SAFETY: all-zero is valid for this struct of integers and null pointers.
         let mut init: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
         init.send_cq = send.raw();
         init.recv_cq = recv.raw();
+        init.srq = srq.map_or(std::ptr::null_mut(), Srq::raw);
         init.qp_type = qp_type;
         init.sq_sig_all = i32::from(signal_all);
         init.cap = ffi::ibv_qp_cap {

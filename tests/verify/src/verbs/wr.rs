@@ -58,21 +58,30 @@ impl Qp {
 
     /// Posts a chain of receive work requests.
     pub(crate) fn post_recv(&self, requests: &[RecvWr]) -> Result<(), Refused> {
-        let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
-        let mut chain: Vec<_> =
-            requests.iter().zip(&mut sges).map(|(r, s)| recv_wr(r, s)).collect();
-        let base = chain.as_mut_ptr();
-        for i in 1..chain.len() {
-            chain[i - 1].next = base.wrapping_add(i);
-        }
-        let mut bad = ptr::null_mut();
-        if chain.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: as in `post_send`.
-        let done = unsafe { ffi::post_recv(self.raw(), base, &raw mut bad) };
-        refused(done, base as usize, bad as usize, size_of::<ffi::ibv_recv_wr>())
+        post_recvs(requests, |chain, bad| {
+            // SAFETY: the handle is live; chain and segments are valid during the call.
+            unsafe { ffi::post_recv(self.raw(), chain, bad) }
+        })
     }
+}
+
+/// Hands a chain of receive work requests to `post`, which is not empty, and ends with a null `next`.
+pub(super) fn post_recvs(
+    requests: &[RecvWr],
+    post: impl FnOnce(*mut ffi::ibv_recv_wr, *mut *mut ffi::ibv_recv_wr) -> i32,
+) -> Result<(), Refused> {
+    let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
+    let mut chain: Vec<_> = requests.iter().zip(&mut sges).map(|(r, s)| recv_wr(r, s)).collect();
+    let base = chain.as_mut_ptr();
+    for i in 1..chain.len() {
+        chain[i - 1].next = base.wrapping_add(i);
+    }
+    let mut bad = ptr::null_mut();
+    if chain.is_empty() {
+        return Ok(());
+    }
+    let done = post(base, &raw mut bad);
+    refused(done, base as usize, bad as usize, size_of::<ffi::ibv_recv_wr>())
 }
 
 fn refused(done: i32, base: usize, bad: usize, stride: usize) -> Result<(), Refused> {

@@ -33,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) qp_type: u32,
     /// What only direct verbs ask of a QP.
     pub(crate) extras: Option<QpExtras>,
+    /// The SRQ of its agent that it takes receives from, in place of a queue of its own.
+    pub(crate) srq: Option<u32>,
 }
 
 impl Default for Options {
@@ -50,6 +52,7 @@ impl Default for Options {
             signal_all: false,
             qp_type: qp_type::RC,
             extras: None,
+            srq: None,
         }
     }
 }
@@ -95,6 +98,7 @@ impl Side {
             cap: options.cap,
             signal_all: options.signal_all,
             extras: options.extras,
+            srq: options.srq,
         })?;
         Ok(Self {
             end: end.clone(),

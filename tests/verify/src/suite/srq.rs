@@ -1,0 +1,209 @@
+//! Shared receive queues.
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{Env, Link, Options, Region, Side, expect_errno};
+use crate::model::{Op, RecvWr, State, Status, event};
+use crate::rpc::calls::{
+    AllocPd, CreateSrq, DestroySrq, ModifySrq, PostSrqRecv, Posted, QuerySrq, SrqInfo, WaitAsync,
+};
+
+/// Receives that the queues of most cases hold.
+const ROOM: u32 = 16;
+/// Bytes of a receive.
+const LEN: u32 = 64;
+/// How long "no event comes" is watched, in milliseconds.
+const QUIET_MS: u64 = 300;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("srq/three_qps_take_in_order", in_order),
+        Case::new("srq/full_queue_refuses", full),
+        Case::new("srq/many_laps", laps),
+        Case::new("srq/limit_event", limit_event),
+        Case::new("srq/last_wqe_event", last_wqe),
+        Case::new("srq/destroyed_qps_give_receives_back", destroyed),
+        Case::new("srq/sizes_and_users", sizes),
+    ]
+}
+
+/// QPs of b that share a queue, each connected to one of a.
+struct Shared<'a> {
+    env: &'a Env,
+    srq: SrqInfo,
+    links: Vec<Link>,
+    /// Where receives land: `LEN` bytes for each wr_id.
+    inbox: Region,
+}
+
+impl<'a> Shared<'a> {
+    fn new(env: &'a Env, count: usize) -> Result<Self> {
+        let agent = &env.b.agent;
+        let pd = agent.call(AllocPd {})?;
+        let srq = agent.call(CreateSrq { pd, max_wr: ROOM, max_sge: 1 })?;
+        let options = Options { srq: Some(srq.srq), ..Options::default() };
+        let link = |_| {
+            let a = Side::new(&env.a, &Options::default())?;
+            Link::of(a, Side::within(&env.b, pd, &options)?)
+        };
+        let links: Vec<Link> = (0..count).map(link).collect::<Result<_>>()?;
+        let inbox = links.first().context("no QP")?.b.region(u64::from(LEN) * 1024, 0)?;
+        Ok(Self { env, srq, links, inbox })
+    }
+
+    fn try_post(&self, wr_ids: impl Iterator<Item = u64>) -> Result<Posted> {
+        let receive = |wr_id| {
+            let sge = self.inbox.part(wr_id * u64::from(LEN), LEN.into());
+            RecvWr { wr_id, sges: vec![sge] }
+        };
+        let requests = wr_ids.map(receive).collect();
+        Ok(self.env.b.agent.call(PostSrqRecv { srq: self.srq.srq, requests })?)
+    }
+
+    fn post(&self, wr_ids: impl Iterator<Item = u64>) -> Result<()> {
+        match self.try_post(wr_ids)?.refused {
+            None => Ok(()),
+            Some(failure) => Err(anyhow::anyhow!("post_srq_recv refused: {failure}")),
+        }
+    }
+
+    /// Sends over a link; the message lands in receive `wr_id`.
+    fn send(&self, nth: usize, wr_id: u64) -> Result<()> {
+        let Link { a, b } = &self.links[nth];
+        let source = a.region(LEN.into(), 0)?;
+        source.fill(wr_id + 100)?;
+        a.post(&[Side::request(Op::Send, wr_id, &[source.sge()])])?;
+        a.expect_sent(wr_id, Status::Success)?;
+        b.expect_received(wr_id, Status::Success)?;
+        self.inbox.check_part(wr_id * u64::from(LEN), LEN.into(), wr_id + 100, 0)
+    }
+
+    fn arm(&self, limit: u32) -> Result<()> {
+        let call = ModifySrq { srq: self.srq.srq, max_wr: None, limit: Some(limit) };
+        Ok(self.env.b.agent.call(call)?)
+    }
+
+    fn limit(&self) -> Result<u32> {
+        Ok(self.env.b.agent.call(QuerySrq { srq: self.srq.srq })?.limit)
+    }
+
+    fn expect_no_event(&self) -> Result<()> {
+        let event = self.env.b.agent.call(WaitAsync { timeout_ms: QUIET_MS })?;
+        ensure!(event.is_none(), "unexpected event {event:?}");
+        Ok(())
+    }
+}
+
+fn in_order(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 3)?;
+    shared.post(0..12)?;
+    for (wr_id, nth) in [2, 0, 1, 1, 0, 2, 2, 2, 0, 1, 0, 1].into_iter().enumerate() {
+        shared.send(nth, wr_id as u64)?;
+    }
+    Ok(())
+}
+
+/// More receives than fit are refused with ENOMEM, until completions have been polled.
+fn full(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 2)?;
+    let room = u64::from(shared.srq.attr.max_wr);
+    let posted = shared.try_post(0..room + 5)?;
+    let errno = posted.refused.as_ref().and_then(|failure| failure.errno);
+    ensure!(
+        posted.count as u64 == room && errno == Some(Errno::NOMEM.raw_os_error()),
+        "{posted:?}, not {room} and ENOMEM"
+    );
+    shared.send(1, 0)?;
+    shared.send(0, 1)?;
+    shared.post(room..room + 2)?;
+    ensure!(shared.try_post(0..1)?.count == 0, "room for a receive that is not free");
+    Ok(())
+}
+
+fn laps(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 2)?;
+    let room = u64::from(shared.srq.attr.max_wr);
+    for lap in 0..8 {
+        let wr_ids = lap * room..(lap + 1) * room;
+        shared.post(wr_ids.clone())?;
+        for wr_id in wr_ids {
+            shared.send((wr_id % 2) as usize, wr_id).with_context(|| format!("lap {lap}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The event comes when fewer receives than the limit are left, once.
+fn limit_event(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 1)?;
+    shared.post(0..6)?;
+    shared.arm(5)?;
+    ensure!(shared.limit()? == 5, "the limit is not armed");
+    shared.send(0, 0)?;
+    shared.expect_no_event()?;
+    shared.send(0, 1)?;
+    let event = shared.links[0].b.event()?;
+    ensure!(
+        event.kind == event::SRQ_LIMIT_REACHED && event.srq == Some(shared.srq.srq),
+        "{event:?}, not the limit of the SRQ"
+    );
+    ensure!(shared.limit()? == 0, "the limit is still armed");
+    shared.send(0, 2)?;
+    shared.expect_no_event()?;
+    // Three are left.
+    shared.arm(4)?;
+    let event = shared.links[0].b.event()?;
+    ensure!(event.kind == event::SRQ_LIMIT_REACHED, "{event:?}: a limit above what is posted");
+    Ok(())
+}
+
+/// A QP in the error state tells that it takes no more; what is posted stays for the others.
+fn last_wqe(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 2)?;
+    shared.post(0..4)?;
+    shared.send(0, 0)?;
+    shared.links[0].b.to(State::Err)?;
+    shared.links[0].b.expect_qp_event(event::QP_LAST_WQE_REACHED)?;
+    shared.links[0].b.expect_quiet(QUIET_MS)?;
+    shared.expect_no_event()?;
+    shared.send(1, 1)
+}
+
+/// Completions that went unpolled with their QP give their entries back.
+fn destroyed(env: &Env) -> Result<()> {
+    let shared = Shared::new(env, 2)?;
+    let room = u64::from(shared.srq.attr.max_wr);
+    shared.post(0..room)?;
+    let Link { a, b } = &shared.links[0];
+    let source = a.region(LEN.into(), 0)?;
+    for wr_id in 0..room {
+        a.post(&[Side::request(Op::Send, wr_id, &[source.sge()])])?;
+        a.expect_sent(wr_id, Status::Success)?;
+    }
+    ensure!(shared.try_post(0..1)?.count == 0, "room though no completion was polled");
+    b.destroy()?;
+    shared.post(0..room)?;
+    shared.send(1, 0)
+}
+
+/// Sizes beyond the device's are refused, a size does not change, and a queue in use stays.
+fn sizes(env: &Env) -> Result<()> {
+    let (agent, info) = (&env.b.agent, &env.b.info);
+    let pd = agent.call(AllocPd {})?;
+    for (max_wr, max_sge) in [(0, 1), (info.max_qp_wr + 1, 1), (1, info.max_sge + 1)] {
+        let refused = agent.call(CreateSrq { pd, max_wr, max_sge });
+        expect_errno(&format!("SRQ of {max_wr} with {max_sge}"), refused, Errno::INVAL)?;
+    }
+    let most = agent.call(CreateSrq { pd, max_wr: info.max_qp_wr, max_sge: info.max_sge })?;
+    ensure!(most.attr.max_wr >= info.max_qp_wr, "{most:?}");
+    agent.call(DestroySrq { srq: most.srq })?;
+    let shared = Shared::new(env, 1)?;
+    let srq = shared.srq.srq;
+    let resize = agent.call(ModifySrq { srq, max_wr: Some(64), limit: None });
+    expect_errno("a new size", resize, Errno::OPNOTSUPP)?;
+    let limit = agent.call(ModifySrq { srq, max_wr: None, limit: Some(1 << 20) });
+    expect_errno("a limit beyond the size", limit, Errno::INVAL)?;
+    expect_errno("destroying in use", agent.call(DestroySrq { srq }), Errno::BUSY)
+}
