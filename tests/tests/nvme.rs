@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::storage::{DISK, attach, detach};
+use vrnic_tests::storage::{DISK, attach, detach, offer};
 use vrnic_tests::talk::{LONG, SHORT, works};
 
 /// MiB of the data that is moved.
