@@ -1,4 +1,5 @@
-# The guests' base image: a small Debian with the stock kernel's modules, as an initramfs.
+# The guests' images: a small Debian with the stock kernel's modules, as an initramfs; and the same with the
+# programs that only the long tests run.
 # shellcheck shell=bash
 
 GUEST_PACKAGES=(
@@ -11,13 +12,33 @@ GUEST_MODULES=(
 	nvme_rdma nvmet_rdma brd null_blk ext4
 )
 
+# Beyond these: other people's programs over RDMA.
+APPS_PACKAGES=(
+	libfabric-bin ucx-utils openmpi-bin netpipe-openmpi openssh-server openssh-client nfs-kernel-server nfs-common
+)
+APPS_MODULES=(nfs nfsv4 nfsd rpcrdma)
+
+# guest_make: the image that all but the long tests use.
 guest_make() {
+	guest_image "perftest and rdma-core"
+}
+
+# guest_make_apps: the image of the long tests, in the folder $VRNIC_GUEST_APPS.
+guest_make_apps() {
+	local VRNIC_GUEST=$VRNIC_GUEST_APPS
+	local GUEST_PACKAGES=("${GUEST_PACKAGES[@]}" "${APPS_PACKAGES[@]}")
+	local GUEST_MODULES=("${GUEST_MODULES[@]}" "${APPS_MODULES[@]}")
+	guest_image "other people's programs"
+}
+
+# guest_image WHAT: makes the image of GUEST_PACKAGES and GUEST_MODULES in the folder $VRNIC_GUEST.
+guest_image() {
 	local log=$VRNIC_CACHE/log root=$VRNIC_GUEST/root release
 	release=$(kernel_release)
 	mkdir -p "$log"
 	rm -rf "$VRNIC_GUEST"
 	mkdir -p "$VRNIC_GUEST"
-	step "guest 1/3: Debian $VRNIC_SUITE with perftest and rdma-core"
+	step "guest 1/3: Debian $VRNIC_SUITE with $1"
 	guest_root "$log" "$root"
 	step "guest 2/3: stock kernel $release"
 	guest_kernel "$log" "$root" "$release"
