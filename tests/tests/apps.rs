@@ -1,0 +1,90 @@
+//! Other people's programs over vrnic, in guests that have them installed. `scripts/test --all` runs this.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::talk::{LONG, SHORT, said};
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("libfabric_connected", |pair| fabric(pair, "-p verbs -e msg")),
+        Case::new("libfabric_reliable_datagrams", |pair| fabric(pair, "-p 'verbs;ofi_rxm' -e rdm")),
+        Case::new("nfs", nfs),
+    ];
+    // Their images are larger, and a guest holds its image twice while it boots.
+    bench::main(Options { memory: 2560, ..Options::default() }, cases)
+}
+
+/// fi_pingpong of all sizes, with the data checked.
+fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("modprobe rdma_ucm", SHORT)?;
+    }
+    let serving = pair.b.agent().start(&format!("exec fi_pingpong -c {options}"))?;
+    // It listens on the general port of its kind before it looks for the adapter.
+    pair.b.check("while ! ss -ltn | grep -q :47592; do sleep 0.1; done", SHORT)?;
+    let there =
+        pair.a.agent().run(&format!("exec fi_pingpong -c {options} {}", pair.b.ip()), LONG)?;
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(there.ok() && here.ok(), "fi_pingpong {options}\n{}\n{}", said(&there), said(&here));
+    let sizes = there.stdout.lines().filter(|line| line.contains("=10")).count();
+    ensure!(sizes == 6, "fi_pingpong ran {sizes} sizes of 6:\n{}", there.stdout);
+    Ok(())
+}
+
+/// A memory file system, served by the kernel's NFS server over RDMA alone.
+const EXPORT: &str = "
+set -e
+mkdir -p /export /var/lib/nfs/nfsdcld /var/lib/nfs/sm /run/rpc_pipefs
+mount -t tmpfs export /export
+modprobe -a nfsd rpcrdma
+touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+mount -t nfsd nfsd /proc/fs/nfsd
+mount -t rpc_pipefs pipefs /run/rpc_pipefs
+nfsdcld
+echo '/export *(rw,no_root_squash,insecure,fsid=0,no_subtree_check)' >/etc/exports
+exportfs -ra
+rpc.mountd -N 3
+rpc.nfsd -N 3 -V 4 -G 10 -L 10 2
+echo rdma 20049 >/proc/fs/nfsd/portlist
+";
+
+/// Files written and read through a mount, compared after the client has forgotten them.
+const USE: &str = "
+set -e
+modprobe -a nfsv4 rpcrdma
+mkdir -p /mnt/nfs
+mount -t nfs4 -o proto=rdma,port=20049 SERVER:/ /mnt/nfs
+for megabytes in 1 7 32; do
+	dd if=/dev/urandom of=/tmp/file bs=1M count=$megabytes
+	cp /tmp/file /mnt/nfs/file$megabytes
+	sha256sum </tmp/file >>/tmp/sums
+done 2>/dev/null
+umount /mnt/nfs
+mount -t nfs4 -o proto=rdma,port=20049 SERVER:/ /mnt/nfs
+for megabytes in 1 7 32; do sha256sum </mnt/nfs/file$megabytes; done | cmp - /tmp/sums
+grep -c 'xprt:.rdma' /proc/self/mountstats
+umount /mnt/nfs
+rm /tmp/file /tmp/sums
+";
+
+/// The kernel's NFS server in b, mounted in a with proto=rdma.
+fn nfs(pair: &mut Pair) -> Result<()> {
+    pair.b.check(EXPORT, LONG)?;
+    let count = |counter: &str| -> Result<u64> {
+        let file = format!("/sys/class/infiniband/vrnic0/ports/1/hw_counters/{counter}");
+        Ok(pair.a.check(&format!("cat {file}"), SHORT)?.trim().parse()?)
+    };
+    let before = count("reg_wqes")?;
+    pair.a.check(&USE.replace("SERVER", pair.b.ip()), LONG)?;
+    // 40 MiB in requests of at most 512 KiB, each by a registration of its own.
+    let registrations = count("reg_wqes")? - before;
+    ensure!(registrations >= 80, "only {registrations} fast registrations; was it RDMA?");
+    pair.b.check("rpc.nfsd 0 && umount /export", LONG)?;
+    Ok(())
+}
