@@ -51,7 +51,7 @@ static int test_device(struct ib_device *device)
 	if (!test)
 		return -ENOMEM;
 	test->device = device;
-	ret = open_test(test) ?: test_data(test) ?: test_memory(test);
+	ret = open_test(test) ?: test_address(test) ?: test_data(test) ?: test_memory(test);
 	if (!ret && hold)
 		ret = prepare_death(test);
 	if (!ret && hold)

@@ -54,6 +54,9 @@ int test_data(struct test *test);
 /* memory.c: fast registration and invalidation. */
 int test_memory(struct test *test);
 
+/* address.c: address handles. */
+int test_address(struct test *test);
+
 /* death.c: what is outstanding when the adapter dies. */
 int prepare_death(struct test *test);
 int test_death(struct test *test);

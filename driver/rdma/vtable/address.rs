@@ -44,7 +44,7 @@ impl<T: Operations> VTable<T> {
         ah: *mut bindings::ib_ah,
         out: *mut bindings::rdma_ah_attr,
     ) -> c_int {
-        // SAFETY: set up by `create_ah`; `out` is the core's, zeroed.
+        // SAFETY: set up by `create_ah`; `out` is the caller's.
         let (ah, out) = unsafe { (Ah::<T>::from_raw(ah), &mut *out) };
         T::query_ah(ah).write_to(out);
         0
