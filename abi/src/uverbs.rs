@@ -21,7 +21,7 @@ pub struct ContextResp {
     pub uar: U32,
     /// mmap offset of that UAR, [`crate::uar::UAR_LEN`] bytes.
     pub uar_mmap: U64,
-    /// mmap offset of the kick page, [`crate::regs::KICK_LEN`] bytes, write only.
+    /// mmap offset of the kick page, [`crate::regs::KICK_LEN`] bytes.
     pub kick_mmap: U64,
     /// Work requests outstanding on a queue, at most.
     pub max_wr: U32,
@@ -56,11 +56,11 @@ pub struct MrReq {
 /// In [`CqReq::flags`]: whatever completion vector the core's command names, the driver chooses one.
 pub const CQ_ANY_VECTOR: u8 = 1 << 0;
 
-/// Request to CREATE_CQ.
+/// Request to CREATE_CQ and to RESIZE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqReq {
-    /// Page-aligned address of the ring, zeroed.
+    /// Page-aligned address of the ring; zeroed for CREATE_CQ, see [`crate::admin::ResizeCq`] for the other.
     pub buf: U64,
     /// log2 of its entries; the core's `cqe` is not larger.
     pub log_size: u8,
@@ -114,6 +114,16 @@ pub struct SrqResp {
     pub reserved: U32,
     /// mmap offset of that UAR.
     pub uar_mmap: U64,
+}
+
+/// Response to RESIZE_CQ, whose request is a [`CqReq`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ResizeCqResp {
+    /// [`crate::admin::ResizeCqResult::first`].
+    pub first: U32,
+    /// Zero.
+    pub reserved: U32,
 }
 
 /// Response to CREATE_AH.
@@ -183,4 +193,5 @@ const _: () = assert!(size_of::<ContextResp>() == 40);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
 const _: () = assert!(size_of::<SrqReq>() == 16 && size_of::<SrqResp>() == 24);
+const _: () = assert!(size_of::<ResizeCqResp>() == 8);
 const _: () = assert!(size_of::<QpReq>() == 32 && size_of::<QpResp>() == 32);

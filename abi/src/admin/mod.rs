@@ -23,6 +23,7 @@
 //! | CREATE_SRQ / DESTROY_SRQ | [`CreateSrq`] / [`ObjectId`] | [`SrqResult`] / — |
 //! | MODIFY_SRQ / QUERY_SRQ | [`ModifySrq`] / [`QuerySrq`] | — / [`SrqStatus`] |
 //! | ALLOC_XRCD / FREE_XRCD | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
+//! | RESIZE_CQ | [`ResizeCq`] | [`ResizeCqResult`] |
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
 //! | SET_PORT | [`SetPort`] | — |
@@ -88,6 +89,7 @@ pub enum Opcode {
     AttachMcast = 33,
     DetachMcast = 34,
     SetPort = 35,
+    ResizeCq = 31,
 }
 
 impl Opcode {
@@ -128,6 +130,7 @@ impl Opcode {
             33 => Self::AttachMcast,
             34 => Self::DetachMcast,
             35 => Self::SetPort,
+            31 => Self::ResizeCq,
             _ => return None,
         })
     }
@@ -320,6 +323,7 @@ requests! {
     CreateSrq => SrqResult,
     ModifySrq => ObjectResult,
     QuerySrq => SrqStatus,
+    ResizeCq => ResizeCqResult,
     CreateQp => QpResult,
     ModifyQp => ObjectResult,
     QueryQp => ObjectResult,

@@ -131,6 +131,49 @@ impl CqResult {
     }
 }
 
+/// Parameters of RESIZE_CQ: another ring, of another size, for a CQ in use.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ResizeCq {
+    /// Memory of the new ring. Its stamps must be none that the entries of its first lap will have; see
+    /// docs/adapter.md.
+    pub pages: Pages,
+    /// The CQ.
+    pub cqn: U32,
+    /// log2 of the entries, 0 to [`crate::cq::LOG_CQES_MAX`].
+    pub log_size: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Zero.
+    pub reserved2: [U32; 8],
+}
+
+impl ResizeCq {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(cqn: u32, log_size: u8, pages: Pages) -> Self {
+        Self { pages, cqn: U32::new(cqn), log_size, reserved: [0; 3], reserved2: [U32::ZERO; 8] }
+    }
+}
+
+/// Result of RESIZE_CQ.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ResizeCqResult {
+    /// Entries from this index on are in the new ring, those before it in the old one.
+    pub first: U32,
+    /// Zero.
+    pub reserved: [U32; 11],
+}
+
+impl ResizeCqResult {
+    /// A result; see the fields.
+    #[must_use]
+    pub const fn new(first: u32) -> Self {
+        Self { first: U32::new(first), reserved: [U32::ZERO; 11] }
+    }
+}
+
 bitflags! {
     /// Bits of [`CreateQp::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,15 +31,16 @@ pub struct Cq {
     pub users: AtomicU32,
     /// The queue of its events.
     pub eq: Arc<Eq>,
-    ring: Ring,
     slot_offset: u64,
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    ring: Ring,
     pi: u32,
-    /// The user's index as last read.
+    /// The user's index as last read. It leads from [`Self::ci`] at that time to [`Self::pi`]: what else the user
+    /// says is a fault.
     ci: u32,
     armed: u32,
     arm_seen: u32,
@@ -148,9 +149,8 @@ impl Cq {
             slot,
             users: AtomicU32::new(0),
             eq,
-            ring,
             slot_offset: crate::slots::offset(uar, slot),
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner::new(ring)),
         }
     }
 
@@ -168,20 +168,28 @@ impl Cq {
         if inner.failed {
             return Err(Overflow::Earlier);
         }
-        let mut used = inner.pi.wrapping_sub(inner.ci);
-        if used >= self.ring.size() {
+        let mut room = inner.used() < inner.ring.size();
+        if !room {
             // The user's index is read when it matters: its line moves between two processors.
-            inner.ci = site.host().bar_load32(self.slot_offset);
-            used = inner.pi.wrapping_sub(inner.ci);
+            let ci = site.host().bar_load32(self.slot_offset);
+            room = inner.consumed(ci) && inner.used() < inner.ring.size();
         }
         let entry = completion.entry(inner.pi, site.now());
-        let addr = self.ring.addr(inner.pi).filter(|_| used < self.ring.size());
+        let addr = inner.ring.addr(inner.pi).filter(|_| room);
         let written = addr.is_some_and(|addr| site.memory.write(addr, entry.as_bytes()).is_ok());
         if !written {
             inner.failed = true;
             site.step(Counter::CqOverflows);
-            site.function.warn(|_| {
-                tracing::warn!(cqn = self.cqn, used, size = self.ring.size(), "CQ overflow");
+            let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
+            site.function.warn(|name| {
+                tracing::warn!(
+                    function = name,
+                    cqn = self.cqn,
+                    pi,
+                    ci,
+                    size,
+                    "CQ error: it is full, or its index or its memory is faulty"
+                );
             });
             return Err(Overflow::Now);
         }
@@ -213,7 +221,7 @@ impl Cq {
             users: self.users.load(Ordering::Relaxed),
             uar: self.uar,
             slot: self.slot,
-            size: self.ring.size(),
+            size: inner.ring.size(),
             produced: inner.pi,
             consumed: host.bar_load32(self.slot_offset),
             failed: inner.failed,
@@ -223,6 +231,22 @@ impl Cq {
     /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].
     pub fn set_moderation(&self, count: u16, period_us: u16) {
         self.inner.lock().moderation = (u32::from(count), u64::from(period_us) * 1000);
+    }
+
+    /// Continues in another ring; returns the index of the first entry there. `None` when more entries wait for
+    /// the user than that has room for, or the queue has failed: all is as before then.
+    pub fn resize<H: Host>(&self, host: &H, ring: Ring) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        let ci = host.bar_load32(self.slot_offset);
+        if inner.failed || !inner.consumed(ci) || inner.used() > ring.size() {
+            return None;
+        }
+        let old = std::mem::replace(&mut inner.ring, ring);
+        let first = inner.pi;
+        drop(inner);
+        // The old one's page table may be long.
+        drop(old);
+        Some(first)
     }
 
     /// Looks whether an event waits still.
@@ -246,7 +270,8 @@ impl Cq {
         inner.arm_seen = arm;
         // The request's store came after that of the index it goes with.
         let seen = host.bar_load32(self.slot_offset + offset_of!(uar::CqSlot, seen) as u64);
-        let ahead = |index: u32| (1..=self.ring.size()).contains(&index.wrapping_sub(seen));
+        let size = inner.ring.size();
+        let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
         inner.armed = arm & uar::ARM_KIND_MASK;
         let due = match inner.armed {
             uar::ARM_NEXT => ahead(inner.pi),
@@ -272,6 +297,39 @@ impl Cq {
 }
 
 impl Inner {
+    fn new(ring: Ring) -> Self {
+        Self {
+            ring,
+            pi: 0,
+            ci: 0,
+            armed: 0,
+            arm_seen: 0,
+            solicited: None,
+            event: None,
+            failed: false,
+            moderation: (0, 0),
+            held: None,
+            listed: false,
+        }
+    }
+
+    /// Entries that the user has not given back, as far as we know.
+    #[inline]
+    fn used(&self) -> u32 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Takes the user's index over, unless it is one that there cannot be: behind what it was, or beyond what was
+    /// written.
+    #[inline]
+    fn consumed(&mut self, ci: u32) -> bool {
+        let sound = self.pi.wrapping_sub(ci) <= self.used();
+        if sound {
+            self.ci = ci;
+        }
+        sound
+    }
+
     /// What to do when an event is due, or waits already, and a completion has come.
     #[inline]
     fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {

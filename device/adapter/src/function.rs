@@ -212,6 +212,9 @@ impl<H: Host> Function<H> {
             regs::MAC_LO => u32::from_le_bytes([a, b, c, d]),
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
             regs::UAR_COUNT => uar::UAR_COUNT,
+            // CAST: the halves of the number.
+            regs::CLOCK_LO => self.host.now() as u32,
+            regs::CLOCK_HI => (self.host.now() >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
             _ => 0,
         }
@@ -260,6 +263,16 @@ impl<H: Host> Function<H> {
             self.report(kind, qp.qpn);
         }
         self.schedule(qp);
+    }
+
+    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones too. The caller may
+    /// have any of them locked.
+    #[cold]
+    pub(crate) fn cq_failed(&self, cqn: u32) {
+        self.report(Kind::CqError, cqn);
+        for qp in self.objects.feeders(cqn) {
+            self.qp_failed(&qp, Kind::QpFatal);
+        }
     }
 
     /// Ends the commands of a QP that does nothing any more, and waits until their last use has ended.

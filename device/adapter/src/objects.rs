@@ -183,6 +183,14 @@ impl<H: Host> Objects<H> {
         qps
     }
 
+    /// The QPs that complete on a CQ.
+    #[must_use]
+    pub fn feeders(&self, cqn: u32) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.all_qps();
+        qps.retain(|qp| qp.send_cq.cqn == cqn || qp.recv_cq.cqn == cqn);
+        qps
+    }
+
     /// A valid entry of the GID table.
     #[must_use]
     pub fn gid(&self, index: u16) -> Option<SetGid> {

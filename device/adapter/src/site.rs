@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use vrnic_abi::admin::STAT_NAMES;
-use vrnic_abi::eq::Kind;
 
 use crate::cq::{Completion, Cq, Due, Overflow};
 use crate::function::Function;
@@ -66,7 +65,8 @@ impl<'a, H: Host> Site<'a, H> {
     }
 
     /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first that
-    /// finds the CQ full raises the CQ's error event.
+    /// finds the CQ full
+    /// raises the CQ's error event and ends all QPs that feed it.
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
@@ -85,7 +85,7 @@ impl<'a, H: Host> Site<'a, H> {
             }
             Err(overflow) => {
                 if overflow == Overflow::Now {
-                    self.function.report(Kind::CqError, cq.cqn);
+                    self.function.cq_failed(cq.cqn);
                 }
                 Err(overflow)
             }

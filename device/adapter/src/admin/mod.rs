@@ -228,6 +228,7 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
         Opcode::DestroyEq => queues::destroy_eq(function, object(bytes)?),
         Opcode::CreateCq => queues::create_cq(function, &params(bytes)?),
         Opcode::ModifyCq => queues::modify_cq(function, &params(bytes)?),
+        Opcode::ResizeCq => queues::resize_cq(function, &params(bytes)?),
         Opcode::DestroyCq => queues::destroy_cq(function, object(bytes)?),
         Opcode::CreateQp => queues::create_qp(function, &params(bytes)?),
         Opcode::DestroyQp => queues::destroy_qp(function, object(bytes)?),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
-    Status, TagForm,
+    ResizeCq, ResizeCqResult, Status, TagForm,
 };
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{cq, eq, pci, rq, sq};
@@ -107,6 +107,20 @@ pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> O
     let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
     cq.set_moderation(params.count.get(), params.period.get());
     done()
+}
+
+pub(super) fn resize_cq<H: Host>(function: &Function<H>, params: &ResizeCq) -> Outcome {
+    zero(&params.reserved, offset_of!(ResizeCq, reserved))?;
+    zero(&params.reserved2, offset_of!(ResizeCq, reserved2))?;
+    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+        return Err(bad(offset_of!(ResizeCq, log_size)));
+    }
+    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
+        .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
+    let first = cq.resize(function.host(), ring).ok_or(Status::BadState)?;
+    // Whoever wrote to the old ring held the CQ's lock, so its memory is the guest's again.
+    result(&ResizeCqResult::new(first))
 }
 
 pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {

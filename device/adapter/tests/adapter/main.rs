@@ -6,6 +6,7 @@ mod admin;
 mod alone;
 mod commands;
 mod common;
+mod completions;
 mod datagrams;
 mod errors;
 mod events;

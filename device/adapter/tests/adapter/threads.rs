@@ -299,6 +299,55 @@ fn nothing_is_written_by_a_key_that_has_ended() {
     });
 }
 
+/// While A sends without pause, B's CQ and its own go on growing and shrinking: each completion comes once, in order.
+#[test]
+fn completion_queues_change_their_size_under_traffic() {
+    const MESSAGES: u64 = 20_000;
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let setup = Setup { log_cqes: 4, ..Setup::default() };
+    let (mut a, mut b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
+    let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
+    a.connect(&ga, gb.function.mac(), b.qpn, tune);
+    b.connect(&gb, ga.function.mac(), a.qpn, tune);
+    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let rings: Vec<[u64; 2]> =
+        [&ga, &gb].map(|guest| [guest.alloc(64 << 9), guest.alloc(64 << 9)]).to_vec();
+    with_workers(&world.clock, functions, 10_000, || {
+        let (mut posted, mut resizes) = (0, 0);
+        (0..16).for_each(|id| b.post_recv(&gb, id, &[]));
+        let start = Instant::now();
+        let (mut sent, mut received) = (0, 0);
+        while sent < MESSAGES || received < MESSAGES {
+            assert!(start.elapsed() < PATIENCE, "{sent} sent, {received} received");
+            while posted < MESSAGES && posted - sent < 16 {
+                a.post_send(&ga, &Wr::new(Opcode::Send, &[]).id(posted));
+                posted += 1;
+            }
+            // Neither queue can overflow: it has room for all that is outstanding.
+            let log = 4 + (resizes * 7 % 6) as u8;
+            let ring = (resizes % 2) as usize;
+            assert_eq!(ga.resize_cq(&mut a.send_cq, rings[0][ring], log), Ok(()));
+            assert_eq!(gb.resize_cq(&mut b.recv_cq, rings[1][ring], log), Ok(()));
+            resizes += 1;
+            // Some entries are left to the next ring.
+            for _ in 0..resizes % 5 {
+                if let Some(cqe) = a.send_cq.poll(&ga) {
+                    assert_eq!((cqe.wr_id.get(), status(&cqe)), (sent, Status::Success));
+                    sent += 1;
+                }
+                if let Some(cqe) = b.recv_cq.poll(&gb) {
+                    assert_eq!((cqe.wr_id.get(), status(&cqe)), (received, Status::Success));
+                    b.post_recv(&gb, received + 16, &[]);
+                    received += 1;
+                }
+            }
+        }
+        assert!(resizes > MESSAGES / 16, "{resizes} resizes");
+    });
+    assert!(a.send_cq.poll(&ga).is_none() && b.recv_cq.poll(&gb).is_none());
+}
+
 fn bind(key: u32, lkey: u32, addr: u64, length: u32) -> Wr {
     let seg = BindMwSeg {
         length: u64::from(length).into(),

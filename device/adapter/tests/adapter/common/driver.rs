@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::{
     Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, ObjectId, Opcode,
-    PARAMS_LEN, Pages, QueryParams, QueryQp, RegMr, Request, Stats, Status,
+    PARAMS_LEN, Pages, QueryParams, QueryQp, RegMr, Request, ResizeCq, Stats, Status,
 };
 use vrnic_abi::cq::Cqe;
 use vrnic_abi::eq::{Eqe, Kind};
@@ -225,6 +225,30 @@ impl Guest {
         Ok(CompletionQueue { cqn, ring, log, uar, slot, ci: 0, arms: 0 })
     }
 
+    /// Continues a CQ in `1 << log` entries at `ring`, as a driver does: what the old ring still holds is copied.
+    pub(crate) fn resize_cq(
+        &self,
+        cq: &mut CompletionQueue,
+        ring: u64,
+        log: u8,
+    ) -> Result<(), Refused> {
+        for slot in 0..1u64 << log {
+            self.write(ring + slot * 64 + 60, &cq.ci.to_le_bytes());
+        }
+        let params = ResizeCq::new(cq.cqn, log, Pages::new(ring, 12, 0));
+        let first = self.command(Opcode::ResizeCq, &params)?.first.get();
+        let mut index = cq.ci;
+        while index != first {
+            let slot = |log: u8| u64::from(index & ((1 << log) - 1)) * 64;
+            let entry = self.read(cq.ring + slot(cq.log), 64);
+            assert_eq!(entry[60..], stamp(index).to_le_bytes(), "entry {index} of the old ring");
+            self.write(ring + slot(log), &entry);
+            index = index.wrapping_add(1);
+        }
+        (cq.ring, cq.log) = (ring, log);
+        Ok(())
+    }
+
     pub(crate) fn create_qp(&self, params: &CreateQp) -> Result<(u32, u32, u64), Refused> {
         let result = self.command(Opcode::CreateQp, params)?;
         Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
@@ -289,9 +313,10 @@ impl EventQueue {
 impl CompletionQueue {
     /// The next entry, without giving its place back.
     pub(crate) fn peek(&self, guest: &Guest) -> Option<Cqe> {
-        let slot = u64::from(self.ci & ((1 << self.log) - 1));
-        let cqe: Cqe = guest.fetch(self.ring + slot * 64);
-        (cqe.stamp.get() == stamp(self.ci)).then_some(cqe)
+        let at = self.ring + u64::from(self.ci & ((1 << self.log) - 1)) * 64;
+        // The stamp first: it was written last.
+        let written = guest.read(at + 60, 4) == stamp(self.ci).to_le_bytes();
+        written.then(|| guest.fetch(at))
     }
 
     pub(crate) fn poll(&mut self, guest: &Guest) -> Option<Cqe> {
