@@ -50,6 +50,10 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_mcast_groups: u32,
     /// Queue pairs in a multicast group.
     pub(crate) max_mcast_qps: u32,
+    /// Valid bits of completion timestamps.
+    pub(crate) timestamp_mask: u64,
+    /// Rate of the clock that makes them.
+    pub(crate) core_clock_khz: u64,
 }
 
 impl DeviceAttr {
@@ -101,6 +105,8 @@ impl DeviceAttr {
         out.max_qp_rd_atom = self.max_rd_atomic;
         out.max_qp_init_rd_atom = self.max_rd_atomic;
         out.max_res_rd_atom = self.max_rd_atomic.saturating_mul(self.max_qp);
+        out.timestamp_mask = self.timestamp_mask;
+        out.hca_core_clock = self.core_clock_khz;
         out.max_pkeys = 1;
         out.atomic_cap = if self.has_atomics {
             bindings::ib_atomic_cap_IB_ATOMIC_HCA

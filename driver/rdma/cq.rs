@@ -40,6 +40,10 @@ impl<T: Operations> Deref for Cq<T> {
     }
 }
 
+/// A creation flag: completions have timestamps (`enum ib_uverbs_ex_create_cq_flags`).
+pub(crate) const TIMESTAMPS: u32 =
+    bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
+
 /// What a new completion queue shall be.
 pub(crate) struct CqInit<'a> {
     /// Entries that it must have room for.

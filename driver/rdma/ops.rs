@@ -171,6 +171,16 @@ pub(crate) trait Operations: Sized + 'static {
     /// Sets how events of a completion queue are moderated. Process context.
     fn modify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, moderation: Moderation) -> Result;
 
+    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls for one queue may
+    /// come at the same time.
+    fn resize_cq(
+        data: &Self::Data<'_>,
+        device: &Device<Self>,
+        cq: &Cq<Self>,
+        entries: u32,
+        user: &User<'_, Self>,
+    ) -> Result<u32>;
+
     /// Adds to what `rdma resource show cq` tells.
     fn describe_cq(
         data: &Self::Data<'_>,

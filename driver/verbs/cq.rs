@@ -2,13 +2,17 @@
 //! Completion queues.
 
 use abi::{
-    admin::{CreateCq, ModifyCq, Opcode},
+    admin::{CreateCq, ModifyCq, Opcode, ResizeCq},
     cq::CQE_LEN,
-    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp},
+    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, ResizeCqResp},
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::{
+        Mutex,
+        atomic::{Atomic, Relaxed},
+    },
 };
 
 use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
@@ -36,7 +40,7 @@ pub(crate) struct Cq {
 /// Whose ring it is.
 enum Memory {
     /// A process polls it.
-    User { _ring: Umem, _slot: TakenSlot },
+    User { ring: Pin<KBox<Mutex<Umem>>>, _slot: TakenSlot },
     /// A kernel client polls it, through us.
     Kernel(Pin<KBox<KernelCq>>),
 }
@@ -65,7 +69,8 @@ pub(super) fn create(
     init: &mut CqInit<'_>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<Cq> {
-    if init.flags != 0 {
+    // Completions have timestamps, asked for or not.
+    if init.flags & !rdma::cq::TIMESTAMPS != 0 {
         return Err(EOPNOTSUPP);
     }
     if init.entries == 0 || init.entries > hca.nic.caps().max_cqe.get() {
@@ -83,26 +88,16 @@ fn create_user(
     init: &mut CqInit<'_>,
     user: &User<'_, Verbs>,
 ) -> Result<Cq> {
-    let request: CqReq = user.data.request()?;
-    if request.reserved != [0; 6] || request.flags & !CQ_ANY_VECTOR != 0 || u32::from(request.log_size) > abi::cq::LOG_CQES_MAX {
-        return Err(EINVAL);
-    }
-    let entries = 1u32 << request.log_size;
-    if init.entries > entries || entries > hca.nic.caps().max_cqe.get() {
-        return Err(EINVAL);
-    }
-    let length = u64::from(entries) * u64::from(CQE_LEN);
-    let buffer = request.buf.get();
-    let umem = Umem::pin(device, buffer, length, Use::Write)?;
-    let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+    let ring = UserRing::pin(hca, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
-    let handler = if request.flags & CQ_ANY_VECTOR != 0 {
+    let handler = if ring.any_vector {
         hca.nic.handlers().any()
     } else {
         init.comp_vector
     };
     let eqn = hca.nic.handlers().get(handler)?.eqn;
-    let params = CreateCq::new(slot.uar.index, eqn, request.log_size, table.pages());
+    let params = CreateCq::new(slot.uar.index, eqn, ring.log_size, ring.table.pages());
+    let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let result = hca.execute(Opcode::CreateCq, &params)?;
     let created = hca.created(Opcode::DestroyCq, result.cqn.get());
     user.data.respond(&CqResp {
@@ -114,9 +109,46 @@ fn create_user(
         ..CqResp::default()
     })?;
     hca.nic.add_cq(handler, created.id(), init.link.clone())?;
-    init.granted = entries;
-    let memory = Memory::User { _ring: umem, _slot: slot };
+    init.granted = 1 << ring.log_size;
+    let memory = Memory::User { ring: memory, _slot: slot };
     Ok(Cq::new(created.keep(), handler, memory))
+}
+
+/// A ring in a process, described to the adapter.
+struct UserRing {
+    umem: Umem,
+    table: PageTable,
+    log_size: u8,
+    /// Whether we shall choose the completion vector.
+    any_vector: bool,
+}
+
+impl UserRing {
+    /// Pins the ring that a command offers for a queue of so many entries.
+    fn pin(
+        hca: &Hca<'_>,
+        device: &Device<Verbs>,
+        entries: u32,
+        user: &User<'_, Verbs>,
+    ) -> Result<Self> {
+        let request: CqReq = user.data.request()?;
+        let CqReq { log_size, flags, .. } = request;
+        if request.reserved != [0; 6]
+            || flags & !CQ_ANY_VECTOR != 0
+            || u32::from(log_size) > abi::cq::LOG_CQES_MAX
+        {
+            return Err(EINVAL);
+        }
+        let offered = 1u32 << log_size;
+        if entries > offered || offered > hca.nic.caps().max_cqe.get() {
+            return Err(EINVAL);
+        }
+        let buffer = request.buf.get();
+        let length = u64::from(offered) * u64::from(CQE_LEN);
+        let umem = Umem::pin(device, buffer, length, Use::Write)?;
+        let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+        Ok(Self { umem, table, log_size, any_vector: flags & CQ_ANY_VECTOR != 0 })
+    }
 }
 
 fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
@@ -141,6 +173,24 @@ pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Modera
     hca.execute(Opcode::ModifyCq, &params)?;
     cq.moderation.store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
     Ok(())
+}
+
+/// Continues a process' queue in another ring of its own; returns the entries that it has then.
+pub(super) fn resize(
+    hca: &Hca<'_>,
+    device: &Device<Verbs>,
+    cq: &Cq,
+    entries: u32,
+    user: &User<'_, Verbs>,
+) -> Result<u32> {
+    let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
+    let UserRing { umem, table, log_size, .. } = UserRing::pin(hca, device, entries, user)?;
+    let mut current = current.lock();
+    let result = hca.execute(Opcode::ResizeCq, &ResizeCq::new(cq.cqn, log_size, table.pages()))?;
+    // The adapter writes to the old one no more.
+    *current = umem;
+    user.data.respond(&ResizeCqResp { first: result.first, ..ResizeCqResp::default() })?;
+    Ok(1 << log_size)
 }
 
 /// What `rdma resource show cq` tells of it.

@@ -25,6 +25,9 @@ const MTU_4096: u32 = 5;
 /// What the adapter takes for "no VLAN".
 pub(super) const NO_VLAN: u16 = 0xffff;
 
+/// Completions are stamped in nanoseconds.
+const CLOCK_KHZ: u64 = 1_000_000;
+
 /// Number of counters.
 const STATS: usize = STAT_NAMES.len();
 /// Room for a counter's name and its terminator.
@@ -85,6 +88,8 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
         has_atomics: true,
         max_mcast_groups: caps.max_mcast_groups.get(),
         max_mcast_qps: caps.max_mcast_qps.get(),
+        timestamp_mask: u64::MAX,
+        core_clock_khz: CLOCK_KHZ,
     }
 }
 

@@ -170,6 +170,16 @@ impl Operations for Verbs {
         cq::modify(hca, cq, moderation)
     }
 
+    fn resize_cq(
+        hca: &Hca<'_>,
+        device: &Device<Self>,
+        cq: &rdma::cq::Cq<Self>,
+        entries: u32,
+        user: &User<'_, Self>,
+    ) -> Result<u32> {
+        cq::resize(hca, device, cq, entries, user)
+    }
+
     fn describe_cq(
         hca: &Hca<'_>,
         cq: &rdma::cq::Cq<Self>,

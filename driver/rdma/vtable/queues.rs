@@ -21,6 +21,7 @@ impl<T: Operations> VTable<T> {
         ops.size_ib_cq = Cq::<T>::SIZE;
         ops.create_cq = Some(Self::create_cq);
         ops.modify_cq = Some(Self::modify_cq);
+        ops.resize_user_cq = Some(Self::resize_user_cq);
         ops.fill_res_cq_entry = Some(Self::fill_res_cq_entry);
         ops.destroy_cq = Some(Self::destroy_cq);
         ops.poll_cq = Some(Self::poll_cq);
@@ -86,6 +87,28 @@ impl<T: Operations> VTable<T> {
                 let moderation = Moderation { count, period };
                 Self::with((*cq).device, |_, data| T::modify_cq(data, this, moderation))?;
             }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn resize_user_cq(
+        cq: *mut bindings::ib_cq,
+        entries: c_uint,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: a command of an open context.
+            let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
+            // SAFETY: a live completion queue of this driver, set up by `create_cq`.
+            let granted = unsafe {
+                let this = Cq::<T>::from_raw(cq);
+                Self::with((*cq).device, |device, data| {
+                    T::resize_cq(data, device, this, entries, &user)
+                })
+            }?;
+            let granted = c_int::try_from(granted)?;
+            // SAFETY: live. A number for people, which other resizes may write meanwhile.
+            unsafe { (&raw mut (*cq).cqe).write_volatile(granted) };
             Ok(0)
         })
     }
