@@ -95,6 +95,10 @@ pub struct Completion {
     pub grh: bool,
     /// Index of the work request in its queue.
     pub wqe_index: u32,
+    /// The adapter's clock in nanoseconds.
+    pub timestamp: u64,
+    /// Of a datagram: its VLAN.
+    pub vlan: Option<u16>,
 }
 
 impl Completion {
@@ -121,6 +125,8 @@ impl Completion {
             src_qpn: cqe.src_qpn.get(),
             grh: flags.contains(Flags::GRH),
             wqe_index: cqe.wqe_index.get(),
+            timestamp: cqe.timestamp.get(),
+            vlan: flags.contains(Flags::VLAN).then(|| cqe.vlan.get()),
         }
     }
 }
@@ -137,6 +143,7 @@ mod tests {
             imm: [4, 3, 2, 1],
             src_qpn: 18.into(),
             wqe_index: 5.into(),
+            timestamp: 0x1122_3344_5566.into(),
             vendor_err: 6.into(),
             opcode: Opcode::RecvWriteImm as u8,
             status: Status::Success as u8,
@@ -162,10 +169,14 @@ mod tests {
                 src_qpn: 18,
                 grh: false,
                 wqe_index: 5,
+                timestamp: 0x1122_3344_5566,
+                vlan: None,
             }
         );
         let grh = Flags::GRH | Flags::IPV4;
         assert!(Completion::decode(transmute!(Cqe { flags: grh.bits().into(), ..cqe() })).grh);
+        let tagged = Cqe { flags: Flags::VLAN.bits().into(), vlan: 9.into(), ..cqe() };
+        assert_eq!(Completion::decode(transmute!(tagged)).vlan, Some(9));
         let extra = |cqe: Cqe| Completion::decode(transmute!(cqe)).extra;
         assert_eq!(extra(Cqe { flags: 0.into(), ..cqe() }), Extra::None);
         let keyed = Cqe { key: 0x701.into(), ..cqe() };

@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
@@ -19,7 +19,7 @@ use abi::uverbs::CqResp;
 
 use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::{CqDoorbell, Uar};
-use crate::lock::SpinLock;
+use crate::lock::{Guard, Sharing, SpinLock};
 use crate::plan::CqRing;
 use crate::ring::Ring;
 use crate::srq::SharedCredits;
@@ -79,30 +79,36 @@ pub enum Notify {
 
 /// A completion queue, for any number of threads.
 #[derive(Debug)]
-pub struct CompletionQueue(SpinLock<Consumer>);
+pub struct CompletionQueue {
+    pub(crate) consumer: SpinLock<Consumer>,
+    /// Held while the queue changes its size.
+    pub(crate) resizing: Mutex<()>,
+}
 
 impl CompletionQueue {
-    /// The queue on `ring`, as the kernel created it.
+    /// The queue on `ring`, as the kernel created it, for those that `sharing` tells.
     ///
     /// # Errors
     /// `EIO` when its answer makes no sense.
-    pub fn new(ring: CqRing, response: &CqResp, uar: Arc<Uar>) -> Result<Self, Errno> {
+    pub fn new(
+        ring: CqRing,
+        response: &CqResp,
+        uar: Arc<Uar>,
+        sharing: Sharing,
+    ) -> Result<Self, Errno> {
         let ring = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
         let door = CqDoorbell::new(uar, response.slot.get())?;
-        Ok(Self(SpinLock::new(Consumer {
-            ring,
-            door,
-            next: 0,
-            arm: 0,
-            feeders: Feeders::default(),
-        })))
+        let consumer =
+            Consumer { ring, door, next: 0, arm: 0, seen: 0, feeders: Feeders::default() };
+        let consumer = SpinLock::shared_by(sharing, consumer);
+        Ok(Self { consumer, resizing: Mutex::new(()) })
     }
 
     /// Takes up to `limit` completions and hands them to `sink` with their number; returns how
     /// many there were.
     #[inline]
     pub fn poll(&self, limit: usize, mut sink: impl FnMut(usize, &Completion)) -> usize {
-        let mut consumer = self.0.lock();
+        let mut consumer = self.consumer.lock();
         let before = consumer.next;
         let mut taken = 0;
         while taken < limit {
@@ -116,10 +122,27 @@ impl CompletionQueue {
         taken
     }
 
+    /// Begins to take completions one by one, if there are any; until the series ends, the queue is locked.
+    #[inline]
+    pub fn series(&self) -> Option<(Series<'_>, Completion)> {
+        let mut consumer = self.consumer.lock();
+        let first = consumer.next;
+        let Some(completion) = consumer.take() else {
+            if consumer.next != first {
+                consumer.door.free(consumer.next, consumer.arm);
+            }
+            return None;
+        };
+        // CAST: the sign of the distance tells which comes first.
+        let armed_behind = consumer.seen.wrapping_sub(first) as i32 > 0;
+        let limit = if armed_behind { consumer.seen } else { first };
+        Some((Series { consumer, limit }, completion))
+    }
+
     /// Asks for an event of a completion that cannot be polled yet.
     #[inline]
     pub fn arm(&self, notify: Notify) {
-        let mut consumer = self.0.lock();
+        let mut consumer = self.consumer.lock();
         let count = (consumer.arm >> ARM_COUNT_SHIFT).wrapping_add(1);
         let kind = match notify {
             Notify::Any => ARM_NEXT,
@@ -127,19 +150,20 @@ impl CompletionQueue {
         };
         consumer.arm = count << ARM_COUNT_SHIFT | kind;
         let seen = consumer.end();
+        consumer.seen = seen;
         consumer.door.arm(consumer.next, seen, consumer.arm);
     }
 
     /// Lets a QP feed this queue.
     pub(crate) fn attach(&self, qpn: u32, credits: &Arc<Credits>) {
-        let mut consumer = self.0.lock();
+        let mut consumer = self.consumer.lock();
         consumer.purge(qpn);
         consumer.feeders.insert(qpn, credits);
     }
 
     /// Forgets a QP, unless its number belongs to another one by now.
     pub(crate) fn detach(&self, qpn: u32, credits: &Arc<Credits>) {
-        self.0.lock().feeders.remove(qpn, credits);
+        self.consumer.lock().feeders.remove(qpn, credits);
     }
 
     /// Lets a shared receive queue of XRC feed this queue, until [`Self::detach_shared`].
@@ -154,19 +178,51 @@ impl CompletionQueue {
 
     /// Drops all completions of a QP that are in the ring.
     pub(crate) fn purge(&self, qpn: u32) {
-        self.0.lock().purge(qpn);
+        self.consumer.lock().purge(qpn);
+    }
+}
+
+/// Completions being taken one by one; their entries are freed on drop.
+///
+/// A series that begins before the index at which the queue was armed ends there: what comes behind has an event of its
+/// own. So a program that for each event arms and takes one series, as `ibv_rc_pingpong -e -t` does, always finds a completion.
+#[derive(Debug)]
+pub struct Series<'a> {
+    consumer: Guard<'a, Consumer>,
+    /// Where it ends. That of its first entry, which has been taken, does not come again.
+    limit: u32,
+}
+
+impl Series<'_> {
+    /// The next one.
+    #[inline]
+    pub fn take(&mut self) -> Option<Completion> {
+        while self.consumer.next != self.limit {
+            if let Some(completion) = self.consumer.step()? {
+                return Some(completion);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Series<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.consumer.door.free(self.consumer.next, self.consumer.arm);
     }
 }
 
 /// The consuming side of the ring.
 #[derive(Debug)]
-struct Consumer {
-    ring: Ring,
+pub(crate) struct Consumer {
+    pub(crate) ring: Ring,
     door: CqDoorbell,
     /// Index of the next entry.
-    next: u32,
-    /// The last arm request.
+    pub(crate) next: u32,
+    /// The last arm request, and the first entry that was not there then.
     arm: u32,
+    seen: u32,
     feeders: Feeders,
 }
 
@@ -175,19 +231,28 @@ impl Consumer {
     #[inline]
     fn take(&mut self) -> Option<Completion> {
         loop {
-            let completion = Completion::decode(load(self.valid(self.next)?));
-            self.next = self.next.wrapping_add(1);
-            if let Some(credits) = self.feeders.find(feeder(completion.qpn, completion.srqn)) {
-                credits.completed(&completion);
+            if let Some(completion) = self.step()? {
                 return Some(completion);
             }
         }
     }
 
+    /// Takes the next entry, if there is one: a completion, unless its QP is none that we know.
+    #[inline]
+    fn step(&mut self) -> Option<Option<Completion>> {
+        let completion = Completion::decode(load(self.valid(self.next)?));
+        self.next = self.next.wrapping_add(1);
+        let Some(credits) = self.feeders.find(feeder(completion.qpn, completion.srqn)) else {
+            return Some(None);
+        };
+        credits.completed(&completion);
+        Some(Some(completion))
+    }
+
     /// The entry at `index` if the adapter has written it. What is read from it afterwards is at
     /// least as new as its stamp.
     #[inline]
-    fn valid(&self, index: u32) -> Option<&[AtomicU64; WORDS]> {
+    pub(crate) fn valid(&self, index: u32) -> Option<&[AtomicU64; WORDS]> {
         let entry = self.ring.entry(index).first_chunk()?;
         let stamp = entry[STAMP_WORD].load(Ordering::Acquire) >> 32;
         (stamp == u64::from(abi::stamp(index))).then_some(entry)
@@ -218,7 +283,7 @@ impl Consumer {
 }
 
 #[inline]
-fn load(entry: &[AtomicU64; WORDS]) -> [u64; WORDS] {
+pub(crate) fn load(entry: &[AtomicU64; WORDS]) -> [u64; WORDS] {
     std::array::from_fn(|word| entry[word].load(Ordering::Relaxed))
 }
 
@@ -296,14 +361,14 @@ pub(crate) mod tests {
         let ring = CqRing::allocate(entries, &limits).expect("memory");
         let uar = uar(2);
         let response = CqResp { slot: SLOT.into(), ..CqResp::default() };
-        (CompletionQueue::new(ring, &response, uar.clone()).expect("valid"), uar)
+        (CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid"), uar)
     }
 
     /// Writes an entry as the adapter does.
     pub(crate) fn complete(cq: &CompletionQueue, index: u32, cqe: Cqe) {
         let cqe = Cqe { stamp: abi::stamp(index).into(), ..cqe };
         let words: [u64; WORDS] = transmute!(cqe);
-        for (to, from) in cq.0.lock().ring.entry(index).iter().zip(words) {
+        for (to, from) in cq.consumer.lock().ring.entry(index).iter().zip(words) {
             to.store(from, Ordering::Release);
         }
     }
@@ -353,6 +418,56 @@ pub(crate) mod tests {
         assert_eq!(poll(&cq, 3), [0, 1, 2]);
         assert_eq!(slot_words(&uar, SLOT).0, 3);
         assert_eq!(poll(&cq, 3), [3]);
+    }
+
+    #[test]
+    fn a_series_frees_its_entries_at_its_end() {
+        let (cq, uar) = queue(4);
+        let credits = Arc::new(Credits::default());
+        cq.attach(7, &credits);
+        assert!(cq.series().is_none());
+        assert_eq!(slot_words(&uar, SLOT), (0, 0), "an empty queue stores nothing");
+        for index in 0..3 {
+            let qpn = if index == 1 { 8 } else { 7 };
+            complete(&cq, index, send_cqe(qpn, index.into(), index));
+        }
+        let (mut series, first) = cq.series().expect("a completion");
+        assert_eq!(first.wr_id, 0);
+        assert_eq!(credits.send.load(Ordering::Relaxed), 1, "credits come at once");
+        assert_eq!(series.take().map(|next| next.wr_id), Some(2), "of a QP that we know");
+        assert_eq!(series.take(), None);
+        assert_eq!(slot_words(&uar, SLOT), (0, 0));
+        drop(series);
+        assert_eq!(slot_words(&uar, SLOT), (3, 0));
+        complete(&cq, 3, send_cqe(8, 3, 3));
+        assert!(cq.series().is_none());
+        assert_eq!(slot_words(&uar, SLOT), (4, 0), "the entry of nobody is freed");
+    }
+
+    #[test]
+    fn a_series_ends_where_the_queue_was_armed() {
+        let (cq, _uar) = queue(8);
+        cq.attach(7, &Arc::new(Credits::default()));
+        let put = |index: u32| complete(&cq, index, send_cqe(7, index.into(), index));
+        let take = || {
+            let (mut series, first) = cq.series()?;
+            let mut ids = vec![first.wr_id];
+            while let Some(next) = series.take() {
+                ids.push(next.wr_id);
+            }
+            Some(ids)
+        };
+        (0..3).for_each(put);
+        cq.arm(Notify::Any);
+        (3..5).for_each(put);
+        assert_eq!(take(), Some(vec![0, 1, 2]), "the others have an event to come");
+        assert_eq!(take(), Some(vec![3, 4]), "but can be polled before it");
+        (5..7).for_each(put);
+        assert_eq!(take(), Some(vec![5, 6]), "an old request is no limit");
+        cq.arm(Notify::Any);
+        assert_eq!(take(), None);
+        (7..9).for_each(put);
+        assert_eq!(take(), Some(vec![7, 8]), "the queue was armed here");
     }
 
     #[test]
@@ -447,7 +562,7 @@ pub(crate) mod tests {
         complete(&cq, 3, send_cqe(7, 3, 3));
         cq.arm(Notify::Any);
         assert_eq!((slot_words(&uar, SLOT).0, slot_seen(&uar, SLOT)), (2, 4));
-        cq.0.lock().arm = u32::MAX;
+        cq.consumer.lock().arm = u32::MAX;
         cq.arm(Notify::Any);
         assert_eq!(slot_words(&uar, SLOT).1, ARM_NEXT, "the counter wraps");
     }

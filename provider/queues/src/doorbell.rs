@@ -66,8 +66,8 @@ pub struct UarTable {
 impl UarTable {
     /// An empty table; `kick` is the context's kick page.
     #[must_use]
-    pub fn new(kick: Mapping) -> Self {
-        Self { kick: Arc::new(kick), known: Mutex::new(Vec::new()) }
+    pub fn new(kick: Arc<Mapping>) -> Self {
+        Self { kick, known: Mutex::new(Vec::new()) }
     }
 
     /// The UAR with this number, mapped by `map` when it is met for the first time.
@@ -313,7 +313,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_uar_is_mapped_once() {
-        let table = UarTable::new(Mapping::anonymous(4096).expect("mmap"));
+        let table = UarTable::new(Arc::new(Mapping::anonymous(4096).expect("mmap")));
         let first = table.get(4, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         let again = table.get(4, || panic!("mapped twice")).expect("known");
         assert!(Arc::ptr_eq(&first, &again));

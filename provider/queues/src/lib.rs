@@ -15,6 +15,8 @@
 //! | [`srq`] | receive queues that QPs share |
 //! | [`completion`] | decoded completions |
 //! | [`cq`] | the completion queue |
+//! | [`clock`] | the adapter's clock |
+//! | `resize` | a completion queue goes over to another ring |
 //! | [`qp`] | the queue pair: both queues, their credits and doorbell |
 //!
 //! Locks: each queue has its own. A completion queue's lock is taken with no other held.
@@ -22,6 +24,7 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("rings are little-endian and not byte-swapped here");
 
+pub mod clock;
 pub mod completion;
 pub mod cq;
 pub mod doorbell;
@@ -31,6 +34,7 @@ pub mod plan;
 pub mod qp;
 pub mod recv;
 pub mod request;
+mod resize;
 pub mod ring;
 pub mod send;
 pub mod srq;

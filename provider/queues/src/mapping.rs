@@ -15,15 +15,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// What a mapping of device memory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Loads and stores.
-    ReadWrite,
-    /// Stores alone.
-    Write,
-}
-
 /// A page-aligned area of memory, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
@@ -57,16 +48,8 @@ impl Mapping {
     ///
     /// # Errors
     /// Those of mmap, such as `EINVAL` for an offset that the driver did not give out.
-    pub fn device(
-        fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        access: Access,
-    ) -> Result<Self, Errno> {
-        let prot = match access {
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-            Access::Write => ProtFlags::WRITE,
-        };
+    pub fn device(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as for `anonymous`.
         let base = unsafe { mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
@@ -118,6 +101,14 @@ impl Mapping {
         }
         // SAFETY: aligned (to the page) and inside the area by the check above.
         unsafe { self.base.as_ptr().cast::<u32>().write_volatile(value) }
+    }
+
+    /// Reads the register at a byte offset: exactly one load. `None` when that is unaligned or outside.
+    #[must_use]
+    pub fn read_register(&self, offset: u32) -> Option<u32> {
+        let at = self.at(offset, 4)?;
+        // SAFETY: aligned and inside the area, as `at` has checked.
+        Some(unsafe { at.cast::<u32>().as_ptr().read_volatile() })
     }
 }
 

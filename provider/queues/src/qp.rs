@@ -128,12 +128,27 @@ impl QueuePair {
     /// [`PostError::State`] before Ready to Send, [`PostError::NoQueue`].
     #[inline]
     pub fn sends(&self) -> Result<SendBatch<'_>, PostError> {
-        if matches!(self.state(), Some(State::Reset | State::Init | State::Rtr)) {
+        if !self.takes_sends() {
             return Err(PostError::State);
         }
         let queue = self.send.as_ref().ok_or(PostError::NoQueue)?.lock();
         let start = queue.producer();
         Ok(SendBatch { qp: self, queue, start })
+    }
+
+    /// Begins to post sends that are posted together or not at all; the queue's lock is held until then. `None` without
+    /// a send queue; in a state that takes no sends each is refused.
+    #[inline]
+    pub fn stage(&self) -> Option<StagedSends<'_>> {
+        let queue = self.send.as_ref()?.lock();
+        let start = queue.producer();
+        Some(StagedSends { qp: self, queue, start })
+    }
+
+    /// Whether sends may be posted.
+    #[inline]
+    fn takes_sends(&self) -> bool {
+        !matches!(self.state(), Some(State::Reset | State::Init | State::Rtr))
     }
 
     /// Begins to post receives: the batch holds the queue's lock, and publishes once on drop.
@@ -214,6 +229,60 @@ impl Drop for SendBatch<'_> {
                 Place::Device => self.qp.door.look(),
             }
         }
+    }
+}
+
+/// Sends that are posted together, or dropped together.
+#[derive(Debug)]
+pub struct StagedSends<'a> {
+    qp: &'a QueuePair,
+    queue: Guard<'a, SendQueue>,
+    /// The first that was not posted.
+    start: u32,
+}
+
+impl StagedSends<'_> {
+    /// Whether they are [`Payload::Datagram`]s.
+    #[must_use]
+    #[inline]
+    pub fn is_datagram(&self) -> bool {
+        self.qp.form() == SendForm::Datagram
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// As [`PostError`] tells; the others are as before then.
+    #[inline]
+    pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
+        if !self.qp.takes_sends() {
+            return Err(PostError::State);
+        }
+        header.flags |= self.qp.always;
+        let freed = self.qp.credits.send.load(Ordering::Acquire);
+        self.queue.stage(freed, &header, payload)
+    }
+
+    /// Posts them with one doorbell.
+    #[inline]
+    pub fn post(mut self) {
+        let producer = self.queue.producer();
+        if producer == self.start {
+            return;
+        }
+        self.queue.commit();
+        self.start = producer;
+        match self.queue.place() {
+            Place::Guest => self.qp.door.post_sends(producer),
+            Place::Device => self.qp.door.look(),
+        }
+    }
+}
+
+impl Drop for StagedSends<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.queue.roll_back(self.start);
     }
 }
 
@@ -335,6 +404,36 @@ mod tests {
         post(&bench.qp, 2).expect("room");
         assert_eq!(slot_words(&bench.uar, SLOT), (0, 0));
         assert_eq!(take_summary(&bench.uar), 1 << 1);
+    }
+
+    #[test]
+    fn staged_sends_ring_once_or_never() {
+        for policy in [SqPolicy::Guest, SqPolicy::Device] {
+            let bench = bench(policy, true);
+            let stage = |count: u64| {
+                let mut staged = bench.qp.stage().expect("has a send queue");
+                for wr_id in 0..count {
+                    staged.push(header(wr_id), Payload::Segments(&[]))?;
+                }
+                Ok(staged)
+            };
+            assert_eq!(stage(1).map(drop), Err(PostError::State));
+            bench.qp.entered(State::Rts);
+            stage(4).map(drop).expect("room");
+            assert_eq!(stage(5).map(drop), Err(PostError::Full));
+            assert_eq!((slot_words(&bench.uar, SLOT).0, take_summary(&bench.uar)), (0, 0));
+            stage(0).expect("nothing").post();
+            assert_eq!(take_summary(&bench.uar), 0);
+            stage(3).expect("room").post();
+            let posted = if policy == SqPolicy::Guest { 3 } else { 0 };
+            assert_eq!(
+                (slot_words(&bench.uar, SLOT).0, take_summary(&bench.uar)),
+                (posted, 1 << 1)
+            );
+            assert_eq!(post(&bench.qp, 2), Err(PostError::Full), "one is left, for both ways");
+            let flags = bench.qp.send.as_ref().expect("has one").lock().flags_at(0);
+            assert_eq!(flags, Flags::SIGNALED.bits());
+        }
     }
 
     #[test]

@@ -26,13 +26,15 @@ pub struct SendQueue {
     /// Index of the next entry.
     next: u32,
     limits: SendLimits,
+    /// The last header words, which post them, of staged entries in the adapter's memory.
+    withheld: Vec<u64>,
 }
 
 impl SendQueue {
     /// An empty queue on `ring`, whose memory's old contents do not matter.
     #[must_use]
     pub fn new(ring: Ring, place: Place, limits: SendLimits) -> Self {
-        let mut queue = Self { ring, place, next: 0, limits };
+        let mut queue = Self { ring, place, next: 0, limits, withheld: Vec::new() };
         queue.reset();
         queue
     }
@@ -47,6 +49,24 @@ impl SendQueue {
         header: &SendHeader,
         payload: Payload<'_>,
     ) -> Result<(), PostError> {
+        let (last_to, last) = self.fill(freed, header, payload)?;
+        if self.place == Place::Device {
+            // The mapping may combine writes: all others must be out before the stamp's.
+            store_fence();
+        }
+        last_to.store(last, Ordering::Release);
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Writes the next entry but for the last word of its header, and returns that.
+    #[inline(always)]
+    fn fill(
+        &self,
+        freed: u32,
+        header: &SendHeader,
+        payload: Payload<'_>,
+    ) -> Result<(&AtomicU64, u64), PostError> {
         if self.next.wrapping_sub(freed) >= self.ring.size() {
             return Err(PostError::Full);
         }
@@ -59,13 +79,50 @@ impl SendQueue {
         let [first @ .., last] = &header;
         let [first_to @ .., last_to]: &[AtomicU64; SEND_HEADER_WORDS] = head;
         ring::store(first_to, first);
-        if self.place == Place::Device {
-            // The mapping may combine writes: all others must be out before the stamp's.
-            store_fence();
+        Ok((last_to, *last))
+    }
+
+    /// Writes an entry that [`Self::commit`] or [`Self::roll_back`] decides about. Nothing may be pushed until then.
+    #[inline]
+    pub(crate) fn stage(
+        &mut self,
+        freed: u32,
+        header: &SendHeader,
+        payload: Payload<'_>,
+    ) -> Result<(), PostError> {
+        if self.place == Place::Guest {
+            // The producer index posts it, which is published later.
+            return self.push(freed, header, payload);
         }
-        last_to.store(*last, Ordering::Release);
+        // The old stamp stays: it is that of an earlier lap.
+        let (_, last) = self.fill(freed, header, payload)?;
+        self.withheld.push(last);
         self.next = self.next.wrapping_add(1);
         Ok(())
+    }
+
+    /// Makes what is staged ready to be posted; in the adapter's memory that posts it, in order.
+    #[inline]
+    pub(crate) fn commit(&mut self) {
+        if self.withheld.is_empty() {
+            return;
+        }
+        store_fence();
+        // CAST: no more than the ring has entries.
+        let mut index = self.next.wrapping_sub(self.withheld.len() as u32);
+        for last in self.withheld.drain(..) {
+            if let Some(word) = self.ring.entry(index).get(SEND_HEADER_WORDS - 1) {
+                word.store(last, Ordering::Release);
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
+    /// Drops what is staged: the next entry is `start` again.
+    #[inline]
+    pub(crate) fn roll_back(&mut self, start: u32) {
+        self.withheld.clear();
+        self.next = start;
     }
 
     /// Where the entries are.
@@ -179,6 +236,40 @@ mod tests {
         queue.reset();
         assert!((0..4).all(|index| stamp_of(&queue, index) == 0));
         assert_eq!(queue.producer(), 0);
+    }
+
+    #[test]
+    fn staged_entries_are_posted_together_or_not_at_all() {
+        for place in [Place::Guest, Place::Device] {
+            let mut queue = queue(place);
+            let stage = |queue: &mut SendQueue, freed, wr_id| {
+                queue.stage(freed, &header(wr_id), Payload::Inline(&[b"payload"]))
+            };
+            (0..4).for_each(|wr_id| push(&mut queue, 0, wr_id).expect("room"));
+            for lap in 1..4u32 {
+                let start = 4 * lap;
+                stage(&mut queue, start, 100).expect("room");
+                stage(&mut queue, start, 101).expect("room");
+                queue.roll_back(start);
+                assert_eq!(queue.producer(), start);
+                if place == Place::Device {
+                    assert_eq!(stamp_of(&queue, start), start - 3, "of the last lap");
+                }
+                for wr_id in 0..4 {
+                    stage(&mut queue, start, u64::from(start) + wr_id).expect("room");
+                    if place == Place::Device {
+                        assert_eq!(stamp_of(&queue, start), start - 3, "not posted yet");
+                    }
+                }
+                assert_eq!(stage(&mut queue, start, 9), Err(PostError::Full));
+                queue.commit();
+                for index in start..start + 4 {
+                    assert_eq!(stamp_of(&queue, index), index + 1);
+                    assert_eq!(queue.ring.entry(index)[0].load(Ordering::Relaxed), index.into());
+                }
+                assert_eq!(queue.producer(), start + 4);
+            }
+        }
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! own, as the real one does.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
 use vrnic_abi as abi;
 use zerocopy::transmute;
 
@@ -21,7 +22,7 @@ use crate::cq::CompletionQueue;
 use crate::doorbell::Uar;
 use crate::doorbell::tests::{slot_words, take_summary, uar};
 use crate::lock::Sharing;
-use crate::mapping::{Access, Mapping};
+use crate::mapping::Mapping;
 use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
 use crate::request::{Payload, PostError, SendHeader};
@@ -37,17 +38,21 @@ const POLLERS: usize = 2;
 const REQUESTS: u64 = 20_000;
 
 /// Memory that two sides map.
-struct Shared(OwnedFd);
+struct Shared {
+    fd: OwnedFd,
+    len: usize,
+}
 
 impl Shared {
-    fn new() -> Self {
+    fn new(shape: Shape) -> Self {
+        let len = shape.bytes().next_multiple_of(4096);
         let fd = memfd_create("ring", MemfdFlags::CLOEXEC).expect("memfd");
-        ftruncate(&fd, 4096).expect("room");
-        Self(fd)
+        ftruncate(&fd, len as u64).expect("room");
+        Self { fd, len }
     }
 
     fn map(&self) -> Mapping {
-        Mapping::device(self.0.as_fd(), 0, 4096, Access::ReadWrite).expect("mmap")
+        Mapping::device(self.fd.as_fd(), 0, self.len).expect("mmap")
     }
 }
 
@@ -55,10 +60,31 @@ impl Shared {
 struct Adapter {
     uar: Arc<Uar>,
     sends: Ring,
-    completions: Ring,
+    completions: Arc<Mutex<Completions>>,
     in_device: bool,
     consumed: u32,
+}
+
+/// Where it writes completions.
+struct Completions {
+    uar: Arc<Uar>,
+    ring: Ring,
     written: u32,
+}
+
+impl Completions {
+    fn used(&self) -> u32 {
+        self.written.wrapping_sub(slot_words(&self.uar, CQ_SLOT).0)
+    }
+
+    /// Goes on in another ring, as RESIZE_CQ does.
+    fn resize(&mut self, ring: Ring) -> Result<u32, Errno> {
+        if self.used() > ring.size() {
+            return Err(Errno::INVAL);
+        }
+        self.ring = ring;
+        Ok(self.written)
+    }
 }
 
 impl Adapter {
@@ -87,35 +113,38 @@ impl Adapter {
     }
 
     fn complete(&mut self, wr_id: u64, stop: &AtomicBool) {
-        while self.written.wrapping_sub(slot_words(&self.uar, CQ_SLOT).0) >= self.completions.size()
-        {
+        let mut completions = self.completions.lock().expect("no panic");
+        while completions.used() >= completions.ring.size() {
             if stop.load(Ordering::Acquire) {
                 return;
             }
+            drop(completions);
             thread::yield_now();
+            completions = self.completions.lock().expect("no panic");
         }
         let words: [u64; 8] = transmute!(Cqe {
             wr_id: wr_id.into(),
             qpn: QPN.into(),
             wqe_index: self.consumed.into(),
             opcode: CqOpcode::Send as u8,
-            stamp: abi::stamp(self.written).into(),
+            stamp: abi::stamp(completions.written).into(),
             ..Cqe::default()
         });
-        for (to, from) in self.completions.entry(self.written).iter().zip(words) {
+        for (to, from) in completions.ring.entry(completions.written).iter().zip(words) {
             to.store(from, Ordering::Release);
         }
-        self.written = self.written.wrapping_add(1);
+        completions.written = completions.written.wrapping_add(1);
     }
 }
 
 /// A queue pair, its completion queue, and the adapter behind them.
 fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
-    let (send, completions) = (Shared::new(), Shared::new());
+    let (send, completions) = (Shared::new(SQ), Shared::new(CQ));
     let uar = uar(1);
     let ring = CqRing { shape: CQ, memory: completions.map() };
     let response = CqResp { slot: CQ_SLOT.into(), ..CqResp::default() };
-    let cq = Arc::new(CompletionQueue::new(ring, &response, uar.clone()).expect("valid"));
+    let cq =
+        Arc::new(CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid"));
     let extras = QpExtras::default();
     let plan = QpPlan { send: Some(SQ), recv: None, send_in_device: in_device, extras };
     let rings = QpRings { plan, send: (!in_device).then(|| send.map()), recv: None };
@@ -133,13 +162,14 @@ fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
     };
     let qp = QueuePair::new(rings, &cap, &response, parts).expect("valid");
     qp.entered(State::Rts);
+    let ring = Ring::new(completions.map(), CQ).expect("fits");
+    let completions = Completions { uar: uar.clone(), ring, written: 0 };
     let adapter = Adapter {
         uar,
         sends: Ring::new(send.map(), SQ).expect("fits"),
-        completions: Ring::new(completions.map(), CQ).expect("fits"),
+        completions: Arc::new(Mutex::new(completions)),
         in_device,
         consumed: 0,
-        written: 0,
     };
     (qp, cq, adapter)
 }
@@ -206,4 +236,58 @@ fn each_request_completes_once_from_guest_memory() {
 #[test]
 fn each_request_completes_once_from_device_memory() {
     run(true);
+}
+
+/// Gives the queue ever other rings, of 1 to 64 entries, until the end; returns how often that went well.
+fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &AtomicBool) -> u64 {
+    let mut resizes = 0;
+    for step in 0.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let shape = Shape { log_size: (step * 5 % 7) as u8, log_stride: 6 };
+        let shared = Shared::new(shape);
+        let resized = cq.resize(CqRing { shape, memory: shared.map() }, |request| {
+            assert_eq!(request.log_size, shape.log_size);
+            let ring = Ring::new(shared.map(), shape).expect("fits");
+            // The stamps are blank in the adapter's mapping too: it is the same memory.
+            completions.lock().expect("no panic").resize(ring)
+        });
+        match resized {
+            Ok(()) => resizes += 1,
+            Err(error) => assert_eq!(error, Errno::INVAL, "too small for what waits"),
+        }
+        thread::yield_now();
+    }
+    resizes
+}
+
+/// The queue grows and shrinks under full traffic: each completion comes once, and each poster's in order.
+#[test]
+fn a_completion_queue_changes_its_size_under_traffic() {
+    let (qp, cq, mut adapter) = bench(false);
+    let completions = adapter.completions.clone();
+    let stop = AtomicBool::new(false);
+    let mut next: Vec<u64> = (0..POSTERS).collect();
+    let mut total = 0;
+    let resizes = thread::scope(|scope| {
+        scope.spawn(|| adapter.run(&stop));
+        for first in 0..POSTERS {
+            let qp = &qp;
+            scope.spawn(move || post(qp, first));
+        }
+        let resizer = scope.spawn(|| keep_resizing(&cq, &completions, &stop));
+        while total < REQUESTS as usize {
+            total += cq.poll(5, |_, completion| {
+                let next = &mut next[(completion.wr_id % POSTERS) as usize];
+                assert_eq!(completion.wr_id, *next);
+                *next += POSTERS;
+            });
+            thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        resizer.join().expect("no panic")
+    });
+    assert!(resizes > 100, "{resizes} resizes");
+    assert_eq!(cq.poll(1, |_, _| ()), 0, "one completion for each request");
 }

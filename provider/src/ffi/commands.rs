@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::{
-    AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp, SrqReq, SrqResp,
+    AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp, ResizeCqResp, SrqReq, SrqResp,
 };
 
 use super::bindings as c;
@@ -224,6 +224,63 @@ pub(super) unsafe fn create_cq(
         )
     })?;
     Ok(response.payload)
+}
+
+/// Creates a completion queue with extended attributes.
+///
+/// # Safety
+/// `context` and the objects in `attr` must be live, `cq` memory for the result.
+pub(super) unsafe fn create_cq_ex(
+    context: *mut c::ibv_context,
+    attr: &c::ibv_cq_init_attr_ex,
+    cq: *mut c::verbs_cq,
+    request: CqReq,
+) -> Result<CqResp, Errno> {
+    type Command = With<c::ibv_create_cq_ex, CqReq>;
+    type Resp = With<c::ib_uverbs_ex_create_cq_resp, CqResp>;
+    let mut command = Command { payload: request, ..Command::default() };
+    let mut response = Resp::default();
+    // SAFETY: the objects are valid; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_create_cq_ex(
+            context,
+            attr,
+            cq,
+            (&raw mut command).cast(),
+            Command::LEN,
+            (&raw mut response).cast(),
+            Resp::LEN,
+            0,
+        )
+    })?;
+    Ok(response.payload)
+}
+
+/// Gives a completion queue another ring; returns the index of the first entry there.
+///
+/// # Safety
+/// `cq` must be live.
+pub(super) unsafe fn resize_cq(
+    cq: *mut c::ibv_cq,
+    entries: c_int,
+    request: CqReq,
+) -> Result<u32, Errno> {
+    type Command = With<c::ibv_resize_cq, CqReq>;
+    type Resp = With<c::ib_uverbs_resize_cq_resp, ResizeCqResp>;
+    let mut command = Command { payload: request, ..Command::default() };
+    let mut response = Resp::default();
+    // SAFETY: the queue is live; command and response are as long as said.
+    check(unsafe {
+        c::ibv_cmd_resize_cq(
+            cq,
+            entries,
+            (&raw mut command).cast(),
+            Command::LEN,
+            (&raw mut response).cast(),
+            Resp::LEN,
+        )
+    })?;
+    Ok(response.payload.first.get())
 }
 
 /// Creates a shared receive queue; `attr` gets the sizes granted.

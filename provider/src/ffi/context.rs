@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
+use vrnic_queues::clock::Clock;
 use vrnic_queues::doorbell::{Uar, UarTable};
-use vrnic_queues::mapping::{Access, Mapping};
+use vrnic_queues::mapping::Mapping;
 use vrnic_queues::plan::{Limits, SqPolicy, VectorPolicy};
 
 use super::bindings as c;
@@ -31,6 +32,8 @@ pub(super) struct Context {
     /// The command file. Ours to use until `verbs_uninit_context`, which [`free`] calls last.
     fd: RawFd,
     uars: UarTable,
+    /// The adapter's clock.
+    pub(super) clock: Clock,
     /// What the adapter offers.
     pub(super) limits: Limits,
     /// Where send queues are put.
@@ -53,10 +56,11 @@ impl Context {
             return Err(Errno::NOSYS);
         }
         let kick = response.kick_mmap.get();
-        let kick = map(fd, kick, abi::regs::KICK_LEN, Access::Write)?;
+        let kick = Arc::new(map(fd, kick, abi::regs::KICK_LEN)?);
         let context = Self {
             fd,
-            uars: UarTable::new(kick),
+            uars: UarTable::new(kick.clone()),
+            clock: Clock::new(kick),
             limits: Limits::from(response),
             sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),
             vector_policy: policy(VECTOR_VARIABLE, "asked, any"),
@@ -77,7 +81,7 @@ impl Context {
 
     /// Maps `len` bytes at an offset that the kernel gave for this context.
     pub(super) fn map(&self, offset: u64, len: u32) -> Result<Mapping, Errno> {
-        map(self.fd, offset, len, Access::ReadWrite)
+        map(self.fd, offset, len)
     }
 
     /// The UAR with this number, which lies at `offset`.
@@ -86,10 +90,10 @@ impl Context {
     }
 }
 
-fn map(fd: RawFd, offset: u64, len: u32, access: Access) -> Result<Mapping, Errno> {
+fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
     // SAFETY: the command file, open by libibverbs' promise.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    Mapping::device(fd, offset, len as usize, access)
+    Mapping::device(fd, offset, len as usize)
 }
 
 /// What an environment variable says, or the default; `known` names its values.
@@ -207,6 +211,27 @@ pub(super) unsafe extern "C" fn query_device(
         }
     }
     status(result)
+}
+
+/// `query_rt_values`: the adapter's clock, in nanoseconds, where others give cycles.
+pub(super) unsafe extern "C" fn query_rt_values(
+    context: *mut c::ibv_context,
+    values: *mut c::ibv_values_ex,
+) -> c_int {
+    // SAFETY: the arguments are libibverbs' own.
+    status(unsafe { Context::of(context) }.and_then(|own| {
+        // SAFETY: valid, as above.
+        let values = unsafe { &mut *values };
+        let wanted = values.comp_mask & c::IBV_VALUES_MASK_RAW_CLOCK;
+        values.comp_mask = 0;
+        if wanted != 0 {
+            let now = own.clock.now()?;
+            values.raw_clock.tv_sec = 0;
+            values.raw_clock.tv_nsec = i64::try_from(now).map_err(|_| Errno::IO)?;
+            values.comp_mask = wanted;
+        }
+        Ok(())
+    }))
 }
 
 /// `query_port`.

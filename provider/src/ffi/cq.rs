@@ -7,26 +7,53 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vrnic_abi::uverbs::CqResp;
 use vrnic_queues::cq::CompletionQueue;
+use vrnic_queues::lock::Sharing;
 use vrnic_queues::plan::CqRing;
 
 use super::bindings as c;
 use super::commands::{self, CqArgs};
 use super::context::Context;
+use super::cq_ex::Polling;
 use super::object::Object;
 use super::{check, pointer, status};
 
-/// A completion queue; the queue pairs that feed it share our part. libibverbs' part is the
-/// extended one, of which the plain `ibv_cq` is the start.
-type Cq = Object<c::verbs_cq, Arc<CompletionQueue>>;
+/// A completion queue. libibverbs' part is the extended one, of which the plain `ibv_cq` is the start.
+type Cq = Object<c::verbs_cq, Own>;
+
+/// Our part of a completion queue.
+pub(super) struct Own {
+    /// Of the extended interface; it may hold the queue's lock, so it ends first.
+    pub(super) polling: Polling,
+    /// The queue, which the queue pairs that feed it share.
+    pub(super) queue: Arc<CompletionQueue>,
+}
 
 /// Our part of a completion queue; `None` for null.
 ///
 /// # Safety
 /// `cq` must be null or a queue of this plugin, live as long as the result is used.
 #[inline]
-pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Arc<CompletionQueue>> {
+pub(super) unsafe fn whole<'a>(cq: *mut c::ibv_cq) -> Option<&'a Own> {
     // SAFETY: by the caller's promise.
     unsafe { Cq::own(cq.cast()) }
+}
+
+/// The queue; `None` for null.
+///
+/// # Safety
+/// As for [`whole`].
+#[inline]
+pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Arc<CompletionQueue>> {
+    // SAFETY: by the caller's promise.
+    unsafe { whole(cq) }.map(|own| &own.queue)
+}
+
+/// What a queue is made from.
+pub(super) enum CqInit<'a> {
+    /// `ibv_create_cq`.
+    Plain { entries: c_int, channel: *mut c::ibv_comp_channel, vector: c_int },
+    /// `ibv_create_cq_ex`.
+    Extended(&'a c::ibv_cq_init_attr_ex),
 }
 
 /// `create_cq`.
@@ -36,26 +63,51 @@ pub(super) unsafe extern "C" fn create(
     channel: *mut c::ibv_comp_channel,
     vector: c_int,
 ) -> *mut c::ibv_cq {
-    let args = CqArgs { context, entries, channel, vector };
+    let init = CqInit::Plain { entries, channel, vector };
     // SAFETY: the arguments are libibverbs' own.
-    pointer(unsafe { try_create(&args) })
+    pointer(unsafe { create_from(context, &init, Sharing::ANY) })
 }
 
+/// Creates a completion queue, whose extended interface is not set up.
+///
 /// # Safety
-/// The objects in `args` must be live.
-unsafe fn try_create(args: &CqArgs) -> Result<*mut c::ibv_cq, Errno> {
+/// `context` and the objects in `init` must be live.
+pub(super) unsafe fn create_from(
+    raw_context: *mut c::ibv_context,
+    init: &CqInit<'_>,
+    sharing: Sharing,
+) -> Result<*mut c::ibv_cq, Errno> {
     // SAFETY: by the caller's promise.
-    let context = unsafe { Context::of(args.context) }?;
-    let entries = u32::try_from(args.entries).map_err(|_| Errno::INVAL)?;
+    let context = unsafe { Context::of(raw_context) }?;
+    let entries = match init {
+        CqInit::Plain { entries, .. } => u32::try_from(*entries).map_err(|_| Errno::INVAL)?,
+        CqInit::Extended(attr) => attr.cqe,
+    };
     let ring = CqRing::allocate(entries, &context.limits)?;
-    let vector = u32::try_from(args.vector).map_err(|_| Errno::INVAL)?;
+    let vector = match *init {
+        CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,
+        CqInit::Extended(attr) => attr.comp_vector,
+    };
     let request = ring.request(vector, context.vector_policy);
     let cq = Cq::begin();
     let base: *mut c::ibv_cq = cq.base().cast();
     // SAFETY: the arguments are live, `cq` is ours.
-    let response = unsafe { commands::create_cq(args, base, request) }?;
-    match open(context, ring, &response) {
-        Ok(queue) => Ok(cq.complete(Arc::new(queue)).cast()),
+    let response = unsafe {
+        match *init {
+            CqInit::Plain { entries, channel, vector } => {
+                let args = CqArgs { context: raw_context, entries, channel, vector };
+                commands::create_cq(&args, base, request)
+            }
+            CqInit::Extended(attr) => {
+                commands::create_cq_ex(raw_context, attr, base.cast(), request)
+            }
+        }
+    }?;
+    match open(context, ring, &response, sharing) {
+        Ok(queue) => {
+            let own = Own { polling: Polling::default(), queue: Arc::new(queue) };
+            Ok(cq.complete(own).cast())
+        }
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
             let _ = unsafe { c::ibv_cmd_destroy_cq(base) };
@@ -64,9 +116,14 @@ unsafe fn try_create(args: &CqArgs) -> Result<*mut c::ibv_cq, Errno> {
     }
 }
 
-fn open(context: &Context, ring: CqRing, response: &CqResp) -> Result<CompletionQueue, Errno> {
+fn open(
+    context: &Context,
+    ring: CqRing,
+    response: &CqResp,
+    sharing: Sharing,
+) -> Result<CompletionQueue, Errno> {
     let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
-    CompletionQueue::new(ring, response, uar)
+    CompletionQueue::new(ring, response, uar, sharing)
 }
 
 /// `modify_cq`: interrupt moderation.
@@ -79,6 +136,23 @@ pub(super) unsafe extern "C" fn modify(
     let result =
         check(unsafe { c::ibv_cmd_modify_cq(cq, attr, &raw mut command, size_of_val(&command)) });
     status(result)
+}
+
+/// `resize_cq`.
+pub(super) unsafe extern "C" fn resize(cq: *mut c::ibv_cq, entries: c_int) -> c_int {
+    // SAFETY: live by libibverbs' promise.
+    status(unsafe { try_resize(cq, entries) })
+}
+
+/// # Safety
+/// `cq` must be a live queue of this plugin.
+unsafe fn try_resize(cq: *mut c::ibv_cq, entries: c_int) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    let (queue, context) = unsafe { (own(cq).ok_or(Errno::INVAL)?, Context::of((*cq).context)?) };
+    let wanted = u32::try_from(entries).map_err(|_| Errno::INVAL)?;
+    let ring = CqRing::allocate(wanted, &context.limits)?;
+    // SAFETY: by the caller's promise; the ring lives as long as the queue.
+    queue.resize(ring, |request| unsafe { commands::resize_cq(cq, entries, request) })
 }
 
 /// `destroy_cq`.

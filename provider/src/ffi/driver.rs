@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, mr, mw, pd, poll, post, qp, srq, xrc};
+use super::{ah, context, cq, cq_ex, mr, mw, pd, poll, post, qp, srq, xrc};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -80,6 +80,7 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         close_xrcd: Some(xrc::close_domain),
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
+        create_cq_ex: Some(cq_ex::create),
         create_qp: Some(qp::create),
         create_qp_ex: Some(qp::create_ex),
         create_srq: Some(srq::create),
@@ -107,11 +108,13 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         query_device_ex: Some(context::query_device),
         query_port: Some(context::query_port),
         query_qp: Some(qp::query),
+        query_rt_values: Some(context::query_rt_values),
         query_srq: Some(srq::query),
         reg_dmabuf_mr: Some(mr::reg_dmabuf_mr),
         reg_mr: Some(mr::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),
         rereg_mr: Some(mr::rereg_mr),
+        resize_cq: Some(cq::resize),
         ..c::verbs_context_ops::default()
     }
 }

@@ -81,26 +81,43 @@ static WC_OPCODES: [u32; 256] = {
     }
 };
 
+/// libibverbs' number of the operation.
 #[inline]
-fn work_completion(completion: &Completion) -> c::ibv_wc {
-    // One word of the union; immediate data in network order, as it came.
-    let (word, wc_flags) = match completion.extra {
+pub(super) fn opcode(completion: &Completion) -> u32 {
+    WC_OPCODES[completion.opcode as usize]
+}
+
+/// The word that may be immediate data, in network order as it came, or a key; and the flag for it.
+#[inline]
+pub(super) fn extra(completion: &Completion) -> (u32, u32) {
+    match completion.extra {
         Extra::None => (0, 0),
         Extra::Imm(imm) => (u32::from_ne_bytes(imm), c::IBV_WC_WITH_IMM),
         Extra::Invalidated(key) => (key, c::IBV_WC_WITH_INV),
         Extra::Command(key) => (key, 0),
-    };
+    }
+}
+
+/// libibverbs' flags.
+#[inline]
+pub(super) fn flags(completion: &Completion) -> u32 {
+    extra(completion).1 | if completion.grh { c::IBV_WC_GRH } else { 0 }
+}
+
+#[inline]
+fn work_completion(completion: &Completion) -> c::ibv_wc {
+    let (word, _) = extra(completion);
     c::ibv_wc {
         wr_id: completion.wr_id,
         // CAST: the numbers are libibverbs' (see above).
         status: completion.status as u32,
-        opcode: WC_OPCODES[completion.opcode as usize],
+        opcode: opcode(completion),
         vendor_err: completion.vendor_err,
         byte_len: completion.byte_len,
         __bindgen_anon_1: c::ibv_wc__bindgen_ty_1 { invalidated_rkey: word },
         qp_num: completion.qpn,
         src_qp: completion.src_qpn,
-        wc_flags: wc_flags | if completion.grh { c::IBV_WC_GRH } else { 0 },
+        wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
         sl: 0,

@@ -16,20 +16,39 @@ use super::cq;
 use super::object::Object;
 use super::pd;
 use super::srq;
+use super::wr::{self, Building};
 use super::xrc;
 use super::{check, pointer, status};
 
 /// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
-pub(super) type Qp = Object<c::verbs_qp, QueuePair>;
+pub(super) type Qp = Object<c::verbs_qp, Own>;
+
+/// Our part of a queue pair.
+pub(super) struct Own {
+    /// Of the newer interface for posting; it may hold the send queue's lock, so it ends first.
+    pub(super) building: Building,
+    /// The queues.
+    queues: QueuePair,
+}
 
 /// Our part of a queue pair; `None` for null.
 ///
 /// # Safety
 /// `qp` must be null or a queue pair of this plugin, live as long as the result is used.
 #[inline]
-pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
+pub(super) unsafe fn whole<'a>(qp: *mut c::ibv_qp) -> Option<&'a Own> {
     // SAFETY: by the caller's promise.
     unsafe { Qp::own(qp.cast()) }
+}
+
+/// The queues of a queue pair; `None` for null.
+///
+/// # Safety
+/// As for [`whole`].
+#[inline]
+pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
+    // SAFETY: by the caller's promise.
+    unsafe { whole(qp) }.map(|own| &own.queues)
 }
 
 /// `create_qp`.
@@ -39,6 +58,53 @@ pub(super) unsafe extern "C" fn create(
 ) -> *mut c::ibv_qp {
     // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
     pointer(unsafe { try_create(pd, &mut *attr, QpExtras::default()) })
+}
+
+/// Attributes that may be given.
+const ATTRIBUTES: u32 =
+    c::IBV_QP_INIT_ATTR_PD | c::IBV_QP_INIT_ATTR_CREATE_FLAGS | c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+/// `create_qp_ex`: also XRC targets, and queue pairs with the newer interface for posting.
+pub(super) unsafe extern "C" fn create_ex(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_qp_init_attr_ex,
+) -> *mut c::ibv_qp {
+    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
+    let extended = unsafe { &mut *attr };
+    if extended.qp_type == c::IBV_QPT_XRC_RECV {
+        // SAFETY: as above.
+        return pointer(unsafe { xrc::create_target(context, extended) });
+    }
+    // SAFETY: as above.
+    pointer(unsafe { try_create_ex(extended) })
+}
+
+/// # Safety
+/// The objects in `attr` must be live.
+unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv_qp, Errno> {
+    let given = |attribute: u32| attr.comp_mask & attribute != 0;
+    if attr.comp_mask & !ATTRIBUTES != 0
+        || given(c::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0
+    {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if !given(c::IBV_QP_INIT_ATTR_PD) {
+        return Err(Errno::INVAL);
+    }
+    let operations = given(c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
+    let (pd, kind) = (attr.pd, attr.qp_type);
+    let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
+    // SAFETY: by the caller's promise. The extended struct begins as the plain one does, so libibverbs too passes it on.
+    let qp = unsafe { try_create(pd, &mut *plain, QpExtras::default()) }?;
+    if let Some(operations) = operations
+        // SAFETY: just made.
+        && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
+    {
+        // SAFETY: just made, and nobody knows it. If that fails, the kernel destroys it with the context.
+        let _ = unsafe { destroy(qp) };
+        return Err(error);
+    }
+    Ok(qp)
 }
 
 /// Creates a queue pair, with what verbs cannot ask for.
@@ -100,7 +166,7 @@ unsafe fn create_planned(
     let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
     // SAFETY: by the caller's promise.
     match unsafe { open(context, pd, attr, cap, rings, &response) } {
-        Ok(queues) => Ok(qp.complete(queues).cast()),
+        Ok(queues) => Ok(qp.complete(Own { building: Building::default(), queues }).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
             let _ = unsafe { c::ibv_cmd_destroy_qp(base) };
@@ -145,24 +211,6 @@ unsafe fn open(
         sharing: unsafe { pd::sharing(pd) },
     };
     QueuePair::new(rings, cap, response, parts)
-}
-
-/// `create_qp_ex`: an XRC target, or what `create_qp` does as well.
-pub(super) unsafe extern "C" fn create_ex(
-    context: *mut c::ibv_context,
-    attr: *mut c::ibv_qp_init_attr_ex,
-) -> *mut c::ibv_qp {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
-    let extended = unsafe { &mut *attr };
-    if extended.qp_type == c::IBV_QPT_XRC_RECV {
-        // SAFETY: as above.
-        return pointer(unsafe { xrc::create_target(context, extended) });
-    }
-    if extended.comp_mask != c::IBV_QP_INIT_ATTR_PD {
-        return pointer(Err(Errno::OPNOTSUPP));
-    }
-    // SAFETY: as above; the struct begins as the plain one.
-    unsafe { create(extended.pd, attr.cast()) }
 }
 
 /// `modify_qp`.

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The adapter's clock, which stamps completions, and what the time of day was then.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use vrnic_abi as abi;
+
+use abi::regs::{CLOCK_HI, CLOCK_LO, KICK};
+
+use crate::mapping::Mapping;
+
+/// How long the two clocks are taken to run alike, in nanoseconds: one that is adjusted by as much as NTP does, 500 parts
+/// in a million, is half a microsecond off then.
+const KEEPS_NS: u64 = 1_000_000_000;
+/// Tries to read the two halves of the clock without a step of the upper one between.
+const TRIES: u32 = 4;
+
+/// The adapter's clock, on the kick page. Reading it is a trapped access, some tens of microseconds.
+#[derive(Debug)]
+pub struct Clock {
+    page: Arc<Mapping>,
+    sample: Mutex<Option<Sample>>,
+}
+
+/// The two clocks at one moment, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    adapter: u64,
+    day: u64,
+}
+
+impl Sample {
+    /// The time of day at a time of the adapter, which may be earlier.
+    fn at(&self, timestamp: u64) -> u64 {
+        self.day.wrapping_add(timestamp.wrapping_sub(self.adapter))
+    }
+
+    /// Whether it is good for that time.
+    fn serves(&self, timestamp: u64) -> bool {
+        timestamp.abs_diff(self.adapter) <= KEEPS_NS
+    }
+}
+
+impl Clock {
+    /// The clock on the kick page of a context.
+    #[must_use]
+    pub fn new(page: Arc<Mapping>) -> Self {
+        Self { page, sample: Mutex::new(None) }
+    }
+
+    /// The time now, in nanoseconds.
+    ///
+    /// # Errors
+    /// `EIO` when the adapter does not answer.
+    pub fn now(&self) -> Result<u64, Errno> {
+        let read = |register: u32| self.page.read_register(register - KICK).ok_or(Errno::IO);
+        let mut high = read(CLOCK_HI)?;
+        for _ in 0..TRIES {
+            let (low, again) = (read(CLOCK_LO)?, read(CLOCK_HI)?);
+            if again == high {
+                let now = u64::from(high) << 32 | u64::from(low);
+                // What reads as all ones is not there any more.
+                return if now == u64::MAX { Err(Errno::IO) } else { Ok(now) };
+            }
+            high = again;
+        }
+        Err(Errno::IO)
+    }
+
+    /// The time of day, in nanoseconds since 1970, of a timestamp.
+    pub fn time_of_day(&self, timestamp: u64) -> u64 {
+        let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sample.is_some_and(|sample| sample.serves(timestamp))
+            && let Ok(new) = self.look()
+        {
+            *sample = Some(new);
+        }
+        // Without any answer of the adapter there is nothing to tell.
+        sample.map_or(0, |sample| sample.at(timestamp))
+    }
+
+    /// Reads both clocks. The lower half of the adapter's is read in the middle of the time that it takes.
+    fn look(&self) -> Result<Sample, Errno> {
+        let before = time_of_day();
+        let adapter = self.now()?;
+        let after = time_of_day();
+        Ok(Sample { adapter, day: before + after.saturating_sub(before) / 2 })
+    }
+}
+
+fn time_of_day() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    // After 1970, and nanoseconds are below a billion.
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn clock(now: u64) -> Clock {
+        let page = Arc::new(Mapping::anonymous(4096).expect("mmap"));
+        page.words()[(CLOCK_LO - KICK) as usize / 8].store(now, Ordering::Relaxed);
+        Clock::new(page)
+    }
+
+    #[test]
+    fn both_halves_are_read() {
+        assert_eq!(clock(0x1234_5678_9abc_def0).now(), Ok(0x1234_5678_9abc_def0));
+        assert_eq!(clock(u64::MAX).now(), Err(Errno::IO));
+    }
+
+    #[test]
+    fn times_of_day_follow_the_adapter() {
+        let clock = clock(5_000_000_000);
+        let before = time_of_day();
+        let at = clock.time_of_day(5_000_000_000);
+        assert!((before..=time_of_day()).contains(&at));
+        // The same sample serves for what is near, earlier and later.
+        assert_eq!(clock.time_of_day(5_000_000_777), at + 777);
+        assert_eq!(clock.time_of_day(4_999_999_000), at - 1000);
+        // Not for what is far.
+        let far = clock.time_of_day(6_000_000_001);
+        assert!(far >= at + 1_000_000_001);
+    }
+
+    #[test]
+    fn an_adapter_that_is_gone_tells_no_time() {
+        assert_eq!(clock(u64::MAX).time_of_day(77), 0);
+    }
+}

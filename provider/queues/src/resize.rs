@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Changing the size of a completion queue in use.
+//!
+//! The adapter goes over to the new ring between two entries and tells the index `first` of the earliest one there.
+//! Until that is known here, polling goes on in the old ring, where nothing from `first` on ever becomes valid:
+//! to the user the queue is empty then. Afterwards the entries before `first` that nobody has taken are copied to their
+//! places in the new ring, in which the adapter leaves room for them, and the old ring is done with.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+
+use abi::uverbs::CqReq;
+
+use crate::completion::STAMP_WORD;
+use crate::cq::{CompletionQueue, Consumer, load};
+use crate::plan::{CqRing, VectorPolicy};
+use crate::ring::{self, Ring};
+
+impl CompletionQueue {
+    /// Continues in `ring`; `command` has the kernel tell the adapter, and returns its `first`.
+    ///
+    /// # Errors
+    /// Those of `command`: the queue is as before then. `EIO` when the answer makes no sense.
+    pub fn resize(
+        &self,
+        ring: CqRing,
+        command: impl FnOnce(CqReq) -> Result<u32, Errno>,
+    ) -> Result<(), Errno> {
+        let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        // The vector stays as it is.
+        let request = ring.request(0, VectorPolicy::Asked);
+        let ring = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        blank(&ring, self.consumer.lock().next);
+        let first = command(request)?;
+        let old = self.consumer.lock().continue_in(ring, first)?;
+        // Unmapped without the lock.
+        drop(old);
+        Ok(())
+    }
+}
+
+/// Stamps all entries as what none of their first lap will be: that of the index before `next`. Zero, as in fresh
+/// memory, would be the stamp of the last index before the indices wrap.
+fn blank(ring: &Ring, next: u32) {
+    if next == 0 {
+        return;
+    }
+    for index in 0..ring.size() {
+        if let Some(word) = ring.entry(index).get(STAMP_WORD) {
+            word.store(u64::from(next) << 32, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Consumer {
+    /// Goes over to `ring`, in which the adapter writes from `first` on; returns the old one.
+    fn continue_in(&mut self, ring: Ring, first: u32) -> Result<Ring, Errno> {
+        if first.wrapping_sub(self.next) > ring.size().min(self.ring.size()) {
+            return Err(Errno::IO);
+        }
+        let mut index = self.next;
+        while index != first {
+            let words = load(self.valid(index).ok_or(Errno::IO)?);
+            ring::store(ring.entry(index), &words);
+            index = index.wrapping_add(1);
+        }
+        Ok(std::mem::replace(&mut self.ring, ring))
+    }
+}
+
+const _: () = assert!(abi::stamp(0) == 1, "the stamp of an index is one more than it");
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cq::Credits;
+    use crate::cq::tests::{complete, queue, send_cqe};
+    use crate::plan::Limits;
+
+    fn ring(entries: u32) -> CqRing {
+        let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
+        CqRing::allocate(entries, &limits).expect("memory")
+    }
+
+    fn poll(cq: &CompletionQueue, limit: usize) -> Vec<u64> {
+        let mut ids = Vec::new();
+        cq.poll(limit, |_, completion| ids.push(completion.wr_id));
+        ids
+    }
+
+    /// A queue of `entries` with completions `0..written` in it.
+    fn filled(entries: u32, written: u32) -> CompletionQueue {
+        let (cq, _uar) = queue(entries);
+        cq.attach(7, &Arc::new(Credits::default()));
+        for index in 0..written {
+            complete(&cq, index, send_cqe(7, index.into(), index));
+        }
+        cq
+    }
+
+    #[test]
+    fn entries_wait_in_the_new_ring_in_order() {
+        for (size, new, taken) in [(8, 64, 0), (8, 8, 3), (8, 4, 4), (8, 1, 7), (8, 2, 8)] {
+            let cq = filled(size, 8);
+            assert_eq!(poll(&cq, taken).len(), taken);
+            cq.resize(ring(new), |request| {
+                assert_eq!(request.log_size, new.ilog2() as u8);
+                Ok(8)
+            })
+            .expect("resized");
+            let left: Vec<u64> = (taken as u64..8).collect();
+            assert_eq!(poll(&cq, 64), left, "{size} to {new}");
+            complete(&cq, 8, send_cqe(7, 8, 8));
+            assert_eq!(poll(&cq, 64), [8]);
+        }
+    }
+
+    #[test]
+    fn what_is_polled_during_the_command_does_not_come_again() {
+        let cq = filled(8, 5);
+        cq.resize(ring(4), |_| {
+            assert_eq!(poll(&cq, 2), [0, 1]);
+            complete(&cq, 5, send_cqe(7, 5, 5));
+            assert_eq!(poll(&cq, 1), [2]);
+            Ok(6)
+        })
+        .expect("resized");
+        assert_eq!(poll(&cq, 64), [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_refused_command_changes_nothing() {
+        let cq = filled(8, 5);
+        assert_eq!(cq.resize(ring(4), |_| Err(Errno::INVAL)), Err(Errno::INVAL));
+        assert_eq!(poll(&cq, 64), [0, 1, 2, 3, 4]);
+        complete(&cq, 5, send_cqe(7, 5, 5));
+        assert_eq!(poll(&cq, 64), [5]);
+    }
+
+    #[test]
+    fn nonsense_of_the_kernel_is_refused() {
+        for first in [6, 0, 1, u32::MAX] {
+            let cq = filled(8, 5);
+            assert_eq!(poll(&cq, 2), [0, 1]);
+            assert_eq!(cq.resize(ring(2), |_| Ok(first)), Err(Errno::IO), "{first}");
+        }
+    }
+
+    #[test]
+    fn an_unwritten_entry_is_none_also_where_indices_wrap() {
+        for next in [0, 1, u32::MAX - 3, u32::MAX - 1, u32::MAX] {
+            let cq = filled(8, 0);
+            cq.consumer.lock().next = next;
+            cq.resize(ring(16), |_| Ok(next)).expect("resized");
+            let lap = 0..16u32;
+            for step in lap.clone() {
+                let index = next.wrapping_add(step);
+                assert!(cq.consumer.lock().valid(index).is_none(), "{index} after {next}");
+            }
+            for step in lap {
+                let index = next.wrapping_add(step);
+                complete(&cq, index, send_cqe(7, index.into(), index));
+                assert_eq!(poll(&cq, 64), [u64::from(index)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The extended interface of completion queues: completions one by one, each field by a call of its own.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use vrnic_queues::completion::Completion;
+use vrnic_queues::cq::{CompletionQueue, Series};
+use vrnic_queues::lock::Sharing;
+
+use super::bindings as c;
+use super::context::Context;
+use super::cq::{self, CqInit};
+use super::{pointer, poll};
+
+/// Fields that a queue can be asked to give beside those that all give.
+const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
+    | c::IBV_WC_EX_WITH_IMM
+    | c::IBV_WC_EX_WITH_QP_NUM
+    | c::IBV_WC_EX_WITH_SRC_QP
+    | c::IBV_WC_EX_WITH_SLID
+    | c::IBV_WC_EX_WITH_SL
+    | c::IBV_WC_EX_WITH_DLID_PATH_BITS
+    | c::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | c::IBV_WC_EX_WITH_CVLAN
+    | c::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+/// Attributes that may be given.
+const ATTRIBUTES: u32 = c::IBV_CQ_INIT_ATTR_MASK_FLAGS | c::IBV_CQ_INIT_ATTR_MASK_PD;
+
+/// The state of polling, of the thread between `start_poll` and `end_poll` alone: it holds the queue's lock.
+#[derive(Default)]
+pub(super) struct Polling(UnsafeCell<Option<State>>);
+
+/// Of a queue that is being polled.
+struct State {
+    series: Series<'static>,
+    current: Completion,
+}
+
+// SAFETY: the cell is touched by the thread alone that holds the queue's lock, by libibverbs' rule that
+// the calls between `start_poll` and `end_poll` come from one thread.
+unsafe impl Sync for Polling {}
+// SAFETY: what it holds while no thread polls is nothing.
+unsafe impl Send for Polling {}
+
+impl Polling {
+    /// Begins.
+    ///
+    /// # Safety
+    /// The queue must live, at its place, until [`Self::end`]; nobody may be polling it by this state in this thread.
+    unsafe fn start(&self, queue: &CompletionQueue) -> Option<&Completion> {
+        let (series, current) = queue.series()?;
+        // SAFETY: only the lifetime changes; by the caller's promise the queue outlives the series.
+        let series = unsafe { std::mem::transmute::<Series<'_>, Series<'static>>(series) };
+        // SAFETY: this thread has the lock of the queue, and so the cell.
+        let state = unsafe { &mut *self.0.get() };
+        Some(&state.insert(State { series, current }).current)
+    }
+
+    /// The next completion.
+    ///
+    /// # Safety
+    /// This thread must have begun, and hold no reference to the completion before.
+    unsafe fn next(&self) -> Option<&Completion> {
+        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        let state = unsafe { &mut *self.0.get() }.as_mut()?;
+        state.current = state.series.take()?;
+        Some(&state.current)
+    }
+
+    /// The completion that `start` or `next` gave last.
+    ///
+    /// # Safety
+    /// This thread must have begun.
+    unsafe fn current(&self) -> Option<&Completion> {
+        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        unsafe { &*self.0.get() }.as_ref().map(|state| &state.current)
+    }
+
+    /// Ends.
+    ///
+    /// # Safety
+    /// This thread must have begun.
+    unsafe fn end(&self) {
+        // SAFETY: by the caller's promise this thread has the lock, and so the cell.
+        let state = unsafe { (*self.0.get()).take() };
+        // Its place is empty before the lock is free.
+        drop(state);
+    }
+}
+
+/// `create_cq_ex`.
+pub(super) unsafe extern "C" fn create(
+    context: *mut c::ibv_context,
+    attr: *mut c::ibv_cq_init_attr_ex,
+) -> *mut c::ibv_cq_ex {
+    // SAFETY: the arguments are libibverbs' own.
+    pointer(unsafe { try_create(context, &mut *attr) })
+}
+
+/// # Safety
+/// The objects named must be live.
+unsafe fn try_create(
+    context: *mut c::ibv_context,
+    attr: &mut c::ibv_cq_init_attr_ex,
+) -> Result<*mut c::ibv_cq_ex, Errno> {
+    let fields = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
+    let flags = match attr.comp_mask & c::IBV_CQ_INIT_ATTR_MASK_FLAGS {
+        0 => 0,
+        _ => attr.flags,
+    };
+    // A queue that may overrun has no credits.
+    let known = fields & !FIELDS == 0
+        && attr.comp_mask & !ATTRIBUTES == 0
+        && flags & !c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0;
+    if !known {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let sharing = if flags & c::IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
+        // SAFETY: this is what the flag promises.
+        unsafe { Sharing::one_thread() }
+    } else {
+        Sharing::ANY
+    };
+    // SAFETY: by the caller's promise.
+    let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), sharing) }?;
+    let cq: *mut c::ibv_cq_ex = cq.cast();
+    // SAFETY: just made, and nobody else knows it.
+    set_readers(unsafe { &mut *cq }, fields);
+    Ok(cq)
+}
+
+/// Sets the functions for what the program asked for. What it did not is absent, as with other devices.
+fn set_readers(cq: &mut c::ibv_cq_ex, fields: u32) {
+    /// Sets functions for the fields asked for.
+    macro_rules! set {
+        ($($field:ident: $reader:ident = $function:ident,)*) => {
+            $(if fields & c::$field != 0 {
+                cq.$reader = Some($function);
+            })*
+        };
+    }
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_wc_flags = Some(read_wc_flags);
+    // Ethernet has no LIDs, service levels and path bits.
+    set! {
+        IBV_WC_EX_WITH_BYTE_LEN: read_byte_len = read_byte_len,
+        IBV_WC_EX_WITH_IMM: read_imm_data = read_imm_data,
+        IBV_WC_EX_WITH_QP_NUM: read_qp_num = read_qp_num,
+        IBV_WC_EX_WITH_SRC_QP: read_src_qp = read_src_qp,
+        IBV_WC_EX_WITH_SLID: read_slid = read_no_word,
+        IBV_WC_EX_WITH_SL: read_sl = read_no_byte,
+        IBV_WC_EX_WITH_DLID_PATH_BITS: read_dlid_path_bits = read_no_byte,
+        IBV_WC_EX_WITH_CVLAN: read_cvlan = read_cvlan,
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: read_completion_ts = read_timestamp,
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: read_completion_wallclock_ns = read_wallclock,
+    }
+}
+
+/// Shows a completion to the program, or says that there is none.
+fn show(cq: *mut c::ibv_cq_ex, completion: Option<&Completion>) -> c_int {
+    let Some(completion) = completion else { return Errno::NOENT.raw_os_error() };
+    // SAFETY: live by libibverbs' promise, and these fields are of the thread that polls.
+    unsafe {
+        // CAST: the numbers are libibverbs'; see `poll`.
+        (*cq).status = completion.status as u32;
+        (*cq).wr_id = completion.wr_id;
+    }
+    0
+}
+
+unsafe extern "C" fn start_poll(cq: *mut c::ibv_cq_ex, attr: *mut c::ibv_poll_cq_attr) -> c_int {
+    // SAFETY: valid by libibverbs' promise.
+    let (own, mask) = unsafe { (cq::whole(cq.cast()), (*attr).comp_mask) };
+    let Some(own) = own.filter(|_| mask == 0) else { return Errno::INVAL.raw_os_error() };
+    // SAFETY: queues live, at one place, until they are destroyed, which is not between these calls.
+    show(cq, unsafe { own.polling.start(&own.queue) })
+}
+
+unsafe extern "C" fn next_poll(cq: *mut c::ibv_cq_ex) -> c_int {
+    // SAFETY: live by libibverbs' promise, and `start_poll` comes first.
+    show(cq, unsafe { cq::whole(cq.cast()).and_then(|own| own.polling.next()) })
+}
+
+unsafe extern "C" fn end_poll(cq: *mut c::ibv_cq_ex) {
+    // SAFETY: live by libibverbs' promise, and `start_poll` comes first.
+    if let Some(own) = unsafe { cq::whole(cq.cast()) } {
+        // SAFETY: as above.
+        unsafe { own.polling.end() };
+    }
+}
+
+/// What `read` finds in the completion that the program is at; the default without one.
+///
+/// # Safety
+/// `cq` must be live, and this thread polling it.
+unsafe fn current<T: Default>(cq: *mut c::ibv_cq_ex, read: impl FnOnce(&Completion) -> T) -> T {
+    // SAFETY: by the caller's promise.
+    unsafe { cq::whole(cq.cast()).and_then(|own| own.polling.current()) }
+        .map(read)
+        .unwrap_or_default()
+}
+
+/// Defines functions that read a field.
+macro_rules! readers {
+    ($($(#[$doc:meta])* $name:ident -> $type:ty, $read:expr;)*) => {
+        $($(#[$doc])*
+        unsafe extern "C" fn $name(cq: *mut c::ibv_cq_ex) -> $type {
+            // SAFETY: programs call this between `start_poll` and `end_poll`.
+            unsafe { current(cq, $read) }
+        })*
+    };
+}
+
+readers! {
+    read_opcode -> c::ibv_wc_opcode, poll::opcode;
+    read_vendor_err -> u32, |completion| completion.vendor_err;
+    read_byte_len -> u32, |completion| completion.byte_len;
+    /// Also the key that the message invalidated.
+    read_imm_data -> u32, |completion| poll::extra(completion).0;
+    read_qp_num -> u32, |completion| completion.qpn;
+    read_src_qp -> u32, |completion| completion.src_qpn;
+    read_wc_flags -> u32, poll::flags;
+    read_no_word -> u32, |_| 0;
+    read_no_byte -> u8, |_| 0;
+    read_cvlan -> u16, |completion| completion.vlan.unwrap_or(0);
+    read_timestamp -> u64, |completion| completion.timestamp;
+}
+
+unsafe extern "C" fn read_wallclock(cq: *mut c::ibv_cq_ex) -> u64 {
+    // SAFETY: programs call this between `start_poll` and `end_poll`; the context is live as long as the queue.
+    unsafe {
+        let timestamp = current(cq, |completion| completion.timestamp);
+        Context::of((*cq).context).map_or(0, |context| context.clock.time_of_day(timestamp))
+    }
+}
