@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let mut cases = vec![Case::new("a_vector_for_each_processor", vectors)];
     for (group, sq) in [
         ("queues", "guest"),
+        ("credits", "guest"),
         ("events", "device"),
         ("atomics", "guest"),
         ("order", "device"),

@@ -21,6 +21,11 @@ fn main() -> ExitCode {
         Case::new("netdev_follows", netdev),
         Case::new("pingpong_checked", |pair| pingpong(pair, "")),
         Case::new("pingpong_events", |pair| pingpong(pair, "-e")),
+        Case::new("pingpong_new_send_interface", |pair| pingpong(pair, "-N")),
+        Case::new("pingpong_timestamps", |pair| timestamps(pair, "-t")),
+        Case::new("pingpong_events_new_send_interface", |pair| pingpong(pair, "-e -N")),
+        Case::new("pingpong_events_timestamps", |pair| timestamps(pair, "-e -t")),
+        Case::new("pingpong_events_new_send_timestamps", |pair| timestamps(pair, "-e -N -t")),
         Case::new("pingpong_1_MiB", |pair| pingpong(pair, "-s 1048576 -n 20")),
         Case::new("pingpong_both_ways", pingpong_back),
         Case::new("uc_pingpong_checked", |pair| unreliable(pair, "ibv_uc_pingpong")),
@@ -49,6 +54,8 @@ fn devinfo(pair: &mut Pair) -> Result<()> {
             "atomic_cap:ATOMIC_",
             "max_msg_sz:0x40000000",
             "RoCEv2",
+            "completion timestamp_mask: 0xffffffffffffffff",
+            "hca_core_clock: 1000000kHZ",
         ] {
             let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
             ensure!(squeezed.contains(&line.replace(' ', "")), "no '{line}' in\n{text}");
@@ -178,6 +185,23 @@ fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
     let text = both(&pair.b, &pair.a, &format!("ibv_rc_pingpong -g 1 -c {options}"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    Ok(())
+}
+
+/// `ibv_rc_pingpong` with timestamps of completions, of which it tells the spread.
+fn timestamps(pair: &mut Pair, options: &str) -> Result<()> {
+    let command = format!("ibv_rc_pingpong -g 1 -c -n 2000 {options}");
+    let text = both(&pair.b, &pair.a, &command, PINGPONG)?;
+    let spread = |what: &str| -> Result<f64> {
+        let line = text.lines().find(|line| line.starts_with(what));
+        let value = line.and_then(|line| line.split_once('=')).map(|(_, value)| value.trim());
+        Ok(value.with_context(|| format!("no '{what}' in: {text}"))?.parse()?)
+    };
+    let (least, average) = (spread("Min receive")?, spread("Average receive")?);
+    let most = spread("Max receive")?;
+    ensure!(0.0 < least && least <= average && average <= most, "implausible: {text}");
+    // Nanoseconds: a round trip between emulated guests takes some tens of microseconds.
+    ensure!((1e3..1e9).contains(&average), "not of this clock: {text}");
     Ok(())
 }
 

@@ -10,14 +10,16 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 26] = [
+const GROUPS: [&str; 28] = [
     "data",
     "segments",
     "inline",
     "queues",
+    "credits",
     "order",
     "atomics",
     "events",
+    "extended",
     "rnr",
     "retry",
     "srq",

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use agent::process::Start;
 use rpc::client::Place;
 use suite::runner::{self, Filter};
 
@@ -53,7 +54,11 @@ enum Command {
     },
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
-    Agent,
+    Agent {
+        /// As for `run`.
+        #[arg(long)]
+        extended: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +75,9 @@ struct Run {
     /// Where send queues lie: the value of VRNIC_SQ for the agents.
     #[arg(long, value_parser = ["guest", "device"])]
     sq: Option<String>,
+    /// Make CQs and QPs with the extended interfaces, and poll and post by these.
+    #[arg(long)]
+    extended: bool,
     /// Print the time that each case took, on standard error.
     #[arg(long)]
     times: bool,
@@ -110,7 +118,8 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<bool> {
     match command {
         Command::Run(run) => {
-            let setup = suite::Setup { places: [run.a, run.b], device: run.device, sq: run.sq };
+            let start = Start { sq: run.sq, extended: run.extended };
+            let setup = suite::Setup { places: [run.a, run.b], device: run.device, start };
             runner::run(&setup, &run.selection.into(), run.times)
         }
         Command::List(selection) => {
@@ -121,8 +130,8 @@ fn execute(command: Command) -> Result<bool> {
             agent::process::serve(listen)?;
             Ok(true)
         }
-        Command::Agent => {
-            agent::process::run()?;
+        Command::Agent { extended } => {
+            agent::process::run(extended)?;
             Ok(true)
         }
     }

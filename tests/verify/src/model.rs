@@ -304,6 +304,9 @@ pub(crate) struct Wc {
     pub(crate) src_qpn: u32,
     /// Whether 40 bytes of network header precede the data.
     pub(crate) header: bool,
+    /// By the extended interface: the device's clock, and the time of day, in nanoseconds.
+    pub(crate) timestamp: u64,
+    pub(crate) wallclock: u64,
 }
 
 /// Sizes of a QP, asked for or granted.

@@ -7,14 +7,14 @@ use std::io;
 use crate::model::{DeviceInfo, QpAttr};
 use crate::rpc::calls::{
     AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf, RegMr,
-    RegOneTouch,
+    RegOneTouch, ResizeCq,
 };
 use crate::verbs::address::Ah;
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
 use crate::verbs::memory::{Mr, Pd, Td};
-use crate::verbs::qp::Qp;
+use crate::verbs::qp::{Kind, Qp};
 use crate::verbs::srq::Srq;
 use crate::verbs::window::Mw;
 
@@ -99,10 +99,14 @@ pub(super) struct Objects {
     pub(super) qps: Table<Qp>,
     pub(super) ahs: Table<Ah>,
     last: u32,
+    /// Whether CQs and QPs get the extended interfaces.
+    extended: bool,
+    always_extended: bool,
 }
 
-impl Default for Objects {
-    fn default() -> Self {
+impl Objects {
+    /// None; `extended` says whether all CQs and QPs shall have the extended interfaces.
+    pub(super) fn new(extended: bool) -> Self {
         Self {
             context: None,
             pds: Table::new("PD"),
@@ -116,11 +120,16 @@ impl Default for Objects {
             qps: Table::new("QP"),
             ahs: Table::new("AH"),
             last: 0,
+            extended,
+            always_extended: extended,
         }
     }
-}
 
-impl Objects {
+    pub(super) fn use_extended(&mut self) -> io::Result<()> {
+        self.extended = true;
+        Ok(())
+    }
+
     pub(super) fn handle(&mut self) -> u32 {
         self.last += 1;
         self.last
@@ -139,6 +148,7 @@ impl Objects {
     }
 
     pub(super) fn reset(&mut self) -> io::Result<()> {
+        self.extended = self.always_extended;
         let qps = self.qps.clear(Qp::destroy);
         let srqs = self.srqs.clear(Srq::destroy);
         let cqs = self.cqs.clear(Cq::destroy);
@@ -222,11 +232,17 @@ impl Objects {
 
     pub(super) fn create_cq(&mut self, c: &CreateCq) -> io::Result<CqInfo> {
         let channel = c.channel.map(|h| self.channels.get(h)).transpose()?;
-        let cq = Cq::new(self.context()?, c.cqe, channel, c.vector)?;
+        let cq = Cq::new(self.context()?, c.cqe, channel, c.vector, self.extended)?;
         let capacity = cq.capacity();
         let handle = self.handle();
         self.cqs.insert(handle, cq);
         Ok(CqInfo { cq: handle, capacity })
+    }
+
+    pub(super) fn resize_cq(&mut self, c: &ResizeCq) -> io::Result<u32> {
+        let cq = self.cqs.get(c.cq)?;
+        cq.resize(c.cqe)?;
+        Ok(cq.capacity())
     }
 
     pub(super) fn destroy_cq(&mut self, cq: u32) -> io::Result<()> {
@@ -237,8 +253,12 @@ impl Objects {
         let pd = self.pds.get(c.pd)?;
         let (send, recv) = (self.cqs.get(c.send_cq)?, self.cqs.get(c.recv_cq)?);
         let srq = c.srq.map(|srq| self.srqs.get(srq)).transpose()?;
-        let (qp, cap) =
-            Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all, (srq, c.extras.as_ref()))?;
+        let kind = match &c.extras {
+            Some(extras) => Kind::Direct(extras),
+            None if self.extended => Kind::Extended,
+            None => Kind::Plain,
+        };
+        let (qp, cap) = Qp::new(pd, send, recv, c.qp_type, c.cap, c.signal_all, (srq, kind))?;
         let qpn = qp.number();
         let handle = self.handle();
         self.qps.insert(handle, qp);

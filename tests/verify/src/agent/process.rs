@@ -23,18 +23,23 @@ const SQ_VARIABLE: &str = "VRNIC_SQ";
 /// behind when the device stops answering.
 const WATCHDOG: Duration = Duration::from_secs(140);
 
-/// What a client of [`serve`] says first.
-#[derive(Debug, Serialize, Deserialize)]
+/// What an agent is to be like; what a client of [`serve`] says first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// Value for the provider's variable.
+    /// Where its send queues lie (`guest`, `device`): the value of the provider's variable; `None` for its default.
     pub(crate) sq: Option<String>,
+    /// Whether its CQs and QPs have the extended interfaces.
+    pub(crate) extended: bool,
 }
 
 /// Starts an agent that is commanded through `stream`.
-pub(crate) fn spawn(stream: OwnedFd, sq: Option<&str>) -> io::Result<Child> {
+pub(crate) fn spawn(stream: OwnedFd, start: &Start) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("agent").stdin(Stdio::from(stream));
-    match sq {
+    if start.extended {
+        command.arg("--extended");
+    }
+    match &start.sq {
         Some(place) => command.env(SQ_VARIABLE, place),
         None => command.env_remove(SQ_VARIABLE),
     };
@@ -59,7 +64,7 @@ pub(crate) fn serve(listen: SocketAddr) -> io::Result<()> {
 fn serve_one(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let Some(start): Option<Start> = frame::receive(&mut stream)? else { return Ok(()) };
-    let status = spawn(OwnedFd::from(stream), start.sq.as_deref())?.wait()?;
+    let status = spawn(OwnedFd::from(stream), &start)?.wait()?;
     if !status.success() {
         eprintln!("agent ended: {status}");
     }
@@ -67,10 +72,10 @@ fn serve_one(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// The main function of an agent: serves the stream that is its standard input until it ends.
-pub(crate) fn run() -> io::Result<()> {
+pub(crate) fn run(extended: bool) -> io::Result<()> {
     let mut stream = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let calls = watchdog();
-    let mut objects = Objects::default();
+    let mut objects = Objects::new(extended);
     while let Some(request) = frame::receive::<Request>(&mut stream)? {
         calls.fetch_add(1, Ordering::Relaxed);
         let answer = handle(&mut objects, request);

@@ -4,8 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::objects::Objects;
-use crate::model::{Op, SendWr, Sge, Status, Wc, flags};
-use crate::rpc::calls::{CasIncrement, FetchAddMany, Stream};
+use crate::model::{Op, RecvWr, SendWr, Sge, Status, Wc, flags};
+use crate::rpc::calls::{CasIncrement, FetchAddMany, ReceiveResizing, Stream, StreamResizing};
 use crate::verbs::cq::Cq;
 
 /// Waits for completions until the deadline.
@@ -28,6 +28,40 @@ fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
     }
 }
 
+/// Fails unless the completion is of this work request.
+fn in_order(wc: &Wc, wr_id: u64) -> io::Result<()> {
+    if wc.wr_id != wr_id {
+        let text = format!("work request {} completed, not {wr_id}", wc.wr_id);
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
+
+/// Sizes that a CQ is to have, one after the other, over and over.
+struct Sizes<'a> {
+    sizes: std::iter::Cycle<std::slice::Iter<'a, i32>>,
+    taken: u64,
+}
+
+impl<'a> Sizes<'a> {
+    fn new(sizes: &'a [i32]) -> Self {
+        Self { sizes: sizes.iter().cycle(), taken: 0 }
+    }
+
+    /// The CQ stays as it is.
+    fn none() -> Self {
+        Self::new(&[])
+    }
+
+    /// Gives the CQ its next size.
+    fn next(&mut self, cq: &Cq) -> io::Result<()> {
+        let Some(size) = self.sizes.next() else { return Ok(()) };
+        cq.resize(*size).map_err(|e| io::Error::other(format!("resize to {size}: {e}")))?;
+        self.taken += 1;
+        Ok(())
+    }
+}
+
 /// The deadline `ms` from now.
 fn after(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(ms)
@@ -35,6 +69,14 @@ fn after(ms: u64) -> Instant {
 
 impl Objects {
     pub(super) fn stream(&mut self, c: &Stream) -> io::Result<()> {
+        self.run_stream(c, &mut Sizes::none()).map(|_| ())
+    }
+
+    pub(super) fn stream_resizing(&mut self, c: &StreamResizing) -> io::Result<u64> {
+        self.run_stream(&c.stream, &mut Sizes::new(&c.sizes))
+    }
+
+    fn run_stream(&mut self, c: &Stream, sizes: &mut Sizes<'_>) -> io::Result<u64> {
         let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
         let deadline = after(c.timeout_ms);
         let (mut posted, mut completed) = (0, 0);
@@ -49,14 +91,31 @@ impl Objects {
                 posted += 1;
             }
             for wc in completions(cq, deadline)? {
-                if wc.wr_id != completed {
-                    let text = format!("work request {} completed, not {completed}", wc.wr_id);
-                    return Err(io::Error::other(text));
-                }
+                in_order(&wc, completed)?;
                 completed += 1;
             }
+            sizes.next(cq)?;
         }
-        Ok(())
+        Ok(sizes.taken)
+    }
+
+    pub(super) fn receive_resizing(&mut self, c: &ReceiveResizing) -> io::Result<u64> {
+        let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
+        let deadline = after(c.timeout_ms);
+        let mut sizes = Sizes::new(&c.sizes);
+        let (mut posted, mut completed) = (0, 0);
+        while completed < c.count {
+            while posted < c.count && posted - completed < c.depth {
+                qp.post_recv(&[RecvWr { wr_id: posted, sges: Vec::new() }]).map_err(|r| r.error)?;
+                posted += 1;
+            }
+            for wc in completions(cq, deadline)? {
+                in_order(&wc, completed)?;
+                completed += 1;
+            }
+            sizes.next(cq)?;
+        }
+        Ok(sizes.taken)
     }
 
     pub(super) fn fetch_add_many(&mut self, c: &FetchAddMany) -> io::Result<Vec<u64>> {

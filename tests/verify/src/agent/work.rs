@@ -2,15 +2,15 @@
 
 use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::dispatch::failure;
 use super::objects::Objects;
 use crate::model::{AsyncEvent, Wc};
 use crate::pattern::Rng;
 use crate::rpc::calls::{
-    Arm, Moderate, Poll, PostRecv, PostSend, Posted, Scribble, Scribbled, Target, WaitAsync,
-    WaitChannel,
+    Arm, Moderate, Poll, PostRecv, PostSend, PostTogether, Posted, Scribble, Scribbled, Target,
+    Times, WaitAsync, WaitChannel,
 };
 use crate::verbs::hostile::{self, Mapping, Named};
 use crate::verbs::wr::Refused;
@@ -65,6 +65,16 @@ impl Objects {
             self.buffers.get(buffer)?.write(offset as usize, &vec![0; len as usize])?;
         }
         Ok(posted(c.requests.len(), result))
+    }
+
+    pub(super) fn post_together(&mut self, c: &PostTogether) -> io::Result<()> {
+        self.qps.get(c.qp)?.post_together(&c.requests, c.abort)
+    }
+
+    pub(super) fn clocks(&mut self) -> io::Result<Times> {
+        let raw = self.context()?.raw_clock()?;
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        Ok(Times { raw, day: u64::try_from(day.as_nanos()).map_err(io::Error::other)? })
     }
 
     pub(super) fn post_recv(&mut self, c: &PostRecv) -> io::Result<Posted> {

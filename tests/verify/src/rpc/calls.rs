@@ -71,6 +71,10 @@ calls! {
     QueryPkey { index: i32 } -> u16;
     /// Destroys every object, dependants first; fails if any refuses.
     Reset {} -> ();
+    /// CQs and QPs made from now on have the extended interfaces, until the next reset.
+    UseExtended {} -> ();
+    /// What time it is.
+    Clocks {} -> Times;
     /// Ends the agent at once, without tidying up.
     Crash {} -> ();
 
@@ -133,6 +137,8 @@ calls! {
     DestroyChannel { channel: u32 } -> ();
     /// Creates a CQ.
     CreateCq { cqe: i32, channel: Option<u32>, vector: i32 } -> CqInfo;
+    /// Gives a CQ room for so many entries; answers for how many it has.
+    ResizeCq { cq: u32, cqe: i32 } -> u32;
     /// Destroys a CQ.
     DestroyCq { cq: u32 } -> ();
     /// Arms a CQ.
@@ -175,6 +181,8 @@ calls! {
     DestroyQp { qp: u32 } -> ();
     /// Posts send work requests, and optionally zeroes a range as soon as that has returned.
     PostSend { qp: u32, requests: Vec<SendWr>, wipe: Option<(u32, u64, u64)> } -> Posted;
+    /// Posts send work requests together by the extended interface, or aborts that at the end; if it fails, none is posted.
+    PostTogether { qp: u32, requests: Vec<SendWr>, abort: bool } -> ();
     /// Posts receive work requests.
     PostRecv { qp: u32, requests: Vec<RecvWr> } -> Posted;
     /// Posts a command (a direct verb).
@@ -187,6 +195,14 @@ calls! {
     Stream {
         qp: u32, cq: u32, request: SendWr, count: u64, depth: u64, step: u64, timeout_ms: u64,
     } -> ();
+    /// As `Stream`, and gives the CQ ever other sizes meanwhile, one after each poll that found something; answers how
+    /// often.
+    StreamResizing { stream: Stream, sizes: Vec<i32> } -> u64;
+    /// Keeps `depth` receives without buffers posted and takes `count` completions, giving the CQ ever other sizes as
+    /// above; answers how often.
+    ReceiveResizing {
+        qp: u32, cq: u32, count: u64, depth: u64, sizes: Vec<i32>, timeout_ms: u64,
+    } -> u64;
     /// Fetch-and-add `count` times, `depth` at a time; answers the values fetched. The results land in
     /// the 8-byte slots of `buffer`.
     FetchAddMany {
@@ -223,6 +239,15 @@ pub(crate) struct Scribbled {
     pub(crate) bytes: u64,
     /// Stores of 8 bytes.
     pub(crate) stores: u64,
+}
+
+/// Two clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// Of completions.
+    pub(crate) raw: u64,
+    /// The time of day.
+    pub(crate) day: u64,
 }
 
 /// A new buffer.

@@ -112,20 +112,24 @@ pub(crate) struct Pending<'a, C: Call> {
 }
 
 impl Agent {
-    /// Starts an agent. `sq` chooses where its QPs have their send queues (`guest`, `device`).
-    pub(crate) fn start(name: &'static str, place: &Place, sq: Option<&str>) -> io::Result<Self> {
+    /// Starts an agent.
+    pub(crate) fn start(
+        name: &'static str,
+        place: &Place,
+        start: &process::Start,
+    ) -> io::Result<Self> {
         let connection = match place {
             Place::Here => {
                 let (ours, theirs) = UnixStream::pair()?;
                 ours.set_read_timeout(Some(SILENCE))?;
-                let child = process::spawn(OwnedFd::from(theirs), sq)?;
+                let child = process::spawn(OwnedFd::from(theirs), start)?;
                 Connection { stream: Box::new(ours), child: Some(child) }
             }
             Place::There(address) => {
                 let mut stream = TcpStream::connect_timeout(address, CONNECT)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(SILENCE))?;
-                frame::send(&mut stream, &process::Start { sq: sq.map(str::to_owned) })?;
+                frame::send(&mut stream, start)?;
                 Connection { stream: Box::new(stream), child: None }
             }
         };

@@ -6,6 +6,7 @@
 //! | [`data`] | every operation over sizes and alignments, both ways |
 //! | [`segments`] | scatter/gather lists, inline data |
 //! | [`queues`] | chains, unsignaled work, full queues, wrapping rings, many QPs |
+//! | [`credits`] | queues that refuse what they have no room for, CQs that change their size |
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
@@ -15,6 +16,7 @@
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`stress`] | random operations, sizes and places, many at a time |
+//! | [`extended`] | completions with timestamps, requests built call by call |
 //! | [`retry`] | RNR, absent and late peers |
 //! | [`local_errors`], [`remote_errors`] | what each fault completes with, on both sides |
 //! | [`regions`] | zero-based regions, changing regions |
@@ -38,10 +40,12 @@
 
 mod atomics;
 mod attributes;
+mod credits;
 mod data;
 mod datagrams;
 mod direct;
 mod events;
+mod extended;
 mod hostile;
 mod isolation;
 mod kit;
@@ -96,9 +100,11 @@ pub(crate) fn cases() -> Vec<Case> {
         data::cases(),
         segments::cases(),
         queues::cases(),
+        credits::cases(),
         order::cases(),
         atomics::cases(),
         events::cases(),
+        extended::cases(),
         retry::cases(),
         local_errors::cases(),
         remote_errors::cases(),

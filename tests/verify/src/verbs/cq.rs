@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use super::context::Context;
-use super::{check, ffi, object, readable};
+use super::{check, extended, ffi, object, readable};
 use crate::model::Wc;
 
 /// Entries fetched by one poll.
@@ -51,6 +51,8 @@ impl Channel {
 /// A completion queue.
 pub(crate) struct Cq {
     raw: NonNull<ffi::ibv_cq>,
+    /// Whether it is polled by the newer interface.
+    extended: bool,
 }
 
 impl Cq {
@@ -60,12 +62,17 @@ impl Cq {
         cqe: i32,
         channel: Option<&Channel>,
         vector: i32,
+        extended: bool,
     ) -> io::Result<Self> {
         let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        if extended {
+            let raw = extended::create_cq(context, cqe, channel, vector)?;
+            return Ok(Self { raw, extended });
+        }
         // SAFETY: the context is open and the channel live or null; the user pointer is unused.
         let raw =
             unsafe { ffi::ibv_create_cq(context.raw(), cqe, ptr::null_mut(), channel, vector) };
-        Ok(Self { raw: object(raw)? })
+        Ok(Self { raw: object(raw)?, extended })
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_cq {
@@ -85,6 +92,10 @@ impl Cq {
 
     /// Takes what has completed, at most `most` entries, and no more than [`BATCH`].
     pub(crate) fn poll(&self, most: usize) -> io::Result<Vec<Wc>> {
+        if self.extended {
+            // SAFETY: the handle is live, and made for this interface.
+            return unsafe { extended::poll(self.raw(), most.min(BATCH)) };
+        }
         // SAFETY: all-zero is valid for these structs of integers.
         let mut raw: [ffi::ibv_wc; BATCH] = unsafe { mem::zeroed() };
         let most = most.min(BATCH) as i32;
@@ -109,6 +120,12 @@ impl Cq {
         };
         // SAFETY: the handle is live, and the attributes outlive the call.
         check(unsafe { ffi::modify_cq(self.raw(), &raw mut attr) })
+    }
+
+    /// Gives it room for at least `cqe` entries.
+    pub(crate) fn resize(&self, cqe: i32) -> io::Result<()> {
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::ibv_resize_cq(self.raw(), cqe) })
     }
 
     /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
@@ -137,5 +154,7 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
         qpn: raw.qp_num,
         src_qpn: if success { raw.src_qp } else { 0 },
         header: success && raw.wc_flags & ffi::IBV_WC_GRH != 0,
+        timestamp: 0,
+        wallclock: 0,
     }
 }

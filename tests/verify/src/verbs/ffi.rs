@@ -79,7 +79,7 @@ pub unsafe fn post_srq_recv(
 ///
 /// # Safety
 /// `context` is open.
-unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
+pub(super) unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
     let offset = std::mem::offset_of!(verbs_context, context);
     // SAFETY: every context that a plugin of this library makes is the last part of an extended one.
     unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }

@@ -17,6 +17,7 @@
 //! | [`qp`] | QPs and their attributes |
 //! | [`srq`] | shared receive queues |
 //! | [`wr`] | posting work requests |
+//! | [`extended`] | the newer interfaces of CQs and QPs |
 //! | [`window`] | memory windows |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
@@ -27,6 +28,7 @@ pub(crate) mod context;
 pub(crate) mod cq;
 mod direct;
 mod dmabuf;
+mod extended;
 mod ffi;
 pub(crate) mod hostile;
 pub(crate) mod memory;

@@ -8,7 +8,7 @@ use super::context::PORT;
 use super::cq::Cq;
 use super::memory::Pd;
 use super::srq::Srq;
-use super::{check, direct, ffi, object};
+use super::{check, direct, extended, ffi, object};
 use crate::model::{QpAttr, QpCap, QpExtras};
 
 /// The attribute bits that verbs defined before extensions began; drivers refuse others.
@@ -17,6 +17,18 @@ const ALL: i32 = (1 << 21) - 1;
 /// A queue pair.
 pub(crate) struct Qp {
     raw: NonNull<ffi::ibv_qp>,
+    /// Whether it is posted to by the newer interface.
+    pub(super) extended: bool,
+}
+
+/// How a QP is made.
+pub(crate) enum Kind<'a> {
+    /// By `ibv_create_qp`.
+    Plain,
+    /// By `ibv_create_qp_ex`, for the newer interface.
+    Extended,
+    /// By a direct verb.
+    Direct(&'a QpExtras),
 }
 
 impl Qp {
@@ -28,7 +40,7 @@ impl Qp {
         qp_type: u32,
         cap: QpCap,
         signal_all: bool,
-        (srq, extras): (Option<&Srq>, Option<&QpExtras>),
+        (srq, kind): (Option<&Srq>, Kind<'_>),
     ) -> io::Result<(Self, QpCap)> {
         // SAFETY: all-zero is valid for this struct of integers and null pointers.
         let mut init: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
@@ -44,13 +56,16 @@ impl Qp {
             max_recv_sge: cap.recv_sge,
             max_inline_data: cap.inline,
         };
-        let raw = match extras {
+        let raw = match kind {
             // SAFETY: PD and CQs are live, and `init` is complete.
-            None => object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?,
+            Kind::Plain => object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?,
             // SAFETY: as above.
-            Some(extras) => unsafe { direct::create_qp(pd.raw(), &mut init, extras) }?,
+            Kind::Extended => unsafe { extended::create_qp(pd.raw(), &mut init) }?,
+            // SAFETY: as above.
+            Kind::Direct(extras) => unsafe { direct::create_qp(pd.raw(), &mut init, extras) }?,
         };
-        Ok((Self { raw }, granted(&init.cap)))
+        let extended = matches!(kind, Kind::Extended);
+        Ok((Self { raw, extended }, granted(&init.cap)))
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_qp {

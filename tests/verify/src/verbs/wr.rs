@@ -29,6 +29,9 @@ impl Qp {
         requests: &[SendWr],
         paths: &[Option<&Ah>],
     ) -> Result<(), Refused> {
+        if self.extended {
+            return self.build_and_post(requests, paths);
+        }
         let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
         let mut chain: Vec<_> =
             requests.iter().zip(&mut sges).map(|(r, s)| send_wr(r, s)).collect();

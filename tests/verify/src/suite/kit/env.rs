@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use crate::agent::process::Start;
 use crate::model::DeviceInfo;
 use crate::rpc::calls::{CheckCanaries, Open, Reset};
 use crate::rpc::client::{Agent, Place};
@@ -13,8 +14,8 @@ pub(crate) struct Setup {
     pub(crate) places: [Place; 2],
     /// Name of the device at both ends; `None` for the only one.
     pub(crate) device: Option<String>,
-    /// Where send queues lie (`guest`, `device`); `None` for the provider's default.
-    pub(crate) sq: Option<String>,
+    /// What agents are like.
+    pub(crate) start: Start,
 }
 
 /// An end: an agent and its device.
@@ -68,7 +69,7 @@ impl Env {
 
 fn start(name: &'static str, setup: &Setup, place: usize) -> Result<End> {
     let place = &setup.places[place];
-    let agent = Agent::start(name, place, setup.sq.as_deref())
+    let agent = Agent::start(name, place, &setup.start)
         .with_context(|| format!("starting agent {name} at {place:?}"))?;
     let info = agent.call(Open { device: setup.device.clone() })?;
     ensure!(info.port_active, "{name}: the port of {} is not active", info.name);

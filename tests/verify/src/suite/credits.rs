@@ -1,0 +1,197 @@
+//! Credits: queues that cannot overflow, and completion queues that change their size.
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side, one_of};
+use crate::model::{Op, QpCap, RecvWr, Status};
+use crate::rpc::calls::{CreateCq, DestroyCq, ReceiveResizing, ResizeCq, Stream, StreamResizing};
+
+/// Messages of the cases under traffic.
+const MESSAGES: u64 = 3000;
+/// Requests outstanding in them.
+const DEPTH: u64 = 32;
+/// Sizes that a CQ goes through in them; none is less than [`DEPTH`].
+const SIZES: [i32; 6] = [32, 500, 64, 4096, 33, 128];
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("credits/receive_queue", receive_queue),
+        Case::new("credits/receive_credits_come_with_polling", polling_gives_credits),
+        Case::new("credits/send_queue", send_queue),
+        Case::new("credits/resize_cq", resize),
+        Case::new("credits/resize_cq_below_what_it_holds", shrink_too_far),
+        Case::new("credits/resize_cq_limits", limits),
+        Case::new("credits/resize_cq_under_traffic", under_traffic),
+    ]
+}
+
+fn options(depth: u32, cqe: i32) -> Options {
+    let cap = QpCap { send_wr: depth, recv_wr: depth, ..Options::default().cap };
+    Options { cap, cqe, ..Options::default() }
+}
+
+/// Posts receives without buffers until one is refused, which must be with ENOMEM; returns how many went in.
+fn fill_receives(side: &Side, first: u64) -> Result<u64> {
+    for wr_id in first.. {
+        let posted = side.try_post_recv(&[RecvWr { wr_id, sges: Vec::new() }])?;
+        if let Some(refused) = posted.refused {
+            ensure!(refused.errno == Some(Errno::NOMEM.raw_os_error()), "refused with {refused}");
+            return Ok(wr_id - first);
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+fn send(link: &Link, wr_id: u64) -> Result<()> {
+    link.a.post(&[Side::request(Op::Send, wr_id, &[])])?;
+    link.a.expect_sent(wr_id, Status::Success)?;
+    Ok(())
+}
+
+/// A full receive queue takes no more, at any fill and over many laps, and the connection never learns of it.
+fn receive_queue(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(16, 64))?;
+    let depth = u64::from(link.b.cap.recv_wr);
+    ensure!(fill_receives(&link.b, 0)? == depth, "not as many as granted");
+    let (mut posted, mut received) = (depth, 0);
+    for taken in (1..=depth).chain(1..8).chain([depth]) {
+        ensure!(fill_receives(&link.b, posted)? == 0, "a full queue took one");
+        for _ in 0..taken {
+            send(&link, received)?;
+            link.b.expect_received(received, Status::Success)?;
+            received += 1;
+        }
+        let more = fill_receives(&link.b, posted)?;
+        ensure!(more == taken, "{more} places for {taken} receives that completed");
+        posted += more;
+    }
+    Ok(())
+}
+
+/// A receive's place is free when its completion is polled, and not before.
+fn polling_gives_credits(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(16, 64))?;
+    let depth = fill_receives(&link.b, 0)?;
+    for wr_id in 0..3 {
+        send(&link, wr_id)?;
+    }
+    ensure!(fill_receives(&link.b, depth)? == 0, "completions not polled gave places");
+    ensure!(link.b.received(2)?.len() == 2);
+    ensure!(fill_receives(&link.b, depth)? == 2, "two completions give two places");
+    Ok(())
+}
+
+/// The same for sends: a request that does not complete by itself gives its place with the next that does.
+fn send_queue(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(16, 64))?;
+    let depth = u64::from(link.a.cap.send_wr);
+    let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
+    let requests: Vec<_> = (0..depth + 1)
+        .map(|wr_id| {
+            let mut request = Side::request(Op::Write, wr_id, &[near.sge()]);
+            (request.raddr, request.rkey) = (far.addr, far.rkey);
+            if wr_id + 1 != depth {
+                request.flags = 0;
+            }
+            request
+        })
+        .collect();
+    for _ in 0..50 {
+        let posted = link.a.try_post(&requests)?;
+        ensure!(posted.count as u64 == depth, "{} of {depth} went in", posted.count);
+        let refused = posted.refused.context("one too many was taken")?;
+        ensure!(refused.errno == Some(Errno::NOMEM.raw_os_error()), "refused with {refused}");
+        link.a.expect_sent(depth - 1, Status::Success)?;
+    }
+    Ok(())
+}
+
+/// A CQ with entries in it grows, shrinks and grows: the entries stay, in order.
+fn resize(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(64, 16))?;
+    let b = &link.b;
+    let depth = fill_receives(b, 0)?;
+    let (mut sent, mut taken) = (0, 0);
+    for (step, size) in [200, 20, 4000, 16, 64].into_iter().enumerate() {
+        for _ in 0..7 {
+            send(&link, sent)?;
+            sent += 1;
+        }
+        let capacity = b.end.agent.call(ResizeCq { cq: b.recv_cq, cqe: size })?;
+        ensure!(capacity >= size as u32, "{capacity} entries for {size}");
+        // Two to four are left to the next.
+        for wc in b.received(6 - step % 2)? {
+            ensure!(wc.wr_id == taken && wc.status == 0, "{wc:?}, not of {taken}");
+            taken += 1;
+        }
+    }
+    for wc in b.received((sent - taken) as usize)? {
+        ensure!(wc.wr_id == taken && wc.status == 0, "{wc:?}, not of {taken}");
+        taken += 1;
+    }
+    ensure!(taken < depth, "the case needs more receives");
+    b.expect_quiet(50)
+}
+
+/// A CQ cannot become smaller than what waits in it; it goes on as it was.
+fn shrink_too_far(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(64, 64))?;
+    let b = &link.b;
+    fill_receives(b, 0)?;
+    for wr_id in 0..20 {
+        send(&link, wr_id)?;
+    }
+    let shrink = |cqe| b.end.agent.call(ResizeCq { cq: b.recv_cq, cqe });
+    one_of("resize to 8 of 20 entries", shrink(8), &[Errno::INVAL, Errno::NOMEM])?;
+    ensure!(b.received(15)?.iter().map(|wc| wc.wr_id).eq(0..15), "the first 15 of 20");
+    ensure!(shrink(8)? == 8);
+    ensure!(b.received(5)?.iter().map(|wc| wc.wr_id).eq(15..20), "the last 5");
+    for wr_id in 20..28 {
+        send(&link, wr_id)?;
+    }
+    ensure!(b.received(8)?.iter().map(|wc| wc.wr_id).eq(20..28), "a full ring of the new size");
+    Ok(())
+}
+
+fn limits(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let cq = agent.call(CreateCq { cqe: 10, channel: None, vector: 0 })?.cq;
+    let most = i32::try_from(env.a.info.max_cqe)?;
+    for cqe in [0, -1, most + 1, i32::MAX] {
+        one_of(&format!("resize to {cqe}"), agent.call(ResizeCq { cq, cqe }), &[Errno::INVAL])?;
+    }
+    for cqe in [1, 1000, 2] {
+        let capacity = agent.call(ResizeCq { cq, cqe })?;
+        ensure!((cqe..2 * cqe.max(1)).contains(&i32::try_from(capacity)?), "{capacity} for {cqe}");
+    }
+    Ok(agent.call(DestroyCq { cq })?)
+}
+
+/// Both CQs of a connection change their size while messages stream: each completion comes once, in order.
+fn under_traffic(env: &Env) -> Result<()> {
+    let link = Link::new(env, &options(64, 64))?;
+    let sizes = SIZES.to_vec();
+    let receiving = link.b.end.agent.begin(ReceiveResizing {
+        qp: link.b.qp,
+        cq: link.b.recv_cq,
+        count: MESSAGES,
+        depth: DEPTH,
+        sizes: sizes.clone(),
+        timeout_ms: 60_000,
+    })?;
+    let stream = Stream {
+        qp: link.a.qp,
+        cq: link.a.send_cq,
+        request: Side::request(Op::Send, 0, &[]),
+        count: MESSAGES,
+        depth: DEPTH,
+        step: 0,
+        timeout_ms: 60_000,
+    };
+    let there = link.a.end.agent.call(StreamResizing { stream, sizes })?;
+    let here = receiving.finish()?;
+    ensure!(here > 20 && there > 20, "{here} and {there} resizes are too few");
+    link.a.prove_towards(&link.b)
+}

@@ -1,0 +1,165 @@
+//! The extended interfaces. Whole groups run over them with `run --extended`; here is what the plain ones do not have.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{Env, Link, Options, Side, expect_errno};
+use crate::model::{Op, QpCap, SendWr, Status, Wc};
+use crate::rpc::calls::{Clocks, PostTogether, UseExtended};
+use crate::rpc::client::CallError;
+
+/// What two clocks may differ by, beside the time that reading them takes, in nanoseconds.
+const SLACK_NS: u64 = 2_000_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("extended/timestamps", timestamps),
+        Case::new("extended/wallclock", wallclock),
+        Case::new("extended/each_field", fields),
+        Case::new("extended/abort", abort),
+        Case::new("extended/all_or_none", all_or_none),
+        Case::new("extended/more_than_fits", more_than_fits),
+    ]
+}
+
+/// A connection whose objects have the extended interfaces.
+fn link(env: &Env, cap: QpCap) -> Result<Link> {
+    for end in [&env.a, &env.b] {
+        end.agent.call(UseExtended {})?;
+    }
+    Link::new(env, &Options { cap, ..Options::default() })
+}
+
+fn cap() -> QpCap {
+    Options::default().cap
+}
+
+/// Sends an empty message from a to b; both completions.
+fn send(link: &Link) -> Result<(Wc, Wc)> {
+    link.b.post_recv(7, &[])?;
+    link.a.post(&[Side::request(Op::Send, 6, &[])])?;
+    Ok((link.a.expect_sent(6, Status::Success)?, link.b.expect_received(7, Status::Success)?))
+}
+
+/// Timestamps are of the clock that can be asked for, and go up.
+fn timestamps(env: &Env) -> Result<()> {
+    let link = link(env, cap())?;
+    let mut last = (0, 0);
+    for _ in 0..5 {
+        let before = (env.a.agent.call(Clocks {})?.raw, env.b.agent.call(Clocks {})?.raw);
+        let (sent, received) = send(&link)?;
+        let after = (env.a.agent.call(Clocks {})?.raw, env.b.agent.call(Clocks {})?.raw);
+        for (what, before, wc, after) in
+            [("a", before.0, sent, after.0), ("b", before.1, received, after.1)]
+        {
+            let at = wc.timestamp;
+            ensure!((before..=after).contains(&at), "{what}: {at} not in {before}..={after}");
+        }
+        ensure!(sent.timestamp > last.0 && received.timestamp > last.1, "a clock went back");
+        last = (sent.timestamp, received.timestamp);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The time of day of a completion is that of the process that polls it, also after the clocks' relation was looked up
+/// some time ago.
+fn wallclock(env: &Env) -> Result<()> {
+    let link = link(env, cap())?;
+    for pause in [0, 10, 1200] {
+        std::thread::sleep(Duration::from_millis(pause));
+        let before = env.a.agent.call(Clocks {})?.day;
+        let (sent, _) = send(&link)?;
+        let after = env.a.agent.call(Clocks {})?.day;
+        let window = before - SLACK_NS..=after + SLACK_NS;
+        ensure!(window.contains(&sent.wallclock), "{} not in {window:?}", sent.wallclock);
+    }
+    Ok(())
+}
+
+/// The fields of both completions of each kind of message.
+fn fields(env: &Env) -> Result<()> {
+    let link = link(env, cap())?;
+    let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
+    for op in [Op::Send, Op::SendImm, Op::WriteImm] {
+        link.b.post_recv(1, &[far.sge()])?;
+        let mut request = Side::request(op, 2, &[near.sge()]);
+        (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0x0102_0304);
+        link.a.post(&[request])?;
+        let sent = link.a.expect_sent(2, Status::Success)?;
+        ensure!(sent.opcode == op.wc_opcode() && sent.imm.is_none(), "{sent:?}");
+        let received = link.b.expect_received(1, Status::Success)?;
+        let imm = op.has_immediate().then_some(0x0102_0304);
+        ensure!(received.byte_len == 64 && received.imm == imm, "{op:?}: {received:?}");
+        ensure!(received.opcode == 128 + u32::from(op == Op::WriteImm), "{op:?}: {received:?}");
+    }
+    Ok(())
+}
+
+fn together(side: &Side, requests: &[SendWr], abort: bool) -> Result<(), CallError> {
+    side.end.agent.call(PostTogether { qp: side.qp, requests: requests.to_vec(), abort })
+}
+
+/// What is aborted leaves no trace: nothing is written, nothing completes, no place is used up.
+fn abort(env: &Env) -> Result<()> {
+    let cap = QpCap { send_wr: 16, inline: 32, ..cap() };
+    let link = link(env, cap)?;
+    let depth = u64::from(link.a.cap.send_wr);
+    let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
+    let writes: Vec<_> = (0..depth)
+        .map(|wr_id| {
+            let mut request = Side::request(Op::Write, wr_id, &[near.sge()]);
+            (request.raddr, request.rkey) = (far.addr, far.rkey);
+            request
+        })
+        .collect();
+    for round in 0..40 {
+        near.fill(2 * round)?;
+        together(&link.a, &writes, false)?;
+        ensure!(link.a.sent(depth as usize)?.iter().all(|wc| wc.status == 0), "a WRITE failed");
+        near.fill(2 * round + 1)?;
+        together(&link.a, &writes[..(round % depth) as usize + 1], true)?;
+        link.a.expect_quiet(if round % 10 == 0 { 20 } else { 0 })?;
+        far.check(2 * round)?;
+    }
+    Ok(())
+}
+
+/// One bad request among several: none is posted.
+fn all_or_none(env: &Env) -> Result<()> {
+    let link = link(env, cap())?;
+    let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
+    far.fill(1)?;
+    near.fill(2)?;
+    let write = |wr_id, segments: usize| {
+        let mut request = Side::request(Op::Write, wr_id, &vec![near.sge(); segments]);
+        (request.raddr, request.rkey) = (far.addr, far.rkey);
+        request
+    };
+    let bad = [write(1, 1), write(2, 1), write(3, 17), write(4, 1)];
+    expect_errno("17 segments", together(&link.a, &bad, false), Errno::INVAL)?;
+    link.a.expect_quiet(50)?;
+    far.check(1)?;
+    together(&link.a, &[write(5, 1)], false)?;
+    link.a.expect_sent(5, Status::Success)?;
+    far.check(2)
+}
+
+/// More than the queue has room for: ENOMEM, and nothing is posted.
+fn more_than_fits(env: &Env) -> Result<()> {
+    let link = link(env, QpCap { send_wr: 8, ..cap() })?;
+    let depth = link.a.cap.send_wr as usize;
+    let sends: Vec<_> = (0..=depth as u64).map(|id| Side::request(Op::Send, id, &[])).collect();
+    expect_errno("one too many", together(&link.a, &sends, false), Errno::NOMEM)?;
+    for wr_id in 0..depth as u64 {
+        link.b.post_recv(wr_id, &[])?;
+    }
+    together(&link.a, &sends[..depth], false)?;
+    let done = link.a.sent(depth)?;
+    ensure!(done.iter().map(|wc| wc.wr_id).eq(0..depth as u64), "{done:?}");
+    link.b.received(depth)?;
+    Ok(())
+}
