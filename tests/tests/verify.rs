@@ -41,6 +41,21 @@ const GROUPS: [&str; 28] = [
     "hostile",
 ];
 
+/// Those that run over the extended interfaces too.
+const EXTENDED: [&str; 11] = [
+    "data",
+    "segments",
+    "inline",
+    "queues",
+    "credits",
+    "atomics",
+    "events",
+    "stress",
+    "local_errors",
+    "windows",
+    "datagrams",
+];
+
 fn main() -> ExitCode {
     let mut cases = vec![Case::new("groups_are_complete", groups_are_complete)];
     for sq in ["guest", "device"] {
@@ -49,6 +64,11 @@ fn main() -> ExitCode {
             let only = format!("--only {group}/");
             cases.push(Case::new(name, move |pair: &mut Pair| run(pair, &only, sq)));
         }
+    }
+    for group in EXTENDED {
+        let only = format!("--extended --skip 500_qps --only {group}/");
+        let case = move |pair: &mut Pair| run(pair, &only, "device");
+        cases.push(Case::new(format!("{group} (extended interfaces)"), case));
     }
     cases.push(Case::new("1_GiB_messages", |pair| run(pair, "--huge --only 1GiB", "guest")));
     // A buffer of 1 GiB, and room for the rest.
