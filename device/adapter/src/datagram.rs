@@ -339,12 +339,15 @@ fn place<H: Host>(
         return Err(Fault::Dropped);
     }
     let (mut head, mut body) = (Side::default(), Side::default());
-    let mut left = GRH_LEN;
+    let (mut left, mut left_of_body) = (GRH_LEN, length);
     for Segment { addr, len, key } in segments.iter(&responder.raw) {
         let own = (&there.site, recv.pdn);
         let first = len.min(left);
         left -= first;
-        let rest = Segment { addr: addr.wrapping_add(first.into()), len: len - first, key };
+        // What the datagram does not fill is not looked at; no longer than the segment.
+        let filled = u64::from(len - first).min(left_of_body);
+        left_of_body -= filled;
+        let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };
         head.add(own, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
             .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
             .map_err(|_| Refusal::Operational)?;

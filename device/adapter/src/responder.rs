@@ -162,7 +162,7 @@ pub fn receive<'a, H: Host>(
         return Err(Refusal::TooShort);
     }
     let own = (&there.site, recv.pdn);
-    side.add_list(own, (segments, &responder.raw), Access::LOCAL_WRITE)
+    side.add_filled(own, (segments, &responder.raw), Access::LOCAL_WRITE, length)
         .map_err(|_| Refusal::Operational)
 }
 

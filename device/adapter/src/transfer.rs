@@ -43,6 +43,27 @@ impl<'a> Side<'a> {
         list.iter(raw).try_for_each(|segment| self.add((site, pdn), &segment, need))
     }
 
+    /// The same with what a message of `length` bytes fills: segments or parts of them behind that are not looked at.
+    ///
+    /// # Errors
+    /// The first refusal.
+    #[inline(always)]
+    pub fn add_filled<H: Host>(
+        &mut self,
+        own: (&'a Site<'_, H>, u32),
+        (list, raw): (&SegmentList, &[u8]),
+        need: Access,
+        length: u64,
+    ) -> Result<(), Denied> {
+        let mut left = length;
+        list.iter(raw).try_for_each(|segment| {
+            // No longer than the segment.
+            let len = u64::from(segment.len).min(left) as u32;
+            left -= u64::from(len);
+            self.add(own, &Segment { len, ..segment }, need)
+        })
+    }
+
     /// Adds a segment after checking it; none of length zero is looked at.
     ///
     /// # Errors

@@ -152,6 +152,21 @@ fn a_datagram_arrives_behind_its_network_header() {
     }
 }
 
+/// Memory of a receive that a datagram does not fill is not looked at.
+#[test]
+fn a_datagram_needs_the_memory_that_it_fills() {
+    let mut p = Pair::ud();
+    let mut beyond = p.b.sge(1000, 100);
+    beyond.lkey = 0xdead_0000.into();
+    p.a.fill(&p.ga, 0, b"datagram");
+    let wr = datagram(&[p.a.sge(0, 8)], p.there());
+    for (room, expected) in [(48, Status::Success), (47, Status::LocProtErr)] {
+        p.b.post_recv(&p.gb, 5, &[p.b.sge(0, room), beyond]);
+        assert_eq!(p.send(&wr), Status::Success);
+        assert_eq!(status(&p.received().expect("received")), expected, "room of {room}");
+    }
+}
+
 #[test]
 fn ipv6_inline_and_vlan() {
     let mut p = Pair::ud();

@@ -429,3 +429,21 @@ fn access_rights_are_those_of_the_last_modify() {
     let wr = write(&p).to(p.b.buffer, p.b.key);
     fail_with(&mut p, &wr, Status::RemInvReqErr);
 }
+
+/// Memory of a receive that a message does not fill is not looked at; the next message fills it.
+#[test]
+fn a_receive_is_checked_as_far_as_it_is_filled() {
+    let mut p = Pair::new();
+    let mut beyond = p.b.sge(1000, 100);
+    beyond.lkey = 0xdead_0000.into();
+    p.a.fill(&p.ga, 0, b"as long as the first segment");
+    let places = [p.b.sge(0, 28), beyond];
+    for (length, expected) in [(28, Status::Success), (29, Status::RemOpErr)] {
+        p.b.post_recv(&p.gb, 5, &places);
+        let wr = Wr::new(Opcode::Send, &[p.a.sge(0, length)]);
+        p.a.post_send(&p.ga, &wr);
+        p.settle();
+        assert_eq!(status(&p.sent().expect("completion")), expected, "{length} bytes");
+        assert_eq!(p.b.bytes(&p.gb, 0, 28), b"as long as the first segment");
+    }
+}
