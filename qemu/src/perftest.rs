@@ -70,6 +70,7 @@ pub const SET: &[Case] = &[
     case("ib_send_bw", "-c UC -s 65536 -n 500"),
     case("ib_send_bw", "-c UD -n 1000"),
     case("ib_send_bw", "--use-srq -q 16 -s 4096 -n 500"),
+    case("ib_send_bw", "-c UD --use-srq -s 1024 -n 500"),
     case("ib_send_bw", "-c XRC -s 4096 -n 500"),
     case("ib_send_lat", "-n 500"),
     case("ib_send_lat", "-c UD -n 500"),
