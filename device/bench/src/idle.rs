@@ -10,14 +10,15 @@ use vrnic_testdriver::qp::{INIT, RTR, RTS, connected};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-use crate::rate::{self, Kind};
+use crate::rate::{self, Kind, Rate};
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
 
 /// Slots that an endpoint's QP and CQs take of their UAR.
 const TAKEN: u32 = 3;
 
-/// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take.
+/// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take. The two
+/// take turns, since a machine that others use too is not the same a second later.
 ///
 /// # Errors
 /// When an operation fails.
@@ -29,34 +30,41 @@ pub(crate) fn measure(
 ) -> anyhow::Result<()> {
     let mut pair = Pair::new(rig, false)?;
     let what = (Kind::Write, 64);
-    let alone = rate::best(rig, &mut pair, what, (repeats, span))?;
-    let before = rig.memory()?;
-    // The first ones share the UAR, and some the doorbell group, of the busy one.
     let maker = Maker::new(&pair.a)?;
-    let mut uar = pair.a.uar;
-    let mut free = SLOTS - TAKEN;
-    for _ in 0..count {
-        if free == 0 {
-            uar = pair.a.guest.alloc_uar(pair.a.context)?;
-            free = SLOTS;
+    let (mut alone, mut among, mut grown) = (Rate::default(), Rate::default(), 0);
+    for round in 0..repeats {
+        alone = alone.better(rate::run(rig, &mut pair, what, span)?);
+        let before = rig.memory()?;
+        let idle = maker.make(&pair.a, count, pair.b.qp.qpn)?;
+        if round == 0 {
+            grown = rig.memory()?.saturating_sub(before);
         }
-        maker.make(&pair.a, uar, pair.b.qp.qpn)?;
-        free -= 1;
+        among = among.better(rate::run(rig, &mut pair, what, span)?);
+        idle.destroy(&pair.a)?;
     }
-    let grown = rig.memory()?.saturating_sub(before);
-    let among = rate::best(rig, &mut pair, what, (repeats, span))?;
+    let others = format!("64 B Write among {count} idle QPs");
     report.figure("64 B Write, 1 QP, million/s", alone.per_second() / 1e6);
     report.figure("64 B Write, 1 QP, ns of the worker each", alone.worker_ns());
-    report
-        .figure(&format!("64 B Write among {count} idle QPs, million/s"), among.per_second() / 1e6);
-    report.figure(
-        &format!("64 B Write among {count} idle QPs, ns of the worker each"),
-        among.worker_ns(),
-    );
+    report.figure(&format!("{others}, million/s"), among.per_second() / 1e6);
+    report.figure(&format!("{others}, ns of the worker each"), among.worker_ns());
     report
         .figure("64 B Write, rate among idle QPs / alone", among.per_second() / alone.per_second());
     report.figure("daemon memory of an idle QP, bytes", grown as f64 / f64::from(count.max(1)));
     Ok(())
+}
+
+/// Idle QPs, and the UARs that were made for them.
+#[derive(Default)]
+struct Idle {
+    qps: Vec<u32>,
+    uars: Vec<u32>,
+}
+
+impl Idle {
+    fn destroy(self, on: &Endpoint<'_>) -> anyhow::Result<()> {
+        self.qps.iter().try_for_each(|qpn| on.guest.destroy(Opcode::DestroyQp, *qpn))?;
+        self.uars.iter().try_for_each(|uar| on.guest.destroy(Opcode::FreeUar, *uar))
+    }
 }
 
 /// Makes idle QPs, all on the same rings, which nobody ever uses.
@@ -70,7 +78,23 @@ impl Maker {
         Ok(Self { ring: on.guest.ram.alloc(4096)?, attributes: on.guest.ram.alloc(4096)? })
     }
 
-    fn make(&self, on: &Endpoint<'_>, uar: u32, peer: u32) -> anyhow::Result<()> {
+    /// Makes `count`. The first ones share the UAR, and some the doorbell group, of the endpoint's own.
+    fn make(&self, on: &Endpoint<'_>, count: u32, peer: u32) -> anyhow::Result<Idle> {
+        let mut idle = Idle::default();
+        let (mut uar, mut free) = (on.uar, SLOTS - TAKEN);
+        for _ in 0..count {
+            if free == 0 {
+                uar = on.guest.alloc_uar(on.context)?;
+                idle.uars.push(uar);
+                free = SLOTS;
+            }
+            idle.qps.push(self.make_one(on, uar, peer)?);
+            free -= 1;
+        }
+        Ok(idle)
+    }
+
+    fn make_one(&self, on: &Endpoint<'_>, uar: u32, peer: u32) -> anyhow::Result<u32> {
         let params = CreateQp {
             sq_table: U64::new(self.ring),
             rq_table: U64::new(self.ring),
@@ -95,6 +119,6 @@ impl Maker {
             let params = ModifyQp::new(qpn, mask.bits(), self.attributes);
             on.guest.command(Opcode::ModifyQp, &params)?;
         }
-        Ok(())
+        Ok(qpn)
     }
 }

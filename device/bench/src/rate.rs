@@ -36,6 +36,12 @@ impl Rate {
         f64::from(self.operations) / self.seconds
     }
 
+    /// The one with the higher rate; a run that did nothing has none.
+    pub(crate) fn better(self, other: Self) -> Self {
+        let beaten = self.operations == 0 || self.per_second() < other.per_second();
+        if beaten { other } else { self }
+    }
+
     /// Processor time of the worker for each operation in ns. Unlike the rate it does not suffer from
     /// other programs that take turns on the worker's processor.
     pub(crate) fn worker_ns(&self) -> f64 {
