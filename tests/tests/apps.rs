@@ -40,13 +40,9 @@ fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// ucx_perftest over a transport. This UCX takes the service level of a datagram's completion for the kind of its
-/// network header, as some adapters use the field; so it is told not to look at the header. And it takes itself for an
-/// MPI program unless its standard input is a terminal.
+/// ucx_perftest over a transport. It takes itself for an MPI program unless its standard input is a terminal.
 fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
-    let settings = format!(
-        "export UCX_TLS={transport},self UCX_NET_DEVICES=vrnic0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n;"
-    );
+    let settings = format!("export UCX_TLS={transport},self UCX_NET_DEVICES=vrnic0:1;");
     let command = |arguments: &str| {
         format!("{settings} exec script -qec 'ucx_perftest -c 0 {arguments}' /dev/null")
     };
@@ -77,7 +73,7 @@ fn mpi(pair: &mut Pair) -> Result<()> {
     let run = format!(
         "cd /tmp && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
          mpirun --prtemca plm_ssh_args '-o StrictHostKeyChecking=no' --host {a}:2,{b}:2 \
-         --map-by node:OVERSUBSCRIBE -np 2 --mca pml ucx -x UCX_UD_VERBS_ETH_DGID_CHECK=n \
+         --map-by node:OVERSUBSCRIBE -np 2 --mca pml ucx \
          -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=vrnic0:1 NPopenmpi -u 65536 -n 20"
     );
     pair.a.check(&run, LONG)?;

@@ -91,14 +91,37 @@ pub struct Completion {
     pub srqn: u32,
     /// The sender's QP.
     pub src_qpn: u32,
-    /// Whether the receive begins with a network header.
-    pub grh: bool,
+    /// The network header that the receive begins with.
+    pub network: Network,
     /// Index of the work request in its queue.
     pub wqe_index: u32,
     /// The adapter's clock in nanoseconds.
     pub timestamp: u64,
     /// Of a datagram: its VLAN.
     pub vlan: Option<u16>,
+}
+
+/// A network header before a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Network {
+    /// The receive is of a connection, and begins with its data.
+    None = 0,
+    /// RoCE v2 over IPv6.
+    Ipv6 = 1,
+    /// RoCE v2 over IPv4; the header fills the last 20 of the 40 bytes.
+    Ipv4 = 2,
+}
+
+impl Network {
+    #[inline]
+    fn of(flags: Flags) -> Self {
+        match (flags.contains(Flags::GRH), flags.contains(Flags::IPV4)) {
+            (false, _) => Self::None,
+            (true, false) => Self::Ipv6,
+            (true, true) => Self::Ipv4,
+        }
+    }
 }
 
 impl Completion {
@@ -123,7 +146,7 @@ impl Completion {
             qpn: cqe.qpn.get(),
             srqn: cqe.srqn.get(),
             src_qpn: cqe.src_qpn.get(),
-            grh: flags.contains(Flags::GRH),
+            network: Network::of(flags),
             wqe_index: cqe.wqe_index.get(),
             timestamp: cqe.timestamp.get(),
             vlan: flags.contains(Flags::VLAN).then(|| cqe.vlan.get()),
@@ -167,14 +190,17 @@ mod tests {
                 qpn: 17,
                 srqn: 0,
                 src_qpn: 18,
-                grh: false,
+                network: Network::None,
                 wqe_index: 5,
                 timestamp: 0x1122_3344_5566,
                 vlan: None,
             }
         );
-        let grh = Flags::GRH | Flags::IPV4;
-        assert!(Completion::decode(transmute!(Cqe { flags: grh.bits().into(), ..cqe() })).grh);
+        let network = |flags: Flags| {
+            Completion::decode(transmute!(Cqe { flags: flags.bits().into(), ..cqe() })).network
+        };
+        assert_eq!(network(Flags::GRH), Network::Ipv6);
+        assert_eq!(network(Flags::GRH | Flags::IPV4), Network::Ipv4);
         let tagged = Cqe { flags: Flags::VLAN.bits().into(), vlan: 9.into(), ..cqe() };
         assert_eq!(Completion::decode(transmute!(tagged)).vlan, Some(9));
         let extra = |cqe: Cqe| Completion::decode(transmute!(cqe)).extra;

@@ -147,14 +147,14 @@ fn set_readers(cq: &mut c::ibv_cq_ex, fields: u32) {
     cq.read_opcode = Some(read_opcode);
     cq.read_vendor_err = Some(read_vendor_err);
     cq.read_wc_flags = Some(read_wc_flags);
-    // Ethernet has no LIDs, service levels and path bits.
+    // Ethernet has no LIDs and path bits.
     set! {
         IBV_WC_EX_WITH_BYTE_LEN: read_byte_len = read_byte_len,
         IBV_WC_EX_WITH_IMM: read_imm_data = read_imm_data,
         IBV_WC_EX_WITH_QP_NUM: read_qp_num = read_qp_num,
         IBV_WC_EX_WITH_SRC_QP: read_src_qp = read_src_qp,
         IBV_WC_EX_WITH_SLID: read_slid = read_no_word,
-        IBV_WC_EX_WITH_SL: read_sl = read_no_byte,
+        IBV_WC_EX_WITH_SL: read_sl = read_sl,
         IBV_WC_EX_WITH_DLID_PATH_BITS: read_dlid_path_bits = read_no_byte,
         IBV_WC_EX_WITH_CVLAN: read_cvlan = read_cvlan,
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: read_completion_ts = read_timestamp,
@@ -228,6 +228,7 @@ readers! {
     read_wc_flags -> u32, poll::flags;
     read_no_word -> u32, |_| 0;
     read_no_byte -> u8, |_| 0;
+    read_sl -> u8, poll::sl;
     read_cvlan -> u16, |completion| completion.vlan.unwrap_or(0);
     read_timestamp -> u64, |completion| completion.timestamp;
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::cq::{Opcode, Status};
-use vrnic_queues::completion::{Completion, Extra};
+use vrnic_queues::completion::{Completion, Extra, Network};
 use vrnic_queues::cq::Notify;
 
 use super::bindings as c;
@@ -101,7 +101,15 @@ pub(super) fn extra(completion: &Completion) -> (u32, u32) {
 /// libibverbs' flags.
 #[inline]
 pub(super) fn flags(completion: &Completion) -> u32 {
-    extra(completion).1 | if completion.grh { c::IBV_WC_GRH } else { 0 }
+    extra(completion).1 | if completion.network == Network::None { 0 } else { c::IBV_WC_GRH }
+}
+
+/// The service level. Ethernet has none; as with mlx5, the field tells which network header came, since UCX
+/// (`uct_ud_iface_check_grh`) reads it so on every adapter.
+#[inline]
+pub(super) fn sl(completion: &Completion) -> u8 {
+    // CAST: a small enum.
+    completion.network as u8
 }
 
 #[inline]
@@ -120,7 +128,7 @@ fn work_completion(completion: &Completion) -> c::ibv_wc {
         wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: sl(completion),
         dlid_path_bits: 0,
     }
 }
