@@ -242,11 +242,11 @@ pub struct StagedSends<'a> {
 }
 
 impl StagedSends<'_> {
-    /// Whether they are [`Payload::Datagram`]s.
+    /// As [`QueuePair::form`].
     #[must_use]
     #[inline]
-    pub fn is_datagram(&self) -> bool {
-        self.qp.form() == SendForm::Datagram
+    pub fn form(&self) -> SendForm {
+        self.qp.form()
     }
 
     /// Adds a request.

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Requests on their way from their first call to the send queue.
+
+use std::cell::UnsafeCell;
+
+use rustix::io::Errno;
+use vrnic_abi::sq::{AtomicSeg, DatagramSeg, Sge, XrcSeg};
+use vrnic_queues::plan::SendForm;
+use vrnic_queues::qp::StagedSends;
+use vrnic_queues::request::{DatagramData, Payload, PostError, SendHeader, XrcData};
+
+use super::super::bindings as c;
+use super::super::post::errno;
+use super::super::qp;
+
+/// Requests being built, by the thread between `wr_start` and its end alone: it holds the send queue's lock.
+#[derive(Default)]
+pub(in super::super) struct Building(UnsafeCell<State>);
+
+// SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs' rule that the
+// calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
+unsafe impl Sync for Building {}
+// SAFETY: what it holds while no thread builds is nothing.
+unsafe impl Send for Building {}
+
+/// The state of a queue pair; `None` for one that is not ours.
+///
+/// # Safety
+/// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`; nobody may hold
+/// another reference to the state.
+#[inline]
+pub(super) unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
+    // SAFETY: by the caller's promise.
+    let own = unsafe { qp::whole(qp.cast()) }?;
+    // SAFETY: by the caller's promise no other thread touches it.
+    Some(unsafe { &mut *own.building.0.get() })
+}
+
+/// What was built since `wr_start`.
+#[derive(Default)]
+pub(super) struct State {
+    /// Requests that are complete; `None` for a queue pair without a send queue.
+    staged: Option<StagedSends<'static>>,
+    current: Option<Request>,
+    error: Option<Errno>,
+}
+
+/// A request that is not complete.
+struct Request {
+    header: SendHeader,
+    operands: Option<AtomicSeg>,
+    to: Option<To>,
+    data: Option<Data>,
+}
+
+/// Whom a request is for, where the queue pair does not say it.
+#[derive(Clone, Copy)]
+pub(super) enum To {
+    /// Of a datagram.
+    Datagram(DatagramSeg),
+    /// Of an XRC initiator.
+    Xrc(XrcSeg),
+}
+
+/// The data of a request whose destination was not given yet.
+enum Data {
+    Segments(Vec<Sge>),
+    Inline(Vec<u8>),
+}
+
+impl State {
+    /// Requests that go into `staged`.
+    pub(super) fn new(staged: StagedSends<'static>) -> Self {
+        Self { staged: Some(staged), current: None, error: None }
+    }
+
+    /// Remembers the first error; nothing is posted then.
+    pub(super) fn fail(&mut self, error: Errno) {
+        self.error.get_or_insert(error);
+        self.current = None;
+    }
+
+    /// Adds a complete request.
+    pub(super) fn push(&mut self, header: SendHeader, payload: Payload<'_>) {
+        let Some(staged) = &mut self.staged else { return };
+        if self.error.is_none()
+            && let Err(error) = staged.push(header, payload)
+        {
+            self.fail(errno(error));
+        }
+    }
+
+    /// A request begins.
+    pub(super) fn begin(&mut self, header: SendHeader, operands: Option<AtomicSeg>) {
+        self.finish();
+        self.current = Some(Request { header, operands, to: None, data: None });
+    }
+
+    /// Ends the request before, if it still waits: one that never got its data has none, but one without its
+    /// destination is in error.
+    pub(super) fn finish(&mut self) {
+        match &self.current {
+            None => {}
+            Some(request) if request.to.is_none() && self.names_destinations() => {
+                self.fail(errno(PostError::Address));
+            }
+            Some(_) => self.set_segments(&[]),
+        }
+    }
+
+    /// Whether each request must say whom it is for.
+    fn names_destinations(&self) -> bool {
+        self.staged.as_ref().is_some_and(|staged| staged.form() != SendForm::Connected)
+    }
+
+    /// The data of the current request lies there.
+    #[inline]
+    pub(super) fn set_segments(&mut self, segments: &[Sge]) {
+        let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
+        let payload = match (request.to, request.operands) {
+            (None, _) if self.names_destinations() => {
+                let data = Some(Data::Segments(segments.to_vec()));
+                self.current = Some(Request { data, ..request });
+                return;
+            }
+            (None, None) => Payload::Segments(segments),
+            (None, Some(operands)) => Payload::Atomic(operands, segments),
+            (Some(To::Datagram(to)), _) => Payload::Datagram(to, DatagramData::Segments(segments)),
+            (Some(To::Xrc(to)), None) => Payload::Xrc(to, XrcData::Segments(segments)),
+            (Some(To::Xrc(to)), Some(operands)) => {
+                Payload::Xrc(to, XrcData::Atomic(operands, segments))
+            }
+        };
+        self.push(request.header, payload);
+    }
+
+    /// The data of the current request are these.
+    pub(super) fn set_inline(&mut self, pieces: &[&[u8]]) {
+        let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
+        if request.operands.is_some() {
+            return self.fail(errno(PostError::Inline));
+        }
+        let payload = match request.to {
+            None if self.names_destinations() => {
+                let data = Some(Data::Inline(pieces.concat()));
+                self.current = Some(Request { data, ..request });
+                return;
+            }
+            None => Payload::Inline(pieces),
+            Some(To::Datagram(to)) => Payload::Datagram(to, DatagramData::Inline(pieces)),
+            Some(To::Xrc(to)) => Payload::Xrc(to, XrcData::Inline(pieces)),
+        };
+        self.push(request.header, payload);
+    }
+
+    /// Whom the current request is for; its data may be known already.
+    pub(super) fn set_destination(&mut self, to: To) {
+        let Some(request) = &mut self.current else { return self.fail(Errno::INVAL) };
+        request.to = Some(to);
+        match request.data.take() {
+            None => {}
+            Some(Data::Segments(segments)) => self.set_segments(&segments),
+            Some(Data::Inline(bytes)) => self.set_inline(&[&bytes]),
+        }
+    }
+
+    /// Posts what was built, all of it or nothing.
+    ///
+    /// # Errors
+    /// The first that a request met; `EINVAL` without a send queue.
+    pub(super) fn post(mut self) -> Result<(), Errno> {
+        self.finish();
+        match self.error {
+            Some(error) => Err(error),
+            None => self.staged.ok_or(Errno::INVAL).map(StagedSends::post),
+        }
+    }
+}
