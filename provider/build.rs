@@ -26,7 +26,7 @@ const RELEASES: [&str; 1] = ["56.1"];
 
 /// What the plugin calls.
 const FUNCTIONS: &str = "verbs_register_driver_.*|_verbs_init_and_alloc_context|\
-    verbs_uninit_context|verbs_set_ops|ibv_cmd_(get_context|query_device_any|query_port|\
+    verbs_uninit_context|verbs_set_ops|verbs_init_cq|ibv_cmd_(get_context|query_device_any|query_port|\
     alloc_pd|dealloc_pd|reg_mr|rereg_mr|reg_dmabuf_mr|dereg_mr|alloc_mw|dealloc_mw|create_ah|destroy_ah|create_cq|create_cq_ex|modify_cq|resize_cq|destroy_cq|create_qp|query_qp|modify_qp|\
     destroy_qp|create_qp_ex|open_qp|create_srq|create_srq_ex|modify_srq|query_srq|destroy_srq|\
     open_xrcd|close_xrcd|attach_mcast|detach_mcast)";
@@ -38,7 +38,7 @@ const TYPES: &str = "verbs_(qp_mask|device|context|context_ops|device_ops|match_
     ibv_wc_(status|flags)|ibv_qp_(type|attr_mask|state)|ibv_access_flags|ibv_mw_(bind|type)|\
     ibv_(values_ex|values_mask|create_cq_wc_flags|create_cq_attr_flags|cq_init_attr_(ex|mask))|\
     ibv_(qp_create_send_ops_flags|data_buf)|\
-    ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|command|qp_flags|tag_form|mem_flags)";
+    ib_uverbs_(alloc_mw|create_ah|rereg_mr)_resp|vrnicdv_(qp_attr|cq_attr|command|qp_flags|cq_flags|tag_form|mem_flags)";
 
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=wrapper.h");

@@ -50,6 +50,23 @@ struct vrnicdv_qp_attr {
 struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init_attr,
 				 const struct vrnicdv_qp_attr *attr);
 
+enum vrnicdv_cq_flags {
+	/* The driver chooses the completion vector: one with few recent events. The verbs' attributes name 0. */
+	VRNICDV_CQ_ANY_VECTOR = 1 << 0,
+};
+
+/* Zeroed, it asks for what ibv_create_cq_ex() gives. */
+struct vrnicdv_cq_attr {
+	/* enum vrnicdv_cq_flags */
+	uint32_t flags;
+	/* On return: the completion vector that the queue is bound to. */
+	uint32_t comp_vector;
+};
+
+/* Creates a completion queue. Returns NULL with errno set on failure. */
+struct ibv_cq_ex *vrnicdv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *init_attr,
+				    struct vrnicdv_cq_attr *attr);
+
 enum vrnicdv_mem_flags {
 	/* The key is good for one message of the peer. */
 	VRNICDV_MEM_ONE_TOUCH = 1 << 0,

@@ -61,6 +61,26 @@ pub struct QpAttr {
     pub max_command_sge: u32,
 }
 
+bitflags! {
+    /// How a completion queue is bound.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CqFlags: u32 {
+        /// The driver chooses the completion vector: one with few recent events. The verbs' attributes name 0.
+        const ANY_VECTOR = 1 << 0;
+    }
+}
+
+/// What `ibv_create_cq_ex` cannot ask for. The default asks for nothing more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CqAttr {
+    /// How it is bound.
+    pub flags: CqFlags,
+    /// On return: the completion vector that the queue is bound to.
+    pub comp_vector: u32,
+}
+
 /// A command: a SEND that lets the peer reach data until it responds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -87,6 +107,7 @@ pub struct Command {
 
 type IsSupported = unsafe extern "C" fn(*mut c_void) -> bool;
 type CreateQp = unsafe extern "C" fn(*mut c_void, *mut c_void, *const QpAttr) -> *mut c_void;
+type CreateCq = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut CqAttr) -> *mut c_void;
 type RegMr = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, MemFlags) -> *mut c_void;
 type BindMw = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, MemFlags) -> c_int;
 type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
@@ -96,6 +117,7 @@ type PostCommand = unsafe extern "C" fn(*mut c_void, *const Command) -> c_int;
 pub struct Vrnicdv {
     is_supported: IsSupported,
     create_qp: CreateQp,
+    create_cq: CreateCq,
     reg_mr: RegMr,
     bind_mw: BindMw,
     post_command: PostCommand,
@@ -117,6 +139,7 @@ impl Vrnicdv {
         };
         let is_supported = symbol(c"vrnicdv_is_supported")?;
         let create_qp = symbol(c"vrnicdv_create_qp")?;
+        let create_cq = symbol(c"vrnicdv_create_cq")?;
         let reg_mr = symbol(c"vrnicdv_reg_mr")?;
         let bind_mw = symbol(c"vrnicdv_bind_mw")?;
         let post_command = symbol(c"vrnicdv_post_command")?;
@@ -125,6 +148,7 @@ impl Vrnicdv {
             Some(Self {
                 is_supported: transmute::<*mut c_void, IsSupported>(is_supported),
                 create_qp: transmute::<*mut c_void, CreateQp>(create_qp),
+                create_cq: transmute::<*mut c_void, CreateCq>(create_cq),
                 reg_mr: transmute::<*mut c_void, RegMr>(reg_mr),
                 bind_mw: transmute::<*mut c_void, BindMw>(bind_mw),
                 post_command: transmute::<*mut c_void, PostCommand>(post_command),
@@ -155,6 +179,21 @@ impl Vrnicdv {
     ) -> *mut c_void {
         // SAFETY: by the caller's promise.
         unsafe { (self.create_qp)(pd, init_attr, attr) }
+    }
+
+    /// Creates a completion queue: a `struct ibv_cq_ex`, or null with errno set.
+    ///
+    /// # Safety
+    /// `context` and `init_attr` must be an open `struct ibv_context` and a valid `struct ibv_cq_init_attr_ex`.
+    #[must_use]
+    pub unsafe fn create_cq(
+        &self,
+        context: *mut c_void,
+        init_attr: *mut c_void,
+        attr: &mut CqAttr,
+    ) -> *mut c_void {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.create_cq)(context, init_attr, attr) }
     }
 
     /// Registers `len` bytes at `addr` with the rights `access` (`enum ibv_access_flags`): a `struct ibv_mr`, or

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vrnic_abi::uverbs::CqResp;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::lock::Sharing;
-use vrnic_queues::plan::CqRing;
+use vrnic_queues::plan::{CqRing, VectorPolicy};
 
 use super::bindings as c;
 use super::commands::{self, CqArgs};
@@ -26,6 +26,8 @@ pub(super) struct Own {
     pub(super) polling: Polling,
     /// The queue, which the queue pairs that feed it share.
     pub(super) queue: Arc<CompletionQueue>,
+    /// The completion vector that it is bound to.
+    pub(super) vector: u32,
 }
 
 /// Our part of a completion queue; `None` for null.
@@ -56,6 +58,15 @@ pub(super) enum CqInit<'a> {
     Extended(&'a c::ibv_cq_init_attr_ex),
 }
 
+/// What verbs say in flags, or cannot say.
+#[derive(Clone, Copy)]
+pub(super) struct CqExtras {
+    /// Who polls it.
+    pub(super) sharing: Sharing,
+    /// Whether the driver chooses the completion vector, beyond what the context's policy tells.
+    pub(super) any_vector: bool,
+}
+
 /// `create_cq`.
 pub(super) unsafe extern "C" fn create(
     context: *mut c::ibv_context,
@@ -64,8 +75,9 @@ pub(super) unsafe extern "C" fn create(
     vector: c_int,
 ) -> *mut c::ibv_cq {
     let init = CqInit::Plain { entries, channel, vector };
+    let extras = CqExtras { sharing: Sharing::ANY, any_vector: false };
     // SAFETY: the arguments are libibverbs' own.
-    pointer(unsafe { create_from(context, &init, Sharing::ANY) })
+    pointer(unsafe { create_from(context, &init, extras) })
 }
 
 /// Creates a completion queue, whose extended interface is not set up.
@@ -75,7 +87,7 @@ pub(super) unsafe extern "C" fn create(
 pub(super) unsafe fn create_from(
     raw_context: *mut c::ibv_context,
     init: &CqInit<'_>,
-    sharing: Sharing,
+    extras: CqExtras,
 ) -> Result<*mut c::ibv_cq, Errno> {
     // SAFETY: by the caller's promise.
     let context = unsafe { Context::of(raw_context) }?;
@@ -88,7 +100,8 @@ pub(super) unsafe fn create_from(
         CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.comp_vector,
     };
-    let request = ring.request(vector, context.vector_policy);
+    let policy = if extras.any_vector { VectorPolicy::Any } else { context.vector_policy };
+    let request = ring.request(vector, policy);
     let cq = Cq::begin();
     let base: *mut c::ibv_cq = cq.base().cast();
     // SAFETY: the arguments are live, `cq` is ours.
@@ -103,9 +116,10 @@ pub(super) unsafe fn create_from(
             }
         }
     }?;
-    match open(context, ring, &response, sharing) {
+    match open(context, ring, &response, extras.sharing) {
         Ok(queue) => {
-            let own = Own { polling: Polling::default(), queue: Arc::new(queue) };
+            let vector = response.vector.get();
+            let own = Own { polling: Polling::default(), queue: Arc::new(queue), vector };
             Ok(cq.complete(own).cast())
         }
         Err(error) => {

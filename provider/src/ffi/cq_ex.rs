@@ -11,7 +11,7 @@ use vrnic_queues::lock::Sharing;
 
 use super::bindings as c;
 use super::context::Context;
-use super::cq::{self, CqInit};
+use super::cq::{self, CqExtras, CqInit};
 use super::{pointer, poll};
 
 /// Fields that a queue can be asked to give beside those that all give.
@@ -96,14 +96,17 @@ pub(super) unsafe extern "C" fn create(
     attr: *mut c::ibv_cq_init_attr_ex,
 ) -> *mut c::ibv_cq_ex {
     // SAFETY: the arguments are libibverbs' own.
-    pointer(unsafe { try_create(context, &mut *attr) })
+    pointer(unsafe { try_create(context, &mut *attr, false) })
 }
 
+/// Creates a completion queue; with `any_vector` the driver chooses its completion vector.
+///
 /// # Safety
 /// The objects named must be live.
-unsafe fn try_create(
+pub(super) unsafe fn try_create(
     context: *mut c::ibv_context,
     attr: &mut c::ibv_cq_init_attr_ex,
+    any_vector: bool,
 ) -> Result<*mut c::ibv_cq_ex, Errno> {
     let fields = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
     let flags = match attr.comp_mask & c::IBV_CQ_INIT_ATTR_MASK_FLAGS {
@@ -123,8 +126,9 @@ unsafe fn try_create(
     } else {
         Sharing::ANY
     };
+    let extras = CqExtras { sharing, any_vector };
     // SAFETY: by the caller's promise.
-    let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), sharing) }?;
+    let cq = unsafe { cq::create_from(context, &CqInit::Extended(attr), extras) }?;
     let cq: *mut c::ibv_cq_ex = cq.cast();
     // SAFETY: just made, and nobody else knows it.
     set_readers(unsafe { &mut *cq }, fields);

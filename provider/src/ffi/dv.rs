@@ -8,10 +8,10 @@ use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
 use vrnic_queues::plan::{CommandTag, QpExtras};
 use vrnic_queues::request::{CommandMessage, Payload, SendHeader};
-use vrnicdv::{Command, QpAttr};
+use vrnicdv::{Command, CqAttr, QpAttr};
 
 use super::bindings as c;
-use super::{driver, mr, mw, pointer, post, qp, status};
+use super::{cq, cq_ex, driver, mr, mw, pointer, post, qp, status};
 
 /// The structs of the Rust module are those of the header.
 const _: () = {
@@ -21,6 +21,9 @@ const _: () = {
     assert!(offset_of!(QpAttr, tag_form) == offset_of!(c::vrnicdv_qp_attr, tag_form));
     assert!(offset_of!(QpAttr, tag_offset) == offset_of!(c::vrnicdv_qp_attr, tag_offset));
     assert!(offset_of!(QpAttr, max_command_sge) == offset_of!(c::vrnicdv_qp_attr, max_command_sge));
+    assert!(size_of::<CqAttr>() == size_of::<c::vrnicdv_cq_attr>());
+    assert!(offset_of!(CqAttr, flags) == offset_of!(c::vrnicdv_cq_attr, flags));
+    assert!(offset_of!(CqAttr, comp_vector) == offset_of!(c::vrnicdv_cq_attr, comp_vector));
     assert!(size_of::<Command>() == size_of::<c::vrnicdv_command>());
     assert!(offset_of!(Command, mem_flags) == offset_of!(c::vrnicdv_command, mem_flags));
     assert!(offset_of!(Command, data) == offset_of!(c::vrnicdv_command, data));
@@ -80,6 +83,42 @@ fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
     let reactive = attr.flags & c::VRNICDV_QP_REACTIVE != 0;
     let max_command_sge = attr.max_command_sge;
     Ok(QpExtras { reactive, commands, max_command_sge, ..QpExtras::default() })
+}
+
+/// `vrnicdv_create_cq`.
+///
+/// # Safety
+/// The arguments must be valid, as for `ibv_create_cq_ex`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vrnicdv_create_cq(
+    context: *mut c::ibv_context,
+    init_attr: *mut c::ibv_cq_init_attr_ex,
+    attr: *mut c::vrnicdv_cq_attr,
+) -> *mut c::ibv_cq_ex {
+    // SAFETY: by the caller's promise.
+    pointer(unsafe { create_cq(context, &mut *init_attr, &mut *attr) })
+}
+
+/// # Safety
+/// As for [`vrnicdv_create_cq`].
+unsafe fn create_cq(
+    context: *mut c::ibv_context,
+    init_attr: &mut c::ibv_cq_init_attr_ex,
+    attr: &mut c::vrnicdv_cq_attr,
+) -> Result<*mut c::ibv_cq_ex, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe { check_context(context) }?;
+    let any_vector = attr.flags & c::VRNICDV_CQ_ANY_VECTOR != 0;
+    if attr.flags & !c::VRNICDV_CQ_ANY_VECTOR != 0 || any_vector && init_attr.comp_vector != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: by the caller's promise. The rest of what ibv_create_cq_ex does is in `verbs_init_cq`.
+    unsafe {
+        let cq = cq_ex::try_create(context, init_attr, any_vector)?;
+        c::verbs_init_cq(cq.cast(), context, init_attr.channel, init_attr.cq_context);
+        attr.comp_vector = cq::whole(cq.cast()).ok_or(Errno::IO)?.vector;
+        Ok(cq)
+    }
 }
 
 /// `vrnicdv_reg_mr`.
