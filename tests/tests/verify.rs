@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 28] = [
+const GROUPS: [&str; 29] = [
     "data",
     "segments",
     "inline",
@@ -23,6 +23,7 @@ const GROUPS: [&str; 28] = [
     "rnr",
     "retry",
     "srq",
+    "xrc",
     "stress",
     "local_errors",
     "remote_errors",
@@ -42,7 +43,7 @@ const GROUPS: [&str; 28] = [
 ];
 
 /// Those that run over the extended interfaces too.
-const EXTENDED: [&str; 11] = [
+const EXTENDED: [&str; 12] = [
     "data",
     "segments",
     "inline",
@@ -54,6 +55,7 @@ const EXTENDED: [&str; 11] = [
     "local_errors",
     "windows",
     "datagrams",
+    "xrc",
 ];
 
 fn main() -> ExitCode {

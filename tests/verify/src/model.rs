@@ -76,6 +76,7 @@ pub(crate) mod qp_type {
     pub(crate) const UC: u32 = 3;
     pub(crate) const UD: u32 = 4;
     pub(crate) const RAW_PACKET: u32 = 8;
+    pub(crate) const XRC_SEND: u32 = 9;
 }
 
 /// Completion statuses (`enum ibv_wc_status`) that the suite expects somewhere.
@@ -205,6 +206,8 @@ pub(crate) struct SendWr {
     pub(crate) swap: u64,
     /// Of a datagram: where it goes.
     pub(crate) to: Option<Destination>,
+    /// Of an XRC initiator: the number of the SRQ that it is for.
+    pub(crate) srq: Option<u32>,
 }
 
 /// Where a datagram goes.

@@ -9,7 +9,7 @@
 //! | [`address`] | address handles, multicast groups |
 //! | [`memory`] | buffers: filling, comparing |
 //! | [`windows`] | windows and other operations on memory |
-//! | [`srq`] | shared receive queues |
+//! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`work`] | posting, polling, events |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
 
@@ -22,3 +22,4 @@ mod srq;
 mod streams;
 mod windows;
 mod work;
+mod xrc;

@@ -6,8 +6,8 @@ use std::io;
 
 use crate::model::{DeviceInfo, QpAttr};
 use crate::rpc::calls::{
-    AllocParent, CqInfo, CreateCq, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf, RegMr,
-    RegOneTouch, ResizeCq,
+    AllocParent, CqInfo, CreateCq, CreateCqDirect, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf,
+    RegMr, RegOneTouch, ResizeCq,
 };
 use crate::verbs::address::Ah;
 use crate::verbs::buffer::Buffer;
@@ -17,6 +17,7 @@ use crate::verbs::memory::{Mr, Pd, Td};
 use crate::verbs::qp::{Kind, Qp};
 use crate::verbs::srq::Srq;
 use crate::verbs::window::Mw;
+use crate::verbs::xrc::Xrcd;
 
 /// Objects of one kind.
 pub(super) struct Table<T> {
@@ -96,6 +97,7 @@ pub(super) struct Objects {
     pub(super) channels: Table<Channel>,
     pub(super) cqs: Table<Cq>,
     pub(super) srqs: Table<Srq>,
+    pub(super) xrcds: Table<Xrcd>,
     pub(super) qps: Table<Qp>,
     pub(super) ahs: Table<Ah>,
     last: u32,
@@ -117,6 +119,7 @@ impl Objects {
             channels: Table::new("channel"),
             cqs: Table::new("CQ"),
             srqs: Table::new("SRQ"),
+            xrcds: Table::new("XRCD"),
             qps: Table::new("QP"),
             ahs: Table::new("AH"),
             last: 0,
@@ -151,6 +154,7 @@ impl Objects {
         self.extended = self.always_extended;
         let qps = self.qps.clear(Qp::destroy);
         let srqs = self.srqs.clear(Srq::destroy);
+        let xrcds = self.xrcds.clear(Xrcd::close);
         let cqs = self.cqs.clear(Cq::destroy);
         let channels = self.channels.clear(Channel::destroy);
         let mws = self.mws.clear(Mw::destroy);
@@ -161,7 +165,7 @@ impl Objects {
         for (_, buffer) in std::mem::take(&mut self.buffers.map) {
             buffer.unmap()?;
         }
-        qps.and(srqs).and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
+        qps.and(srqs).and(xrcds).and(cqs).and(channels).and(mws).and(mrs).and(ahs).and(pds).and(tds)
     }
 
     pub(super) fn alloc_pd(&mut self) -> io::Result<u32> {
@@ -237,6 +241,16 @@ impl Objects {
         let handle = self.handle();
         self.cqs.insert(handle, cq);
         Ok(CqInfo { cq: handle, capacity })
+    }
+
+    pub(super) fn create_cq_direct(&mut self, c: &CreateCqDirect) -> io::Result<(CqInfo, u32)> {
+        let channel = c.channel.map(|h| self.channels.get(h)).transpose()?;
+        let vector = (c.vector, c.any_vector);
+        let (cq, vector) = Cq::direct(self.context()?, c.cqe, channel, vector)?;
+        let capacity = cq.capacity();
+        let handle = self.handle();
+        self.cqs.insert(handle, cq);
+        Ok((CqInfo { cq: handle, capacity }, vector))
     }
 
     pub(super) fn resize_cq(&mut self, c: &ResizeCq) -> io::Result<u32> {

@@ -137,6 +137,9 @@ calls! {
     DestroyChannel { channel: u32 } -> ();
     /// Creates a CQ.
     CreateCq { cqe: i32, channel: Option<u32>, vector: i32 } -> CqInfo;
+    /// Creates a CQ (a direct verb), on a vector of the driver's choice if `any_vector` says so; answers the vector, too.
+    CreateCqDirect { cqe: i32, channel: Option<u32>, vector: i32, any_vector: bool }
+        -> (CqInfo, u32);
     /// Gives a CQ room for so many entries; answers for how many it has.
     ResizeCq { cq: u32, cqe: i32 } -> u32;
     /// Destroys a CQ.
@@ -160,6 +163,16 @@ calls! {
     DestroySrq { srq: u32 } -> ();
     /// Posts receive work requests to an SRQ.
     PostSrqRecv { srq: u32, requests: Vec<RecvWr> } -> Posted;
+    /// Opens the XRC domain of a file, or one of its own; `flags` are `O_CREAT` and `O_EXCL`.
+    OpenXrcd { path: Option<String>, flags: i32 } -> u32;
+    /// Closes an XRC domain.
+    CloseXrcd { xrcd: u32 } -> ();
+    /// Creates an SRQ for XRC, which completes to `cq`.
+    CreateXrcSrq { pd: u32, xrcd: u32, cq: u32, max_wr: u32, max_sge: u32 } -> XrcSrqInfo;
+    /// Creates an XRC target.
+    CreateTarget { xrcd: u32 } -> QpInfo;
+    /// Opens an XRC target by its number.
+    OpenTarget { xrcd: u32, qpn: u32 } -> QpInfo;
     /// Creates a QP.
     CreateQp {
         pd: u32, send_cq: u32, recv_cq: u32, qp_type: u32, cap: QpCap, signal_all: bool,
@@ -286,6 +299,14 @@ pub(crate) struct SrqInfo {
     pub(crate) srq: u32,
     /// Sizes granted.
     pub(crate) attr: SrqAttr,
+}
+
+/// A new SRQ for XRC.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct XrcSrqInfo {
+    /// What requests name it by.
+    pub(crate) number: u32,
+    pub(crate) info: SrqInfo,
 }
 
 /// A new QP.

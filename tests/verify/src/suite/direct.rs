@@ -1,13 +1,18 @@
 //! What only the direct verbs of vrnic say: keys for one touch, commands whose data live as long as they do, and
 //! the two forms in which a refused memory operation fails. Other devices fail these cases.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
+use rustix::io::Errno;
 
 use super::Case;
 use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::kit::{Env, Link, Options, Region, Side, expect_error};
+use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error};
 use crate::model::{CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, flags};
-use crate::rpc::calls::{PostCommand, Read, Write};
+use crate::rpc::calls::{
+    Arm, CreateChannel, CreateCqDirect, CreateQp, PostCommand, Read, WaitChannel, Write,
+};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -29,6 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("direct/reactive/receives_go_on", reactive),
         Case::new("direct/reactive/after_local_inv", reactive_local_inv),
         Case::new("direct/anticipatory", anticipatory),
+        Case::new("direct/cq/any_vector", any_vector),
         Case::new("direct/command/general", |env| command(env, &GENERAL)),
         Case::new("direct/command/iscsi", |env| command(env, &ISCSI)),
         Case::new("direct/command/inline", command_inline),
@@ -95,6 +101,50 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     a.post(&[request(2)])?;
     a.expect_sent(2, Status::RemAccessErr)?;
     to.check(1)
+}
+
+/// CQs whose creator leaves the choice are spread over all vectors, say on which they are, and report events; one that
+/// names a vector is on that.
+fn any_vector(env: &Env) -> Result<()> {
+    let (agent, vectors) = (&env.a.agent, env.a.info.comp_vectors);
+    let channel = agent.call(CreateChannel {})?;
+    let create = |vector: u32, any_vector| {
+        let vector = vector as i32;
+        agent.call(CreateCqDirect { cqe: 64, channel: Some(channel), vector, any_vector })
+    };
+    let mut used = BTreeSet::new();
+    for _ in 0..8 * vectors {
+        used.insert(create(0, true)?.1);
+    }
+    ensure!(used.iter().copied().eq(0..vectors), "of {vectors} vectors {used:?} were chosen");
+    for vector in 0..vectors {
+        let (_, on) = create(vector, false)?;
+        ensure!(on == vector, "on vector {on}, asked for {vector}");
+    }
+    expect_errno("a vector that is not there", create(vectors, false), Errno::INVAL)?;
+    expect_errno("any vector and this one", create(1, true), Errno::INVAL)?;
+    let (made, _) = create(0, true)?;
+    let mut a = Side::new(&env.a, &Options::default())?;
+    a.destroy()?;
+    (a.send_cq, a.recv_cq, a.channel) = (made.cq, made.cq, Some(channel));
+    let options = Options::default();
+    let qp = agent.call(CreateQp {
+        pd: a.pd,
+        send_cq: made.cq,
+        recv_cq: made.cq,
+        qp_type: options.qp_type,
+        cap: options.cap,
+        signal_all: false,
+        extras: None,
+        srq: None,
+    })?;
+    (a.qp, a.qpn) = (qp.qp, qp.qpn);
+    let link = Link::of(a, Side::new(&env.b, &options)?)?;
+    agent.call(Arm { cq: made.cq, solicited_only: false })?;
+    link.a.prove_towards(&link.b)?;
+    let event = agent.call(WaitChannel { channel, timeout_ms: 30_000 })?;
+    ensure!(event == Some(made.cq), "the event of CQ {event:?}, not {}", made.cq);
+    Ok(())
 }
 
 fn reactive_options() -> Options {

@@ -15,6 +15,7 @@
 //! | [`notices`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
+//! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`extended`] | completions with timestamps, requests built call by call |
 //! | [`retry`] | RNR, absent and late peers |
@@ -66,6 +67,7 @@ mod states;
 mod stress;
 mod transitions;
 mod windows;
+mod xrc;
 
 use anyhow::Result;
 
@@ -116,6 +118,7 @@ pub(crate) fn cases() -> Vec<Case> {
         notices::cases(),
         limits::cases(),
         srq::cases(),
+        xrc::cases(),
         stress::cases(),
         states::cases(),
         transitions::cases(),

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use super::context::Context;
-use super::{check, extended, ffi, object, readable};
+use super::{check, direct, extended, ffi, object, readable};
 use crate::model::Wc;
 
 /// Entries fetched by one poll.
@@ -73,6 +73,20 @@ impl Cq {
         let raw =
             unsafe { ffi::ibv_create_cq(context.raw(), cqe, ptr::null_mut(), channel, vector) };
         Ok(Self { raw: object(raw)?, extended })
+    }
+
+    /// Creates one by a direct verb, on a vector of the driver's choice if `any_vector` says so. Also gives the vector.
+    pub(crate) fn direct(
+        context: &Context,
+        cqe: i32,
+        channel: Option<&Channel>,
+        (vector, any_vector): (i32, bool),
+    ) -> io::Result<(Self, u32)> {
+        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        let init = extended::cq_attr(cqe, channel, vector)?;
+        // SAFETY: the context is open and the channel live or null.
+        let (raw, vector) = unsafe { direct::create_cq(context.raw(), init, any_vector) }?;
+        Ok((Self { raw, extended: true }, vector))
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_cq {

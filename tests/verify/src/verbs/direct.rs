@@ -2,7 +2,7 @@
 
 use std::io;
 
-use vrnicdv::{Command, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
+use vrnicdv::{Command, CqAttr, CqFlags, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
 
 use super::qp::Qp;
 use super::wr::segments;
@@ -35,6 +35,22 @@ pub(super) unsafe fn create_qp(
     // SAFETY: as the caller promises.
     let qp = unsafe { functions()?.create_qp(pd.cast(), (&raw mut *init).cast(), &attr) };
     object(qp.cast())
+}
+
+/// `vrnicdv_create_cq`, for which the driver chooses the vector if `any_vector` says so; also gives the vector.
+///
+/// # Safety
+/// The context must be open, and the channel live or null.
+pub(super) unsafe fn create_cq(
+    context: *mut ffi::ibv_context,
+    mut init: ffi::ibv_cq_init_attr_ex,
+    any_vector: bool,
+) -> io::Result<(std::ptr::NonNull<ffi::ibv_cq>, u32)> {
+    let mut attr = CqAttr::default();
+    attr.flags.set(CqFlags::ANY_VECTOR, any_vector);
+    // SAFETY: as the caller promises.
+    let cq = unsafe { functions()?.create_cq(context.cast(), (&raw mut init).cast(), &mut attr) };
+    Ok((object(cq.cast())?, attr.comp_vector))
 }
 
 /// `vrnicdv_reg_mr` with one touch.

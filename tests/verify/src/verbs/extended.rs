@@ -8,7 +8,7 @@ use super::address::Ah;
 use super::context::Context;
 use super::qp::Qp;
 use super::wr::{Refused, segments};
-use super::{check, ffi, object};
+use super::{check, ffi, missing, object};
 use crate::model::{Op, SendWr, Wc, flags};
 
 /// Fields that completions are asked for.
@@ -26,17 +26,19 @@ const WRITES: u32 = SENDS
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | ffi::IBV_QP_EX_WITH_LOCAL_INV
     | ffi::IBV_QP_EX_WITH_BIND_MW;
+/// Those of XRC initiators.
+const INITIATOR: u32 = SENDS
+    | ffi::IBV_QP_EX_WITH_RDMA_WRITE
+    | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | ffi::IBV_QP_EX_WITH_RDMA_READ
+    | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 /// Those of reliable connections.
 const ALL: u32 = WRITES
     | ffi::IBV_QP_EX_WITH_RDMA_READ
     | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | ffi::IBV_QP_EX_WITH_SEND_WITH_INV;
-
-/// An operation that the device does not have.
-fn missing() -> io::Error {
-    io::Error::from_raw_os_error(rustix::io::Errno::OPNOTSUPP.raw_os_error())
-}
 
 /// `ibv_create_cq_ex`; also an `ibv_cq`.
 pub(super) fn create_cq(
@@ -45,6 +47,21 @@ pub(super) fn create_cq(
     channel: *mut ffi::ibv_comp_channel,
     vector: i32,
 ) -> io::Result<NonNull<ffi::ibv_cq>> {
+    let mut attr = cq_attr(cqe, channel, vector)?;
+    // SAFETY: the context is open; the channel is live or null.
+    let raw = unsafe {
+        let create = ffi::extended(context.raw()).create_cq_ex.ok_or_else(missing)?;
+        create(context.raw(), &raw mut attr)
+    };
+    Ok(object(raw)?.cast())
+}
+
+/// What a CQ with all fields is made from.
+pub(super) fn cq_attr(
+    cqe: i32,
+    channel: *mut ffi::ibv_comp_channel,
+    vector: i32,
+) -> io::Result<ffi::ibv_cq_init_attr_ex> {
     let invalid = |_| io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
     // SAFETY: all-zero is valid for this struct of integers and null pointers.
     let mut attr: ffi::ibv_cq_init_attr_ex = unsafe { mem::zeroed() };
@@ -52,12 +69,7 @@ pub(super) fn create_cq(
     attr.channel = channel;
     attr.comp_vector = u32::try_from(vector).map_err(invalid)?;
     attr.wc_flags = FIELDS.into();
-    // SAFETY: the context is open; the channel is live or null.
-    let raw = unsafe {
-        let create = ffi::extended(context.raw()).create_cq_ex.ok_or_else(missing)?;
-        create(context.raw(), &raw mut attr)
-    };
-    Ok(object(raw)?.cast())
+    Ok(attr)
 }
 
 /// Takes at most `most` completions in one series.
@@ -145,6 +157,7 @@ pub(super) unsafe fn create_qp(
     let operations = match init.qp_type {
         ffi::IBV_QPT_UD => SENDS,
         ffi::IBV_QPT_UC => WRITES,
+        ffi::IBV_QPT_XRC_SEND => INITIATOR,
         _ => ALL,
     };
     attr.send_ops_flags = operations.into();
@@ -234,11 +247,36 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
             }
             Op::Tso => return Err(missing()),
         }
+        // The order of these two is free; both are used.
+        if request.wr_id.is_multiple_of(2) {
+            set_destination(qp, request, path)?;
+            set_data(qp, request)
+        } else {
+            set_data(qp, request)?;
+            set_destination(qp, request, path)
+        }
+    }
+}
+
+/// Says whom the request that was begun is for, if it is one of those that do.
+///
+/// # Safety
+/// As for [`build`].
+unsafe fn set_destination(
+    qp: *mut ffi::ibv_qp_ex,
+    request: &SendWr,
+    path: Option<&Ah>,
+) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    unsafe {
         if let (Some(to), Some(path)) = (&request.to, path) {
             (*qp).wr_set_ud_addr.ok_or_else(missing)?(qp, path.raw(), to.qpn, to.qkey);
         }
-        set_data(qp, request)
+        if let Some(number) = request.srq {
+            (*qp).wr_set_xrc_srqn.ok_or_else(missing)?(qp, number);
+        }
     }
+    Ok(())
 }
 
 /// Gives the request that was begun its data, by the function for so many pieces.

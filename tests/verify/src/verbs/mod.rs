@@ -15,7 +15,7 @@
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
-//! | [`srq`] | shared receive queues |
+//! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`wr`] | posting work requests |
 //! | [`extended`] | the newer interfaces of CQs and QPs |
 //! | [`window`] | memory windows |
@@ -36,6 +36,7 @@ pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod window;
 pub(crate) mod wr;
+pub(crate) mod xrc;
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -57,6 +58,11 @@ fn check(errno: i32) -> io::Result<()> {
 /// The result of a call that returns an object, or NULL and errno.
 fn object<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// The error of an operation that the device does not have.
+fn missing() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::OPNOTSUPP.raw_os_error())
 }
 
 /// Waits until `fd` is readable; false when `timeout` passes first.

@@ -68,6 +68,11 @@ impl Qp {
         Ok((Self { raw, extended }, granted(&init.cap)))
     }
 
+    /// A target of XRC, which nobody posts to.
+    pub(super) fn of_target(raw: NonNull<ffi::ibv_qp>) -> Self {
+        Self { raw, extended: false }
+    }
+
     pub(super) fn raw(&self) -> *mut ffi::ibv_qp {
         self.raw.as_ptr()
     }

@@ -25,6 +25,10 @@ impl Srq {
         Ok((Self { raw }, attributes(&init.attr)))
     }
 
+    pub(super) fn from_raw(raw: NonNull<ffi::ibv_srq>) -> Self {
+        Self { raw }
+    }
+
     pub(super) fn raw(&self) -> *mut ffi::ibv_srq {
         self.raw.as_ptr()
     }
@@ -71,6 +75,6 @@ impl Srq {
     }
 }
 
-fn attributes(attr: &ffi::ibv_srq_attr) -> SrqAttr {
+pub(super) fn attributes(attr: &ffi::ibv_srq_attr) -> SrqAttr {
     SrqAttr { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit }
 }

@@ -104,6 +104,9 @@ fn send_wr(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
     wr.opcode = request.op as u32;
     wr.send_flags = request.flags;
     wr.__bindgen_anon_1.imm_data = request.imm;
+    if let Some(number) = request.srq {
+        wr.qp_type.xrc.remote_srqn = number;
+    }
     match request.op {
         Op::SendInv | Op::LocalInv => wr.__bindgen_anon_1.invalidate_rkey = request.rkey,
         Op::CmpSwp | Op::FetchAdd => {

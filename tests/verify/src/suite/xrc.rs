@@ -1,0 +1,349 @@
+//! XRC: targets and shared receive queues of a domain that processes share by a file (IBTA volume 1, annex A14).
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{End, Env, Options, Region, Side, expect_errno};
+use crate::model::{
+    Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
+};
+use crate::rpc::calls::{
+    AllocPd, CloseXrcd, Crash, CreateCq, CreateTarget, CreateXrcSrq, DestroyQp, DestroySrq,
+    ModifyQp, OpenTarget, OpenXrcd, Poll, PostSrqRecv, QueryQp, WaitAsync, XrcSrqInfo,
+};
+use crate::rpc::client::CallError;
+
+/// Files that all processes can open; a domain is named by the file, whatever is in it.
+const FILE: &str = "/proc/self/exe";
+const OTHER_FILE: &str = "/etc/passwd";
+/// `O_CREAT` and `O_EXCL`: make the domain if there is none, and only then.
+const CREATE: i32 = 0o100;
+const EXCLUSIVE: i32 = 0o200;
+/// Bytes of a receive.
+const LEN: u64 = 64;
+/// How long an awaited completion or event may take, in milliseconds.
+const PATIENCE_MS: u64 = 30_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("xrc/operations", operations),
+        Case::new("xrc/chosen_by_number", chosen),
+        Case::new("xrc/shared_by_two_processes", shared),
+        Case::new("xrc/creator_killed", creator_killed),
+        Case::new("xrc/target_ends_with_its_last_user", last_user),
+        Case::new("xrc/opening_and_closing", opening),
+        Case::new("xrc/srq_of_another_domain", foreign_srq),
+        Case::new("xrc/failure_of_a_shared_target", events),
+    ]
+}
+
+fn open(end: &End, path: &str, flags: i32) -> Result<u32, CallError> {
+    end.agent.call(OpenXrcd { path: Some(path.to_owned()), flags })
+}
+
+/// An SRQ of a process in a domain, with a CQ of its own.
+struct Inbox {
+    end: End,
+    cq: u32,
+    srq: XrcSrqInfo,
+    memory: Region,
+}
+
+impl Inbox {
+    fn new(end: &End, xrcd: u32) -> Result<Self> {
+        let pd = end.agent.call(AllocPd {})?;
+        let cq = end.agent.call(CreateCq { cqe: 64, channel: None, vector: 0 })?.cq;
+        let srq = end.agent.call(CreateXrcSrq { pd, xrcd, cq, max_wr: 16, max_sge: 1 })?;
+        let memory = Region::new(end, pd, LEN, 0, access::ALL)?;
+        Ok(Self { end: end.clone(), cq, srq, memory })
+    }
+
+    fn post(&self, wr_id: u64) -> Result<()> {
+        let requests = vec![RecvWr { wr_id, sges: vec![self.memory.sge()] }];
+        let posted = self.end.agent.call(PostSrqRecv { srq: self.srq.info.srq, requests })?;
+        ensure!(posted.refused.is_none(), "{posted:?}");
+        Ok(())
+    }
+
+    /// A request of `from` for this SRQ.
+    fn request(&self, op: Op, wr_id: u64, region: &Region) -> SendWr {
+        let (raddr, rkey) = (self.memory.addr, self.memory.rkey);
+        let srq = Some(self.srq.number);
+        SendWr { raddr, rkey, srq, ..Side::request(op, wr_id, &[region.sge()]) }
+    }
+
+    /// The next receive that completes must be that one, by that target.
+    fn expect(&self, wr_id: u64, target: u32, imm: Option<u32>) -> Result<()> {
+        let done = self.end.agent.call(Poll { cq: self.cq, count: 1, timeout_ms: PATIENCE_MS })?;
+        let fits = |wc: &crate::model::Wc| {
+            (wc.wr_id, wc.status, wc.qpn, wc.imm) == (wr_id, 0, target, imm)
+        };
+        ensure!(done.iter().any(fits), "{done:?}, not receive {wr_id} by QP {target}, {imm:x?}");
+        Ok(())
+    }
+
+    /// Sends a message by an initiator and sees it arrive.
+    fn prove(&self, from: &Side, target: u32, seed: u64) -> Result<()> {
+        let source = from.region(LEN, 0)?;
+        source.fill(seed)?;
+        self.post(seed)?;
+        from.post(&[self.request(Op::Send, seed, &source)])?;
+        from.expect_sent(seed, Status::Success)?;
+        self.expect(seed, target, None)?;
+        self.memory.check(seed)?;
+        source.deregister()
+    }
+}
+
+/// An initiator, in Reset.
+fn initiator(end: &End) -> Result<Side> {
+    let cap = crate::model::QpCap { inline: 64, ..Options::default().cap };
+    Side::new(end, &Options { qp_type: qp_type::XRC_SEND, cap, ..Options::impatient() })
+}
+
+/// A target of a domain of `end`, connected to an initiator.
+fn target(end: &End, xrcd: u32, from: &Side) -> Result<(u32, u32)> {
+    let made = end.agent.call(CreateTarget { xrcd })?;
+    let towards = QpAttr {
+        dest_qpn: from.qpn,
+        dgid: from.end.info.gid,
+        sgid_index: end.info.gid_index,
+        ..from.attr_towards(end, 0)
+    };
+    let steps = [(State::Init, mask::TO_INIT), (State::Rtr, mask::TO_RTR)];
+    for (state, mask) in steps {
+        let attr = QpAttr { state: state as u32, ..towards };
+        end.agent.call(ModifyQp { qp: made.qp, attr, mask })?;
+    }
+    let rts = QpAttr { state: State::Rts as u32, ..towards };
+    let mask = mask::STATE | mask::TIMEOUT | mask::SQ_PSN;
+    end.agent.call(ModifyQp { qp: made.qp, attr: rts, mask })?;
+    connect(from, end, made.qpn)?;
+    Ok((made.qp, made.qpn))
+}
+
+/// Brings an initiator from Reset to RTS: its attributes are those of its own half of a connection.
+fn connect(from: &Side, peer: &End, qpn: u32) -> Result<()> {
+    let attr = from.attr_towards(peer, qpn);
+    let rtr = mask::STATE | mask::AV | mask::PATH_MTU | mask::DEST_QPN | mask::RQ_PSN;
+    from.modify(State::Init, &attr, mask::TO_INIT)?;
+    from.modify(State::Rtr, &attr, rtr)?;
+    from.modify(State::Rts, &attr, mask::TO_RTS)?;
+    Ok(())
+}
+
+/// Every operation that XRC has, with the fields of its completions.
+fn operations(env: &Env) -> Result<()> {
+    let xrcd = open(&env.b, FILE, CREATE)?;
+    let inbox = Inbox::new(&env.b, xrcd)?;
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, xrcd, &a)?;
+    let near = a.region(LEN, 0)?;
+    for (n, op) in [Op::Send, Op::SendImm, Op::WriteImm, Op::Write, Op::Read].iter().enumerate() {
+        for inline in [0, flags::INLINE] {
+            let seed = 10 + 2 * n as u64 + u64::from(inline != 0);
+            let (source, sink) =
+                if *op == Op::Read { (&inbox.memory, &near) } else { (&near, &inbox.memory) };
+            if *op == Op::Read && inline != 0 {
+                continue;
+            }
+            source.fill(seed)?;
+            let imm = op.has_immediate().then_some(0x0102_0304);
+            if op.takes_receive() {
+                inbox.post(seed)?;
+            }
+            let request = inbox.request(*op, seed, &near);
+            let flags = request.flags | inline;
+            a.post(&[SendWr { imm: imm.unwrap_or(0), flags, ..request }])?;
+            let sent = a.expect_sent(seed, Status::Success)?;
+            ensure!(sent.opcode == op.wc_opcode(), "{op:?}: {sent:?}");
+            if op.takes_receive() {
+                inbox.expect(seed, qpn, imm)?;
+            }
+            sink.check(seed)?;
+        }
+    }
+    atomics(&a, &inbox)
+}
+
+/// The word at the start of the inbox is added to and swapped; what it was comes back.
+fn atomics(a: &Side, inbox: &Inbox) -> Result<()> {
+    let old = a.region(8, 0)?;
+    inbox.memory.set_word(0, 40)?;
+    for (op, compare_add, swap, before, after) in
+        [(Op::FetchAdd, 2, 0, 40, 42), (Op::CmpSwp, 42, 7, 42, 7), (Op::CmpSwp, 42, 9, 7, 7)]
+    {
+        let request = SendWr { compare_add, swap, ..inbox.request(op, 60, &old) };
+        a.post(&[request])?;
+        a.expect_sent(60, Status::Success)?;
+        let (was, is) = (old.word(0)?, inbox.memory.word(0)?);
+        ensure!((was, is) == (before, after), "{op:?}: {was} became {is}");
+    }
+    Ok(())
+}
+
+/// Messages of one connection reach the SRQ that each names, whatever their order.
+fn chosen(env: &Env) -> Result<()> {
+    let xrcd = open(&env.b, FILE, CREATE)?;
+    let inboxes = [Inbox::new(&env.b, xrcd)?, Inbox::new(&env.b, xrcd)?, Inbox::new(&env.b, xrcd)?];
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, xrcd, &a)?;
+    for (seed, nth) in [2, 0, 0, 1, 2, 1, 0, 2].into_iter().enumerate() {
+        inboxes[nth].prove(&a, qpn, seed as u64)?;
+    }
+    Ok(())
+}
+
+/// One process makes domain and target; another opens the domain by the same file, and messages of the connection
+/// land in its SRQ as well as in the first one's.
+fn shared(env: &Env) -> Result<()> {
+    let other = env.another_b()?;
+    let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
+    let (mine, theirs) = (Inbox::new(&env.b, xrcd)?, Inbox::new(&other, again)?);
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, xrcd, &a)?;
+    for seed in 0..4 {
+        theirs.prove(&a, qpn, 2 * seed)?;
+        mine.prove(&a, qpn, 2 * seed + 1)?;
+    }
+    // The other one goes; its SRQ goes with it, and the connection does not.
+    other.agent.call(DestroySrq { srq: theirs.srq.info.srq })?;
+    other.agent.call(CloseXrcd { xrcd: again })?;
+    mine.prove(&a, qpn, 20)
+}
+
+/// The process that made domain and target is killed; one that opened both goes on, and closes them at its end.
+fn creator_killed(env: &Env) -> Result<()> {
+    let first = env.another_b()?;
+    let xrcd = open(&first, FILE, CREATE)?;
+    let again = open(&env.b, FILE, 0)?;
+    let inbox = Inbox::new(&env.b, again)?;
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&first, xrcd, &a)?;
+    let opened = env.b.agent.call(OpenTarget { xrcd: again, qpn })?;
+    ensure!(opened.qpn == qpn, "target {qpn} was opened as {}", opened.qpn);
+    inbox.prove(&a, qpn, 1)?;
+    kill(&first)?;
+    inbox.prove(&a, qpn, 2)?;
+    let state = env.b.agent.call(QueryQp { qp: opened.qp })?.state;
+    ensure!(state == State::Rts as u32, "state {state}");
+    env.b.agent.call(DestroyQp { qp: opened.qp })?;
+    expect_gives_up(&a, &inbox)?;
+    // The domain is there as long as anybody has it open.
+    let fresh = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, again, &fresh)?;
+    inbox.prove(&fresh, qpn, 3)
+}
+
+fn kill(end: &End) -> Result<()> {
+    ensure!(end.agent.call(Crash {}).is_err(), "the agent survived");
+    // The kernel needs a moment to tear the process down.
+    sleep(Duration::from_secs(1));
+    Ok(())
+}
+
+/// Nobody answers to the initiator any more.
+fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
+    let source = a.region(LEN, 0)?;
+    a.post(&[inbox.request(Op::Send, 99, &source)])?;
+    a.expect_sent(99, Status::RetryExcErr)?;
+    Ok(())
+}
+
+/// A target that nobody else has opened ends with its process; the domain and its SRQs stay, for another target.
+fn last_user(env: &Env) -> Result<()> {
+    let first = env.another_b()?;
+    let xrcd = open(&first, FILE, CREATE)?;
+    let again = open(&env.b, FILE, 0)?;
+    let inbox = Inbox::new(&env.b, again)?;
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&first, xrcd, &a)?;
+    inbox.prove(&a, qpn, 1)?;
+    kill(&first)?;
+    expect_gives_up(&a, &inbox)?;
+    let refused = env.b.agent.call(OpenTarget { xrcd: again, qpn });
+    expect_errno("opening a target that has ended", refused, Errno::INVAL)?;
+    let fresh = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, again, &fresh)?;
+    inbox.prove(&fresh, qpn, 2)
+}
+
+/// The rules of `ibv_open_xrcd` and `ibv_close_xrcd`; a domain ends with the last who closes it.
+fn opening(env: &Env) -> Result<()> {
+    let other = env.another_b()?;
+    expect_errno("a domain that is not there", open(&other, FILE, 0), Errno::AGAIN)?;
+    let xrcd = open(&env.b, FILE, CREATE | EXCLUSIVE)?;
+    let second = open(&other, FILE, CREATE | EXCLUSIVE);
+    expect_errno("a domain that is there", second, Errno::INVAL)?;
+    let elsewhere = open(&other, OTHER_FILE, CREATE | EXCLUSIVE)?;
+    let again = open(&other, FILE, 0)?;
+    let inbox = Inbox::new(&env.b, xrcd)?;
+    let in_use = env.b.agent.call(CloseXrcd { xrcd });
+    expect_errno("closing it with an SRQ in it", in_use, Errno::BUSY)?;
+    env.b.agent.call(DestroySrq { srq: inbox.srq.info.srq })?;
+    env.b.agent.call(CloseXrcd { xrcd })?;
+    // The other one keeps it.
+    let xrcd = open(&env.b, FILE, 0)?;
+    for (end, xrcd) in [(&other, again), (&other, elsewhere), (&env.b, xrcd)] {
+        end.agent.call(CloseXrcd { xrcd })?;
+    }
+    for path in [FILE, OTHER_FILE] {
+        expect_errno("a domain that all have closed", open(&env.b, path, 0), Errno::AGAIN)?;
+    }
+    Ok(())
+}
+
+/// A request for an SRQ of another domain is refused, and the SRQ keeps its receives.
+fn foreign_srq(env: &Env) -> Result<()> {
+    let xrcd = open(&env.b, FILE, CREATE)?;
+    let elsewhere = open(&env.b, OTHER_FILE, CREATE)?;
+    let (inbox, foreign) = (Inbox::new(&env.b, xrcd)?, Inbox::new(&env.b, elsewhere)?);
+    foreign.post(1)?;
+    foreign.memory.fill(5)?;
+    let a = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, xrcd, &a)?;
+    inbox.prove(&a, qpn, 2)?;
+    let source = a.region(LEN, 0)?;
+    a.post(&[foreign.request(Op::Send, 3, &source)])?;
+    a.expect_sent(3, Status::RemInvReqErr)?;
+    foreign.memory.check(5)?;
+    let done = env.b.agent.call(Poll { cq: foreign.cq, count: 1, timeout_ms: 100 })?;
+    ensure!(done.is_empty(), "{done:?}");
+    let fresh = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, elsewhere, &fresh)?;
+    fresh.post(&[foreign.request(Op::Send, 4, &source_of(&fresh)?)])?;
+    fresh.expect_sent(4, Status::Success)?;
+    foreign.expect(1, qpn, None)
+}
+
+fn source_of(side: &Side) -> Result<Region> {
+    side.region(LEN, 0)
+}
+
+/// A target's failure is told to the process that created it; who opened it sees its state. (Linux gives openers no
+/// events: `ib_uverbs_open_qp` sets no event file.)
+fn events(env: &Env) -> Result<()> {
+    let other = env.another_b()?;
+    let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
+    let inbox = Inbox::new(&env.b, xrcd)?;
+    let a = initiator(&env.a)?;
+    let (qp, qpn) = target(&env.b, xrcd, &a)?;
+    let opened = other.agent.call(OpenTarget { xrcd: again, qpn })?;
+    inbox.prove(&a, qpn, 1)?;
+    let mut bad = inbox.request(Op::Write, 2, &source_of(&a)?);
+    bad.rkey ^= 0x100;
+    a.post(&[bad])?;
+    a.expect_sent(2, Status::RemAccessErr)?;
+    let event = env.b.agent.call(WaitAsync { timeout_ms: PATIENCE_MS })?;
+    ensure!(
+        event.as_ref().is_some_and(|e| e.kind == event::QP_ACCESS_ERR && e.qp == Some(qp)),
+        "{event:?}, not an access error of QP {qp}"
+    );
+    let state = other.agent.call(QueryQp { qp: opened.qp })?.state;
+    ensure!(state == State::Err as u32, "state {state}");
+    Ok(())
+}
