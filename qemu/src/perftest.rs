@@ -61,7 +61,8 @@ const fn case(tool: &'static str, options: &'static str) -> Case {
     Case { tool, options: Cow::Borrowed(options) }
 }
 
-/// The whole set: every tool, plain, and the variants that it takes (write tools have no `-e`).
+/// The whole set: every tool, plain, and the variants that it takes. Write tools take no `-e`: a WRITE tells its target
+/// nothing, and those with immediate data may have it from perftest 26.01 on.
 pub const SET: &[Case] = &[
     case("ib_send_bw", "-a -n 200"),
     case("ib_send_bw", "-b -s 65536 -n 500"),
@@ -81,6 +82,7 @@ pub const SET: &[Case] = &[
     case("ib_write_bw", "-q 8 -s 65536 -n 200"),
     case("ib_write_bw", "-c UC -s 65536 -n 1000"),
     case("ib_write_bw", "-c XRC -s 65536 -n 500"),
+    case("ib_write_bw", "--write_with_imm -q 16 -s 65536 -n 200"),
     case("ib_write_lat", "-n 500"),
     case("ib_write_lat", "-c UC -n 500"),
     case("ib_read_bw", "-s 65536 -n 1000"),
