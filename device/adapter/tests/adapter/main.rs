@@ -11,6 +11,7 @@ mod datagrams;
 mod errors;
 mod events;
 mod hostile;
+mod indices;
 mod keys;
 mod limits;
 mod multicast;
