@@ -9,7 +9,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::{SHORT, said, works};
 
 /// What the daemon is told.
-const LIMITS: [(&str, u32); 4] = [("pd", 40), ("cq", 60), ("qp", 50), ("mr", 70)];
+const LIMITS: [(&str, u32); 5] = [("pd", 40), ("cq", 60), ("srq", 30), ("qp", 50), ("mr", 70)];
 
 fn main() -> ExitCode {
     let daemon =

@@ -1,6 +1,6 @@
 //! What QUERY_DEVICE promises is there, and not one more.
 
-use vrnic_abi::admin::{CreateCq, CreateEq, NoParams, Opcode, Pages, SetGid, Status};
+use vrnic_abi::admin::{CreateCq, CreateEq, CreateSrq, NoParams, Opcode, Pages, SetGid, Status};
 use vrnic_adapter::limits::Limits;
 
 use crate::common::driver::Guest;
@@ -128,4 +128,22 @@ fn contexts_event_queues_and_addresses() {
         assert!((0..caps.max_gid.get()).all(|index| set(index).is_ok()));
         assert_eq!(set(caps.max_gid.get()), Err((Status::BadParam, 0)));
     }
+}
+
+/// A page of doorbells holds the small number of SRQs; `srq::the_limits_told_are_kept` creates the largest.
+#[test]
+fn shared_receive_queues_and_xrc_domains() {
+    let guest = guest(small());
+    let caps = guest.caps();
+    let pdn = guest.on_object(Opcode::AllocPd, 0).expect("PD");
+    let pages = Pages::new(guest.alloc(4096), 12, 0);
+    let params =
+        CreateSrq { pages, pdn: pdn.into(), log_size: 0, log_stride: 5, ..CreateSrq::default() };
+    let create = || guest.command(Opcode::CreateSrq, &params).map(|made| made.srqn.get());
+    assert_eq!(caps.max_srq.get(), small().srq);
+    check(&guest, small().srq, Opcode::DestroySrq, create);
+
+    let none = NoParams::default();
+    let alloc = || guest.command(Opcode::AllocXrcd, &none).map(|made| made.id.get());
+    check(&guest, caps.max_xrcd.get(), Opcode::FreeXrcd, alloc);
 }

@@ -8,8 +8,8 @@ use super::Case;
 use super::kit::Env;
 use crate::model::{QpCap, access, qp_type};
 use crate::rpc::calls::{
-    AllocBuffer, AllocMw, AllocPd, CreateCq, CreateQp, DeallocPd, DeregMr, DestroyCq, DestroyQp,
-    RegMr,
+    AllocBuffer, AllocMw, AllocPd, CreateCq, CreateQp, CreateSrq, DeallocPd, DeregMr, DestroyCq,
+    DestroyQp, DestroySrq, RegMr,
 };
 use crate::rpc::client::CallError;
 
@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("limits/cqs", cqs),
         Case::new("limits/qps", qps),
         Case::new("limits/regions_and_windows", mrs),
+        Case::new("limits/srqs", srqs),
     ];
     cases.into_iter().map(|case| case.huge(true)).collect()
 }
@@ -101,4 +102,11 @@ fn mrs(env: &Env) -> Result<()> {
     let window = || agent.call(AllocMw { pd, mw_type: 1 }).map(|window| window.mw);
     let free = |mw| agent.call(crate::rpc::calls::DeallocMw { mw });
     fill(("windows", env.a.info.max_mw), window, free)
+}
+
+fn srqs(env: &Env) -> Result<()> {
+    let agent = &env.a.agent;
+    let pd = agent.call(AllocPd {})?;
+    let create = || agent.call(CreateSrq { pd, max_wr: 1, max_sge: 1 }).map(|made| made.srq);
+    fill(("SRQs", env.a.info.max_srq), create, |srq| agent.call(DestroySrq { srq }))
 }

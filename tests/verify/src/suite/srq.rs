@@ -192,12 +192,13 @@ fn destroyed(env: &Env) -> Result<()> {
 fn sizes(env: &Env) -> Result<()> {
     let (agent, info) = (&env.b.agent, &env.b.info);
     let pd = agent.call(AllocPd {})?;
-    for (max_wr, max_sge) in [(0, 1), (info.max_qp_wr + 1, 1), (1, info.max_sge + 1)] {
+    for (max_wr, max_sge) in [(0, 1), (info.max_srq_wr + 1, 1), (1, info.max_srq_sge + 1)] {
         let refused = agent.call(CreateSrq { pd, max_wr, max_sge });
         expect_errno(&format!("SRQ of {max_wr} with {max_sge}"), refused, Errno::INVAL)?;
     }
-    let most = agent.call(CreateSrq { pd, max_wr: info.max_qp_wr, max_sge: info.max_sge })?;
-    ensure!(most.attr.max_wr >= info.max_qp_wr, "{most:?}");
+    let (max_wr, max_sge) = (info.max_srq_wr, info.max_srq_sge);
+    let most = agent.call(CreateSrq { pd, max_wr, max_sge })?;
+    ensure!(most.attr.max_wr >= max_wr && most.attr.max_sge >= max_sge, "{most:?}");
     agent.call(DestroySrq { srq: most.srq })?;
     let shared = Shared::new(env, 1)?;
     let srq = shared.srq.srq;

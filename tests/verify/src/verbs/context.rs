@@ -81,6 +81,9 @@ impl Context {
             max_mr: positive(device.max_mr),
             max_mr_size: device.max_mr_size,
             max_pd: positive(device.max_pd),
+            max_srq: positive(device.max_srq),
+            max_srq_wr: positive(device.max_srq_wr),
+            max_srq_sge: positive(device.max_srq_sge),
             max_qp_rd_atom: positive(device.max_qp_rd_atom),
             max_qp_init_rd_atom: positive(device.max_qp_init_rd_atom),
             // SAFETY: the context is open.
