@@ -29,25 +29,30 @@ impl<C, P> With<C, P> {
     };
 }
 
+/// Runs a command: libibverbs' part is its default, ours `payload`. Gives our part of the answer. `call` gets command and
+/// answer with their lengths; their types are those of the function that it calls.
+fn run<C: Default, P, R: Default, A: Default>(
+    payload: P,
+    call: impl FnOnce((*mut C, usize), (*mut R, usize)) -> c_int,
+) -> Result<A, Errno> {
+    let mut command = With { core: C::default(), payload };
+    let mut response = With::<R, A>::default();
+    check(call(
+        ((&raw mut command).cast(), With::<C, P>::LEN),
+        ((&raw mut response).cast(), With::<R, A>::LEN),
+    ))?;
+    Ok(response.payload)
+}
+
 /// Opens the context.
 ///
 /// # Safety
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.
 pub(super) unsafe fn get_context(context: *mut c::verbs_context) -> Result<ContextResp, Errno> {
-    type Resp = With<c::ib_uverbs_get_context_resp, ContextResp>;
-    let mut command = c::ibv_get_context::default();
-    let mut response = Resp::default();
-    // SAFETY: `context` is valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_get_context(
-            context,
-            &raw mut command,
-            size_of_val(&command),
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    run((), |(command, length), (response, room)| {
+        // SAFETY: `context` is valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_get_context(context, command, length, response, room) }
+    })
 }
 
 /// Allocates a protection domain.
@@ -58,21 +63,10 @@ pub(super) unsafe fn alloc_pd(
     context: *mut c::ibv_context,
     pd: *mut c::ibv_pd,
 ) -> Result<PdResp, Errno> {
-    type Resp = With<c::ib_uverbs_alloc_pd_resp, PdResp>;
-    let mut command = c::ibv_alloc_pd::default();
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_alloc_pd(
-            context,
-            pd,
-            &raw mut command,
-            size_of_val(&command),
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    run((), |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_alloc_pd(context, pd, command, length, response, room) }
+    })
 }
 
 /// Resolves an address vector.
@@ -84,11 +78,11 @@ pub(super) unsafe fn create_ah(
     ah: *mut c::ibv_ah,
     attr: *mut c::ibv_ah_attr,
 ) -> Result<AhResp, Errno> {
-    type Resp = With<c::ib_uverbs_create_ah_resp, AhResp>;
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; the response is as long as said.
-    check(unsafe { c::ibv_cmd_create_ah(pd, ah, attr, (&raw mut response).cast(), Resp::LEN) })?;
-    Ok(response.payload)
+    // libibverbs makes the command itself.
+    run((), |_command: (*mut (), usize), (response, room)| {
+        // SAFETY: the objects are valid; the response is as long as said.
+        unsafe { c::ibv_cmd_create_ah(pd, ah, attr, response, room) }
+    })
 }
 
 /// Registers memory.
@@ -104,25 +98,12 @@ pub(super) unsafe fn reg_mr(
     flags: MrFlags,
     region: *mut c::verbs_mr,
 ) -> Result<(), Errno> {
-    type Req = With<c::ibv_reg_mr, MrReq>;
     let payload = MrReq { flags: flags.bits().into(), ..MrReq::default() };
-    let mut command = Req { payload, ..Req::default() };
-    let mut response = c::ib_uverbs_reg_mr_resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said. The kernel
-    // checks the memory range.
-    check(unsafe {
-        c::ibv_cmd_reg_mr(
-            pd,
-            addr,
-            length,
-            iova,
-            access,
-            region,
-            (&raw mut command).cast(),
-            Req::LEN,
-            &raw mut response,
-            size_of_val(&response),
-        )
+    run(payload, |(command, size), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said. The kernel checks the memory range.
+        unsafe {
+            c::ibv_cmd_reg_mr(pd, addr, length, iova, access, region, command, size, response, room)
+        }
     })
 }
 
@@ -140,26 +121,16 @@ pub(super) struct Rereg {
 /// # Safety
 /// `region` must be live, and the PD if one is named.
 pub(super) unsafe fn rereg_mr(region: *mut c::verbs_mr, change: &Rereg) -> Result<(), Errno> {
-    let mut command = c::ibv_rereg_mr::default();
-    let mut response = c::ib_uverbs_rereg_mr_resp::default();
+    let Rereg { flags, addr, length, access, pd } = *change;
     // CAST: an address of this process, as the region's first address.
-    let iova = change.addr as u64;
-    // SAFETY: the objects are valid; command and response are as long as said. The kernel
-    // checks the memory range.
-    check(unsafe {
-        c::ibv_cmd_rereg_mr(
-            region,
-            change.flags,
-            change.addr,
-            change.length,
-            iova,
-            change.access,
-            change.pd,
-            &raw mut command,
-            size_of_val(&command),
-            &raw mut response,
-            size_of_val(&response),
-        )
+    let iova = addr as u64;
+    run((), |(command, size), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said. The kernel checks the memory range.
+        unsafe {
+            c::ibv_cmd_rereg_mr(
+                region, flags, addr, length, iova, access, pd, command, size, response, room,
+            )
+        }
     })
 }
 
@@ -172,19 +143,9 @@ pub(super) unsafe fn alloc_mw(
     kind: c::ibv_mw_type,
     window: *mut c::ibv_mw,
 ) -> Result<(), Errno> {
-    let mut command = c::ibv_alloc_mw::default();
-    let mut response = c::ib_uverbs_alloc_mw_resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_alloc_mw(
-            pd,
-            kind,
-            window,
-            &raw mut command,
-            size_of_val(&command),
-            &raw mut response,
-            size_of_val(&response),
-        )
+    run((), |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_alloc_mw(pd, kind, window, command, length, response, room) }
     })
 }
 
@@ -205,25 +166,15 @@ pub(super) unsafe fn create_cq(
     cq: *mut c::ibv_cq,
     request: CqReq,
 ) -> Result<CqResp, Errno> {
-    type Command = With<c::ibv_create_cq, CqReq>;
-    type Resp = With<c::ib_uverbs_create_cq_resp, CqResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_create_cq(
-            args.context,
-            args.entries,
-            args.channel,
-            args.vector,
-            cq,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    let CqArgs { context, entries, channel, vector } = *args;
+    run(request, |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe {
+            c::ibv_cmd_create_cq(
+                context, entries, channel, vector, cq, command, length, response, room,
+            )
+        }
+    })
 }
 
 /// Creates a completion queue with extended attributes.
@@ -236,24 +187,10 @@ pub(super) unsafe fn create_cq_ex(
     cq: *mut c::verbs_cq,
     request: CqReq,
 ) -> Result<CqResp, Errno> {
-    type Command = With<c::ibv_create_cq_ex, CqReq>;
-    type Resp = With<c::ib_uverbs_ex_create_cq_resp, CqResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_create_cq_ex(
-            context,
-            attr,
-            cq,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-            0,
-        )
-    })?;
-    Ok(response.payload)
+    run(request, |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_create_cq_ex(context, attr, cq, command, length, response, room, 0) }
+    })
 }
 
 /// Gives a completion queue another ring; returns the index of the first entry there.
@@ -265,22 +202,11 @@ pub(super) unsafe fn resize_cq(
     entries: c_int,
     request: CqReq,
 ) -> Result<u32, Errno> {
-    type Command = With<c::ibv_resize_cq, CqReq>;
-    type Resp = With<c::ib_uverbs_resize_cq_resp, ResizeCqResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the queue is live; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_resize_cq(
-            cq,
-            entries,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
+    let answer: ResizeCqResp = run(request, |(command, length), (response, room)| {
+        // SAFETY: the queue is live; command and response are as long as said.
+        unsafe { c::ibv_cmd_resize_cq(cq, entries, command, length, response, room) }
     })?;
-    Ok(response.payload.first.get())
+    Ok(answer.first.get())
 }
 
 /// Creates a shared receive queue; `attr` gets the sizes granted.
@@ -293,23 +219,10 @@ pub(super) unsafe fn create_srq(
     attr: *mut c::ibv_srq_init_attr,
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
-    type Command = With<c::ibv_create_srq, SrqReq>;
-    type Resp = With<c::ib_uverbs_create_srq_resp, SrqResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_create_srq(
-            pd,
-            srq,
-            attr,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    run(request, |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_create_srq(pd, srq, attr, command, length, response, room) }
+    })
 }
 
 /// Creates a shared receive queue of any type; `attr` gets the sizes granted.
@@ -322,23 +235,10 @@ pub(super) unsafe fn create_srq_ex(
     attr: *mut c::ibv_srq_init_attr_ex,
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
-    type Command = With<c::ibv_create_xsrq, SrqReq>;
-    type Resp = With<c::ib_uverbs_create_srq_resp, SrqResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_create_srq_ex(
-            context,
-            srq,
-            attr,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    run(request, |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_create_srq_ex(context, srq, attr, command, length, response, room) }
+    })
 }
 
 /// Creates a queue pair; `attr` gets the sizes granted.
@@ -351,21 +251,8 @@ pub(super) unsafe fn create_qp(
     attr: *mut c::ibv_qp_init_attr,
     request: QpReq,
 ) -> Result<QpResp, Errno> {
-    type Command = With<c::ibv_create_qp, QpReq>;
-    type Resp = With<c::ib_uverbs_create_qp_resp, QpResp>;
-    let mut command = Command { payload: request, ..Command::default() };
-    let mut response = Resp::default();
-    // SAFETY: the objects are valid; command and response are as long as said.
-    check(unsafe {
-        c::ibv_cmd_create_qp(
-            pd,
-            qp,
-            attr,
-            (&raw mut command).cast(),
-            Command::LEN,
-            (&raw mut response).cast(),
-            Resp::LEN,
-        )
-    })?;
-    Ok(response.payload)
+    run(request, |(command, length), (response, room)| {
+        // SAFETY: the objects are valid; command and response are as long as said.
+        unsafe { c::ibv_cmd_create_qp(pd, qp, attr, command, length, response, room) }
+    })
 }
