@@ -9,14 +9,13 @@
 //! | [`lock`] | a spin lock (unsafe code) |
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
-//! | [`plan`] | which rings a QP or CQ needs |
+//! | [`plan`] | which rings a queue needs |
 //! | [`request`] | work requests and their encoding |
 //! | [`send`], [`recv`] | the two queues of a QP |
 //! | [`srq`] | receive queues that QPs share |
 //! | [`completion`] | decoded completions |
 //! | [`cq`] | the completion queue |
 //! | [`clock`] | the adapter's clock |
-//! | `resize` | a completion queue goes over to another ring |
 //! | [`qp`] | the queue pair: both queues, their credits and doorbell |
 //!
 //! Locks: each queue has its own. A completion queue's lock is taken with no other held.
@@ -34,7 +33,6 @@ pub mod plan;
 pub mod qp;
 pub mod recv;
 pub mod request;
-mod resize;
 pub mod ring;
 pub mod send;
 pub mod srq;

@@ -168,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::mapping::Mapping;
+    use crate::request::Data;
     use crate::ring::Shape;
 
     const SHAPE: Shape = Shape { log_size: 2, log_stride: 6 };
@@ -178,7 +179,7 @@ mod tests {
     }
 
     fn push(queue: &mut SendQueue, freed: u32, wr_id: u64) -> Result<(), PostError> {
-        queue.push(freed, &header(wr_id), Payload::Inline(&[b"payload"]))
+        queue.push(freed, &header(wr_id), Payload::Plain(Data::Inline(&[b"payload"])))
     }
 
     fn header(wr_id: u64) -> SendHeader {
@@ -221,7 +222,7 @@ mod tests {
         let mut queue = queue(Place::Guest);
         let long = [0; 33];
         let pieces: [&[u8]; 1] = [&long];
-        let bad = Payload::Inline(&pieces);
+        let bad = Payload::Plain(Data::Inline(&pieces));
         assert_eq!(queue.push(0, &header(1), bad), Err(PostError::Inline));
         assert_eq!(queue.producer(), 0);
     }
@@ -243,7 +244,7 @@ mod tests {
         for place in [Place::Guest, Place::Device] {
             let mut queue = queue(place);
             let stage = |queue: &mut SendQueue, freed, wr_id| {
-                queue.stage(freed, &header(wr_id), Payload::Inline(&[b"payload"]))
+                queue.stage(freed, &header(wr_id), Payload::Plain(Data::Inline(&[b"payload"])))
             };
             (0..4).for_each(|wr_id| push(&mut queue, 0, wr_id).expect("room"));
             for lap in 1..4u32 {

@@ -25,7 +25,7 @@ use crate::lock::Sharing;
 use crate::mapping::Mapping;
 use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
-use crate::request::{Payload, PostError, SendHeader};
+use crate::request::{Data, Payload, PostError, SendHeader};
 use crate::ring::{Ring, Shape};
 
 const QPN: u32 = 9;
@@ -185,7 +185,7 @@ fn post(qp: &QueuePair, first: u64) {
         for _ in 0..length {
             let (opcode, flags) = (Opcode::Send, Flags::empty());
             let header = SendHeader { wr_id: next, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 };
-            match batch.push(header, Payload::Inline(&[b"data"])) {
+            match batch.push(header, Payload::Plain(Data::Inline(&[b"data"]))) {
                 Ok(()) => next += POSTERS,
                 Err(PostError::Full) => break,
                 Err(error) => panic!("{error}"),

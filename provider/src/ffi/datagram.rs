@@ -3,7 +3,7 @@
 
 use vrnic_abi::sq::{DatagramSeg, MAX_SGE, Opcode};
 use vrnic_queues::qp::QueuePair;
-use vrnic_queues::request::{DatagramData, Payload, PostError};
+use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::ah;
 use super::bindings as c;
@@ -38,12 +38,12 @@ pub(super) unsafe fn send_list(
         // SAFETY: by the caller's promise.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         if request.send_flags & c::IBV_SEND_INLINE == 0 {
-            batch.push(header, Payload::Datagram(to, DatagramData::Segments(segments)))?;
+            batch.push(header, Payload::Datagram(to, Data::Segments(segments)))?;
         } else {
             let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
             // SAFETY: inline segments name readable memory of the caller.
             let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
-            batch.push(header, Payload::Datagram(to, DatagramData::Inline(pieces)))?;
+            batch.push(header, Payload::Datagram(to, Data::Inline(pieces)))?;
         }
         *next = request.next;
     }

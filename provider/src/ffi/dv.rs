@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
 use vrnic_queues::plan::{CommandTag, QpExtras};
-use vrnic_queues::request::{CommandMessage, Payload, SendHeader};
+use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, QpAttr};
 
 use super::bindings as c;
@@ -204,10 +204,14 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
     let data = unsafe { segments(command.data, command.num_data) }?;
     // SAFETY: by the caller's promise.
     let message = unsafe { segments(command.message, command.num_message) }?;
+    let inline: [&[u8]; 1];
     let message = match (command.send_flags & c::IBV_SEND_INLINE != 0, message) {
-        (false, message) => CommandMessage::Segments(message),
-        // SAFETY: inline data is readable, by the caller's promise.
-        (true, [one]) => CommandMessage::Inline(unsafe { post::inline_piece(one) }),
+        (false, message) => Data::Segments(message),
+        (true, [one]) => {
+            // SAFETY: inline data is readable, by the caller's promise.
+            inline = [unsafe { post::inline_piece(one) }];
+            Data::Inline(&inline)
+        }
         (true, _) => return Err(Errno::INVAL),
     };
     let mut flags = CommandFlags::empty();

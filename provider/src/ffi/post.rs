@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, MemFlags, Opcode, Sge};
 use vrnic_queues::plan::SendForm;
 use vrnic_queues::qp::{QueuePair, SendBatch};
-use vrnic_queues::request::{Payload, PostError, SendHeader};
+use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 
 use super::bindings as c;
 use super::{datagram, mw, qp, status, xrc};
@@ -55,10 +55,23 @@ pub(super) unsafe extern "C" fn post_send(
         // SAFETY: the list is valid by libibverbs' promise.
         SendForm::Xrc => unsafe { xrc::send_list(queues, &mut next) },
     };
+    // SAFETY: valid by libibverbs' promise.
+    unsafe { answer(posted, next, bad) }
+}
+
+/// What a call that posts a list returns; on an error `bad` becomes the request that was refused.
+///
+/// # Safety
+/// `bad` must be valid.
+pub(super) unsafe fn answer<T>(
+    posted: Result<(), PostError>,
+    refused: *mut T,
+    bad: *mut *mut T,
+) -> c_int {
     posted.map_or_else(
         |error| {
-            // SAFETY: valid by libibverbs' promise.
-            unsafe { *bad = next };
+            // SAFETY: by the caller's promise.
+            unsafe { *bad = refused };
             status(Err(errno(error)))
         },
         |()| 0,
@@ -80,7 +93,7 @@ unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Resul
             Some(message) if !inline => {
                 // SAFETY: by the caller's promise the fields that the opcode calls for are set.
                 let header = unsafe { message.header(request) };
-                batch.push(header, Payload::Segments(segments))?;
+                batch.push(header, Payload::Plain(Data::Segments(segments)))?;
             }
             // SAFETY: by the caller's promise.
             _ => unsafe { push_rare(&mut batch, request, segments) }?,
@@ -179,12 +192,12 @@ unsafe fn push_rare(
         _ => return unsafe { push_operation(batch, request, segments) },
     };
     if !inline {
-        return batch.push(header, Payload::Segments(segments));
+        return batch.push(header, Payload::Plain(Data::Segments(segments)));
     }
     let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
     // SAFETY: inline segments name readable memory of the caller.
     let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
-    batch.push(header, Payload::Inline(pieces))
+    batch.push(header, Payload::Plain(Data::Inline(pieces)))
 }
 
 /// The header of a request about the key in `invalidate_rkey`.
@@ -206,17 +219,13 @@ unsafe fn push_operation(
     if request.send_flags & c::IBV_SEND_INLINE != 0 {
         return Err(PostError::Inline);
     }
+    // SAFETY: by the caller's promise.
+    if let Some((header, operands)) = unsafe { atomic(request) } {
+        return batch.push(header, Payload::Plain(Data::Atomic(operands, segments)));
+    }
     match request.opcode {
-        // SAFETY: by the caller's promise.
-        c::IBV_WR_ATOMIC_CMP_AND_SWP => unsafe {
-            push_atomic(batch, request, segments, Opcode::CmpSwp)
-        },
-        // SAFETY: by the caller's promise.
-        c::IBV_WR_ATOMIC_FETCH_AND_ADD => unsafe {
-            push_atomic(batch, request, segments, Opcode::FetchAdd)
-        },
         c::IBV_WR_LOCAL_INV => {
-            batch.push(keyed_header(request, Opcode::LocalInv), Payload::Segments(&[]))
+            batch.push(keyed_header(request, Opcode::LocalInv), Payload::Plain(Data::Segments(&[])))
         }
         c::IBV_WR_BIND_MW => {
             // SAFETY: set, by the caller's promise.
@@ -235,14 +244,16 @@ unsafe fn push_operation(
     }
 }
 
+/// Header and operands of an atomic; `None` for another request.
+///
 /// # Safety
-/// As for [`send_list`]; the request must be an atomic.
-unsafe fn push_atomic(
-    batch: &mut SendBatch<'_>,
-    request: &c::ibv_send_wr,
-    segments: &[Sge],
-    opcode: Opcode,
-) -> Result<(), PostError> {
+/// The union fields that the opcode calls for must be set.
+pub(super) unsafe fn atomic(request: &c::ibv_send_wr) -> Option<(SendHeader, AtomicSeg)> {
+    let opcode = match request.opcode {
+        c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
+        c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+        _ => return None,
+    };
     // SAFETY: set, by the caller's promise.
     let atomic = unsafe { request.wr.atomic };
     let (swap_add, compare) = match opcode {
@@ -255,7 +266,7 @@ unsafe fn push_atomic(
         rkey: atomic.rkey,
         ..plain_header(request, opcode)
     };
-    batch.push(header, Payload::Atomic(operands, segments))
+    Some((header, operands))
 }
 
 /// The segments of a request.
@@ -316,14 +327,8 @@ pub(super) unsafe extern "C" fn post_recv(
     let mut next = list;
     // SAFETY: the list is valid by libibverbs' promise.
     let posted = unsafe { recv_list(queues, &mut next) };
-    posted.map_or_else(
-        |error| {
-            // SAFETY: valid by libibverbs' promise.
-            unsafe { *bad = next };
-            status(Err(errno(error)))
-        },
-        |()| 0,
-    )
+    // SAFETY: valid by libibverbs' promise.
+    unsafe { answer(posted, next, bad) }
 }
 
 /// Posts requests up to the end of the list; on an error `next` is the one that was refused.

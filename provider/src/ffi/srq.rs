@@ -14,7 +14,7 @@ use vrnic_queues::srq::SharedRecvQueue;
 use super::bindings as c;
 use super::context::Context;
 use super::object::Object;
-use super::post::{errno, segments};
+use super::post::{answer, segments};
 use super::{check, commands, cq, pd, pointer, status};
 
 /// A shared receive queue; the queue pairs that take from it share our part. libibverbs' part is the extended
@@ -181,14 +181,8 @@ pub(super) unsafe extern "C" fn post_recv(
     let mut next = list;
     // SAFETY: the list is valid by libibverbs' promise.
     let posted = unsafe { recv_list(queue, &mut next) };
-    posted.map_or_else(
-        |error| {
-            // SAFETY: valid by libibverbs' promise.
-            unsafe { *bad = next };
-            status(Err(errno(error)))
-        },
-        |()| 0,
-    )
+    // SAFETY: valid by libibverbs' promise.
+    unsafe { answer(posted, next, bad) }
 }
 
 /// Posts requests up to the end of the list; on an error `next` is the one that was refused.

@@ -4,13 +4,13 @@
 use std::ffi::c_int;
 
 use rustix::io::Errno;
-use vrnic_abi::sq::{AtomicSeg, MAX_SGE, Opcode, XrcSeg};
+use vrnic_abi::sq::{MAX_SGE, XrcSeg};
 use vrnic_queues::qp::QueuePair;
-use vrnic_queues::request::{Payload, PostError, SendHeader, XrcData};
+use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
 use super::object::Object;
-use super::post::{inline_pieces, message_header, plain_header, segments};
+use super::post::{atomic, inline_pieces, message_header, segments};
 use super::qp::Qp;
 use super::{check, pointer, status};
 
@@ -127,41 +127,18 @@ pub(super) unsafe fn send_list(
                 let mut pieces: [&[u8]; MAX_SGE as usize] = [&[]; MAX_SGE as usize];
                 // SAFETY: inline segments name readable memory of the caller.
                 let pieces = unsafe { inline_pieces(segments, &mut pieces) }?;
-                batch.push(header, Payload::Xrc(to, XrcData::Inline(pieces)))?;
+                batch.push(header, Payload::Xrc(to, Data::Inline(pieces)))?;
             }
-            Some(header) => batch.push(header, Payload::Xrc(to, XrcData::Segments(segments)))?,
+            Some(header) => batch.push(header, Payload::Xrc(to, Data::Segments(segments)))?,
             None if inline => return Err(PostError::Inline),
             None => {
                 // SAFETY: as above.
-                let (header, operands) = unsafe { atomic(request) }?;
-                batch.push(header, Payload::Xrc(to, XrcData::Atomic(operands, segments)))?;
+                let atomic = unsafe { atomic(request) };
+                let (header, operands) = atomic.ok_or(PostError::Unsupported)?;
+                batch.push(header, Payload::Xrc(to, Data::Atomic(operands, segments)))?;
             }
         }
         *next = request.next;
     }
     Ok(())
-}
-
-/// Header and operands of an atomic.
-///
-/// # Safety
-/// The fields that its opcode calls for must be set.
-unsafe fn atomic(request: &c::ibv_send_wr) -> Result<(SendHeader, AtomicSeg), PostError> {
-    let opcode = match request.opcode {
-        c::IBV_WR_ATOMIC_CMP_AND_SWP => Opcode::CmpSwp,
-        c::IBV_WR_ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
-        _ => return Err(PostError::Unsupported),
-    };
-    // SAFETY: by the caller's promise.
-    let atomic = unsafe { request.wr.atomic };
-    let (swap_add, compare) = match opcode {
-        Opcode::CmpSwp => (atomic.swap, atomic.compare_add),
-        _ => (atomic.compare_add, 0),
-    };
-    let header = SendHeader {
-        raddr: atomic.remote_addr,
-        rkey: atomic.rkey,
-        ..plain_header(request, opcode)
-    };
-    Ok((header, AtomicSeg { swap_add: swap_add.into(), compare: compare.into() }))
 }

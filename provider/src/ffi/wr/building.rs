@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, DatagramSeg, Sge, XrcSeg};
 use vrnic_queues::plan::SendForm;
 use vrnic_queues::qp::StagedSends;
-use vrnic_queues::request::{DatagramData, Payload, PostError, SendHeader, XrcData};
+use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 
 use super::super::bindings as c;
 use super::super::post::errno;
@@ -50,7 +50,7 @@ struct Request {
     header: SendHeader,
     operands: Option<AtomicSeg>,
     to: Option<To>,
-    data: Option<Data>,
+    data: Option<Kept>,
 }
 
 /// Whom a request is for, where the queue pair does not say it.
@@ -63,9 +63,19 @@ pub(super) enum To {
 }
 
 /// The data of a request whose destination was not given yet.
-enum Data {
+enum Kept {
     Segments(Vec<Sge>),
     Inline(Vec<u8>),
+}
+
+/// What follows the header of a request that is complete.
+#[inline]
+fn payload(to: Option<To>, data: Data<'_>) -> Payload<'_> {
+    match to {
+        None => Payload::Plain(data),
+        Some(To::Datagram(to)) => Payload::Datagram(to, data),
+        Some(To::Xrc(to)) => Payload::Xrc(to, data),
+    }
 }
 
 impl State {
@@ -117,21 +127,16 @@ impl State {
     #[inline]
     pub(super) fn set_segments(&mut self, segments: &[Sge]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
-        let payload = match (request.to, request.operands) {
-            (None, _) if self.names_destinations() => {
-                let data = Some(Data::Segments(segments.to_vec()));
-                self.current = Some(Request { data, ..request });
-                return;
-            }
-            (None, None) => Payload::Segments(segments),
-            (None, Some(operands)) => Payload::Atomic(operands, segments),
-            (Some(To::Datagram(to)), _) => Payload::Datagram(to, DatagramData::Segments(segments)),
-            (Some(To::Xrc(to)), None) => Payload::Xrc(to, XrcData::Segments(segments)),
-            (Some(To::Xrc(to)), Some(operands)) => {
-                Payload::Xrc(to, XrcData::Atomic(operands, segments))
-            }
+        if request.to.is_none() && self.names_destinations() {
+            let data = Some(Kept::Segments(segments.to_vec()));
+            self.current = Some(Request { data, ..request });
+            return;
+        }
+        let data = match request.operands {
+            None => Data::Segments(segments),
+            Some(operands) => Data::Atomic(operands, segments),
         };
-        self.push(request.header, payload);
+        self.push(request.header, payload(request.to, data));
     }
 
     /// The data of the current request are these.
@@ -140,17 +145,12 @@ impl State {
         if request.operands.is_some() {
             return self.fail(errno(PostError::Inline));
         }
-        let payload = match request.to {
-            None if self.names_destinations() => {
-                let data = Some(Data::Inline(pieces.concat()));
-                self.current = Some(Request { data, ..request });
-                return;
-            }
-            None => Payload::Inline(pieces),
-            Some(To::Datagram(to)) => Payload::Datagram(to, DatagramData::Inline(pieces)),
-            Some(To::Xrc(to)) => Payload::Xrc(to, XrcData::Inline(pieces)),
-        };
-        self.push(request.header, payload);
+        if request.to.is_none() && self.names_destinations() {
+            let data = Some(Kept::Inline(pieces.concat()));
+            self.current = Some(Request { data, ..request });
+            return;
+        }
+        self.push(request.header, payload(request.to, Data::Inline(pieces)));
     }
 
     /// Whom the current request is for; its data may be known already.
@@ -159,8 +159,8 @@ impl State {
         request.to = Some(to);
         match request.data.take() {
             None => {}
-            Some(Data::Segments(segments)) => self.set_segments(&segments),
-            Some(Data::Inline(bytes)) => self.set_inline(&[&bytes]),
+            Some(Kept::Segments(segments)) => self.set_segments(&segments),
+            Some(Kept::Inline(bytes)) => self.set_inline(&[&bytes]),
         }
     }
 

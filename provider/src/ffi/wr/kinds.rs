@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, BindMwSeg, MemFlags, Opcode};
-use vrnic_queues::request::{Payload, SendHeader};
+use vrnic_queues::request::{Data, Payload, SendHeader};
 
 use super::super::bindings as c;
 use super::super::mw;
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn local_inv(qp: *mut c::ibv_qp_ex, rkey: u32) {
     // SAFETY: as for `send`.
     if let Some(state) = unsafe { state(qp) } {
         state.finish();
-        state.push(header, Payload::Segments(&[]));
+        state.push(header, Payload::Plain(Data::Segments(&[])));
     }
 }
 

@@ -14,8 +14,9 @@ use vrnic_abi as abi;
 
 use abi::uverbs::CqReq;
 
+use super::CompletionQueue;
+use super::consumer::{Consumer, load};
 use crate::completion::STAMP_WORD;
-use crate::cq::{CompletionQueue, Consumer, load};
 use crate::plan::{CqRing, VectorPolicy};
 use crate::ring::{self, Ring};
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The consuming side of a completion queue's ring.
+//!
+//! A CQ knows the queue pairs that feed it. Entries of any other QP number are left-overs of
+//! a destroyed QP and skipped, so destroying needs no walk through the ring. Where a number
+//! comes back to life (a new QP, or one that returns to Reset), its left-overs are taken
+//! out of the ring first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vrnic_abi as abi;
+
+use super::feeders::{Feeders, NO_QPN, feeder};
+use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
+use crate::doorbell::CqDoorbell;
+use crate::ring::Ring;
+
+/// The consuming side of the ring.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) ring: Ring,
+    pub(super) door: CqDoorbell,
+    /// Index of the next entry.
+    pub(super) next: u32,
+    /// The last arm request, and the first entry that was not there then.
+    pub(super) arm: u32,
+    pub(super) seen: u32,
+    pub(super) feeders: Feeders,
+}
+
+impl Consumer {
+    /// Of an empty ring.
+    pub(super) fn new(ring: Ring, door: CqDoorbell) -> Self {
+        Self { ring, door, next: 0, arm: 0, seen: 0, feeders: Feeders::default() }
+    }
+
+    /// Takes the next completion of a QP that we know.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.step()? {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// Takes the next entry, if there is one: a completion, unless its QP is none that we know.
+    #[inline]
+    pub(super) fn step(&mut self) -> Option<Option<Completion>> {
+        let completion = Completion::decode(load(self.valid(self.next)?));
+        self.next = self.next.wrapping_add(1);
+        let Some(credits) = self.feeders.find(feeder(completion.qpn, completion.srqn)) else {
+            return Some(None);
+        };
+        credits.completed(&completion);
+        Some(Some(completion))
+    }
+
+    /// The entry at `index` if the adapter has written it. What is read from it afterwards is at
+    /// least as new as its stamp.
+    #[inline]
+    pub(super) fn valid(&self, index: u32) -> Option<&[AtomicU64; WORDS]> {
+        let entry = self.ring.entry(index).first_chunk()?;
+        let stamp = entry[STAMP_WORD].load(Ordering::Acquire) >> 32;
+        (stamp == u64::from(abi::stamp(index))).then_some(entry)
+    }
+
+    /// Index of the first entry that the adapter has not written.
+    pub(super) fn end(&self) -> u32 {
+        let written = |index: &u32| self.valid(*index).is_some();
+        let entries = (0..self.ring.size()).map(|step| self.next.wrapping_add(step));
+        let count = entries.take_while(written).count();
+        // CAST: at most the ring's size, which is a `u32`.
+        self.next.wrapping_add(count as u32)
+    }
+
+    /// Takes the entries of a feeder out of the ring: their QP number becomes one that nobody has.
+    pub(super) fn purge(&mut self, number: u32) {
+        for step in 0..self.ring.size() {
+            let Some(entry) = self.valid(self.next.wrapping_add(step)) else { return };
+            let (qpn_word, srqn_word) = (&entry[QPN_WORD], &entry[SRQN_WORD]);
+            let (qpn, srqn) = (qpn_word.load(Ordering::Relaxed), srqn_word.load(Ordering::Relaxed));
+            // CAST: the lower halves.
+            if feeder(qpn as u32, srqn as u32) == number {
+                qpn_word.store(qpn | NO_QPN, Ordering::Relaxed);
+                srqn_word.store(srqn & !NO_QPN, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[inline]
+pub(super) fn load(entry: &[AtomicU64; WORDS]) -> [u64; WORDS] {
+    std::array::from_fn(|word| entry[word].load(Ordering::Relaxed))
+}

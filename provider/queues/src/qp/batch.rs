@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Work requests being posted: each batch holds its queue's lock, and rings once.
+
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::sq::Sge;
+
+use super::QueuePair;
+use crate::lock::Guard;
+use crate::plan::SendForm;
+use crate::recv::RecvQueue;
+use crate::request::{Payload, PostError, SendHeader};
+use crate::send::{Place, SendQueue};
+
+/// Sends being posted with one doorbell.
+#[derive(Debug)]
+pub struct SendBatch<'a> {
+    qp: &'a QueuePair,
+    queue: Guard<'a, SendQueue>,
+    start: u32,
+}
+
+impl<'a> SendBatch<'a> {
+    /// Of the queue of `qp` that `queue` holds.
+    #[inline]
+    pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, SendQueue>) -> Self {
+        let start = queue.producer();
+        Self { qp, queue, start }
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// As [`PostError`] tells; the queue is as before then.
+    #[inline(always)]
+    pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
+        header.flags |= self.qp.always;
+        let freed = self.qp.credits.send.load(Ordering::Acquire);
+        self.queue.push(freed, &header, payload)
+    }
+}
+
+impl Drop for SendBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let producer = self.queue.producer();
+        if producer != self.start {
+            match self.queue.place() {
+                Place::Guest => self.qp.door.post_sends(producer),
+                Place::Device => self.qp.door.look(),
+            }
+        }
+    }
+}
+
+/// Sends that are posted together, or dropped together.
+#[derive(Debug)]
+pub struct StagedSends<'a> {
+    qp: &'a QueuePair,
+    queue: Guard<'a, SendQueue>,
+    /// The first that was not posted.
+    start: u32,
+}
+
+impl<'a> StagedSends<'a> {
+    /// Of the queue of `qp` that `queue` holds.
+    #[inline]
+    pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, SendQueue>) -> Self {
+        let start = queue.producer();
+        Self { qp, queue, start }
+    }
+
+    /// As [`QueuePair::form`].
+    #[must_use]
+    #[inline]
+    pub fn form(&self) -> SendForm {
+        self.qp.form()
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// As [`PostError`] tells; the others are as before then.
+    #[inline]
+    pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
+        if !self.qp.takes_sends() {
+            return Err(PostError::State);
+        }
+        header.flags |= self.qp.always;
+        let freed = self.qp.credits.send.load(Ordering::Acquire);
+        self.queue.stage(freed, &header, payload)
+    }
+
+    /// Posts them with one doorbell.
+    #[inline]
+    pub fn post(mut self) {
+        let producer = self.queue.producer();
+        if producer == self.start {
+            return;
+        }
+        self.queue.commit();
+        self.start = producer;
+        match self.queue.place() {
+            Place::Guest => self.qp.door.post_sends(producer),
+            Place::Device => self.qp.door.look(),
+        }
+    }
+}
+
+impl Drop for StagedSends<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.queue.roll_back(self.start);
+    }
+}
+
+/// Receives being posted together.
+#[derive(Debug)]
+pub struct RecvBatch<'a> {
+    qp: &'a QueuePair,
+    queue: Guard<'a, RecvQueue>,
+    start: u32,
+}
+
+impl<'a> RecvBatch<'a> {
+    /// Of the queue of `qp` that `queue` holds.
+    #[inline]
+    pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, RecvQueue>) -> Self {
+        let start = queue.producer();
+        Self { qp, queue, start }
+    }
+
+    /// Adds a receive.
+    ///
+    /// # Errors
+    /// As [`PostError`] tells; the queue is as before then.
+    #[inline]
+    pub fn push(&mut self, wr_id: u64, segments: &[Sge]) -> Result<(), PostError> {
+        let freed = self.qp.credits.recv.load(Ordering::Acquire);
+        self.queue.push(freed, wr_id, segments)
+    }
+}
+
+impl Drop for RecvBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let producer = self.queue.producer();
+        if producer != self.start {
+            self.qp.door.post_recvs(producer);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+use abi::cq::{Cqe, Opcode as CqOpcode};
+use abi::sq::Opcode;
+
+use super::*;
+use crate::cq::tests::{complete, queue, send_cqe};
+use crate::doorbell::tests::{slot_words, take_summary};
+use crate::plan::{Limits, QpExtras, QpPlan, SqPolicy};
+use crate::request::{Data, Payload, SendHeader};
+
+const SLOT: u32 = 16;
+const QPN: u32 = 77;
+const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 480, max_cqe: 64 };
+
+struct Bench {
+    qp: QueuePair,
+    cq: Arc<CompletionQueue>,
+    uar: Arc<Uar>,
+}
+
+fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
+    let cap =
+        QpCap { max_send_wr: 4, max_recv_wr: 2, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+    let plan = QpPlan::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
+    let rings = QpRings::allocate(plan).expect("memory");
+    let (cq, uar) = queue(16);
+    let cq = Arc::new(cq);
+    let response = QpResp { qpn: QPN.into(), slot: SLOT.into(), ..QpResp::default() };
+    let parts = QpParts {
+        uar: uar.clone(),
+        device_send: plan.send_in_device.then(|| Mapping::anonymous(4096).expect("mmap")),
+        send_cq: cq.clone(),
+        recv_cq: cq.clone(),
+        srq: None,
+        all_signaled,
+        sharing: Sharing::ANY,
+    };
+    let qp = QueuePair::new(rings, &cap, &response, parts).expect("valid");
+    Bench { qp, cq, uar }
+}
+
+fn header(wr_id: u64) -> SendHeader {
+    let (opcode, flags) = (Opcode::Send, Flags::empty());
+    SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
+}
+
+fn post(qp: &QueuePair, count: u64) -> Result<(), PostError> {
+    let mut batch = qp.sends()?;
+    (0..count).try_for_each(|wr_id| batch.push(header(wr_id), Payload::Plain(Data::Segments(&[]))))
+}
+
+#[test]
+fn a_batch_rings_once_with_the_last_index() {
+    let bench = bench(SqPolicy::Guest, false);
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 3).expect("room");
+    assert_eq!(slot_words(&bench.uar, SLOT), (3, 0));
+    assert_eq!(take_summary(&bench.uar), 1 << 1);
+    post(&bench.qp, 0).expect("nothing");
+    assert_eq!(take_summary(&bench.uar), 0);
+}
+
+#[test]
+fn what_fits_is_posted_before_the_error() {
+    let bench = bench(SqPolicy::Guest, false);
+    bench.qp.entered(State::Rts);
+    assert_eq!(post(&bench.qp, 9), Err(PostError::Full));
+    assert_eq!(slot_words(&bench.uar, SLOT).0, 4);
+    assert_eq!(take_summary(&bench.uar), 1 << 1);
+    // One signaled completion gives back the entries of unsignaled ones before it.
+    complete(&bench.cq, 0, send_cqe(QPN, 2, 2));
+    assert_eq!(bench.cq.poll(1, |_, _| ()), 1);
+    assert_eq!(post(&bench.qp, 9), Err(PostError::Full));
+    assert_eq!(slot_words(&bench.uar, SLOT).0, 7);
+}
+
+#[test]
+fn a_queue_in_the_device_needs_no_producer_index() {
+    let bench = bench(SqPolicy::Device, false);
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 2).expect("room");
+    assert_eq!(slot_words(&bench.uar, SLOT), (0, 0));
+    assert_eq!(take_summary(&bench.uar), 1 << 1);
+}
+
+#[test]
+fn staged_sends_ring_once_or_never() {
+    for policy in [SqPolicy::Guest, SqPolicy::Device] {
+        let bench = bench(policy, true);
+        let stage = |count: u64| {
+            let mut staged = bench.qp.stage().expect("has a send queue");
+            for wr_id in 0..count {
+                staged.push(header(wr_id), Payload::Plain(Data::Segments(&[])))?;
+            }
+            Ok(staged)
+        };
+        assert_eq!(stage(1).map(drop), Err(PostError::State));
+        bench.qp.entered(State::Rts);
+        stage(4).map(drop).expect("room");
+        assert_eq!(stage(5).map(drop), Err(PostError::Full));
+        assert_eq!((slot_words(&bench.uar, SLOT).0, take_summary(&bench.uar)), (0, 0));
+        stage(0).expect("nothing").post();
+        assert_eq!(take_summary(&bench.uar), 0);
+        stage(3).expect("room").post();
+        let posted = if policy == SqPolicy::Guest { 3 } else { 0 };
+        assert_eq!((slot_words(&bench.uar, SLOT).0, take_summary(&bench.uar)), (posted, 1 << 1));
+        assert_eq!(post(&bench.qp, 2), Err(PostError::Full), "one is left, for both ways");
+        let flags = bench.qp.send.as_ref().expect("has one").lock().flags_at(0);
+        assert_eq!(flags, Flags::SIGNALED.bits());
+    }
+}
+
+#[test]
+fn states_limit_what_may_be_posted() {
+    let bench = bench(SqPolicy::Guest, false);
+    assert_eq!(post(&bench.qp, 1), Err(PostError::State));
+    assert_eq!(bench.qp.recvs().map(drop), Err(PostError::State));
+    for state in [State::Init, State::Rtr] {
+        bench.qp.entered(state);
+        assert_eq!(post(&bench.qp, 1), Err(PostError::State));
+        bench.qp.recvs().expect("allowed").push(1, &[]).expect("room");
+    }
+    bench.qp.entered(State::Err);
+    post(&bench.qp, 1).expect("is flushed");
+    assert_eq!(slot_words(&bench.uar, SLOT), (1, 2));
+}
+
+#[test]
+fn reset_starts_all_over() {
+    let bench = bench(SqPolicy::Guest, false);
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 4).expect("room");
+    let mut batch = bench.qp.recvs().expect("allowed");
+    batch.push(1, &[]).expect("room");
+    drop(batch);
+    complete(&bench.cq, 0, send_cqe(QPN, 0, 0));
+    complete(&bench.cq, 1, Cqe { opcode: CqOpcode::Recv as u8, ..send_cqe(QPN, 1, 0) });
+    bench.qp.entered(State::Reset);
+    assert_eq!(bench.cq.poll(8, |_, _| ()), 0, "unpolled completions are gone");
+    assert_eq!(slot_words(&bench.uar, SLOT), (0, 0));
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 4).expect("all entries are free");
+    assert_eq!(slot_words(&bench.uar, SLOT).0, 4);
+}
+
+#[test]
+fn sends_are_signaled_as_asked() {
+    let bench = bench(SqPolicy::Guest, true);
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 1).expect("room");
+    let other = super::tests::bench(SqPolicy::Guest, false);
+    other.qp.entered(State::Rts);
+    post(&other.qp, 1).expect("room");
+    let flags = |qp: &QueuePair| qp.send.as_ref().expect("has one").lock().flags_at(0);
+    assert_eq!(flags(&bench.qp), Flags::SIGNALED.bits());
+    assert_eq!(flags(&other.qp), 0);
+}
+
+#[test]
+fn a_dropped_queue_pair_leaves_no_completions() {
+    let bench = bench(SqPolicy::Guest, false);
+    complete(&bench.cq, 0, send_cqe(QPN, 0, 0));
+    drop(bench.qp);
+    assert_eq!(bench.cq.poll(8, |_, _| ()), 0);
+}

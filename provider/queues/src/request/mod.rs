@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Work requests, and how they are written into ring entries.
+
+mod data;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicU64;
+
+use vrnic_abi as abi;
+use zerocopy::transmute;
+
+use abi::rq::RqWqe;
+use abi::sq::{BindMwSeg, CommandSeg, DatagramSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe, XrcSeg};
+
+pub use self::data::Data;
+use self::data::{SGE_WORDS, segment_count, write_segments};
+use crate::ring;
+
+/// Words of a send queue entry's header.
+pub(crate) const SEND_HEADER_WORDS: usize = HEADER_LEN as usize / 8;
+const RECV_HEADER_WORDS: usize = abi::rq::HEADER_LEN as usize / 8;
+const BIND_WORDS: usize = size_of::<BindMwSeg>() / 8;
+const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
+const DATAGRAM_WORDS: usize = size_of::<DatagramSeg>() / 8;
+const XRC_WORDS: usize = size_of::<XrcSeg>() / 8;
+
+/// Why a work request was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// All entries of the queue are in use.
+    #[error("the queue is full")]
+    Full,
+    /// The queue pair has no such queue.
+    #[error("the queue pair has no such queue")]
+    NoQueue,
+    /// Posting is not allowed in this state (IBTA volume 1, 10.3.1).
+    #[error("the queue pair is in a state that takes no such request")]
+    State,
+    /// More segments than the queue was made for, or not the one of an atomic.
+    #[error("wrong number of segments")]
+    Segments,
+    /// More inline data than the queue was made for, or for an operation that has none.
+    #[error("inline data too long or not allowed")]
+    Inline,
+    /// A datagram without an address handle.
+    #[error("no address handle")]
+    Address,
+    /// Not an operation of this adapter.
+    #[error("operation not supported")]
+    Unsupported,
+    /// Not an operation at all.
+    #[error("no such operation")]
+    Opcode,
+}
+
+/// What every request to the send queue has.
+#[derive(Clone, Copy, Debug)]
+pub struct SendHeader {
+    /// Opaque; comes back with the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub opcode: Opcode,
+    /// How; [`Flags::INLINE`] follows from the payload.
+    pub flags: Flags,
+    /// Immediate data, as the peer shall see it.
+    pub imm: [u8; 4],
+    /// Remote address of WRITE, READ and atomics; first address of what BIND_MW binds.
+    pub raddr: u64,
+    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV and BIND_MW are about.
+    pub rkey: u32,
+}
+
+/// What a send queue was made for.
+#[derive(Clone, Copy, Debug)]
+pub struct SendLimits {
+    /// Segments of a request.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+    /// Data segments of a command; zero where there are none.
+    pub max_command_sge: u32,
+}
+
+/// What follows a request's header.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// The data of a request over a connection.
+    Plain(Data<'a>),
+    /// Where a datagram goes, and its data.
+    Datagram(DatagramSeg, Data<'a>),
+    /// Whom a request of an XRC initiator is for, and its data.
+    Xrc(XrcSeg, Data<'a>),
+    /// What a window is bound to.
+    Bind(BindMwSeg),
+    /// A command: what the peer is let to, the data, and the message.
+    Command(CommandSeg, &'a [Sge], Data<'a>),
+}
+
+impl Payload<'_> {
+    /// Checks the payload of a request against what the queue was made for; returns the header's count.
+    #[inline(always)]
+    pub(crate) fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
+        match self {
+            Self::Plain(data) | Self::Xrc(_, data) => data.count(opcode, limits),
+            Self::Datagram(_, data) => message_count(data, opcode, limits),
+            Self::Bind(_) => Ok(0),
+            Self::Command(_, data, message) => command_count(data, message, limits),
+        }
+    }
+
+    /// Writes all that follows the header into the rest of an entry.
+    #[inline(always)]
+    pub(crate) fn write(&self, body: &[AtomicU64]) {
+        match self {
+            Self::Plain(data) => data.write(body),
+            Self::Datagram(destination, data) => {
+                let words: [u64; DATAGRAM_WORDS] = transmute!(*destination);
+                data.write(behind(body, &words));
+            }
+            Self::Xrc(segment, data) => {
+                let words: [u64; XRC_WORDS] = transmute!(*segment);
+                data.write(behind(body, &words));
+            }
+            Self::Bind(segment) => {
+                let words: [u64; BIND_WORDS] = transmute!(*segment);
+                ring::store(body, &words);
+            }
+            Self::Command(segment, data, message) => write_command(body, segment, data, message),
+        }
+    }
+
+    /// The header of a request with this payload; the last word holds key and stamp.
+    #[inline(always)]
+    pub(crate) fn header(
+        &self,
+        header: &SendHeader,
+        count: u16,
+        stamp: u32,
+    ) -> [u64; SEND_HEADER_WORDS] {
+        let flags = match self {
+            Self::Plain(Data::Inline(_))
+            | Self::Datagram(_, Data::Inline(_))
+            | Self::Xrc(_, Data::Inline(_))
+            | Self::Command(_, _, Data::Inline(_)) => header.flags | Flags::INLINE,
+            _ => header.flags - Flags::INLINE,
+        };
+        transmute!(SqWqe {
+            wr_id: header.wr_id.into(),
+            opcode: header.opcode as u8,
+            flags: flags.bits(),
+            count: count.into(),
+            imm: header.imm,
+            raddr: header.raddr.into(),
+            rkey: header.rkey.into(),
+            stamp: stamp.into(),
+        })
+    }
+}
+
+/// Writes the first words of an entry's body; returns the rest.
+#[inline(always)]
+fn behind<'a, const N: usize>(body: &'a [AtomicU64], words: &[u64; N]) -> &'a [AtomicU64] {
+    ring::store(body, words);
+    body.get(N..).unwrap_or_default()
+}
+
+/// As [`Data::count`], for what is no atomic.
+fn message_count(data: &Data<'_>, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
+    match data {
+        Data::Atomic(..) => Err(PostError::Unsupported),
+        data => data.count(opcode, limits),
+    }
+}
+
+fn command_count(data: &[Sge], message: &Data<'_>, limits: SendLimits) -> Result<u16, PostError> {
+    if limits.max_command_sge == 0 {
+        return Err(PostError::Unsupported);
+    }
+    if data.is_empty() {
+        return Err(PostError::Segments);
+    }
+    segment_count(data, limits.max_command_sge)?;
+    message_count(message, Opcode::SendCmd, limits)
+}
+
+fn write_command(body: &[AtomicU64], segment: &CommandSeg, data: &[Sge], message: &Data<'_>) {
+    let words: [u64; COMMAND_WORDS] = transmute!(*segment);
+    let body = behind(body, &words);
+    write_segments(body, data);
+    message.write(body.get(data.len() * SGE_WORDS..).unwrap_or_default());
+}
+
+/// Writes a receive queue entry.
+#[inline]
+pub(crate) fn write_recv(
+    entry: &[AtomicU64],
+    wr_id: u64,
+    segments: &[Sge],
+    max_sge: u32,
+) -> Result<(), PostError> {
+    let count = segment_count(segments, max_sge)?;
+    let header: [u64; RECV_HEADER_WORDS] = transmute!(RqWqe::new(wr_id, count));
+    write_segments(behind(entry, &header), segments);
+    Ok(())
+}
