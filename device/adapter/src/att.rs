@@ -193,6 +193,12 @@ impl Att {
         Some(Segment { addr, len: (rest >> 32) as u32, key: rest as u32 })
     }
 
+    /// Words in blocks that are taken.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        [&self.lines, &self.lists, &self.segments].map(Arena::used).iter().sum()
+    }
+
     /// Gives the blocks of a table back. Nobody looks at it any more.
     pub fn free(&self, table: &Table) {
         match table.depth {
@@ -345,6 +351,12 @@ impl Arena {
         Some(block)
     }
 
+    /// Words in blocks that are taken.
+    fn used(&self) -> u64 {
+        let free = self.free.lock();
+        free.fresh.saturating_sub(free.list.len() as u64) << self.log
+    }
+
     /// The words of a block.
     #[inline(always)]
     fn block(&self, block: u64) -> Option<&[AtomicU64]> {
@@ -406,11 +418,7 @@ mod tests {
             att.free(&table);
         }
         // Everything was given back, and came back empty.
-        let used = |arena: &Arena| {
-            let free = arena.free.lock();
-            free.fresh - free.list.len() as u64
-        };
-        assert_eq!((used(&att.lines), used(&att.lists)), (0, 0));
+        assert_eq!(att.used(), 0);
         let list = att.block(2).expect("room");
         assert!((0..512).all(|at| att.lists.load(list, at) == Some(0)));
     }

@@ -37,6 +37,7 @@ impl<H: Host> Hot<H> {
         if self.qps.iter().any(|hot| Arc::ptr_eq(hot, qp)) {
             return;
         }
+        qp.hot.store(true, Ordering::SeqCst);
         if !self.qps.is_full() {
             self.qps.push(Arc::clone(qp));
         } else if let Some(place) = self.qps.get_mut(self.oldest) {

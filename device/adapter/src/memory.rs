@@ -37,6 +37,14 @@ impl Default for PageBudget {
     }
 }
 
+impl PageBudget {
+    /// How many are taken.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        MAX_PAGES.saturating_sub(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// Part of a [`PageBudget`], given back on drop.
 #[derive(Debug)]
 struct Charge {

@@ -29,6 +29,12 @@ impl<H: Host> Default for Groups<H> {
 }
 
 impl<H: Host> Groups<H> {
+    /// Groups with members.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.read().len()
+    }
+
     /// Makes a QP a member, if it is none.
     ///
     /// # Errors

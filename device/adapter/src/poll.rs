@@ -181,6 +181,10 @@ impl<H: Host> Function<H> {
         {
             shard.bench.lock().schedule.clear_timer(qp);
         }
+        if qp.hot.load(Ordering::SeqCst) {
+            // It lets go of the QP, and of its rings and CQs, at its next look.
+            self.host().wake(qp.worker);
+        }
         if let Some(eq) = self.asynchronous.read().as_ref() {
             eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);
         }

@@ -40,6 +40,12 @@ impl SqMemory {
         }
     }
 
+    /// Bytes that are taken, or kept for contexts that gave them back.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        SQ_MEMORY_LEN.saturating_sub(self.common.0.values().sum())
+    }
+
     /// The context is gone: all that it gave back is for others now.
     pub fn release(&mut self, context: u32) {
         for (start, len) in self.contexts.remove(&context).unwrap_or_default().0 {
@@ -92,7 +98,9 @@ mod tests {
         for (n, start) in taken.iter().enumerate().rev() {
             memory.give(1, *start, 1 << (9 + n));
         }
+        assert!(memory.used() > 0);
         memory.release(1);
+        assert_eq!(memory.used(), 0);
         assert_eq!(memory.common, SqMemory::default().common);
     }
 

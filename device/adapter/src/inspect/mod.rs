@@ -31,7 +31,8 @@ pub struct FunctionView {
     pub fatal: u32,
     /// Whether its link is up.
     pub link: bool,
-    /// Its objects by kind: how many there are.
+    /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device memory in which
+    /// send queues lie, page addresses of rings, and words taken for those of regions.
     pub objects: BTreeMap<String, u64>,
     /// Its counters, named as the guest's are.
     pub counters: BTreeMap<String, u64>,
@@ -76,6 +77,10 @@ impl<H: Host> Function<H> {
             ("qps", objects.all_qps().len() as u64),
             ("uars", count(&objects.uars)),
             ("keys", self.tpt().used()),
+            ("groups", objects.groups.count() as u64),
+            ("sq_bytes", objects.sq_memory.lock().used()),
+            ("ring_pages", objects.page_budget.used()),
+            ("region_words", self.tpt().att().used()),
         ];
         let counters = STAT_NAMES.iter().zip(self.stats().values());
         FunctionView {

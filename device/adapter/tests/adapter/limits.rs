@@ -1,10 +1,14 @@
 //! What QUERY_DEVICE promises is there, and not one more.
 
+use std::sync::Arc;
+
 use vrnic_abi::admin::{CreateCq, CreateEq, CreateSrq, NoParams, Opcode, Pages, SetGid, Status};
+use vrnic_abi::cq;
+use vrnic_abi::sq;
 use vrnic_adapter::limits::Limits;
 
 use crate::common::driver::Guest;
-use crate::common::pair::{World, qp_params};
+use crate::common::pair::{Pair, World, Wr, qp_params, status};
 
 const FULL: (Status, u32) = (Status::NoResource, 0);
 
@@ -146,4 +150,20 @@ fn shared_receive_queues_and_xrc_domains() {
     let none = NoParams::default();
     let alloc = || guest.command(Opcode::AllocXrcd, &none).map(|made| made.id.get());
     check(&guest, caps.max_xrcd.get(), Opcode::FreeXrcd, alloc);
+}
+
+/// A worker remembers which QPs rang, but not one that is gone: it is woken to let go.
+#[test]
+fn a_queue_pair_that_rang_is_let_go() {
+    let mut pair = Pair::new();
+    let write = Wr::new(sq::Opcode::Write, &[pair.a.sge(0, 8)]).to(pair.b.buffer, pair.b.key);
+    assert_eq!(status(&pair.complete(&write)), cq::Status::Success);
+    // The peer remembers it too, as long as it lives.
+    assert!(pair.gb.on_object(Opcode::DestroyQp, pair.b.qpn).is_ok());
+    let (qp, wakes) = (pair.ga.function.qp(pair.a.qpn).expect("there"), pair.ga.host.wakes());
+    assert_eq!(Arc::strong_count(&qp), 4, "known to this, table, slot and worker");
+    assert!(pair.ga.on_object(Opcode::DestroyQp, pair.a.qpn).is_ok());
+    assert!(pair.ga.host.wakes() > wakes);
+    pair.settle();
+    assert_eq!(Arc::strong_count(&qp), 1);
 }
