@@ -17,6 +17,7 @@ use crate::process::Killed;
 pub struct Daemon {
     process: Killed,
     log: PathBuf,
+    monitor: PathBuf,
 }
 
 /// vfio-user socket of function `name` in folder `dir`.
@@ -55,12 +56,15 @@ impl Daemon {
                 .arg(format!("name={name},mac={mac},socket={socket},net={net}"));
         }
         command.args(arguments);
-        if let Ok(extra) = std::env::var("VRNICD_ARGS") {
-            command.args(extra.split_whitespace());
+        let extra = std::env::var("VRNICD_ARGS").unwrap_or_default();
+        command.args(extra.split_whitespace());
+        let monitor = dir.join("monitor");
+        if !extra.contains("--monitor") {
+            command.arg("--monitor").arg(&monitor);
         }
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let process = Killed::start(command).context("cannot start vrnicd")?;
-        let mut daemon = Self { process, log };
+        let mut daemon = Self { process, log, monitor };
         daemon.wait_for(dir, functions)?;
         Ok(daemon)
     }
@@ -79,6 +83,12 @@ impl Daemon {
     #[must_use]
     pub fn log(&self, lines: usize) -> String {
         tail(&self.log, lines)
+    }
+
+    /// The socket on which it tells how it is, unless the user named another.
+    #[must_use]
+    pub fn monitor(&self) -> &Path {
+        &self.monitor
     }
 
     /// Whether it runs.

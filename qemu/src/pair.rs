@@ -1,9 +1,10 @@
 //! A daemon and two guests, ready for RDMA.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::accel::Accel;
 use crate::daemon::{Daemon, adapter_socket, net_socket};
@@ -118,6 +119,21 @@ impl Pair {
             self.a.report(40),
             self.b.report(40)
         )
+    }
+
+    /// What the daemon says of an adapter, `vrnic show function` as JSON.
+    ///
+    /// # Errors
+    /// When it says nothing.
+    pub fn function(&self, name: &str) -> anyhow::Result<String> {
+        let output = Command::new(self.paths.bin.join("vrnic"))
+            .arg("--monitor")
+            .arg(self.daemon.monitor())
+            .args(["show", "function", "--json", "--function", name])
+            .output()
+            .context("cannot run vrnic")?;
+        ensure!(output.status.success(), "vrnic: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// The folder with sockets and logs.

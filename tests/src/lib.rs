@@ -7,6 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
+//! | [`census`] | what is in use: what is equal before and after shows that nothing is left |
 //! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
@@ -20,10 +21,13 @@
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
 //! | `events` | completion events in guests with four processors: who handles them, and where |
 //! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `processes` | processes that are killed with all that they hold |
+//! | `containers` | network namespaces, and limits of control groups |
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 
 pub mod bench;
+pub mod census;
 pub mod conformance;
 pub mod events;
 pub mod health;

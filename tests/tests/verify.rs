@@ -10,7 +10,7 @@ use vrnic_tests::conformance::run;
 use vrnic_tests::talk::SHORT;
 
 /// The groups of cases; a case checks that there are no others.
-const GROUPS: [&str; 29] = [
+const GROUPS: [&str; 30] = [
     "data",
     "segments",
     "inline",
@@ -35,6 +35,7 @@ const GROUPS: [&str; 29] = [
     "datagrams",
     "multicast",
     "attributes",
+    "memlock",
     "notices",
     "lifecycle",
     "isolation",

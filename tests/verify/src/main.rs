@@ -11,11 +11,13 @@
 //! | [`suite`] | the cases: what must be true of a device |
 //! | [`rpc`] | how cases command agents |
 //! | [`agent`] | the processes that own verbs objects, on both ends |
+//! | [`crowd`] | processes that are killed with all that they hold |
 //! | [`verbs`] | libibverbs, the only module with `unsafe` |
 //! | [`model`] | plain data for all of them |
 //! | [`pattern`] | known bytes |
 
 mod agent;
+mod crowd;
 mod model;
 mod pattern;
 mod rpc;
@@ -29,6 +31,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use agent::process::Start;
+use crowd::{Alone, Crowd};
 use rpc::client::Place;
 use suite::runner::{self, Filter};
 
@@ -52,6 +55,12 @@ enum Command {
         #[arg(long, default_value = "0.0.0.0:7471")]
         listen: SocketAddr,
     },
+    /// Make processes with objects of all kinds and kill them at any time; tells how many.
+    Crowd(Crowd),
+    /// Fork in several ways, while the device is used.
+    Family,
+    /// Hold objects of all kinds, and use them, until killed. Says so when it has them.
+    Hoard(Alone),
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
     Agent {
@@ -128,6 +137,18 @@ fn execute(command: Command) -> Result<bool> {
         }
         Command::Serve { listen } => {
             agent::process::serve(listen)?;
+            Ok(true)
+        }
+        Command::Crowd(crowd) => {
+            println!("{}", crowd::run(&crowd)?);
+            Ok(true)
+        }
+        Command::Family => {
+            crowd::family::run()?;
+            Ok(true)
+        }
+        Command::Hoard(alone) => {
+            crowd::hoard(&alone)?;
             Ok(true)
         }
         Command::Agent { extended } => {

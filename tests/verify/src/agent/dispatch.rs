@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::objects::Objects;
+use super::process;
 use crate::rpc::calls::{Failure, Request};
 
 /// Does what is asked.
@@ -20,6 +21,7 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::Reset(_) => answer(objects.reset()),
         R::UseExtended(_) => answer(objects.use_extended()),
         R::Clocks(_) => answer(objects.clocks()),
+        R::LimitMemory(c) => answer(process::limit_memory(c.bytes)),
         R::Crash(_) => std::process::abort(),
         R::AllocPd(_) => answer(objects.alloc_pd()),
         R::AllocTd(_) => answer(objects.alloc_td()),

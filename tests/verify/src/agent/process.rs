@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use serde::{Deserialize, Serialize};
 
 use super::dispatch::handle;
@@ -83,6 +85,14 @@ pub(crate) fn run(extended: bool) -> io::Result<()> {
         frame::send(&mut stream, &answer)?;
     }
     Ok(())
+}
+
+/// Limits the memory that this process may lock, and gives up the right to lock more.
+pub(super) fn limit_memory(bytes: u64) -> io::Result<()> {
+    setrlimit(Resource::Memlock, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+    let mut sets = capabilities(None)?;
+    sets.effective.remove(CapabilitySet::IPC_LOCK);
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Starts the thread that ends the process when one call takes too long. The counter it returns is

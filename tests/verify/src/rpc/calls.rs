@@ -75,6 +75,8 @@ calls! {
     UseExtended {} -> ();
     /// What time it is.
     Clocks {} -> Times;
+    /// Lets the agent lock so much memory and no more, as it would be without privileges, from now on.
+    LimitMemory { bytes: u64 } -> ();
     /// Ends the agent at once, without tidying up.
     Crash {} -> ();
 

@@ -12,6 +12,7 @@
 //! | [`events`] | completion events |
 //! | [`attributes`] | what device and port say of themselves |
 //! | [`limits`] | as many objects as promised |
+//! | [`memlock`] | the limit of locked memory |
 //! | [`notices`] | asynchronous events |
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
@@ -54,6 +55,7 @@ mod lifecycle;
 mod limits;
 mod local_errors;
 mod loopback;
+mod memlock;
 mod notices;
 mod order;
 mod queues;
@@ -117,6 +119,7 @@ pub(crate) fn cases() -> Vec<Case> {
         attributes::cases(),
         notices::cases(),
         limits::cases(),
+        memlock::cases(),
         srq::cases(),
         xrc::cases(),
         stress::cases(),

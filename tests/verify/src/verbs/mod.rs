@@ -11,6 +11,7 @@
 //! | [`buffer`] | memory that the device and this process share |
 //! | [`dmabuf`] | DMA buffers out of ordinary memory |
 //! | [`address`] | address handles, multicast groups |
+//! | [`child`] | child processes |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
@@ -24,6 +25,7 @@
 
 pub(crate) mod address;
 pub(crate) mod buffer;
+pub(crate) mod child;
 pub(crate) mod context;
 pub(crate) mod cq;
 mod direct;

@@ -1,0 +1,62 @@
+//! What is in use, counted at three levels: what is equal before and after shows that nothing is left.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
+
+use crate::talk::SHORT;
+
+/// Counts of one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// What the kernel's RDMA core counts, as `rdma resource show` says it, without the number of the device.
+    pub core: String,
+    /// Lines of the driver's tree of events: processors, CQs, QPs.
+    pub driver: u64,
+    /// Pages that the kernel has pinned for devices, less those that it has let go.
+    pub pinned: i64,
+    /// What the adapter has: objects, doorbell pages, device memory, page addresses, groups.
+    pub adapter: BTreeMap<String, u64>,
+}
+
+impl Census {
+    /// Counts now.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
+        let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT)?;
+        let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT)?;
+        // The processors keep counts of their own, until they are told to add them up.
+        let pinned = "cat /proc/sys/vm/stat_refresh; awk '/^nr_foll_pin_acquired/ { n += $2 } /^nr_foll_pin_released/ { n -= $2 } \
+                      END { print n }' /proc/vmstat";
+        let pinned = guest.check(pinned, SHORT)?;
+        let functions: Value = serde_json::from_str(&pair.function(&guest.setup().name)?)?;
+        let objects = functions[0]["objects"].clone();
+        Ok(Self {
+            core,
+            driver: driver.trim().parse()?,
+            pinned: pinned.trim().parse()?,
+            adapter: serde_json::from_value(objects).context("objects of an adapter")?,
+        })
+    }
+
+    /// Counts again and compares.
+    ///
+    /// # Errors
+    /// When anything is not as it was.
+    pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
+        let now = Self::take(pair, guest)?;
+        ensure!(now == *self, "before {self:#?}\nafter {now:#?}");
+        Ok(())
+    }
+
+    /// One of the adapter's counts.
+    #[must_use]
+    pub fn of(&self, kind: &str) -> u64 {
+        self.adapter.get(kind).copied().unwrap_or_default()
+    }
+}

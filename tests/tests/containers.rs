@@ -1,0 +1,264 @@
+//! What containers need: network namespaces, shared and exclusive, and limits of a control group.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::census::Census;
+use vrnic_tests::talk::{LONG, SHORT, said, works};
+
+/// Runs a command in the namespace of the tests.
+const INSIDE: &str = "ip netns exec red";
+/// The folder of control groups, and the one of the tests.
+const GROUPS: &str = "/sys/fs/cgroup";
+const GROUP: &str = "/sys/fs/cgroup/crowd";
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("cgroup_limits_open_devices", handles),
+        Case::new("cgroup_limits_objects", objects),
+        Case::new("shared_mode", shared),
+        Case::new("exclusive_mode", exclusive),
+        Case::new("namespace_moves_under_open_programs", moves_in_use),
+        Case::new("namespace_goes_with_the_device_in_it", namespace_goes),
+        Case::new("rmmod_in_a_namespace", unloaded),
+        Case::new("back_to_shared_mode", back),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// Makes a control group with this limit.
+fn group(guest: &Guest, limit: &str) -> Result<()> {
+    let script = format!(
+        "mountpoint -q {GROUPS} || mount -t cgroup2 none {GROUPS}; \
+         echo +rdma >{GROUPS}/cgroup.subtree_control && mkdir -p {GROUP} && \
+         echo 'vrnic0 {limit}' >{GROUP}/rdma.max"
+    );
+    guest.check(&script, SHORT)?;
+    Ok(())
+}
+
+/// A command in the control group.
+fn grouped(command: &str) -> String {
+    format!("echo $$ >{GROUP}/cgroup.procs; exec {command}")
+}
+
+/// What the control group uses.
+fn current(guest: &Guest) -> Result<String> {
+    Ok(guest.check(&format!("cat {GROUP}/rdma.current"), SHORT)?.trim().to_owned())
+}
+
+/// A device can be opened as often as the group may, and again when one who had it is killed.
+fn handles(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    group(guest, "hca_handle=2 hca_object=max")?;
+    let holders = [0, 1].map(|_| guest.agent().start(&grouped("ibv_asyncwatch")));
+    let opened = format!(
+        "for n in $(seq 100); do grep -q hca_handle=2 {GROUP}/rdma.current && exit; sleep 0.1; done; \
+         cat {GROUP}/rdma.current; exit 1"
+    );
+    guest.check(&opened, SHORT)?;
+    let refused = guest.agent().run(&grouped("ibv_rc_pingpong -g 1"), SHORT)?;
+    ensure!(!refused.ok(), "a third one opened the device: {}", said(&refused));
+    ensure!(said(&refused).contains("context"), "not for the device: {}", said(&refused));
+    for holder in holders {
+        let holder = holder?;
+        holder.kill()?;
+        holder.wait(SHORT)?;
+    }
+    let now = current(guest)?;
+    ensure!(!now.contains("hca_handle=1") && !now.contains("hca_handle=2"), "left behind: {now}");
+    guest.check(&grouped("ibv_devinfo"), SHORT)?;
+    Ok(())
+}
+
+/// Objects are counted and limited, and the account is even when their owner has been killed.
+fn objects(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    group(guest, "hca_handle=max hca_object=300")?;
+    let before = Census::take(pair, guest)?;
+    let hoard = guest.agent().start(&grouped("vrnic-verify hoard --objects 200 >/tmp/hoard"))?;
+    let complete =
+        "for n in $(seq 300); do grep -q 200 /tmp/hoard && exit; sleep 0.1; done; exit 1";
+    guest.check(complete, LONG).context("200 objects are not made")?;
+    let now = current(guest)?;
+    println!("a process with objects: {now}");
+    let counted = now.split("hca_object=").nth(1).and_then(|n| n.trim().parse::<u32>().ok());
+    ensure!(counted.is_some_and(|n| (150..=300).contains(&n)), "{now}");
+    let more = guest.agent().run(&grouped("vrnic-verify hoard --objects 1000"), LONG)?;
+    let text = said(&more);
+    ensure!(!more.ok() && text.contains("temporarily unavailable"), "beyond the limit: {text}");
+    hoard.kill()?;
+    hoard.wait(SHORT)?;
+    before.unchanged(pair, guest)?;
+    let now = current(guest)?;
+    let even = now.is_empty() || now.ends_with("hca_handle=0 hca_object=0");
+    ensure!(even, "left behind: {now}");
+    guest.check(&format!("rmdir {GROUP}"), SHORT)?;
+    Ok(())
+}
+
+/// Sets the mode of the RDMA system, for which there must be no other namespace.
+fn mode(guest: &Guest, mode: &str) -> Result<()> {
+    let script = format!(
+        "rdma system set netns {mode} && rdma system show | grep -q 'netns {mode}' || \
+         {{ rdma system show; exit 1; }}"
+    );
+    guest.check(&script, SHORT)?;
+    Ok(())
+}
+
+/// Moves the network device into the namespace and gives it its address there.
+fn netdev_inside(guest: &Guest) -> Result<()> {
+    let address = &guest.setup().address;
+    let script = format!(
+        "ip link set eth0 netns red && ip -n red link set lo up && ip -n red link set eth0 up && \
+         ip -n red addr add {address} dev eth0"
+    );
+    guest.check(&script, SHORT)?;
+    Ok(())
+}
+
+/// Gives the network device, which is in the first namespace again, its address.
+fn netdev_outside(guest: &Guest) -> Result<()> {
+    let address = &guest.setup().address;
+    let script = format!(
+        "for n in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; \
+         ip link set eth0 up && ip addr replace {address} dev eth0"
+    );
+    guest.check(&script, SHORT)?;
+    active(guest, "")
+}
+
+/// Waits until the port is up and has the network device's IPv4 address.
+fn active(guest: &Guest, inside: &str) -> Result<()> {
+    let script = format!(
+        "for n in $(seq 200); do {inside} ibv_devinfo -v | grep -q '::ffff:10.9.0' && \
+         {inside} rdma link | grep -q 'state ACTIVE' && exit; sleep 0.1; done; \
+         {inside} rdma link; {inside} ibv_devinfo -v | grep GID; exit 1"
+    );
+    guest.check(&script, SHORT).context("the port has not its address")?;
+    Ok(())
+}
+
+/// Moves both devices into a new namespace.
+fn enter(guest: &Guest) -> Result<()> {
+    guest.check("ip netns add red && rdma dev set vrnic0 netns red", SHORT)?;
+    netdev_inside(guest)?;
+    active(guest, INSIDE)
+}
+
+/// Programs talk, a's and b's in a namespace each: by the connection manager, and without it.
+fn talk_inside(pair: &Pair) -> Result<()> {
+    let ip = pair.b.ip();
+    for (server, client, listening) in [
+        ("rping -V -C 20 -s", format!("rping -V -C 20 -c -a {ip}"), "rdma res show cm_id"),
+        ("ib_write_bw -R -n 500", format!("ib_write_bw -R -n 500 {ip}"), "rdma res show cm_id"),
+        ("ibv_rc_pingpong -g 1 -c", format!("ibv_rc_pingpong -g 1 -c {ip}"), "ss -ltn"),
+    ] {
+        let serving =
+            pair.b.agent().start(&format!("modprobe rdma_ucm; exec {INSIDE} {server}"))?;
+        let listens = format!(
+            "for n in $(seq 200); do {INSIDE} {listening} | grep -q 'LISTEN' && exit; sleep 0.05; done; \
+             exit 1"
+        );
+        pair.b.check(&listens, SHORT).context(server)?;
+        let there =
+            pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
+        if !there.ok() {
+            serving.kill()?;
+        }
+        let here = serving.wait(SHORT)?;
+        ensure!(there.ok() && here.ok(), "{server}\n{}\n{}", said(&there), said(&here));
+    }
+    Ok(())
+}
+
+/// In shared mode all namespaces see the device, and its addresses are those of where its network device is.
+fn shared(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        mode(guest, "shared")?;
+        guest.check("ip netns add red", SHORT)?;
+        netdev_inside(guest)?;
+        active(guest, INSIDE)?;
+        guest.check("rdma dev | grep -q vrnic0", SHORT).context("seen from outside")?;
+    }
+    talk_inside(pair)?;
+    for guest in [&pair.a, &pair.b] {
+        guest.check("ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+        netdev_outside(guest)?;
+    }
+    works(pair)
+}
+
+/// In exclusive mode the device is where it was put: programs talk there, and nobody else sees it.
+fn exclusive(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        mode(guest, "exclusive")?;
+        enter(guest)?;
+        guest.check("! rdma dev | grep vrnic0 && ! ibv_devinfo", SHORT).context("outside")?;
+        let outside = guest.agent().run("ibv_rc_pingpong -g 1", SHORT)?;
+        ensure!(!outside.ok(), "the device can be used from outside: {}", said(&outside));
+    }
+    talk_inside(pair)?;
+    for guest in [&pair.a, &pair.b] {
+        let leave = "ip netns exec red rdma dev set vrnic0 netns 1 || \
+                     { touch /run/netns/init; mount --bind /proc/1/ns/net /run/netns/init; \
+                       ip netns exec red rdma dev set vrnic0 netns init; }";
+        guest.check(
+            &format!("{leave}; ip -n red link set eth0 netns 1 && ip netns del red"),
+            SHORT,
+        )?;
+        netdev_outside(guest)?;
+    }
+    works(pair)
+}
+
+/// Programs that hold the device when it leaves their namespace are told so, and end with nothing left.
+fn moves_in_use(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    let hoard = guest.agent().start("exec vrnic-verify hoard --objects 300 >/tmp/hoard")?;
+    let complete =
+        "for n in $(seq 300); do grep -q 300 /tmp/hoard && exit; sleep 0.1; done; exit 1";
+    guest.check(complete, LONG).context("300 objects are not made")?;
+    enter(guest)?;
+    watcher.kill()?;
+    hoard.kill()?;
+    let text = said(&watcher.wait(SHORT)?);
+    ensure!(text.contains("DEVICE_FATAL"), "no fatal event: {text}");
+    hoard.wait(SHORT).context("a program whose device has gone cannot be ended")?;
+    let left = guest.check(&format!("{INSIDE} rdma res show qp"), SHORT)?;
+    ensure!(left.lines().all(|line| line.contains("GSI")), "objects of programs are left: {left}");
+    Ok(())
+}
+
+/// A namespace that goes gives its devices back to the first one.
+fn namespace_goes(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    guest.check("ip netns del red", SHORT)?;
+    let back = "for n in $(seq 100); do rdma dev | grep -q vrnic0 && exit; sleep 0.1; done; exit 1";
+    guest.check(back, SHORT).context("the device does not come back")?;
+    netdev_outside(guest)?;
+    works(pair)
+}
+
+/// The module can go while the device is in a namespace.
+fn unloaded(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    enter(guest)?;
+    guest.check("rmmod vrnic && ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
+    let address = &guest.setup().address;
+    guest.check(&format!("ip link set eth0 up && ip addr replace {address} dev eth0"), SHORT)?;
+    load_module(guest)?;
+    works(pair)
+}
+
+fn back(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        mode(guest, "shared")?;
+    }
+    works(pair)
+}

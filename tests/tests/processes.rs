@@ -1,0 +1,172 @@
+//! Processes that are killed with objects of all kinds, in use, half made: nothing of them is left, in the kernel's
+//! RDMA core, in the driver, in the adapter.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::census::Census;
+use vrnic_tests::talk::{LONG, SHORT, said, wait_for_port, works};
+
+/// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each object.
+const SLACK: i64 = 1024;
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("killed_with_thousands_of_objects", thousands),
+        Case::new("1000_killed_in_turn", |pair| crowd(pair, "--processes 1000")),
+        Case::new("killed_several_at_once", |pair| {
+            crowd(pair, "--processes 60 --at-once 6 --life 400 --seed 2")
+        }),
+        Case::new("forks", forks),
+        Case::new("killed_with_a_child_that_lives", orphan),
+        Case::new("adapter_removed_under_thousands_of_objects", removal),
+        Case::new("unprivileged_user", unprivileged),
+        Case::new("still_works", |pair| works(pair)),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// A process that has so many objects.
+fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
+    let hoard =
+        guest.agent().start(&format!("exec vrnic-verify hoard --objects {objects} >/tmp/hoard"))?;
+    complete(guest, objects)?;
+    Ok(hoard)
+}
+
+/// Waits until they are made.
+fn complete(guest: &Guest, objects: u32) -> Result<()> {
+    let script = format!(
+        "for n in $(seq 600); do grep -q '^{objects}' /tmp/hoard && exit; sleep 0.2; done; exit 1"
+    );
+    guest.check(&script, LONG).context("the objects are not made")?;
+    Ok(())
+}
+
+/// A process with thousands of objects, all of which are seen, is killed: all go.
+fn thousands(pair: &mut Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    let hoard = pair.a.agent().start("exec vrnic-verify hoard --objects 4000 >/tmp/hoard")?;
+    let complete =
+        "for n in $(seq 600); do grep -q 4000 /tmp/hoard && exit; sleep 0.2; done; exit 1";
+    pair.a.check(complete, LONG).context("the objects are not made")?;
+    let full = Census::take(pair, &pair.a)?;
+    println!("a process holds {:?}, {} pages pinned", full.adapter, full.pinned - before.pinned);
+    for (kind, least) in [
+        ("contexts", 1),
+        ("uars", 1),
+        ("pds", 40),
+        ("cqs", 100),
+        ("qps", 600),
+        ("srqs", 100),
+        ("keys", 1000),
+        ("xrcds", 50),
+        ("groups", 5),
+        ("sq_bytes", 500_000),
+        ("ring_pages", 1_000),
+        ("region_words", 10_000),
+    ] {
+        let more = full.of(kind).saturating_sub(before.of(kind));
+        ensure!(more >= least, "{more} more {kind}, not {least}: {full:#?}");
+    }
+    hoard.kill()?;
+    hoard.wait(SHORT).context("the process does not end")?;
+    before.unchanged(pair, &pair.a)
+}
+
+/// Processes with objects of all kinds, which work on them, are killed at any time, often while they make them.
+fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
+    // What the kernel and the daemon allocate at the first use stays.
+    pair.a.check("vrnic-verify crowd --processes 3 --seed 99", SHORT)?;
+    let before = Census::take(pair, &pair.a)?;
+    let slab = "awk '/^SUnreclaim/ { print $2 }' /proc/meminfo";
+    let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT)?.trim().parse()?) };
+    let slab_before = kib()?;
+    let fate = pair.a.check(&format!("vrnic-verify crowd {options}"), PATIENCE)?;
+    let grown = kib()? - slab_before;
+    println!("{}, unreclaimable kernel memory {grown:+} KiB", fate.trim());
+    ensure!(grown < SLACK, "the kernel's memory has grown by {grown} KiB");
+    before.unchanged(pair, &pair.a)
+}
+
+/// Processes that fork while they use the device; see `vrnic-verify family`.
+fn forks(pair: &mut Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    let text = pair.a.check("vrnic-verify family", LONG)?;
+    ensure!(text.lines().count() == 4, "not all of it was run: {text}");
+    before.unchanged(pair, &pair.a)
+}
+
+/// A killed process has a child, which has inherited the context: that ends with the last who holds it.
+fn orphan(pair: &mut Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    pair.a.check(
+        "vrnic-verify hoard --objects 300 --child >/tmp/hoard 2>&1 </dev/null & sleep 0.1",
+        SHORT,
+    )?;
+    complete(&pair.a, 300)?;
+    let end = |which: &str| {
+        let script = format!(
+            "kill -KILL $(pgrep {which} vrnic-verify) && for n in $(seq 100); do \
+             pgrep -c -r R,S,D vrnic-verify >/tmp/left; sleep 0.1; done; cat /tmp/left"
+        );
+        pair.a.check(&script, SHORT)
+    };
+    ensure!(end("-o")?.trim() == "1", "not one process is left");
+    let between = Census::take(pair, &pair.a)?;
+    ensure!(
+        between.of("qps") > before.of("qps"),
+        "gone while a child has the context: {between:?}"
+    );
+    ensure!(end("-n")?.trim() == "0", "processes are left");
+    before.unchanged(pair, &pair.a)
+}
+
+/// Shell words that name the adapter's folder in sysfs.
+const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
+
+/// The adapter goes from under a process with thousands of objects and traffic on them, which can end, and the next
+/// adapter has as few as the first had.
+fn removal(pair: &mut Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    let hoard = hoard(&pair.a, 3000)?;
+    pair.a
+        .check(&format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"), LONG)?;
+    hoard.kill()?;
+    hoard.wait(SHORT).context("the process whose device has gone cannot be ended")?;
+    pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT)?;
+    let active = "for n in $(seq 300); do rdma link | grep -q 'state ACTIVE' && exit; sleep 0.1; done; exit 1";
+    pair.a.check(active, SHORT)?;
+    before.unchanged(pair, &pair.a)?;
+    works(pair)
+}
+
+/// A user without privileges, and with little memory to lock, uses the device as far as that goes.
+fn unprivileged(pair: &mut Pair) -> Result<()> {
+    let nobody = |command: &str| {
+        format!(
+            "ulimit -l 512; exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+             --inh-caps=-all {command}"
+        )
+    };
+    let pingpong = "ibv_rc_pingpong -g 1 -c -n 100";
+    let serving = pair.b.agent().start(&nobody(pingpong))?;
+    wait_for_port(&pair.b, 18515)?;
+    let there = pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG)?;
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(there.ok() && here.ok(), "{}\n{}", said(&there), said(&here));
+    let large = pair.a.agent().run(&nobody(&format!("{pingpong} -s 1048576")), SHORT)?;
+    let text = said(&large);
+    ensure!(!large.ok() && text.contains("register MR"), "beyond the limit: {text}");
+    Ok(())
+}

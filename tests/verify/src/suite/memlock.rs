@@ -1,0 +1,138 @@
+//! Memory that the device uses is locked, and counts against the limit of its process (RLIMIT_MEMLOCK) if that has one:
+//! regions, and the rings of queues.
+
+use anyhow::{Result, ensure};
+use rustix::io::Errno;
+
+use super::Case;
+use super::kit::{End, Env};
+use crate::model::{QpCap, access, qp_type};
+use crate::rpc::calls::{
+    AllocBuffer, AllocPd, CreateCq, CreateQp, CreateSrq, DeregMr, DestroyCq, DestroyQp, DestroySrq,
+    LimitMemory, RegMr,
+};
+use crate::rpc::client::CallError;
+
+const PAGE: u64 = 4096;
+/// What a process may lock.
+const LIMIT: u64 = 64 * PAGE;
+/// More than fits, of anything that locks a page at least.
+const MANY: usize = (LIMIT / PAGE) as usize + 1;
+/// Work requests of a queue that takes some pages.
+const DEPTH: u32 = 256;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("memlock/regions", regions),
+        Case::new("memlock/completion_queues", completion_queues),
+        Case::new("memlock/queue_pairs", queue_pairs),
+        Case::new("memlock/shared_receive_queues", shared_receive_queues),
+        Case::new("memlock/another_process", another),
+    ]
+}
+
+/// A process that is limited.
+fn limited(env: &Env) -> Result<End> {
+    let end = env.another_a()?;
+    end.agent.call(LimitMemory { bytes: LIMIT })?;
+    Ok(end)
+}
+
+/// Creates until the limit refuses, with ENOMEM; what there is then.
+fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
+    let mut made = Vec::new();
+    loop {
+        match create() {
+            Ok(handle) => made.push(handle),
+            Err(why) => {
+                ensure!(why.errno() == Some(Errno::NOMEM.raw_os_error()), "{why}, not ENOMEM");
+                return Ok(made);
+            }
+        }
+        ensure!(made.len() < MANY, "{} fit into {LIMIT} bytes", made.len());
+    }
+}
+
+/// As many can be created as fit; one that goes makes room for one, and all for as many.
+fn check(
+    create: impl Fn() -> Result<u32, CallError>,
+    destroy: impl Fn(u32) -> Result<(), CallError>,
+) -> Result<usize> {
+    let mut made = fill(&create)?;
+    let count = made.len();
+    let Some(last) = made.pop() else { anyhow::bail!("not even one fits") };
+    destroy(last)?;
+    made.push(create()?);
+    ensure!(create().is_err(), "one more than before");
+    made.into_iter().try_for_each(&destroy)?;
+    let again = fill(&create)?;
+    ensure!(again.len() == count, "{count} at first, {} when all had gone", again.len());
+    again.into_iter().try_for_each(destroy)?;
+    Ok(count)
+}
+
+fn regions(env: &Env) -> Result<()> {
+    let agent = limited(env)?.agent;
+    let pd = agent.call(AllocPd {})?;
+    let length = LIMIT / 4;
+    let addr = agent.call(AllocBuffer { len: length, misalign: 0 })?.addr;
+    let register = || {
+        agent.call(RegMr { pd, addr, length, access: access::LOCAL_WRITE }).map(|region| region.mr)
+    };
+    let count = check(register, |mr| agent.call(DeregMr { mr }))?;
+    ensure!(count == 4, "{count} regions of a quarter of the limit");
+    // One that does not fit leaves nothing behind.
+    let buffer = agent.call(AllocBuffer { len: 2 * LIMIT, misalign: 0 })?;
+    let large = RegMr { pd, addr: buffer.addr, length: 2 * LIMIT, access: access::LOCAL_WRITE };
+    ensure!(agent.call(large).is_err(), "a region of twice the limit");
+    ensure!(fill(&register)?.len() == 4, "the refused region is on the account");
+    Ok(())
+}
+
+fn completion_queues(env: &Env) -> Result<()> {
+    let agent = limited(env)?.agent;
+    let create =
+        || agent.call(CreateCq { cqe: 500, channel: None, vector: 0 }).map(|queue| queue.cq);
+    check(create, |cq| agent.call(DestroyCq { cq })).map(|_| ())
+}
+
+fn queue_pairs(env: &Env) -> Result<()> {
+    let agent = limited(env)?.agent;
+    let pd = agent.call(AllocPd {})?;
+    let cq = agent.call(CreateCq { cqe: 1, channel: None, vector: 0 })?.cq;
+    let cap = QpCap { send_wr: 1, recv_wr: DEPTH, send_sge: 1, recv_sge: 1, inline: 0 };
+    let create = || {
+        let made = agent.call(CreateQp {
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            qp_type: qp_type::RC,
+            cap,
+            signal_all: false,
+            extras: None,
+            srq: None,
+        });
+        made.map(|made| made.qp)
+    };
+    check(create, |qp| agent.call(DestroyQp { qp })).map(|_| ())
+}
+
+fn shared_receive_queues(env: &Env) -> Result<()> {
+    let agent = limited(env)?.agent;
+    let pd = agent.call(AllocPd {})?;
+    let create = || agent.call(CreateSrq { pd, max_wr: DEPTH, max_sge: 1 }).map(|queue| queue.srq);
+    check(create, |srq| agent.call(DestroySrq { srq })).map(|_| ())
+}
+
+/// The account is the process' own, and goes with it.
+fn another(env: &Env) -> Result<()> {
+    for _ in 0..2 {
+        let [one, other] = [limited(env)?.agent, limited(env)?.agent];
+        for agent in [&one, &other] {
+            let pd = agent.call(AllocPd {})?;
+            let addr = agent.call(AllocBuffer { len: LIMIT, misalign: 0 })?.addr;
+            agent.call(RegMr { pd, addr, length: LIMIT, access: access::LOCAL_WRITE })?;
+        }
+    }
+    Ok(())
+}
