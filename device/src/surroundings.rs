@@ -8,6 +8,7 @@ use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 use crate::irq::Interrupts;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
+use crate::memory::lane;
 use crate::memory::mapping::{Word32, Word64};
 use crate::memory::uar::UarMemory;
 use crate::memory::view::{DmaView, Intent};
@@ -167,6 +168,15 @@ impl Host for Surroundings {
         if let Some(bell) = self.bells.get(worker) {
             bell.ring();
         }
+    }
+
+    fn lanes(&self) -> usize {
+        self.dma.lanes()
+    }
+
+    #[inline]
+    fn lane(&self) -> usize {
+        lane::current(self.dma.lanes())
     }
 
     fn now(&self) -> u64 {

@@ -52,8 +52,8 @@ fn objects_and_counters_are_shown() {
         (&true.into(), &true.into(), &0.into())
     );
     assert_eq!((&first["objects"]["qps"], &first["objects"]["keys"]), (&1.into(), &1.into()));
-    assert_eq!(first["counters"]["write_wqes"], 5);
-    assert_eq!(second["counters"]["write_wqes"], 0);
+    assert_eq!(first["counters"]["tx_write_req"], 5);
+    assert_eq!(second["counters"]["tx_write_req"], 0);
 
     let name = first["name"].as_str().expect("a name");
     let qps = json(&monitor, &["show", "qp", "--function", name]);
@@ -74,7 +74,7 @@ fn objects_and_counters_are_shown() {
     }
     assert!(
         said(&monitor, &["metrics"])
-            .contains(&format!("vrnic_write_wqes_total{{function=\"{name}\"}} 5"))
+            .contains(&format!("vrnic_tx_write_req_total{{function=\"{name}\"}} 5"))
     );
     let top = said(&monitor, &["top", "--interval", "0.1", "--looks", "2"]);
     assert_eq!(top.matches(" active ").count(), 4, "{top}");

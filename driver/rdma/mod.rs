@@ -19,7 +19,7 @@
 //! | [`gid`] | GID table entries |
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
 //! | [`netdev`] | pairing with the Ethernet device of the same MAC |
-//! | [`stats`], [`details`] | hardware counters, what `rdma resource show` tells |
+//! | [`stats`], [`pma`], [`details`] | hardware counters, the port's own, what `rdma resource show` tells |
 //! | [`hotplug`] | processors that come and go |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
@@ -45,6 +45,7 @@ pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod page_list;
 pub(crate) mod pd;
+pub(crate) mod pma;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
 pub(crate) mod srq;

@@ -13,6 +13,7 @@ use super::{
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
     pd::Pd,
+    pma::PortCounters,
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
     srq::{NewSrq, Srq, SrqChange, SrqInit, SrqQuery},
@@ -80,6 +81,9 @@ pub(crate) trait Operations: Sized + 'static {
 
     /// Reads the counters, in the order of [`Operations::STATS`].
     fn read_stats(data: &Self::Data<'_>, values: &mut [u64]) -> Result;
+
+    /// What the port has carried.
+    fn port_counters(data: &Self::Data<'_>) -> Result<PortCounters>;
 
     /// An entry was added to the GID table.
     fn add_gid(data: &Self::Data<'_>, gid: &GidAttr) -> Result;

@@ -20,6 +20,7 @@ use super::{
     object::Object,
     ops::Operations,
     pd::Pd,
+    pma,
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::Udata,
@@ -54,6 +55,7 @@ impl<T: Operations> VTable<T> {
         ops.get_dev_fw_str = Some(Self::get_dev_fw_str);
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
         ops.get_hw_stats = Some(Self::get_hw_stats);
+        ops.process_mad = Some(Self::process_mad);
 
         ops.size_ib_ucontext = Ucontext::<T>::SIZE;
         ops.alloc_ucontext = Some(Self::alloc_ucontext);
@@ -238,6 +240,46 @@ impl<T: Operations> VTable<T> {
             unsafe { Self::with(device, |_, data| T::read_stats(data, values)) }?;
             Ok(c_int::try_from(count)?)
         })
+    }
+
+    /// Answers the core's own questions for the port's counters. All else, and whatever came from the network,
+    /// goes on to the core's agents.
+    unsafe extern "C" fn process_mad(
+        device: *mut bindings::ib_device,
+        _flags: c_int,
+        _port: u32,
+        received: *const bindings::ib_wc,
+        _grh: *const bindings::ib_grh,
+        question: *const bindings::ib_mad,
+        answer: *mut bindings::ib_mad,
+        _answer_size: *mut usize,
+        _pkey_index: *mut u16,
+    ) -> c_int {
+        // CAST: small bit masks of the core.
+        const PASSED: c_int = bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS as c_int;
+        const ANSWERED: c_int = PASSED | bindings::ib_mad_result_IB_MAD_RESULT_REPLY as c_int;
+        const FAILED: c_int = bindings::ib_mad_result_IB_MAD_RESULT_FAILURE as c_int;
+        // SAFETY: the core's datagram.
+        let header = unsafe { &(*question).mad_hdr };
+        if !received.is_null()
+            || u32::from(header.mgmt_class) != bindings::IB_MGMT_CLASS_PERF_MGMT
+            || u32::from(header.method) != bindings::IB_MGMT_METHOD_GET
+        {
+            return PASSED;
+        }
+        let Some(attribute) = pma::Attribute::from_raw(u16::from_be(header.attr_id)) else {
+            return FAILED;
+        };
+        // SAFETY: called by the core for this device.
+        let counters = unsafe { Self::with(device, |_, data| T::port_counters(data)) };
+        let Ok(counters) = counters else { return FAILED };
+        // SAFETY: the core's own datagram, with room for the data; what is not written there stays as it is.
+        let data = unsafe { &mut (*answer).data };
+        if let Some(out) = data.get_mut(pma::DATA_OFFSET..) {
+            // CAST: there is one port.
+            counters.write(attribute, super::device::PORT as u8, out);
+        }
+        ANSWERED
     }
 
     unsafe extern "C" fn alloc_ucontext(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device and its port: limits, GIDs, counters.
 
-use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, SetPort, Stats};
+use abi::admin::{Counter, Opcode, QueryParams, STAT_NAMES, SetGid, SetPort, Stats};
 use kernel::{
     dma::Coherent,
     fmt,
@@ -15,6 +15,7 @@ use crate::rdma::{
     Device,
     attr::{DeviceAttr, PortAttr},
     gid::GidAttr,
+    pma::PortCounters,
     stats::StatDesc,
 };
 
@@ -126,6 +127,21 @@ pub(super) fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
         *value = u64::from_le(io_project!(buffer, [try: i]).read_val());
     }
     Ok(())
+}
+
+pub(super) fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
+    let mut values = [0; STATS];
+    read_stats(hca, &mut values)?;
+    // CAST: the counter's index.
+    let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
+    Ok(PortCounters {
+        sent_bytes: get(Counter::TxBytes),
+        received_bytes: get(Counter::RxBytes),
+        sent_packets: get(Counter::TxPkts),
+        received_packets: get(Counter::RxPkts),
+        discards: get(Counter::TxRoceDiscards),
+        downed: get(Counter::LinkDowned),
+    })
 }
 
 pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {

@@ -14,6 +14,7 @@ use crate::rdma::{
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
     pd::Pd,
+    pma::PortCounters,
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
     srq::{NewSrq, SrqChange, SrqInit, SrqQuery},
@@ -62,6 +63,10 @@ impl Operations for Verbs {
 
     fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
         device::read_stats(hca, values)
+    }
+
+    fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
+        device::port_counters(hca)
     }
 
     fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {

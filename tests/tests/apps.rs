@@ -68,7 +68,7 @@ fn mpi(pair: &mut Pair) -> Result<()> {
         key.trim()
     );
     pair.b.check(&serve, LONG)?;
-    let before = counter(pair, "bytes_sent")?;
+    let before = counter(pair, "tx_bytes")?;
     let (a, b) = (pair.a.ip(), pair.b.ip());
     let run = format!(
         "cd /tmp && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
@@ -77,7 +77,7 @@ fn mpi(pair: &mut Pair) -> Result<()> {
          -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=vrnic0:1 NPopenmpi -u 65536 -n 20"
     );
     pair.a.check(&run, LONG)?;
-    let sent = counter(pair, "bytes_sent")? - before;
+    let sent = counter(pair, "tx_bytes")? - before;
     // 20 times the sum of the sizes is more than 20 MB.
     ensure!(sent > 20_000_000, "only {sent} bytes were sent; was it RDMA?");
     pair.b.check("pkill sshd", SHORT)?;

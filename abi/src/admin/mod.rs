@@ -40,11 +40,13 @@ mod memory;
 mod query;
 mod queues;
 mod srq;
+mod stats;
 
 pub use memory::*;
 pub use query::*;
 pub use queues::*;
 pub use srq::*;
+pub use stats::*;
 
 /// Bytes of parameters in a command.
 pub const PARAMS_LEN: usize = 56;
@@ -335,4 +337,3 @@ const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 6
 const _: () = assert!(core::mem::offset_of!(Completion, stamp) == 60);
 const _: () = assert!(size_of::<Pages>() == 16);
 const _: () = assert!(size_of::<DeviceCaps>() == 136);
-const _: () = assert!(size_of::<Stats>() == 232);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the device can do, what it has counted, and its GID table.
+//! What the device can do, its GID table and its port.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -130,73 +130,3 @@ impl SetPort {
         Self { mtu, reserved: [0; 55] }
     }
 }
-
-/// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by the
-/// field names.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct Stats {
-    pub send_wqes: U64,
-    pub recv_wqes: U64,
-    pub read_wqes: U64,
-    pub write_wqes: U64,
-    pub atomic_wqes: U64,
-    pub bytes_sent: U64,
-    pub bytes_received: U64,
-    pub cqes: U64,
-    pub completion_events: U64,
-    pub interrupts: U64,
-    pub rnr_nak_sent: U64,
-    pub rnr_nak_received: U64,
-    pub remote_access_errors: U64,
-    pub remote_invalid_requests: U64,
-    pub local_errors: U64,
-    pub flushed_wqes: U64,
-    pub retry_exceeded: U64,
-    pub bad_doorbells: U64,
-    pub cq_overflows: U64,
-    pub kicks: U64,
-    pub admin_commands: U64,
-    pub admin_errors: U64,
-    pub reg_wqes: U64,
-    pub local_inv_wqes: U64,
-    pub bind_wqes: U64,
-    pub command_wqes: U64,
-    pub remote_invalidations: U64,
-    pub memory_op_errors: U64,
-    pub messages_dropped: U64,
-}
-
-/// Names of the fields of [`Stats`], in order.
-pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [
-    "send_wqes",
-    "recv_wqes",
-    "read_wqes",
-    "write_wqes",
-    "atomic_wqes",
-    "bytes_sent",
-    "bytes_received",
-    "cqes",
-    "completion_events",
-    "interrupts",
-    "rnr_nak_sent",
-    "rnr_nak_received",
-    "remote_access_errors",
-    "remote_invalid_requests",
-    "local_errors",
-    "flushed_wqes",
-    "retry_exceeded",
-    "bad_doorbells",
-    "cq_overflows",
-    "kicks",
-    "admin_commands",
-    "admin_errors",
-    "reg_wqes",
-    "local_inv_wqes",
-    "bind_wqes",
-    "command_wqes",
-    "remote_invalidations",
-    "memory_op_errors",
-    "messages_dropped",
-];

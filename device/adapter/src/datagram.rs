@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::cq::{Completion, Origin};
 use crate::function::Function;
 use crate::host::Host;
+use crate::limits::MAX_MTU;
 use crate::multicast::{is_group, is_group_mac};
 use crate::network;
 use crate::qp::{Peer, Qp, Requester, Responder};
@@ -24,6 +25,7 @@ use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::Denied;
+use crate::traffic;
 use crate::transfer::{Broken, Side, copy};
 use crate::wqe::{Segment, Send};
 
@@ -82,11 +84,10 @@ pub(crate) fn run<H: Host>(
         let raw = batch.entry(&place);
         let done = match Send::parse(qp.kind, raw, index) {
             Ok(send) => {
-                here.step(Counter::SendWqes);
+                here.step(Counter::TxSendReq);
                 execute(here, (qp, requester.config.qkey), (&send, raw), &mut route)
             }
             Err(malformed) => {
-                here.step(Counter::LocalErrors);
                 let place = (malformed.wr_id, index);
                 let status = malformed.status;
                 fail(here, qp, &Completion::of_send(qp.qpn, place, malformed.opcode, status))
@@ -108,8 +109,10 @@ fn execute<H: Host>(
 ) -> Option<Turn> {
     let mut source = Side::default();
     let too_long = send.length > here.function.mtu_bytes();
+    let up = here.function.link();
     let sent = match add_source(here, qp, (send, raw), &mut source) {
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
+        Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
             route_to(here, raw, route);
             route.as_ref().map_or(Sent::Dropped, |route| {
@@ -123,12 +126,13 @@ fn execute<H: Host>(
     let place = (send.wr_id, send.index);
     let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
     if let Sent::Failed(status, vendor_err) = sent {
-        here.step(Counter::LocalErrors);
         return fail(here, qp, &Completion { status, vendor_err, ..completion });
     }
-    here.add(Counter::BytesSent, send.length);
+    if up {
+        traffic::sent(here, send, MAX_MTU);
+    }
     if matches!(sent, Sent::Dropped) {
-        here.step(Counter::MessagesDropped);
+        here.step(Counter::TxRoceDiscards);
     }
     let wanted = qp.signal_all || send.flags.contains(Flags::SIGNALED);
     let failed = wanted && here.complete(&qp.send_cq, &completion).is_err();
@@ -253,7 +257,7 @@ fn deliver_to<H: Host>(
     (route, peer): (&Route<H>, &Peer<H>),
 ) -> Sent {
     let Peer { function, qp: to } = peer;
-    if !here.function.link() || !function.link() || !to.receives() {
+    if !function.link() || !to.receives() {
         return Sent::Dropped;
     }
     if send.length > function.mtu_bytes() {
@@ -296,7 +300,10 @@ fn deliver_to<H: Host>(
         key: None,
     };
     match responder::complete(&there, &mut responder, &completion) {
-        Ok(()) => Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) },
+        Ok(()) => {
+            traffic::taken(&there.site, send);
+            Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
+        }
         Err(_) => Sent::Dropped,
     }
 }
@@ -333,7 +340,10 @@ fn place<H: Host>(
     if responder.current.is_none() {
         responder.current = responder::next(there, responder)?;
     }
-    let recv = responder.current.as_ref().ok_or(Fault::Dropped)?;
+    let Some(recv) = responder.current.as_ref() else {
+        there.site.step(Counter::OutOfBuffer);
+        return Err(Fault::Dropped);
+    };
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
     if segments.total() < length + u64::from(GRH_LEN) {
         return Err(Fault::Dropped);
@@ -360,7 +370,6 @@ fn place<H: Host>(
         Broken::Source => Fault::Source,
         Broken::Target => Refusal::Operational.into(),
     })?;
-    there.site.add(Counter::BytesReceived, length);
     there.site.moved(length);
     here.moved(length);
     Ok(())

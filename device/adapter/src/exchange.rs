@@ -162,7 +162,6 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         copy::<H>((source, here), (target, there), self.from, self.to)
             .map_err(|broken| Stop::broken(broken, Broken::Source))?;
         let moved = self.to - self.from;
-        self.there.site.add(Counter::BytesReceived, moved);
         self.there.site.moved(moved);
         self.here.moved(moved);
         Ok(())

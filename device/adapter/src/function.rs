@@ -66,6 +66,7 @@ impl<H: Host> Function<H> {
         limits: Limits,
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
+        let stats = Counters::new(host.lanes());
         let function = Arc::new(Self {
             name: name.to_owned(),
             mac,
@@ -75,7 +76,7 @@ impl<H: Host> Function<H> {
             objects: Objects::new(&limits),
             tpt: Tpt::new(limits.mr),
             limits,
-            stats: Counters::default(),
+            stats,
             link: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
@@ -163,6 +164,9 @@ impl<H: Host> Function<H> {
     /// The port's link came or went.
     pub fn set_link(&self, up: bool) {
         if self.link.swap(up, Ordering::AcqRel) != up {
+            if !up {
+                self.stats.step(Counter::LinkDowned);
+            }
             self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
             self.wake_all();
         }

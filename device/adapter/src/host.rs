@@ -113,6 +113,16 @@ pub trait Host: Send + Sync + 'static {
     /// Wakes a worker, if it sleeps.
     fn wake(&self, worker: usize);
 
+    /// How many lanes there are: one for each thread that polls, and the first for all others.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// The calling thread's lane, below [`Self::lanes`]. No two threads that run have the same, but the first.
+    fn lane(&self) -> usize {
+        0
+    }
+
     /// Monotonic time in nanoseconds.
     fn now(&self) -> u64;
 }

@@ -25,7 +25,7 @@
 //! | `memops`, [`tags`] | work requests about keys; where messages carry them |
 //! | [`fabric`] | finding the peer |
 //! | [`inspect`] | views for whoever watches |
-//! | [`stats`], [`limiter`] | counters, and warnings at a bounded rate |
+//! | [`stats`], `traffic`, [`limiter`] | counters; what counts as a packet; warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -63,6 +63,7 @@ pub mod stats;
 pub mod table;
 pub mod tags;
 pub mod tpt;
+pub(crate) mod traffic;
 pub mod transfer;
 pub mod transitions;
 pub mod wqe;

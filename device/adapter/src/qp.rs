@@ -186,6 +186,8 @@ pub struct RequesterConfig {
     pub dmac: [u8; 6],
     /// The peer's QP.
     pub dest_qpn: u32,
+    /// Path MTU, as `enum ib_mtu`.
+    pub mtu: u8,
     /// ACK timeout code.
     pub timeout: u8,
     /// Transport retries.

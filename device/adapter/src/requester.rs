@@ -22,6 +22,7 @@ use crate::responder::{self, Refusal, There};
 use crate::site::Site;
 use crate::stats::Counter;
 use crate::tpt::Denied;
+use crate::traffic;
 use crate::transfer::Side;
 use crate::wqe::{Malformed, Send};
 
@@ -268,7 +269,6 @@ impl<H: Host> Work<'_, H> {
 
     fn malformed(&self, malformed: &Malformed, index: u32) -> Taken {
         let Malformed { wr_id, opcode, status } = *malformed;
-        self.here.step(Counter::LocalErrors);
         let completion = Completion::of_send(self.qp.qpn, (wr_id, index), opcode, status);
         self.qp.fail_send();
         // An overflowing CQ has raised its own event, and the send queue fails anyway.
@@ -328,17 +328,18 @@ impl<H: Host> Work<'_, H> {
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Ok(None) => {
-                here.add(Counter::BytesSent, send.length);
+                traffic::executed(here, &there.site, send, self.requester.config.mtu);
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
-            Err(Stop::Local(status, vendor)) => {
-                here.step(Counter::LocalErrors);
-                Step::Failed(status, vendor)
-            }
+            Err(Stop::Local(status, vendor)) => Step::Failed(status, vendor),
             Err(Stop::Remote(refusal)) if qp.kind == Type::Uc => {
                 // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
-                if matches!(refusal, Refusal::Operational | Refusal::Malformed) {
-                    responder::fail(there, responder, refusal);
+                match refusal {
+                    Refusal::Operational | Refusal::Malformed => {
+                        responder::fail(there, responder, refusal);
+                    }
+                    Refusal::NotReady => there.site.step(Counter::OutOfBuffer),
+                    _ => {}
                 }
                 Step::Lost
             }
@@ -412,7 +413,6 @@ impl<H: Host> Work<'_, H> {
     /// A request about a key was refused: the send queue fails alone, or the QP does and its peer is told.
     #[cold]
     fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
-        self.here.step(Counter::MemoryOpErrors);
         self.qp.fail_key();
         if !self.qp.reactive
             && let Some((there, responder)) = &self.there
@@ -434,10 +434,12 @@ impl<H: Host> Work<'_, H> {
         if let Err(denied) =
             datagram::add_source(&self.here, self.qp, (&entry.send, raw), &mut source)
         {
-            self.here.step(Counter::LocalErrors);
             return self.complete(&entry.send, denied.local_status(), denied as u32);
         }
-        self.here.step(Counter::MessagesDropped);
+        if self.here.function.link() {
+            traffic::sent(&self.here, &entry.send, self.requester.config.mtu);
+        }
+        self.here.step(Counter::TxRoceDiscards);
         self.complete(&entry.send, Status::Success, 0)
     }
 
@@ -448,8 +450,8 @@ impl<H: Host> Work<'_, H> {
         if config.timeout == 0 {
             return self.wait(entry, now.saturating_add(NO_TIMEOUT_RETRY_NS));
         }
+        self.here.step(Counter::LocalAckTimeoutErr);
         if self.requester.retries == 0 {
-            self.here.step(Counter::RetryExceeded);
             return self.complete(&entry.send, Status::RetryExcErr, 0);
         }
         self.requester.retries -= 1;
@@ -464,13 +466,14 @@ impl<H: Host> Work<'_, H> {
         requester.rnr_pause =
             (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
         if requester.rnr_until.is_none_or(|until| until <= now) {
-            self.here.step(Counter::RnrNakReceived);
             if let Some((there, _)) = &self.there {
-                there.site.step(Counter::RnrNakSent);
+                there.site.step(Counter::OutOfBuffer);
+                there.site.step(Counter::SendRnrErr);
             }
             if requester.rnr_retries == 0 {
                 return self.complete(&entry.send, Status::RnrRetryExcErr, 0);
             }
+            self.here.step(Counter::RnrNakRetryErr);
             if requester.rnr_retries < 7 {
                 requester.rnr_retries -= 1;
             }
@@ -525,11 +528,10 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
 
 fn counter(send: &Send) -> Counter {
     match send.opcode {
-        Opcode::Send | Opcode::SendImm => Counter::SendWqes,
-        Opcode::Write | Opcode::WriteImm => Counter::WriteWqes,
-        Opcode::Read => Counter::ReadWqes,
-        Opcode::CmpSwp | Opcode::FetchAdd => Counter::AtomicWqes,
-        Opcode::SendInv => Counter::SendWqes,
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv => Counter::TxSendReq,
+        Opcode::Write | Opcode::WriteImm => Counter::TxWriteReq,
+        Opcode::Read => Counter::TxReadReq,
+        Opcode::CmpSwp | Opcode::FetchAdd => Counter::TxAtomicReq,
         Opcode::LocalInv => Counter::LocalInvWqes,
         Opcode::RegMr => Counter::RegWqes,
         Opcode::BindMw => Counter::BindWqes,
@@ -558,7 +560,6 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut 
                 Err(malformed) => (malformed.wr_id, index, malformed.opcode),
             }
         };
-        here.step(Counter::FlushedWqes);
         let status = Status::WrFlushErr;
         let completion = Completion::of_send(qp.qpn, (wr_id, wqe_index), opcode, status);
         if here.complete(&qp.send_cq, &completion).is_err() {

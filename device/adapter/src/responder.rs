@@ -120,7 +120,7 @@ pub fn next<H: Host>(
         return Err(Refusal::Operational);
     }
     responder.ci = index.wrapping_add(1);
-    there.site.step(Counter::RecvWqes);
+    there.site.step(Counter::RecvWrs);
     Ok(Some(Recv::parse(bytes, index, there.qp.pdn)))
 }
 
@@ -229,16 +229,16 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
             (Kind::QpFatal, Status::LocProtErr)
         }
         Refusal::Access(_) => {
-            there.site.step(Counter::RemoteAccessErrors);
+            there.site.step(Counter::RespRemoteAccessErrors);
             (Kind::QpAccessError, Status::WrFlushErr)
         }
         Refusal::Malformed => (Kind::QpFatal, Status::LocQpOpErr),
         Refusal::TooShort => {
-            there.site.step(Counter::RemoteInvalidRequests);
+            there.site.step(Counter::RespLocalLengthError);
             (Kind::QpRequestError, Status::LocLenErr)
         }
         Refusal::Invalid => {
-            there.site.step(Counter::RemoteInvalidRequests);
+            there.site.step(Counter::RespRemoteInvalidRequest);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
         Refusal::NotReady => return,
@@ -289,7 +289,6 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
                 Ok(None) | Err(_) => break,
             },
         };
-        there.site.step(Counter::FlushedWqes);
         let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
         if complete_failed(&there, &responder, &completion).is_err() {
             break;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::cq::{Opcode, Status};
 
 use crate::cq::{Completion, Cq, Due, Overflow};
 use crate::function::Function;
@@ -78,6 +79,9 @@ impl<'a, H: Host> Site<'a, H> {
     ) -> Result<bool, Overflow> {
         match cq.push(self, completion) {
             Ok(due) => {
+                if completion.status != Status::Success {
+                    self.count_failure(completion);
+                }
                 if due == Due::Later {
                     self.function.moderation.add(cq);
                 }
@@ -89,6 +93,31 @@ impl<'a, H: Host> Site<'a, H> {
                 }
                 Err(overflow)
             }
+        }
+    }
+
+    /// Counts a completion in error by what it says.
+    #[cold]
+    fn count_failure(&self, completion: &Completion) {
+        let receive = matches!(completion.opcode, Opcode::Recv | Opcode::RecvWriteImm);
+        self.step(match (receive, completion.status) {
+            (true, Status::WrFlushErr) => Counter::RespCqeFlushError,
+            (true, _) => Counter::RespCqeError,
+            (false, Status::WrFlushErr) => Counter::ReqCqeFlushError,
+            (false, _) => Counter::ReqCqeError,
+        });
+        if receive {
+            return;
+        }
+        match completion.status {
+            Status::LocProtErr => self.step(Counter::LocalProtectionErr),
+            Status::LocQpOpErr | Status::LocLenErr => self.step(Counter::LocalQpOpErr),
+            Status::MwBindErr => self.step(Counter::MemMgmtOpErr),
+            Status::RemAccessErr => self.step(Counter::ReqRemoteAccessErrors),
+            Status::RemInvReqErr => self.step(Counter::ReqRemoteInvalidRequest),
+            Status::RetryExcErr => self.step(Counter::RetryExceededErr),
+            Status::RnrRetryExcErr => self.step(Counter::RetryRnrExceededErr),
+            _ => {}
         }
     }
 
@@ -117,12 +146,12 @@ impl<'a, H: Host> Site<'a, H> {
 
 impl<H: Host> Drop for Site<'_, H> {
     fn drop(&mut self) {
-        self.tally.hand_over(self.function.stats());
+        self.tally.hand_over(self.function.stats(), self.host().lane());
     }
 }
 
 /// Counts of one turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tally {
     counts: [Cell<u64>; STAT_NAMES.len()],
     /// Which have counted.
@@ -130,6 +159,13 @@ struct Tally {
 }
 
 const _: () = assert!(STAT_NAMES.len() <= 64);
+
+impl Default for Tally {
+    #[inline]
+    fn default() -> Self {
+        Self { counts: [const { Cell::new(0) }; STAT_NAMES.len()], touched: Cell::new(0) }
+    }
+}
 
 impl Tally {
     #[inline]
@@ -141,14 +177,13 @@ impl Tally {
         }
     }
 
-    fn hand_over(&self, counters: &Counters) {
+    fn hand_over(&self, counters: &Counters, lane: usize) {
         let mut touched = self.touched.take();
-        while touched != 0 {
+        let next = || {
             let index = touched.trailing_zeros() as usize;
-            touched &= touched - 1;
-            if let Some(count) = self.counts.get(index) {
-                counters.add_at(index, count.take());
-            }
-        }
+            touched &= touched.wrapping_sub(1);
+            self.counts.get(index).map(|count| (index, count.take()))
+        };
+        counters.add_all(lane, std::iter::from_fn(next));
     }
 }

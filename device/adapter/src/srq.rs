@@ -125,7 +125,7 @@ impl Srq {
         if reached {
             site.function.report(Kind::SrqLimit, self.srqn);
         }
-        site.step(Counter::RecvWqes);
+        site.step(Counter::RecvWrs);
         Ok(Some(Recv::parse(bytes, index, self.pdn)))
     }
 

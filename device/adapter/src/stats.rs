@@ -2,89 +2,83 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+pub use vrnic_abi::admin::Counter;
 use vrnic_abi::admin::STAT_NAMES;
 
 use crate::limiter::Limiter;
 
-/// Counters, in the order of [`vrnic_abi::admin::Stats`].
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub enum Counter {
-    SendWqes,
-    RecvWqes,
-    ReadWqes,
-    WriteWqes,
-    AtomicWqes,
-    BytesSent,
-    BytesReceived,
-    Cqes,
-    CompletionEvents,
-    Interrupts,
-    RnrNakSent,
-    RnrNakReceived,
-    RemoteAccessErrors,
-    RemoteInvalidRequests,
-    LocalErrors,
-    FlushedWqes,
-    RetryExceeded,
-    BadDoorbells,
-    CqOverflows,
-    Kicks,
-    AdminCommands,
-    AdminErrors,
-    RegWqes,
-    LocalInvWqes,
-    BindWqes,
-    CommandWqes,
-    RemoteInvalidations,
-    MemoryOpErrors,
-    MessagesDropped,
-}
+/// How many there are.
+const COUNTERS: usize = STAT_NAMES.len();
 
-/// The counters.
+/// The counts of one lane, in the order of [`vrnic_abi::admin::Stats`].
+#[derive(Debug)]
+struct Lane([AtomicU64; COUNTERS]);
+
+/// The counters: a copy for each thread that the host tells apart ([`crate::host::Host::lane`]), which are added up
+/// when they are read. The first copy is all other threads'.
 #[derive(Debug)]
 pub struct Counters {
-    cells: [AtomicU64; STAT_NAMES.len()],
+    lanes: Box<[CachePadded<Lane>]>,
+    /// What they held at the last reset. The copies are never set back: that is not for others than their threads.
+    base: Mutex<[u64; COUNTERS]>,
     /// For warnings about the guest.
     pub limiter: Limiter,
 }
 
-impl Default for Counters {
-    fn default() -> Self {
-        Self { cells: std::array::from_fn(|_| AtomicU64::new(0)), limiter: Limiter::default() }
-    }
-}
-
 impl Counters {
-    /// Adds to a counter.
+    /// Zeroes, for this many lanes.
+    #[must_use]
+    pub fn new(lanes: usize) -> Self {
+        let lane = || Lane(std::array::from_fn(|_| AtomicU64::new(0))).into();
+        Self {
+            lanes: (0..lanes.max(1)).map(|_| lane()).collect(),
+            base: Mutex::new([0; COUNTERS]),
+            limiter: Limiter::default(),
+        }
+    }
+
+    /// Adds to a counter; callable from any thread.
     #[inline]
     pub fn add(&self, counter: Counter, value: u64) {
-        self.add_at(counter as usize, value);
-    }
-
-    /// Adds to the counter with this number.
-    #[inline]
-    pub(crate) fn add_at(&self, index: usize, value: u64) {
-        if let Some(cell) = self.cells.get(index) {
+        let cell = self.lanes.first().and_then(|lane| lane.0.get(counter as usize));
+        if let Some(cell) = cell {
             cell.fetch_add(value, Ordering::Relaxed);
         }
     }
 
-    /// Steps a counter.
+    /// Steps a counter; callable from any thread.
     #[inline]
     pub fn step(&self, counter: Counter) {
         self.add(counter, 1);
     }
 
+    /// Adds to the counters with these numbers in the lane of the calling thread.
+    #[inline]
+    pub(crate) fn add_all(&self, lane: usize, counts: impl Iterator<Item = (usize, u64)>) {
+        let Some(cells) = self.lanes.get(lane) else { return };
+        for (index, value) in counts {
+            let Some(cell) = cells.0.get(index) else { continue };
+            if lane == 0 {
+                cell.fetch_add(value, Ordering::Relaxed);
+            } else {
+                // Nobody else writes it: a locked instruction would be lost time.
+                cell.store(cell.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// The value of a counter.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
-        self.cells.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.values().nth(counter as usize).unwrap_or(0)
     }
 
     /// All values, in the order of [`STAT_NAMES`].
     pub fn values(&self) -> impl Iterator<Item = u64> {
-        self.cells.iter().map(|cell| cell.load(Ordering::Relaxed))
+        let base = *self.base.lock();
+        self.sums().into_iter().zip(base).map(|(sum, base)| sum.wrapping_sub(base))
     }
 
     /// All values as the guest sees them: an array of little-endian 64-bit words.
@@ -93,8 +87,40 @@ impl Counters {
         self.values().flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Zeroes all.
+    /// Begins again at zero.
     pub fn clear(&self) {
-        self.cells.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+        *self.base.lock() = self.sums();
+    }
+
+    /// The lanes added up.
+    fn sums(&self) -> [u64; COUNTERS] {
+        let mut sums = [0u64; COUNTERS];
+        for lane in &self.lanes {
+            for (sum, cell) in sums.iter_mut().zip(&lane.0) {
+                *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_added_up_and_begin_again() {
+        let counters = Counters::new(3);
+        counters.step(Counter::TxPkts);
+        for lane in 0..4 {
+            // There is no fourth.
+            counters.add_all(lane, [(0, 10), (1, lane as u64)].into_iter());
+        }
+        assert_eq!((counters.get(Counter::TxPkts), counters.get(Counter::TxBytes)), (31, 3));
+        counters.clear();
+        assert_eq!(counters.get(Counter::TxPkts), 0);
+        counters.add_all(2, [(0, 5)].into_iter());
+        assert_eq!(counters.values().collect::<Vec<_>>()[..2], [5, 0]);
+        assert_eq!(counters.bytes()[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

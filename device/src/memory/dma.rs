@@ -81,6 +81,13 @@ impl DmaTable {
         DmaView::new(self.lanes[lane].read_recursive())
     }
 
+    /// Number of lanes.
+    #[inline]
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Waits until all views that exist now have gone. The caller holds none.
     pub fn drain(&self) {
         for lane in &self.lanes {

@@ -9,6 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
 use vrnic_adapter::inspect::FunctionView;
 
 use crate::function::Function;
@@ -50,9 +51,8 @@ impl Collector for Views {
                 Some(ConstGauge::new(*view.objects.get(kind)? as i64))
             })?;
         }
-        for counter in names(&self.0, |view| &view.counters) {
-            let help = format!("Counter {counter} of the function, as its guest sees it");
-            self.family(&mut encoder, (counter, &help), |view| {
+        for (counter, help) in STAT_NAMES.into_iter().zip(STAT_HELP) {
+            self.family(&mut encoder, (counter, help), |view| {
                 Some(ConstCounter::new(*view.counters.get(counter)?))
             })?;
         }
@@ -101,16 +101,16 @@ mod tests {
             fatal: 0,
             link,
             objects: [("qps".to_owned(), 3)].into(),
-            counters: [("write_wqes".to_owned(), writes)].into(),
+            counters: [("tx_write_req".to_owned(), writes)].into(),
         };
         let mut registry = Registry::with_prefix("vrnic");
         registry.register_collector(Box::new(Views(vec![view("a", true, 5), view("b", false, 6)])));
         let mut out = String::new();
         text::encode(&mut out, &registry).expect("text");
         for line in [
-            "# TYPE vrnic_write_wqes counter",
-            "vrnic_write_wqes_total{function=\"a\"} 5",
-            "vrnic_write_wqes_total{function=\"b\"} 6",
+            "# TYPE vrnic_tx_write_req counter",
+            "vrnic_tx_write_req_total{function=\"a\"} 5",
+            "vrnic_tx_write_req_total{function=\"b\"} 6",
             "vrnic_link_up{function=\"a\"} 1",
             "vrnic_link_up{function=\"b\"} 0",
             "vrnic_objects_qps{function=\"a\"} 3",

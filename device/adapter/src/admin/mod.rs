@@ -173,11 +173,11 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
     host.memory().read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
     admin.ci = admin.ci.wrapping_add(1);
     let command = Command::read_from_bytes(&bytes).ok()?;
-    function.stats().step(Counter::AdminCommands);
+    function.stats().step(Counter::CompletedCmds);
     let outcome = execute(function, &command);
     let failure = outcome.err();
     if let Some(Failure { status, detail }) = failure {
-        function.stats().step(Counter::AdminErrors);
+        function.stats().step(Counter::CmdsErr);
         let (opcode, id) = (command.opcode.get(), command.id.get());
         tracing::debug!(
             function = function.name(),

@@ -170,6 +170,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
         requester.config = RequesterConfig {
             dmac: attr.av.dmac,
             dest_qpn: attr.dest_qpn.get(),
+            mtu: attr.path_mtu,
             timeout: attr.timeout,
             retry_cnt: attr.retry_cnt,
             rnr_retry: attr.rnr_retry,

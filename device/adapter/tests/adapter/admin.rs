@@ -34,7 +34,7 @@ fn unknown_opcodes_and_flags() {
     let completion = guest.raw_command(Opcode::AllocContext as u16, 1, [0; 56]);
     assert_eq!(completion.status.get(), Status::BadParam as u16);
     let stats = guest.stats();
-    assert_eq!((stats.admin_commands.get(), stats.admin_errors.get()), (5, 4));
+    assert_eq!((stats.completed_cmds.get(), stats.cmds_err.get()), (5, 4));
 }
 
 /// Every byte that no command of this kind defines is refused, and the answer says where it is.
@@ -561,7 +561,7 @@ fn a_reset_from_any_state_ends_all() {
         p.settle();
         p.ga.host.unrestrict();
         p.ga.bring_up();
-        assert_eq!(p.ga.stats().admin_commands.get(), 1);
+        assert_eq!(p.ga.stats().completed_cmds.get(), 1);
         assert_eq!(p.ga.query_qp(p.a.qpn).map(|_| ()), Err((Status::NotFound, 0)));
         // The peer finds out when it wants something.
         p.b.post_send(&p.gb, &Wr::new(vrnic_abi::sq::Opcode::Write, &[]));

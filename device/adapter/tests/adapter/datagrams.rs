@@ -79,11 +79,11 @@ impl Pair {
 
     /// Sends to where `to` says and sees it dropped; what is then sent properly arrives.
     fn drops(&mut self, to: DatagramSeg) {
-        let dropped = self.ga.stats().messages_dropped.get();
+        let dropped = self.ga.stats().tx_roce_discards.get();
         let data = [self.a.sge(0, 8)];
         assert_eq!(self.send(&datagram(&data, to)), Status::Success);
         assert!(self.received().is_none(), "{to:?} was delivered");
-        assert_eq!(self.ga.stats().messages_dropped.get(), dropped + 1);
+        assert_eq!(self.ga.stats().tx_roce_discards.get(), dropped + 1);
         let proper = self.there();
         assert_eq!(self.send(&datagram(&data, proper)), Status::Success);
         assert!(self.received().is_some());
@@ -232,7 +232,7 @@ fn a_receive_that_is_too_short_waits_for_the_next() {
     p.b.post_recv(&p.gb, 1, &[short]);
     assert_eq!(p.send(&datagram(&data, there)), Status::Success);
     assert!(p.received().is_none());
-    assert_eq!(p.ga.stats().messages_dropped.get(), 2);
+    assert_eq!(p.ga.stats().tx_roce_discards.get(), 2);
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 99)], there)), Status::Success);
     let got = p.received().expect("received");
     assert_eq!((got.wr_id.get(), got.byte_len.get(), got.wqe_index.get()), (1, 139, 0));

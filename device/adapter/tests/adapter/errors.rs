@@ -249,8 +249,8 @@ fn receiver_not_ready_is_waited_for() {
     p.settle();
     assert_eq!(status(&p.sent().expect("completion")), Status::Success);
     assert_eq!(status(&p.received().expect("receive")), Status::Success);
-    assert_eq!(p.gb.stats().rnr_nak_sent.get(), 1);
-    assert_eq!(p.ga.stats().rnr_nak_received.get(), 1);
+    assert_eq!(p.gb.stats().send_rnr_err.get(), 1);
+    assert_eq!(p.ga.stats().rnr_nak_retry_err.get(), 1);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_peer_that_does_not_answer() {
         let cqe = p.sent().expect("completion");
         assert_eq!(status(&cqe), Status::RetryExcErr, "case {at}");
         assert_eq!(p.a.state(&p.ga), State::Err);
-        assert_eq!(p.ga.stats().retry_exceeded.get(), 1);
+        assert_eq!(p.ga.stats().retry_exceeded_err.get(), 1);
     }
 }
 

@@ -269,7 +269,7 @@ fn refused_requests_about_keys() {
         let cqe = on_b(&mut p, &wr);
         let got = (status(&cqe), cqe.vendor_err.get());
         assert_eq!(got, (Status::MwBindErr, why as u32), "case {nth}");
-        assert_eq!(p.gb.stats().memory_op_errors.get(), 1);
+        assert_eq!(p.gb.stats().mem_mgmt_op_err.get(), 1);
     }
 }
 

@@ -7,6 +7,7 @@ mod alone;
 mod commands;
 mod common;
 mod completions;
+mod counters;
 mod datagrams;
 mod errors;
 mod events;

@@ -42,10 +42,10 @@ impl Pair {
 
     /// Sends something that is lost, and sees that both sides do not mind.
     fn loses(&mut self, wr: &Wr) {
-        let dropped = self.ga.stats().messages_dropped.get();
+        let dropped = self.ga.stats().tx_roce_discards.get();
         assert_eq!(self.send(wr), Status::Success);
         assert!(self.b.recv_cq.poll(&self.gb).is_none());
-        assert_eq!(self.ga.stats().messages_dropped.get(), dropped + 1);
+        assert_eq!(self.ga.stats().tx_roce_discards.get(), dropped + 1);
         assert_eq!((self.a.state(&self.ga), self.b.state(&self.gb)), (State::Rts, State::Rts));
     }
 }

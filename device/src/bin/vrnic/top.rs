@@ -11,17 +11,14 @@ use crate::show::table;
 
 /// Columns: what they are called, and the counters that they sum up.
 const RATES: [(&str, &[&str]); 8] = [
-    ("sends/s", &["send_wqes"]),
-    ("writes/s", &["write_wqes"]),
-    ("reads/s", &["read_wqes"]),
-    ("atomics/s", &["atomic_wqes"]),
-    ("recvs/s", &["recv_wqes"]),
+    ("sends/s", &["tx_send_req"]),
+    ("writes/s", &["tx_write_req"]),
+    ("reads/s", &["tx_read_req"]),
+    ("atomics/s", &["tx_atomic_req"]),
+    ("recvs/s", &["recv_wrs"]),
     ("events/s", &["completion_events"]),
     ("irqs/s", &["interrupts"]),
-    (
-        "errors/s",
-        &["local_errors", "remote_access_errors", "remote_invalid_requests", "retry_exceeded"],
-    ),
+    ("errors/s", &["req_cqe_error", "resp_cqe_error"]),
 ];
 
 type Counters = BTreeMap<String, u64>;
@@ -64,7 +61,7 @@ fn render(before: &[FunctionView], now: &[FunctionView], seconds: f64) -> String
         };
         let mut row = vec![function.name.clone(), state(function).to_owned()];
         row.push(function.objects.get("qps").copied().unwrap_or_default().to_string());
-        row.extend(["bytes_sent", "bytes_received"].map(|c| format!("{:.1}", rate(&[c]) / 1e6)));
+        row.extend(["tx_bytes", "rx_bytes"].map(|c| format!("{:.1}", rate(&[c]) / 1e6)));
         row.extend(RATES.map(|(_, counters)| format!("{:.0}", rate(counters))));
         table.add_row(row);
     }
@@ -92,7 +89,7 @@ mod tests {
             fatal: 0,
             link: true,
             objects: [("qps".to_owned(), 7)].into(),
-            counters: [("write_wqes".to_owned(), writes), ("bytes_sent".to_owned(), bytes)].into(),
+            counters: [("tx_write_req".to_owned(), writes), ("tx_bytes".to_owned(), bytes)].into(),
         }
     }
 

@@ -20,6 +20,7 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::QueryPkey(c) => answer(objects.context().and_then(|x| x.pkey(c.index))),
         R::Reset(_) => answer(objects.reset()),
         R::UseExtended(_) => answer(objects.use_extended()),
+        R::Counters(_) => answer(objects.counters()),
         R::Clocks(_) => answer(objects.clocks()),
         R::LimitMemory(c) => answer(process::limit_memory(c.bytes)),
         R::Crash(_) => std::process::abort(),

@@ -7,6 +7,7 @@
 //! | [`dispatch`] | from a request to the method that does it |
 //! | [`objects`] | tables of objects by handle; creation and destruction |
 //! | [`address`] | address handles, multicast groups |
+//! | [`counters`] | what the kernel shows of the port's counters |
 //! | [`memory`] | buffers: filling, comparing |
 //! | [`windows`] | windows and other operations on memory |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
@@ -14,6 +15,7 @@
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
 
 mod address;
+mod counters;
 mod dispatch;
 mod memory;
 mod objects;

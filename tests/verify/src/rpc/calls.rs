@@ -1,6 +1,8 @@
 //! What an agent can be asked. Each call is a struct of its parameters with the type of its answer;
 //! objects are named by handles, which the agent gives out.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +75,8 @@ calls! {
     Reset {} -> ();
     /// CQs and QPs made from now on have the extended interfaces, until the next reset.
     UseExtended {} -> ();
+    /// The counters of the port, by name.
+    Counters {} -> BTreeMap<String, u64>;
     /// What time it is.
     Clocks {} -> Times;
     /// Lets the agent lock so much memory and no more, as it would be without privileges, from now on.

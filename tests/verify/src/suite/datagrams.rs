@@ -46,7 +46,7 @@ fn options() -> Options {
 }
 
 /// A side that is ready to send and receive.
-fn ready(end: &End) -> Result<Side> {
+pub(super) fn ready(end: &End) -> Result<Side> {
     let side = Side::new(end, &options())?;
     let attr = side.attr_towards(end, 0);
     let init = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
@@ -65,7 +65,7 @@ fn handle(side: &Side, path: Path) -> Result<u32, CallError> {
 }
 
 /// The way from one side to another.
-fn towards(from: &Side, to: &Side) -> Result<Destination> {
+pub(super) fn towards(from: &Side, to: &Side) -> Result<Destination> {
     let ah = handle(from, path(&from.end, to.end.info.gid))?;
     Ok(Destination { ah, qpn: to.qpn, qkey: QKEY })
 }
@@ -76,7 +76,7 @@ fn to_group(from: &Side, group: [u8; 16]) -> Result<Destination> {
     Ok(Destination { ah, qpn: MULTICAST_QPN, qkey: QKEY })
 }
 
-fn datagram(wr_id: u64, region: &Region, len: u64, to: Destination) -> SendWr {
+pub(super) fn datagram(wr_id: u64, region: &Region, len: u64, to: Destination) -> SendWr {
     SendWr { to: Some(to), ..Side::request(Op::Send, wr_id, &[region.part(0, len)]) }
 }
 

@@ -17,6 +17,7 @@
 //! | [`datagrams`] | UD: headers, queue keys, address handles; multicast groups |
 //! | [`srq`] | shared receive queues: order, credits, events |
 //! | [`xrc`] | XRC domains that processes share, targets, SRQs by number |
+//! | [`counters`] | what moves each of the port's counters |
 //! | [`stress`] | random operations, sizes and places, many at a time |
 //! | [`extended`] | completions with timestamps, requests built call by call |
 //! | [`retry`] | RNR, absent and late peers |
@@ -42,6 +43,7 @@
 
 mod atomics;
 mod attributes;
+mod counters;
 mod credits;
 mod data;
 mod datagrams;
@@ -105,6 +107,7 @@ pub(crate) fn cases() -> Vec<Case> {
         segments::cases(),
         queues::cases(),
         credits::cases(),
+        counters::cases(),
         order::cases(),
         atomics::cases(),
         events::cases(),

@@ -51,6 +51,11 @@ impl Context {
         found
     }
 
+    /// The device's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn raw(&self) -> *mut ffi::ibv_context {
         self.raw.as_ptr()
     }

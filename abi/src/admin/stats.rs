@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a function counts. The names are those that other RDMA drivers of Linux give to the same facts
+//! (`bnxt_re`, `efa`, `mlx5_ib`, `rxe`; their `hw_counters`), as far as there is such a name.
+
+use zerocopy::little_endian::U64;
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Defines [`Stats`], its names and meanings, and the numbers of its fields from one list.
+macro_rules! stats {
+    ($(#[doc = $help:literal] $field:ident $counter:ident,)*) => {
+        /// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by the
+        /// field names.
+        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct Stats {
+            $(#[doc = $help] pub $field: U64,)*
+        }
+
+        /// A counter: the index of its field in [`Stats`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $(#[doc = $help] $counter,)*
+        }
+
+        /// Names of the fields of [`Stats`], in order.
+        pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [$(stringify!($field),)*];
+
+        /// What they mean, in the same order.
+        pub const STAT_HELP: [&str; size_of::<Stats>() / 8] = [$($help.trim_ascii(),)*];
+    };
+}
+
+stats! {
+    /// Packets sent that carried requests or responses
+    tx_pkts TxPkts,
+    /// Bytes of data in them
+    tx_bytes TxBytes,
+    /// Packets received that carried requests or responses
+    rx_pkts RxPkts,
+    /// Bytes of data in them
+    rx_bytes RxBytes,
+    /// SEND work requests begun
+    tx_send_req TxSendReq,
+    /// RDMA WRITE work requests begun
+    tx_write_req TxWriteReq,
+    /// RDMA READ work requests begun
+    tx_read_req TxReadReq,
+    /// Atomic work requests begun
+    tx_atomic_req TxAtomicReq,
+    /// SENDs of peers executed
+    rx_send_req RxSendReq,
+    /// RDMA WRITEs of peers executed
+    rx_write_requests RxWriteRequests,
+    /// RDMA READs of peers executed
+    rx_read_requests RxReadRequests,
+    /// Atomics of peers executed
+    rx_atomic_requests RxAtomicRequests,
+    /// Receive work requests taken off their queues
+    recv_wrs RecvWrs,
+    /// Times that a requester's ACK timer ran out, retries left or not
+    local_ack_timeout_err LocalAckTimeoutErr,
+    /// Requests that failed because the peer did not answer
+    retry_exceeded_err RetryExceededErr,
+    /// RNR NAKs received after which the request is tried again
+    rnr_nak_retry_err RnrNakRetryErr,
+    /// Requests that failed because the peer was not ready
+    retry_rnr_exceeded_err RetryRnrExceededErr,
+    /// RNR NAKs sent
+    send_rnr_err SendRnrErr,
+    /// Messages that found no receive posted: each RNR NAK sent, and what unreliable queue pairs dropped for that
+    out_of_buffer OutOfBuffer,
+    /// Send completions in error, flushed ones not included
+    req_cqe_error ReqCqeError,
+    /// Sends flushed
+    req_cqe_flush_error ReqCqeFlushError,
+    /// Receive completions in error, flushed ones not included
+    resp_cqe_error RespCqeError,
+    /// Receives flushed
+    resp_cqe_flush_error RespCqeFlushError,
+    /// Requests that a peer refused for its memory's protection
+    req_remote_access_errors ReqRemoteAccessErrors,
+    /// Requests of peers refused for the memory's protection
+    resp_remote_access_errors RespRemoteAccessErrors,
+    /// Requests that a peer refused as invalid
+    req_remote_invalid_request ReqRemoteInvalidRequest,
+    /// Requests of peers refused as invalid: not enabled, not aligned
+    resp_remote_invalid_request RespRemoteInvalidRequest,
+    /// Requests of peers refused because the receive is too short
+    resp_local_length_error RespLocalLengthError,
+    /// Work requests with a bad local segment
+    local_protection_err LocalProtectionErr,
+    /// Malformed work requests: operation, count or length
+    local_qp_op_err LocalQpOpErr,
+    /// Work requests about keys that were refused
+    mem_mgmt_op_err MemMgmtOpErr,
+    /// Messages of unreliable queue pairs that were lost, counted at the sender
+    tx_roce_discards TxRoceDiscards,
+    /// Times that the port went down
+    link_downed LinkDowned,
+    /// REG_MR work requests begun
+    reg_wqes RegWqes,
+    /// LOCAL_INV work requests begun
+    local_inv_wqes LocalInvWqes,
+    /// BIND_MW work requests begun
+    bind_wqes BindWqes,
+    /// SEND_CMD work requests begun
+    command_wqes CommandWqes,
+    /// Keys ended by messages of peers
+    remote_invalidations RemoteInvalidations,
+    /// Completions written
+    cqes Cqes,
+    /// Completion events raised
+    completion_events CompletionEvents,
+    /// Interrupts raised
+    interrupts Interrupts,
+    /// Doorbells rung that belong to nothing
+    bad_doorbells BadDoorbells,
+    /// Completion queues that failed
+    cq_overflows CqOverflows,
+    /// Times that the guest woke the adapter
+    kicks Kicks,
+    /// Admin commands run
+    completed_cmds CompletedCmds,
+    /// Admin commands refused
+    cmds_err CmdsErr,
+}
+
+const _: () = assert!(size_of::<Stats>() == 46 * 8);

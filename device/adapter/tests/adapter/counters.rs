@@ -1,0 +1,215 @@
+//! Counters: each is moved by the cause that it is named for, by the exact number, and by nothing else.
+
+use std::collections::BTreeMap;
+
+use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use zerocopy::IntoBytes;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Pair, Setup, Wr, status};
+
+type Moved = BTreeMap<&'static str, u64>;
+
+/// Counters from this one on are about queues and the adapter's own work.
+const FIRST_OF_ADAPTER: &str = "cqes";
+
+/// All counters that tell of messages.
+fn read(guest: &Guest) -> Moved {
+    let stats = guest.stats();
+    let values = stats.as_bytes().chunks_exact(8).map(|word| {
+        let word: [u8; 8] = word.try_into().expect("8 bytes");
+        u64::from_le_bytes(word)
+    });
+    STAT_NAMES.into_iter().zip(values).take_while(|(name, _)| *name != FIRST_OF_ADAPTER).collect()
+}
+
+/// What changed at both guests while `work` ran.
+fn moved(p: &mut Pair, work: impl FnOnce(&mut Pair)) -> [Moved; 2] {
+    let before = [read(&p.ga), read(&p.gb)];
+    work(p);
+    let mut after = [read(&p.ga), read(&p.gb)];
+    for (after, before) in after.iter_mut().zip(&before) {
+        for (name, value) in after.iter_mut() {
+            *value = value.checked_sub(before[name]).expect("a counter went down");
+        }
+        after.retain(|_, value| *value != 0);
+    }
+    after
+}
+
+fn map(counts: &[(&'static str, u64)]) -> Moved {
+    counts.iter().copied().collect()
+}
+
+/// A pair with a path MTU of 1,024 bytes.
+fn pair() -> Pair {
+    Pair::with(Setup::default(), |attr| {
+        (attr.path_mtu, attr.min_rnr_timer, attr.rnr_retry) = (3, 14, 1);
+    })
+}
+
+fn succeeds(p: &mut Pair, wr: &Wr) {
+    assert_eq!(status(&p.complete(wr)), Status::Success);
+}
+
+#[test]
+fn messages_count_as_packets_of_the_path_mtu() {
+    let mut p = pair();
+    let send = |p: &mut Pair| {
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 5000)]);
+        succeeds(p, &Wr::new(Opcode::Send, &[p.a.sge(0, 3000)]));
+    };
+    let out = [("tx_send_req", 1), ("tx_pkts", 3), ("tx_bytes", 3000)];
+    let arrived = [("rx_send_req", 1), ("rx_pkts", 3), ("rx_bytes", 3000), ("recv_wrs", 1)];
+    assert_eq!(moved(&mut p, send), [map(&out), map(&arrived)]);
+
+    let write = |p: &mut Pair| {
+        succeeds(p, &Wr::new(Opcode::Write, &[p.a.sge(0, 1024)]).to(p.b.buffer, p.b.key));
+        succeeds(p, &Wr::new(Opcode::Write, &[]).to(p.b.buffer, p.b.key));
+    };
+    let out = [("tx_write_req", 2), ("tx_pkts", 2), ("tx_bytes", 1024)];
+    let arrived = [("rx_write_requests", 2), ("rx_pkts", 2), ("rx_bytes", 1024)];
+    assert_eq!(moved(&mut p, write), [map(&out), map(&arrived)]);
+}
+
+#[test]
+fn responses_go_the_other_way() {
+    let mut p = pair();
+    let read = |p: &mut Pair| {
+        // Longer than a turn.
+        succeeds(p, &Wr::new(Opcode::Read, &[p.a.sge(0, 3 << 20)]).to(p.b.buffer, p.b.key));
+    };
+    let back = 3 << 20;
+    let asks = [("tx_read_req", 1), ("tx_pkts", 1), ("rx_pkts", back / 1024), ("rx_bytes", back)];
+    let answers =
+        [("rx_read_requests", 1), ("rx_pkts", 1), ("tx_pkts", back / 1024), ("tx_bytes", back)];
+    assert_eq!(moved(&mut p, read), [map(&asks), map(&answers)]);
+
+    let atomic = |p: &mut Pair| {
+        let wr = Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key);
+        succeeds(p, &Wr { atomic: Some((1, 0)), ..wr });
+    };
+    let asks = [("tx_atomic_req", 1), ("tx_pkts", 1), ("rx_pkts", 1), ("rx_bytes", 8)];
+    let answers = [("rx_atomic_requests", 1), ("rx_pkts", 1), ("tx_pkts", 1), ("tx_bytes", 8)];
+    assert_eq!(moved(&mut p, atomic), [map(&asks), map(&answers)]);
+}
+
+#[test]
+fn a_receiver_that_is_not_ready() {
+    let mut p = pair();
+    let work = |p: &mut Pair| {
+        p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
+        // The timer of code 14.
+        p.world.advance(1_280_000);
+        p.settle();
+        assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
+    };
+    let asks = [
+        ("tx_send_req", 1),
+        ("rnr_nak_retry_err", 1),
+        ("retry_rnr_exceeded_err", 1),
+        ("req_cqe_error", 1),
+    ];
+    let answers = [("send_rnr_err", 2), ("out_of_buffer", 2)];
+    assert_eq!(moved(&mut p, work), [map(&asks), map(&answers)]);
+}
+
+#[test]
+fn a_peer_that_does_not_answer() {
+    let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 2));
+    let work = |p: &mut Pair| {
+        p.gb.function.set_link(false);
+        p.run(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
+        for _ in 0..2 {
+            p.world.advance(4096 << 10);
+            p.settle();
+        }
+        assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
+        // Flushed: one of either queue.
+        p.a.post_recv(&p.ga, 1, &[]);
+        p.run(&Wr::new(Opcode::Send, &[]));
+        p.world.advance(1_000_000_000);
+        p.settle();
+    };
+    let asks = [
+        ("tx_write_req", 1),
+        ("local_ack_timeout_err", 3),
+        ("retry_exceeded_err", 1),
+        ("req_cqe_error", 1),
+        ("req_cqe_flush_error", 1),
+        ("resp_cqe_flush_error", 1),
+        ("recv_wrs", 1),
+    ];
+    assert_eq!(moved(&mut p, work), [map(&asks), map(&[("link_downed", 1)])]);
+}
+
+#[test]
+fn requests_that_are_refused() {
+    type Case = (fn(&mut Pair) -> Wr, Status, &'static str, &'static [(&'static str, u64)]);
+    let cases: [Case; 5] = [
+        (
+            |p| Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key ^ 1),
+            Status::RemAccessErr,
+            "req_remote_access_errors",
+            &[("resp_remote_access_errors", 1)],
+        ),
+        (
+            |p| {
+                let wr = Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]).to(p.b.buffer + 4, p.b.key);
+                Wr { atomic: Some((1, 0)), ..wr }
+            },
+            Status::RemInvReqErr,
+            "req_remote_invalid_request",
+            &[("resp_remote_invalid_request", 1)],
+        ),
+        (
+            |p| {
+                p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 4)]);
+                Wr::new(Opcode::Send, &[p.a.sge(0, 8)])
+            },
+            Status::RemInvReqErr,
+            "req_remote_invalid_request",
+            &[("resp_local_length_error", 1), ("resp_cqe_error", 1), ("recv_wrs", 1)],
+        ),
+        (
+            |p| {
+                let mut place = p.a.sge(0, 8);
+                place.lkey = (p.a.key ^ 1).into();
+                Wr::new(Opcode::Write, &[place]).to(p.b.buffer, p.b.key)
+            },
+            Status::LocProtErr,
+            "local_protection_err",
+            &[],
+        ),
+        (
+            |p| Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 4)]).to(p.b.buffer, p.b.key),
+            Status::LocQpOpErr,
+            "local_qp_op_err",
+            &[],
+        ),
+    ];
+    for (wr, want, asks, answers) in cases {
+        let mut p = pair();
+        let [mut a, b] = moved(&mut p, |p| {
+            let wr = wr(p);
+            assert_eq!(status(&p.complete(&wr)), want);
+        });
+        // A request that cannot be read is none.
+        a.retain(|name, _| !name.starts_with("tx_"));
+        assert_eq!((a, b), (map(&[(asks, 1), ("req_cqe_error", 1)]), map(answers)), "{want:?}");
+    }
+}
+
+#[test]
+fn counters_begin_again_with_a_reset() {
+    let mut p = pair();
+    let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 64)]).to(p.b.buffer, p.b.key);
+    succeeds(&mut p, &wr);
+    assert_ne!(p.ga.stats().tx_pkts.get(), 0);
+    p.ga.function.reset();
+    p.ga.bring_up();
+    assert_eq!(read(&p.ga).values().sum::<u64>(), 0);
+    assert_ne!(p.gb.stats().rx_pkts.get(), 0);
+}
