@@ -8,7 +8,7 @@ use kernel::{device, error::to_result, prelude::*, str::CStr, types::Opaque};
 use super::{
     bindings,
     event::DeviceLink,
-    netdev::{NetdevRef, Pairing},
+    netdev::{NetdevRef, Pairing, PortSettings},
     ops::Operations,
     vtable::VTable,
 };
@@ -60,14 +60,13 @@ impl<T: Operations> Device<T> {
         f(self, data)
     }
 
-    /// Tells the driver of another MTU of the Ethernet device; see
-    /// [`MtuChanged`](super::netdev::MtuChanged).
-    unsafe fn mtu_changed(device: *mut bindings::ib_device, mtu: u32) {
+    /// Tells the driver how the Ethernet device is; see [`PortChanged`](super::netdev::PortChanged).
+    unsafe fn port_changed(device: *mut bindings::ib_device, settings: &PortSettings) {
         // SAFETY: by the caller's promise the data is alive, as it is while operations can be called.
         let result =
-            unsafe { Self::from_raw(device).with_data(|_, data| T::set_path_mtu(data, mtu)) };
+            unsafe { Self::from_raw(device).with_data(|_, data| T::set_port(data, settings)) };
         if let Err(error) = result {
-            pr_warn!("the adapter does not take the path MTU {mtu}: {error:?}\n");
+            pr_warn!("the adapter does not take the port's {settings:?}: {error:?}\n");
         }
     }
 
@@ -184,7 +183,7 @@ impl<'a, T: Operations> Registration<'a, T> {
         // SAFETY: revoked by `drop`, before the device goes, or below.
         let link = unsafe { DeviceLink::new(raw) }?;
         // SAFETY: as for `link`: `pairing` is dropped before the device and the data.
-        let pairing = unsafe { Pairing::new(raw, config.mac, Device::<T>::mtu_changed) }
+        let pairing = unsafe { Pairing::new(raw, config.mac, Device::<T>::port_changed) }
             .inspect_err(|_| link.revoke())?;
         // SAFETY: a fully set up device; the name is a format string with at most a `%d`; the
         // parent does the DMA.

@@ -8,6 +8,7 @@ use kernel::{
     error::to_result,
     ffi::{c_int, c_ulong, c_void},
     prelude::*,
+    sync::atomic::{Atomic, Relaxed},
     types::Opaque,
 };
 
@@ -64,15 +65,26 @@ struct Notifier {
     block: Opaque<bindings::notifier_block>,
     device: NonNull<bindings::ib_device>,
     mac: [u8; 6],
-    mtu_changed: MtuChanged,
+    port_changed: PortChanged,
+    /// Set while the pairing ends, which is no news for the driver.
+    ending: Atomic<bool>,
 }
 
-/// Tells the driver the largest path MTU (`enum ib_mtu`) of the Ethernet device.
+/// What the Ethernet device says of the port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortSettings {
+    /// The largest path MTU (`enum ib_mtu`), if it has changed or there is one.
+    pub(crate) path_mtu: Option<u32>,
+    /// Whether the port may carry anything.
+    pub(crate) active: bool,
+}
+
+/// Tells the driver what the Ethernet device says of the port.
 ///
 /// # Safety
 ///
 /// To be called with the RDMA device of a registration whose data is alive.
-pub(super) type MtuChanged = unsafe fn(*mut bindings::ib_device, u32);
+pub(super) type PortChanged = unsafe fn(*mut bindings::ib_device, &PortSettings);
 
 impl Pairing {
     /// Starts pairing; an Ethernet device that is there already is found before this returns.
@@ -80,11 +92,11 @@ impl Pairing {
     /// # Safety
     ///
     /// `device` must have its port data and stay allocated until the result has been dropped, with all
-    /// that `mtu_changed` asks for.
+    /// that `port_changed` asks for.
     pub(super) unsafe fn new(
         device: NonNull<bindings::ib_device>,
         mac: [u8; 6],
-        mtu_changed: MtuChanged,
+        port_changed: PortChanged,
     ) -> Result<Self> {
         let notifier = KBox::pin_init(
             pin_init!(Notifier {
@@ -101,10 +113,13 @@ impl Pairing {
                 }),
                 device,
                 mac,
-                mtu_changed,
+                port_changed,
+                ending: Atomic::new(false),
             }),
             GFP_KERNEL,
         )?;
+        // Until an Ethernet device is there.
+        notifier.tell(&PortSettings { path_mtu: None, active: false });
         // SAFETY: the block is pinned and lives until `drop` unregisters it.
         to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
         Ok(Self(notifier))
@@ -113,20 +128,34 @@ impl Pairing {
 
 impl Drop for Pairing {
     fn drop(&mut self) {
-        // Replays NETDEV_UNREGISTER, by which the pairing ends.
+        self.0.ending.store(true, Relaxed);
+        // Replays NETDEV_DOWN and NETDEV_UNREGISTER, by which the pairing ends.
         // SAFETY: registered by `new`.
         unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
     }
 }
 
 impl Notifier {
-    /// Tells the driver the MTU of the device `netdev`, which is alive.
-    fn tell_mtu(&self, netdev: *mut bindings::net_device) {
+    /// Tells the driver how the device `netdev` is, which is alive.
+    fn tell_of(&self, netdev: *mut bindings::net_device) {
         // SAFETY: the device is alive during the notification.
-        let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(netdev) };
-        if let Ok(mtu @ 1..) = u32::try_from(mtu) {
+        let (mtu, state) = unsafe {
+            (
+                bindings::rdma_helper_netdev_rdma_mtu(netdev),
+                bindings::rdma_helper_port_state(netdev),
+            )
+        };
+        self.tell(&PortSettings {
+            path_mtu: u32::try_from(mtu).ok().filter(|mtu| *mtu != 0),
+            active: u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE,
+        });
+    }
+
+    /// Tells the driver of the port. While the pairing ends, clients have yet to take leave of their peers.
+    fn tell(&self, settings: &PortSettings) {
+        if !self.ending.load(Relaxed) {
             // SAFETY: by the promise of `Pairing::new`.
-            unsafe { (self.mtu_changed)(self.device.as_ptr(), mtu) };
+            unsafe { (self.port_changed)(self.device.as_ptr(), settings) };
         }
     }
 
@@ -151,14 +180,20 @@ impl Notifier {
         // CAST: the event's numbers are those of `enum netdev_cmd`.
         let paired = match event as u32 {
             bindings::netdev_cmd_NETDEV_REGISTER => {
-                this.tell_mtu(netdev);
+                this.tell_of(netdev);
                 netdev
             }
-            bindings::netdev_cmd_NETDEV_CHANGEMTU => {
-                this.tell_mtu(netdev);
+            bindings::netdev_cmd_NETDEV_UP
+            | bindings::netdev_cmd_NETDEV_CHANGE
+            | bindings::netdev_cmd_NETDEV_DOWN
+            | bindings::netdev_cmd_NETDEV_CHANGEMTU => {
+                this.tell_of(netdev);
                 return bindings::NOTIFY_OK as c_int;
             }
-            bindings::netdev_cmd_NETDEV_UNREGISTER => core::ptr::null_mut(),
+            bindings::netdev_cmd_NETDEV_UNREGISTER => {
+                this.tell(&PortSettings { path_mtu: None, active: false });
+                core::ptr::null_mut()
+            }
             _ => return bindings::NOTIFY_DONE as c_int,
         };
         // SAFETY: the RDMA device is alive while the notifier is registered, with its port data

@@ -12,6 +12,7 @@ use super::{
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
+    netdev::PortSettings,
     pd::Pd,
     pma::PortCounters,
     qp::{NewQp, Qp, QpInit},
@@ -73,8 +74,8 @@ pub(crate) trait Operations: Sized + 'static {
     /// The state of the port.
     fn query_port(data: &Self::Data<'_>, device: &Device<Self>) -> Result<PortAttr>;
 
-    /// The port's largest path MTU is now this (`enum ib_mtu`). Under the RTNL.
-    fn set_path_mtu(data: &Self::Data<'_>, mtu: u32) -> Result;
+    /// The port is now like this. Under the RTNL, or before the device is registered.
+    fn set_port(data: &Self::Data<'_>, settings: &PortSettings) -> Result;
 
     /// Writes the version of the device's firmware, up to 31 characters.
     fn fw_version(data: &Self::Data<'_>, out: &mut dyn fmt::Write) -> fmt::Result;

@@ -3,7 +3,7 @@
 //! for by management datagrams and shows as `ports/1/counters` in sysfs.
 
 use zerocopy::{
-    FromZeros as _, IntoBytes as _,
+    FromZeros as _,
     big_endian::{U16, U32, U64},
 };
 use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};

@@ -15,6 +15,7 @@ use crate::rdma::{
     Device,
     attr::{DeviceAttr, PortAttr},
     gid::GidAttr,
+    netdev::PortSettings,
     pma::PortCounters,
     stats::StatDesc,
 };
@@ -108,9 +109,12 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
     }
 }
 
-pub(super) fn set_path_mtu(hca: &Hca<'_>, mtu: u32) -> Result {
-    hca.execute(Opcode::SetPort, &SetPort::new(mtu.try_into()?))?;
-    Ok(())
+pub(super) fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
+    let mtu = settings.path_mtu.unwrap_or(0).try_into()?;
+    match hca.execute(Opcode::SetPort, &SetPort::new(mtu, settings.active)) {
+        Err(error) if !hca.nic.is_dead() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {

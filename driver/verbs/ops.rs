@@ -13,6 +13,7 @@ use crate::rdma::{
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
+    netdev::PortSettings,
     pd::Pd,
     pma::PortCounters,
     qp::{NewQp, QpInit},
@@ -53,8 +54,8 @@ impl Operations for Verbs {
         Ok(device::query_port(hca, device))
     }
 
-    fn set_path_mtu(hca: &Hca<'_>, mtu: u32) -> Result {
-        device::set_path_mtu(hca, mtu)
+    fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
+        device::set_port(hca, settings)
     }
 
     fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -77,6 +77,19 @@ pub fn said(output: &Output) -> String {
     format!("{}{}", output.stdout, output.stderr)
 }
 
+/// The folder of the device's counters in a guest, as shell words.
+pub const COUNTERS: &str = "/sys/class/infiniband/*/ports/1/hw_counters";
+
+/// The value of a counter of the guest's device.
+///
+/// # Errors
+/// When there is none of that name.
+pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
+    // The kernel asks the driver again after 10 ms.
+    let text = guest.check(&format!("sleep 0.02; cat {COUNTERS}/{name}"), SHORT)?;
+    Ok(text.trim().parse()?)
+}
+
 /// Checks that the pair moves data.
 ///
 /// # Errors

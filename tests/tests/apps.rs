@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, said};
+use vrnic_tests::talk::{LONG, SHORT, counter, said};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -68,7 +68,7 @@ fn mpi(pair: &mut Pair) -> Result<()> {
         key.trim()
     );
     pair.b.check(&serve, LONG)?;
-    let before = counter(pair, "tx_bytes")?;
+    let before = counter(&pair.a, "tx_bytes")?;
     let (a, b) = (pair.a.ip(), pair.b.ip());
     let run = format!(
         "cd /tmp && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
@@ -77,17 +77,11 @@ fn mpi(pair: &mut Pair) -> Result<()> {
          -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=vrnic0:1 NPopenmpi -u 65536 -n 20"
     );
     pair.a.check(&run, LONG)?;
-    let sent = counter(pair, "tx_bytes")? - before;
+    let sent = counter(&pair.a, "tx_bytes")? - before;
     // 20 times the sum of the sizes is more than 20 MB.
     ensure!(sent > 20_000_000, "only {sent} bytes were sent; was it RDMA?");
     pair.b.check("pkill sshd", SHORT)?;
     Ok(())
-}
-
-/// A counter of a.
-fn counter(pair: &Pair, name: &str) -> Result<u64> {
-    let file = format!("/sys/class/infiniband/vrnic0/ports/1/hw_counters/{name}");
-    Ok(pair.a.check(&format!("cat {file}"), SHORT)?.trim().parse()?)
 }
 
 /// A memory file system, served by the kernel's NFS server over RDMA alone.
@@ -129,10 +123,10 @@ rm /tmp/file /tmp/sums
 /// The kernel's NFS server in b, mounted in a with proto=rdma.
 fn nfs(pair: &mut Pair) -> Result<()> {
     pair.b.check(EXPORT, LONG)?;
-    let before = counter(pair, "reg_wqes")?;
+    let before = counter(&pair.a, "reg_wqes")?;
     pair.a.check(&USE.replace("SERVER", pair.b.ip()), LONG)?;
     // 40 MiB in requests of at most 512 KiB, each by a registration of its own.
-    let registrations = counter(pair, "reg_wqes")? - before;
+    let registrations = counter(&pair.a, "reg_wqes")? - before;
     ensure!(registrations >= 80, "only {registrations} fast registrations; was it RDMA?");
     pair.b.check("rpc.nfsd 0 && umount /export", LONG)?;
     Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::storage::{DISK, attach, detach, offer};
-use vrnic_tests::talk::{LONG, SHORT, works};
+use vrnic_tests::talk::{LONG, SHORT, counter, works};
 
 /// MiB of the data that is moved.
 const DATA: u32 = 64;
@@ -27,17 +27,10 @@ fn main() -> ExitCode {
     bench::main(Options::default(), cases)
 }
 
-/// The counter of this name of guest a's adapter.
-fn counter(pair: &Pair, name: &str) -> Result<u64> {
-    let text =
-        pair.a.check(&format!("cat /sys/class/infiniband/*/ports/1/hw_counters/{name}"), SHORT)?;
-    text.trim().parse().with_context(|| format!("counter {name} says {text:?}"))
-}
-
 /// What is written is on the target's disk, and is what is read; by fast registration.
 fn blocks(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
-    let before = (counter(pair, "reg_wqes")?, counter(pair, "remote_invalidations")?);
+    let before = (counter(&pair.a, "reg_wqes")?, counter(&pair.a, "remote_invalidations")?);
     let sums = pair.a.check(
         &format!(
             "set -e; cd /tmp
@@ -57,8 +50,8 @@ fn blocks(pair: &mut Pair) -> Result<()> {
     let there = format!("dd if=/dev/ram0 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
     let there = pair.b.check(&there, LONG)?;
     ensure!(sums == there, "the target has other data: {sums} here, {there} there");
-    let registered = counter(pair, "reg_wqes")? - before.0;
-    let invalidated = counter(pair, "remote_invalidations")? - before.1;
+    let registered = counter(&pair.a, "reg_wqes")? - before.0;
+    let invalidated = counter(&pair.a, "remote_invalidations")? - before.1;
     ensure!(registered > 100, "only {registered} fast registrations");
     ensure!(
         invalidated == registered,

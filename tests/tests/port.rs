@@ -5,11 +5,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{SHORT, said, works};
+use vrnic_tests::talk::{COUNTERS, LONG, SHORT, counter, said, serve, transfer, works};
 
 /// The folder of the RDMA device in sysfs.
 const DEVICE: &str = "/sys/class/infiniband/*";
@@ -20,6 +21,9 @@ fn main() -> ExitCode {
         Case::new("rate_and_tables", tables),
         Case::new("events_follow_the_link", events),
         Case::new("mtu_follows_the_netdev", mtu),
+        Case::new("a_port_that_is_down_stops_connections", stopped),
+        Case::new("connections_go_on_when_the_port_returns", interrupted),
+        Case::new("a_port_that_is_down_drops_datagrams", dropped),
         Case::new("removal_under_open_programs", removal),
     ];
     bench::main(Options::default(), cases)
@@ -124,6 +128,109 @@ fn mtu(pair: &mut Pair) -> Result<()> {
     }
     for guest in [&pair.a, &pair.b] {
         guest.check("ip link set eth0 mtu 1500", SHORT)?;
+    }
+    works(pair)
+}
+
+/// Port of the pingpong programs.
+const PINGPONG: u16 = 18515;
+
+/// Waits until the guest receives packets.
+fn receives(guest: &Guest) -> Result<()> {
+    let before = counter(guest, "rx_pkts")?;
+    settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {} ]", before + 100))
+}
+
+/// Starts a pingpong between the guests that checks its content; server in b, client in a.
+fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
+    let command = format!("ibv_rc_pingpong -g 1 -c -n {rounds}");
+    let server = serve(&pair.b, &command, PINGPONG)?;
+    let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
+    receives(&pair.a)?;
+    Ok([client, server])
+}
+
+/// Whoever's port is down, requests fail as they do when nobody answers.
+fn stopped(pair: &mut Pair) -> Result<()> {
+    for name in ["a", "b"] {
+        let (server, client) = transfer(pair, "ib_write_bw", 60, 18802)?;
+        let guest = if name == "a" { &pair.a } else { &pair.b };
+        guest.check("ip link set eth0 down", SHORT)?;
+        let output = client.wait(SHORT).with_context(|| format!("{name} is down"))?;
+        let text = said(&output);
+        // perftest prints the status: 12 is "transport retry counter exceeded".
+        let exceeded = text.contains("status 12") || text.contains("retry counter exceeded");
+        ensure!(!output.ok() && exceeded, "no retry error though {name} is down: {text}");
+        guest.check("ip link set eth0 up", SHORT)?;
+        link_is(guest, "ACTIVE")?;
+        server.kill()?;
+        server.wait(SHORT)?;
+    }
+    works(pair)
+}
+
+/// How often the port goes and comes back.
+const BREAKS: u64 = 5;
+
+/// Ports that come back within the retries' time: each message arrives, once, with its content.
+fn interrupted(pair: &mut Pair) -> Result<()> {
+    let downs = || anyhow::Ok([counter(&pair.a, "link_downed")?, counter(&pair.b, "link_downed")?]);
+    let late = || {
+        anyhow::Ok(
+            counter(&pair.a, "local_ack_timeout_err")? + counter(&pair.b, "local_ack_timeout_err")?,
+        )
+    };
+    let (before, timeouts) = (downs()?, late()?);
+    let rounds = 20_000;
+    let programs = pingpong(pair, rounds)?;
+    for _ in 0..BREAKS {
+        for guest in [&pair.a, &pair.b] {
+            guest.check("printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -", SHORT)?;
+        }
+    }
+    for program in programs {
+        let output = program.wait(LONG)?;
+        let text = said(&output);
+        ensure!(output.ok() && text.contains(&format!("{rounds} iters")), "{text}");
+        ensure!(!text.contains("invalid data"), "wrong content: {text}");
+    }
+    let after = downs()?;
+    ensure!(after == before.map(|n| n + BREAKS), "ports went down {before:?} -> {after:?} times");
+    ensure!(late()? > timeouts, "no request met a port that was down");
+    Ok(())
+}
+
+/// Datagrams leave with success and are lost: those to a port that is down at that port, those of one at once.
+fn dropped(pair: &mut Pair) -> Result<()> {
+    let command = "ib_send_bw -c UD -s 1024 --run_infinitely -p 18801";
+    let server = serve(&pair.b, command, 18801)?;
+    let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
+    receives(&pair.b)?;
+    for (name, sends) in [("b", true), ("a", false)] {
+        let guest = if name == "a" { &pair.a } else { &pair.b };
+        guest.check("ip link set eth0 down", SHORT)?;
+        sleep(Duration::from_millis(100));
+        let read = |name: &str| anyhow::Ok([counter(&pair.a, name)?, counter(&pair.b, name)?]);
+        let names = ["tx_send_req", "tx_roce_discards", "tx_pkts", "rx_pkts", "req_cqe_error"];
+        let before = names.map(read);
+        sleep(Duration::from_secs(1));
+        for (counter, before) in names.into_iter().zip(before) {
+            let (before, after) = (before?, read(counter)?);
+            let more = [after[0] - before[0], after[1] - before[1]];
+            let fits = match counter {
+                "tx_send_req" | "tx_roce_discards" => more[0] > 100,
+                "tx_pkts" => (more[0] > 100) == sends,
+                _ => more == [0, 0],
+            };
+            ensure!(fits, "{name} is down: {counter} of a and b grew by {more:?}");
+        }
+        guest.check("ip link set eth0 up", SHORT)?;
+        link_is(guest, "ACTIVE")?;
+        receives(&pair.b)?;
+    }
+    for program in [client, server] {
+        program.kill()?;
+        program.wait(SHORT)?;
     }
     works(pair)
 }

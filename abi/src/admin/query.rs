@@ -117,16 +117,18 @@ impl SetGid {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetPort {
-    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes.
+    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes; zero to leave it as it is.
     pub mtu: u8,
+    /// One to close the port, which then carries nothing; zero to open it.
+    pub closed: u8,
     /// Zero.
-    pub reserved: [u8; 55],
+    pub reserved: [u8; 54],
 }
 
 impl SetPort {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(mtu: u8) -> Self {
-        Self { mtu, reserved: [0; 55] }
+    pub const fn new(mtu: u8, open: bool) -> Self {
+        Self { mtu, closed: !open as u8, reserved: [0; 54] }
     }
 }

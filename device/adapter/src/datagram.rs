@@ -109,7 +109,7 @@ fn execute<H: Host>(
 ) -> Option<Turn> {
     let mut source = Side::default();
     let too_long = send.length > here.function.mtu_bytes();
-    let up = here.function.link();
+    let up = here.function.carries();
     let sent = match add_source(here, qp, (send, raw), &mut source) {
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) if !up => Sent::Dropped,
@@ -257,7 +257,7 @@ fn deliver_to<H: Host>(
     (route, peer): (&Route<H>, &Peer<H>),
 ) -> Sent {
     let Peer { function, qp: to } = peer;
-    if !function.link() || !to.receives() {
+    if !function.carries() || !to.receives() {
         return Sent::Dropped;
     }
     if send.length > function.mtu_bytes() {

@@ -1,7 +1,7 @@
 //! A function: one adapter, with its registers, objects and work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
@@ -17,6 +17,7 @@ use crate::limits::{self, Limits};
 use crate::memory::PageBudget;
 use crate::moderation::Moderation;
 use crate::objects::Objects;
+use crate::port::{Change, Port};
 use crate::qp::{Qp, Responder};
 use crate::registers::Registers;
 use crate::shard::Shard;
@@ -39,9 +40,7 @@ pub struct Function<H: Host> {
     tpt: Tpt,
     limits: Limits,
     stats: Counters,
-    link: AtomicBool,
-    /// Longest packet payload, as `enum ib_mtu`.
-    mtu: AtomicU8,
+    port: Port,
     vectors: AtomicU16,
     heartbeat: AtomicU32,
     /// The asynchronous event queue, while the function is enabled.
@@ -77,8 +76,7 @@ impl<H: Host> Function<H> {
             tpt: Tpt::new(limits.mr),
             limits,
             stats,
-            link: AtomicBool::new(false),
-            mtu: AtomicU8::new(limits::MAX_MTU),
+            port: Port::default(),
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
@@ -155,27 +153,43 @@ impl<H: Host> Function<H> {
         self.objects.qp(qpn)
     }
 
-    /// Whether the port has a link.
+    /// Whether the port carries traffic: it has a link, and the driver has not closed it.
+    #[inline]
     #[must_use]
-    pub fn link(&self) -> bool {
-        self.link.load(Ordering::Acquire)
+    pub fn carries(&self) -> bool {
+        self.port.carries()
     }
 
     /// The port's link came or went.
     pub fn set_link(&self, up: bool) {
-        if self.link.swap(up, Ordering::AcqRel) != up {
-            if !up {
-                self.stats.step(Counter::LinkDowned);
-            }
+        let change = self.port.set_link(up);
+        self.count_downed(change);
+        if change.link {
             self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
             self.wake_all();
+        }
+    }
+
+    /// The driver opens or closes the port. When it has been closed, nothing moves in or out of this guest's memory
+    /// any more. The caller holds none.
+    pub(crate) fn set_open(&self, open: bool) {
+        let change = self.port.set_open(open);
+        self.count_downed(change);
+        if change.downed {
+            self.host.drain();
+        }
+    }
+
+    fn count_downed(&self, change: Change) {
+        if change.downed {
+            self.stats.step(Counter::LinkDowned);
         }
     }
 
     /// Longest packet payload of the port, as `enum ib_mtu`.
     #[must_use]
     pub fn mtu(&self) -> u8 {
-        self.mtu.load(Ordering::Relaxed)
+        self.port.mtu()
     }
 
     /// The same in bytes.
@@ -186,7 +200,7 @@ impl<H: Host> Function<H> {
 
     /// Sets it; the caller has checked that there is such an MTU.
     pub(crate) fn set_mtu(&self, mtu: u8) {
-        self.mtu.store(mtu, Ordering::Relaxed);
+        self.port.set_mtu(mtu);
     }
 
     /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0 stands
@@ -208,7 +222,7 @@ impl<H: Host> Function<H> {
             regs::VERSION => vrnic_abi::ABI_VERSION,
             regs::STATUS => {
                 let mut status = self.registers.status();
-                status.set(regs::Status::LINK_UP, self.link());
+                status.set(regs::Status::LINK_UP, self.port.link());
                 status.bits()
             }
             regs::HEARTBEAT => self.heartbeat.load(Ordering::Relaxed),
@@ -354,6 +368,7 @@ impl<H: Host> Function<H> {
         self.tpt.clear(|| self.host.drain());
         self.stats.clear();
         self.set_mtu(limits::MAX_MTU);
+        let _opened = self.port.set_open(true);
         self.host.bar_clear();
         tracing::debug!(function = self.name, qps, "reset");
     }

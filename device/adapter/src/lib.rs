@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`host`] | what the adapter asks of its surroundings |
 //! | [`function`], `poll` | one adapter: entry points; the workers' side |
-//! | [`registers`] | the register file |
+//! | [`registers`], `port` | the register file; whether the port carries anything |
 //! | [`admin`] | admin commands |
 //! | [`objects`], [`table`], [`limits`] | numbered objects, who uses whom, how many |
 //! | [`slots`], [`sqmem`] | doorbell slots; memory for device-resident send queues |
@@ -49,6 +49,7 @@ pub mod multicast;
 pub mod network;
 pub mod objects;
 pub mod poll;
+pub(crate) mod port;
 pub mod qp;
 pub mod registers;
 pub mod requester;

@@ -297,7 +297,7 @@ impl<H: Host> Work<'_, H> {
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
         let Entry { send, place, done } = entry;
         let (here, qp) = (&self.here, &**self.qp);
-        if !here.function.link() || !there.site.function.link() {
+        if !here.function.carries() || !there.site.function.carries() {
             return Step::Retry;
         }
         // It may have been torn down, or belong to another connection.
@@ -436,7 +436,7 @@ impl<H: Host> Work<'_, H> {
         {
             return self.complete(&entry.send, denied.local_status(), denied as u32);
         }
-        if self.here.function.link() {
+        if self.here.function.carries() {
             traffic::sent(&self.here, &entry.send, self.requester.config.mtu);
         }
         self.here.step(Counter::TxRoceDiscards);

@@ -38,7 +38,7 @@ impl Collector for Views {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let gauges: [Gauge; 3] = [
             ("enabled", "Whether a driver has enabled the function", |f| f.enabled.into()),
-            ("link_up", "Whether the link of its port is up", |f| f.link.into()),
+            ("link_up", "Whether its port carries traffic", |f| f.link.into()),
             ("fatal", "Why the function has given up, zero if it has not", |f| f.fatal.into()),
         ];
         for (name, help, value) in gauges {

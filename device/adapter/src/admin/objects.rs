@@ -56,10 +56,16 @@ pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outco
 
 pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome {
     zero(&params.reserved, offset_of!(SetPort, reserved))?;
-    if !(1..=limits::MAX_MTU).contains(&params.mtu) {
+    if params.mtu > limits::MAX_MTU {
         return Err(bad(offset_of!(SetPort, mtu)));
     }
-    function.set_mtu(params.mtu);
+    if params.closed > 1 {
+        return Err(bad(offset_of!(SetPort, closed)));
+    }
+    if params.mtu != 0 {
+        function.set_mtu(params.mtu);
+    }
+    function.set_open(params.closed == 0);
     done()
 }
 

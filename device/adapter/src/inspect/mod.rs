@@ -29,7 +29,7 @@ pub struct FunctionView {
     pub enabled: bool,
     /// The register FATAL_CODE; zero while all is well.
     pub fatal: u32,
-    /// Whether its link is up.
+    /// Whether its port carries traffic: the link is up, and the driver has opened the port.
     pub link: bool,
     /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device memory in which
     /// send queues lie, page addresses of rings, and words taken for those of regions.
@@ -88,7 +88,7 @@ impl<H: Host> Function<H> {
             mac: mac(self.mac()),
             enabled: status.contains(Status::ENABLED),
             fatal: self.read_register(regs::FATAL_CODE),
-            link: self.link(),
+            link: self.carries(),
             objects: counts.map(|(kind, count)| (kind.to_owned(), count)).into(),
             counters: counters.map(|(name, value)| ((*name).to_owned(), value)).collect(),
         }

@@ -16,6 +16,7 @@ mod indices;
 mod keys;
 mod limits;
 mod multicast;
+mod port;
 mod srq;
 mod states;
 mod threads;

@@ -1,0 +1,89 @@
+//! The port: whether it carries anything, and how much in a packet.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::limits;
+
+/// What decides whether a port carries traffic.
+#[derive(Clone, Copy, Debug)]
+struct Gates {
+    /// The link is up.
+    link: bool,
+    /// The driver has not closed the port.
+    open: bool,
+}
+
+/// A port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    gates: Mutex<Gates>,
+    /// Both gates, for the datapath.
+    carries: AtomicBool,
+    /// Longest packet payload, as `enum ib_mtu`.
+    mtu: AtomicU8,
+}
+
+/// What has become of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Whether the link has changed.
+    pub(crate) link: bool,
+    /// Whether the port carried traffic and does no more.
+    pub(crate) downed: bool,
+}
+
+impl Default for Port {
+    /// A port after power-on: open, without a link.
+    fn default() -> Self {
+        Self {
+            gates: Mutex::new(Gates { link: false, open: true }),
+            carries: AtomicBool::new(false),
+            mtu: AtomicU8::new(limits::MAX_MTU),
+        }
+    }
+}
+
+impl Port {
+    /// Whether requests leave and come in.
+    #[inline]
+    pub(crate) fn carries(&self) -> bool {
+        self.carries.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a link.
+    pub(crate) fn link(&self) -> bool {
+        self.gates.lock().link
+    }
+
+    /// The link came or went.
+    pub(crate) fn set_link(&self, link: bool) -> Change {
+        self.change(|gates| gates.link = link)
+    }
+
+    /// The driver opens or closes the port.
+    pub(crate) fn set_open(&self, open: bool) -> Change {
+        self.change(|gates| gates.open = open)
+    }
+
+    fn change(&self, set: impl FnOnce(&mut Gates)) -> Change {
+        let mut gates = self.gates.lock();
+        let old = *gates;
+        set(&mut gates);
+        let carries = gates.link && gates.open;
+        self.carries.store(carries, Ordering::Release);
+        Change { link: old.link != gates.link, downed: old.link && old.open && !carries }
+    }
+
+    /// Longest packet payload, as `enum ib_mtu`.
+    #[inline]
+    pub(crate) fn mtu(&self) -> u8 {
+        self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// Sets it; the caller has checked that there is such an MTU.
+    pub(crate) fn set_mtu(&self, mtu: u8) {
+        self.mtu.store(mtu, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,111 @@
+//! A port that the driver has closed carries nothing, either way and to itself; what waits goes on when it is opened
+//! in time.
+
+use vrnic_abi::admin::{Opcode as Admin, SetPort, Status as Refused};
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::regs;
+use vrnic_abi::sq::Opcode;
+
+use crate::common::driver::Guest;
+use crate::common::pair::{Endpoint, Pair, Setup, World, Wr, status};
+
+/// ACK timeout of code 10.
+const TIMEOUT: u64 = 4096 << 10;
+
+fn set_open(guest: &Guest, open: bool) {
+    guest.command(Admin::SetPort, &SetPort::new(0, open)).expect("SET_PORT");
+}
+
+fn pair() -> Pair {
+    Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 3))
+}
+
+/// Who closes its port.
+type Closer = fn(&Pair) -> &Guest;
+
+#[test]
+fn a_closed_port_at_either_end_stops_a_connection() {
+    let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];
+    for closer in closers {
+        let mut p = pair();
+        set_open(closer(&p), false);
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+        p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
+        for _ in 0..3 {
+            assert!(p.sent().is_none(), "too early");
+            p.world.advance(TIMEOUT);
+            p.settle();
+        }
+        assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
+        assert!(p.received().is_none());
+        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Rts));
+        assert_eq!(closer(&p).stats().link_downed.get(), 1);
+    }
+}
+
+#[test]
+fn what_waits_goes_on_once_when_the_port_opens_in_time() {
+    let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];
+    for closer in closers {
+        let mut p = pair();
+        p.a.fill(&p.ga, 0, &[7; 64]);
+        for n in 0..3 {
+            p.b.post_recv(&p.gb, n, &[p.b.sge(64 * n, 64)]);
+        }
+        set_open(closer(&p), false);
+        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(10));
+        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(11));
+        p.settle();
+        p.world.advance(2 * TIMEOUT);
+        p.settle();
+        assert!(p.sent().is_none() && p.received().is_none());
+        set_open(closer(&p), true);
+        p.world.advance(TIMEOUT);
+        p.settle();
+        for n in 0..2 {
+            let (sent, received) = (p.sent().expect("sent"), p.received().expect("received"));
+            assert_eq!((status(&sent), sent.wr_id.get()), (Status::Success, 10 + n));
+            assert_eq!((status(&received), received.wr_id.get()), (Status::Success, n));
+        }
+        assert!(p.sent().is_none() && p.received().is_none());
+        assert_eq!(p.b.bytes(&p.gb, 0, 192), [[7; 128].as_slice(), &[0; 64]].concat());
+    }
+}
+
+#[test]
+fn a_closed_port_is_no_way_to_oneself() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let [mut a, b] = [(); 2].map(|()| Endpoint::new(&guest, Setup::default()));
+    let mac = guest.function.mac();
+    a.connect(&guest, mac, b.qpn, |attr| attr.retry_cnt = 0);
+    b.connect(&guest, mac, a.qpn, |_| {});
+    set_open(&guest, false);
+    a.post_send(&guest, &Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    world.settle(&[&guest]);
+    assert_eq!(status(&a.send_cq.poll(&guest).expect("completion")), Status::RetryExcErr);
+}
+
+/// The link is another thing: who closes the port is told of the link nevertheless.
+#[test]
+fn a_closed_port_has_a_link() {
+    let world = World::default();
+    let mut guest = world.guest(1);
+    set_open(&guest, false);
+    assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.function.carries());
+    assert_eq!(guest.drain_events(), []);
+    guest.function.set_link(false);
+    guest.function.set_link(true);
+    assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
+    assert!(!guest.function.carries());
+    // It went down once.
+    assert_eq!(guest.stats().link_downed.get(), 1);
+    // A driver that says nothing has it open.
+    guest.function.reset();
+    guest.bring_up();
+    assert!(guest.function.carries());
+    let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
+    assert_eq!(guest.command(Admin::SetPort, &odd).err(), Some((Refused::BadParam, 1)));
+}
