@@ -6,11 +6,17 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::census::Census;
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::SHORT;
+use vrnic_tests::talk::{LONG, SHORT, said, serve};
 
 fn main() -> ExitCode {
-    let mut cases = vec![Case::new("a_vector_for_each_processor", vectors)];
+    let mut cases = vec![
+        Case::new("a_vector_for_each_processor", vectors),
+        Case::new("threads_share_a_context", threads),
+        Case::new("programs_side_by_side", programs),
+        Case::new("killed_several_at_once", killed),
+    ];
     for (group, sq) in [
         ("queues", "guest"),
         ("credits", "guest"),
@@ -35,4 +41,52 @@ fn vectors(pair: &mut Pair) -> Result<()> {
         ensure!(lines.trim() == "2", "{lines} completion interrupts");
     }
     Ok(())
+}
+
+/// Threads of one process with queues of their own, with shared ones, and making objects; see `vrnic-verify threads`.
+fn threads(pair: &mut Pair) -> Result<()> {
+    let before = Census::take(pair, &pair.a)?;
+    for sq in ["guest", "device"] {
+        let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-verify threads"), LONG)?;
+        ensure!(text.trim() == "ok 24 threads", "send queues in {sq} memory: {text}");
+    }
+    before.unchanged(pair, &pair.a)
+}
+
+/// Several programs of different kinds transfer at the same time, in both directions.
+fn programs(pair: &mut Pair) -> Result<()> {
+    const PROGRAMS: [&str; 6] = [
+        "ib_write_bw -s 65536 -n 3000",
+        "ib_read_bw -s 4096 -n 3000",
+        "ib_send_bw -c UD -s 1024 -n 5000",
+        "ib_send_lat -s 64 -n 1000",
+        "ib_atomic_bw -n 2000",
+        "ibv_rc_pingpong -g 1 -c -n 500",
+    ];
+    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    let mut running = Vec::new();
+    for (port, program) in (19000..).zip(PROGRAMS) {
+        let (server, client) = if port % 2 == 0 { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
+        let serving = serve(server, &format!("{program} -p {port}"), port)?;
+        running.push((program, serving, client, format!("{program} -p {port} {}", server.ip())));
+    }
+    let clients = running.into_iter().map(|(program, serving, client, command)| {
+        let calling = client.agent().start(&format!("exec {command}"))?;
+        Ok((program, serving, calling))
+    });
+    for (program, serving, calling) in clients.collect::<Result<Vec<_>>>()? {
+        let (there, here) = (calling.wait(LONG)?, serving.wait(LONG)?);
+        ensure!(there.ok() && here.ok(), "{program}\n{}\n{}", said(&there), said(&here));
+    }
+    before[0].unchanged(pair, &pair.a)?;
+    before[1].unchanged(pair, &pair.b)
+}
+
+/// Processes end on both processors at the same time.
+fn killed(pair: &mut Pair) -> Result<()> {
+    pair.a.check("vrnic-verify crowd --processes 3", SHORT)?;
+    let before = Census::take(pair, &pair.a)?;
+    let fate = pair.a.check("vrnic-verify crowd --processes 100 --at-once 5 --life 400", LONG)?;
+    println!("{}", fate.trim());
+    before.unchanged(pair, &pair.a)
 }

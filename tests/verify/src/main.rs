@@ -59,6 +59,8 @@ enum Command {
     Crowd(Crowd),
     /// Fork in several ways, while the device is used.
     Family,
+    /// Use one context by many threads: queues of their own, shared ones, and objects that come and go.
+    Threads,
     /// Hold objects of all kinds, and use them, until killed. Says so when it has them.
     Hoard(Alone),
     /// Be an agent, commanded through standard input (a socket).
@@ -145,6 +147,10 @@ fn execute(command: Command) -> Result<bool> {
         }
         Command::Family => {
             crowd::family::run()?;
+            Ok(true)
+        }
+        Command::Threads => {
+            crowd::threads::run()?;
             Ok(true)
         }
         Command::Hoard(alone) => {

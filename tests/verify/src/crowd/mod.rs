@@ -5,11 +5,13 @@
 //! | --- | --- |
 //! | [`hoard`] | a process with objects of all kinds |
 //! | [`family`] | processes that fork |
+//! | [`threads`] | many threads on one context |
 //! | [`own`] | a queue pair that is connected to itself |
 
 pub(crate) mod family;
 mod hoard;
 mod own;
+pub(crate) mod threads;
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;

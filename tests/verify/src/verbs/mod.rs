@@ -21,6 +21,7 @@
 //! | [`extended`] | the newer interfaces of CQs and QPs |
 //! | [`window`] | memory windows |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
+//! | [`threads`] | handles that many threads use |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 
 pub(crate) mod address;
@@ -36,6 +37,7 @@ pub(crate) mod hostile;
 pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod srq;
+mod threads;
 pub(crate) mod window;
 pub(crate) mod wr;
 pub(crate) mod xrc;
