@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
+use vrnic_abi::cq::Status;
 use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
+use crate::completion::Completion;
 use crate::eq::Eq;
 use crate::host::{Host, Memory};
 use crate::inspect::CqView;
@@ -76,57 +77,6 @@ pub enum Held {
     Due,
     /// It has been reported.
     Gone,
-}
-
-/// What a completion tells; the queue adds the rest.
-#[derive(Clone, Copy, Debug)]
-pub struct Completion {
-    /// From the WQE.
-    pub wr_id: u64,
-    /// Index of the WQE.
-    pub wqe_index: u32,
-    /// The QP.
-    pub qpn: u32,
-    /// Kind of work request.
-    pub opcode: Opcode,
-    /// Result.
-    pub status: Status,
-    /// Which check failed; see docs/adapter.md.
-    pub vendor_err: u32,
-    /// Bytes.
-    pub byte_len: u32,
-    /// Immediate data.
-    pub imm: Option<[u8; 4]>,
-    /// Whether the sender asked for an event.
-    pub solicited: bool,
-    /// The sender's QP.
-    pub src_qpn: u32,
-    /// Of a datagram: where it came from.
-    pub origin: Option<Origin>,
-    /// Of a receive by an XRC target: the SRQ; else zero.
-    pub srqn: u32,
-    /// A key that the work request was about.
-    pub key: Option<Key>,
-}
-
-/// A key in a completion.
-#[derive(Clone, Copy, Debug)]
-pub enum Key {
-    /// The message has ended it.
-    Ended(u32),
-    /// The command carried it.
-    Carried(u32),
-}
-
-/// Where a datagram came from.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin {
-    /// Whether its network header is IPv4.
-    pub ipv4: bool,
-    /// MAC of the sender's port.
-    pub smac: [u8; 6],
-    /// VLAN id.
-    pub vlan: Option<u16>,
 }
 
 /// The queue takes no entry any more.
@@ -346,70 +296,5 @@ impl Inner {
         }
         self.held = Some(held);
         if std::mem::replace(&mut self.listed, true) { Due::No } else { Due::Later }
-    }
-}
-
-impl Completion {
-    /// A completion of the send work request `wr_id` at index `wqe_index`.
-    #[must_use]
-    pub fn of_send(
-        qpn: u32,
-        (wr_id, wqe_index): (u64, u32),
-        opcode: Opcode,
-        status: Status,
-    ) -> Self {
-        Self {
-            wr_id,
-            wqe_index,
-            qpn,
-            opcode,
-            status,
-            vendor_err: 0,
-            byte_len: 0,
-            imm: None,
-            solicited: false,
-            src_qpn: qpn,
-            origin: None,
-            srqn: 0,
-            key: None,
-        }
-    }
-
-    fn entry(&self, index: u32, now: u64) -> Cqe {
-        let mut flags = Flags::empty();
-        flags.set(Flags::IMM, self.imm.is_some());
-        flags.set(Flags::SOLICITED, self.solicited);
-        let (mut smac, mut vlan) = ([0; 6], 0);
-        if let Some(origin) = &self.origin {
-            flags |= Flags::GRH;
-            flags.set(Flags::IPV4, origin.ipv4);
-            flags.set(Flags::VLAN, origin.vlan.is_some());
-            (smac, vlan) = (origin.smac, origin.vlan.unwrap_or(0));
-        }
-        let key = self.key.map_or(0, |key| match key {
-            Key::Ended(key) => {
-                flags |= Flags::INVALIDATED;
-                key
-            }
-            Key::Carried(key) => key,
-        });
-        Cqe {
-            wr_id: self.wr_id.into(),
-            qpn: self.qpn.into(),
-            byte_len: self.byte_len.into(),
-            imm: self.imm.unwrap_or_default(),
-            src_qpn: self.src_qpn.into(),
-            timestamp: now.into(),
-            wqe_index: self.wqe_index.into(),
-            vendor_err: self.vendor_err.into(),
-            smac,
-            vlan: vlan.into(),
-            srqn: self.srqn.into(),
-            key: key.into(),
-            opcode: self.opcode as u8,
-            status: self.status as u8,
-            flags: flags.bits().into(),
-            stamp: vrnic_abi::stamp(index).into(),
-        }
     }
 }

@@ -13,7 +13,7 @@ use vrnic_abi::sq::{DatagramSeg, Flags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::batch::Batch;
-use crate::cq::{Completion, Origin};
+use crate::completion::{Completion, Origin};
 use crate::function::Function;
 use crate::host::Host;
 use crate::limits::MAX_MTU;

@@ -13,8 +13,8 @@
 //! | [`objects`], [`table`], [`limits`] | numbered objects, who uses whom, how many |
 //! | [`slots`], [`sqmem`] | doorbell slots; memory for device-resident send queues |
 //! | [`memory`] | page tables, and the rings that lie in them |
-//! | [`tpt`], [`att`] | regions and the one check of access; their pages |
-//! | [`eq`], [`cq`], `moderation` | event and completion queues; events that wait for more |
+//! | [`tpt`], [`att`], `arena` | regions and the one check of access; their pages; where these stand |
+//! | [`eq`], [`cq`], [`completion`], `moderation` | event and completion queues; what an entry tells; events that wait for more |
 //! | [`qp`], [`transitions`] | queue pairs and their states |
 //! | [`srq`] | receive queues that QPs share |
 //! | `shard`, `schedule`, `hot` | a worker's part of a function; whose turn it is; whose may come next |
@@ -29,8 +29,10 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod arena;
 pub mod att;
 pub mod batch;
+pub mod completion;
 pub mod cq;
 pub(crate) mod datagram;
 pub mod eq;

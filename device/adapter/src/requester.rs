@@ -11,7 +11,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
 
 use crate::batch::Batch;
-use crate::cq::{Completion, Key};
+use crate::completion::{Completion, Key};
 use crate::datagram;
 use crate::exchange::{Exchange, Stop};
 use crate::function::Function;

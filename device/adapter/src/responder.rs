@@ -8,7 +8,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::{self, Flags};
 
-use crate::cq::{Completion, Key};
+use crate::completion::{Completion, Key};
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::qp::{Ended, Qp, Responder};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 
-use crate::cq::{Completion, Cq, Due, Overflow};
+use crate::completion::Completion;
+use crate::cq::{Cq, Due, Overflow};
 use crate::function::Function;
 use crate::host::Host;
 use crate::stats::{Counter, Counters};

@@ -5,7 +5,7 @@
 
 use vrnic_abi::eq::Kind;
 
-use crate::cq::Completion;
+use crate::completion::Completion;
 use crate::host::Host;
 use crate::qp::Responder;
 use crate::responder::{Refusal, There};
