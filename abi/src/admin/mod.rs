@@ -27,6 +27,7 @@
 //! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
 //! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
 //! | SET_PORT | [`SetPort`] | — |
+//! | INSPECT | [`Inspect`] → records | [`InspectResult`] |
 //! | ATTACH_MCAST / DETACH_MCAST | [`Mcast`] | — |
 //!
 //! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
@@ -36,12 +37,14 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+mod inspect;
 mod memory;
 mod query;
 mod queues;
 mod srq;
 mod stats;
 
+pub use inspect::*;
 pub use memory::*;
 pub use query::*;
 pub use queues::*;
@@ -91,6 +94,7 @@ pub enum Opcode {
     AttachMcast = 33,
     DetachMcast = 34,
     SetPort = 35,
+    Inspect = 36,
     ResizeCq = 31,
 }
 
@@ -132,6 +136,7 @@ impl Opcode {
             33 => Self::AttachMcast,
             34 => Self::DetachMcast,
             35 => Self::SetPort,
+            36 => Self::Inspect,
             31 => Self::ResizeCq,
             _ => return None,
         })
@@ -331,6 +336,7 @@ requests! {
     QueryQp => ObjectResult,
     Mcast => ObjectResult,
     SetPort => ObjectResult,
+    Inspect => InspectResult,
 }
 
 const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 64);

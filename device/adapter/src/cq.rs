@@ -174,6 +174,7 @@ impl Cq {
             size: inner.ring.size(),
             produced: inner.pi,
             consumed: host.bar_load32(self.slot_offset),
+            armed: inner.armed,
             failed: inner.failed,
         }
     }

@@ -422,6 +422,13 @@ impl<H: Host> Qp<H> {
         let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
     }
 
+    /// Whether it knows its peer.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
+            && !matches!(self.state(), State::Reset | State::Init)
+    }
+
     /// The QP as a user of keys.
     #[inline]
     #[must_use]

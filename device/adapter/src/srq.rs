@@ -137,6 +137,8 @@ impl Srq {
             srqn: self.srqn,
             pdn: self.pdn,
             context: self.context,
+            uar: self.place.0,
+            slot: self.place.1,
             users: self.users.load(Ordering::Relaxed),
             xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
             recv: QueueView {

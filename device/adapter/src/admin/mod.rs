@@ -1,5 +1,6 @@
 //! The admin queue: takes commands, hands them to the module of their object, writes completions.
 
+mod inspect;
 mod memory;
 mod modify;
 mod multicast;
@@ -214,6 +215,7 @@ fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
     match opcode {
         Opcode::QueryDevice => objects::query_device(function, &params(bytes)?),
         Opcode::QueryStats => objects::query_stats(function, &params(bytes)?),
+        Opcode::Inspect => inspect::inspect(function, &params(bytes)?),
         Opcode::SetPort => objects::set_port(function, &params(bytes)?),
         Opcode::SetGid => objects::set_gid(function, &params(bytes)?),
         Opcode::AllocContext => objects::alloc_context(function, &params(bytes)?),

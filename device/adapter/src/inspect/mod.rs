@@ -5,6 +5,7 @@
 
 mod keys;
 mod queues;
+mod records;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use vrnic_abi::regs::{self, Status};
 
 pub use self::keys::KeyView;
 pub use self::queues::{CqView, EqView, QpView, QueueView, SrqView};
+pub(crate) use self::records::Records;
 use crate::function::Function;
 use crate::host::Host;
 use crate::table::Table;

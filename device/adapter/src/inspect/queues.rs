@@ -69,6 +69,8 @@ pub struct CqView {
     pub produced: u32,
     /// The user's consumer index, as it stands in the doorbell.
     pub consumed: u32,
+    /// What it is armed for: 0 nothing, 1 the next completion, 2 the next solicited one.
+    pub armed: u32,
     /// Whether it has overflowed, or its memory was not there.
     pub failed: bool,
 }
@@ -97,6 +99,8 @@ pub struct SrqView {
     pub srqn: u32,
     pub pdn: u32,
     pub context: u32,
+    pub uar: u32,
+    pub slot: u32,
     /// QPs that take receives from it.
     pub users: u32,
     /// The XRC domain, if it has one.
@@ -131,8 +135,7 @@ impl<H: Host> Function<H> {
             next: qp.responder.try_lock().map_or(0, |responder| responder.ci),
             in_device: false,
         };
-        let connected = matches!(qp.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
-            && !matches!(qp.state(), State::Reset | State::Init);
+        let connected = qp.is_connected();
         QpView {
             qpn: qp.qpn,
             kind: kind(qp.kind).to_owned(),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
+use vrnic_abi::admin::KeyKind;
 use vrnic_abi::qp::Access;
 
 use super::denied::Denied;
@@ -207,6 +208,36 @@ pub(super) enum Owner {
     Leaving,
 }
 
+impl Owner {
+    /// The same for whoever watches; `None` of nobody.
+    pub(super) fn kind(self) -> Option<KeyKind> {
+        Some(match self {
+            Self::Nobody => return None,
+            Self::Region => KeyKind::Region,
+            Self::Fast => KeyKind::Fast,
+            Self::Window1 => KeyKind::Window1,
+            Self::Window2 => KeyKind::Window2,
+            Self::Command => KeyKind::Command,
+            Self::Leaving => KeyKind::Leaving,
+        })
+    }
+}
+
+/// An index that somebody has, for whoever watches.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its key, valid or not.
+    pub key: u32,
+    /// Its PD.
+    pub pdn: u32,
+    /// What it is.
+    pub kind: KeyKind,
+    /// What can be used.
+    pub valid: Option<Mr>,
+    /// Windows bound to it.
+    pub windows: u32,
+}
+
 /// What look-ups do not need.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
@@ -240,6 +271,14 @@ impl Back {
     pub(super) fn hold(&self) -> bool {
         let more = |windows: u32| windows.checked_add(1).filter(|more| *more != CLOSED);
         self.windows.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Windows bound now.
+    pub(super) fn bound(&self) -> u32 {
+        match self.windows.load(Ordering::Relaxed) {
+            CLOSED => 0,
+            windows => windows,
+        }
     }
 
     /// One window less.

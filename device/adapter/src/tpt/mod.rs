@@ -36,7 +36,7 @@ use vrnic_abi::qp::Access;
 pub use self::commands::{Piece, Pieces};
 pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
-pub use self::entry::{Kind, Mr, User};
+pub use self::entry::{Kind, Known, Mr, User};
 pub use self::fast::Registration;
 pub use self::regions::Refused;
 pub use self::touch::{Message, Placed};
@@ -163,6 +163,24 @@ impl Tpt {
     pub fn valid(&self, from: u32) -> impl Iterator<Item = (u32, Mr)> + '_ {
         let fresh = self.free.lock().fresh;
         (from.max(1)..fresh).filter_map(|index| Some((index, self.entry(index)?.load()?)))
+    }
+
+    /// One past the highest index ever used.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.free.lock().fresh
+    }
+
+    /// What is known of an index, if somebody has it.
+    #[must_use]
+    pub fn known(&self, index: u32) -> Option<Known> {
+        let slot = self.slot(index)?;
+        let (key, pdn, owner) = {
+            let cold = slot.back.cold.lock();
+            (cold.key, cold.pdn, cold.owner)
+        };
+        let kind = owner.kind()?;
+        Some(Known { key, pdn, kind, valid: slot.entry.load(), windows: slot.back.bound() })
     }
 
     /// Takes an index that nobody has.

@@ -41,7 +41,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 26] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 28] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
@@ -68,6 +68,8 @@ fn reserved_bytes() {
         (Opcode::FreeXrcd, 4..56),
         (Opcode::ModifyQp, 16..56),
         (Opcode::QueryQp, 12..56),
+        (Opcode::SetPort, 2..56),
+        (Opcode::Inspect, 17..56),
     ];
     for (opcode, range) in reserved {
         for at in range {

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use vrnic_abi::admin::{
-    CreateCq, CreateEq, CreateQp, CreateSrq, ModifyQp, ModifySrq, NO_QUEUE, ObjectId,
-    Opcode as Admin, Pages, QueryParams, RegMr, Status as AdminStatus,
+    CreateCq, CreateEq, CreateQp, CreateSrq, Inspect, Inspected, ModifyQp, ModifySrq, NO_QUEUE,
+    ObjectId, Opcode as Admin, Pages, QueryParams, RegMr, SetPort, Status as AdminStatus,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -64,6 +64,8 @@ fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
         (Admin::AllocXrcd, [0; 56]),
         (Admin::FreeXrcd, object(1)),
         (Admin::ModifyQp, bytes(ModifyQp::new(e.qpn, 1, page).as_bytes())),
+        (Admin::Inspect, bytes(Inspect::new(Inspected::Key, 0, page, 4096).as_bytes())),
+        (Admin::SetPort, bytes(SetPort::new(3, true).as_bytes())),
         (Admin::QueryQp, bytes(ModifyQp::new(e.qpn, 0, page).as_bytes())),
     ]
 }

@@ -13,6 +13,7 @@ mod errors;
 mod events;
 mod hostile;
 mod indices;
+mod inspect;
 mod keys;
 mod limits;
 mod multicast;

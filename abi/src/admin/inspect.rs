@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What objects look like from outside, for those who look for a fault: INSPECT lists the objects of one kind in
+//! order, as many as a buffer takes.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// [`InspectResult::next`] behind the last object; in records, a number that there is not.
+pub const NONE: u32 = u32::MAX;
+
+/// Kinds of objects that INSPECT lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Inspected {
+    /// [`QpRecord`].
+    Qp = 1,
+    /// [`CqRecord`].
+    Cq = 2,
+    /// [`EqRecord`]; number 0 is the asynchronous event queue.
+    Eq = 3,
+    /// [`SrqRecord`].
+    Srq = 4,
+    /// [`KeyRecord`]; the number is the index, the upper 24 bits of a key.
+    Key = 5,
+}
+
+impl Inspected {
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Qp,
+            2 => Self::Cq,
+            3 => Self::Eq,
+            4 => Self::Srq,
+            5 => Self::Key,
+            _ => return None,
+        })
+    }
+}
+
+/// Parameters of INSPECT.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Inspect {
+    /// Guest address of the buffer for records, 8-byte aligned.
+    pub addr: U64,
+    /// Its length, at most [`INSPECT_LEN_MAX`].
+    pub len: U32,
+    /// List objects from this number on.
+    pub from: U32,
+    /// An [`Inspected`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved: [u8; 39],
+}
+
+/// Longest buffer of INSPECT.
+pub const INSPECT_LEN_MAX: u32 = 4096;
+
+impl Inspect {
+    /// Parameters; see the fields.
+    #[must_use]
+    pub const fn new(kind: Inspected, from: u32, addr: u64, len: u32) -> Self {
+        Self {
+            addr: U64::new(addr),
+            len: U32::new(len),
+            from: U32::new(from),
+            kind: kind as u8,
+            reserved: [0; 39],
+        }
+    }
+}
+
+/// Result of INSPECT.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InspectResult {
+    /// Records written.
+    pub count: U32,
+    /// The number to go on from, or [`NONE`].
+    pub next: U32,
+    /// Zero.
+    pub reserved: [U32; 10],
+}
+
+/// A queue of work requests. Indices run freely, modulo 2³².
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RingRecord {
+    /// Entries that it has room for; zero when there is no queue.
+    pub size: U32,
+    /// The producer index in the doorbell; of a queue in device memory as far as its stamps tell.
+    pub posted: U32,
+    /// Index of the entry that comes next: the one before was the last taken.
+    pub next: U32,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpRecord {
+    /// Its number.
+    pub qpn: U32,
+    /// [`crate::qp::Type`].
+    pub kind: u8,
+    /// [`crate::qp::State`].
+    pub state: u8,
+    /// Path MTU, as `enum ib_mtu`.
+    pub path_mtu: u8,
+    /// One if the send queue lies in device memory.
+    pub sq_in_device: u8,
+    /// Its context.
+    pub context: U32,
+    /// Its PD.
+    pub pdn: U32,
+    /// CQ of its sends.
+    pub send_cqn: U32,
+    /// CQ of its receives.
+    pub recv_cqn: U32,
+    /// Its SRQ, or [`NONE`].
+    pub srqn: U32,
+    /// The peer's QP, if it is connected, or [`NONE`].
+    pub dest_qpn: U32,
+    /// The peer's MAC, if it is connected.
+    pub dmac: [u8; 6],
+    /// The worker of the adapter that executes it.
+    pub worker: U16,
+    /// UAR of its doorbell.
+    pub uar: U32,
+    /// Slot of its doorbell.
+    pub slot: U32,
+    /// The send queue.
+    pub sq: RingRecord,
+    /// The receive queue.
+    pub rq: RingRecord,
+    /// Bytes moved of the send entry in progress.
+    pub done: U64,
+    /// Its `wr_id`.
+    pub wr_id: U64,
+    /// What the requester does: see [`Doing`].
+    pub doing: u8,
+    /// Transport retries left to the entry in progress.
+    pub retries: u8,
+    /// RNR retries left to it.
+    pub rnr_retries: u8,
+    /// One while a message is filling a receive.
+    pub receiving: u8,
+    /// Zero.
+    pub reserved: [u8; 4],
+}
+
+/// What a requester does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Doing {
+    /// Nothing is in progress.
+    Nothing = 0,
+    /// An entry is in progress.
+    Working = 1,
+    /// An entry waits for the peer.
+    Waiting = 2,
+    /// It moves data just now: what it knows is not told.
+    Busy = 3,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqRecord {
+    /// Its number.
+    pub cqn: U32,
+    /// Its context.
+    pub context: U32,
+    /// The event queue that it is bound to.
+    pub eqn: U32,
+    /// Queues that complete here.
+    pub users: U32,
+    /// UAR of its doorbell.
+    pub uar: U32,
+    /// Slot of its doorbell.
+    pub slot: U32,
+    /// Entries that it has room for.
+    pub size: U32,
+    /// Index of the entry that comes next.
+    pub produced: U32,
+    /// The consumer index in the doorbell.
+    pub consumed: U32,
+    /// What it is armed for: see [`crate::uar::ARM_NEXT`].
+    pub armed: U32,
+    /// One if it has failed.
+    pub failed: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+/// An event queue.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EqRecord {
+    /// Its number.
+    pub eqn: U32,
+    /// Its vector.
+    pub vector: U32,
+    /// CQs bound to it.
+    pub cqs: U32,
+    /// Entries that it has room for.
+    pub size: U32,
+    /// Index of the entry that comes next.
+    pub produced: U32,
+    /// The consumer index in the doorbell.
+    pub consumed: U32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SrqRecord {
+    /// Its number.
+    pub srqn: U32,
+    /// Its context.
+    pub context: U32,
+    /// Its PD.
+    pub pdn: U32,
+    /// Its XRC domain, or [`NONE`].
+    pub xrcdn: U32,
+    /// QPs that take receives from it.
+    pub users: U32,
+    /// UAR of its doorbell.
+    pub uar: U32,
+    /// Slot of its doorbell.
+    pub slot: U32,
+    /// The queue.
+    pub ring: RingRecord,
+    /// Fewer receives than this raise an event; zero if that is not armed.
+    pub limit: U32,
+    /// One if it has failed.
+    pub failed: U32,
+}
+
+/// An entry of the table of keys.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct KeyRecord {
+    /// The key.
+    pub key: U32,
+    /// Its PD.
+    pub pdn: U32,
+    /// The only QP that may use it, or [`NONE`].
+    pub qpn: U32,
+    /// Rights: [`crate::qp::Access`].
+    pub access: U32,
+    /// First address, as work requests name it.
+    pub base: U64,
+    /// Bytes.
+    pub length: U64,
+    /// log2 of the page size; zero if it has no pages.
+    pub page_shift: u8,
+    /// See [`KeyKind`].
+    pub kind: u8,
+    /// One if it can be used; the fields above but `pdn` are zero else.
+    pub valid: u8,
+    /// One if it serves a single message.
+    pub one_touch: u8,
+    /// Windows bound to it.
+    pub windows: U32,
+}
+
+/// What has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum KeyKind {
+    /// A region registered by command.
+    Region = 1,
+    /// A region for fast registration.
+    Fast = 2,
+    /// A window of type 1.
+    Window1 = 3,
+    /// A window of type 2.
+    Window2 = 4,
+    /// The data of a command.
+    Command = 5,
+    /// It was removed and may still be in use.
+    Leaving = 6,
+}
+
+const _: () = assert!(size_of::<QpRecord>() == 96);
+const _: () = assert!(size_of::<CqRecord>() == 48);
+const _: () = assert!(size_of::<EqRecord>() == 24);
+const _: () = assert!(size_of::<SrqRecord>() == 48);
+const _: () = assert!(size_of::<KeyRecord>() == 40);

@@ -1,0 +1,47 @@
+//! INSPECT: what the guest's own objects look like.
+
+use std::mem::offset_of;
+
+use vrnic_abi::admin::{INSPECT_LEN_MAX, Inspect, InspectResult, Inspected, Status};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{Outcome, bad, result, zero};
+use crate::function::Function;
+use crate::host::{Host, Memory};
+use crate::inspect::Records;
+
+pub(super) fn inspect<H: Host>(function: &Function<H>, params: &Inspect) -> Outcome {
+    zero(&params.reserved, offset_of!(Inspect, reserved))?;
+    let kind = Inspected::from_raw(params.kind).ok_or(bad(offset_of!(Inspect, kind)))?;
+    if !params.addr.get().is_multiple_of(8) {
+        return Err(bad(offset_of!(Inspect, addr)));
+    }
+    if params.len.get() > INSPECT_LEN_MAX {
+        return Err(bad(offset_of!(Inspect, len)));
+    }
+    match kind {
+        Inspected::Qp => answer(function, params, Function::qp_records),
+        Inspected::Cq => answer(function, params, Function::cq_records),
+        Inspected::Eq => answer(function, params, Function::eq_records),
+        Inspected::Srq => answer(function, params, Function::srq_records),
+        Inspected::Key => answer(function, params, Function::key_records),
+    }
+}
+
+/// Writes as many records as the buffer takes.
+fn answer<H: Host, T: IntoBytes + Immutable>(
+    function: &Function<H>,
+    params: &Inspect,
+    list: impl Fn(&Function<H>, u32, usize) -> Records<T>,
+) -> Outcome {
+    let most = params.len.get() as usize / size_of::<T>();
+    if most == 0 {
+        return Err(bad(offset_of!(Inspect, len)));
+    }
+    let (records, next) = list(function, params.from.get(), most);
+    let addr = params.addr.get();
+    function.host().memory().write(addr, records.as_bytes()).map_err(|_| Status::BadAddress)?;
+    // No more than the buffer takes.
+    let count = (records.len() as u32).into();
+    result(&InspectResult { count, next: next.into(), ..InspectResult::default() })
+}

@@ -1,0 +1,236 @@
+//! Objects as INSPECT lists them: the guest's own view of its adapter.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::{
+    CqRecord, Doing, EqRecord, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
+};
+use vrnic_abi::qp::Access;
+use vrnic_abi::uar::QpSlot;
+
+use super::{CqView, EqView, QueueView, SrqView};
+use crate::att::segments;
+use crate::function::Function;
+use crate::host::Host;
+use crate::qp::{Qp, Requester, SendRing};
+use crate::table::Table;
+use crate::tpt::Known;
+
+/// Places of the table of keys that one command looks at.
+const LOOKS: u32 = 1 << 16;
+
+/// Records of a page, and the number to go on from.
+pub(crate) type Records<T> = (Vec<T>, u32);
+
+impl<H: Host> Function<H> {
+    /// Up to `most` queue pairs, from number `from` on.
+    pub(crate) fn qp_records(&self, from: u32, most: usize) -> Records<QpRecord> {
+        let mut qps = self.objects.all_qps();
+        qps.retain(|qp| qp.qpn >= from);
+        qps.sort_unstable_by_key(|qp| qp.qpn);
+        page(qps.iter().map(|qp| (qp.qpn, self.qp_record(qp))), most)
+    }
+
+    /// Up to `most` completion queues, from number `from` on.
+    pub(crate) fn cq_records(&self, from: u32, most: usize) -> Records<CqRecord> {
+        let all = from_on(&self.objects.cqs, from, |cq| cq.cqn);
+        page(all.iter().map(|cq| (cq.cqn, cq.view(self.host()).into())), most)
+    }
+
+    /// Up to `most` event queues, from number `from` on.
+    pub(crate) fn eq_records(&self, from: u32, most: usize) -> Records<EqRecord> {
+        let asynchronous = self.asynchronous.read().clone().filter(|_| from == 0);
+        let all = from_on(&self.objects.eqs, from, |eq| eq.eqn);
+        let eqs = asynchronous.into_iter().chain(all);
+        page(eqs.map(|eq| (eq.eqn, eq.view(self.host()).into())), most)
+    }
+
+    /// Up to `most` shared receive queues, from number `from` on.
+    pub(crate) fn srq_records(&self, from: u32, most: usize) -> Records<SrqRecord> {
+        let all = from_on(&self.objects.srqs, from, |srq| srq.srqn);
+        page(all.iter().map(|srq| (srq.srqn, srq.view(self.host()).into())), most)
+    }
+
+    /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the table is empty.
+    pub(crate) fn key_records(&self, from: u32, most: usize) -> Records<KeyRecord> {
+        let mut records = Vec::new();
+        let (first, end) = (from.max(1), self.tpt().end());
+        let last = end.min(first.saturating_add(LOOKS));
+        for index in first..last {
+            let Some(known) = self.tpt().known(index) else { continue };
+            if records.len() == most {
+                return (records, index);
+            }
+            records.push(KeyRecord::from(&known));
+        }
+        (records, if last < end { last } else { NONE })
+    }
+
+    fn qp_record(&self, qp: &Qp<H>) -> QpRecord {
+        let attr = *qp.attr.lock();
+        let connected = qp.is_connected();
+        let doorbell = |word: usize| self.host().bar_load32(qp.slot_offset + word as u64);
+        let next = qp.next_send.load(Ordering::Relaxed);
+        let ring = |size: u32, posted: u32, next: u32| RingRecord {
+            size: size.into(),
+            posted: posted.into(),
+            next: next.into(),
+        };
+        let (sq, in_device) = match &qp.sq {
+            SendRing::None => (RingRecord::default(), false),
+            SendRing::Guest(sq) => {
+                (ring(sq.size(), doorbell(offset_of!(QpSlot, sq_pi)), next), false)
+            }
+            // How far its stamps go is not looked for: one is told if there is one.
+            SendRing::Device { log_size, .. } => {
+                let posted = next.wrapping_add(qp.has_posted(self.host()).into());
+                (ring(1 << log_size, posted, next), true)
+            }
+        };
+        let responder = qp.responder.try_lock();
+        let received = responder.as_ref().map_or(0, |responder| responder.ci);
+        let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {
+            ring(rq.size(), doorbell(offset_of!(QpSlot, rq_pi)), received)
+        });
+        let mut record = QpRecord {
+            qpn: qp.qpn.into(),
+            kind: qp.kind as u8,
+            state: qp.state() as u8,
+            path_mtu: attr.path_mtu,
+            sq_in_device: in_device.into(),
+            context: qp.context.into(),
+            pdn: qp.pdn.into(),
+            send_cqn: qp.send_cq.cqn.into(),
+            recv_cqn: qp.recv_cq.cqn.into(),
+            srqn: qp.srq.as_ref().map_or(NONE, |srq| srq.srqn).into(),
+            dest_qpn: if connected { attr.dest_qpn } else { NONE.into() },
+            dmac: if connected { attr.av.dmac } else { [0; 6] },
+            // There are at most [`crate::function::WORKERS_MAX`].
+            worker: (qp.worker as u16).into(),
+            uar: qp.uar.into(),
+            slot: qp.slot.into(),
+            sq,
+            rq,
+            // Held by a message, or taken by one that is not whole.
+            receiving: responder.is_none_or(|responder| responder.current.is_some()).into(),
+            doing: Doing::Busy as u8,
+            ..QpRecord::default()
+        };
+        if let Some(requester) = qp.requester.try_lock() {
+            describe(&requester, &mut record);
+        }
+        record
+    }
+}
+
+/// Tells what the sending half does.
+fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
+    record.doing = match (&requester.current, requester.not_before) {
+        (None, _) => Doing::Nothing,
+        (Some(_), None) => Doing::Working,
+        (Some(_), Some(_)) => Doing::Waiting,
+    } as u8;
+    if let Some(send) = &requester.current {
+        record.wr_id = send.wr_id.into();
+        record.done = requester.done.into();
+        record.retries = requester.retries;
+        record.rnr_retries = requester.rnr_retries;
+    }
+}
+
+/// The objects of a table from a number on.
+fn from_on<T>(table: &Table<T>, from: u32, number: impl Fn(&T) -> u32) -> Vec<std::sync::Arc<T>> {
+    let mut all = table.all();
+    all.retain(|object| number(object) >= from);
+    all
+}
+
+fn page<T>(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Records<T> {
+    let page = super::Page::of(objects, most);
+    (page.items, page.next.unwrap_or(NONE))
+}
+
+impl From<QueueView> for RingRecord {
+    fn from(queue: QueueView) -> Self {
+        let QueueView { size, posted, next, .. } = queue;
+        Self { size: size.into(), posted: posted.into(), next: next.into() }
+    }
+}
+
+impl From<CqView> for CqRecord {
+    fn from(cq: CqView) -> Self {
+        Self {
+            cqn: cq.cqn.into(),
+            context: cq.context.into(),
+            eqn: cq.eqn.into(),
+            users: cq.users.into(),
+            uar: cq.uar.into(),
+            slot: cq.slot.into(),
+            size: cq.size.into(),
+            produced: cq.produced.into(),
+            consumed: cq.consumed.into(),
+            armed: cq.armed.into(),
+            failed: u32::from(cq.failed).into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<EqView> for EqRecord {
+    fn from(eq: EqView) -> Self {
+        Self {
+            eqn: eq.eqn.into(),
+            vector: u32::from(eq.vector).into(),
+            cqs: eq.cqs.into(),
+            size: eq.size.into(),
+            produced: eq.produced.into(),
+            consumed: eq.consumed.into(),
+        }
+    }
+}
+
+impl From<SrqView> for SrqRecord {
+    fn from(srq: SrqView) -> Self {
+        Self {
+            srqn: srq.srqn.into(),
+            context: srq.context.into(),
+            pdn: srq.pdn.into(),
+            xrcdn: srq.xrcdn.unwrap_or(NONE).into(),
+            users: srq.users.into(),
+            uar: srq.uar.into(),
+            slot: srq.slot.into(),
+            ring: srq.recv.into(),
+            limit: srq.limit.into(),
+            failed: u32::from(srq.failed).into(),
+        }
+    }
+}
+
+impl From<&Known> for KeyRecord {
+    fn from(known: &Known) -> Self {
+        let none = Self {
+            key: known.key.into(),
+            pdn: known.pdn.into(),
+            qpn: NONE.into(),
+            kind: known.kind as u8,
+            windows: known.windows.into(),
+            ..Self::default()
+        };
+        let Some(mr) = &known.valid else { return none };
+        let paged = mr.table.depth != 0 && !segments::is(&mr.table);
+        let zero_based = mr.access.contains(Access::ZERO_BASED);
+        Self {
+            key: mr.key.into(),
+            pdn: mr.pdn.into(),
+            qpn: if mr.qpn == 0 { NONE } else { mr.qpn }.into(),
+            access: mr.access.bits().into(),
+            base: if zero_based { 0 } else { mr.iova }.into(),
+            length: mr.length.into(),
+            page_shift: if paged { mr.table.shift } else { 0 },
+            valid: 1,
+            one_touch: mr.one_touch.into(),
+            ..none
+        }
+    }
+}
