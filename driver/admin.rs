@@ -9,7 +9,8 @@ use abi::{
     regs,
 };
 use kernel::{
-    device, new_condvar, new_spinlock_irq,
+    debugfs::Writer,
+    device, fmt, new_condvar, new_spinlock_irq,
     prelude::*,
     sync::{
         Arc, CondVar, SpinLockIrq,
@@ -180,6 +181,31 @@ impl Admin {
     pub(crate) fn kill(&self) {
         self.state.lock().dead = true;
         self.changed.notify_all();
+    }
+}
+
+/// The admin queue as its debugfs file shows it.
+pub(crate) struct AdminState(Arc<Admin>);
+
+impl AdminState {
+    /// Of this queue.
+    pub(crate) fn new(admin: Arc<Admin>) -> Self {
+        Self(admin)
+    }
+}
+
+impl Writer for AdminState {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pi, ci, waiting, dead) = {
+            let state = self.0.state.lock();
+            let waiting = |slot: &&Slot| matches!(slot, Slot::Waiting(_));
+            (state.pi, state.ci, state.slots.iter().filter(waiting).count(), state.dead)
+        };
+        let size = 1u32 << LOG_SIZE;
+        f.write_fmt(fmt!(
+            "size {size} producer {pi} consumer {ci} outstanding {waiting} dead {}\n",
+            u8::from(dead)
+        ))
     }
 }
 

@@ -15,10 +15,12 @@ use kernel::{
 use crate::{
     admin::Admin,
     balance::Rule,
+    debug::DebugFiles,
     eq::{self, EventQueue},
     events::{AsyncHandler, CompletionHandler, Listeners},
     handlers::{Descriptor, Handler, Handlers},
     health::Health,
+    inspect::Inspector,
     irq::Interrupts,
     life::{Lease, Life},
     module_parameters,
@@ -28,7 +30,6 @@ use crate::{
         mmap::IoArea,
     },
     regs::Registers,
-    tree::TreeFile,
     uar::Doorbells,
 };
 
@@ -45,7 +46,8 @@ pub(crate) struct Nic<'a> {
     // Dropped in this order: the adapter stops before its rings go.
     life: Lease,
     _health: ArcHrTimerHandle<Health>,
-    _tree: TreeFile,
+    _files: DebugFiles,
+    inspector: Arc<Inspector>,
     _following: Following,
     _interrupts: Interrupts<'a>,
     handlers: Arc<Handlers>,
@@ -88,7 +90,7 @@ impl<'a> Nic<'a> {
         // From here on a failure resets the adapter before the rings above go.
         let life = Lease::new(life);
         regs.enable()?;
-        let health = Health::start(doorbells.clone(), admin, life.clone())?;
+        let health = Health::start(doorbells.clone(), admin.clone(), life.clone())?;
 
         let caps = query(device, &life)?;
         let mut descriptors = KVec::new();
@@ -99,10 +101,13 @@ impl<'a> Nic<'a> {
         }
         let rule = Rule::from_raw(module_parameters::balance.value())?;
         let handlers = Handlers::new(descriptors, rule)?;
+        let inspector = Inspector::new(device, life.clone())?;
+        let tree = (handlers.clone(), listeners.clone());
         Ok(Self {
             life,
             _health: health,
-            _tree: TreeFile::new(device, handlers.clone(), listeners.clone())?,
+            _files: DebugFiles::new(device, tree, admin, &inspector)?,
+            inspector,
             _following: Following::new(handlers.clone())?,
             _interrupts: interrupts,
             handlers,
@@ -123,6 +128,11 @@ impl<'a> Nic<'a> {
     /// Runs an admin command; see [`Life::execute`].
     pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
         self.life.execute(opcode, params)
+    }
+
+    /// Who asks the adapter about its objects.
+    pub(crate) fn inspector(&self) -> &Inspector {
+        &self.inspector
     }
 
     /// Whether the adapter has died.

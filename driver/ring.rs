@@ -67,6 +67,13 @@ impl Ring {
         Ok(bytes.try_cast::<T>()?.copy_read())
     }
 
+    /// A copy of what stands `offset` bytes behind the start of the ring.
+    pub(crate) fn read_at<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
+        let end = offset.checked_add(size_of::<T>()).ok_or(EINVAL)?;
+        let bytes = io_project!(self.memory, [try: offset..end]);
+        Ok(bytes.try_cast::<T>()?.copy_read())
+    }
+
     /// Writes the start of entry `index`.
     pub(crate) fn write(&self, index: u32, data: &[u8]) -> Result {
         if data.len() > 1 << self.log_stride {

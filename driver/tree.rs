@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The debugfs file that shows which processor serves whom: handlers, their completion queues, the
-//! queue pairs that complete there, each with its events. It lies at
-//! `/sys/kernel/debug/vrnic-<PCI address>/events`.
+//! queue pairs that complete there, each with its events.
 
-use kernel::{
-    debugfs::{Dir, File, Writer},
-    device, fmt,
-    prelude::*,
-    str::CString,
-    sync::Arc,
-};
+use kernel::{debugfs::Writer, fmt, prelude::*, sync::Arc};
 
 use crate::{
     events::Listeners,
@@ -23,24 +16,10 @@ pub(crate) struct Tree {
     listeners: Arc<Listeners>,
 }
 
-/// The file; it is there until this is dropped.
-pub(crate) struct TreeFile {
-    _file: Pin<KBox<File<Tree>>>,
-    _dir: Dir,
-}
-
-impl TreeFile {
-    /// Makes the file of this device.
-    pub(crate) fn new(
-        device: &device::Device<device::Bound>,
-        handlers: Arc<Handlers>,
-        listeners: Arc<Listeners>,
-    ) -> Result<Self> {
-        let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
-        let dir = Dir::new(&name);
-        let file = dir.read_only_file(c"events", Tree { handlers, listeners });
-        let file = KBox::pin_init(file, GFP_KERNEL)?;
-        Ok(Self { _file: file, _dir: dir })
+impl Tree {
+    /// Of these handlers, and those who hear of their events.
+    pub(crate) fn new(handlers: Arc<Handlers>, listeners: Arc<Listeners>) -> Self {
+        Self { handlers, listeners }
     }
 }
 

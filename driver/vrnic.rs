@@ -9,6 +9,7 @@
 //! | [`admin`] | admin commands |
 //! | [`eq`], [`events`], [`irq`] | event queues, who hears of them, interrupts |
 //! | [`handlers`], [`balance`], [`tree`] | completion event handlers and their processors, who gets which, and who has which |
+//! | [`inspect`], [`listing`], [`debug`] | what the adapter knows of its objects, and the debugfs files that show it |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`life`] | what happens when the adapter dies or is let go |
 //! | [`ring`] | rings in memory |
@@ -25,12 +26,15 @@ use crate::rdma::hotplug::Hotplug;
 
 mod admin;
 mod balance;
+mod debug;
 mod eq;
 mod events;
 mod handlers;
 mod health;
+mod inspect;
 mod irq;
 mod life;
+mod listing;
 mod nic;
 mod pci;
 mod rdma;

@@ -39,9 +39,31 @@ impl Details<'_> {
     /// # Errors
     ///
     /// `EMSGSIZE` when the message is full.
-    pub(crate) fn number(&mut self, name: &'static CStr, value: u64) -> Result {
+    pub(crate) fn number(&mut self, name: &'static CStr, value: impl Into<u64>) -> Result {
         let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
         // SAFETY: the message is being filled, by `fill`'s promise; the name is copied.
-        to_result(unsafe { bindings::rdma_nl_put_driver_u64(message, name, value) })
+        to_result(unsafe { bindings::rdma_nl_put_driver_u64(message, name, value.into()) })
+    }
+
+    /// Adds a number that is shown in hexadecimal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::number`].
+    pub(crate) fn bits(&mut self, name: &'static CStr, value: u32) -> Result {
+        let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
+        // SAFETY: as in `number`.
+        to_result(unsafe { bindings::rdma_nl_put_driver_u32_hex(message, name, value) })
+    }
+
+    /// Adds a word.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::number`].
+    pub(crate) fn word(&mut self, name: &'static CStr, value: &'static CStr) -> Result {
+        let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
+        // SAFETY: as in `number`; the word is copied, too.
+        to_result(unsafe { bindings::rdma_nl_put_driver_string(message, name, value.as_char_ptr()) })
     }
 }

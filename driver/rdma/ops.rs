@@ -165,6 +165,18 @@ pub(crate) trait Operations: Sized + 'static {
     /// Removes a window; on return nobody reaches memory by it.
     fn dealloc_mw(data: &Self::Data<'_>, mw: &Mw<Self>) -> Result;
 
+    /// Adds to what `rdma resource show mr` tells.
+    fn describe_mr(data: &Self::Data<'_>, mr: &Self::Mr, details: &mut Details<'_>) -> Result;
+
+    /// Adds to what `rdma resource show cq` tells.
+    fn describe_cq(data: &Self::Data<'_>, cq: &Cq<Self>, details: &mut Details<'_>) -> Result;
+
+    /// Adds to what `rdma resource show srq` tells.
+    fn describe_srq(data: &Self::Data<'_>, srq: &Srq<Self>, details: &mut Details<'_>) -> Result;
+
+    /// Adds to what `rdma resource show qp` tells.
+    fn describe_qp(data: &Self::Data<'_>, qp: &Qp<Self>, details: &mut Details<'_>) -> Result;
+
     /// Creates a completion queue.
     fn create_cq(
         data: &Self::Data<'_>,
@@ -185,13 +197,6 @@ pub(crate) trait Operations: Sized + 'static {
         entries: u32,
         user: &User<'_, Self>,
     ) -> Result<u32>;
-
-    /// Adds to what `rdma resource show cq` tells.
-    fn describe_cq(
-        data: &Self::Data<'_>,
-        cq: &Cq<Self>,
-        details: &mut Details<'_>,
-    ) -> Result;
 
     /// Destroys a completion queue.
     fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;

@@ -27,6 +27,7 @@ use super::{
 };
 
 mod address;
+mod details;
 mod memory;
 mod queues;
 mod srq;
@@ -67,6 +68,7 @@ impl<T: Operations> VTable<T> {
         ops.size_ib_pd = Object::<bindings::ib_pd, T::Pd>::SIZE;
         Self::fill_memory(&mut ops);
         Self::fill_address(&mut ops);
+        Self::fill_details(&mut ops);
         Self::fill_queues(&mut ops);
         Self::fill_srq(&mut ops);
         ops

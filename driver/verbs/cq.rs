@@ -19,7 +19,6 @@ use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, 
 use crate::rdma::{
     self, Device,
     cq::{CqInit, Moderation},
-    details::Details,
     udata::User,
     umem::{Umem, Use},
 };
@@ -30,9 +29,9 @@ pub(crate) struct Cq {
     /// Its number.
     pub(super) cqn: u32,
     /// The completion event handler that it is bound to.
-    handler: u32,
+    pub(super) handler: u32,
     /// Its moderation as it was last set: the count, then 16 bits of microseconds.
-    moderation: Atomic<u64>,
+    pub(super) moderation: Atomic<u64>,
     /// Where its entries are.
     memory: Memory,
 }
@@ -191,24 +190,6 @@ pub(super) fn resize(
     *current = umem;
     user.data.respond(&ResizeCqResp { first: result.first, ..ResizeCqResp::default() })?;
     Ok(1 << log_size)
-}
-
-/// What `rdma resource show cq` tells of it.
-pub(super) fn describe(
-    hca: &Hca<'_>,
-    cq: &rdma::cq::Cq<Verbs>,
-    details: &mut Details<'_>,
-) -> Result {
-    let handler = &hca.nic.handlers().get(cq.handler)?.handler;
-    details.number(c"cqn", cq.cqn.into())?;
-    details.number(c"handler", cq.handler.into())?;
-    if let Some(cpu) = handler.cpu() {
-        details.number(c"cpu", cpu.into())?;
-    }
-    details.number(c"events", cq.link().reports())?;
-    let moderation = cq.moderation.load(Relaxed);
-    details.number(c"moderation_count", moderation >> 16)?;
-    details.number(c"moderation_usec", moderation & 0xffff)
 }
 
 pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {

@@ -13,11 +13,13 @@
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
+//! | [`describe`] | what `rdma resource show` tells |
 //! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
 
 mod ah;
 mod context;
 mod cq;
+mod describe;
 mod device;
 mod hca;
 mod mcast;

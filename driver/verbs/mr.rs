@@ -35,6 +35,11 @@ struct State {
 }
 
 impl Mr {
+    /// Its key.
+    pub(super) fn key(&self) -> u32 {
+        self.state.lock().key
+    }
+
     /// Registers with the adapter.
     fn new(hca: &Hca<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
         // Before the command, after which there must be nothing that can fail.

@@ -3,7 +3,7 @@
 
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, device, mcast, modify, mr, mw, qp, srq, xrc};
+use super::{Hca, ah, context, cq, describe, device, mcast, modify, mr, mw, qp, srq, xrc};
 use crate::rdma::{
     self, Device, Operations,
     ah::{AhAttr, AhValues},
@@ -186,12 +186,32 @@ impl Operations for Verbs {
         cq::resize(hca, device, cq, entries, user)
     }
 
+    fn describe_mr(hca: &Hca<'_>, mr: &mr::Mr, details: &mut Details<'_>) -> Result {
+        describe::mr(hca, mr, details)
+    }
+
     fn describe_cq(
         hca: &Hca<'_>,
         cq: &rdma::cq::Cq<Self>,
         details: &mut Details<'_>,
     ) -> Result {
-        cq::describe(hca, cq, details)
+        describe::cq(hca, cq, details)
+    }
+
+    fn describe_srq(
+        hca: &Hca<'_>,
+        srq: &rdma::srq::Srq<Self>,
+        details: &mut Details<'_>,
+    ) -> Result {
+        describe::srq(hca, srq.srqn, details)
+    }
+
+    fn describe_qp(
+        hca: &Hca<'_>,
+        qp: &rdma::qp::Qp<Self>,
+        details: &mut Details<'_>,
+    ) -> Result {
+        describe::qp(hca, qp.qpn, details)
     }
 
     fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {

@@ -15,6 +15,7 @@
 //! | test binary | what it shows |
 //! | --- | --- |
 //! | `tools` | that the usual tools see a sound device: ibv_devinfo, rdma, counters, pingpong |
+//! | `inspect` | what `rdma` and the driver's debugfs files tell of the device and its objects |
 //! | `cm` | management datagrams and the RDMA connection manager |
 //! | `perftest` | that every perftest tool and variant runs and its figures make sense |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |

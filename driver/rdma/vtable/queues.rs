@@ -6,7 +6,6 @@ use core::mem::MaybeUninit;
 use super::*;
 use crate::rdma::{
     cq::{self, Cq, CqInit, Moderation, Notify},
-    details::Details,
     event::{CqLink, QpLink},
     qp::{self, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask},
@@ -22,7 +21,6 @@ impl<T: Operations> VTable<T> {
         ops.create_cq = Some(Self::create_cq);
         ops.modify_cq = Some(Self::modify_cq);
         ops.resize_user_cq = Some(Self::resize_user_cq);
-        ops.fill_res_cq_entry = Some(Self::fill_res_cq_entry);
         ops.destroy_cq = Some(Self::destroy_cq);
         ops.poll_cq = Some(Self::poll_cq);
         ops.req_notify_cq = Some(Self::req_notify_cq);
@@ -109,23 +107,6 @@ impl<T: Operations> VTable<T> {
             let granted = c_int::try_from(granted)?;
             // SAFETY: live. A number for people, which other resizes may write meanwhile.
             unsafe { (&raw mut (*cq).cqe).write_volatile(granted) };
-            Ok(0)
-        })
-    }
-
-    unsafe extern "C" fn fill_res_cq_entry(
-        message: *mut bindings::sk_buff,
-        cq: *mut bindings::ib_cq,
-    ) -> c_int {
-        from_result(|| {
-            let message = NonNull::new(message).ok_or(EINVAL)?;
-            // SAFETY: the core fills this message, and keeps the completion queue meanwhile.
-            unsafe {
-                let this = Cq::<T>::from_raw(cq);
-                Details::fill(message, |details| {
-                    Self::with((*cq).device, |_, data| T::describe_cq(data, this, details))
-                })
-            }?;
             Ok(0)
         })
     }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The debugfs files of a device, in `/sys/kernel/debug/vrnic-<PCI address>`. Who removes them waits until nobody reads
+//! them.
+//!
+//! | file | what it shows |
+//! | --- | --- |
+//! | `events` | which processor serves whom ([`crate::tree`]) |
+//! | `admin` | the admin queue's rings |
+//! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`crate::listing`]) |
+//! | `tpt` | the table of keys |
+
+use abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
+use kernel::{
+    debugfs::{Dir, File},
+    device,
+    prelude::*,
+    str::{CStr, CString},
+    sync::Arc,
+};
+
+use crate::{
+    admin::{Admin, AdminState},
+    events::Listeners,
+    handlers::Handlers,
+    inspect::Inspector,
+    listing::Listing,
+    tree::Tree,
+};
+
+/// The files; they are there until this is dropped.
+pub(crate) struct DebugFiles {
+    _events: Pin<KBox<File<Tree>>>,
+    _admin: Pin<KBox<File<AdminState>>>,
+    _eqs: Pin<KBox<File<Listing<EqRecord>>>>,
+    _cqs: Pin<KBox<File<Listing<CqRecord>>>>,
+    _srqs: Pin<KBox<File<Listing<SrqRecord>>>>,
+    _qps: Pin<KBox<File<Listing<QpRecord>>>>,
+    _tpt: Pin<KBox<File<Listing<KeyRecord>>>>,
+    _dir: Dir,
+}
+
+impl DebugFiles {
+    /// Makes the files of this device.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        tree: (Arc<Handlers>, Arc<Listeners>),
+        admin: Arc<Admin>,
+        inspector: &Arc<Inspector>,
+    ) -> Result<Self> {
+        let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
+        let dir = Dir::new(&name);
+        let tree = dir.read_only_file(c"events", Tree::new(tree.0, tree.1));
+        let admin = dir.read_only_file(c"admin", AdminState::new(admin));
+        Ok(Self {
+            _events: KBox::pin_init(tree, GFP_KERNEL)?,
+            _admin: KBox::pin_init(admin, GFP_KERNEL)?,
+            _eqs: listing(&dir, c"eqs", inspector)?,
+            _cqs: listing(&dir, c"cqs", inspector)?,
+            _srqs: listing(&dir, c"srqs", inspector)?,
+            _qps: listing(&dir, c"qps", inspector)?,
+            _tpt: listing(&dir, c"tpt", inspector)?,
+            _dir: dir,
+        })
+    }
+}
+
+/// A file that lists objects.
+fn listing<R: crate::listing::Line>(
+    dir: &Dir,
+    name: &CStr,
+    inspector: &Arc<Inspector>,
+) -> Result<Pin<KBox<File<Listing<R>>>>> {
+    let file = dir.read_binary_file(name, Listing::<R>::new(inspector.clone()));
+    KBox::pin_init(file, GFP_KERNEL)
+}

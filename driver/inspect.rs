@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the adapter knows of its objects, asked for by INSPECT.
+
+use abi::admin::{
+    CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, Opcode, QpRecord, SrqRecord,
+};
+use kernel::{
+    device, new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{life::Life, ring::Ring};
+
+/// A record of INSPECT.
+pub(crate) trait Record: FromBytes + IntoBytes + Send + Sync + 'static {
+    /// What it is of.
+    const KIND: Inspected;
+
+    /// The object's number.
+    fn number(&self) -> u32;
+}
+
+macro_rules! records {
+    ($($record:ty: $kind:ident, $number:expr;)*) => {
+        $(impl Record for $record {
+            const KIND: Inspected = Inspected::$kind;
+
+            fn number(&self) -> u32 {
+                let number: fn(&Self) -> u32 = $number;
+                number(self)
+            }
+        })*
+    };
+}
+
+records! {
+    QpRecord: Qp, |qp| qp.qpn.get();
+    CqRecord: Cq, |cq| cq.cqn.get();
+    EqRecord: Eq, |eq| eq.eqn.get();
+    SrqRecord: Srq, |srq| srq.srqn.get();
+    KeyRecord: Key, |key| key.key.get() >> 8;
+}
+
+/// Asks the adapter.
+pub(crate) struct Inspector {
+    life: Arc<Life>,
+    /// Where it answers; its lock lets one ask at a time.
+    answer: Pin<KBox<Mutex<Ring>>>,
+}
+
+impl Inspector {
+    /// Of an adapter that runs. To be dropped when it is quiet.
+    pub(crate) fn new(
+        device: &device::Device<device::Bound>,
+        life: Arc<Life>,
+    ) -> Result<Arc<Self>> {
+        // One entry, as long as the longest answer.
+        // CAST: log2 of a u32.
+        let answer = Ring::new(device, 0, INSPECT_LEN_MAX.trailing_zeros() as u8)?;
+        let answer = KBox::pin_init(new_mutex!(answer, "vrnic::Inspector"), GFP_KERNEL)?;
+        Ok(Arc::new(Self { life, answer }, GFP_KERNEL)?)
+    }
+
+    /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the number to go on from,
+    /// or [`abi::admin::NONE`].
+    pub(crate) fn list<R: Record>(
+        &self,
+        from: u32,
+        each: impl FnMut(R) -> Result,
+    ) -> Result<u32> {
+        self.ask(from, INSPECT_LEN_MAX, each)
+    }
+
+    /// The object of this number, if it is there.
+    pub(crate) fn one<R: Record>(&self, number: u32) -> Result<Option<R>> {
+        let mut found = None;
+        let length = u32::try_from(size_of::<R>())?;
+        self.ask(number, length, |record: R| {
+            found = Some(record).filter(|record| record.number() == number);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn ask<R: Record>(
+        &self,
+        from: u32,
+        length: u32,
+        mut each: impl FnMut(R) -> Result,
+    ) -> Result<u32> {
+        let answer = self.answer.lock();
+        let params = Inspect::new(R::KIND, from, answer.dma_address(), length);
+        let result = self.life.execute(Opcode::Inspect, &params)?;
+        let most = length as usize / size_of::<R>();
+        // What the adapter says is not taken on trust.
+        for nth in 0..most.min(result.count.get() as usize) {
+            each(answer.read_at(nth * size_of::<R>())?)?;
+        }
+        Ok(result.next.get())
+    }
+}

@@ -1,0 +1,266 @@
+//! What the guest's tools tell of the device and its objects: `rdma` with driver details, and the driver's files in
+//! debugfs.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::conformance::run;
+use vrnic_tests::talk::{LONG, SHORT, works};
+
+/// The driver's folder in debugfs, as shell words.
+const FILES: &str = "/sys/kernel/debug/vrnic-*";
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("rdma_dev_and_link", device),
+        Case::new("rdma_res_has_driver_details", details),
+        Case::new("debugfs_shows_rings", rings),
+        Case::new("debugfs_shows_the_table_of_keys", keys),
+        Case::new("debugfs_lists_come_in_pieces", pieces),
+        Case::new("debugfs_while_objects_come_and_go", churn),
+        Case::new("debugfs_while_the_adapter_goes", removal),
+    ];
+    bench::main(Options::default(), cases)
+}
+
+/// The words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.
+fn fields(line: &str) -> BTreeMap<&str, &str> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// A number of a line.
+fn number(fields: &BTreeMap<&str, &str>, name: &str) -> Result<u64> {
+    let text = fields.get(name).with_context(|| format!("no '{name}' in {fields:?}"))?;
+    text.parse().with_context(|| format!("{name} is '{text}'"))
+}
+
+/// A program with a connected pair of queues in a that waits: its peer in b has stopped.
+struct Waiting(Running, Running);
+
+impl Waiting {
+    fn start(pair: &Pair) -> Result<Self> {
+        let command = "exec ib_write_bw -D 60 -s 65536 -p 18901";
+        let server = pair.b.agent().start(command)?;
+        vrnic_tests::talk::wait_for_port(&pair.b, 18901)?;
+        let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
+        pair.a.check(
+            "for n in $(seq 100); do rdma res show qp | grep -q 'comm ib_write_bw' && \
+             rdma res show qp | grep -q 'type RC state RTS' && exit 0; sleep 0.1; done; \
+             rdma res show qp; exit 1",
+            SHORT,
+        )?;
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(Self(client, server))
+    }
+
+    fn end(self, pair: &Pair) -> Result<()> {
+        for program in [self.0, self.1] {
+            program.kill()?;
+            program.wait(SHORT)?;
+        }
+        works(pair)
+    }
+}
+
+/// Firmware version, GUIDs, state and Ethernet device, as sysfs has them.
+fn device(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        let read = |file: &str| {
+            let text = guest.check(&format!("cat /sys/class/infiniband/vrnic0/{file}"), SHORT)?;
+            anyhow::Ok(text.trim().to_owned())
+        };
+        let text = guest.check("rdma dev show vrnic0 -d", SHORT)?;
+        for (name, file) in
+            [("fw", "fw_ver"), ("node_guid", "node_guid"), ("sys_image_guid", "sys_image_guid")]
+        {
+            let want = format!("{name} {}", read(file)?);
+            ensure!(text.contains(&want), "no '{want}' in {text}");
+        }
+        ensure!(text.contains("node_type ca") && text.contains("adaptive-moderation"), "{text}");
+        let text = guest.check("rdma link show vrnic0/1 -d", SHORT)?;
+        for want in ["state ACTIVE", "physical_state LINK_UP", "netdev eth0"] {
+            ensure!(text.contains(want), "no '{want}' in {text}");
+        }
+        ensure!(read("ports/1/rate")? == "100 Gb/sec (4X EDR)", "rate");
+    }
+    Ok(())
+}
+
+fn details(pair: &mut Pair) -> Result<()> {
+    let program = Waiting::start(pair)?;
+    let shown = |what: &str| {
+        let text = pair.a.check(&format!("rdma res show {what} -dd"), SHORT)?;
+        // One line an object.
+        anyhow::Ok(text.replace("\n    ", " "))
+    };
+    for (what, own, names) in [
+        (
+            "qp",
+            "comm ib_write_bw",
+            &[
+                "send_cqn",
+                "recv_cqn",
+                "uar",
+                "slot",
+                "worker",
+                "path_mtu",
+                "sq_memory",
+                "sq_size",
+                "sq_pi",
+                "sq_ci",
+                "rq_size",
+            ][..],
+        ),
+        (
+            "cq",
+            "comm ib_write_bw",
+            &["cqn", "handler", "events", "size", "pi", "ci", "armed", "failed"],
+        ),
+        (
+            "mr",
+            "comm ib_write_bw",
+            &["kind region", "state valid", "access", "page_size", "windows"],
+        ),
+    ] {
+        let text = shown(what)?;
+        let line = text.lines().find(|line| line.contains(own));
+        let line = line.with_context(|| format!("no {what} of the program in\n{text}"))?;
+        for name in names {
+            ensure!(line.contains(&format!("drv_{name}")), "no driver detail '{name}' in {line}");
+        }
+    }
+    // What the details say is what the core knows by other ways.
+    let text = shown("qp")?;
+    let line = text.lines().find(|line| line.contains("comm ib_write_bw")).context("gone")?;
+    let of =
+        |name: &str| line.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next());
+    ensure!(of("path-mig-state ") == Some("MIGRATED"), "{line}");
+    ensure!(of("drv_sq_size ") == Some("128"), "the queue of perftest has 128 entries: {line}");
+    for what in ["pd", "ctx"] {
+        ensure!(shown(what)?.contains("comm ib_write_bw"), "no {what} of the program");
+    }
+    program.end(pair)?;
+    srq_details(pair)
+}
+
+/// Of a shared receive queue.
+fn srq_details(pair: &Pair) -> Result<()> {
+    let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
+    let text = pair.a.check(
+        "for n in $(seq 100); do rdma res show srq -dd | grep -q drv_rq_size && break; sleep 0.1; done; \
+         rdma res show srq -dd",
+        SHORT,
+    )?;
+    program.kill()?;
+    program.wait(SHORT)?;
+    for name in ["drv_uar", "drv_rq_size", "drv_rq_pi", "drv_users", "drv_limit", "drv_failed 0"] {
+        ensure!(text.contains(name), "no '{name}' in {text}");
+    }
+    Ok(())
+}
+
+/// Each file has the program's objects, and numbers that fit each other and the kernel's own.
+fn rings(pair: &mut Pair) -> Result<()> {
+    let program = Waiting::start(pair)?;
+    let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT);
+    let qps = read("qps")?;
+    let rc: Vec<_> = qps.lines().filter(|line| line.contains("type RC")).collect();
+    let [line] = rc[..] else { anyhow::bail!("not one connection in\n{qps}") };
+    let qp = fields(line);
+    ensure!(qp["state"] == "RTS" && qp["at"] == mac(&pair.b)?, "{line}");
+    for name in ["context", "pd", "uar", "slot", "worker", "path_mtu", "peer", "sq_producer"] {
+        number(&qp, name)?;
+    }
+    let get = |name| number(&qp, name);
+    ensure!(get("sq_producer")? - get("sq_consumer")? == get("sq_waiting")?, "{qp:?}");
+    ensure!(get("sq_size")? - get("sq_waiting")? == get("sq_credits")?, "{qp:?}");
+    ensure!(qps.lines().any(|line| line.starts_with("qp 1 type GSI state RTS")), "{qps}");
+    let cqs = read("cqs")?;
+    let lines: Vec<_> = cqs.lines().map(fields).collect();
+    let cq = lines.iter().find(|cq| cq["cq"] == qp["send_cq"]).context("no CQ of the sends")?;
+    let get = |name| number(cq, name);
+    ensure!(get("producer")? - get("consumer")? == get("waiting")?, "{cq:?}");
+    ensure!(get("size")? - get("waiting")? == get("credits")?, "{cq:?}");
+    ensure!(get("producer")? > 0 && cq["uar"] == qp["uar"], "{cq:?} {qp:?}");
+    let eqs = read("eqs")?;
+    let lines: Vec<_> = eqs.lines().map(fields).collect();
+    ensure!(lines[0]["eq"] == "0" && lines[0]["vector"] == "0", "{eqs}");
+    ensure!(lines.iter().any(|eq| eq["eq"] == cq["eq"]), "no event queue of the CQ in\n{eqs}");
+    let admin = read("admin")?;
+    let admin = fields(admin.trim());
+    ensure!(number(&admin, "size")? == 64 && admin["dead"] == "0", "{admin:?}");
+    ensure!(number(&admin, "producer")? > 0 && number(&admin, "outstanding")? <= 1, "{admin:?}");
+    program.end(pair)
+}
+
+/// The MAC of a guest's port.
+fn mac(guest: &Guest) -> Result<String> {
+    Ok(guest.check("cat /sys/class/net/eth0/address", SHORT)?.trim().to_owned())
+}
+
+fn keys(pair: &mut Pair) -> Result<()> {
+    let before = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    let program = Waiting::start(pair)?;
+    let text = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    let new: Vec<_> = text.lines().filter(|line| !before.contains(line)).collect();
+    let [line] = new[..] else { anyhow::bail!("not one new key in\n{text}") };
+    let key = fields(line);
+    ensure!(key["type"] == "region" && key["state"] == "valid" && key["qp"] == "-", "{line}");
+    ensure!(key["access"].starts_with("local_read,local_write"), "{line}");
+    ensure!(number(&key, "length")? >= 65536 && number(&key, "page_size")? >= 4096, "{line}");
+    let lkey = pair.a.check("rdma res show mr -dd | grep -o 'rkey [0-9a-fx]*'", SHORT)?;
+    let hex = key["key"].trim_start_matches("0x").trim_start_matches('0');
+    ensure!(lkey.contains(hex), "key {hex} is none of {lkey}");
+    program.end(pair)?;
+    let after = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
+    ensure!(!after.contains(line), "a key is left: {line}");
+    Ok(())
+}
+
+/// However small the pieces are that a reader takes, a list is the same.
+fn pieces(pair: &mut Pair) -> Result<()> {
+    let script = format!(
+        "cd {FILES}; for file in qps cqs eqs tpt; do cat $file > /tmp/whole; \
+         dd if=$file bs=512 of=/tmp/parts 2>/dev/null; cmp /tmp/whole /tmp/parts || exit 1; \
+         [ -s /tmp/whole ] || exit 2; done; dd if=qps bs=8 count=1 2>&1 | grep -q 'Invalid argument' || exit 3; \
+         stat -c %a qps tpt admin | sort -u"
+    );
+    let modes = pair.a.check(&script, SHORT)?;
+    let root_only = modes.lines().all(|mode| mode.ends_with("00") || mode == "444");
+    ensure!(root_only, "modes {modes}");
+    let mode = pair.a.check("stat -c %a /sys/kernel/debug", SHORT)?;
+    ensure!(mode.trim() == "700", "debugfs itself has mode {mode}");
+    Ok(())
+}
+
+/// Files are read all the time while a thousand objects are made and destroyed.
+fn churn(pair: &mut Pair) -> Result<()> {
+    let reader = pair.a.agent().start(&format!(
+        "cd {FILES}; while true; do cat qps cqs srqs eqs tpt admin > /tmp/all || exit 1; \
+         rdma res show qp -dd >/dev/null; rdma res show cq -dd > /dev/null; \
+         rdma res show mr -dd >/dev/null; done"
+    ))?;
+    run(pair, "--only lifecycle/ --only srq/ --only windows/", "guest")?;
+    reader.kill()?;
+    let output = reader.wait(SHORT)?;
+    ensure!(!output.stderr.contains("rror"), "a reader failed: {}", output.stderr);
+    works(pair)
+}
+
+/// The module goes while its files are read.
+fn removal(pair: &mut Pair) -> Result<()> {
+    let script = format!(
+        "(while cat {FILES}/qps {FILES}/tpt > /dev/null 2>&1; do :; done) & sleep 1; \
+         rmmod vrnic_kverbs 2>/dev/null; rmmod vrnic && ! ls {FILES} 2>/dev/null && wait"
+    );
+    pair.a.check(&script, LONG)?;
+    vrnic_qemu::pair::load_module(&pair.a)?;
+    works(pair)
+}
