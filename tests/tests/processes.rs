@@ -10,7 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{LONG, SHORT, said, wait_for_port, works};
+use vrnic_tests::talk::{LONG, SHORT, listens, said, wait_for_port, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Case::new("killed_several_at_once", |pair| {
             crowd(pair, "--processes 60 --at-once 6 --life 400 --seed 2")
         }),
+        Case::new("killed_with_connections", connections),
         Case::new("forks", forks),
         Case::new("killed_with_a_child_that_lives", orphan),
         Case::new("adapter_removed_under_thousands_of_objects", removal),
@@ -96,9 +97,38 @@ fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
+/// Clients of the connection manager are killed at any time of a connection; so are servers in the end.
+fn connections(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        guest.check("modprobe rdma_ucm", SHORT)?;
+    }
+    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    // rping ends when a client does in the middle of a connection's making.
+    let server = pair.b.agent().start("while true; do rping -s -P >/dev/null 2>&1; done")?;
+    listens(&pair.b)?;
+    let ip = pair.b.ip();
+    let clients = format!(
+        "for n in $(seq 0 49); do rping -c -a {ip} -C 100000 >/dev/null 2>&1 & client=$!; \
+         sleep 0.$((n % 4))$((n % 10)); kill -KILL $client 2>/dev/null && k=$((k + 1)); \
+         wait $client; done 2>/dev/null; echo $k"
+    );
+    let killed: u32 = pair.a.check(&clients, LONG)?.trim().parse()?;
+    println!("{killed} of 50 clients did not end before they were killed");
+    ensure!(killed >= 20, "only {killed} clients were killed");
+    let last =
+        format!("for n in $(seq 20); do rping -c -a {ip} -C 10 && exit; sleep 0.2; done; exit 1");
+    pair.a.check(&last, LONG)?;
+    server.kill()?;
+    server.wait(SHORT)?;
+    before[0].unchanged(pair, &pair.a)?;
+    before[1].unchanged(pair, &pair.b)
+}
+
 /// Processes that fork while they use the device; see `vrnic-verify family`.
 fn forks(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
+    let system = pair.a.check("rdma system show", SHORT)?;
+    ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
     let text = pair.a.check("vrnic-verify family", LONG)?;
     ensure!(text.lines().count() == 4, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)
