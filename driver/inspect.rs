@@ -65,11 +65,7 @@ impl Inspector {
 
     /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the number to go on from,
     /// or [`abi::admin::NONE`].
-    pub(crate) fn list<R: Record>(
-        &self,
-        from: u32,
-        each: impl FnMut(R) -> Result,
-    ) -> Result<u32> {
+    pub(crate) fn list<R: Record>(&self, from: u32, each: impl FnMut(R) -> Result) -> Result<u32> {
         self.ask(from, INSPECT_LEN_MAX, each)
     }
 

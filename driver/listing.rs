@@ -6,9 +6,7 @@
 //! and gives what fits, so nothing that grows with their number is held here, and objects may come and go meanwhile.
 
 use abi::{
-    admin::{
-        CqRecord, Doing, EqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
-    },
+    admin::{CqRecord, Doing, EqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord},
     qp::{Access, State, Type},
     uar::{ARM_NEXT, ARM_SOLICITED},
 };
@@ -147,15 +145,20 @@ impl Line for QpRecord {
         let [a, b, c, d, e, g] = self.dmac;
         f.write_fmt(fmt!(" at {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}"))?;
         f.write_fmt(fmt!(" path_mtu {}", self.path_mtu))?;
-        f.write_fmt(fmt!(" uar {} slot {} worker {}", self.uar.get(), self.slot.get(), self.worker.get()))?;
-        f.write_fmt(fmt!(" sq_memory {}", ["guest", "device"][usize::from(self.sq_in_device != 0)]))?;
+        f.write_fmt(fmt!(
+            " uar {} slot {} worker {}",
+            self.uar.get(),
+            self.slot.get(),
+            self.worker.get()
+        ))?;
+        f.write_fmt(fmt!(
+            " sq_memory {}",
+            ["guest", "device"][usize::from(self.sq_in_device != 0)]
+        ))?;
         ring(f, "sq", &self.sq)?;
         ring(f, "rq", &self.rq)?;
-        let doing = [
-            (Doing::Nothing, "nothing"),
-            (Doing::Working, "working"),
-            (Doing::Waiting, "waiting"),
-        ];
+        let doing =
+            [(Doing::Nothing, "nothing"), (Doing::Working, "working"), (Doing::Waiting, "waiting")];
         // CAST: the enum's number.
         let doing = doing.into_iter().find(|(doing, _)| *doing as u8 == self.doing);
         f.write_fmt(fmt!(" requester {}", doing.map_or("busy", |(_, name)| name)))?;
@@ -176,8 +179,18 @@ impl Line for CqRecord {
             ARM_SOLICITED => "solicited",
             _ => "no",
         };
-        f.write_fmt(fmt!("cq {} context {} eq {}", self.cqn.get(), self.context.get(), self.eqn.get()))?;
-        f.write_fmt(fmt!(" users {} uar {} slot {}", self.users.get(), self.uar.get(), self.slot.get()))?;
+        f.write_fmt(fmt!(
+            "cq {} context {} eq {}",
+            self.cqn.get(),
+            self.context.get(),
+            self.eqn.get()
+        ))?;
+        f.write_fmt(fmt!(
+            " users {} uar {} slot {}",
+            self.users.get(),
+            self.uar.get(),
+            self.slot.get()
+        ))?;
         let waiting = produced.wrapping_sub(consumed);
         let size = self.size.get();
         f.write_fmt(fmt!(
@@ -191,7 +204,12 @@ impl Line for CqRecord {
 impl Line for EqRecord {
     fn line(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (produced, consumed) = (self.produced.get(), self.consumed.get());
-        f.write_fmt(fmt!("eq {} vector {} cqs {}", self.eqn.get(), self.vector.get(), self.cqs.get()))?;
+        f.write_fmt(fmt!(
+            "eq {} vector {} cqs {}",
+            self.eqn.get(),
+            self.vector.get(),
+            self.cqs.get()
+        ))?;
         let waiting = produced.wrapping_sub(consumed);
         f.write_fmt(fmt!(
             " size {} producer {produced} consumer {consumed} waiting {waiting}\n",
@@ -202,7 +220,12 @@ impl Line for EqRecord {
 
 impl Line for SrqRecord {
     fn line(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_fmt(fmt!("srq {} context {} pd {}", self.srqn.get(), self.context.get(), self.pdn.get()))?;
+        f.write_fmt(fmt!(
+            "srq {} context {} pd {}",
+            self.srqn.get(),
+            self.context.get(),
+            self.pdn.get()
+        ))?;
         f.write_fmt(fmt!(" xrcd {} users {}", Maybe(self.xrcdn.get()), self.users.get()))?;
         f.write_fmt(fmt!(" uar {} slot {}", self.uar.get(), self.slot.get()))?;
         ring(f, "rq", &self.ring)?;
@@ -212,7 +235,12 @@ impl Line for SrqRecord {
 
 impl Line for KeyRecord {
     fn line(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_fmt(fmt!("key {:#010x} type {} pd {}", self.key.get(), key_kind(self.kind), self.pdn.get()))?;
+        f.write_fmt(fmt!(
+            "key {:#010x} type {} pd {}",
+            self.key.get(),
+            key_kind(self.kind),
+            self.pdn.get()
+        ))?;
         if self.valid == 0 {
             f.write_str(" state free")?;
         } else {

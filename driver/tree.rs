@@ -69,10 +69,7 @@ impl Tree {
             None => f.write_str("no processor")?,
         }
         let (events, interrupts) = (handler.events(), handler.interrupts());
-        f.write_fmt(fmt!(
-            ": handler {}, {events} events, {interrupts} interrupts\n",
-            handler.id
-        ))?;
+        f.write_fmt(fmt!(": handler {}, {events} events, {interrupts} interrupts\n", handler.id))?;
         let Ok(cqs) = self.listeners.cqs(handler.id as usize) else { return Ok(()) };
         let mut last = None;
         while let Some((cqn, link)) = cqs.next(last) {

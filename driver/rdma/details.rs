@@ -64,6 +64,8 @@ impl Details<'_> {
     pub(crate) fn word(&mut self, name: &'static CStr, value: &'static CStr) -> Result {
         let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
         // SAFETY: as in `number`; the word is copied, too.
-        to_result(unsafe { bindings::rdma_nl_put_driver_string(message, name, value.as_char_ptr()) })
+        to_result(unsafe {
+            bindings::rdma_nl_put_driver_string(message, name, value.as_char_ptr())
+        })
     }
 }

@@ -52,11 +52,7 @@ pub(super) fn qp(hca: &Hca<'_>, qpn: u32, details: &mut Details<'_>) -> Result {
     ring(details, &RECV, &qp.rq)
 }
 
-pub(super) fn cq(
-    hca: &Hca<'_>,
-    cq: &rdma::cq::Cq<Verbs>,
-    details: &mut Details<'_>,
-) -> Result {
+pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, details: &mut Details<'_>) -> Result {
     let handler = &hca.nic.handlers().get(cq.handler)?.handler;
     details.number(c"cqn", cq.cqn)?;
     details.number(c"handler", cq.handler)?;

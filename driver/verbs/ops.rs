@@ -190,11 +190,7 @@ impl Operations for Verbs {
         describe::mr(hca, mr, details)
     }
 
-    fn describe_cq(
-        hca: &Hca<'_>,
-        cq: &rdma::cq::Cq<Self>,
-        details: &mut Details<'_>,
-    ) -> Result {
+    fn describe_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, details: &mut Details<'_>) -> Result {
         describe::cq(hca, cq, details)
     }
 
@@ -206,11 +202,7 @@ impl Operations for Verbs {
         describe::srq(hca, srq.srqn, details)
     }
 
-    fn describe_qp(
-        hca: &Hca<'_>,
-        qp: &rdma::qp::Qp<Self>,
-        details: &mut Details<'_>,
-    ) -> Result {
+    fn describe_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, details: &mut Details<'_>) -> Result {
         describe::qp(hca, qp.qpn, details)
     }
 
