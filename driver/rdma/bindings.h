@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads: the RDMA core's headers and the few of the network stack that
+ * What bindgen reads, for the driver and for the client in kping: the RDMA core's headers and the few of the network stack that
  * rdma/netdev.rs and rdma/hotplug.rs need. Everything that the kernel's own Rust bindings already have is
  * taken from there (see Kbuild), so a struct device is one type on both sides.
  */
@@ -15,7 +15,9 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
+#include <rdma/rdma_cm.h>
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "../kping/helpers.h"
 #include "helpers.h"

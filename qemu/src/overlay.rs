@@ -108,7 +108,9 @@ pub fn write_initramfs(
     overlay.copy("/vrnic/agent", 0o755, &paths.bin.join("vrnic-agent"))?;
     if paths.module().exists() {
         overlay.copy("/vrnic/vrnic.ko", 0o644, &paths.module())?;
-        overlay.copy("/vrnic/vrnic_kverbs.ko", 0o644, &paths.build.join("vrnic_kverbs.ko"))?;
+        for client in ["vrnic_kverbs.ko", "vrnic_kping.ko"] {
+            overlay.copy(&format!("/vrnic/{client}"), 0o644, &paths.build.join(client))?;
+        }
     }
     if paths.provider().exists() {
         let plugin = "/usr/lib/x86_64-linux-gnu/libibverbs/libvrnic-rdmav34.so";

@@ -1,19 +1,23 @@
 //! Loading and unloading the kernel module, idle and in use.
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{SHORT, said, transfer, works};
+use vrnic_tests::talk::{LONG, SHORT, counter, said, transfer, works};
 
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("20_rounds_of_rmmod_and_insmod", rounds),
         Case::new("kernel_client_on_kernel_rings", kernel_client),
         Case::new("kernel_client_outlives_the_adapter", kernel_client_drains),
+        Case::new("kernel_clients_of_two_machines", kernel_clients),
+        Case::new("kernel_server_outlives_the_driver", kernel_server),
         Case::new("perftest_posts_inline_data", inline),
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
@@ -82,6 +86,61 @@ fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     pair.a
         .check("dmesg | grep kverbs; dmesg | grep -q 'kernel verbs test after death: 0'", SHORT)?;
     load_module(&pair.a)?;
+    works(pair)
+}
+
+/// Rounds of a kernel client over each of its connections.
+const ROUNDS: u64 = 50;
+
+/// Loads the kernel client of `guest` that asks the server in `server` (driver/kping); it fails if data is wrong.
+fn ask(guest: &Guest, server: &Guest) -> Result<()> {
+    let peer: Ipv4Addr = server.ip().parse()?;
+    let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
+    guest.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG)?;
+    let text = guest.check("dmesg", SHORT)?;
+    for poll in ["Softirq", "Workqueue", "Direct"] {
+        let line = format!("{ROUNDS} rounds, completions by {poll}: data is right");
+        ensure!(text.contains(&line), "no '{line}' in\n{text}");
+    }
+    guest.check("rmmod vrnic_kping", SHORT)?;
+    Ok(())
+}
+
+/// Kernel clients of both guests connect by the connection manager and move data by fast registration, READ, WRITE and
+/// SEND with invalidation; each way of taking completions; draining.
+fn kernel_clients(pair: &mut Pair) -> Result<()> {
+    for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+        server.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+        let names = [
+            "reg_wqes",
+            "local_inv_wqes",
+            "remote_invalidations",
+            "rx_read_requests",
+            "rx_write_requests",
+        ];
+        let read = || names.iter().map(|name| counter(client, name)).collect::<Result<Vec<_>>>();
+        let before = read()?;
+        ask(client, server)?;
+        server.check("rmmod vrnic_kping", SHORT)?;
+        // Three connections; the server invalidates the key of every second round.
+        let all = 3 * ROUNDS;
+        let moved: Vec<_> = read()?.iter().zip(before).map(|(new, old)| new - old).collect();
+        ensure!(moved == [all, all / 2, all / 2, all, all], "{names:?} grew by {moved:?}");
+        let left = client.check("rdma res show qp; rdma res show cm_id", SHORT)?;
+        ensure!(!left.contains("kping"), "left behind: {left}");
+    }
+    works(pair)
+}
+
+/// The driver goes under a server that listens, with and without a client before, and the server serves the next
+/// device.
+fn kernel_server(pair: &mut Pair) -> Result<()> {
+    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+    ask(&pair.a, &pair.b)?;
+    pair.b.check("rmmod vrnic", SHORT)?;
+    load_module(&pair.b)?;
+    ask(&pair.a, &pair.b)?;
+    pair.b.check("rmmod vrnic_kping", SHORT)?;
     works(pair)
 }
 

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Identifiers of the connection manager and their events.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::to_result,
+    ffi::c_int,
+    new_condvar, new_mutex,
+    prelude::*,
+    sync::{Arc, CondVar, CondVarTimeoutResult, Mutex},
+    time::{Jiffies, msecs_to_jiffies},
+};
+
+use crate::bindings;
+
+/// Longest time for one step of connecting, in ms.
+const STEP_MS: u32 = 5000;
+
+/// An event (`enum rdma_cm_event_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Event {
+    /// The address is known.
+    AddressResolved = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED,
+    /// The way there is known.
+    RouteResolved = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED,
+    /// There is a connection.
+    Established = bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED,
+}
+
+/// Events that end a connection, or the hope of one.
+const ENDS: [u32; 7] = [
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED,
+    bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL,
+];
+
+#[derive(Default)]
+struct State {
+    /// A bit for each event that came.
+    seen: u32,
+    /// Whether it has ended.
+    ended: bool,
+    /// Who wants to be connected, to a listening identifier.
+    callers: KVec<NonNull<bindings::rdma_cm_id>>,
+}
+
+// SAFETY: identifiers may be used by any thread.
+unsafe impl Send for State {}
+
+/// What has happened to an identifier.
+#[pin_data]
+pub(crate) struct Events {
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    changed: CondVar,
+}
+
+impl Events {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                state <- new_mutex!(State::default(), "kping::Events"),
+                changed <- new_condvar!("kping::Events"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Waits, at most `patience`, until `look` finds something.
+    fn wait<R>(
+        &self,
+        patience: Jiffies,
+        mut look: impl FnMut(&mut State) -> Option<R>,
+    ) -> Option<R> {
+        let mut left = patience;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            match self.changed.wait_interruptible_timeout(&mut state, left) {
+                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                CondVarTimeoutResult::Timeout | CondVarTimeoutResult::Signal { .. } => {
+                    return look(&mut state);
+                }
+            }
+        }
+    }
+
+    /// Called by the connection manager; may sleep. What is not zero destroys the identifier.
+    unsafe extern "C" fn handle(
+        id: *mut bindings::rdma_cm_id,
+        event: *mut bindings::rdma_cm_event,
+    ) -> c_int {
+        // SAFETY: the manager's pointers; the context is that of `Id`, which is there as long as the identifier.
+        let (this, event) = unsafe { (&*(*id).context.cast::<Self>(), (*event).event) };
+        let mut state = this.state.lock();
+        if event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+            let Some(caller) = NonNull::new(id) else { return EINVAL.to_errno() };
+            if state.callers.push(caller, GFP_KERNEL).is_err() {
+                return ENOMEM.to_errno();
+            }
+        }
+        state.seen |= 1 << event.min(31);
+        state.ended |= ENDS.contains(&event);
+        drop(state);
+        this.changed.notify_all();
+        0
+    }
+}
+
+/// An identifier, destroyed on drop.
+pub(crate) struct Id {
+    raw: NonNull<bindings::rdma_cm_id>,
+    events: Arc<Events>,
+}
+
+// SAFETY: identifiers may be used by any thread.
+unsafe impl Send for Id {}
+// SAFETY: as above; what changes is behind the manager's own locks.
+unsafe impl Sync for Id {}
+
+impl Id {
+    /// One without an address.
+    pub(crate) fn new() -> Result<Self> {
+        let events = Events::new()?;
+        let context = Arc::as_ptr(&events).cast_mut().cast();
+        // SAFETY: the context lives until the identifier has been destroyed.
+        let raw = unsafe { bindings::kping_create_id(Some(Events::handle), context) };
+        let raw = kernel::error::from_err_ptr(raw)?;
+        Ok(Self { raw: NonNull::new(raw).ok_or(ENOMEM)?, events })
+    }
+
+    /// Of a caller, with events of its own from now on.
+    fn adopt(raw: NonNull<bindings::rdma_cm_id>) -> Result<Self> {
+        let events = Events::new().inspect_err(|_| {
+            // SAFETY: it is ours alone.
+            unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
+        })?;
+        // SAFETY: a live identifier; its handler does not run while it is locked.
+        unsafe {
+            bindings::rdma_lock_handler(raw.as_ptr());
+            (*raw.as_ptr()).context = Arc::as_ptr(&events).cast_mut().cast();
+            bindings::rdma_unlock_handler(raw.as_ptr());
+        }
+        Ok(Self { raw, events })
+    }
+
+    /// One that listens.
+    pub(crate) fn listen(port: u16) -> Result<Self> {
+        let this = Self::new()?;
+        // SAFETY: a live identifier.
+        to_result(unsafe { bindings::kping_bind(this.as_raw(), port) })?;
+        // SAFETY: as above.
+        to_result(unsafe { bindings::rdma_listen(this.as_raw(), 4) })?;
+        Ok(this)
+    }
+
+    /// The next caller, if one comes in time.
+    pub(crate) fn caller(&self, patience: Jiffies) -> Option<Result<Self>> {
+        let raw = self.events.wait(patience, |state| {
+            (!state.callers.is_empty()).then(|| state.callers.remove(0).ok()).flatten()
+        })?;
+        Some(Self::adopt(raw))
+    }
+
+    /// Finds the device that leads to an address.
+    pub(crate) fn resolve(&self, address: u32, port: u16) -> Result {
+        // CAST: a small constant.
+        let ms = STEP_MS as usize;
+        // SAFETY: a live identifier.
+        to_result(unsafe { bindings::kping_resolve(self.as_raw(), address, port, ms) })?;
+        self.expect(Event::AddressResolved)?;
+        // SAFETY: as above.
+        to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), ms) })?;
+        self.expect(Event::RouteResolved)
+    }
+
+    /// Connects, or accepts; the queue pair is there.
+    pub(crate) fn connect(&self, accept: bool) -> Result {
+        // SAFETY: a live identifier.
+        to_result(unsafe { bindings::kping_connect(self.as_raw(), accept) })?;
+        self.expect(Event::Established)
+    }
+
+    /// Ends the connection; the queue pair goes to the error state.
+    pub(crate) fn disconnect(&self) {
+        // SAFETY: a live identifier. An error says that it was disconnected already.
+        let _ = unsafe { bindings::rdma_disconnect(self.as_raw()) };
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.events.state.lock().ended
+    }
+
+    fn expect(&self, event: Event) -> Result {
+        // CAST: the enum's number.
+        let bit = 1 << event as u32;
+        let come = |state: &mut State| {
+            (state.seen & bit != 0).then_some(Ok(())).or(state.ended.then_some(Err(ECONNREFUSED)))
+        };
+        self.events
+            .wait(msecs_to_jiffies(STEP_MS), come)
+            .unwrap_or(Err(ETIMEDOUT))
+            .inspect_err(|error| pr_err!("waiting for {event:?}: {error:?}\n"))
+    }
+
+    /// The manager's struct.
+    pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: ours to destroy; returns when no handler runs or will run.
+        unsafe { bindings::rdma_destroy_id(self.as_raw()) };
+        // Callers that nobody took.
+        let callers = core::mem::take(&mut self.events.state.lock().callers);
+        for caller in callers {
+            // SAFETY: as above.
+            unsafe { bindings::rdma_destroy_id(caller.as_ptr()) };
+        }
+    }
+}

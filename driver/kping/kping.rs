@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A kernel client that connects two machines by the RDMA connection manager and moves data, which it checks, as
+//! storage protocols do: the client registers pages for each request, the server reads and writes them and
+//! invalidates the key with its answer.
+//!
+//! Loaded with `peer=0` it serves until it is removed. With the IPv4 address of a server (as a number, first byte
+//! highest) it runs `rounds` requests over each of three connections, whose completions it takes in soft interrupts,
+//! in a work queue and by polling; loading fails if anything is wrong, and the kernel log says what.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`client`], [`server`] | what either side does |
+//! | [`message`] | what they say |
+//! | [`connection`] | a connection with its queues: what is posted to it |
+//! | [`request`] | a posted request and what becomes of it |
+//! | [`events`] | identifiers of the connection manager and their events |
+//! | [`pages`] | memory that the device reads and writes |
+//!
+//! `unsafe` is confined to the last four.
+
+use kernel::{prelude::*, sync::Arc};
+
+#[path = "../rdma/bindings.rs"]
+mod bindings;
+mod client;
+mod connection;
+mod events;
+mod message;
+mod pages;
+mod request;
+mod server;
+
+use crate::connection::Poll;
+
+/// The module: a server, if it is one.
+struct Module(Option<Arc<server::Server>>);
+
+impl kernel::Module for Module {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let port = u16::try_from(module_parameters::port.value()).map_err(|_| EINVAL)?;
+        match module_parameters::peer.value() {
+            0 => Ok(Self(Some(server::Server::start(port, Poll::Softirq)?))),
+            peer => {
+                let rounds = module_parameters::rounds.value();
+                for poll in [Poll::Softirq, Poll::Workqueue, Poll::Direct] {
+                    client::run(peer, port, rounds, poll).inspect_err(|error| {
+                        pr_err!("completions by {poll:?}: {error:?}\n");
+                    })?;
+                    pr_info!("{rounds} rounds, completions by {poll:?}: data is right\n");
+                }
+                Ok(Self(None))
+            }
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            server.stop();
+        }
+    }
+}
+
+module! {
+    type: Module,
+    name: "vrnic_kping",
+    authors: ["vrnic"],
+    description: "Kernel client that tests RDMA between two machines",
+    license: "GPL v2",
+    params: {
+        peer: u32 {
+            default: 0,
+            description: "IPv4 address of the server, as a number; 0 to be one",
+        },
+        port: u32 {
+            default: 7474,
+            description: "Port of the server",
+        },
+        rounds: u32 {
+            default: 50,
+            description: "Requests over each connection",
+        },
+    },
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The side that answers.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc, Completion,
+        atomic::{Atomic, Relaxed},
+    },
+    time::{Delta, msecs_to_jiffies},
+    workqueue::{self, Work, WorkItem, impl_has_work, new_work},
+};
+
+use crate::{
+    connection::{Connection, Poll, SEGMENTS},
+    events::Id,
+    message::{Answer, Ask},
+    pages::{Mapped, Pages},
+    request::Request,
+};
+
+/// How often to look whether to stop.
+const LOOK_MS: u32 = 100;
+/// How long a client may be silent.
+const PATIENCE: Delta = Delta::from_secs(60);
+
+/// A server, which takes callers in turn.
+#[pin_data]
+pub(crate) struct Server {
+    listener: Id,
+    poll: Poll,
+    stopping: Atomic<bool>,
+    #[pin]
+    stopped: Completion,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Server { self.work }
+}
+
+impl WorkItem for Server {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        while !this.stopping.load(Relaxed) {
+            match this.listener.caller(msecs_to_jiffies(LOOK_MS)) {
+                Some(Ok(id)) => match this.serve(id) {
+                    Ok(()) | Err(ECONNRESET) => {}
+                    Err(error) => pr_err!("serving: {error:?}\n"),
+                },
+                Some(Err(error)) => pr_err!("a caller: {error:?}\n"),
+                None => {}
+            }
+        }
+        this.stopped.complete_all();
+    }
+}
+
+/// What a connection needs.
+struct Desk<'a> {
+    request: &'a Request,
+    receive: &'a Request,
+    incoming: Mapped,
+    outgoing: Mapped,
+    data: Mapped,
+}
+
+impl Server {
+    /// Listens.
+    pub(crate) fn start(port: u16, poll: Poll) -> Result<Arc<Self>> {
+        let listener = Id::listen(port)?;
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                listener,
+                poll,
+                stopping: Atomic::new(false),
+                stopped <- Completion::new(),
+                work <- new_work!("kping::Server"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let _ = workqueue::system_long().enqueue(this.clone());
+        Ok(this)
+    }
+
+    /// Ends: on return it runs no more.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        self.stopped.wait_for_completion();
+    }
+
+    fn serve(&self, id: Id) -> Result {
+        // In the reverse of this order they go.
+        let (request, receive) = (Request::new()?, Request::new()?);
+        let connection = Connection::new(id, self.poll)?;
+        // SAFETY: what is outstanding ends by `drain`, before they go, and they go before the connection.
+        let (incoming, outgoing, data) = unsafe {
+            (
+                connection.map(Pages::new(1)?)?,
+                connection.map(Pages::new(1)?)?,
+                connection.map(Pages::new(SEGMENTS as usize)?)?,
+            )
+        };
+        let desk = Desk { request: &request, receive: &receive, incoming, outgoing, data };
+        let result = self.answer_all(&connection, &desk);
+        connection.drain();
+        result
+    }
+
+    fn answer_all(&self, connection: &Connection, desk: &Desk<'_>) -> Result {
+        connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
+        connection.id().connect(true)?;
+        while !self.stopping.load(Relaxed) {
+            connection.done(desk.receive, PATIENCE)?;
+            let ask: Ask = desk.incoming.read()?;
+            connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
+            answer(connection, desk, &ask)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the client's pages, checks and inverts them, writes them back and says so.
+fn answer(connection: &Connection, desk: &Desk<'_>, ask: &Ask) -> Result {
+    let Desk { request, outgoing, data, .. } = desk;
+    let (there, length) = ((ask.address.get(), ask.key.get()), ask.length.get() as usize);
+    connection.rdma(request, data, length, false, there)?;
+    connection.done(request, PATIENCE)?;
+    let wrong = data.wrong(ask.sequence.get(), false);
+    data.invert();
+    connection.rdma(request, data, length, true, there)?;
+    connection.done(request, PATIENCE)?;
+    outgoing.write(&Answer { sequence: ask.sequence, wrong: wrong.into() })?;
+    let key = if ask.invalidate.get() == 0 { 0 } else { ask.key.get() };
+    connection.send(request, outgoing, size_of::<Answer>(), key)?;
+    connection.done(request, PATIENCE)?;
+    Ok(())
+}
