@@ -20,6 +20,10 @@ use crate::tpt::Known;
 /// Places of the table of keys that one command looks at.
 const LOOKS: u32 = 1 << 16;
 
+/// Offsets in a QP's slot.
+const SQ_PI: u64 = offset_of!(QpSlot, sq_pi) as u64;
+const RQ_PI: u64 = offset_of!(QpSlot, rq_pi) as u64;
+
 /// Records of a page, and the number to go on from.
 pub(crate) type Records<T> = (Vec<T>, u32);
 
@@ -67,31 +71,31 @@ impl<H: Host> Function<H> {
         (records, if last < end { last } else { NONE })
     }
 
-    fn qp_record(&self, qp: &Qp<H>) -> QpRecord {
-        let attr = *qp.attr.lock();
-        let connected = qp.is_connected();
-        let doorbell = |word: usize| self.host().bar_load32(qp.slot_offset + word as u64);
+    /// The send queue, and whether it lies in device memory.
+    fn send_ring(&self, qp: &Qp<H>) -> (RingRecord, bool) {
         let next = qp.next_send.load(Ordering::Relaxed);
-        let ring = |size: u32, posted: u32, next: u32| RingRecord {
-            size: size.into(),
-            posted: posted.into(),
-            next: next.into(),
-        };
-        let (sq, in_device) = match &qp.sq {
+        match &qp.sq {
             SendRing::None => (RingRecord::default(), false),
             SendRing::Guest(sq) => {
-                (ring(sq.size(), doorbell(offset_of!(QpSlot, sq_pi)), next), false)
+                let posted = self.host().bar_load32(qp.slot_offset + SQ_PI);
+                (ring(sq.size(), posted, next), false)
             }
             // How far its stamps go is not looked for: one is told if there is one.
             SendRing::Device { log_size, .. } => {
                 let posted = next.wrapping_add(qp.has_posted(self.host()).into());
                 (ring(1 << log_size, posted, next), true)
             }
-        };
+        }
+    }
+
+    fn qp_record(&self, qp: &Qp<H>) -> QpRecord {
+        let attr = *qp.attr.lock();
+        let connected = qp.is_connected();
+        let (sq, in_device) = self.send_ring(qp);
         let responder = qp.responder.try_lock();
         let received = responder.as_ref().map_or(0, |responder| responder.ci);
         let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {
-            ring(rq.size(), doorbell(offset_of!(QpSlot, rq_pi)), received)
+            ring(rq.size(), self.host().bar_load32(qp.slot_offset + RQ_PI), received)
         });
         let mut record = QpRecord {
             qpn: qp.qpn.into(),
@@ -124,6 +128,11 @@ impl<H: Host> Function<H> {
     }
 }
 
+/// A queue with these numbers.
+fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
+    RingRecord { size: size.into(), posted: posted.into(), next: next.into() }
+}
+
 /// Tells what the sending half does.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     record.doing = match (&requester.current, requester.not_before) {
@@ -153,8 +162,7 @@ fn page<T>(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Records<T> {
 
 impl From<QueueView> for RingRecord {
     fn from(queue: QueueView) -> Self {
-        let QueueView { size, posted, next, .. } = queue;
-        Self { size: size.into(), posted: posted.into(), next: next.into() }
+        ring(queue.size, queue.posted, queue.next)
     }
 }
 
