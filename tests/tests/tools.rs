@@ -139,6 +139,16 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
         }
     }
     ensure!(!grown.is_empty(), "500 messages each way moved no counter: {before:?} {after:?}");
+    // `rdma statistic` tells the same, by the same names.
+    let text = pair.a.check("rdma statistic show link vrnic0/1", SHORT)?;
+    let words: Vec<_> = text.split_whitespace().collect();
+    for (name, value) in read(&pair.a)? {
+        let at = words.iter().position(|word| *word == name);
+        let told = at.and_then(|at| words.get(at + 1)).and_then(|word| word.parse::<u64>().ok());
+        // Asking is a command, too.
+        let fits = told.is_some_and(|told| told <= value && value - told <= 10);
+        ensure!(fits, "rdma statistic says {told:?} of {name}, sysfs {value}");
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::show::table;
 
 /// Columns: what they are called, and the counters that they sum up.
-const RATES: [(&str, &[&str]); 8] = [
+const RATES: [(&str, &[&str]); 9] = [
     ("sends/s", &["tx_send_req"]),
     ("writes/s", &["tx_write_req"]),
     ("reads/s", &["tx_read_req"]),
@@ -18,6 +18,7 @@ const RATES: [(&str, &[&str]); 8] = [
     ("recvs/s", &["recv_wrs"]),
     ("events/s", &["completion_events"]),
     ("irqs/s", &["interrupts"]),
+    ("retries/s", &["local_ack_timeout_err", "rnr_nak_retry_err"]),
     ("errors/s", &["req_cqe_error", "resp_cqe_error"]),
 ];
 
