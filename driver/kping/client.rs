@@ -112,7 +112,7 @@ fn finish(connection: &Connection, requests: &Requests, incoming: &Mapped) -> Re
     connection.drain();
     posted?;
     for request in &requests.spare {
-        let outcome = request.wait(0).map(|outcome| outcome.success().err());
+        let outcome = request.outcome().map(|outcome| outcome.success().err());
         if outcome != Some(Some(ECONNRESET)) {
             pr_err!("a receive was not flushed when draining returned: {outcome:?}\n");
             return Err(EIO);

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use kernel::{
     error::{from_err_ptr, to_result},
     prelude::*,
-    time::{Delta, Instant, Jiffies, Monotonic, delay::fsleep, msecs_to_jiffies},
+    time::{Delta, Instant, Monotonic, delay::fsleep, msecs_to_jiffies},
 };
 
 use crate::{
@@ -170,11 +170,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`.
+    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`, `EINTR` when the caller got a signal.
     pub(crate) fn wait(&self, request: &Request, patience: Delta) -> Result<Outcome> {
         let start = Instant::<Monotonic>::now();
         while start.elapsed() < patience {
-            if let Some(outcome) = self.look(request) {
+            if let Some(outcome) = self.look(request)? {
                 return Ok(outcome);
             }
             if self.id.has_ended() {
@@ -189,18 +189,18 @@ impl Connection {
         self.wait(request, patience)?.success()
     }
 
-    /// Waits for some time.
-    fn look(&self, request: &Request) -> Option<Outcome> {
+    /// Looks for completions, and waits for some time.
+    fn look(&self, request: &Request) -> Result<Option<Outcome>> {
         if self.poll != Poll::Direct {
             return request.wait(msecs_to_jiffies(LOOK_MS));
         }
         // SAFETY: live, and nobody else polls it.
         unsafe { bindings::ib_process_cq_direct(self.cq.as_ptr(), -1) };
-        let now: Jiffies = 0;
-        request.wait(now).or_else(|| {
+        let outcome = request.outcome();
+        if outcome.is_none() {
             fsleep(POLL);
-            None
-        })
+        }
+        Ok(outcome)
     }
 
     /// Ends the connection: on return nothing is outstanding.

@@ -70,19 +70,27 @@ impl Request {
         self.cqe.get()
     }
 
-    /// What became of it, once; waits for at most `patience`.
-    pub(crate) fn wait(&self, patience: Jiffies) -> Option<Outcome> {
+    /// What became of it, if that is known; told once.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.outcome.lock().take()
+    }
+
+    /// The same; waits for at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` when the caller got a signal.
+    pub(crate) fn wait(&self, patience: Jiffies) -> Result<Option<Outcome>> {
         let mut left = patience;
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = outcome.take() {
-                return Some(outcome);
+                return Ok(Some(outcome));
             }
             match self.changed.wait_interruptible_timeout(&mut outcome, left) {
                 CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
-                CondVarTimeoutResult::Timeout | CondVarTimeoutResult::Signal { .. } => {
-                    return outcome.take();
-                }
+                CondVarTimeoutResult::Timeout => return Ok(outcome.take()),
+                CondVarTimeoutResult::Signal { .. } => return Err(EINTR),
             }
         }
     }
