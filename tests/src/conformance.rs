@@ -1,10 +1,11 @@
 //! Runs vrnic-verify in a pair of guests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::Pair;
 
+use crate::census::Census;
 use crate::talk::{SHORT, said, serve};
 
 /// Port of `vrnic-verify serve`.
@@ -12,11 +13,26 @@ const PORT: u16 = 7471;
 /// Longest time that a run may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues lie.
+/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues lie. Nothing that
+/// they made is left afterwards, in the guests' kernels or in the adapters.
 ///
 /// # Errors
-/// When a case fails, or the program's own count is not of as many lines.
+/// When a case fails, the program's own count is not of as many lines, or something is left.
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
+    let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
+    cases(pair, selection, sq)?;
+    let end = Instant::now() + SHORT;
+    for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
+        // Agents end by themselves when their client has gone.
+        while let Err(left) = before.unchanged(pair, guest) {
+            ensure!(Instant::now() < end, "something is left: {left:#}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    Ok(())
+}
+
+fn cases(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let server = serve(&pair.b, "vrnic-verify serve", PORT)?;
     let command = format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} {selection}", pair.b.ip());
     let output = pair.a.agent().run(&command, PATIENCE);
