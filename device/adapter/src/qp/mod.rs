@@ -5,23 +5,23 @@
 //! there is no cycle. Whatever needs the other half of a QP (an error that flushes both queues) is left
 //! to the QP's own turn in [`crate::function::Function::poll`].
 
+mod halves;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::qp::{Access, Attr, State, Type};
-use vrnic_abi::rq;
-use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
+use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_abi::sq::STAMP_OFFSET;
 
+pub use self::halves::{Ended, Keys, Peer, Readers, Requester, RequesterConfig, Responder, Rights};
 use crate::cq::Cq;
-use crate::function::Function;
 use crate::host::Host;
 use crate::memory::Ring;
 use crate::srq::Srq;
 use crate::tags::Tags;
 use crate::tpt::User;
-use crate::wqe::{Recv, Send};
 
 /// Where a send queue lies.
 #[derive(Debug)]
@@ -100,189 +100,6 @@ pub struct Qp<H: Host> {
     pub requester: Mutex<Requester<H>>,
     /// The half that receives.
     pub responder: Mutex<Responder>,
-}
-
-/// What the sending half knows.
-#[derive(Debug)]
-pub struct Requester<H: Host> {
-    /// Index of the next entry to start.
-    pub ci: u32,
-    /// The entry in progress.
-    pub current: Option<Send>,
-    /// The bytes of that entry.
-    pub raw: [u8; STRIDE_MAX as usize],
-    /// Bytes of it that have been moved.
-    pub done: u64,
-    /// Transport retries left.
-    pub retries: u8,
-    /// RNR retries left; 7 = for ever.
-    pub rnr_retries: u8,
-    /// When the peer's RNR timer ends.
-    pub rnr_until: Option<u64>,
-    /// Nanoseconds between two looks for a receive of the peer.
-    pub rnr_pause: u64,
-    /// Not before this time, when waiting to try again.
-    pub not_before: Option<u64>,
-    /// Attributes it works with.
-    pub config: RequesterConfig,
-    /// The peer, once found.
-    pub peer: Option<Peer<H>>,
-    /// Whether the guest wants to know when the queue has drained.
-    pub notify_drained: bool,
-    /// What the entry in progress has done about keys.
-    pub keys: Option<Keys>,
-}
-
-/// What an entry has done about keys, of its own side or the peer's.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Keys {
-    /// The key that a SEND_CMD carries.
-    pub command: Option<u32>,
-    /// The peer's key that the message has ended.
-    pub ended: Option<Ended>,
-    /// Whose readers are to be waited for.
-    pub readers: Option<Readers>,
-    /// Whether they were.
-    pub waited: bool,
-}
-
-/// A key that a message has ended where it arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Of a region or window.
-    Invalidated(u32),
-    /// Of a command.
-    Command(u32),
-}
-
-/// Those who hold the memory of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readers {
-    /// The QP's own.
-    Own,
-    /// The peer's.
-    Peer,
-}
-
-/// A connected QP of this daemon.
-#[derive(Debug)]
-pub struct Peer<H: Host> {
-    /// Its function.
-    pub function: Arc<Function<H>>,
-    /// The QP.
-    pub qp: Arc<Qp<H>>,
-}
-
-impl<H: Host> Clone for Peer<H> {
-    fn clone(&self) -> Self {
-        Self { function: Arc::clone(&self.function), qp: Arc::clone(&self.qp) }
-    }
-}
-
-/// Attributes of the sending half.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequesterConfig {
-    /// MAC of the peer's port.
-    pub dmac: [u8; 6],
-    /// The peer's QP.
-    pub dest_qpn: u32,
-    /// Path MTU, as `enum ib_mtu`.
-    pub mtu: u8,
-    /// ACK timeout code.
-    pub timeout: u8,
-    /// Transport retries.
-    pub retry_cnt: u8,
-    /// RNR retries.
-    pub rnr_retry: u8,
-    /// READs and atomics outstanding.
-    pub max_rd_atomic: u8,
-    /// The queue key that datagrams carry when their work request says so.
-    pub qkey: u32,
-}
-
-/// What the receiving half knows.
-#[derive(Debug)]
-pub struct Responder {
-    /// Index of the next receive to use.
-    pub ci: u32,
-    /// The receive that a message is filling.
-    pub current: Option<Recv>,
-    /// Of an XRC target: the SRQ that the message in progress is for, or the last was.
-    pub xrc: Option<Arc<Srq>>,
-    /// The bytes of that receive's entry.
-    pub raw: [u8; rq::STRIDE_MAX as usize],
-    /// What peers may do.
-    pub access: Rights,
-    /// RNR timer code told to peers.
-    pub min_rnr_timer: u8,
-    /// READs and atomics accepted.
-    pub max_dest_rd_atomic: u8,
-    /// The queue key that datagrams must carry.
-    pub qkey: u32,
-    /// The only QP that may send here.
-    pub source_qpn: u32,
-    /// The only station that may send here.
-    pub source_mac: [u8; 6],
-    /// Whether the first message has been reported.
-    pub established: bool,
-    /// Whether the receive CQ has an event due: reported after the sender's completion is written,
-    /// because raising an interrupt is slow and may wake whoever waits for both.
-    pub event_due: bool,
-    /// Whether the guest has been told that no more receives are taken from the SRQ.
-    pub last_told: bool,
-    /// In the error state: nanoseconds until the next look for receives to flush.
-    pub flush_pause: u64,
-}
-
-/// Rights of peers.
-#[derive(Clone, Copy, Debug)]
-pub struct Rights(pub Access);
-
-impl Default for Rights {
-    fn default() -> Self {
-        Self(Access::empty())
-    }
-}
-
-impl Default for Responder {
-    fn default() -> Self {
-        Self {
-            ci: 0,
-            current: None,
-            xrc: None,
-            raw: [0; rq::STRIDE_MAX as usize],
-            access: Rights::default(),
-            min_rnr_timer: 0,
-            max_dest_rd_atomic: 0,
-            qkey: 0,
-            source_qpn: 0,
-            source_mac: [0; 6],
-            established: false,
-            event_due: false,
-            last_told: false,
-            flush_pause: 0,
-        }
-    }
-}
-
-impl<H: Host> Default for Requester<H> {
-    fn default() -> Self {
-        Self {
-            ci: 0,
-            current: None,
-            raw: [0; STRIDE_MAX as usize],
-            done: 0,
-            retries: 0,
-            rnr_retries: 0,
-            rnr_until: None,
-            rnr_pause: 0,
-            not_before: None,
-            config: RequesterConfig::default(),
-            peer: None,
-            notify_drained: false,
-            keys: None,
-        }
-    }
 }
 
 /// What a QP is created from.
