@@ -1,6 +1,8 @@
 //! What is in use, counted at three levels: what is equal before and after shows that nothing is left.
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -8,6 +10,10 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
 use crate::talk::SHORT;
+
+/// How often to look again.
+const LOOKS: u32 = 15;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Counts of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +29,32 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts now.
+    /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait for a processor, is
+    /// the last to let go of a queue and its memory.
     ///
     /// # Errors
     /// When something cannot be read.
     pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
+        let mut last = Self::look(pair, guest)?;
+        for _ in 0..LOOKS {
+            sleep(PAUSE);
+            let now = Self::look(pair, guest)?;
+            if now == last {
+                break;
+            }
+            last = now;
+        }
+        Ok(last)
+    }
+
+    /// Counts now.
+    fn look(pair: &Pair, guest: &Guest) -> Result<Self> {
         let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT)?;
         let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT)?;
         // The processors keep counts of their own, until they are told to add them up.
-        let pinned = "cat /proc/sys/vm/stat_refresh; awk '/^nr_foll_pin_acquired/ { n += $2 } /^nr_foll_pin_released/ { n -= $2 } \
-                      END { print n }' /proc/vmstat";
+        let pinned = "cat /proc/sys/vm/stat_refresh; \
+                      awk '/^nr_foll_pin_acquired/ { n += $2 } \
+                      /^nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat";
         let pinned = guest.check(pinned, SHORT)?;
         let functions: Value = serde_json::from_str(&pair.function(&guest.setup().name)?)?;
         let objects = functions[0]["objects"].clone();
@@ -47,9 +69,15 @@ impl Census {
     /// Counts again and compares.
     ///
     /// # Errors
-    /// When anything is not as it was.
+    /// When anything is not, and does not become within seconds, as it was.
     pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
-        let now = Self::take(pair, guest)?;
+        for _ in 0..LOOKS {
+            if Self::look(pair, guest)? == *self {
+                return Ok(());
+            }
+            sleep(PAUSE);
+        }
+        let now = Self::look(pair, guest)?;
         ensure!(now == *self, "before {self:#?}\nafter {now:#?}");
         Ok(())
     }
