@@ -132,12 +132,25 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The driver goes under a server that listens, with and without a client before, and the server serves the next
-/// device.
+/// The driver goes under a server that listens, idle and with a client at work, who is told; the server serves the
+/// next device.
 fn kernel_server(pair: &mut Pair) -> Result<()> {
     pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
     ask(&pair.a, &pair.b)?;
     pair.b.check("rmmod vrnic", SHORT)?;
+    load_module(&pair.b)?;
+    let peer: Ipv4Addr = pair.b.ip().parse()?;
+    let load =
+        format!("exec insmod /vrnic/vrnic_kping.ko rounds=100000000 peer={}", u32::from(peer));
+    let client = pair.a.agent().start(&load)?;
+    pair.a.check(
+        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS.*rdma_cm' && exit 0; \
+         sleep 0.1; done; rdma res show qp; exit 1",
+        SHORT,
+    )?;
+    pair.b.check("rmmod vrnic", SHORT)?;
+    let output = client.wait(SHORT).context("the client does not notice")?;
+    ensure!(!output.ok(), "the client went on without a server: {}", said(&output));
     load_module(&pair.b)?;
     ask(&pair.a, &pair.b)?;
     pair.b.check("rmmod vrnic_kping", SHORT)?;
