@@ -51,10 +51,12 @@ impl<H: Host> Function<H> {
     }
 
     /// Does a bounded amount of the work of `worker`. One thread at a time does any; another that calls
-    /// meanwhile returns with nothing done.
+    /// meanwhile returns with nothing done, and shall come again: it has not learned the deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(shard) = self.shards.get(worker) else { return Polled::default() };
-        let Some(mut bench) = shard.bench.try_lock() else { return Polled::default() };
+        let Some(mut bench) = shard.bench.try_lock() else {
+            return Polled { busy: true, deadline: None };
+        };
         let Bench { schedule, batch, hot, uars } = &mut *bench;
         let mut busy = hot.look(self.host(), schedule);
         if busy {
