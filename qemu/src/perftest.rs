@@ -14,6 +14,9 @@ use crate::progress::step;
 /// How long one test may take; under TCG on two cores the longest takes half of it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How often a run is tried of which perftest thinks that the clocks disagree.
+pub const ATTEMPTS: u32 = 3;
+
 /// A run of a perftest tool.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -115,8 +118,23 @@ impl Pair {
     /// # Errors
     /// As there.
     pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
-        perftest(&self.b, &self.a, case, patience)
+        let mut outcome = perftest(&self.b, &self.a, case, patience)?;
+        for _ in 1..ATTEMPTS {
+            if outcome.code == 0 || !clocks_disagree(&outcome.text) {
+                break;
+            }
+            outcome = perftest(&self.b, &self.a, case, patience)?;
+        }
+        Ok(outcome)
     }
+}
+
+/// Whether a perftest tool said that it gives no figures because the clocks of its machine, which it compares
+/// (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they do in a guest whose virtual processor was kept waiting,
+/// and another run may fare better.
+#[must_use]
+pub fn clocks_disagree(text: &str) -> bool {
+    text.contains("Correlation coefficient r^2")
 }
 
 fn perftest(
