@@ -50,6 +50,9 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     let mut result = Ok(());
     for sequence in 1..=u64::from(rounds) {
         result = round(&connection, &requests, (&outgoing, &incoming), &mut region, sequence);
+        if result.is_ok() && connection.id().has_ended() {
+            result = Err(ECONNRESET);
+        }
         if result.is_err() {
             break;
         }

@@ -112,7 +112,8 @@ impl Server {
     fn answer_all(&self, connection: &Connection, desk: &Desk<'_>) -> Result {
         connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
         connection.id().connect(true)?;
-        while !self.stopping.load(Relaxed) {
+        // A client that never pauses would otherwise keep a device that is to go.
+        while !self.stopping.load(Relaxed) && !connection.id().has_ended() {
             connection.done(desk.receive, PATIENCE)?;
             let ask: Ask = desk.incoming.read()?;
             connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
