@@ -62,9 +62,7 @@ impl Ring {
 
     /// A copy of entry `index`.
     pub(crate) fn read<T: FromBytes + IntoBytes>(&self, index: u32) -> Result<T> {
-        let start = self.offset(index);
-        let bytes = io_project!(self.memory, [try: start..start + size_of::<T>()]);
-        Ok(bytes.try_cast::<T>()?.copy_read())
+        self.read_at(self.offset(index))
     }
 
     /// A copy of what stands `offset` bytes behind the start of the ring.

@@ -30,8 +30,7 @@ impl NetdevRef {
     /// Whether the device is up and has a carrier.
     pub(crate) fn is_active(&self) -> bool {
         // SAFETY: a live device, by the reference.
-        let state = unsafe { bindings::rdma_helper_port_state(self.0.as_ptr()) };
-        u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
+        unsafe { is_active(self.0.as_ptr()) }
     }
 
     /// The longest IP packet in bytes.
@@ -43,9 +42,30 @@ impl NetdevRef {
     /// The largest path MTU (`enum ib_mtu`) whose packets fit, if any does.
     pub(crate) fn path_mtu(&self) -> Option<u32> {
         // SAFETY: a live device, by the reference.
-        let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(self.0.as_ptr()) };
-        u32::try_from(mtu).ok().filter(|mtu| *mtu != 0)
+        unsafe { path_mtu(self.0.as_ptr()) }
     }
+}
+
+/// See [`NetdevRef::is_active`].
+///
+/// # Safety
+///
+/// `netdev` must be a live network device.
+unsafe fn is_active(netdev: *mut bindings::net_device) -> bool {
+    // SAFETY: by the caller's promise.
+    let state = unsafe { bindings::rdma_helper_port_state(netdev) };
+    u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
+}
+
+/// See [`NetdevRef::path_mtu`].
+///
+/// # Safety
+///
+/// As for [`is_active`].
+unsafe fn path_mtu(netdev: *mut bindings::net_device) -> Option<u32> {
+    // SAFETY: by the caller's promise.
+    let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(netdev) };
+    u32::try_from(mtu).ok().filter(|mtu| *mtu != 0)
 }
 
 impl Drop for NetdevRef {
@@ -139,16 +159,9 @@ impl Notifier {
     /// Tells the driver how the device `netdev` is, which is alive.
     fn tell_of(&self, netdev: *mut bindings::net_device) {
         // SAFETY: the device is alive during the notification.
-        let (mtu, state) = unsafe {
-            (
-                bindings::rdma_helper_netdev_rdma_mtu(netdev),
-                bindings::rdma_helper_port_state(netdev),
-            )
-        };
-        self.tell(&PortSettings {
-            path_mtu: u32::try_from(mtu).ok().filter(|mtu| *mtu != 0),
-            active: u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE,
-        });
+        let settings =
+            unsafe { PortSettings { path_mtu: path_mtu(netdev), active: is_active(netdev) } };
+        self.tell(&settings);
     }
 
     /// Tells the driver of the port. While the pairing ends, clients have yet to take leave of their peers.
