@@ -43,13 +43,18 @@ impl<'a> SendBatch<'a> {
 impl Drop for SendBatch<'_> {
     #[inline]
     fn drop(&mut self) {
-        let producer = self.queue.producer();
-        if producer != self.start {
-            match self.queue.place() {
-                Place::Guest => self.qp.door.post_sends(producer),
-                Place::Device => self.qp.door.look(),
-            }
+        if self.queue.producer() != self.start {
+            ring(self.qp, &self.queue);
         }
+    }
+}
+
+/// Tells the adapter of what was posted.
+#[inline]
+fn ring(qp: &QueuePair, queue: &SendQueue) {
+    match queue.place() {
+        Place::Guest => qp.door.post_sends(queue.producer()),
+        Place::Device => qp.door.look(),
     }
 }
 
@@ -100,10 +105,7 @@ impl<'a> StagedSends<'a> {
         }
         self.queue.commit();
         self.start = producer;
-        match self.queue.place() {
-            Place::Guest => self.qp.door.post_sends(producer),
-            Place::Device => self.qp.door.look(),
-        }
+        ring(self.qp, &self.queue);
     }
 }
 
