@@ -125,9 +125,12 @@ fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {
     })
 }
 
-/// The innermost cause first, logs last: the reader sees the beginning.
+/// The innermost cause first, then the logs, then the cause again: who reads only the end sees why, too.
 fn explain(error: &anyhow::Error) -> String {
-    let causes: Vec<_> = error.chain().rev().map(ToString::to_string).collect();
+    let mut causes: Vec<_> = error.chain().rev().map(ToString::to_string).collect();
+    if causes.len() > 1 {
+        causes.push(format!("--- because\n{}", error.root_cause()));
+    }
     causes.join("\n")
 }
 
