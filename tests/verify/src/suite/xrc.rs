@@ -216,14 +216,28 @@ fn shared(env: &Env) -> Result<()> {
     mine.prove(&a, qpn, 20)
 }
 
-/// The process that made domain and target is killed; one that opened both goes on, and closes them at its end.
-fn creator_killed(env: &Env) -> Result<()> {
-    let first = env.another_b()?;
-    let xrcd = open(&first, FILE, CREATE)?;
+/// A domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator with its target, which is
+/// `first`'s.
+fn lent(env: &Env, first: &End) -> Result<(u32, Inbox, Side, u32)> {
+    let xrcd = open(first, FILE, CREATE)?;
     let again = open(&env.b, FILE, 0)?;
     let inbox = Inbox::new(&env.b, again)?;
     let a = initiator(&env.a)?;
-    let (_, qpn) = target(&first, xrcd, &a)?;
+    let (_, qpn) = target(first, xrcd, &a)?;
+    Ok((again, inbox, a, qpn))
+}
+
+/// The domain serves another target, of b's own.
+fn another_target(env: &Env, xrcd: u32, inbox: &Inbox, seed: u64) -> Result<()> {
+    let fresh = initiator(&env.a)?;
+    let (_, qpn) = target(&env.b, xrcd, &fresh)?;
+    inbox.prove(&fresh, qpn, seed)
+}
+
+/// The process that made domain and target is killed; one that opened both goes on, and closes them at its end.
+fn creator_killed(env: &Env) -> Result<()> {
+    let first = env.another_b()?;
+    let (again, inbox, a, qpn) = lent(env, &first)?;
     let opened = env.b.agent.call(OpenTarget { xrcd: again, qpn })?;
     ensure!(opened.qpn == qpn, "target {qpn} was opened as {}", opened.qpn);
     inbox.prove(&a, qpn, 1)?;
@@ -234,9 +248,7 @@ fn creator_killed(env: &Env) -> Result<()> {
     env.b.agent.call(DestroyQp { qp: opened.qp })?;
     expect_gives_up(&a, &inbox)?;
     // The domain is there as long as anybody has it open.
-    let fresh = initiator(&env.a)?;
-    let (_, qpn) = target(&env.b, again, &fresh)?;
-    inbox.prove(&fresh, qpn, 3)
+    another_target(env, again, &inbox, 3)
 }
 
 fn kill(end: &End) -> Result<()> {
@@ -257,19 +269,13 @@ fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
 /// A target that nobody else has opened ends with its process; the domain and its SRQs stay, for another target.
 fn last_user(env: &Env) -> Result<()> {
     let first = env.another_b()?;
-    let xrcd = open(&first, FILE, CREATE)?;
-    let again = open(&env.b, FILE, 0)?;
-    let inbox = Inbox::new(&env.b, again)?;
-    let a = initiator(&env.a)?;
-    let (_, qpn) = target(&first, xrcd, &a)?;
+    let (again, inbox, a, qpn) = lent(env, &first)?;
     inbox.prove(&a, qpn, 1)?;
     kill(&first)?;
     expect_gives_up(&a, &inbox)?;
     let refused = env.b.agent.call(OpenTarget { xrcd: again, qpn });
     expect_errno("opening a target that has ended", refused, Errno::INVAL)?;
-    let fresh = initiator(&env.a)?;
-    let (_, qpn) = target(&env.b, again, &fresh)?;
-    inbox.prove(&fresh, qpn, 2)
+    another_target(env, again, &inbox, 2)
 }
 
 /// The rules of `ibv_open_xrcd` and `ibv_close_xrcd`; a domain ends with the last who closes it.
