@@ -55,12 +55,13 @@ fn threads(pair: &mut Pair) -> Result<()> {
 
 /// Several programs of different kinds transfer at the same time, in both directions.
 fn programs(pair: &mut Pair) -> Result<()> {
+    // With -F perftest does not fail when a processor that had to wait spoils its figures; here they do not matter.
     const PROGRAMS: [&str; 6] = [
-        "ib_write_bw -s 65536 -n 3000",
-        "ib_read_bw -s 4096 -n 3000",
-        "ib_send_bw -c UD -s 1024 -n 5000",
-        "ib_send_lat -s 64 -n 1000",
-        "ib_atomic_bw -n 2000",
+        "ib_write_bw -F -s 65536 -n 3000",
+        "ib_read_bw -F -s 4096 -n 3000",
+        "ib_send_bw -F -c UD -s 1024 -n 5000",
+        "ib_send_lat -F -s 64 -n 1000",
+        "ib_atomic_bw -F -n 2000",
         "ibv_rc_pingpong -g 1 -c -n 500",
     ];
     let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
