@@ -15,7 +15,7 @@ use crate::progress::step;
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a run is tried of which perftest thinks that the clocks disagree.
-pub const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 
 /// A run of a perftest tool.
 #[derive(Clone, Debug)]
@@ -118,23 +118,31 @@ impl Pair {
     /// # Errors
     /// As there.
     pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
-        let mut outcome = perftest(&self.b, &self.a, case, patience)?;
-        for _ in 1..ATTEMPTS {
-            if outcome.code == 0 || !clocks_disagree(&outcome.text) {
-                break;
-            }
-            outcome = perftest(&self.b, &self.a, case, patience)?;
-        }
-        Ok(outcome)
+        with_sound_clocks(
+            || perftest(&self.b, &self.a, case, patience),
+            |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
+        )
     }
 }
 
-/// Whether a perftest tool said that it gives no figures because the clocks of its machine, which it compares
-/// (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they do in a guest whose virtual processor was kept waiting,
-/// and another run may fare better.
-#[must_use]
-pub fn clocks_disagree(text: &str) -> bool {
-    text.contains("Correlation coefficient r^2")
+/// Runs a perftest tool, and again if it fails and says that it gives no figures because the clocks of its machine, which
+/// it compares (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they do in a guest whose virtual processor was
+/// kept waiting, and another run may fare better. `failure` is what was said by a run that failed.
+///
+/// # Errors
+/// Those of `run`; a run that failed is its result.
+pub fn with_sound_clocks<R>(
+    run: impl Fn() -> anyhow::Result<R>,
+    failure: impl Fn(&R) -> Option<String>,
+) -> anyhow::Result<R> {
+    let mut done = run()?;
+    for _ in 1..ATTEMPTS {
+        if !failure(&done).is_some_and(|text| text.contains("Correlation coefficient r^2")) {
+            break;
+        }
+        done = run()?;
+    }
+    Ok(done)
 }
 
 fn perftest(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -71,15 +71,24 @@ impl Census {
     /// # Errors
     /// When anything is not, and does not become within seconds, as it was.
     pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
-        for _ in 0..LOOKS {
-            if Self::look(pair, guest)? == *self {
+        self.unchanged_within(pair, guest, LOOKS * PAUSE)
+    }
+
+    /// As [`Self::unchanged`], for what takes longer to go.
+    ///
+    /// # Errors
+    /// When anything is not, and does not become in that time, as it was.
+    pub fn unchanged_within(&self, pair: &Pair, guest: &Guest, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        loop {
+            let late = Instant::now() > end;
+            let now = Self::look(pair, guest)?;
+            if now == *self {
                 return Ok(());
             }
+            ensure!(!late, "before {self:#?}\nafter {now:#?}");
             sleep(PAUSE);
         }
-        let now = Self::look(pair, guest)?;
-        ensure!(now == *self, "before {self:#?}\nafter {now:#?}");
-        Ok(())
     }
 
     /// One of the adapter's counts.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
 
 use crate::census::Census;
@@ -21,13 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
     cases(pair, selection, sq)?;
+    // Agents end by themselves when their client has gone.
     let end = Instant::now() + SHORT;
     for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
-        // Agents end by themselves when their client has gone.
-        while let Err(left) = before.unchanged(pair, guest) {
-            ensure!(Instant::now() < end, "something is left: {left:#}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let patience = end.saturating_duration_since(Instant::now());
+        before.unchanged_within(pair, guest, patience).context("something is left")?;
     }
     Ok(())
 }

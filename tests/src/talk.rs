@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
@@ -37,6 +37,29 @@ pub fn listens(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// Waits until a condition of the guest's shell holds, which is looked at ten times a second.
+///
+/// # Errors
+/// When it does not within `seconds`.
+pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
+    let looks = 10 * seconds;
+    let script =
+        format!("for n in $(seq {looks}); do {condition} && exit 0; sleep 0.1; done; exit 1");
+    guest.check(&script, LONG).with_context(|| format!("never: {condition}"))?;
+    Ok(())
+}
+
+/// Waits until `vrnic-verify hoard` has said, in `/tmp/hoard`, that its objects are made.
+///
+/// # Errors
+/// When it does not within `seconds`.
+pub fn hoarded(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
+    settles(guest, &format!("grep -q '^{objects}' /tmp/hoard"), seconds)
+}
+
+/// Shell words that name the adapter's folder in sysfs.
+pub const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
+
 /// Starts a server and waits until it listens.
 ///
 /// # Errors
@@ -53,13 +76,10 @@ pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
 /// # Errors
 /// When one does not, with what both said.
 pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
-    let (mut there, mut here) = once(server, client, command, port)?;
-    for _ in 1..perftest::ATTEMPTS {
-        if there.ok() && here.ok() || !perftest::clocks_disagree(&(said(&there) + &said(&here))) {
-            break;
-        }
-        (there, here) = once(server, client, command, port)?;
-    }
+    let (there, here) = perftest::with_sound_clocks(
+        || once(server, client, command, port),
+        |(there, here)| (!there.ok() || !here.ok()).then(|| said(there) + &said(here)),
+    )?;
     ensure!(
         there.ok() && here.ok(),
         "'{command}' ended with {} (client) and {} (server)\n{}{}\n{}{}",

@@ -60,10 +60,10 @@ fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
 
 /// A job of Open MPI with a rank in each guest: NetPIPE's messages of many sizes, over UCX.
 fn mpi(pair: &mut Pair) -> Result<()> {
-    let key = "mkdir -p /root/.ssh && ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519";
-    let key = pair.a.check(&format!("{key} && cat /root/.ssh/id_ed25519.pub"), LONG)?;
+    let key = "mkdir -p ~root/.ssh && ssh-keygen -q -t ed25519 -N '' -f ~root/.ssh/id_ed25519";
+    let key = pair.a.check(&format!("{key} && cat ~root/.ssh/id_ed25519.pub"), LONG)?;
     let serve = format!(
-        "mkdir -p /run/sshd /root/.ssh && echo '{}' >/root/.ssh/authorized_keys && ssh-keygen -A \
+        "mkdir -p /run/sshd ~root/.ssh && echo '{}' >~root/.ssh/authorized_keys && ssh-keygen -A \
          && /usr/sbin/sshd -o UsePAM=no",
         key.trim()
     );

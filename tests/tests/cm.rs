@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, listens, said};
+use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -101,9 +101,7 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
 fn multicast(pair: &mut Pair) -> Result<()> {
     let command = |own| format!("modprobe rdma_ucm; exec mckey -m 239.1.1.1 -b {own} -C 50");
     let member = pair.b.agent().start(&command(pair.b.ip()))?;
-    let joined =
-        "for n in $(seq 100); do rdma res show qp | grep -q mckey && exit; sleep 0.1; done; exit 1";
-    pair.b.check(joined, SHORT).context("the member does not join")?;
+    settles(&pair.b, "rdma res show qp | grep -q mckey", 10)?;
     let sender = pair.a.agent().run(&format!("sleep 1; {} -s", command(pair.a.ip())), LONG)?;
     if !sender.ok() {
         member.kill()?;

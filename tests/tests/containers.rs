@@ -7,7 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{LONG, SHORT, said, works};
+use vrnic_tests::talk::{LONG, SHORT, hoarded, said, settles, works};
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
@@ -80,9 +80,7 @@ fn objects(pair: &mut Pair) -> Result<()> {
     group(guest, "hca_handle=max hca_object=300")?;
     let before = Census::take(pair, guest)?;
     let hoard = guest.agent().start(&grouped("vrnic-verify hoard --objects 200 >/tmp/hoard"))?;
-    let complete =
-        "for n in $(seq 300); do grep -q 200 /tmp/hoard && exit; sleep 0.1; done; exit 1";
-    guest.check(complete, LONG).context("200 objects are not made")?;
+    hoarded(guest, 200, 30)?;
     let now = current(guest)?;
     println!("a process with objects: {now}");
     let counted = now.split("hca_object=").nth(1).and_then(|n| n.trim().parse::<u32>().ok());
@@ -221,9 +219,7 @@ fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
     let hoard = guest.agent().start("exec vrnic-verify hoard --objects 300 >/tmp/hoard")?;
-    let complete =
-        "for n in $(seq 300); do grep -q 300 /tmp/hoard && exit; sleep 0.1; done; exit 1";
-    guest.check(complete, LONG).context("300 objects are not made")?;
+    hoarded(guest, 300, 30)?;
     enter(guest)?;
     watcher.kill()?;
     hoard.kill()?;
@@ -239,8 +235,7 @@ fn moves_in_use(pair: &mut Pair) -> Result<()> {
 fn namespace_goes(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     guest.check("ip netns del red", SHORT)?;
-    let back = "for n in $(seq 100); do rdma dev | grep -q vrnic0 && exit; sleep 0.1; done; exit 1";
-    guest.check(back, SHORT).context("the device does not come back")?;
+    settles(guest, "rdma dev | grep -q vrnic0", 10)?;
     netdev_outside(guest)?;
     works(pair)
 }

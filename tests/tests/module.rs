@@ -9,7 +9,7 @@ use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{LONG, SHORT, counter, said, transfer, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, counter, said, transfer, works};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -80,7 +80,7 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
 /// queue pair, which the client does when the driver goes, returns.
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
-    pair.a.check(&format!("echo 1 > {DEVICE}/reset"), SHORT)?;
+    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
     wait_for_port_state(pair, "DOWN")?;
     pair.a.check("rmmod vrnic && rmmod vrnic_kverbs", SHORT)?;
     pair.a
@@ -204,9 +204,6 @@ fn netdev_later(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Shell words that name the adapter's folder in sysfs.
-const DEVICE: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
-
 /// Waits until the port is up or down.
 fn wait_for_port_state(pair: &Pair, state: &str) -> Result<()> {
     let script = format!(
@@ -221,7 +218,7 @@ fn wait_for_port_state(pair: &Pair, state: &str) -> Result<()> {
 fn remove(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         pair.a.check(
-            &format!("echo 1 > {DEVICE}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
+            &format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"),
             SHORT,
         )?;
         pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
@@ -232,7 +229,7 @@ fn remove(pair: &mut Pair) -> Result<()> {
 }
 
 fn reset_idle(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("rmmod vrnic; echo 1 > {DEVICE}/reset"), SHORT)?;
+    pair.a.check(&format!("rmmod vrnic; echo 1 > {PCI}/reset"), SHORT)?;
     load_module(&pair.a)?;
     works(pair)
 }
@@ -240,7 +237,7 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
 /// Somebody resets the function while the driver runs it: the driver notices, and works again after it was
 /// loaded anew.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("echo 1 > {DEVICE}/reset"), SHORT)?;
+    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
     wait_for_port_state(pair, "DOWN")?;
     reload(pair)?;
     works(pair)

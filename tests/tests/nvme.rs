@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::storage::{DISK, attach, detach, offer};
-use vrnic_tests::talk::{LONG, SHORT, counter, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, counter, works};
 
 /// MiB of the data that is moved.
 const DATA: u32 = 64;
@@ -184,11 +184,7 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let reader = pair.a.agent().start(BUSY)?;
-    pair.a.check(
-        "sleep 1; echo 1 > $(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))/reset; sleep 8; \
-         rmmod vrnic",
-        SHORT,
-    )?;
+    pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset; sleep 8; rmmod vrnic"), SHORT)?;
     load_module(&pair.a)?;
     reconnected(pair)?;
     reader.kill()?;

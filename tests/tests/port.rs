@@ -10,7 +10,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{COUNTERS, LONG, SHORT, counter, said, serve, transfer, works};
+use vrnic_tests::talk::{
+    COUNTERS, LONG, PCI, SHORT, counter, said, serve, settles, transfer, works,
+};
 
 /// The folder of the RDMA device in sysfs.
 const DEVICE: &str = "/sys/class/infiniband/*";
@@ -77,15 +79,8 @@ fn tables(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a command says yes.
-fn settles(guest: &Guest, condition: &str) -> Result<()> {
-    let script = format!("for n in $(seq 100); do {condition} && exit 0; sleep 0.1; done; exit 1");
-    guest.check(&script, SHORT).with_context(|| format!("never: {condition}"))?;
-    Ok(())
-}
-
 fn link_is(guest: &Guest, state: &str) -> Result<()> {
-    settles(guest, &format!("rdma link show | grep -q 'state {state}'"))
+    settles(guest, &format!("rdma link show | grep -q 'state {state}'"), 10)
 }
 
 /// Events of what a RoCE port has not: alternate paths, a subnet manager and what that hands out.
@@ -104,7 +99,7 @@ fn events(pair: &mut Pair) -> Result<()> {
     guest.check(&format!("ip link set eth0 up; ip addr replace {address} dev eth0"), SHORT)?;
     link_is(guest, "ACTIVE")?;
     guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT)?;
-    settles(guest, "grep -q 0a08:0808 /sys/class/infiniband/*/ports/1/gids/*")?;
+    settles(guest, "grep -q 0a08:0808 /sys/class/infiniband/*/ports/1/gids/*", 10)?;
     guest.check("ip addr del 10.8.8.8/24 dev eth0", SHORT)?;
     works(pair)?;
     sleep(Duration::from_secs(1));
@@ -127,7 +122,7 @@ fn mtu(pair: &mut Pair) -> Result<()> {
     for (bytes, path) in [(9000, 4096), (4200, 4096), (2200, 2048), (1500, 1024), (1000, 512)] {
         for guest in [&pair.a, &pair.b] {
             guest.check(&format!("ip link set eth0 mtu {bytes}"), SHORT)?;
-            settles(guest, &format!("ibv_devinfo | grep -q 'active_mtu:.*{path} '"))?;
+            settles(guest, &format!("ibv_devinfo | grep -q 'active_mtu:.*{path} '"), 10)?;
         }
         run(pair, "--only datagrams/longest --only states/walk", "guest")
             .with_context(|| format!("MTU {bytes}"))?;
@@ -144,7 +139,7 @@ const PINGPONG: u16 = 18515;
 /// Waits until the guest receives packets.
 fn receives(guest: &Guest) -> Result<()> {
     let before = counter(guest, "rx_pkts")?;
-    settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {} ]", before + 100))
+    settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {} ]", before + 100), 10)
 }
 
 /// Starts a pingpong between the guests that checks its content; server in b, client in a.
@@ -241,16 +236,13 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Shell words that name the adapter's folder in sysfs.
-const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
-
 /// The adapter is removed while programs hold it, one of them with objects: they are told, can end, and the next
 /// adapter works.
 fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
     let holder = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
-    settles(guest, "rdma res show qp | grep -q pingpong")?;
+    settles(guest, "rdma res show qp | grep -q pingpong", 10)?;
     guest.check(&format!("echo 1 > {PCI}/remove; ! ls {DEVICE} 2>/dev/null"), SHORT)?;
     sleep(Duration::from_secs(1));
     for program in [&watcher, &holder] {

@@ -10,10 +10,12 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{LONG, SHORT, listens, said, wait_for_port, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, listens, said, settles, wait_for_port, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Seconds in which a process must have made its objects.
+const MAKING: u32 = 120;
 /// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each object.
 const SLACK: i64 = 1024;
 
@@ -38,26 +40,14 @@ fn main() -> ExitCode {
 fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
     let hoard =
         guest.agent().start(&format!("exec vrnic-verify hoard --objects {objects} >/tmp/hoard"))?;
-    complete(guest, objects)?;
+    hoarded(guest, objects, MAKING)?;
     Ok(hoard)
-}
-
-/// Waits until they are made.
-fn complete(guest: &Guest, objects: u32) -> Result<()> {
-    let script = format!(
-        "for n in $(seq 600); do grep -q '^{objects}' /tmp/hoard && exit; sleep 0.2; done; exit 1"
-    );
-    guest.check(&script, LONG).context("the objects are not made")?;
-    Ok(())
 }
 
 /// A process with thousands of objects, all of which are seen, is killed: all go.
 fn thousands(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
-    let hoard = pair.a.agent().start("exec vrnic-verify hoard --objects 4000 >/tmp/hoard")?;
-    let complete =
-        "for n in $(seq 600); do grep -q 4000 /tmp/hoard && exit; sleep 0.2; done; exit 1";
-    pair.a.check(complete, LONG).context("the objects are not made")?;
+    let hoard = hoard(&pair.a, 4000)?;
     let full = Census::take(pair, &pair.a)?;
     println!("a process holds {:?}, {} pages pinned", full.adapter, full.pinned - before.pinned);
     for (kind, least) in [
@@ -141,7 +131,7 @@ fn orphan(pair: &mut Pair) -> Result<()> {
         "vrnic-verify hoard --objects 300 --child >/tmp/hoard 2>&1 </dev/null & sleep 0.1",
         SHORT,
     )?;
-    complete(&pair.a, 300)?;
+    hoarded(&pair.a, 300, MAKING)?;
     let end = |which: &str| {
         let script = format!(
             "kill -KILL $(pgrep {which} vrnic-verify) && for n in $(seq 100); do \
@@ -159,9 +149,6 @@ fn orphan(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Shell words that name the adapter's folder in sysfs.
-const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
-
 /// The adapter goes from under a process with thousands of objects and traffic on them, which can end, and the next
 /// adapter has as few as the first had.
 fn removal(pair: &mut Pair) -> Result<()> {
@@ -172,8 +159,7 @@ fn removal(pair: &mut Pair) -> Result<()> {
     hoard.kill()?;
     hoard.wait(SHORT).context("the process whose device has gone cannot be ended")?;
     pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT)?;
-    let active = "for n in $(seq 300); do rdma link | grep -q 'state ACTIVE' && exit; sleep 0.1; done; exit 1";
-    pair.a.check(active, SHORT)?;
+    settles(&pair.a, "rdma link | grep -q 'state ACTIVE'", 30)?;
     before.unchanged(pair, &pair.a)?;
     works(pair)
 }

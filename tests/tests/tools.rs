@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{SHORT, both};
+use vrnic_tests::talk::{SHORT, both, settles};
 
 /// Port of the pingpong programs.
 const PINGPONG: u16 = 18515;
@@ -156,12 +156,7 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
 fn gids(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";
-    let settles = |want: &str| {
-        let script = format!(
-            "for n in $(seq 100); do [ $({count}) {want} ] && exit 0; sleep 0.1; done; exit 1"
-        );
-        guest.check(&script, SHORT)
-    };
+    let settles = |want: &str| settles(guest, &format!("[ $({count}) {want} ]"), 10);
     guest.check("ip addr add 10.7.7.7/24 dev eth0", SHORT)?;
     settles("-ge 1")?;
     guest.check("ip addr del 10.7.7.7/24 dev eth0", SHORT)?;

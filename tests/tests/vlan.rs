@@ -8,7 +8,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, listens, said, works};
+use vrnic_tests::talk::{LONG, SHORT, listens, said, settles, works};
 
 /// Where the guests have the modules; a number and a name follow.
 const MODULES: &str = "/vrnic/vlan-";
@@ -56,10 +56,8 @@ fn modules() -> Result<Vec<(String, Vec<u8>)>> {
 fn gids(guest: &Guest, vlan: u16, condition: &str) -> Result<()> {
     let count =
         format!("grep -sx eth0.{vlan} /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/* | wc -l");
-    let script = format!(
-        "for n in $(seq 100); do [ $({count}) {condition} ] && exit 0; sleep 0.1; done; exit 1"
-    );
-    guest.check(&script, SHORT).with_context(|| format!("GIDs of eth0.{vlan} {condition}"))?;
+    settles(guest, &format!("[ $({count}) {condition} ]"), 10)
+        .with_context(|| format!("GIDs of eth0.{vlan} {condition}"))?;
     Ok(())
 }
 
@@ -112,9 +110,7 @@ fn finish(serving: vrnic_qemu::agent::Running, there: vrnic_qemu::agent::Output)
 fn reaches(pair: &Pair, sender: &str, member: &str) -> Result<bool> {
     let mckey = |own: &str| format!("exec timeout 20 mckey -m 239.5.5.5 -b {own} -C 20");
     let member = pair.b.agent().start(&mckey(member))?;
-    let joined =
-        "for n in $(seq 100); do rdma res show qp | grep -q mckey && exit; sleep 0.1; done; exit 1";
-    pair.b.check(joined, SHORT).context("the member does not join")?;
+    settles(&pair.b, "rdma res show qp | grep -q mckey", 10)?;
     let sender = pair.a.agent().run(&format!("sleep 1; {} -s", mckey(sender)), LONG)?;
     ensure!(sender.ok(), "the sender: {}", said(&sender));
     Ok(member.wait(SHORT)?.ok())
