@@ -1,12 +1,15 @@
 //! Boots the pair of guests and runs perftest in them, or gives a shell in one.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use vrnic_qemu::guest::Guest;
@@ -25,6 +28,10 @@ struct Args {
     /// Run this in guest a (and, with a leading 'b:', in guest b) instead; repeat for more
     #[arg(long, value_name = "COMMAND")]
     exec: Vec<String>,
+
+    /// Put this program into both guests, in /usr/bin; repeat for more
+    #[arg(long, value_name = "PROGRAM")]
+    file: Vec<PathBuf>,
 
     /// Only tests whose tool and options contain this
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -49,13 +56,14 @@ enum Name {
     B,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let start = Instant::now();
     let options = Options {
         cpus: args.cpus,
         memory: args.memory,
         module: !args.no_module,
+        files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
         ..Options::default()
     };
     step("booting two guests");
@@ -91,8 +99,16 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Path in the guests and content of a program of this machine.
+fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
+    let told = || format!("cannot take {} into the guests", program.display());
+    let name = program.file_name().and_then(OsStr::to_str).with_context(told)?;
+    let content = fs::read(program).with_context(told)?;
+    Ok((format!("/usr/bin/{name}"), content))
+}
+
 /// Runs commands in order and shows what they say; the exit code is that of the last.
-fn exec(pair: &Pair, commands: &[String]) -> anyhow::Result<ExitCode> {
+fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
     let mut code = 0;
     for command in commands {
         let (guest, script) = match command.strip_prefix("b:") {
@@ -108,7 +124,7 @@ fn exec(pair: &Pair, commands: &[String]) -> anyhow::Result<ExitCode> {
 }
 
 /// Joins this terminal with the guest's second serial line.
-fn shell(guest: &Guest) -> anyhow::Result<ExitCode> {
+fn shell(guest: &Guest) -> Result<ExitCode> {
     const LEAVE: u8 = 0x1d;
     let mut line = UnixStream::connect(guest.shell_socket())?;
     eprintln!("shell in guest {}; Ctrl-] leaves and ends both guests", guest.setup().name);
