@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 
-use crate::guest::tail;
+use crate::console::tail;
 use crate::paths::Paths;
 use crate::process::Killed;
 

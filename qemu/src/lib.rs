@@ -9,6 +9,7 @@
 //! | [`overlay`] | what is put over the guests' base image |
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's end of them: run commands, move files |
+//! | [`console`] | what the log of a guest's console says |
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemon and two guests, ready for RDMA |
@@ -17,6 +18,7 @@
 
 pub mod accel;
 pub mod agent;
+pub mod console;
 pub mod daemon;
 pub mod guest;
 pub mod overlay;
