@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a driver says of an object to `rdma resource show`.
+//! What a driver says of an object to `rdma resource show`: in words, or (`-r`) in bytes of its own.
 
 use core::{marker::PhantomData, ptr::NonNull};
 
@@ -67,5 +67,37 @@ impl Details<'_> {
         to_result(unsafe {
             bindings::rdma_nl_put_driver_string(message, name, value.as_char_ptr())
         })
+    }
+}
+
+/// A netlink message to which an object goes as the driver's own bytes.
+pub(crate) struct Raw<'a> {
+    message: NonNull<bindings::sk_buff>,
+    _message: PhantomData<&'a mut bindings::sk_buff>,
+}
+
+impl Raw<'_> {
+    /// A message that `fill` gets.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Details::fill`].
+    pub(super) unsafe fn fill(
+        message: NonNull<bindings::sk_buff>,
+        fill: impl FnOnce(Raw<'_>) -> Result,
+    ) -> Result {
+        fill(Raw { message, _message: PhantomData })
+    }
+
+    /// Puts the bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` when the message is full.
+    pub(crate) fn put(self, bytes: &[u8]) -> Result {
+        let length = u32::try_from(bytes.len())?;
+        let start = bytes.as_ptr().cast();
+        // SAFETY: the message is being filled, by `fill`'s promise; the bytes are copied.
+        to_result(unsafe { bindings::rdma_helper_put_raw(self.message.as_ptr(), start, length) })
     }
 }

@@ -117,3 +117,8 @@ void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool 
 	else
 		nla_nest_cancel(message, nest);
 }
+
+int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length)
+{
+	return nla_put(message, RDMA_NLDEV_ATTR_RES_RAW, length, data);
+}

@@ -37,5 +37,6 @@ void rdma_helper_netdev_put(struct net_device *netdev);
 void rdma_helper_node_guid(u8 *guid, const u8 *mac);
 struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message);
 void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool keep);
+int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length);
 
 #endif

@@ -7,7 +7,7 @@ use super::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{Cq, CqInit, Moderation, Notify},
-    details::Details,
+    details::{Details, Raw},
     device::Device,
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
@@ -168,14 +168,26 @@ pub(crate) trait Operations: Sized + 'static {
     /// Adds to what `rdma resource show mr` tells.
     fn describe_mr(data: &Self::Data<'_>, mr: &Self::Mr, details: &mut Details<'_>) -> Result;
 
+    /// The same in the driver's own bytes, for `rdma resource show mr -r`.
+    fn raw_mr(data: &Self::Data<'_>, mr: &Self::Mr, raw: Raw<'_>) -> Result;
+
     /// Adds to what `rdma resource show cq` tells.
     fn describe_cq(data: &Self::Data<'_>, cq: &Cq<Self>, details: &mut Details<'_>) -> Result;
+
+    /// The same in the driver's own bytes, for `rdma resource show cq -r`.
+    fn raw_cq(data: &Self::Data<'_>, cq: &Cq<Self>, raw: Raw<'_>) -> Result;
 
     /// Adds to what `rdma resource show srq` tells.
     fn describe_srq(data: &Self::Data<'_>, srq: &Srq<Self>, details: &mut Details<'_>) -> Result;
 
+    /// The same in the driver's own bytes, for `rdma resource show srq -r`.
+    fn raw_srq(data: &Self::Data<'_>, srq: &Srq<Self>, raw: Raw<'_>) -> Result;
+
     /// Adds to what `rdma resource show qp` tells.
     fn describe_qp(data: &Self::Data<'_>, qp: &Qp<Self>, details: &mut Details<'_>) -> Result;
+
+    /// The same in the driver's own bytes, for `rdma resource show qp -r`.
+    fn raw_qp(data: &Self::Data<'_>, qp: &Qp<Self>, raw: Raw<'_>) -> Result;
 
     /// Creates a completion queue.
     fn create_cq(

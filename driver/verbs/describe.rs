@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `rdma resource show -dd` tells of an object beside what the core knows: the adapter's own view of it. Of an
-//! adapter that has died there is none.
+//! What `rdma resource show` tells of an object beside what the core knows: the adapter's own view of it, in words
+//! (`-dd`) or as the record that the adapter gives (`-r`, see [`abi::admin`]). Of an adapter that has died there is none.
 
 use abi::admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord};
 use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
+use zerocopy::Immutable;
 
 use super::{Hca, mr::Mr, ops::Verbs};
 use crate::{
     inspect::Record,
-    rdma::{self, details::Details},
+    rdma::{
+        self,
+        details::{Details, Raw},
+    },
 };
 
 /// What the adapter knows of an object.
 fn record<R: Record>(hca: &Hca<'_>, number: u32) -> Option<R> {
     hca.nic.inspector().one(number).ok().flatten()
+}
+
+/// The record itself. Without one the core is to leave the object out, by `EAGAIN` (`res_get_common_dumpit` in `nldev.c`).
+pub(super) fn raw<R: Record + Immutable>(hca: &Hca<'_>, number: u32, raw: Raw<'_>) -> Result {
+    raw.put(record::<R>(hca, number).ok_or(EAGAIN)?.as_bytes())
 }
 
 /// Names of a queue's three numbers.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operations: one line each, to the module of the object.
 
+use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
 use super::{Hca, ah, context, cq, describe, device, mcast, modify, mr, mw, qp, srq, xrc};
@@ -9,7 +10,7 @@ use crate::rdma::{
     ah::{AhAttr, AhValues},
     attr::{DeviceAttr, PortAttr},
     cq::{CqInit, Moderation, Notify},
-    details::Details,
+    details::{Details, Raw},
     gid::{Gid, GidAttr},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
@@ -204,6 +205,22 @@ impl Operations for Verbs {
 
     fn describe_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, details: &mut Details<'_>) -> Result {
         describe::qp(hca, qp.qpn, details)
+    }
+
+    fn raw_mr(hca: &Hca<'_>, mr: &mr::Mr, raw: Raw<'_>) -> Result {
+        describe::raw::<KeyRecord>(hca, mr.key() >> 8, raw)
+    }
+
+    fn raw_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, raw: Raw<'_>) -> Result {
+        describe::raw::<CqRecord>(hca, cq.cqn, raw)
+    }
+
+    fn raw_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, raw: Raw<'_>) -> Result {
+        describe::raw::<SrqRecord>(hca, srq.srqn, raw)
+    }
+
+    fn raw_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, raw: Raw<'_>) -> Result {
+        describe::raw::<QpRecord>(hca, qp.qpn, raw)
     }
 
     fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use vrnic_abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{LONG, SHORT, works};
+use vrnic_tests::talk::{LONG, SHORT, settles, works};
+use zerocopy::FromBytes;
 
 /// The driver's folder in debugfs, as shell words.
 const FILES: &str = "/sys/kernel/debug/vrnic-*";
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let cases = vec![
         Case::new("rdma_dev_and_link", device),
         Case::new("rdma_res_has_driver_details", details),
+        Case::new("rdma_res_has_records_of_the_adapter", records),
         Case::new("debugfs_shows_rings", rings),
         Case::new("debugfs_shows_the_table_of_keys", keys),
         Case::new("debugfs_lists_come_in_pieces", pieces),
@@ -167,6 +171,60 @@ fn srq_details(pair: &Pair) -> Result<()> {
 }
 
 /// Each file has the program's objects, and numbers that fit each other and the kernel's own.
+/// Objects of a kind by number, as `rdma` tells of them: in JSON with all details.
+fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
+    let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT)?;
+    let objects: Vec<Value> = serde_json::from_str(&text)?;
+    let number = |object: &Value| object.get(number).and_then(Value::as_u64);
+    Ok(objects.into_iter().filter_map(|object| Some((number(&object)?, object))).collect())
+}
+
+/// The same as records of the adapter.
+fn raw<R: FromBytes>(
+    guest: &Guest,
+    kind: &str,
+    number: impl Fn(&R) -> u32,
+) -> Result<BTreeMap<u64, R>> {
+    let text = guest.check(&format!("rdma -j res show {kind} -r"), SHORT)?;
+    let objects: Vec<Value> = serde_json::from_str(&text).with_context(|| text.clone())?;
+    let records = objects.into_iter().map(|mut object| {
+        let bytes: Vec<u8> = serde_json::from_value(object["data"].take())?;
+        let record = R::read_from_bytes(&bytes);
+        let record = record.ok().with_context(|| format!("{kind}: {} bytes", bytes.len()))?;
+        Ok((number(&record).into(), record))
+    });
+    records.collect()
+}
+
+/// `rdma resource show -r` gives the adapter's records of all objects, and of these alone.
+fn records(pair: &mut Pair) -> Result<()> {
+    let program = Waiting::start(pair)?;
+    let guest = &pair.a;
+    let qps = raw(guest, "qp", |qp: &QpRecord| qp.qpn.get())?;
+    let known = told(guest, "qp", "lqpn")?;
+    ensure!(qps.keys().eq(known.keys()), "{qps:?} for {known:?}");
+    let (own, other) = known.iter().find(|(_, qp)| qp["comm"] == "ib_write_bw").context("no QP")?;
+    let peer = other["rqpn"].as_u64().context("not connected")?;
+    ensure!(u64::from(qps[own].dest_qpn.get()) == peer, "{:?} is not {other}", qps[own]);
+    let cqs = raw(guest, "cq", |cq: &CqRecord| cq.cqn.get())?;
+    let known = told(guest, "cq", "drv_cqn")?;
+    ensure!(cqs.keys().eq(known.keys()), "{cqs:?} for {known:?}");
+    ensure!(cqs.contains_key(&qps[own].send_cqn.get().into()), "no CQ of {:?}", qps[own]);
+    let keys = raw(guest, "mr", |key: &KeyRecord| key.key.get())?;
+    let known = told(guest, "mr", "mrn")?;
+    ensure!(!known.is_empty() && keys.len() == known.len(), "{keys:?} for {known:?}");
+    program.end(pair)?;
+    let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
+    settles(&pair.a, "rdma res show srq | grep -q ibv_srq", 10)?;
+    let srqs = raw(&pair.a, "srq", |srq: &SrqRecord| srq.slot.get());
+    let known = told(&pair.a, "srq", "drv_slot");
+    program.kill()?;
+    program.wait(SHORT)?;
+    let (srqs, known) = (srqs?, known?);
+    ensure!(known.len() == 1 && srqs.keys().eq(known.keys()), "{srqs:?} for {known:?}");
+    Ok(())
+}
+
 fn rings(pair: &mut Pair) -> Result<()> {
     let program = Waiting::start(pair)?;
     let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT);

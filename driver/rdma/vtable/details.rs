@@ -3,15 +3,52 @@
 //! fills the message alone.
 
 use super::*;
-use crate::rdma::{cq::Cq, details::Details, mr::Mr, qp::Qp, srq::Srq};
+use crate::rdma::{
+    cq::Cq,
+    details::{Details, Raw},
+    mr::Mr,
+    qp::Qp,
+    srq::Srq,
+};
+
+/// Both operations of an object: its entry in words, and its bytes.
+macro_rules! entries {
+    ($($words:ident, $bytes:ident: $object:ident as $driver:path => $describe:ident, $raw:ident;)*) => {$(
+        unsafe extern "C" fn $words(
+            message: *mut bindings::sk_buff,
+            object: *mut bindings::$object,
+        ) -> c_int {
+            // SAFETY: a live object of this driver; see the module.
+            unsafe {
+                let this = $driver(object);
+                Self::fill(message, (*object).device, |data, details| T::$describe(data, this, details))
+            }
+        }
+
+        unsafe extern "C" fn $bytes(
+            message: *mut bindings::sk_buff,
+            object: *mut bindings::$object,
+        ) -> c_int {
+            // SAFETY: a live object of this driver; see the module.
+            unsafe {
+                let this = $driver(object);
+                Self::fill_raw(message, (*object).device, |data, raw| T::$raw(data, this, raw))
+            }
+        }
+    )*};
+}
 
 impl<T: Operations> VTable<T> {
     /// Fills in this file's operations.
     pub(super) fn fill_details(ops: &mut bindings::ib_device_ops) {
         ops.fill_res_cq_entry = Some(Self::fill_res_cq_entry);
+        ops.fill_res_cq_entry_raw = Some(Self::fill_res_cq_entry_raw);
         ops.fill_res_mr_entry = Some(Self::fill_res_mr_entry);
+        ops.fill_res_mr_entry_raw = Some(Self::fill_res_mr_entry_raw);
         ops.fill_res_qp_entry = Some(Self::fill_res_qp_entry);
+        ops.fill_res_qp_entry_raw = Some(Self::fill_res_qp_entry_raw);
         ops.fill_res_srq_entry = Some(Self::fill_res_srq_entry);
+        ops.fill_res_srq_entry_raw = Some(Self::fill_res_srq_entry_raw);
     }
 
     /// Lets `describe` add to a message of the core's about an object of `device`.
@@ -36,47 +73,28 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    unsafe extern "C" fn fill_res_cq_entry(
+    /// Lets `put` add an object of `device` to a message of the core's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`VTable::with`] and [`Raw::fill`].
+    unsafe fn fill_raw(
         message: *mut bindings::sk_buff,
-        cq: *mut bindings::ib_cq,
+        device: *mut bindings::ib_device,
+        put: impl FnOnce(&T::Data<'_>, Raw<'_>) -> Result,
     ) -> c_int {
-        // SAFETY: a live completion queue of this driver; see the module.
-        unsafe {
-            let this = Cq::<T>::from_raw(cq);
-            Self::fill(message, (*cq).device, |data, details| T::describe_cq(data, this, details))
-        }
+        from_result(|| {
+            let message = NonNull::new(message).ok_or(EINVAL)?;
+            // SAFETY: by the caller's promise.
+            unsafe { Raw::fill(message, |raw| Self::with(device, |_, data| put(data, raw))) }?;
+            Ok(0)
+        })
     }
 
-    unsafe extern "C" fn fill_res_qp_entry(
-        message: *mut bindings::sk_buff,
-        qp: *mut bindings::ib_qp,
-    ) -> c_int {
-        // SAFETY: a live queue pair of this driver; see the module.
-        unsafe {
-            let this = Qp::<T>::from_raw(qp);
-            Self::fill(message, (*qp).device, |data, details| T::describe_qp(data, this, details))
-        }
-    }
-
-    unsafe extern "C" fn fill_res_srq_entry(
-        message: *mut bindings::sk_buff,
-        srq: *mut bindings::ib_srq,
-    ) -> c_int {
-        // SAFETY: a live shared receive queue of this driver; see the module.
-        unsafe {
-            let this = Srq::<T>::from_raw(srq);
-            Self::fill(message, (*srq).device, |data, details| T::describe_srq(data, this, details))
-        }
-    }
-
-    unsafe extern "C" fn fill_res_mr_entry(
-        message: *mut bindings::sk_buff,
-        mr: *mut bindings::ib_mr,
-    ) -> c_int {
-        // SAFETY: a live region of this driver; see the module.
-        unsafe {
-            let this = Mr::<T::Mr>::driver(mr);
-            Self::fill(message, (*mr).device, |data, details| T::describe_mr(data, this, details))
-        }
+    entries! {
+        fill_res_cq_entry, fill_res_cq_entry_raw: ib_cq as Cq::<T>::from_raw => describe_cq, raw_cq;
+        fill_res_mr_entry, fill_res_mr_entry_raw: ib_mr as Mr::<T::Mr>::driver => describe_mr, raw_mr;
+        fill_res_qp_entry, fill_res_qp_entry_raw: ib_qp as Qp::<T>::from_raw => describe_qp, raw_qp;
+        fill_res_srq_entry, fill_res_srq_entry_raw: ib_srq as Srq::<T>::from_raw => describe_srq, raw_srq;
     }
 }
