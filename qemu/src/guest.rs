@@ -174,6 +174,19 @@ impl Guest {
         }
     }
 
+    /// Waits until something listens (state 0A) on a TCP port. Connections of the one before may linger there.
+    ///
+    /// # Errors
+    /// When nothing does within half a minute.
+    pub fn listens_on(&self, port: u16) -> anyhow::Result<()> {
+        let script = format!(
+            "for n in $(seq 600); do grep -q ':{port:04X} [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; \
+             sleep 0.05; done; echo nothing listens on port {port}; exit 1"
+        );
+        self.check(&script, Duration::from_secs(120))?;
+        Ok(())
+    }
+
     /// The last `lines` of the kernel's log, and what QEMU has to say.
     #[must_use]
     pub fn report(&self, lines: usize) -> String {

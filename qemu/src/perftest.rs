@@ -14,6 +14,9 @@ use crate::progress::step;
 /// How long one test may take; under TCG on two cores the longest takes half of it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Where its servers listen.
+const PORT: u16 = 18515;
+
 /// How often a run is tried of which perftest thinks that the clocks disagree.
 const ATTEMPTS: u32 = 3;
 
@@ -153,7 +156,8 @@ fn perftest(
 ) -> anyhow::Result<Outcome> {
     let Case { tool, options } = case;
     let serving = server.agent().start(&format!("exec {tool} {options}"))?;
-    wait_for_server(server)?;
+    // A server that ended at once is seen by its exit code.
+    let _listens = server.listens_on(PORT);
     let ip = server.ip();
     let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), patience);
     let client = ran.unwrap_or_else(|error| Output {
@@ -178,16 +182,6 @@ fn perftest(
     };
     let code = if client.ok() { server.code } else { client.code };
     Ok(Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) })
-}
-
-/// Waits until the server listens (state 0A) on perftest's port, 18515. Connections of the test before
-/// may linger there.
-fn wait_for_server(server: &Guest) -> anyhow::Result<()> {
-    let script = "for n in $(seq 200); do grep -q ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1";
-    let output = server.agent().run(script, Duration::from_secs(30))?;
-    // A server that ended at once is seen by its exit code.
-    let _listens = output.ok();
-    Ok(())
 }
 
 /// The figure in the last row of a table.

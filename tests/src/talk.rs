@@ -13,28 +13,12 @@ pub const SHORT: Duration = Duration::from_secs(60);
 /// For one that moves data.
 pub const LONG: Duration = Duration::from_secs(180);
 
-/// Waits until something listens on a TCP port of the guest.
-///
-/// # Errors
-/// When nothing does within some seconds.
-pub fn wait_for_port(guest: &Guest, port: u16) -> Result<()> {
-    let script = format!(
-        "for n in $(seq 200); do grep -q ':{port:04X} 0' /proc/net/tcp /proc/net/tcp6 && exit 0; \
-         sleep 0.05; done; echo nothing listens on port {port}; exit 1"
-    );
-    guest.check(&script, SHORT)?;
-    Ok(())
-}
-
 /// Waits until something of the guest listens with the RDMA connection manager.
 ///
 /// # Errors
-/// When nothing does within some seconds.
+/// When nothing does within half a minute.
 pub fn listens(guest: &Guest) -> Result<()> {
-    let script = "for n in $(seq 200); do rdma res show cm_id | grep -q 'state LISTEN' && exit 0; \
-                  sleep 0.05; done; rdma res show cm_id; echo nothing listens; exit 1";
-    guest.check(script, SHORT)?;
-    Ok(())
+    settles(guest, "rdma res show cm_id | grep -q 'state LISTEN'", 30)
 }
 
 /// Waits until a condition of the guest's shell holds, which is looked at ten times a second.
@@ -47,6 +31,14 @@ pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
         format!("for n in $(seq {looks}); do {condition} && exit 0; sleep 0.1; done; exit 1");
     guest.check(&script, LONG).with_context(|| format!("never: {condition}"))?;
     Ok(())
+}
+
+/// Waits until the port is in a state.
+///
+/// # Errors
+/// When it is not within half a minute.
+pub fn link_is(guest: &Guest, state: &str) -> Result<()> {
+    settles(guest, &format!("rdma link show | grep -q 'state {state}'"), 30)
 }
 
 /// Waits until `vrnic-verify hoard` has said, in `/tmp/hoard`, that its objects are made.
@@ -66,7 +58,7 @@ pub const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device)
 /// When it does not.
 pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
     let running = guest.agent().start(&format!("exec {command}"))?;
-    wait_for_port(guest, port)?;
+    guest.listens_on(port)?;
     Ok(running)
 }
 
@@ -138,13 +130,9 @@ pub fn works(pair: &Pair) -> Result<()> {
 pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Running, Running)> {
     let command = format!("exec {tool} -D {seconds} -s 65536 -p {port}");
     let server = pair.b.agent().start(&command)?;
-    wait_for_port(&pair.b, port)?;
+    pair.b.listens_on(port)?;
     let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-    pair.a.check(
-        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS' && exit 0; sleep 0.1; done; \
-         rdma res show qp; exit 1",
-        SHORT,
-    )?;
+    settles(&pair.a, "rdma res show qp | grep -q 'state RTS'", 30)?;
     std::thread::sleep(Duration::from_secs(2));
     Ok((server, client))
 }

@@ -25,9 +25,9 @@ fn main() -> ExitCode {
         Case::new("udaddy", |pair| called(pair, "udaddy -c 4", "-s").map(|_| ())),
         Case::new("mckey", multicast),
         Case::new("rstream", |pair| called(pair, "rstream -S all -C 20", "-s").map(|_| ())),
-        Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -R -n 1000", "").map(|_| ())),
+        Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -F -R -n 1000", "").map(|_| ())),
         Case::new("perftest_ud", |pair| {
-            called(pair, "ib_send_bw -R -c UD -n 1000", "").map(|_| ())
+            called(pair, "ib_send_bw -F -R -c UD -n 1000", "").map(|_| ())
         }),
         Case::new("rcopy", copied),
         Case::new("500_connections_at_once", |pair| {

@@ -55,11 +55,7 @@ fn handles(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=2 hca_object=max")?;
     let holders = [0, 1].map(|_| guest.agent().start(&grouped("ibv_asyncwatch")));
-    let opened = format!(
-        "for n in $(seq 100); do grep -q hca_handle=2 {GROUP}/rdma.current && exit; sleep 0.1; done; \
-         cat {GROUP}/rdma.current; exit 1"
-    );
-    guest.check(&opened, SHORT)?;
+    settles(guest, &format!("grep -q hca_handle=2 {GROUP}/rdma.current"), 30)?;
     let refused = guest.agent().run(&grouped("ibv_rc_pingpong -g 1"), SHORT)?;
     ensure!(!refused.ok(), "a third one opened the device: {}", said(&refused));
     ensure!(said(&refused).contains("context"), "not for the device: {}", said(&refused));
@@ -132,13 +128,8 @@ fn netdev_outside(guest: &Guest) -> Result<()> {
 
 /// Waits until the port is up and has the network device's IPv4 address.
 fn active(guest: &Guest, inside: &str) -> Result<()> {
-    let script = format!(
-        "for n in $(seq 200); do {inside} ibv_devinfo -v | grep -q '::ffff:10.9.0' && \
-         {inside} rdma link | grep -q 'state ACTIVE' && exit; sleep 0.1; done; \
-         {inside} rdma link; {inside} ibv_devinfo -v | grep GID; exit 1"
-    );
-    guest.check(&script, SHORT).context("the port has not its address")?;
-    Ok(())
+    let has_address = format!("{inside} ibv_devinfo -v | grep -q '::ffff:10.9.0'");
+    settles(guest, &format!("{has_address} && {inside} rdma link | grep -q 'state ACTIVE'"), 30)
 }
 
 /// Moves both devices into a new namespace.
@@ -153,16 +144,16 @@ fn talk_inside(pair: &Pair) -> Result<()> {
     let ip = pair.b.ip();
     for (server, client, listening) in [
         ("rping -V -C 20 -s", format!("rping -V -C 20 -c -a {ip}"), "rdma res show cm_id"),
-        ("ib_write_bw -R -n 500", format!("ib_write_bw -R -n 500 {ip}"), "rdma res show cm_id"),
+        (
+            "ib_write_bw -F -R -n 500",
+            format!("ib_write_bw -F -R -n 500 {ip}"),
+            "rdma res show cm_id",
+        ),
         ("ibv_rc_pingpong -g 1 -c", format!("ibv_rc_pingpong -g 1 -c {ip}"), "ss -ltn"),
     ] {
         let serving =
             pair.b.agent().start(&format!("modprobe rdma_ucm; exec {INSIDE} {server}"))?;
-        let listens = format!(
-            "for n in $(seq 200); do {INSIDE} {listening} | grep -q 'LISTEN' && exit; sleep 0.05; done; \
-             exit 1"
-        );
-        pair.b.check(&listens, SHORT).context(server)?;
+        settles(&pair.b, &format!("{INSIDE} {listening} | grep -q LISTEN"), 30).context(server)?;
         let there =
             pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
         if !there.ok() {

@@ -52,13 +52,13 @@ impl Waiting {
     fn start(pair: &Pair) -> Result<Self> {
         let command = "exec ib_write_bw -D 60 -s 65536 -p 18901";
         let server = pair.b.agent().start(command)?;
-        vrnic_tests::talk::wait_for_port(&pair.b, 18901)?;
+        pair.b.listens_on(18901)?;
         let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-        pair.a.check(
-            "for n in $(seq 100); do rdma res show qp | grep -q 'comm ib_write_bw' && \
-             rdma res show qp | grep -q 'type RC state RTS' && exit 0; sleep 0.1; done; \
-             rdma res show qp; exit 1",
-            SHORT,
+        settles(
+            &pair.a,
+            "rdma res show qp | grep -q 'comm ib_write_bw' && \
+             rdma res show qp | grep -q 'type RC state RTS'",
+            30,
         )?;
         std::thread::sleep(Duration::from_secs(1));
         Ok(Self(client, server))

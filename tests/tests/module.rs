@@ -9,7 +9,7 @@ use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{LONG, PCI, SHORT, counter, said, transfer, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, counter, link_is, said, settles, transfer, works};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -81,7 +81,7 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
     pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
-    wait_for_port_state(pair, "DOWN")?;
+    link_is(&pair.a, "DOWN")?;
     pair.a.check("rmmod vrnic && rmmod vrnic_kverbs", SHORT)?;
     pair.a
         .check("dmesg | grep kverbs; dmesg | grep -q 'kernel verbs test after death: 0'", SHORT)?;
@@ -143,11 +143,7 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
     let load =
         format!("exec insmod /vrnic/vrnic_kping.ko rounds=100000000 peer={}", u32::from(peer));
     let client = pair.a.agent().start(&load)?;
-    pair.a.check(
-        "for n in $(seq 100); do rdma res show qp | grep -q 'state RTS.*rdma_cm' && exit 0; \
-         sleep 0.1; done; rdma res show qp; exit 1",
-        SHORT,
-    )?;
+    settles(&pair.a, "rdma res show qp | grep -q 'state RTS.*rdma_cm'", 30)?;
     pair.b.check("rmmod vrnic", SHORT)?;
     let output = client.wait(SHORT).context("the client does not notice")?;
     ensure!(!output.ok(), "the client went on without a server: {}", said(&output));
@@ -204,16 +200,6 @@ fn netdev_later(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Waits until the port is up or down.
-fn wait_for_port_state(pair: &Pair, state: &str) -> Result<()> {
-    let script = format!(
-        "for n in $(seq 300); do rdma link show | grep -q 'state {state}' && exit 0; sleep 0.1; done; \
-         rdma link show; exit 1"
-    );
-    pair.a.check(&script, SHORT)?;
-    Ok(())
-}
-
 /// Hot removal and discovery.
 fn remove(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
@@ -222,7 +208,7 @@ fn remove(pair: &mut Pair) -> Result<()> {
             SHORT,
         )?;
         pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
-        wait_for_port_state(pair, "ACTIVE")?;
+        link_is(&pair.a, "ACTIVE")?;
         works(pair)?;
     }
     Ok(())
@@ -238,7 +224,7 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
 /// loaded anew.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
-    wait_for_port_state(pair, "DOWN")?;
+    link_is(&pair.a, "DOWN")?;
     reload(pair)?;
     works(pair)
 }

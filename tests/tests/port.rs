@@ -11,7 +11,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
 use vrnic_tests::talk::{
-    COUNTERS, LONG, PCI, SHORT, counter, said, serve, settles, transfer, works,
+    COUNTERS, LONG, PCI, SHORT, counter, link_is, said, serve, settles, transfer, works,
 };
 
 /// The folder of the RDMA device in sysfs.
@@ -77,10 +77,6 @@ fn tables(pair: &mut Pair) -> Result<()> {
         ensure!(got.trim() == want, "{file} is '{}', not '{want}'", got.trim());
     }
     Ok(())
-}
-
-fn link_is(guest: &Guest, state: &str) -> Result<()> {
-    settles(guest, &format!("rdma link show | grep -q 'state {state}'"), 10)
 }
 
 /// Events of what a RoCE port has not: alternate paths, a subnet manager and what that hands out.

@@ -10,7 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, listens, said, settles, wait_for_port, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -159,7 +159,7 @@ fn removal(pair: &mut Pair) -> Result<()> {
     hoard.kill()?;
     hoard.wait(SHORT).context("the process whose device has gone cannot be ended")?;
     pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT)?;
-    settles(&pair.a, "rdma link | grep -q 'state ACTIVE'", 30)?;
+    link_is(&pair.a, "ACTIVE")?;
     before.unchanged(pair, &pair.a)?;
     works(pair)
 }
@@ -174,7 +174,7 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     };
     let pingpong = "ibv_rc_pingpong -g 1 -c -n 100";
     let serving = pair.b.agent().start(&nobody(pingpong))?;
-    wait_for_port(&pair.b, 18515)?;
+    pair.b.listens_on(18515)?;
     let there = pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG)?;
     if !there.ok() {
         serving.kill()?;

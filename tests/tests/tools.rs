@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{SHORT, both, settles};
+use vrnic_tests::talk::{SHORT, both, link_is, settles};
 
 /// Port of the pingpong programs.
 const PINGPONG: u16 = 18515;
@@ -156,31 +156,24 @@ fn hw_counters(pair: &mut Pair) -> Result<()> {
 fn gids(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let count = "grep -l 0a07:0707 /sys/class/infiniband/*/ports/1/gids/* 2>/dev/null | wc -l";
-    let settles = |want: &str| settles(guest, &format!("[ $({count}) {want} ]"), 10);
+    let found = |want: &str| settles(guest, &format!("[ $({count}) {want} ]"), 10);
     guest.check("ip addr add 10.7.7.7/24 dev eth0", SHORT)?;
-    settles("-ge 1")?;
+    found("-ge 1")?;
     guest.check("ip addr del 10.7.7.7/24 dev eth0", SHORT)?;
-    settles("-eq 0")?;
+    found("-eq 0")?;
     Ok(())
 }
 
 /// The port follows its netdev down and up.
 fn netdev(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let settles = |state: &str| {
-        let script = format!(
-            "for n in $(seq 100); do rdma link show | grep -q 'state {state}' && exit 0; \
-             sleep 0.1; done; rdma link show; exit 1"
-        );
-        guest.check(&script, SHORT)
-    };
     guest.check("ip link set eth0 down", SHORT)?;
-    settles("DOWN")?;
+    link_is(guest, "DOWN")?;
     guest.check(
         &format!("ip link set eth0 up; ip addr replace {} dev eth0", guest.setup().address),
         SHORT,
     )?;
-    settles("ACTIVE")?;
+    link_is(guest, "ACTIVE")?;
     both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 100", PINGPONG)?;
     Ok(())
 }

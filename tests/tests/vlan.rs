@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }),
         Case::new("connections_ipv6", |pair| connected(pair, "fd05::2")),
         Case::new("datagrams", |pair| called(pair, "udaddy -c 2 -C 50", "-s 10.9.5.2 -b 10.9.5.1")),
-        Case::new("perftest", |pair| called(pair, "ib_send_bw -R -c UD -n 500", "10.9.6.2")),
+        Case::new("perftest", |pair| called(pair, "ib_send_bw -F -R -c UD -n 500", "10.9.6.2")),
         Case::new("groups", groups),
         Case::new("beside_the_untagged_network", |pair| works(pair)),
         Case::new("addresses_go", go),
