@@ -69,7 +69,7 @@ fn timestamps(env: &Env) -> Result<()> {
 /// some time ago.
 fn wallclock(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
-    for pause in [0, 10, 1200] {
+    for pause in [0, 10, 40, 1200] {
         std::thread::sleep(Duration::from_millis(pause));
         let before = env.a.agent.call(Clocks {})?.day;
         let (sent, _) = send(&link)?;
