@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The side that asks.
 
-use kernel::{prelude::*, time::Delta};
+use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc, time::Delta};
 
 use crate::{
-    connection::{Connection, DEPTH, Poll, SEGMENTS},
+    connection::{Connection, DEPTH, SEGMENTS},
     events::Id,
-    message::{Answer, Ask},
-    pages::{Mapped, Pages, Region},
-    request::Request,
+    kclient::{
+        cq::Poll,
+        mapped::Mapped,
+        memory::Memory,
+        region::Region,
+        request::{Request, Status},
+    },
+    message::{self, Answer, Ask},
+    pattern,
 };
 
 /// Longest time for anything.
@@ -16,10 +22,10 @@ const PATIENCE: Delta = Delta::from_secs(20);
 
 /// Places for what is outstanding.
 struct Requests {
-    register: Pin<KBox<Request>>,
-    send: Pin<KBox<Request>>,
-    receive: Pin<KBox<Request>>,
-    spare: KVec<Pin<KBox<Request>>>,
+    register: Arc<Request>,
+    send: Arc<Request>,
+    receive: Arc<Request>,
+    spare: KVec<Arc<Request>>,
 }
 
 /// Connects to the server at `peer` and moves data.
@@ -28,7 +34,6 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     for _ in 0..DEPTH - 1 {
         spare.push(Request::new()?, GFP_KERNEL)?;
     }
-    // Dropped last.
     let requests = Requests {
         register: Request::new()?,
         send: Request::new()?,
@@ -39,17 +44,12 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     id.resolve(peer, port)?;
     let connection = Connection::new(id, poll)?;
     connection.id().connect(false)?;
-    // SAFETY: what is outstanding ends by `drain`, before they go, and they go before the connection.
-    let (outgoing, incoming, mut region) = unsafe {
-        (
-            connection.map(Pages::new(1)?)?,
-            connection.map(Pages::new(1)?)?,
-            connection.region(Pages::new(SEGMENTS as usize)?)?,
-        )
-    };
+    let outgoing = connection.map(Memory::new(1, PAGE_SIZE)?)?;
+    let incoming = connection.map(Memory::new(1, PAGE_SIZE)?)?;
+    let region = connection.region(Memory::new(SEGMENTS as usize, PAGE_SIZE)?)?;
     let mut result = Ok(());
     for sequence in 1..=u64::from(rounds) {
-        result = round(&connection, &requests, (&outgoing, &incoming), &mut region, sequence);
+        result = round(&connection, &requests, (&outgoing, &incoming), &region, sequence);
         if result.is_ok() && connection.id().has_ended() {
             result = Err(ECONNRESET);
         }
@@ -65,12 +65,12 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
 fn round(
     connection: &Connection,
     requests: &Requests,
-    (outgoing, incoming): (&Mapped, &Mapped),
-    region: &mut Region,
+    (outgoing, incoming): (&Arc<Mapped>, &Arc<Mapped>),
+    region: &Arc<Region>,
     sequence: u64,
 ) -> Result {
     let by_server = sequence % 2 == 0;
-    region.fill(sequence);
+    pattern::fill(region.memory(), sequence)?;
     connection.receive(&requests.receive, incoming, size_of::<Answer>())?;
     connection.register(&requests.register, region)?;
     let ask = Ask {
@@ -81,22 +81,20 @@ fn round(
         invalidate: u32::from(by_server).into(),
         ..Ask::default()
     };
-    outgoing.write(&ask)?;
-    connection.send(&requests.send, outgoing, size_of::<Ask>(), 0)?;
+    message::write(outgoing, &ask)?;
+    connection.send(&requests.send, outgoing, size_of::<Ask>(), None)?;
     connection.done(&requests.register, PATIENCE)?;
     connection.done(&requests.send, PATIENCE)?;
     let outcome = connection.done(&requests.receive, PATIENCE)?;
-    let answer: Answer = incoming.read()?;
-    let want = if by_server { region.key() } else { 0 };
-    let wrong = (answer.wrong.get(), region.wrong(sequence, true));
+    let answer: Answer = message::read(incoming)?;
+    let want = by_server.then(|| region.key());
+    let wrong = (answer.wrong.get(), pattern::wrong(region.memory(), sequence, true)?);
     if outcome.length as usize != size_of::<Answer>()
         || answer.sequence.get() != sequence
         || outcome.invalidated != want
         || wrong != (0, 0)
     {
-        pr_err!(
-            "round {sequence}: {outcome:?}, {answer:?}, wrong words {wrong:?}, key {want:#x}\n"
-        );
+        pr_err!("round {sequence}: {outcome:?}, {answer:?}, wrong words {wrong:?}, key {want:?}\n");
         return Err(EIO);
     }
     if !by_server {
@@ -107,7 +105,7 @@ fn round(
 }
 
 /// Ends the connection with receives outstanding: draining flushes them all.
-fn finish(connection: &Connection, requests: &Requests, incoming: &Mapped) -> Result {
+fn finish(connection: &Connection, requests: &Requests, incoming: &Arc<Mapped>) -> Result {
     let mut posted = Ok(());
     for request in &requests.spare {
         posted = posted.and(connection.receive(request, incoming, size_of::<Answer>()));
@@ -115,8 +113,8 @@ fn finish(connection: &Connection, requests: &Requests, incoming: &Mapped) -> Re
     connection.drain();
     posted?;
     for request in &requests.spare {
-        let outcome = request.outcome().map(|outcome| outcome.success().err());
-        if outcome != Some(Some(ECONNRESET)) {
+        let outcome = request.outcome();
+        if outcome.map(|outcome| outcome.status) != Some(Status::FLUSHED) {
             pr_err!("a receive was not flushed when draining returned: {outcome:?}\n");
             return Err(EIO);
         }

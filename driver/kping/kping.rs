@@ -12,25 +12,30 @@
 //! | [`client`], [`server`] | what either side does |
 //! | [`message`] | what they say |
 //! | [`connection`] | a connection with its queues: what is posted to it |
-//! | [`request`] | a posted request and what becomes of it |
 //! | [`events`] | identifiers of the connection manager and their events |
-//! | [`pages`] | memory that the device reads and writes |
+//! | [`pattern`] | the data |
+//! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
 //!
-//! `unsafe` is confined to the last four.
+//! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
 
-use kernel::{prelude::*, sync::Arc};
+use kernel::{prelude::*, str::CStr, sync::Arc};
 
 #[path = "../rdma/bindings.rs"]
 mod bindings;
 mod client;
 mod connection;
 mod events;
+#[allow(dead_code, reason = "shared: each client uses a part")]
+#[path = "../kclient/mod.rs"]
+mod kclient;
 mod message;
-mod pages;
-mod request;
+mod pattern;
 mod server;
 
-use crate::connection::Poll;
+use crate::kclient::cq::Poll;
+
+/// Whose the core's objects are.
+const NAME: &CStr = c"vrnic_kping";
 
 /// The module: a server, if it is one.
 struct Module(Option<Arc<server::Server>>);

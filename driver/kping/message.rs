@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the two sides say.
 
+use kernel::prelude::*;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::kclient::memory::Memory;
 
 /// The client asks: read the region, whose pattern is of `sequence`, and write the inverse of it back.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -30,4 +33,22 @@ pub(crate) struct Answer {
     pub(crate) sequence: U64,
     /// Words that were not of the pattern.
     pub(crate) wrong: U64,
+}
+
+/// The message at the start of some memory.
+pub(crate) fn read<T>(memory: &Memory) -> Result<T>
+where
+    T: zerocopy::FromBytes + zerocopy::IntoBytes,
+{
+    let mut message = T::new_zeroed();
+    memory.read(0, message.as_mut_bytes())?;
+    Ok(message)
+}
+
+/// Stores a message at the start of some memory.
+pub(crate) fn write<T>(memory: &Memory, message: &T) -> Result
+where
+    T: zerocopy::IntoBytes + zerocopy::Immutable,
+{
+    memory.write(0, message.as_bytes())
 }

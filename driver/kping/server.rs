@@ -2,6 +2,7 @@
 //! The side that answers.
 
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         Arc, Completion,
@@ -12,11 +13,13 @@ use kernel::{
 };
 
 use crate::{
-    connection::{Connection, Poll, SEGMENTS},
+    connection::{Connection, SEGMENTS},
     events::Id,
-    message::{Answer, Ask},
-    pages::{Mapped, Pages},
-    request::Request,
+    kclient::{
+        cq::Poll, mapped::Mapped, memory::Memory, remote::Remote, request::Request, work::Op,
+    },
+    message::{self, Answer, Ask},
+    pattern,
 };
 
 /// How often to look whether to stop.
@@ -59,12 +62,12 @@ impl WorkItem for Server {
 }
 
 /// What a connection needs.
-struct Desk<'a> {
-    request: &'a Request,
-    receive: &'a Request,
-    incoming: Mapped,
-    outgoing: Mapped,
-    data: Mapped,
+struct Desk {
+    request: Arc<Request>,
+    receive: Arc<Request>,
+    incoming: Arc<Mapped>,
+    outgoing: Arc<Mapped>,
+    data: Arc<Mapped>,
 }
 
 impl Server {
@@ -92,31 +95,27 @@ impl Server {
     }
 
     fn serve(&self, id: Id) -> Result {
-        // In the reverse of this order they go.
-        let (request, receive) = (Request::new()?, Request::new()?);
         let connection = Connection::new(id, self.poll)?;
-        // SAFETY: what is outstanding ends by `drain`, before they go, and they go before the connection.
-        let (incoming, outgoing, data) = unsafe {
-            (
-                connection.map(Pages::new(1)?)?,
-                connection.map(Pages::new(1)?)?,
-                connection.map(Pages::new(SEGMENTS as usize)?)?,
-            )
+        let desk = Desk {
+            request: Request::new()?,
+            receive: Request::new()?,
+            incoming: connection.map(Memory::new(1, PAGE_SIZE)?)?,
+            outgoing: connection.map(Memory::new(1, PAGE_SIZE)?)?,
+            data: connection.map(Memory::new(SEGMENTS as usize, PAGE_SIZE)?)?,
         };
-        let desk = Desk { request: &request, receive: &receive, incoming, outgoing, data };
         let result = self.answer_all(&connection, &desk);
         connection.drain();
         result
     }
 
-    fn answer_all(&self, connection: &Connection, desk: &Desk<'_>) -> Result {
-        connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
+    fn answer_all(&self, connection: &Connection, desk: &Desk) -> Result {
+        connection.receive(&desk.receive, &desk.incoming, size_of::<Ask>())?;
         connection.id().connect(true)?;
         // A client that never pauses would otherwise keep a device that is to go.
         while !self.stopping.load(Relaxed) && !connection.id().has_ended() {
-            connection.done(desk.receive, PATIENCE)?;
-            let ask: Ask = desk.incoming.read()?;
-            connection.receive(desk.receive, &desk.incoming, size_of::<Ask>())?;
+            connection.done(&desk.receive, PATIENCE)?;
+            let ask: Ask = message::read(&desk.incoming)?;
+            connection.receive(&desk.receive, &desk.incoming, size_of::<Ask>())?;
             answer(connection, desk, &ask)?;
         }
         Ok(())
@@ -124,17 +123,18 @@ impl Server {
 }
 
 /// Reads the client's pages, checks and inverts them, writes them back and says so.
-fn answer(connection: &Connection, desk: &Desk<'_>, ask: &Ask) -> Result {
+fn answer(connection: &Connection, desk: &Desk, ask: &Ask) -> Result {
     let Desk { request, outgoing, data, .. } = desk;
-    let (there, length) = ((ask.address.get(), ask.key.get()), ask.length.get() as usize);
-    connection.rdma(request, data, length, false, there)?;
+    let length = ask.length.get() as usize;
+    let there = Remote::new(ask.address.get(), ask.key.get());
+    connection.rdma(request, data, length, Op::Read(there.clone()))?;
     connection.done(request, PATIENCE)?;
-    let wrong = data.wrong(ask.sequence.get(), false);
-    data.invert();
-    connection.rdma(request, data, length, true, there)?;
+    let wrong = pattern::wrong(data, ask.sequence.get(), false)?;
+    pattern::invert(data)?;
+    connection.rdma(request, data, length, Op::Write(there))?;
     connection.done(request, PATIENCE)?;
-    outgoing.write(&Answer { sequence: ask.sequence, wrong: wrong.into() })?;
-    let key = if ask.invalidate.get() == 0 { 0 } else { ask.key.get() };
+    message::write(outgoing, &Answer { sequence: ask.sequence, wrong: wrong.into() })?;
+    let key = (ask.invalidate.get() != 0).then_some(ask.key.get());
     connection.send(request, outgoing, size_of::<Answer>(), key)?;
     connection.done(request, PATIENCE)?;
     Ok(())

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads, for the driver and for the client in kping: the RDMA core's headers and the few of the network stack that
- * rdma/netdev.rs and rdma/hotplug.rs need. Everything that the kernel's own Rust bindings already have is
- * taken from there (see Kbuild), so a struct device is one type on both sides.
+ * What bindgen reads, for the driver and for the client in kping/: the RDMA core's headers and the few
+ * of the network stack that rdma/netdev.rs and rdma/hotplug.rs need. Everything that the kernel's own Rust bindings
+ * already have is taken from there (see Kbuild), so a struct device is one type on both sides.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/module.h>
@@ -19,5 +19,6 @@
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "../kclient/helpers.h"
 #include "../kping/helpers.h"
 #include "helpers.h"

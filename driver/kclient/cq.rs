@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+
+use core::ptr::NonNull;
+
+use kernel::{error::from_err_ptr, new_mutex, prelude::*, sync::Arc, sync::Mutex};
+
+use super::{pd::Device, request::Request};
+use crate::bindings;
+
+/// In which context completions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Poll {
+    /// By whoever waits.
+    Direct = bindings::ib_poll_context_IB_POLL_DIRECT,
+    /// In soft interrupts.
+    Softirq = bindings::ib_poll_context_IB_POLL_SOFTIRQ,
+    /// In a work queue.
+    Workqueue = bindings::ib_poll_context_IB_POLL_WORKQUEUE,
+}
+
+/// The core's queue, freed on drop.
+struct Raw(NonNull<bindings::ib_cq>, #[allow(dead_code, reason = "kept")] Arc<dyn Device>);
+
+// SAFETY: the core's objects may be used by any thread.
+unsafe impl Send for Raw {}
+// SAFETY: as above; there are locks within.
+unsafe impl Sync for Raw {}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: ours, and no queue pair uses it, as it would keep it. On return no completion is being handled.
+        unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
+    }
+}
+
+/// The requests for which completions may come; dropped when none can any more.
+struct Requests(KVec<Arc<Request>>);
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|request| request.free());
+    }
+}
+
+/// A completion queue.
+#[pin_data]
+pub(crate) struct Cq {
+    // Before the requests that it names.
+    raw: Raw,
+    poll: Poll,
+    /// Where requests complete that do so if they fail alone.
+    silent: Arc<Request>,
+    #[pin]
+    requests: Mutex<Requests>,
+}
+
+impl Cq {
+    /// One for so many completions.
+    pub(crate) fn new(device: Arc<dyn Device>, entries: u32, poll: Poll) -> Result<Arc<Self>> {
+        let silent = Request::new()?;
+        let raw = device.as_raw().as_ptr();
+        let (null, entries) = (core::ptr::null_mut(), i32::try_from(entries)?);
+        // CAST: the enum's number.
+        let context = poll as u32;
+        let name = crate::NAME.as_char_ptr();
+        // SAFETY: the device is registered; the name is static.
+        let raw = unsafe { bindings::__ib_alloc_cq(raw, null, entries, 0, context, name) };
+        let raw = Raw(NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?, device);
+        Arc::pin_init(
+            pin_init!(Self {
+                raw,
+                poll,
+                silent,
+                requests <- new_mutex!(Requests(KVec::new()), "kclient::Cq"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Keeps a request that is to be posted to a queue pair of this.
+    pub(super) fn keep(&self, request: &Arc<Request>) -> Result {
+        let mut requests = self.requests.lock();
+        if !requests.0.iter().any(|known| Arc::ptr_eq(known, request)) {
+            requests.0.push(request.clone(), GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// The place of requests that nobody waits for; their failure is logged.
+    pub(super) fn silent(&self) -> &Request {
+        &self.silent
+    }
+
+    /// In which context its completions are taken.
+    pub(crate) fn poll(&self) -> Poll {
+        self.poll
+    }
+
+    /// Takes the completions of a queue that is [`Poll::Direct`].
+    pub(crate) fn take(&self) {
+        if self.poll == Poll::Direct {
+            // Nobody else shall do so at the same time.
+            let _requests = self.requests.lock();
+            // SAFETY: live, made for this context, and taken by one at a time.
+            unsafe { bindings::ib_process_cq_direct(self.as_raw(), -1) };
+        }
+    }
+
+    /// The core's struct, valid as long as this.
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_cq {
+        self.raw.0.as_ptr()
+    }
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Static inlines of the core that kernel clients need, as functions with plain parameters. */
+#ifndef VRNIC_KCLIENT_HELPERS_H
+#define VRNIC_KCLIENT_HELPERS_H
+
+#include <linux/scatterlist.h>
+#include <rdma/ib_verbs.h>
+
+u64 kclient_map(struct ib_device *device, void *memory, u32 length);
+void kclient_unmap(struct ib_device *device, u64 address, u32 length);
+void kclient_set_sg(struct scatterlist *list, u32 count, u32 nth, void *memory, u32 length);
+int kclient_map_sg(struct ib_device *device, struct scatterlist *list, u32 count);
+void kclient_unmap_sg(struct ib_device *device, struct scatterlist *list, u32 count);
+int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
+int kclient_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+
+#endif

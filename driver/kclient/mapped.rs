@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that a device knows by addresses.
+
+use core::ops::{Deref, Range};
+
+use kernel::{prelude::*, sync::Arc};
+
+use super::{memory::Memory, pd::Device};
+use crate::bindings;
+
+/// Memory of which the device knows each piece by its address, for messages and for both ends of READs and WRITEs.
+///
+/// The device uses it for requests alone, which keep it.
+pub(crate) struct Mapped {
+    memory: Memory,
+    addresses: KVec<u64>,
+    device: Arc<dyn Device>,
+}
+
+impl Mapped {
+    /// Maps memory.
+    pub(crate) fn new(device: Arc<dyn Device>, memory: Memory) -> Result<Arc<Self>> {
+        let mut this = Self { memory, addresses: KVec::new(), device };
+        let size = u32::try_from(this.memory.piece_len())?;
+        for start in this.memory.starts() {
+            // Before it is mapped, so that it is unmapped if this fails.
+            this.addresses.reserve(1, GFP_KERNEL)?;
+            let device = this.device.as_raw().as_ptr();
+            // SAFETY: the device is registered, and the memory is ours and of this size.
+            let address = unsafe { bindings::kclient_map(device, start.cast(), size) };
+            if address == 0 {
+                return Err(ENOMEM);
+            }
+            this.addresses.push(address, GFP_KERNEL)?;
+        }
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// The device's address of a byte; those behind it follow up to the end of the piece.
+    pub(super) fn address(&self, at: usize) -> Result<u64> {
+        let size = self.memory.piece_len();
+        let start = self.addresses.get(at / size).ok_or(EINVAL)?;
+        // CAST: an offset.
+        Ok(start + (at % size) as u64)
+    }
+}
+
+impl Deref for Mapped {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // CAST: was made of a u32.
+        let size = self.memory.piece_len() as u32;
+        for address in &self.addresses {
+            // SAFETY: mapped by `new`; no request names it any more, as it would keep it.
+            unsafe { bindings::kclient_unmap(self.device.as_raw().as_ptr(), *address, size) };
+        }
+    }
+}
+
+/// Bytes of a [`Mapped`], for a request.
+#[derive(Clone)]
+pub(crate) struct Part {
+    memory: Arc<Mapped>,
+    at: usize,
+    length: usize,
+}
+
+impl Part {
+    /// These bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are no such.
+    pub(crate) fn new(memory: &Arc<Mapped>, range: Range<usize>) -> Result<Self> {
+        let length = range.end.checked_sub(range.start).ok_or(EINVAL)?;
+        if range.end > memory.len() {
+            return Err(EINVAL);
+        }
+        Ok(Self { memory: memory.clone(), at: range.start, length })
+    }
+
+    /// What they are of.
+    pub(super) fn memory(&self) -> &Arc<Mapped> {
+        &self.memory
+    }
+
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// The device's address of the first, behind which the others follow.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if they are not of one piece.
+    pub(super) fn address(&self) -> Result<u64> {
+        let size = self.memory.piece_len();
+        if self.at % size + self.length > size {
+            return Err(EINVAL);
+        }
+        self.memory.address(self.at)
+    }
+
+    /// A list of them for a work request.
+    pub(super) fn segments(&self, lkey: u32) -> Result<KVec<bindings::ib_sge>> {
+        let size = self.memory.piece_len();
+        let (mut at, mut left) = (self.at, self.length);
+        let mut list = KVec::new();
+        while left != 0 {
+            let part = left.min(size - at % size);
+            let addr = self.memory.address(at)?;
+            let sge = bindings::ib_sge { addr, length: u32::try_from(part)?, lkey };
+            list.push(sge, GFP_KERNEL)?;
+            at += part;
+            left -= part;
+        }
+        Ok(list)
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that a device reads and writes: pieces that lie anywhere.
+//!
+//! The device may write at any time, so the contents are only touched through pointers, by volatile accesses.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+
+use crate::bindings;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// Words that lie together, aligned to their size if that is a power of two.
+struct Piece(NonNull<u64>, usize);
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Piece {}
+// SAFETY: the memory is only touched by volatile accesses.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    fn new(words: usize) -> Result<Self> {
+        let mut vec = KVec::with_capacity(words, GFP_KERNEL)?;
+        vec.extend_with(words, 0_u64, GFP_KERNEL)?;
+        let (start, _, capacity) = vec.into_raw_parts();
+        Ok(Self(NonNull::new(start).ok_or(ENOMEM)?, capacity))
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        // SAFETY: made of a vector by `new`, and nobody else's.
+        drop(unsafe { KVec::from_raw_parts(self.0.as_ptr(), 0, self.1) });
+    }
+}
+
+/// Some pieces of one size, which are one space of bytes.
+pub(crate) struct Memory {
+    pieces: KVec<Piece>,
+    size: usize,
+}
+
+impl Memory {
+    /// So many pieces of `size` bytes, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the size is zero or not of whole words, `ENOMEM`.
+    pub(crate) fn new(count: usize, size: usize) -> Result<Self> {
+        if size == 0 || size % WORD != 0 {
+            return Err(EINVAL);
+        }
+        let mut pieces = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            pieces.push(Piece::new(size / WORD)?, GFP_KERNEL)?;
+        }
+        Ok(Self { pieces, size })
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len() * self.size
+    }
+
+    /// Bytes of a piece.
+    pub(super) fn piece_len(&self) -> usize {
+        self.size
+    }
+
+    /// Where the pieces begin.
+    pub(super) fn starts(&self) -> impl Iterator<Item = *mut u8> + '_ {
+        self.pieces.iter().map(|piece| piece.0.as_ptr().cast())
+    }
+
+    /// Where a byte is; it and those behind it within the piece are there as long as this.
+    fn byte(&self, at: usize) -> Result<*mut u8> {
+        let piece = self.pieces.get(at / self.size).ok_or(EINVAL)?;
+        // SAFETY: within the piece.
+        Ok(unsafe { piece.0.as_ptr().cast::<u8>().add(at % self.size) })
+    }
+
+    /// Word `nth`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` behind the end.
+    pub(crate) fn get(&self, nth: usize) -> Result<u64> {
+        let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
+        // SAFETY: pieces are aligned and have whole words.
+        Ok(unsafe { word.read_volatile() })
+    }
+
+    /// Stores word `nth`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` behind the end.
+    pub(crate) fn set(&self, nth: usize, value: u64) -> Result {
+        let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
+        // SAFETY: as in `get`.
+        unsafe { word.write_volatile(value) };
+        Ok(())
+    }
+
+    /// Copies the bytes from `at` on out.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` behind the end.
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) -> Result {
+        for (at, byte) in (at..).zip(into) {
+            // SAFETY: a byte of a piece.
+            *byte = unsafe { self.byte(at)?.read_volatile() };
+        }
+        Ok(())
+    }
+
+    /// The same, as a vector of `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` behind the end, `ENOMEM`.
+    pub(crate) fn bytes(&self, at: usize, length: usize) -> Result<KVec<u8>> {
+        let mut bytes = KVec::from_elem(0, length, GFP_KERNEL)?;
+        self.read(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Stores bytes from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` behind the end; those before it are stored.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> Result {
+        for (at, byte) in (at..).zip(bytes) {
+            // SAFETY: a byte of a piece.
+            unsafe { self.byte(at)?.write_volatile(*byte) };
+        }
+        Ok(())
+    }
+
+    /// Fills `length` bytes from `at` on with random ones, which are returned.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::write`]; `ENOMEM`.
+    pub(crate) fn randomize(&self, at: usize, length: usize) -> Result<KVec<u8>> {
+        let mut bytes = KVec::from_elem(0_u8, length, GFP_KERNEL)?;
+        // SAFETY: the vector has so many bytes.
+        unsafe { bindings::get_random_bytes(bytes.as_mut_ptr().cast(), length) };
+        self.write(at, &bytes)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Devices and protection domains.
+
+use core::ptr::NonNull;
+
+use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
+
+use crate::bindings;
+
+/// Something that keeps a device.
+///
+/// # Safety
+///
+/// The device must be registered as long as the implementor lives.
+pub(crate) unsafe trait Device: Send + Sync {
+    /// The core's struct.
+    fn as_raw(&self) -> NonNull<bindings::ib_device>;
+}
+
+/// Whether a domain has a key by which peers read and write all of the machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GlobalKey {
+    /// It has none.
+    Without,
+    /// It has one; see [`super::remote::Remote::under_global_key`].
+    With,
+}
+
+/// A protection domain.
+pub(crate) struct Pd {
+    raw: NonNull<bindings::ib_pd>,
+    device: Arc<dyn Device>,
+}
+
+// SAFETY: the core's objects may be used by any thread.
+unsafe impl Send for Pd {}
+// SAFETY: as above; its numbers do not change.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// Allocates one.
+    pub(crate) fn new(device: Arc<dyn Device>, global: GlobalKey) -> Result<Arc<Self>> {
+        let flags = match global {
+            GlobalKey::Without => 0,
+            GlobalKey::With => bindings::ib_pd_flags_IB_PD_UNSAFE_GLOBAL_RKEY,
+        };
+        let raw =
+            // SAFETY: the device is registered; the name is static.
+            unsafe { bindings::__ib_alloc_pd(device.as_raw().as_ptr(), flags, crate::NAME.as_char_ptr()) };
+        let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        Ok(Arc::new(Self { raw, device }, GFP_KERNEL)?)
+    }
+
+    /// What keeps its device.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The core's struct, valid as long as this.
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {
+        self.raw.as_ptr()
+    }
+
+    /// The key of all memory for a device's own requests.
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: live; constant.
+        unsafe { (*self.as_raw()).local_dma_lkey }
+    }
+
+    /// The key of all memory for peers, if it was allocated with one.
+    pub(super) fn global_rkey(&self) -> u32 {
+        // SAFETY: live; constant.
+        unsafe { (*self.as_raw()).unsafe_global_rkey }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nothing in it is left, as all that is in it keeps it.
+        let status = unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) };
+        if status != 0 {
+            pr_err!("a protection domain could not be deallocated: {status}\n");
+            // Its device must not go before it.
+            core::mem::forget(self.device.clone());
+        }
+    }
+}

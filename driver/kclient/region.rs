@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory regions: pages under a key by fast registration, and all of the machine's memory.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::{from_err_ptr, to_result},
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+use super::{memory::Memory, pd::Pd, remote::Remote, request::Request};
+use crate::bindings;
+
+/// The part of a key that is its owner's to choose.
+const CHOSEN: u32 = 0xff;
+
+/// The core's region of mapped pages; deregistered and unmapped on drop.
+struct Registered {
+    mr: NonNull<bindings::ib_mr>,
+    list: KVec<bindings::scatterlist>,
+    mapped: i32,
+    /// The request that registers it, or has.
+    by: Option<Arc<Request>>,
+    memory: Arc<Memory>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: the core's objects may be used by any thread.
+unsafe impl Send for Registered {}
+
+impl Registered {
+    /// Maps the list and allocates a region for it.
+    fn new(
+        pd: Arc<Pd>,
+        memory: Arc<Memory>,
+        mut list: KVec<bindings::scatterlist>,
+    ) -> Result<Self> {
+        let (device, count) = (pd.device().as_raw().as_ptr(), u32::try_from(list.len())?);
+        let kind = bindings::ib_mr_type_IB_MR_TYPE_MEM_REG;
+        // SAFETY: a live domain.
+        let mr = from_err_ptr(unsafe { bindings::ib_alloc_mr(pd.as_raw(), kind, count) })?;
+        let mr = NonNull::new(mr).ok_or(ENOMEM)?;
+        // SAFETY: a registered device and a list of so many entries.
+        let mapped = unsafe { bindings::kclient_map_sg(device, list.as_mut_ptr(), count) };
+        // From here on drop undoes it all.
+        let this = Self { mr, list, mapped, by: None, memory, pd };
+        if mapped > 0 { Ok(this) } else { Err(ENOMEM) }
+    }
+
+    /// Makes the region's page list that of the pages, under the next key, for the registration by `request`.
+    fn renew(&mut self, request: &Arc<Request>) -> Result<u32> {
+        if self.by.as_ref().is_some_and(|by| by.is_outstanding()) {
+            return Err(EBUSY);
+        }
+        // CAST: a small constant.
+        let page = PAGE_SIZE as u32;
+        let (mr, null) = (self.mr.as_ptr(), core::ptr::null_mut());
+        // SAFETY: a live region and a mapped list. No device reads the region's list of pages, as no registration is
+        // outstanding.
+        let mapped = unsafe {
+            let key = (*mr).rkey.wrapping_add(1) & CHOSEN;
+            (*mr).rkey = (*mr).rkey & !CHOSEN | key;
+            (*mr).lkey = (*mr).lkey & !CHOSEN | key;
+            bindings::ib_map_mr_sg(mr, self.list.as_mut_ptr(), self.mapped, null, page)
+        };
+        if mapped != self.mapped {
+            return Err(EINVAL);
+        }
+        self.by = Some(request.clone());
+        // SAFETY: a live region.
+        Ok(unsafe { (*mr).rkey })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // CAST: it was made from a u32.
+        let count = self.list.len() as u32;
+        // SAFETY: ours; no request registers it, as it would keep it.
+        let status = unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), core::ptr::null_mut()) };
+        if status != 0 {
+            pr_err!("a region could not be deregistered: {status}\n");
+            // The device may reach it still.
+            core::mem::forget((self.memory.clone(), self.pd.clone()));
+        } else if self.mapped > 0 {
+            let device = self.pd.device().as_raw().as_ptr();
+            // SAFETY: mapped by `new`; the device does not reach it any more.
+            unsafe { bindings::kclient_unmap_sg(device, self.list.as_mut_ptr(), count) };
+        }
+    }
+}
+
+/// Pages that a peer reaches by one key, while it is registered by a work request.
+#[pin_data]
+pub(crate) struct Region {
+    #[pin]
+    registered: Mutex<Registered>,
+    memory: Arc<Memory>,
+    head: usize,
+    tail: usize,
+}
+
+impl Region {
+    /// A region of some pages less the first `head` and the last `tail` bytes, not registered yet.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` unless each piece of the memory is a page and the rest begins in the first and ends in the last.
+    pub(crate) fn new(pd: Arc<Pd>, memory: Memory, head: usize, tail: usize) -> Result<Arc<Self>> {
+        if memory.piece_len() != PAGE_SIZE
+            || head.max(tail) >= PAGE_SIZE
+            || memory.len() <= head + tail
+        {
+            return Err(EINVAL);
+        }
+        let memory = Arc::new(memory, GFP_KERNEL)?;
+        let registered = Registered::new(pd, memory.clone(), scatter(&memory, head, tail)?)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                registered <- new_mutex!(registered, "kclient::Region"),
+                memory,
+                head,
+                tail,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len() - self.head - self.tail
+    }
+
+    /// Its pages, as a whole.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// First byte, as the peer names it.
+    pub(crate) fn address(&self) -> u64 {
+        // SAFETY: a live region, which only changes under this lock.
+        unsafe { (*self.registered.lock().mr.as_ptr()).iova }
+    }
+
+    /// The key of the last registration.
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.registered.lock().mr.as_ptr()).rkey }
+    }
+
+    /// Its start, as a peer reaches it.
+    pub(crate) fn remote(&self) -> Remote {
+        Remote::new(self.address(), self.key())
+    }
+
+    /// Gives it a new key, and has `post` post the registration by `request`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if a registration is outstanding.
+    pub(super) fn register(
+        &self,
+        request: &Arc<Request>,
+        post: impl FnOnce(NonNull<bindings::ib_mr>, u32) -> Result,
+    ) -> Result {
+        let mut registered = self.registered.lock();
+        let key = registered.renew(request)?;
+        post(registered.mr, key)
+    }
+}
+
+/// The list of the pages.
+fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::scatterlist>> {
+    let pages = memory.len() / PAGE_SIZE;
+    let count = u32::try_from(pages)?;
+    let mut list = KVec::with_capacity(pages, GFP_KERNEL)?;
+    for _ in 0..pages {
+        list.push(bindings::scatterlist::default(), GFP_KERNEL)?;
+    }
+    for (nth, start) in (0..).zip(memory.starts()) {
+        let skipped = if nth == 0 { head } else { 0 };
+        let left = if nth + 1 == count { tail } else { 0 };
+        let length = u32::try_from(PAGE_SIZE - skipped - left)?;
+        let start = start.wrapping_add(skipped).cast();
+        // SAFETY: the list has `count` entries; the memory is of such pages.
+        unsafe { bindings::kclient_set_sg(list.as_mut_ptr(), count, nth, start, length) };
+    }
+    Ok(list)
+}
+
+/// A region of all of the machine's memory, by the driver's own operation: its key allows what no domain's does.
+pub(crate) struct AllMemory {
+    mr: Option<NonNull<bindings::ib_mr>>,
+    rkey: u32,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: the core's objects may be used by any thread.
+unsafe impl Send for AllMemory {}
+
+impl AllMemory {
+    /// Makes one with `access` (`enum ib_access_flags`).
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the driver has no such regions.
+    pub(crate) fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
+        let device = pd.device().as_raw().as_ptr();
+        let access = i32::try_from(access)?;
+        // SAFETY: a registered device, whose operations do not change.
+        let make = unsafe { (*device).ops.get_dma_mr }.ok_or(EOPNOTSUPP)?;
+        // SAFETY: a live domain of that device.
+        let mr = from_err_ptr(unsafe { make(pd.as_raw(), access) })?;
+        let mr = NonNull::new(mr).ok_or(ENOMEM)?;
+        // SAFETY: new, and nobody else's. The core fills these fields of regions of this kind likewise.
+        let rkey = unsafe {
+            (*mr.as_ptr()).device = device;
+            (*mr.as_ptr()).pd = pd.as_raw();
+            (*mr.as_ptr()).rkey
+        };
+        Ok(Self { mr: Some(mr), rkey, pd: pd.clone() })
+    }
+
+    /// Its key for peers.
+    pub(super) fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// Deregisters it.
+    pub(crate) fn end(mut self) -> Result {
+        self.deregister()
+    }
+
+    fn deregister(&mut self) -> Result {
+        let Some(mr) = self.mr.take() else { return Ok(()) };
+        let device = self.pd.device().as_raw().as_ptr();
+        // SAFETY: a registered device, whose operations do not change.
+        let end = unsafe { (*device).ops.dereg_mr }.ok_or(EOPNOTSUPP)?;
+        // SAFETY: ours, and not used after this.
+        to_result(unsafe { end(mr.as_ptr(), core::ptr::null_mut()) }).inspect_err(|_| {
+            // It is there still, and with it its domain.
+            core::mem::forget(self.pd.clone());
+        })
+    }
+}
+
+impl Drop for AllMemory {
+    fn drop(&mut self) {
+        if let Err(error) = self.deregister() {
+            pr_err!("a region of all memory could not be deregistered: {error:?}\n");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where at the peer an operation goes.
+
+use kernel::{prelude::*, sync::Arc};
+
+use super::{
+    mapped::{Mapped, Part},
+    pd::Pd,
+    region::AllMemory,
+};
+
+/// What makes a key another region's.
+const OTHER_REGION: u32 = 0x100;
+
+/// An address under a key.
+///
+/// Keys of all memory are never told as numbers, so that what they reach is memory that the request keeps.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    address: u64,
+    key: u32,
+    part: Option<Part>,
+}
+
+impl Remote {
+    /// What a peer, or a region of this machine, has given.
+    pub(crate) fn new(address: u64, key: u32) -> Self {
+        Self { address, key, part: None }
+    }
+
+    /// Memory of this machine under the key of a domain that has one of all memory.
+    pub(crate) fn under_global_key(pd: &Pd, part: &Part) -> Result<Self> {
+        Self::under(pd.global_rkey(), part)
+    }
+
+    /// Memory of this machine under the key of a region of all memory.
+    pub(crate) fn under_all_memory(region: &AllMemory, part: &Part) -> Result<Self> {
+        Self::under(region.rkey(), part)
+    }
+
+    fn under(key: u32, part: &Part) -> Result<Self> {
+        Ok(Self { address: part.address()?, key, part: Some(part.clone()) })
+    }
+
+    /// The same address under a key that is not valid.
+    pub(crate) fn with_wrong_key(self) -> Self {
+        Self { key: self.key ^ OTHER_REGION, ..self }
+    }
+
+    /// The address there.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The key there.
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The memory that an operation of so many bytes uses there, if that is of this machine and under a key of all
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are fewer bytes.
+    pub(super) fn memory(&self, length: usize) -> Result<Option<Arc<Mapped>>> {
+        match &self.part {
+            Some(part) if part.len() < length => Err(EINVAL),
+            Some(part) => Ok(Some(part.memory().clone())),
+            None => Ok(None),
+        }
+    }
+}

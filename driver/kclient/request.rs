@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A posted request and what becomes of it.
+
+use core::mem;
+
+use kernel::{
+    new_condvar, new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc, CondVar, CondVarTimeoutResult, SpinLockIrq,
+        atomic::{Atomic, Relaxed},
+    },
+    time::Jiffies,
+    types::Opaque,
+};
+
+use super::{mapped::Mapped, region::Region};
+use crate::bindings;
+
+/// How a request ended (`enum ib_wc_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u32);
+
+impl Status {
+    /// It succeeded.
+    pub(crate) const SUCCESS: Self = Self(bindings::ib_wc_status_IB_WC_SUCCESS);
+    /// The queue pair was in error before it was its turn.
+    pub(crate) const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+    /// A registration or an invalidation was refused.
+    pub(crate) const BIND: Self = Self(bindings::ib_wc_status_IB_WC_MW_BIND_ERR);
+    /// The peer refused access.
+    pub(crate) const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
+}
+
+/// A queue pair, to be compared alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QpId(usize);
+
+impl QpId {
+    /// Of the core's struct.
+    pub(super) fn new(qp: *mut bindings::ib_qp) -> Self {
+        Self(qp.addr())
+    }
+}
+
+/// What a completion says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// How it ended.
+    pub(crate) status: Status,
+    /// The device's own word for an error.
+    pub(crate) vendor: u32,
+    /// Bytes received.
+    pub(crate) length: u32,
+    /// Immediate data of the message.
+    pub(crate) immediate: Option<u32>,
+    /// The key that the message has invalidated.
+    pub(crate) invalidated: Option<u32>,
+    /// Where it was posted.
+    pub(crate) qp: QpId,
+    /// Grows from completion to completion.
+    pub(crate) turn: u64,
+}
+
+impl Outcome {
+    /// Whether it succeeded.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` for a request that was flushed, `EIO` for one that failed.
+    pub(crate) fn success(self) -> Result<Self> {
+        match self.status {
+            Status::SUCCESS => Ok(self),
+            Status::FLUSHED => Err(ECONNRESET),
+            status => {
+                pr_err!("a request completed with {status:?}\n");
+                Err(EIO)
+            }
+        }
+    }
+
+    /// From the core's struct.
+    fn from_raw(wc: &bindings::ib_wc) -> Self {
+        static TURN: Atomic<u64> = Atomic::new(0);
+        // CAST: a bit mask.
+        let has = |flag| wc.wc_flags as u32 & flag != 0;
+        // SAFETY: called if a flag says that this view of the union is valid.
+        let immediate = || u32::from_be(unsafe { *wc.ex.imm_data });
+        // SAFETY: as above.
+        let key = || unsafe { *wc.ex.invalidate_rkey };
+        Self {
+            status: Status(wc.status),
+            vendor: wc.vendor_err,
+            length: wc.byte_len,
+            immediate: has(bindings::ib_wc_flags_IB_WC_WITH_IMM).then(immediate),
+            invalidated: has(bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE).then(key),
+            qp: QpId::new(wc.qp),
+            turn: TURN.fetch_add(1, Relaxed),
+        }
+    }
+}
+
+/// What the device may use for a request until that has ended.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// What its segments name.
+    pub(super) local: Option<Arc<Mapped>>,
+    /// What it names at the peer, if that is memory of this machine.
+    pub(super) remote: Option<Arc<Mapped>>,
+    /// What it registers.
+    pub(super) region: Option<Arc<Region>>,
+}
+
+enum State {
+    /// Not posted.
+    Idle,
+    /// Posted.
+    Outstanding(Kept),
+    /// Ended; nobody has asked yet.
+    Ended(Kept, Outcome),
+}
+
+/// A place for a posted request, whose address the device gives back.
+#[pin_data]
+#[repr(C)]
+pub(crate) struct Request {
+    // First, so that its address is that of the request.
+    cqe: Opaque<bindings::ib_cqe>,
+    #[pin]
+    state: SpinLockIrq<State>,
+    #[pin]
+    changed: CondVar,
+}
+
+// SAFETY: what the core has of it is a constant; the rest is behind a lock.
+unsafe impl Send for Request {}
+// SAFETY: as above.
+unsafe impl Sync for Request {}
+
+impl Request {
+    /// A place for one.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                cqe: Opaque::new(bindings::ib_cqe { done: Some(Self::done) }),
+                state <- new_spinlock_irq!(State::Idle, "kclient::Request"),
+                changed <- new_condvar!("kclient::Request"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What is posted.
+    pub(super) fn cqe(&self) -> *mut bindings::ib_cqe {
+        self.cqe.get()
+    }
+
+    /// Takes the place.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if a request is outstanding, or has ended and nobody has asked for its outcome.
+    pub(super) fn begin(&self, kept: Kept) -> Result {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Idle) {
+            return Err(EBUSY);
+        }
+        *state = State::Outstanding(kept);
+        Ok(())
+    }
+
+    /// Nothing was posted, or no completion can come any more: frees the place.
+    pub(super) fn free(&self) {
+        let before = mem::replace(&mut *self.state.lock(), State::Idle);
+        // Without the lock, as the last of what was kept may go.
+        drop(before);
+    }
+
+    /// Whether it may be in the device's hands.
+    pub(super) fn is_outstanding(&self) -> bool {
+        matches!(*self.state.lock(), State::Outstanding(_))
+    }
+
+    /// What became of it, if that is known; told once.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        let before = take(&mut self.state.lock());
+        before.map(|(_kept, outcome)| outcome)
+    }
+
+    /// The same; waits for at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` when the caller got a signal.
+    pub(crate) fn wait(&self, patience: Jiffies) -> Result<Option<Outcome>> {
+        let mut left = patience;
+        let mut state = self.state.lock();
+        loop {
+            if let Some((kept, outcome)) = take(&mut state) {
+                drop(state);
+                drop(kept);
+                return Ok(Some(outcome));
+            }
+            match self.changed.wait_interruptible_timeout(&mut state, left) {
+                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                CondVarTimeoutResult::Timeout => {
+                    drop(state);
+                    return Ok(self.outcome());
+                }
+                CondVarTimeoutResult::Signal { .. } => return Err(EINTR),
+            }
+        }
+    }
+
+    /// Called by the core, in the context that the completion queue was made with.
+    pub(super) unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+        // SAFETY: the core's completion, of a request that was posted with `cqe`; the completion queue keeps it.
+        let (this, outcome) = unsafe {
+            let this = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<Self>();
+            (this, Outcome::from_raw(&*wc))
+        };
+        let mut state = this.state.lock();
+        match mem::replace(&mut *state, State::Idle) {
+            State::Outstanding(kept) => *state = State::Ended(kept, outcome),
+            other => {
+                *state = other;
+                pr_err!("{:?} of a request that nobody waits for\n", outcome.status);
+            }
+        }
+        drop(state);
+        this.changed.notify_all();
+    }
+}
+
+/// The end of a request, and what it kept until then.
+fn take(state: &mut State) -> Option<(Kept, Outcome)> {
+    match mem::replace(state, State::Idle) {
+        State::Ended(kept, outcome) => Some((kept, outcome)),
+        other => {
+            *state = other;
+            None
+        }
+    }
+}
