@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads, for the driver and for the client in kping/: the RDMA core's headers and the few
+ * What bindgen reads, for the driver and for the clients in kping/ and selftest/: the RDMA core's headers and the few
  * of the network stack that rdma/netdev.rs and rdma/hotplug.rs need. Everything that the kernel's own Rust bindings
  * already have is taken from there (see Kbuild), so a struct device is one type on both sides.
  */

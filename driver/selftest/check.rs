@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Waiting for what becomes of requests, and saying what is wrong.
+
+use kernel::{
+    prelude::*,
+    time::{Msecs, msecs_to_jiffies},
+};
+
+use crate::kclient::request::{Outcome, Request, Status};
+
+/// Longest time for a request.
+const PATIENCE_MS: Msecs = 5000;
+
+/// Waits for a request, which must end with `status`.
+///
+/// # Errors
+///
+/// `ETIMEDOUT` if it does not end, `EIO` if it ends otherwise; the log says so. `EINTR` when the caller got a signal.
+pub(crate) fn ends(request: &Request, status: Status, what: &str) -> Result<Outcome> {
+    ends_within(request, PATIENCE_MS, status, what)
+}
+
+/// The same, with another time.
+pub(crate) fn ends_within(
+    request: &Request,
+    patience: Msecs,
+    status: Status,
+    what: &str,
+) -> Result<Outcome> {
+    has_ended(request.wait(msecs_to_jiffies(patience))?, status, what)
+}
+
+/// What is known of a request must be that it ended with `status`.
+///
+/// # Errors
+///
+/// As for [`ends`].
+pub(crate) fn has_ended(outcome: Option<Outcome>, status: Status, what: &str) -> Result<Outcome> {
+    let outcome = outcome.ok_or(ETIMEDOUT).inspect_err(|_| pr_err!("{what}: no completion\n"))?;
+    if outcome.status != status {
+        let (got, vendor) = (outcome.status, outcome.vendor);
+        pr_err!("{what}: {got:?} (vendor {vendor:#x}), wanted {status:?}\n");
+        return Err(EIO);
+    }
+    Ok(outcome)
+}
+
+/// Something must be so.
+///
+/// # Errors
+///
+/// `EIO` if it is not; the log says so.
+pub(crate) fn expect(ok: bool, what: &str) -> Result {
+    if ok {
+        return Ok(());
+    }
+    pr_err!("{what}: wrong result\n");
+    Err(EIO)
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What becomes of requests that are outstanding when the adapter dies, and of those that are posted later: all are
+//! flushed, in order, as on a queue pair in error. So draining it returns.
+
+use kernel::{prelude::*, sync::Arc, time::Msecs};
+
+use crate::{
+    check::{ends_within, expect, has_ended},
+    kclient::{request::Request, request::Status, work::Op},
+    sides::{HALF, Side, Test},
+};
+
+/// Receives outstanding on either side.
+const BEFORE: usize = 5;
+/// Receives posted later.
+const AFTER: usize = 3;
+/// Longest time until the driver has seen the death.
+const PATIENCE_MS: Msecs = 20_000;
+
+/// Both sides, with receives outstanding.
+pub(crate) struct Doomed {
+    test: Test,
+    of_a: KVec<Arc<Request>>,
+    of_b: KVec<Arc<Request>>,
+}
+
+impl Doomed {
+    /// Posts the receives.
+    pub(crate) fn new(test: Test) -> Result<Self> {
+        test.reconnect()?;
+        Ok(Self { of_a: receives(&test.a, BEFORE)?, of_b: receives(&test.b, BEFORE)?, test })
+    }
+
+    /// To be called when the adapter has died.
+    pub(crate) fn check(&self) -> Result {
+        await_flush(&self.of_a)?;
+        await_flush(&self.of_b)?;
+        drain(&self.test.a)?;
+        drain(&self.test.b)
+    }
+}
+
+fn receives(side: &Side, count: usize) -> Result<KVec<Arc<Request>>> {
+    let mut requests = KVec::with_capacity(count, GFP_KERNEL)?;
+    for _ in 0..count {
+        let request = Request::new()?;
+        side.receive_as(&request)?;
+        requests.push(request, GFP_KERNEL)?;
+    }
+    Ok(requests)
+}
+
+/// Requests that were outstanding are flushed without anybody's asking.
+fn await_flush(requests: &[Arc<Request>]) -> Result {
+    let what = "receive outstanding at death";
+    let mut last = None;
+    for request in requests {
+        let turn = Some(ends_within(request, PATIENCE_MS, Status::FLUSHED, what)?.turn);
+        expect(turn > last, "order of receives outstanding at death")?;
+        last = turn;
+    }
+    Ok(())
+}
+
+/// When draining has returned, everything has ended that was posted before it.
+fn drain(side: &Side) -> Result {
+    let requests = receives(side, AFTER)?;
+    side.post(&Op::Send, HALF)?;
+    side.qp.drain();
+    has_ended(side.sent.outcome(), Status::FLUSHED, "SEND after death")?;
+    let mut last = None;
+    for request in &requests {
+        let outcome = has_ended(request.outcome(), Status::FLUSHED, "receive after death")?;
+        expect(Some(outcome.turn) > last, "order of receives after death")?;
+        last = Some(outcome.turn);
+    }
+    Ok(())
+}

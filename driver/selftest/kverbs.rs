@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A kernel client of the vrnic driver, which tests what user space cannot reach: rings that the driver itself posts
+//! to and polls, the region of all memory, completion handlers.
+//!
+//! Loading runs the tests on every vrnic device, each against itself; loading fails if a test fails or there is no
+//! device. The kernel log says which. With `hold=1` it then waits for the adapter's death: the driver must be removed
+//! after that, and the log says how it went.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`run`] | what is done with a device |
+//! | [`address`] | test: address handles |
+//! | [`data`] | test: SEND, WRITE, READ, atomics, errors |
+//! | [`registration`] | test: fast registration and invalidation |
+//! | [`death`] | test: what is outstanding when the adapter dies, and what is posted later |
+//! | [`sides`] | two queue pairs of a device, connected to each other |
+//! | [`check`] | waiting for what becomes of requests, and saying what is wrong |
+//! | [`client`] | the core's client: devices that come and go |
+//! | [`path`] | paths, GIDs and address handles |
+//! | [`states`] | queue pairs: making them, and their states |
+//! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
+//!
+//! `unsafe` is confined to the last four.
+
+use kernel::{prelude::*, str::CStr};
+
+mod address;
+#[path = "../rdma/bindings.rs"]
+mod bindings;
+mod check;
+mod client;
+mod data;
+mod death;
+#[allow(dead_code, reason = "shared: each client uses a part")]
+#[path = "../kclient/mod.rs"]
+mod kclient;
+mod path;
+mod registration;
+mod run;
+mod sides;
+mod states;
+
+/// Whose the core's objects are.
+const NAME: &CStr = c"vrnic_kverbs";
+
+/// The module: a client, registered until it goes.
+struct Module {
+    _client: client::Registration,
+}
+
+impl kernel::Module for Module {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let client = client::Registration::new()?;
+        run::verdict()?;
+        Ok(Self { _client: client })
+    }
+}
+
+module! {
+    type: Module,
+    name: "vrnic_kverbs",
+    authors: ["vrnic"],
+    description: "Kernel client that tests the vrnic driver",
+    license: "GPL v2",
+    params: {
+        hold: bool {
+            default: false,
+            description: "Keep requests outstanding, for an adapter that dies before its driver goes",
+        },
+    },
+}

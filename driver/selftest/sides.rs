@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two queue pairs of a device, connected to each other.
+
+use core::ops::Range;
+
+use kernel::{prelude::*, sync::Arc};
+
+use crate::{
+    client::Attached,
+    kclient::{
+        cq::{Cq, Poll},
+        mapped::{Mapped, Part},
+        memory::Memory,
+        pd::{Device, GlobalKey, Pd},
+        qp::{Caps, Qp},
+        request::Request,
+        work::Op,
+    },
+    path::{Gid, PORT, Path},
+    states::{self, Verbs},
+};
+
+/// Requests outstanding on a queue.
+const DEPTH: u32 = 16;
+/// Bytes of inline data.
+pub(crate) const INLINE: usize = 64;
+/// Bytes of a side's buffer.
+pub(crate) const BUFFER: usize = 8192;
+/// The first half is for what is sent, the second for what is received.
+pub(crate) const HALF: usize = BUFFER / 2;
+
+/// One side of a connection.
+pub(crate) struct Side {
+    /// Its queue pair.
+    pub(crate) qp: Qp<Verbs>,
+    /// Its memory, in one piece.
+    pub(crate) buffer: Arc<Mapped>,
+    /// A request of the send queue.
+    pub(crate) sent: Arc<Request>,
+    /// A request of the receive queue.
+    pub(crate) received: Arc<Request>,
+}
+
+impl Side {
+    fn new(pd: &Arc<Pd>, cq: &Arc<Cq>) -> Result<Self> {
+        // CAST: a small constant.
+        let inline = INLINE as u32;
+        let caps = Caps { depth: DEPTH, segments: 1, inline, signal_all: false };
+        Ok(Self {
+            qp: states::create(pd, cq, caps)?,
+            buffer: Mapped::new(pd.device().clone(), Memory::new(1, BUFFER)?)?,
+            sent: Request::new()?,
+            received: Request::new()?,
+        })
+    }
+
+    /// Bytes of the buffer.
+    pub(crate) fn part(&self, range: Range<usize>) -> Result<Part> {
+        Part::new(&self.buffer, range)
+    }
+
+    /// Posts a receive into the second half of the buffer.
+    pub(crate) fn receive(&self) -> Result {
+        self.receive_as(&self.received)
+    }
+
+    /// The same, with another request.
+    pub(crate) fn receive_as(&self, request: &Arc<Request>) -> Result {
+        self.qp.receive(request, &self.part(HALF..BUFFER)?)
+    }
+
+    /// Posts to the send queue, with the first `length` bytes of the buffer.
+    pub(crate) fn post(&self, op: &Op, length: usize) -> Result {
+        self.qp.post(&self.sent, op, &self.part(0..length)?)
+    }
+}
+
+/// Both sides, on one completion queue.
+pub(crate) struct Test {
+    /// One.
+    pub(crate) a: Side,
+    /// The other.
+    pub(crate) b: Side,
+    /// The domain of both.
+    pub(crate) pd: Arc<Pd>,
+}
+
+impl Test {
+    /// Makes both; they are not connected.
+    pub(crate) fn new(device: &Arc<Attached>) -> Result<Self> {
+        let device: Arc<dyn Device> = device.clone();
+        let pd = Pd::new(device.clone(), GlobalKey::With)?;
+        let cq = Cq::new(device, 4 * DEPTH, Poll::Workqueue)?;
+        Ok(Self { a: Side::new(&pd, &cq)?, b: Side::new(&pd, &cq)?, pd })
+    }
+
+    /// Connects them.
+    pub(crate) fn connect(&self) -> Result {
+        let gid = Gid::new(self.pd.device(), 0)?;
+        let path = Path {
+            port: PORT,
+            dgid: gid.gid(),
+            // The core resolves addresses for user space only; this is the port's own.
+            dmac: gid.mac()?,
+            sgid_index: gid.index()?,
+            hop_limit: 64,
+            ..Path::default()
+        };
+        for (side, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
+            states::connect(&side.qp, states::number(&peer.qp), &path)
+                .inspect_err(|error| pr_err!("connecting failed: {error:?}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Connects them anew through the reset state, by which errors end; nothing may be outstanding.
+    pub(crate) fn reconnect(&self) -> Result {
+        states::reset(&self.a.qp)?;
+        states::reset(&self.b.qp)?;
+        self.connect()
+    }
+}
