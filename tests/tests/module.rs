@@ -71,7 +71,8 @@ fn inline(pair: &mut Pair) -> Result<()> {
 /// nothing.
 fn kernel_client(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        let load = "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
+        let load =
+            "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
         let said = guest.check(load, SHORT)?;
         ensure!(said.contains("kernel verbs test: 0"), "not tested: {said}");
         guest.check("rmmod vrnic_kverbs", SHORT)?;
