@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 
+use crate::adapter::Adapter;
 use crate::console::tail;
 use crate::paths::Paths;
 use crate::process::Killed;
 
-/// A daemon with functions `a`, `b`, …; ended on drop.
+/// A daemon with a function for each adapter of the guests; ended on drop.
 #[derive(Debug)]
 pub struct Daemon {
     process: Killed,
@@ -20,36 +21,23 @@ pub struct Daemon {
     monitor: PathBuf,
 }
 
-/// vfio-user socket of function `name` in folder `dir`.
-#[must_use]
-pub fn adapter_socket(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.sock"))
-}
-
-/// Ethernet socket of function `name` in folder `dir`.
-#[must_use]
-pub fn net_socket(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.net"))
-}
-
 impl Daemon {
-    /// Starts a daemon with the given functions (name, MAC) and further arguments, sockets in `dir`, and waits until it serves.
+    /// Starts a daemon with functions for these adapters and further arguments, its own files in `dir`, and waits until it
+    /// serves.
     ///
     /// # Errors
     /// When it ends, or does not serve within seconds; its log's end is part of the text.
     pub fn start(
         paths: &Paths,
         dir: &Path,
-        functions: &[(&str, &str)],
+        adapters: &[Adapter],
         arguments: &[String],
     ) -> anyhow::Result<Self> {
         paths.need(&paths.vrnicd(), "cargo build --release")?;
         let log = dir.join("vrnicd.log");
         let out = File::options().create(true).append(true).open(&log)?;
         let mut command = Command::new(paths.vrnicd());
-        for (name, mac) in functions {
-            let socket = adapter_socket(dir, name);
-            let net = net_socket(dir, name);
+        for Adapter { name, mac, socket, net, .. } in adapters {
             let (socket, net) = (socket.display(), net.display());
             command
                 .arg("--function")
@@ -65,13 +53,13 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let process = Killed::start(command).context("cannot start vrnicd")?;
         let mut daemon = Self { process, log, monitor };
-        daemon.wait_for(dir, functions)?;
+        daemon.wait_for(adapters)?;
         Ok(daemon)
     }
 
-    fn wait_for(&mut self, dir: &Path, functions: &[(&str, &str)]) -> anyhow::Result<()> {
+    fn wait_for(&mut self, adapters: &[Adapter]) -> anyhow::Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
-        while !functions.iter().all(|(name, _)| adapter_socket(dir, name).exists()) {
+        while !adapters.iter().all(|adapter| adapter.socket.exists()) {
             let waiting = self.process.alive() && Instant::now() < end;
             ensure!(waiting, "vrnicd does not serve:\n{}", self.log(20));
             std::thread::sleep(Duration::from_millis(10));

@@ -1,6 +1,7 @@
 //! A guest: one QEMU with the stock kernel, its console, its agent.
 
 use std::fs;
+use std::iter;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::accel::Accel;
+use crate::adapter::Adapter;
 use crate::agent::Agent;
 use crate::console::{self, tail};
 use crate::paths::Paths;
@@ -28,10 +30,10 @@ const STARTS: u32 = 3;
 pub struct Setup {
     /// Its name, one word.
     pub name: String,
-    /// MAC of the adapter and of the virtio NIC beside it.
-    pub mac: String,
-    /// IPv4 address with prefix length.
-    pub address: String,
+    /// Its adapter.
+    pub adapter: Adapter,
+    /// More adapters.
+    pub more: Vec<Adapter>,
     /// Virtual processors.
     pub cpus: u32,
     /// Memory in MiB.
@@ -40,10 +42,6 @@ pub struct Setup {
     pub dir: PathBuf,
     /// Initramfs.
     pub initramfs: PathBuf,
-    /// vfio-user socket of its adapter.
-    pub adapter: PathBuf,
-    /// Ethernet socket of the daemon.
-    pub net: PathBuf,
 }
 
 /// A running guest; it is killed on drop.
@@ -123,11 +121,7 @@ impl Guest {
             let told = console::panic(&log).unwrap_or_else(|| tail(&log, 30));
             format!("QEMU said: {}\nconsole:\n{told}", setup.qemu_log())
         })?;
-        let address = &setup.address;
-        agent.check(
-            &format!("ip link set eth0 up && ip addr add {address} dev eth0"),
-            Duration::from_secs(20),
-        )?;
+        agent.check(&setup.addressing(), Duration::from_secs(20))?;
         Ok(Self { setup, qemu, agent })
     }
 
@@ -143,10 +137,10 @@ impl Guest {
         &self.setup
     }
 
-    /// Its IPv4 address, without prefix length.
+    /// The IPv4 address of its first adapter, without prefix length.
     #[must_use]
     pub fn ip(&self) -> &str {
-        self.setup.address.split('/').next().unwrap_or_default()
+        self.setup.adapter.ip()
     }
 
     /// Process number of its QEMU.
@@ -226,9 +220,29 @@ impl Guest {
 }
 
 impl Setup {
+    /// All its adapters; the virtio NIC beside each is `eth0` and so on.
+    pub fn adapters(&self) -> impl Iterator<Item = &Adapter> {
+        iter::once(&self.adapter).chain(&self.more)
+    }
+
+    /// Shell commands that give the virtio NICs their addresses.
+    fn addressing(&self) -> String {
+        let mut script = "set -e".to_owned();
+        if !self.more.is_empty() {
+            // All rails share an Ethernet: each answers for its own addresses alone, and also to the guest's others.
+            script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
+                       echo 1 >accept_local";
+        }
+        for (number, Adapter { address, .. }) in self.adapters().enumerate() {
+            script += &format!("; ip link set eth{number} up");
+            script += &format!("; ip addr add {address} dev eth{number}");
+        }
+        script
+    }
+
     /// QEMU's arguments, less accelerator and kernel.
     fn arguments(&self) -> Vec<String> {
-        let Self { name, mac, cpus, memory, .. } = self;
+        let Self { name, cpus, memory, .. } = self;
         let path = |path: &Path| path.display().to_string();
         let mut arguments: Vec<String> = Vec::new();
         let mut add =
@@ -240,18 +254,22 @@ impl Setup {
         add(&["-smp", &smp, "-m", &format!("{memory}M")]);
         add(&["-machine", "q35,memory-backend=ram"]);
         add(&["-object", &format!("memory-backend-memfd,id=ram,size={memory}M,share=on")]);
-        let socket = path(&self.adapter);
-        add(&[
-            "-device",
-            &format!(
-                r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#
-            ),
-        ]);
+        let function = |adapter: &Adapter| {
+            let socket = path(&adapter.socket);
+            format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
+        };
+        add(&["-device", &function(&self.adapter)]);
         // The first virtio device: the kernel numbers its ports /dev/vport0p*.
         add(&["-device", "virtio-serial-pci"]);
-        let net = path(&self.net);
-        add(&["-netdev", &format!("stream,id=net,server=off,addr.type=unix,addr.path={net}")]);
-        add(&["-device", &format!("virtio-net-pci,netdev=net,mac={mac},romfile=")]);
+        for Adapter { name, mac, net, .. } in self.adapters() {
+            let net = path(net);
+            let stream = format!("stream,id={name},server=off,addr.type=unix,addr.path={net}");
+            add(&["-netdev", &stream]);
+            add(&["-device", &format!("virtio-net-pci,netdev={name},mac={mac},romfile=")]);
+        }
+        for adapter in &self.more {
+            add(&["-device", &function(adapter)]);
+        }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
         add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);

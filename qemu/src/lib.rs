@@ -10,6 +10,7 @@
 //! | [`protocol`] | messages between a guest's agent and the harness |
 //! | [`agent`] | the harness's end of them: run commands, move files |
 //! | [`console`] | what the log of a guest's console says |
+//! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemon and two guests, ready for RDMA |
@@ -17,6 +18,7 @@
 //! | [`progress`] | progress lines as the scripts write them |
 
 pub mod accel;
+pub mod adapter;
 pub mod agent;
 pub mod console;
 pub mod daemon;

@@ -1,20 +1,20 @@
 //! A daemon and two guests, ready for RDMA.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
 use crate::accel::Accel;
-use crate::daemon::{Daemon, adapter_socket, net_socket};
+use crate::adapter::{Adapter, guest_name};
+use crate::daemon::Daemon;
 use crate::guest::{Guest, Setup};
 use crate::overlay::write_initramfs;
 use crate::paths::Paths;
 use crate::rundir::RunDir;
 
-const FUNCTIONS: [(&str, &str); 2] = [("a", "52:54:00:76:72:0a"), ("b", "52:54:00:76:72:0b")];
-const ADDRESSES: [&str; 2] = ["10.9.0.1/24", "10.9.0.2/24"];
+const GUESTS: u8 = 2;
 /// For a command that only configures something, on a loaded machine.
 const SHORT: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,9 @@ pub struct Options {
     pub cpus: u32,
     /// Memory of each guest in MiB.
     pub memory: u32,
-    /// Whether to load vrnic.ko and wait for the RDMA device.
+    /// Adapters of each guest, at least 1.
+    pub adapters: u8,
+    /// Whether to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
@@ -35,7 +37,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cpus: 1, memory: 1536, module: true, files: Vec::new(), daemon: Vec::new() }
+        Self {
+            cpus: 1,
+            memory: 1536,
+            adapters: 1,
+            module: true,
+            files: Vec::new(),
+            daemon: Vec::new(),
+        }
     }
 }
 
@@ -65,9 +74,10 @@ impl Pair {
         let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
         write_initramfs(&paths, &options.files, &initramfs)?;
-        let daemon = Daemon::start(&paths, dir.path(), &FUNCTIONS, &options.daemon)?;
-        let boot = |index: usize| {
-            let setup = setup(dir.path().into(), index, &options)?;
+        let functions = functions(dir.path(), &options);
+        let daemon = Daemon::start(&paths, dir.path(), &functions, &options.daemon)?;
+        let boot = |guest: u8| {
+            let setup = setup(dir.path().into(), guest, &options);
             let guest = Guest::boot(&paths, accel, setup)?;
             if options.module {
                 load_module(&guest)?;
@@ -91,7 +101,7 @@ impl Pair {
     /// When it does not come up.
     pub fn reboot_b(&mut self) -> anyhow::Result<()> {
         self.b.kill();
-        let setup = setup(self.dir.path().into(), 1, &self.options)?;
+        let setup = setup(self.dir.path().into(), 1, &self.options);
         self.b = Guest::boot(&self.paths, self.accel, setup)?;
         if self.options.module {
             load_module(&self.b)?;
@@ -105,8 +115,9 @@ impl Pair {
     /// When it does not serve.
     pub fn restart_daemon(&mut self) -> anyhow::Result<()> {
         self.daemon.kill();
+        let functions = functions(self.dir.path(), &self.options);
         self.daemon =
-            Daemon::start(&self.paths, self.dir.path(), &FUNCTIONS, &self.options.daemon)?;
+            Daemon::start(&self.paths, self.dir.path(), &functions, &self.options.daemon)?;
         Ok(())
     }
 
@@ -126,10 +137,18 @@ impl Pair {
     /// # Errors
     /// When it says nothing.
     pub fn function(&self, name: &str) -> anyhow::Result<String> {
+        self.monitor(&["show", "function", "--json", "--function", name])
+    }
+
+    /// What `vrnic` with these arguments says of the daemon.
+    ///
+    /// # Errors
+    /// When it fails, with its complaint.
+    pub fn monitor(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = Command::new(self.paths.bin.join("vrnic"))
             .arg("--monitor")
             .arg(self.daemon.monitor())
-            .args(["show", "function", "--json", "--function", name])
+            .args(arguments)
             .output()
             .context("cannot run vrnic")?;
         ensure!(output.status.success(), "vrnic: {}", String::from_utf8_lossy(&output.stderr));
@@ -138,7 +157,7 @@ impl Pair {
 
     /// The folder with sockets and logs.
     #[must_use]
-    pub fn dir(&self) -> &std::path::Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
@@ -149,23 +168,25 @@ impl Pair {
     }
 }
 
-fn setup(dir: PathBuf, index: usize, options: &Options) -> anyhow::Result<Setup> {
-    let ((name, mac), address) =
-        FUNCTIONS.get(index).zip(ADDRESSES.get(index)).context("no such guest")?;
-    Ok(Setup {
-        name: (*name).to_owned(),
-        mac: (*mac).to_owned(),
-        address: (*address).to_owned(),
+/// What the daemon has: the adapters of all guests, the first ones first.
+fn functions(dir: &Path, options: &Options) -> Vec<Adapter> {
+    let rail = |rail| (0..GUESTS).map(move |guest| Adapter::new(dir, guest, rail));
+    (0..options.adapters.max(1)).flat_map(rail).collect()
+}
+
+fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
+    Setup {
+        name: guest_name(guest),
+        adapter: Adapter::new(&dir, guest, 0),
+        more: (1..options.adapters).map(|rail| Adapter::new(&dir, guest, rail)).collect(),
         cpus: options.cpus,
         memory: options.memory,
         initramfs: dir.join("initramfs"),
-        adapter: adapter_socket(&dir, name),
-        net: net_socket(&dir, name),
         dir,
-    })
+    }
 }
 
-/// Loads vrnic.ko and waits until the RDMA device has its port and its IPv4 GID.
+/// Loads vrnic.ko and waits until each RDMA device has its port and its IPv4 GID.
 ///
 /// # Errors
 /// When that does not come about.
@@ -180,11 +201,15 @@ pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
 pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
     guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
     guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT)?;
+    let devices = guest.setup().adapters().count();
     guest.check(
-        "for n in $(seq 300); do \
-           for p in /sys/class/infiniband/*/ports/1; do \
-             grep -q ACTIVE $p/state 2>/dev/null && grep -qs 0000:0000:0000:0000:0000:ffff $p/gids/* && exit 0; \
-           done; sleep 0.1; done; echo 'no RDMA device became active'; rdma link; exit 1",
+        &format!(
+            "for n in $(seq 300); do ready=0; for p in /sys/class/infiniband/*/ports/1; do \
+               grep -q ACTIVE $p/state 2>/dev/null && grep -qs 0000:0000:0000:0000:0000:ffff $p/gids/* && \
+               ready=$((ready+1)); \
+             done; [ $ready -ge {devices} ] && exit 0; sleep 0.1; done; \
+             echo 'not every RDMA device became active'; rdma link; exit 1"
+        ),
         SHORT,
     )?;
     Ok(())

@@ -106,7 +106,7 @@ fn mode(guest: &Guest, mode: &str) -> Result<()> {
 
 /// Moves the network device into the namespace and gives it its address there.
 fn netdev_inside(guest: &Guest) -> Result<()> {
-    let address = &guest.setup().address;
+    let address = &guest.setup().adapter.address;
     let script = format!(
         "ip link set eth0 netns red && ip -n red link set lo up && ip -n red link set eth0 up && \
          ip -n red addr add {address} dev eth0"
@@ -117,7 +117,7 @@ fn netdev_inside(guest: &Guest) -> Result<()> {
 
 /// Gives the network device, which is in the first namespace again, its address.
 fn netdev_outside(guest: &Guest) -> Result<()> {
-    let address = &guest.setup().address;
+    let address = &guest.setup().adapter.address;
     let script = format!(
         "for n in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; \
          ip link set eth0 up && ip addr replace {address} dev eth0"
@@ -236,7 +236,7 @@ fn unloaded(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     enter(guest)?;
     guest.check("rmmod vrnic && ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
-    let address = &guest.setup().address;
+    let address = &guest.setup().adapter.address;
     guest.check(&format!("ip link set eth0 up && ip addr replace {address} dev eth0"), SHORT)?;
     load_module(guest)?;
     works(pair)

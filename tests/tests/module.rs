@@ -193,7 +193,7 @@ fn open_device(pair: &mut Pair) -> Result<()> {
 fn netdev_later(pair: &mut Pair) -> Result<()> {
     pair.a.check("rmmod vrnic; rmmod virtio_net", SHORT)?;
     pair.a.check("insmod /vrnic/vrnic.ko; sleep 1; modprobe virtio_net", SHORT)?;
-    let address = &pair.a.setup().address;
+    let address = &pair.a.setup().adapter.address;
     pair.a.check(
         &format!(
             "for n in $(seq 50); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; \

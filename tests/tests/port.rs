@@ -91,7 +91,7 @@ fn events(pair: &mut Pair) -> Result<()> {
     sleep(Duration::from_secs(1));
     guest.check("ip link set eth0 down", SHORT)?;
     link_is(guest, "DOWN")?;
-    let address = &guest.setup().address;
+    let address = &guest.setup().adapter.address;
     guest.check(&format!("ip link set eth0 up; ip addr replace {address} dev eth0"), SHORT)?;
     link_is(guest, "ACTIVE")?;
     guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT)?;

@@ -170,7 +170,7 @@ fn netdev(pair: &mut Pair) -> Result<()> {
     guest.check("ip link set eth0 down", SHORT)?;
     link_is(guest, "DOWN")?;
     guest.check(
-        &format!("ip link set eth0 up; ip addr replace {} dev eth0", guest.setup().address),
+        &format!("ip link set eth0 up; ip addr replace {} dev eth0", guest.setup().adapter.address),
         SHORT,
     )?;
     link_is(guest, "ACTIVE")?;

@@ -45,6 +45,10 @@ struct Args {
     #[arg(long, default_value_t = 1536)]
     memory: u32,
 
+    /// Adapters of each guest
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    adapters: u8,
+
     /// Do not load vrnic.ko
     #[arg(long)]
     no_module: bool,
@@ -62,6 +66,7 @@ fn main() -> Result<ExitCode> {
     let options = Options {
         cpus: args.cpus,
         memory: args.memory,
+        adapters: args.adapters,
         module: !args.no_module,
         files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
         ..Options::default()

@@ -1,0 +1,52 @@
+//! An adapter of a guest: a function of the daemon, and the virtio NIC beside it.
+
+use std::path::{Path, PathBuf};
+
+/// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the second ones in another.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// Name of the daemon's function: the guest's letter, and for all but its first adapter a number.
+    pub name: String,
+    /// MAC of the function and of the virtio NIC beside it.
+    pub mac: String,
+    /// IPv4 address of that NIC, with prefix length.
+    pub address: String,
+    /// vfio-user socket of the function.
+    pub socket: PathBuf,
+    /// Ethernet socket of the function.
+    pub net: PathBuf,
+}
+
+impl Adapter {
+    /// Adapter `rail` of guest `guest`, both counted from 0, with its sockets in `dir`.
+    #[must_use]
+    pub fn new(dir: &Path, guest: u8, rail: u8) -> Self {
+        let mut name = guest_name(guest);
+        if rail > 0 {
+            name.push_str(&rail.to_string());
+        }
+        Self {
+            mac: format!(
+                "52:54:00:76:{:02x}:{:02x}",
+                0x72_u8.wrapping_add(rail),
+                0x0a_u8.wrapping_add(guest)
+            ),
+            address: format!("10.9.{rail}.{}/24", u16::from(guest) + 1),
+            socket: dir.join(format!("{name}.sock")),
+            net: dir.join(format!("{name}.net")),
+            name,
+        }
+    }
+
+    /// Its IPv4 address, without prefix length.
+    #[must_use]
+    pub fn ip(&self) -> &str {
+        self.address.split('/').next().unwrap_or_default()
+    }
+}
+
+/// Name of a guest, counted from 0: a letter.
+#[must_use]
+pub fn guest_name(guest: u8) -> String {
+    char::from(b'a'.saturating_add(guest)).to_string()
+}
