@@ -11,6 +11,7 @@
 //! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
+//! | [`rails`] | one of several devices of a guest |
 //!
 //! | test binary | what it shows |
 //! | --- | --- |
@@ -22,6 +23,7 @@
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
 //! | `events` | completion events in guests with four processors: who handles them, and where |
 //! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `rails` | two adapters in each guest |
 //! | `processes` | processes that are killed with all that they hold |
 //! | `containers` | network namespaces, and limits of control groups |
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
@@ -32,5 +34,6 @@ pub mod census;
 pub mod conformance;
 pub mod events;
 pub mod health;
+pub mod rails;
 pub mod storage;
 pub mod talk;

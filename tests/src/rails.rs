@@ -1,0 +1,194 @@
+//! One of several devices of a guest.
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::adapter::Adapter;
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::Pair;
+
+use crate::talk::{LONG, SHORT, said, settles};
+
+/// A device of a guest: the first is `vrnic0`, with `eth0`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rail<'a> {
+    /// Whose.
+    pub guest: &'a Guest,
+    /// Which, from 0.
+    pub number: u8,
+}
+
+impl<'a> Rail<'a> {
+    /// A device of guest a.
+    #[must_use]
+    pub fn a(pair: &'a Pair, number: u8) -> Self {
+        Self { guest: &pair.a, number }
+    }
+
+    /// A device of guest b.
+    #[must_use]
+    pub fn b(pair: &'a Pair, number: u8) -> Self {
+        Self { guest: &pair.b, number }
+    }
+
+    /// What the harness gave the guest for it.
+    ///
+    /// # Errors
+    /// When the guest has fewer.
+    pub fn adapter(&self) -> Result<&'a Adapter> {
+        let adapters = &mut self.guest.setup().adapters();
+        adapters.nth(self.number.into()).with_context(|| format!("no adapter {}", self.number))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn device(&self) -> String {
+        format!("vrnic{}", self.number)
+    }
+
+    /// A file of it in sysfs.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read(&self, file: &str) -> Result<String> {
+        let text =
+            self.guest.check(&format!("cat /sys/class/infiniband/{}/{file}", self.device()), SHORT);
+        Ok(text?.trim().to_owned())
+    }
+
+    /// Its PCI address.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn pci(&self) -> Result<String> {
+        let script = format!("basename $(realpath /sys/class/infiniband/{}/device)", self.device());
+        Ok(self.guest.check(&script, SHORT)?.trim().to_owned())
+    }
+
+    /// Waits until its port is in a state.
+    ///
+    /// # Errors
+    /// When it is not within half a minute.
+    pub fn link_is(&self, state: &str) -> Result<()> {
+        let device = self.device();
+        settles(self.guest, &format!("rdma link show {device}/1 | grep -q 'state {state}'"), 30)
+    }
+
+    /// Waits until its port is active and has the GID of its IPv4 address.
+    ///
+    /// # Errors
+    /// When it is not within half a minute.
+    pub fn is_ready(&self) -> Result<()> {
+        self.link_is("ACTIVE")?;
+        let gids = format!("/sys/class/infiniband/{}/ports/1/gids", self.device());
+        settles(self.guest, &format!("grep -qs 0000:0000:0000:0000:0000:ffff {gids}/*"), 30)
+    }
+
+    /// Its counters of what is transferred.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn traffic(&self) -> Result<BTreeMap<String, u64>> {
+        // The kernel asks the driver again after 10 ms.
+        let folder = format!("/sys/class/infiniband/{}/ports/1/hw_counters", self.device());
+        let script = format!("sleep 0.02; cd {folder} && grep . [tr]x_* cqes completion_events");
+        let text = self.guest.check(&script, SHORT)?;
+        let counters = text.lines().map(|line| {
+            let (name, value) = line.split_once(':').with_context(|| line.to_owned())?;
+            Ok((name.to_owned(), value.parse()?))
+        });
+        counters.collect()
+    }
+
+    /// How much `self` received and sent while `run` ran, in bytes.
+    ///
+    /// # Errors
+    /// When `run` fails.
+    pub fn moved(&self, run: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let sum = |counters: BTreeMap<String, u64>| counters["rx_bytes"] + counters["tx_bytes"];
+        let before = sum(self.traffic()?);
+        run()?;
+        Ok(sum(self.traffic()?) - before)
+    }
+}
+
+/// A server and its client, under way.
+pub struct Session {
+    what: String,
+    server: Running,
+    client: Running,
+}
+
+impl Session {
+    /// Starts `command` (of rdma-core's examples or perftest) on the devices of `server` and `client`, which may be one
+    /// and the same, with its control connection on `port` of the same rail.
+    ///
+    /// # Errors
+    /// When the server does not listen.
+    pub fn start(server: Rail<'_>, client: Rail<'_>, command: &str, port: u16) -> Result<Self> {
+        let on = |rail: Rail<'_>| format!("exec {command} -d {} -p {port}", rail.device());
+        let serving = server.guest.agent().start(&on(server))?;
+        server.guest.listens_on(port)?;
+        let asks = format!("{} {}", on(client), server.adapter()?.ip());
+        let what = format!("{command}, {} to {}", client.device(), server.device());
+        Ok(Self { what, server: serving, client: client.guest.agent().start(&asks)? })
+    }
+
+    /// Starts one that moves data for `seconds`, and waits until it does.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn transfer(
+        server: Rail<'_>,
+        client: Rail<'_>,
+        tool: &str,
+        (seconds, port): (u32, u16),
+    ) -> Result<Self> {
+        let command = format!("{tool} -F -D {seconds} -s 65536");
+        let this = Self::start(server, client, &command, port)?;
+        let device = client.device();
+        settles(
+            client.guest,
+            &format!("rdma res show qp link {device}/1 | grep -q 'RC state RTS'"),
+            30,
+        )?;
+        sleep(Duration::from_secs(1));
+        Ok(this)
+    }
+
+    /// Waits for the end; both must succeed, and say nothing of wrong data. Gives what the client said.
+    ///
+    /// # Errors
+    /// When one does not, with what both said.
+    pub fn end(self) -> Result<String> {
+        let there = self.client.wait(LONG)?;
+        if !there.ok() {
+            self.server.kill()?;
+        }
+        let here = self.server.wait(SHORT)?;
+        let text = said(&there) + &said(&here);
+        ensure!(
+            there.ok() && here.ok() && !text.contains("invalid data"),
+            "'{}' ended with {} (client) and {} (server)\n{text}",
+            self.what,
+            there.code,
+            here.code
+        );
+        Ok(there.stdout)
+    }
+
+    /// Ends both, however far they are.
+    ///
+    /// # Errors
+    /// When one cannot be ended.
+    pub fn kill(self) -> Result<()> {
+        for program in [self.client, self.server] {
+            program.kill()?;
+            program.wait(SHORT).context("a program that cannot be ended")?;
+        }
+        Ok(())
+    }
+}

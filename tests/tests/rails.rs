@@ -1,0 +1,354 @@
+//! Two adapters in each guest: each is a device of its own, with its own network device, and none disturbs the other.
+
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::rails::{Rail, Session};
+use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
+
+/// Adapters of each guest.
+const RAILS: u8 = 2;
+/// Both ways to pick one of two.
+const EACH: [(u8, u8); 2] = [(0, 1), (1, 0)];
+/// Where servers listen; the one of the other rail is next to it.
+const PORT: u16 = 18520;
+const PINGPONG: &str = "ibv_rc_pingpong -g 1 -c -n 500";
+
+fn main() -> ExitCode {
+    let cases = vec![
+        Case::new("each_has_its_own_netdev_and_addresses", identity),
+        Case::new("traffic_stays_on_its_device", apart),
+        Case::new("from_one_to_the_other_within_a_guest", across),
+        Case::new("both_at_the_same_time", together),
+        Case::new("rdma_cm_picks_the_device_by_address", by_address),
+        Case::new("a_server_on_both", server_on_both),
+        Case::new("kernel_clients", kernel_clients),
+        Case::new("kernel_clients_by_address", kernel_clients_by_address),
+        Case::new("debugfs_has_a_folder_for_each", debugfs),
+        Case::new("the_monitor_knows_all", monitor),
+        Case::new("one_port_goes_down", |pair| {
+            gone(pair, |rail| format!("ip link set eth{} down", rail.number), netdev_up)
+        }),
+        Case::new("one_is_unbound", |pair| gone(pair, |_| driver("unbind"), bind)),
+        Case::new("one_is_removed", |pair| gone(pair, |_| device("remove"), rescan)),
+        Case::new("one_is_reset", |pair| gone(pair, |_| device("reset"), rebind)),
+        Case::new("the_module_goes_under_traffic_of_both", unloaded),
+    ];
+    bench::main(Options { adapters: RAILS, ..Options::default() }, cases)
+}
+
+/// Each of the two carries data, checked, between the guests.
+fn work(pair: &Pair) -> Result<()> {
+    for rail in 0..RAILS {
+        Session::start(Rail::b(pair, rail), Rail::a(pair, rail), PINGPONG, PORT)?.end()?;
+    }
+    Ok(())
+}
+
+/// Devices are numbered as the network devices are, each is paired with the one of its MAC, and has that one's addresses
+/// alone.
+fn identity(pair: &mut Pair) -> Result<()> {
+    let mut guids = Vec::new();
+    for guest in [&pair.a, &pair.b] {
+        for number in 0..RAILS {
+            let rail = Rail { guest, number };
+            let adapter = rail.adapter()?;
+            let mac = guest.check(&format!("cat /sys/class/net/eth{number}/address"), SHORT)?;
+            ensure!(mac.trim() == adapter.mac, "eth{number} has {mac}, not {}", adapter.mac);
+            let netdevs = guest.check(
+                &format!("cat /sys/class/infiniband/vrnic{number}/ports/1/gid_attrs/ndevs/* 2>/dev/null | sort -u"),
+                SHORT,
+            )?;
+            ensure!(
+                netdevs.trim() == format!("eth{number}"),
+                "vrnic{number} has GIDs of {netdevs}"
+            );
+            let ip: Ipv4Addr = adapter.ip().parse()?;
+            let [a, b, c, d] = ip.octets();
+            let gid = format!("0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
+            ensure!(rail.read("ports/1/gids/1")? == gid, "GID 1 is not {gid}");
+            let guid = rail.read("node_guid")?;
+            let last = adapter.mac.replace(':', "").split_off(6);
+            ensure!(guid.replace(':', "").ends_with(&last), "{guid} is not of {}", adapter.mac);
+            guids.push(guid);
+        }
+        let shown = guest.check("ibv_devices | grep -c vrnic", SHORT)?;
+        ensure!(shown.trim() == RAILS.to_string(), "ibv_devices shows {shown}");
+    }
+    guids.sort();
+    guids.dedup();
+    ensure!(guids.len() == usize::from(2 * RAILS), "GUIDs are shared: {guids:?}");
+    Ok(())
+}
+
+/// Data between two devices is counted by these, and the other devices of both guests count nothing.
+fn apart(pair: &mut Pair) -> Result<()> {
+    for (rail, other) in EACH {
+        let idle = || [Rail::a(pair, other).traffic(), Rail::b(pair, other).traffic()];
+        let before = idle().into_iter().collect::<Result<Vec<_>>>()?;
+        let (a, b) = (Rail::a(pair, rail), Rail::b(pair, rail));
+        // 500 messages of 4 KiB there and back.
+        let bytes = a.moved(|| Session::start(b, a, PINGPONG, PORT)?.end().map(drop))?;
+        ensure!(bytes == 2 * 500 * 4096, "vrnic{rail} counts {bytes} bytes");
+        let after = idle().into_iter().collect::<Result<Vec<_>>>()?;
+        ensure!(before == after, "vrnic{other} counts, too: {before:?} {after:?}");
+    }
+    Ok(())
+}
+
+/// The two of a guest are peers as any.
+fn across(pair: &mut Pair) -> Result<()> {
+    for guest in [&pair.a, &pair.b] {
+        for (from, to) in EACH {
+            let rail = |number| Rail { guest, number };
+            let (client, server) = (rail(from), rail(to));
+            for command in
+                [PINGPONG, "ibv_uc_pingpong -g 1 -c -n 200", "ibv_ud_pingpong -g 1 -c -n 200"]
+            {
+                let mut there = 0;
+                let here = client.moved(|| {
+                    there = server
+                        .moved(|| Session::start(server, client, command, PORT)?.end().map(drop))?;
+                    Ok(())
+                })?;
+                ensure!(here == there && here > 0, "{command}: {here} and {there} bytes");
+            }
+            Session::start(server, client, "ib_write_bw -F -s 65536 -n 500", PORT)?.end()?;
+        }
+    }
+    Ok(())
+}
+
+/// Both carry data at the same time, between the guests and within one.
+fn together(pair: &mut Pair) -> Result<()> {
+    let start = |rail: u8, tool: &str| {
+        let ports = PORT + u16::from(rail);
+        Session::transfer(Rail::b(pair, rail), Rail::a(pair, rail), tool, (8, ports))
+    };
+    let (first, second) = (start(0, "ib_write_bw")?, start(1, "ib_read_bw")?);
+    let moved = |rail| {
+        Rail::a(pair, rail).moved(|| {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            Ok(())
+        })
+    };
+    for rail in 0..RAILS {
+        let bytes = moved(rail)?;
+        ensure!(bytes > 1 << 20, "vrnic{rail} moves {bytes} bytes in a second");
+    }
+    first.end()?;
+    second.end()?;
+    // With checked content, and all four devices.
+    let sessions = [
+        Session::start(Rail::b(pair, 0), Rail::a(pair, 0), PINGPONG, PORT)?,
+        Session::start(Rail::b(pair, 1), Rail::a(pair, 1), PINGPONG, PORT + 1)?,
+        Session::start(Rail::a(pair, 0), Rail::a(pair, 1), PINGPONG, PORT + 2)?,
+        Session::start(Rail::b(pair, 0), Rail::a(pair, 1), PINGPONG, PORT + 3)?,
+    ];
+    sessions.into_iter().try_for_each(|session| session.end().map(drop))
+}
+
+/// Connects with rping from `client` to the address of rail `rail` of `server`.
+fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
+    let to = Rail { guest: server, number: rail }.adapter()?.ip();
+    let serving = server.agent().start("exec rping -s -V -C 20 -S 4096")?;
+    listens(server)?;
+    let there = client.agent().run(&format!("exec rping -c -a {to} -V -C 20 -S 4096"), LONG)?;
+    if !there.ok() {
+        serving.kill()?;
+    }
+    let here = serving.wait(SHORT)?;
+    ensure!(there.ok() && here.ok(), "rping to {to}: {}{}", said(&there), said(&here));
+    Ok(())
+}
+
+/// An address belongs to one device: connections to it are made there, from the device of the same network.
+fn by_address(pair: &mut Pair) -> Result<()> {
+    for (rail, other) in EACH {
+        for (server, client) in [(&pair.b, &pair.a), (&pair.a, &pair.a)] {
+            let busy = Rail { guest: client, number: rail };
+            let idle = Rail { guest: client, number: other };
+            let mut bytes = 0;
+            let strays = idle.moved(|| {
+                bytes = busy.moved(|| rping(server, client, rail))?;
+                Ok(())
+            })?;
+            ensure!(bytes > 20 * 4096, "vrnic{rail} moved {bytes} bytes");
+            ensure!(strays == 0, "vrnic{other} moved {strays} bytes");
+        }
+    }
+    Ok(())
+}
+
+/// One process has both devices open and clients on both at the same time.
+fn server_on_both(pair: &mut Pair) -> Result<()> {
+    let server = pair.b.agent().start("exec rping -s -P -V -S 4096")?;
+    listens(&pair.b)?;
+    let ask = |rail| {
+        let to = Rail::b(pair, rail).adapter()?.ip();
+        pair.a.agent().start(&format!("exec rping -c -a {to} -V -C 200 -S 4096"))
+    };
+    let clients = [ask(0)?, ask(1)?];
+    let ended = clients.map(|client| client.wait(LONG));
+    server.kill()?;
+    let text = said(&server.wait(SHORT)?);
+    for client in ended {
+        let client = client?;
+        ensure!(client.ok(), "a client: {}\nthe server: {text}", said(&client));
+    }
+    Ok(())
+}
+
+/// The driver's own kernel client tests each device.
+fn kernel_clients(pair: &mut Pair) -> Result<()> {
+    let load = "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
+    let text = pair.a.check(load, SHORT)?;
+    for rail in 0..RAILS {
+        let line = format!("vrnic{rail}: kernel verbs test: 0");
+        ensure!(text.contains(&line), "no '{line}' in {text}");
+    }
+    pair.a.check("rmmod vrnic_kverbs", SHORT)?;
+    Ok(())
+}
+
+/// Kernel clients connect by address, too.
+fn kernel_clients_by_address(pair: &mut Pair) -> Result<()> {
+    pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
+    for (rail, other) in EACH {
+        let peer: Ipv4Addr = Rail::b(pair, rail).adapter()?.ip().parse()?;
+        let load = format!("insmod /vrnic/vrnic_kping.ko rounds=20 peer={}", u32::from(peer));
+        let mut bytes = 0;
+        let strays = Rail::a(pair, other).moved(|| {
+            bytes = Rail::a(pair, rail)
+                .moved(|| pair.a.check(&format!("{load} && rmmod vrnic_kping"), LONG).map(drop))?;
+            Ok(())
+        })?;
+        ensure!(bytes > 0 && strays == 0, "vrnic{rail} {bytes}, vrnic{other} {strays} bytes");
+    }
+    pair.b.check("rmmod vrnic_kping", SHORT)?;
+    Ok(())
+}
+
+/// Each folder has the objects of its device.
+fn debugfs(pair: &mut Pair) -> Result<()> {
+    for (rail, other) in EACH {
+        let program = pair.a.agent().start(&format!("exec ibv_rc_pingpong -g 1 -d vrnic{rail}"))?;
+        pair.a.listens_on(18515)?;
+        let queues = |number| {
+            let pci = Rail::a(pair, number).pci()?;
+            pair.a.check(&format!("cat /sys/kernel/debug/vrnic-{pci}/qps"), SHORT)
+        };
+        let (busy, idle) = (queues(rail)?, queues(other)?);
+        program.kill()?;
+        program.wait(SHORT)?;
+        ensure!(busy.contains("type RC"), "not in the folder of vrnic{rail}: {busy}");
+        ensure!(!idle.contains("type RC") && idle.contains("type GSI"), "vrnic{other}: {idle}");
+    }
+    let folders = pair.a.check("ls -d /sys/kernel/debug/vrnic-* | wc -l", SHORT)?;
+    ensure!(folders.trim() == RAILS.to_string(), "{folders} folders");
+    Ok(())
+}
+
+/// The daemon's monitor tells of each function, and counts as the guest does.
+fn monitor(pair: &mut Pair) -> Result<()> {
+    work(pair)?;
+    let metrics = pair.monitor(&["metrics"])?;
+    for guest in [&pair.a, &pair.b] {
+        for number in 0..RAILS {
+            let rail = Rail { guest, number };
+            let name = &rail.adapter()?.name;
+            let shown: Value = serde_json::from_str(&pair.function(name)?)?;
+            ensure!(shown[0]["mac"] == rail.adapter()?.mac.as_str(), "{name}: {shown}");
+            let bytes = rail.traffic()?["rx_bytes"];
+            for line in [
+                format!("vrnic_link_up{{function=\"{name}\"}} 1\n"),
+                format!("vrnic_rx_bytes_total{{function=\"{name}\"}} {bytes}\n"),
+            ] {
+                ensure!(metrics.contains(&line), "no {line} in\n{metrics}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a device away by `take`, a shell command, while both carry data: the other goes on. After `give` all is well.
+fn gone(
+    pair: &Pair,
+    take: impl Fn(Rail<'_>) -> String,
+    give: impl Fn(Rail<'_>, &str) -> Result<()>,
+) -> Result<()> {
+    for (rail, other) in EACH {
+        let start = |rail: u8, seconds| {
+            let port = PORT + u16::from(rail);
+            let ends = (Rail::b(pair, rail), Rail::a(pair, rail));
+            Session::transfer(ends.0, ends.1, "ib_write_bw", (seconds, port))
+        };
+        let victim = Rail::a(pair, rail);
+        let pci = victim.pci()?;
+        let (survivor, lost) = (start(other, 15)?, start(rail, 60)?);
+        let script = take(victim);
+        pair.a.check(&format!("pci={pci}; {script}"), SHORT)?;
+        settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;
+        let bytes = Rail::a(pair, other).moved(|| {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            Ok(())
+        })?;
+        ensure!(bytes > 1 << 20, "vrnic{other} moves {bytes} bytes without vrnic{rail}");
+        survivor.end().with_context(|| format!("vrnic{rail} went"))?;
+        lost.kill()?;
+        give(victim, &pci)?;
+        victim.is_ready().with_context(|| format!("vrnic{rail} does not come back"))?;
+        work(pair)?;
+    }
+    Ok(())
+}
+
+/// A shell command that writes the PCI address to a file of the driver.
+fn driver(file: &str) -> String {
+    format!("echo $pci > /sys/bus/pci/drivers/vrnic/{file}")
+}
+
+/// A shell command that writes 1 to a file of the PCI device.
+fn device(file: &str) -> String {
+    format!("echo 1 > /sys/bus/pci/devices/$pci/{file}")
+}
+
+fn bind(rail: Rail<'_>, pci: &str) -> Result<()> {
+    rail.guest.check(&format!("pci={pci}; {}", driver("bind")), SHORT).map(drop)
+}
+
+fn rebind(rail: Rail<'_>, pci: &str) -> Result<()> {
+    rail.guest.check(&format!("pci={pci}; {} && {}", driver("unbind"), driver("bind")), SHORT)?;
+    Ok(())
+}
+
+fn rescan(rail: Rail<'_>, _pci: &str) -> Result<()> {
+    rail.guest.check("echo 1 > /sys/bus/pci/rescan", SHORT).map(drop)
+}
+
+fn netdev_up(rail: Rail<'_>, _pci: &str) -> Result<()> {
+    let (number, address) = (rail.number, &rail.adapter()?.address);
+    let script = format!("ip link set eth{number} up; ip addr replace {address} dev eth{number}");
+    rail.guest.check(&script, SHORT).map(drop)
+}
+
+/// The module goes with both, and comes again.
+fn unloaded(pair: &mut Pair) -> Result<()> {
+    let start = |rail: u8| {
+        let port = PORT + u16::from(rail);
+        Session::transfer(Rail::b(pair, rail), Rail::a(pair, rail), "ib_write_bw", (60, port))
+    };
+    let sessions = [start(0)?, start(1)?];
+    pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
+    pair.a.check("! ls -d /sys/kernel/debug/vrnic-* 2>/dev/null", SHORT)?;
+    for session in sessions {
+        session.kill()?;
+    }
+    load_module(&pair.a)?;
+    work(pair)
+}
