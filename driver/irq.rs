@@ -7,38 +7,16 @@ use kernel::{
     bindings,
     cpu::CpuId,
     cpumask::CpumaskVar,
-    device::Bound,
+    device::{self, Bound},
     error::to_result,
+    fmt,
     irq::{self, IrqRequest, IrqReturn},
     pci::{self, IrqType, IrqTypes, IrqVectorRegistration},
     prelude::*,
-    str::CStr,
+    str::{CStr, CString},
 };
 
 use crate::events::{AsyncHandler, CompletionHandler};
-
-/// Completion vectors that the adapter can have.
-const COMPLETION_VECTORS: usize = abi::pci::MSIX_VECTORS as usize - 1;
-/// Room for the name of a completion vector and its terminator.
-const NAME_LEN: usize = 16;
-
-/// The completion vectors' names in /proc/interrupts.
-static NAMES: [[u8; NAME_LEN]; COMPLETION_VECTORS] = {
-    let mut names = [*b"vrnic-comp\0\0\0\0\0\0"; COMPLETION_VECTORS];
-    let mut i = 0;
-    while i < COMPLETION_VECTORS {
-        // CAST: digits.
-        let (tens, ones) = (b'0' + (i / 10) as u8, b'0' + (i % 10) as u8);
-        if i < 10 {
-            names[i][10] = ones;
-        } else {
-            names[i][10] = tens;
-            names[i][11] = ones;
-        }
-        i += 1;
-    }
-    names
-};
 
 /// A registered interrupt.
 #[derive(Clone, Copy)]
@@ -117,6 +95,9 @@ pub(crate) struct Interrupts<'a> {
     // Dropped next: the handlers borrow the vectors.
     handlers: KVec<Pin<KBox<irq::Registration<'a, Handler>>>>,
     vectors: Pin<KBox<IrqVectorRegistration<'a>>>,
+    /// What `/proc/interrupts` shows: the kernel keeps pointers to them.
+    names: KVec<CString>,
+    pdev: &'a pci::Device<Bound>,
 }
 
 impl<'a> Interrupts<'a> {
@@ -124,7 +105,13 @@ impl<'a> Interrupts<'a> {
     pub(crate) fn allocate(pdev: &'a pci::Device<Bound>, completion: u32) -> Result<Self> {
         let kinds = IrqTypes::default().with(IrqType::MsiX);
         let vectors = pdev.alloc_irq_vectors(2, 1 + completion, kinds)?;
-        Ok(Self { hints: KVec::new(), handlers: KVec::new(), vectors: KBox::pin(vectors, GFP_KERNEL)? })
+        Ok(Self {
+            hints: KVec::new(),
+            handlers: KVec::new(),
+            vectors: KBox::pin(vectors, GFP_KERNEL)?,
+            names: KVec::new(),
+            pdev,
+        })
     }
 
     /// Number of completion vectors.
@@ -134,7 +121,7 @@ impl<'a> Interrupts<'a> {
 
     /// Registers the handler of admin completions and asynchronous events.
     pub(crate) fn handle_async(&mut self, handler: AsyncHandler) -> Result {
-        self.register(VECTOR_ASYNC.into(), c"vrnic-async", Handler::Async(handler))?;
+        self.register(VECTOR_ASYNC.into(), fmt!("async"), Handler::Async(handler))?;
         Ok(())
     }
 
@@ -142,17 +129,27 @@ impl<'a> Interrupts<'a> {
     /// that number.
     pub(crate) fn handle_completion(&mut self, handler: CompletionHandler) -> Result<Line> {
         let id = handler.handler.id;
-        let vector = id as usize;
-        let name = NAMES.get(vector).ok_or(EINVAL)?;
-        let name = CStr::from_bytes_until_nul(name).map_err(|_| EINVAL)?;
-        let line = self.register(1 + vector, name, Handler::Completion(handler))?;
+        let line =
+            self.register(1 + id as usize, fmt!("comp{id}"), Handler::Completion(handler))?;
         if let Some(cpu) = CpuId::from_u32(id) {
             self.hints.push(Hint::new(line, cpu)?, GFP_KERNEL)?;
         }
         Ok(line)
     }
 
-    fn register(&mut self, index: usize, name: &'static CStr, handler: Handler) -> Result<Line> {
+    /// Registers the handler of a vector; `what` and the device tell it from others.
+    fn register(
+        &mut self,
+        index: usize,
+        what: fmt::Arguments<'_>,
+        handler: Handler,
+    ) -> Result<Line> {
+        let device: &device::Device<Bound> = self.pdev.as_ref();
+        let name = CString::try_from_fmt(fmt!("vrnic-{what}@pci:{}", device.name()))?;
+        // SAFETY: the text is on the heap, where it stays; `names`, which owns it from here on, is dropped after all
+        // handlers, which alone keep this reference.
+        let shown: &'static CStr = unsafe { &*core::ptr::from_ref::<CStr>(&name) };
+        self.names.push(name, GFP_KERNEL)?;
         // SAFETY: the allocation is pinned on the heap and dropped after all handlers, which
         // alone keep this reference.
         let vectors: &'a IrqVectorRegistration<'a> =
@@ -162,7 +159,7 @@ impl<'a> Interrupts<'a> {
         self.handlers.reserve(1, GFP_KERNEL)?;
         // SAFETY: the registration is kept in `self` and not leaked: see `Nic`.
         let registration =
-            unsafe { irq::Registration::new(request, irq::Flags::TRIGGER_NONE, name, Ok(handler)) };
+            unsafe { irq::Registration::new(request, irq::Flags::TRIGGER_NONE, shown, Ok(handler)) };
         let registration = KBox::pin_init(registration, GFP_KERNEL)?;
         self.handlers.push(registration, GFP_KERNEL)?;
         Ok(Line(irq))

@@ -52,7 +52,7 @@ fn handlers(pair: &mut Pair) -> Result<()> {
         for (cpu, handler) in (0..).zip(&seen) {
             ensure!(handler.cpu == cpu, "handler {cpu} is on processor {}", handler.cpu);
             let irq =
-                format!("irq=$(awk -F: '/vrnic-comp{cpu}$/ {{ print $1+0 }}' /proc/interrupts)");
+                format!("irq=$(awk -F: '/vrnic-comp{cpu}@/ {{ print $1+0 }}' /proc/interrupts)");
             let script = format!("{irq}; cd /proc/irq/$irq && cat smp_affinity_list affinity_hint");
             let text = guest.check(&script, SHORT)?;
             let expected = format!("{cpu} {:x}", 1 << cpu);
