@@ -14,6 +14,7 @@ use kernel::{
     prelude::*,
     sync::{
         Arc, CondVar, SpinLockIrq,
+        aref::ARef,
         barrier::{Read, dma_mb},
     },
 };
@@ -48,6 +49,7 @@ struct State {
 /// The admin queue.
 #[pin_data]
 pub(crate) struct Admin {
+    device: ARef<device::Device>,
     submissions: Ring,
     completions: Ring,
     regs: Arc<Registers>,
@@ -76,6 +78,7 @@ impl Admin {
         let changed = KBox::pin_init(new_condvar!("vrnic::Admin"), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
+                device: device.into(),
                 submissions,
                 completions,
                 regs,
@@ -106,7 +109,7 @@ impl Admin {
         let status = Status::from_raw(completion.status.get()).ok_or(EIO)?;
         if status != Status::Ok {
             let detail = completion.detail.get();
-            pr_debug!("{opcode:?} failed: {status:?}, detail {detail}\n");
+            dev_dbg!(self.device, "{opcode:?} failed: {status:?}, detail {detail}\n");
             return Err(errno(status));
         }
         P::Result::read_from_prefix(&completion.result).map(|(result, _)| result).map_err(|_| EIO)
@@ -156,7 +159,7 @@ impl Admin {
             let id = completion.id.get();
             match state.slots.get_mut(id as usize) {
                 Some(slot @ Slot::Waiting(_)) => *slot = Slot::Done(completion),
-                _ => pr_warn!("completion of an unknown admin command {id}\n"),
+                _ => dev_warn!(self.device, "completion of an unknown admin command {id}\n"),
             }
         }
         if state.ci != first {

@@ -177,7 +177,7 @@ impl AsyncHandler {
     /// Takes all completions and events.
     pub(crate) fn handle(&self) {
         if let Err(error) = self.admin.handle_interrupt() {
-            pr_err!("admin completions cannot be read: {error:?}\n");
+            dev_err!(self.life.device(), "admin completions cannot be read: {error:?}\n");
         }
         while let Some(event) = self.queue.next() {
             self.deliver(Kind::from_raw(event.kind), event.id.get());
@@ -203,7 +203,7 @@ impl AsyncHandler {
             Some(Kind::PortUp) => self.listeners.report(DeviceEvent::PortActive),
             Some(Kind::PortDown) => self.listeners.report(DeviceEvent::PortError),
             Some(Kind::DeviceFatal) => {
-                pr_err!("the adapter has failed: code {id}\n");
+                dev_err!(self.life.device(), "the adapter has failed: code {id}\n");
                 self.life.die(Death::Failed);
             }
             Some(Kind::Completion) | None => {}

@@ -70,11 +70,11 @@ impl Health {
         };
         self.misses.store(misses, Relaxed);
         if misses >= MAX_MISSES {
-            pr_err!("the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n");
+            dev_err!(self.life.device(), "the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n");
             return Some(Death::Silent);
         }
         if self.admin.tick() {
-            pr_err!("the adapter has stopped: it does not complete an admin command\n");
+            dev_err!(self.life.device(), "the adapter has stopped: it does not complete an admin command\n");
             return Some(Death::Failed);
         }
         None

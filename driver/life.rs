@@ -97,6 +97,11 @@ impl Life {
         )
     }
 
+    /// Whose life it is.
+    pub(crate) fn device(&self) -> &pci::Device {
+        &self.pdev
+    }
+
     /// Whether it has died.
     pub(crate) fn is_dead(&self) -> bool {
         self.state.load(Acquire) != ALIVE
@@ -152,12 +157,12 @@ impl Life {
             match self.regs.reset() {
                 Ok(()) => return,
                 Err(ENODEV) if start.elapsed() < AT_ONCE => {
-                    pr_warn!("the adapter is gone\n");
+                    dev_warn!(self.device(), "the adapter is gone\n");
                     // Whoever answers in its place knew before it did.
                     fsleep(AT_ONCE);
                     return;
                 }
-                Err(error) => pr_err!("the adapter does not reset: {error:?}\n"),
+                Err(error) => dev_err!(self.device(), "the adapter does not reset: {error:?}\n"),
             }
             if stop_dma(&self.pdev) {
                 return;

@@ -89,7 +89,7 @@ impl<'a> Nic<'a> {
         })?;
         // From here on a failure resets the adapter before the rings above go.
         let life = Lease::new(life);
-        regs.enable()?;
+        regs.enable(pdev)?;
         let health = Health::start(doorbells.clone(), admin.clone(), life.clone())?;
 
         let caps = query(device, &life)?;

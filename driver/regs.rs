@@ -99,11 +99,11 @@ impl Registers {
     /// # Errors
     ///
     /// `EIO` if the adapter does not like them, `ETIMEDOUT`, `ENODEV` when it has gone.
-    pub(crate) fn enable(&self) -> Result {
+    pub(crate) fn enable(&self, pdev: &pci::Device<Bound>) -> Result {
         self.write(regs::CONTROL, Control::ENABLE.bits());
         self.wait(|status| status.intersects(Status::ENABLED | Status::FATAL))?;
         if self.status().contains(Status::FATAL) {
-            pr_err!("the adapter refuses its rings: code {}\n", self.read(regs::FATAL_CODE));
+            dev_err!(pdev, "the adapter refuses its rings: code {}\n", self.read(regs::FATAL_CODE));
             return Err(EIO);
         }
         Ok(())

@@ -66,7 +66,9 @@ impl<T: Operations> Device<T> {
         let result =
             unsafe { Self::from_raw(device).with_data(|_, data| T::set_port(data, settings)) };
         if let Err(error) = result {
-            pr_warn!("the adapter does not take the port's {settings:?}: {error:?}\n");
+            // SAFETY: allocated by `Allocated::new`.
+            let parent = unsafe { parent(device) };
+            dev_warn!(parent, "the adapter does not take the port's {settings:?}: {error:?}\n");
         }
     }
 
@@ -91,6 +93,16 @@ unsafe impl<T: Operations> Send for Device<T> {}
 fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
     // The wrapper is transparent; its own accessor is private to the kernel crate.
     core::ptr::from_ref(device).cast_mut().cast()
+}
+
+/// What an RDMA device is below, by which messages name it: that has a name before the RDMA device does.
+///
+/// # Safety
+///
+/// `device` must have been allocated by [`Allocated::new`] and be alive during `'a`.
+pub(super) unsafe fn parent<'a>(device: *const bindings::ib_device) -> &'a device::Device {
+    // SAFETY: set on allocation; the driver is bound to it as long as there is the RDMA device.
+    unsafe { device::Device::from_raw((*(*device).__bindgen_anon_1.dev).parent.cast()) }
 }
 
 /// What a device is registered with.

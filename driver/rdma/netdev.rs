@@ -12,7 +12,10 @@ use kernel::{
     types::Opaque,
 };
 
-use super::{bindings, device::PORT};
+use super::{
+    bindings,
+    device::{PORT, parent},
+};
 
 /// A counted reference to a network device.
 pub(crate) struct NetdevRef(NonNull<bindings::net_device>);
@@ -213,7 +216,9 @@ impl Notifier {
         // allocated; the callee takes its own reference to `paired`.
         let ret = unsafe { bindings::ib_device_set_netdev(this.device.as_ptr(), paired, PORT) };
         if ret != 0 {
-            pr_warn!("pairing with the Ethernet device failed: {ret}\n");
+            // SAFETY: the RDMA device is alive, and made by this driver.
+            let parent = unsafe { parent(this.device.as_ptr()) };
+            dev_warn!(parent, "pairing with the Ethernet device failed: {ret}\n");
         }
         bindings::NOTIFY_OK as c_int
     }

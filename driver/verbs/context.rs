@@ -62,7 +62,7 @@ pub(super) fn alloc(
 pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
     context.uars.free(hca);
     if let Err(error) = hca.destroy(Opcode::FreeContext, context.id) {
-        pr_err!("freeing context {} failed: {error:?}\n", context.id);
+        dev_err!(hca.dma(), "freeing context {} failed: {error:?}\n", context.id);
     }
 }
 

@@ -94,7 +94,7 @@ impl UarSet {
         let mut pages = self.pages.lock();
         while let Some(page) = pages.pop() {
             if let Err(error) = hca.destroy(Opcode::FreeUar, page.uar.index) {
-                pr_err!("freeing UAR {} failed: {error:?}\n", page.uar.index);
+                dev_err!(hca.dma(), "freeing UAR {} failed: {error:?}\n", page.uar.index);
             }
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
 pub(super) fn dealloc(hca: &Hca<'_>, xrcd: &Xrcd) -> Result {
     hca.destroy(Opcode::FreeXrcd, xrcd.xrcdn)?;
     if let Err(error) = hca.destroy(Opcode::DestroyCq, xrcd.cqn) {
-        pr_err!("destroying the CQ of XRC domain {} failed: {error:?}\n", xrcd.xrcdn);
+        dev_err!(hca.dma(), "destroying the CQ of XRC domain {} failed: {error:?}\n", xrcd.xrcdn);
     }
     Ok(())
 }
