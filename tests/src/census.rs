@@ -24,8 +24,8 @@ pub struct Census {
     pub driver: u64,
     /// Pages that the kernel has pinned for devices, less those that it has let go.
     pub pinned: i64,
-    /// What the adapter has: objects, doorbell pages, device memory, page addresses, groups.
-    pub adapter: BTreeMap<String, u64>,
+    /// What its adapters have: objects, doorbell pages, device memory, page addresses, groups.
+    pub adapters: BTreeMap<String, u64>,
 }
 
 impl Census {
@@ -56,14 +56,17 @@ impl Census {
                       awk '/^nr_foll_pin_acquired/ { n += $2 } \
                       /^nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat";
         let pinned = guest.check(pinned, SHORT)?;
-        let functions: Value = serde_json::from_str(&pair.function(&guest.setup().name)?)?;
-        let objects = functions[0]["objects"].clone();
-        Ok(Self {
-            core,
-            driver: driver.trim().parse()?,
-            pinned: pinned.trim().parse()?,
-            adapter: serde_json::from_value(objects).context("objects of an adapter")?,
-        })
+        let mut adapters = BTreeMap::new();
+        for adapter in guest.setup().adapters() {
+            let functions: Value = serde_json::from_str(&pair.function(&adapter.name)?)?;
+            let objects: BTreeMap<String, u64> =
+                serde_json::from_value(functions[0]["objects"].clone())
+                    .with_context(|| format!("objects of adapter {}", adapter.name))?;
+            for (kind, count) in objects {
+                *adapters.entry(kind).or_default() += count;
+            }
+        }
+        Ok(Self { core, driver: driver.trim().parse()?, pinned: pinned.trim().parse()?, adapters })
     }
 
     /// Counts again and compares.
@@ -91,9 +94,9 @@ impl Census {
         }
     }
 
-    /// One of the adapter's counts.
+    /// One of the adapters' counts.
     #[must_use]
     pub fn of(&self, kind: &str) -> u64 {
-        self.adapter.get(kind).copied().unwrap_or_default()
+        self.adapters.get(kind).copied().unwrap_or_default()
     }
 }

@@ -49,7 +49,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 4000)?;
     let full = Census::take(pair, &pair.a)?;
-    println!("a process holds {:?}, {} pages pinned", full.adapter, full.pinned - before.pinned);
+    println!("a process holds {:?}, {} pages pinned", full.adapters, full.pinned - before.pinned);
     for (kind, least) in [
         ("contexts", 1),
         ("uars", 1),

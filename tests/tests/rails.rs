@@ -8,6 +8,7 @@ use serde_json::Value;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::conformance::run;
 use vrnic_tests::rails::{Rail, Session};
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
 
@@ -29,14 +30,23 @@ fn main() -> ExitCode {
         Case::new("a_server_on_both", server_on_both),
         Case::new("kernel_clients", kernel_clients),
         Case::new("kernel_clients_by_address", kernel_clients_by_address),
+        Case::new("names_tell_them_apart", names),
         Case::new("debugfs_has_a_folder_for_each", debugfs),
         Case::new("the_monitor_knows_all", monitor),
+        Case::new("groups", groups),
+        Case::new("the_second_is_as_good_as_the_first", |pair| {
+            // The cases that map most, and those about what processes share and leave.
+            let groups = ["data", "queues", "direct", "lifecycle", "isolation", "events"];
+            let only: Vec<_> = groups.iter().map(|group| format!("--only {group}/")).collect();
+            run(pair, &format!("--device vrnic1 {}", only.join(" ")), "device")
+        }),
         Case::new("one_port_goes_down", |pair| {
             gone(pair, |rail| format!("ip link set eth{} down", rail.number), netdev_up)
         }),
         Case::new("one_is_unbound", |pair| gone(pair, |_| driver("unbind"), bind)),
         Case::new("one_is_removed", |pair| gone(pair, |_| device("remove"), rescan)),
         Case::new("one_is_reset", |pair| gone(pair, |_| device("reset"), rebind)),
+        Case::new("a_guest_boots_anew", |pair| pair.reboot_b().and_then(|()| work(pair))),
         Case::new("the_module_goes_under_traffic_of_both", unloaded),
     ];
     bench::main(Options { adapters: RAILS, ..Options::default() }, cases)
@@ -204,6 +214,25 @@ fn server_on_both(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// Each joins groups, and is heard there.
+fn groups(pair: &mut Pair) -> Result<()> {
+    for rail in 0..RAILS {
+        let mckey = |end: Rail<'_>| -> Result<String> {
+            Ok(format!("exec mckey -m 239.9.0.{} -b {} -C 20", rail + 1, end.adapter()?.ip()))
+        };
+        let (from, to) = (Rail::a(pair, rail), Rail::b(pair, rail));
+        let member = to.guest.agent().start(&mckey(to)?)?;
+        settles(to.guest, &format!("rdma res show qp link vrnic{rail}/1 | grep -q mckey"), 10)?;
+        let sender = from.guest.agent().run(&format!("sleep 1; {} -s", mckey(from)?), LONG)?;
+        if !sender.ok() {
+            member.kill()?;
+        }
+        let member = member.wait(SHORT)?;
+        ensure!(sender.ok() && member.ok(), "{}{}", said(&sender), said(&member));
+    }
+    Ok(())
+}
+
 /// The driver's own kernel client tests each device.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
     let load = "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
@@ -232,6 +261,25 @@ fn kernel_clients_by_address(pair: &mut Pair) -> Result<()> {
     }
     pair.b.check("rmmod vrnic_kping", SHORT)?;
     Ok(())
+}
+
+/// Interrupts and messages in the kernel's log are told apart by the PCI address.
+fn names(pair: &mut Pair) -> Result<()> {
+    for (rail, other) in EACH {
+        let victim = Rail::a(pair, rail);
+        let (pci, another) = (victim.pci()?, Rail::a(pair, other).pci()?);
+        let script = format!("grep -cE 'vrnic-(async|comp[0-9]+)@pci:{pci}$' /proc/interrupts");
+        let lines: u32 = pair.a.check(&script, SHORT)?.trim().parse()?;
+        ensure!(lines >= 2, "vrnic{rail} has {lines} interrupts by its name");
+        pair.a.check(&format!("dmesg -C; pci={pci}; {}", device("reset")), SHORT)?;
+        victim.link_is("DOWN")?;
+        let text = pair.a.check("dmesg", SHORT)?;
+        let told = text.lines().any(|line| line.contains(&pci) && line.contains("the adapter has"));
+        ensure!(told && !text.contains(&another), "vrnic{rail} is {pci}, but: {text}");
+        rebind(victim, &pci)?;
+        victim.is_ready()?;
+    }
+    work(pair)
 }
 
 /// Each folder has the objects of its device.
