@@ -12,10 +12,11 @@
 
 use kernel::{
     cpu::{CpuId, nr_cpu_ids},
-    new_mutex, new_spinlock,
+    device, new_mutex, new_spinlock,
     prelude::*,
     sync::{
         Arc, Mutex, SpinLock,
+        aref::ARef,
         atomic::{Atomic, Relaxed},
     },
 };
@@ -98,6 +99,7 @@ pub(crate) struct Descriptor {
 /// The descriptors of all handlers, by id.
 #[pin_data]
 pub(crate) struct Handlers {
+    device: ARef<device::Device>,
     descriptors: KVec<Descriptor>,
     #[pin]
     balance: Mutex<Balance>,
@@ -108,11 +110,16 @@ pub(crate) struct Handlers {
 
 impl Handlers {
     /// The handlers that these describe; queues that leave the choice are spread by `rule`.
-    pub(crate) fn new(descriptors: KVec<Descriptor>, rule: Rule) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        device: &device::Device,
+        descriptors: KVec<Descriptor>,
+        rule: Rule,
+    ) -> Result<Arc<Self>> {
         let balance = Balance::new(rule, descriptors.len())?;
         let online = KVec::from_elem(false, nr_cpu_ids() as usize, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
+                device: device.into(),
                 descriptors,
                 balance <- new_mutex!(balance, "vrnic::Balance"),
                 online <- new_spinlock!(online, "vrnic::Handlers"),
@@ -166,7 +173,8 @@ impl Handlers {
         match descriptor.line.set_affinity(id) {
             Ok(()) => descriptor.handler.cpu.store(cpu, Relaxed),
             Err(error) => {
-                pr_warn!("handler {} stays off CPU {cpu}: {error:?}\n", descriptor.handler.id);
+                let id = descriptor.handler.id;
+                dev_warn!(self.device, "handler {id} stays off CPU {cpu}: {error:?}\n");
             }
         }
     }

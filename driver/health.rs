@@ -70,11 +70,17 @@ impl Health {
         };
         self.misses.store(misses, Relaxed);
         if misses >= MAX_MISSES {
-            dev_err!(self.life.device(), "the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n");
+            dev_err!(
+                self.life.device(),
+                "the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n"
+            );
             return Some(Death::Silent);
         }
         if self.admin.tick() {
-            dev_err!(self.life.device(), "the adapter has stopped: it does not complete an admin command\n");
+            dev_err!(
+                self.life.device(),
+                "the adapter has stopped: it does not complete an admin command\n"
+            );
             return Some(Death::Failed);
         }
         None

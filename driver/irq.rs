@@ -158,8 +158,9 @@ impl<'a> Interrupts<'a> {
         let irq = request.irq();
         self.handlers.reserve(1, GFP_KERNEL)?;
         // SAFETY: the registration is kept in `self` and not leaked: see `Nic`.
-        let registration =
-            unsafe { irq::Registration::new(request, irq::Flags::TRIGGER_NONE, shown, Ok(handler)) };
+        let registration = unsafe {
+            irq::Registration::new(request, irq::Flags::TRIGGER_NONE, shown, Ok(handler))
+        };
         let registration = KBox::pin_init(registration, GFP_KERNEL)?;
         self.handlers.push(registration, GFP_KERNEL)?;
         Ok(Line(irq))

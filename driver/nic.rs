@@ -100,7 +100,7 @@ impl<'a> Nic<'a> {
             descriptors.push(descriptor, GFP_KERNEL)?;
         }
         let rule = Rule::from_raw(module_parameters::balance.value())?;
-        let handlers = Handlers::new(descriptors, rule)?;
+        let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, life.clone())?;
         let tree = (handlers.clone(), listeners.clone());
         Ok(Self {

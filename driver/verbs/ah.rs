@@ -4,8 +4,14 @@
 use abi::{qp::AddressVector, uverbs::AhResp};
 use kernel::prelude::*;
 
-use super::{modify::{decode_av, encode_av}, ops::Verbs};
-use crate::rdma::{ah::{AhAttr, AhValues}, udata::User};
+use super::{
+    modify::{decode_av, encode_av},
+    ops::Verbs,
+};
+use crate::rdma::{
+    ah::{AhAttr, AhValues},
+    udata::User,
+};
 
 /// An address handle.
 pub(crate) struct Ah {

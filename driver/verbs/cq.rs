@@ -89,11 +89,7 @@ fn create_user(
 ) -> Result<Cq> {
     let ring = UserRing::pin(hca, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
-    let handler = if ring.any_vector {
-        hca.nic.handlers().any()
-    } else {
-        init.comp_vector
-    };
+    let handler = if ring.any_vector { hca.nic.handlers().any() } else { init.comp_vector };
     let eqn = hca.nic.handlers().get(handler)?.eqn;
     let params = CreateCq::new(slot.uar.index, eqn, ring.log_size, ring.table.pages());
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;

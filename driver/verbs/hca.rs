@@ -74,7 +74,12 @@ impl Drop for Created<'_, '_> {
             return;
         }
         if let Err(error) = self.hca.destroy(self.destroy, self.id) {
-            dev_err!(self.hca.dma(), "{:?} of object {} failed: {error:?}\n", self.destroy, self.id);
+            dev_err!(
+                self.hca.dma(),
+                "{:?} of object {} failed: {error:?}\n",
+                self.destroy,
+                self.id
+            );
         }
     }
 }
