@@ -113,6 +113,19 @@ impl<'a> Rail<'a> {
         run()?;
         Ok(sum(self.traffic()?) - before)
     }
+
+    /// Checks that data flows.
+    ///
+    /// # Errors
+    /// When less than a MiB comes and goes in a second.
+    pub fn is_busy(&self) -> Result<()> {
+        let bytes = self.moved(|| {
+            sleep(Duration::from_secs(1));
+            Ok(())
+        })?;
+        ensure!(bytes > 1 << 20, "{} moves {bytes} bytes in a second", self.device());
+        Ok(())
+    }
 }
 
 /// A server and its client, under way.
