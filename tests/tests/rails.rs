@@ -331,7 +331,7 @@ fn gone(
         };
         let victim = Rail::a(pair, rail);
         let pci = victim.pci()?;
-        let (survivor, lost) = (start(other, 15)?, start(rail, 60)?);
+        let (survivor, lost) = (start(other, 20)?, start(rail, 60)?);
         let script = take(victim);
         pair.a.check(&format!("pci={pci}; {script}"), SHORT)?;
         settles(&pair.a, &format!("! rdma link show | grep -q 'vrnic{rail}/1 state ACTIVE'"), 30)?;
