@@ -1,8 +1,10 @@
 //! Views of the table of keys.
 
 use serde::{Deserialize, Serialize};
+use vrnic_abi::qp::Access;
 
 use super::Page;
+use crate::att::segments;
 use crate::function::Function;
 use crate::host::Host;
 use crate::tpt::{Kind, Mr};
@@ -41,6 +43,7 @@ impl<H: Host> Function<H> {
 impl From<&Mr> for KeyView {
     fn from(mr: &Mr) -> Self {
         let access = mr.access.iter_names().map(|(name, _)| name.to_ascii_lowercase());
+        let paged = mr.table.depth != 0 && !segments::is(&mr.table);
         Self {
             key: mr.key,
             kind: match mr.kind {
@@ -52,9 +55,9 @@ impl From<&Mr> for KeyView {
             pdn: mr.pdn,
             qpn: (mr.qpn != 0).then_some(mr.qpn),
             access: access.collect(),
-            address: mr.base(),
+            address: if mr.access.contains(Access::ZERO_BASED) { 0 } else { mr.iova },
             length: mr.length,
-            page_size: mr.page_shift().map(|shift| 1 << shift),
+            page_size: paged.then(|| 1 << mr.table.shift),
             one_touch: mr.one_touch,
         }
     }

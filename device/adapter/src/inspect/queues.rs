@@ -1,7 +1,6 @@
 //! Views of queues.
 
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
@@ -117,16 +116,10 @@ impl<H: Host> Function<H> {
     /// Up to `most` queue pairs, from number `from` on.
     #[must_use]
     pub fn qp_views(&self, from: u32, most: usize) -> Page<QpView> {
-        let qps = self.qps_from(from);
-        Page::of(qps.iter().map(|qp| (qp.qpn, self.qp_view(qp))), most)
-    }
-
-    /// All queue pairs from number `from` on, by ascending number.
-    pub(super) fn qps_from(&self, from: u32) -> Vec<Arc<Qp<H>>> {
         let mut qps = self.objects.all_qps();
         qps.retain(|qp| qp.qpn >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        qps
+        Page::of(qps.iter().map(|qp| (qp.qpn, self.qp_view(qp))), most)
     }
 
     fn qp_view(&self, qp: &Qp<H>) -> QpView {

@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::admin::{
     CqRecord, Doing, EqRecord, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
 };
+use vrnic_abi::qp::Access;
 use vrnic_abi::uar::QpSlot;
 
-use super::{CqView, EqView, Page, QueueView, SrqView};
+use super::{CqView, EqView, QueueView, SrqView};
+use crate::att::segments;
 use crate::function::Function;
 use crate::host::Host;
 use crate::qp::{Qp, Requester, SendRing};
+use crate::table::Table;
 use crate::tpt::Known;
 
 /// Places of the table of keys that one command looks at.
@@ -27,24 +30,30 @@ pub(crate) type Records<T> = (Vec<T>, u32);
 impl<H: Host> Function<H> {
     /// Up to `most` queue pairs, from number `from` on.
     pub(crate) fn qp_records(&self, from: u32, most: usize) -> Records<QpRecord> {
-        let qps = self.qps_from(from);
-        let page = Page::of(qps.iter().map(|qp| (qp.qpn, self.qp_record(qp))), most);
-        (page.items, page.next.unwrap_or(NONE))
+        let mut qps = self.objects.all_qps();
+        qps.retain(|qp| qp.qpn >= from);
+        qps.sort_unstable_by_key(|qp| qp.qpn);
+        page(qps.iter().map(|qp| (qp.qpn, self.qp_record(qp))), most)
     }
 
     /// Up to `most` completion queues, from number `from` on.
     pub(crate) fn cq_records(&self, from: u32, most: usize) -> Records<CqRecord> {
-        records(self.cq_views(from, most))
+        let all = from_on(&self.objects.cqs, from, |cq| cq.cqn);
+        page(all.iter().map(|cq| (cq.cqn, cq.view(self.host()).into())), most)
     }
 
     /// Up to `most` event queues, from number `from` on.
     pub(crate) fn eq_records(&self, from: u32, most: usize) -> Records<EqRecord> {
-        records(self.eq_views(from, most))
+        let asynchronous = self.asynchronous.read().clone().filter(|_| from == 0);
+        let all = from_on(&self.objects.eqs, from, |eq| eq.eqn);
+        let eqs = asynchronous.into_iter().chain(all);
+        page(eqs.map(|eq| (eq.eqn, eq.view(self.host()).into())), most)
     }
 
     /// Up to `most` shared receive queues, from number `from` on.
     pub(crate) fn srq_records(&self, from: u32, most: usize) -> Records<SrqRecord> {
-        records(self.srq_views(from, most))
+        let all = from_on(&self.objects.srqs, from, |srq| srq.srqn);
+        page(all.iter().map(|srq| (srq.srqn, srq.view(self.host()).into())), most)
     }
 
     /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the table is empty.
@@ -139,9 +148,16 @@ fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
     }
 }
 
-/// A page of views as records.
-fn records<V, R: From<V>>(page: Page<V>) -> Records<R> {
-    (page.items.into_iter().map(R::from).collect(), page.next.unwrap_or(NONE))
+/// The objects of a table from a number on.
+fn from_on<T>(table: &Table<T>, from: u32, number: impl Fn(&T) -> u32) -> Vec<std::sync::Arc<T>> {
+    let mut all = table.all();
+    all.retain(|object| number(object) >= from);
+    all
+}
+
+fn page<T>(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Records<T> {
+    let page = super::Page::of(objects, most);
+    (page.items, page.next.unwrap_or(NONE))
 }
 
 impl From<QueueView> for RingRecord {
@@ -210,14 +226,16 @@ impl From<&Known> for KeyRecord {
             ..Self::default()
         };
         let Some(mr) = &known.valid else { return none };
+        let paged = mr.table.depth != 0 && !segments::is(&mr.table);
+        let zero_based = mr.access.contains(Access::ZERO_BASED);
         Self {
             key: mr.key.into(),
             pdn: mr.pdn.into(),
             qpn: if mr.qpn == 0 { NONE } else { mr.qpn }.into(),
             access: mr.access.bits().into(),
-            base: mr.base().into(),
+            base: if zero_based { 0 } else { mr.iova }.into(),
             length: mr.length.into(),
-            page_shift: mr.page_shift().unwrap_or(0),
+            page_shift: if paged { mr.table.shift } else { 0 },
             valid: 1,
             one_touch: mr.one_touch.into(),
             ..none

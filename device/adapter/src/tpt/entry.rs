@@ -8,7 +8,7 @@ use vrnic_abi::qp::Access;
 
 use super::denied::Denied;
 use super::touch::Touch;
-use crate::att::{Table, segments};
+use crate::att::Table;
 
 /// Looks at an entry that changes at that moment.
 const LOOKS: u32 = 4;
@@ -80,16 +80,6 @@ impl Default for Mr {
 }
 
 impl Mr {
-    /// Address of its first byte, as its owner names it: zero when it is addressed from zero.
-    pub fn base(&self) -> u64 {
-        if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova }
-    }
-
-    /// Log2 of the size of its pages; none for a single run of memory and for a command's segments.
-    pub fn page_shift(&self) -> Option<u8> {
-        (self.table.depth != 0 && !segments::is(&self.table)).then_some(self.table.shift)
-    }
-
     /// The checks that an entry itself can answer, in order; the offset of the first byte in its pages.
     #[inline(always)]
     pub(super) fn check(
