@@ -11,6 +11,7 @@
 //! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
+//! | [`ends`] | what came of a client and its server |
 //! | [`rails`] | one of several devices of a guest |
 //!
 //! | test binary | what it shows |
@@ -32,6 +33,7 @@
 pub mod bench;
 pub mod census;
 pub mod conformance;
+pub mod ends;
 pub mod events;
 pub mod health;
 pub mod rails;

@@ -10,7 +10,8 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{LONG, SHORT, said, settles};
+use crate::ends::Ends;
+use crate::talk::{LONG, SHORT, settles};
 
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]
@@ -177,20 +178,10 @@ impl Session {
     /// # Errors
     /// When one does not, with what both said.
     pub fn end(self) -> Result<String> {
-        let there = self.client.wait(LONG)?;
-        if !there.ok() {
-            self.server.kill()?;
-        }
-        let here = self.server.wait(SHORT)?;
-        let text = said(&there) + &said(&here);
-        ensure!(
-            there.ok() && here.ok() && !text.contains("invalid data"),
-            "'{}' ended with {} (client) and {} (server)\n{text}",
-            self.what,
-            there.code,
-            here.code
-        );
-        Ok(there.stdout)
+        let ends = Ends::of(self.server, self.client.wait(LONG)?)?;
+        let text = ends.said();
+        ensure!(!text.contains("invalid data"), "'{}' found wrong data\n{text}", self.what);
+        ends.succeed(&self.what)
     }
 
     /// Ends both, however far they are.

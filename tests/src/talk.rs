@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 use vrnic_qemu::perftest;
+
+use crate::ends::Ends;
 
 /// For a command that only looks at something.
 pub const SHORT: Duration = Duration::from_secs(60);
@@ -68,31 +70,11 @@ pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
 /// # Errors
 /// When one does not, with what both said.
 pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
-    let (there, here) = perftest::with_sound_clocks(
-        || once(server, client, command, port),
-        |(there, here)| (!there.ok() || !here.ok()).then(|| said(there) + &said(here)),
-    )?;
-    ensure!(
-        there.ok() && here.ok(),
-        "'{command}' ended with {} (client) and {} (server)\n{}{}\n{}{}",
-        there.code,
-        here.code,
-        there.stdout,
-        there.stderr,
-        here.stdout,
-        here.stderr
-    );
-    Ok(there.stdout)
-}
-
-/// Runs a command on both sides; gives what came of the client and of the server.
-fn once(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<(Output, Output)> {
-    let serving = serve(server, command, port)?;
-    let there = client.agent().run(&format!("exec {command} {}", server.ip()), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    Ok((there, serving.wait(SHORT)?))
+    let once = || {
+        let serving = serve(server, command, port)?;
+        Ends::of(serving, client.agent().run(&format!("exec {command} {}", server.ip()), LONG)?)
+    };
+    perftest::with_sound_clocks(once, |ends| (!ends.ok()).then(|| ends.said()))?.succeed(command)
 }
 
 /// Everything that a command said.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{LONG, SHORT, counter, said};
+use vrnic_tests::ends::Ends;
+use vrnic_tests::talk::{LONG, SHORT, counter};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -30,13 +31,9 @@ fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     pair.b.check("while ! ss -ltn | grep -q :47592; do sleep 0.1; done", SHORT)?;
     let there =
         pair.a.agent().run(&format!("exec fi_pingpong -c {options} {}", pair.b.ip()), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    ensure!(there.ok() && here.ok(), "fi_pingpong {options}\n{}\n{}", said(&there), said(&here));
-    let sizes = there.stdout.lines().filter(|line| line.contains("=10")).count();
-    ensure!(sizes == 6, "fi_pingpong ran {sizes} sizes of 6:\n{}", there.stdout);
+    let text = Ends::of(serving, there)?.succeed(&format!("fi_pingpong {options}"))?;
+    let sizes = text.lines().filter(|line| line.contains("=10")).count();
+    ensure!(sizes == 6, "fi_pingpong ran {sizes} sizes of 6:\n{text}");
     Ok(())
 }
 
@@ -49,12 +46,8 @@ fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
     let serving = pair.b.agent().start(&command(""))?;
     pair.b.check("while ! ss -ltn | grep -q :13337; do sleep 0.1; done", SHORT)?;
     let there = pair.a.agent().run(&command(&format!("-t {test} {}", pair.b.ip())), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    let done = there.stdout.lines().any(|line| line.starts_with("Final:"));
-    ensure!(there.ok() && here.ok() && done, "{transport}\n{}\n{}", said(&there), said(&here));
+    let text = Ends::of(serving, there)?.succeed(&format!("{test} over {transport}"))?;
+    ensure!(text.lines().any(|line| line.starts_with("Final:")), "{transport}: no end in\n{text}");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::ends::Ends;
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
 
 fn main() -> ExitCode {
@@ -66,19 +67,7 @@ fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) 
     listens(server)?;
     let ip = server.ip();
     let there = client.agent().run(&format!("modprobe rdma_ucm; exec {there} {ip}"), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    ensure!(
-        there.ok() && here.ok(),
-        "'{command}' ended with {} (client) and {} (server)\n{}\n{}",
-        there.code,
-        here.code,
-        said(&there),
-        said(&here)
-    );
-    Ok(there.stdout)
+    Ends::of(serving, there)?.succeed(command)
 }
 
 /// The same over IPv6, in addresses that come and go.
@@ -103,12 +92,7 @@ fn multicast(pair: &mut Pair) -> Result<()> {
     let member = pair.b.agent().start(&command(pair.b.ip()))?;
     settles(&pair.b, "rdma res show qp | grep -q mckey", 10)?;
     let sender = pair.a.agent().run(&format!("sleep 1; {} -s", command(pair.a.ip())), LONG)?;
-    if !sender.ok() {
-        member.kill()?;
-    }
-    let member = member.wait(SHORT)?;
-    ensure!(sender.ok() && member.ok(), "{}\n{}", said(&sender), said(&member));
-    Ok(())
+    Ends::of(member, sender)?.succeed("mckey").map(drop)
 }
 
 /// A file arrives whole.

@@ -7,6 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
+use vrnic_tests::ends::Ends;
 use vrnic_tests::talk::{LONG, SHORT, hoarded, said, settles, works};
 
 /// Runs a command in the namespace of the tests.
@@ -156,11 +157,7 @@ fn talk_inside(pair: &Pair) -> Result<()> {
         settles(&pair.b, &format!("{INSIDE} {listening} | grep -q LISTEN"), 30).context(server)?;
         let there =
             pair.a.agent().run(&format!("modprobe rdma_ucm; exec {INSIDE} {client}"), LONG)?;
-        if !there.ok() {
-            serving.kill()?;
-        }
-        let here = serving.wait(SHORT)?;
-        ensure!(there.ok() && here.ok(), "{server}\n{}\n{}", said(&there), said(&here));
+        Ends::of(serving, there)?.succeed(server)?;
     }
     Ok(())
 }

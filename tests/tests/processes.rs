@@ -10,6 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
+use vrnic_tests::ends::Ends;
 use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
@@ -176,11 +177,7 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     let serving = pair.b.agent().start(&nobody(pingpong))?;
     pair.b.listens_on(18515)?;
     let there = pair.a.agent().run(&nobody(&format!("{pingpong} {}", pair.b.ip())), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    ensure!(there.ok() && here.ok(), "{}\n{}", said(&there), said(&here));
+    Ends::of(serving, there)?.succeed(pingpong)?;
     let large = pair.a.agent().run(&nobody(&format!("{pingpong} -s 1048576")), SHORT)?;
     let text = said(&large);
     ensure!(!large.ok() && text.contains("register MR"), "beyond the limit: {text}");

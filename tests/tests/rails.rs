@@ -9,6 +9,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::ends::Ends;
 use vrnic_tests::rails::{Rail, Session};
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
 
@@ -162,12 +163,7 @@ fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
     let serving = server.agent().start("exec rping -s -V -C 20 -S 4096")?;
     listens(server)?;
     let there = client.agent().run(&format!("exec rping -c -a {to} -V -C 20 -S 4096"), LONG)?;
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    ensure!(there.ok() && here.ok(), "rping to {to}: {}{}", said(&there), said(&here));
-    Ok(())
+    Ends::of(serving, there)?.succeed(&format!("rping to {to}")).map(drop)
 }
 
 /// An address belongs to one device: connections to it are made there, from the device of the same network.
@@ -217,11 +213,7 @@ fn groups(pair: &mut Pair) -> Result<()> {
         let member = to.guest.agent().start(&mckey(to)?)?;
         settles(to.guest, &format!("rdma res show qp link vrnic{rail}/1 | grep -q mckey"), 10)?;
         let sender = from.guest.agent().run(&format!("sleep 1; {} -s", mckey(from)?), LONG)?;
-        if !sender.ok() {
-            member.kill()?;
-        }
-        let member = member.wait(SHORT)?;
-        ensure!(sender.ok() && member.ok(), "{}{}", said(&sender), said(&member));
+        Ends::of(member, sender)?.succeed(&format!("mckey on vrnic{rail}"))?;
     }
     Ok(())
 }

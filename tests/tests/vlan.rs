@@ -8,6 +8,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::ends::Ends;
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles, works};
 
 /// Where the guests have the modules; a number and a name follow.
@@ -85,7 +86,7 @@ fn connected(pair: &Pair, address: &str) -> Result<()> {
         pair.b.agent().start(&format!("modprobe rdma_ucm; exec rping -V -C 20 -s -a {address}"))?;
     listens(&pair.b)?;
     let command = format!("modprobe rdma_ucm; exec rping -V -C 20 -c -a {address}");
-    finish(serving, pair.a.agent().run(&command, LONG)?)
+    Ends::of(serving, pair.a.agent().run(&command, LONG)?)?.succeed("rping").map(drop)
 }
 
 /// Runs a server in b, and in a the same with more options.
@@ -93,17 +94,7 @@ fn called(pair: &Pair, command: &str, options: &str) -> Result<()> {
     let serving = pair.b.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
     listens(&pair.b)?;
     let calling = format!("modprobe rdma_ucm; exec {command} {options}");
-    finish(serving, pair.a.agent().run(&calling, LONG)?)
-}
-
-/// Both sides must succeed.
-fn finish(serving: vrnic_qemu::agent::Running, there: vrnic_qemu::agent::Output) -> Result<()> {
-    if !there.ok() {
-        serving.kill()?;
-    }
-    let here = serving.wait(SHORT)?;
-    ensure!(there.ok() && here.ok(), "{}\n{}", said(&there), said(&here));
-    Ok(())
+    Ends::of(serving, pair.a.agent().run(&calling, LONG)?)?.succeed(command).map(drop)
 }
 
 /// Runs a member in b and a sender in a, each at its address; whether the messages arrive.
