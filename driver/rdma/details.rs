@@ -77,16 +77,13 @@ pub(crate) struct Raw<'a> {
 }
 
 impl Raw<'_> {
-    /// A message that `fill` gets.
+    /// A message that is being filled.
     ///
     /// # Safety
     ///
     /// As for [`Details::fill`].
-    pub(super) unsafe fn fill(
-        message: NonNull<bindings::sk_buff>,
-        fill: impl FnOnce(Raw<'_>) -> Result,
-    ) -> Result {
-        fill(Raw { message, _message: PhantomData })
+    pub(super) unsafe fn new(message: NonNull<bindings::sk_buff>) -> Self {
+        Self { message, _message: PhantomData }
     }
 
     /// Puts the bytes.
@@ -97,7 +94,7 @@ impl Raw<'_> {
     pub(crate) fn put(self, bytes: &[u8]) -> Result {
         let length = u32::try_from(bytes.len())?;
         let start = bytes.as_ptr().cast();
-        // SAFETY: the message is being filled, by `fill`'s promise; the bytes are copied.
+        // SAFETY: the message is being filled, by `new`'s promise; the bytes are copied.
         to_result(unsafe { bindings::rdma_helper_put_raw(self.message.as_ptr(), start, length) })
     }
 }

@@ -18,10 +18,12 @@ macro_rules! entries {
             message: *mut bindings::sk_buff,
             object: *mut bindings::$object,
         ) -> c_int {
-            // SAFETY: a live object of this driver; see the module.
+            // SAFETY: a live object of this driver, and the core's message; see the module.
             unsafe {
                 let this = $driver(object);
-                Self::fill(message, (*object).device, |data, details| T::$describe(data, this, details))
+                Self::fill(message, (*object).device, |data, message| {
+                    Details::fill(message, |details| T::$describe(data, this, details))
+                })
             }
         }
 
@@ -29,10 +31,10 @@ macro_rules! entries {
             message: *mut bindings::sk_buff,
             object: *mut bindings::$object,
         ) -> c_int {
-            // SAFETY: a live object of this driver; see the module.
+            // SAFETY: a live object of this driver, and the core's message; see the module.
             unsafe {
                 let this = $driver(object);
-                Self::fill_raw(message, (*object).device, |data, raw| T::$raw(data, this, raw))
+                Self::fill(message, (*object).device, |data, message| T::$raw(data, this, Raw::new(message)))
             }
         }
     )*};
@@ -51,42 +53,20 @@ impl<T: Operations> VTable<T> {
         ops.fill_res_srq_entry_raw = Some(Self::fill_res_srq_entry_raw);
     }
 
-    /// Lets `describe` add to a message of the core's about an object of `device`.
+    /// Lets `fill` add to a message of the core's about an object of `device`.
     ///
     /// # Safety
     ///
-    /// As for [`VTable::with`] and [`Details::fill`].
+    /// As for [`VTable::with`].
     unsafe fn fill(
         message: *mut bindings::sk_buff,
         device: *mut bindings::ib_device,
-        describe: impl FnOnce(&T::Data<'_>, &mut Details<'_>) -> Result,
+        fill: impl FnOnce(&T::Data<'_>, NonNull<bindings::sk_buff>) -> Result,
     ) -> c_int {
         from_result(|| {
             let message = NonNull::new(message).ok_or(EINVAL)?;
             // SAFETY: by the caller's promise.
-            unsafe {
-                Details::fill(message, |details| {
-                    Self::with(device, |_, data| describe(data, details))
-                })
-            }?;
-            Ok(0)
-        })
-    }
-
-    /// Lets `put` add an object of `device` to a message of the core's.
-    ///
-    /// # Safety
-    ///
-    /// As for [`VTable::with`] and [`Raw::fill`].
-    unsafe fn fill_raw(
-        message: *mut bindings::sk_buff,
-        device: *mut bindings::ib_device,
-        put: impl FnOnce(&T::Data<'_>, Raw<'_>) -> Result,
-    ) -> c_int {
-        from_result(|| {
-            let message = NonNull::new(message).ok_or(EINVAL)?;
-            // SAFETY: by the caller's promise.
-            unsafe { Raw::fill(message, |raw| Self::with(device, |_, data| put(data, raw))) }?;
+            unsafe { Self::with(device, |_, data| fill(data, message)) }?;
             Ok(0)
         })
     }
