@@ -154,23 +154,25 @@ fn details(pair: &mut Pair) -> Result<()> {
     srq_details(pair)
 }
 
-/// Of a shared receive queue.
-fn srq_details(pair: &Pair) -> Result<()> {
+/// Looks while a program has a shared receive queue.
+fn with_srq<T>(pair: &Pair, look: impl FnOnce(&Guest) -> Result<T>) -> Result<T> {
     let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
-    let text = pair.a.check(
-        "for n in $(seq 100); do rdma res show srq -dd | grep -q drv_rq_size && break; sleep 0.1; done; \
-         rdma res show srq -dd",
-        SHORT,
-    )?;
+    settles(&pair.a, "rdma res show srq | grep -q ibv_srq", 10)?;
+    let found = look(&pair.a);
     program.kill()?;
     program.wait(SHORT)?;
+    found
+}
+
+/// Of a shared receive queue.
+fn srq_details(pair: &Pair) -> Result<()> {
+    let text = with_srq(pair, |guest| guest.check("rdma res show srq -dd", SHORT))?;
     for name in ["drv_uar", "drv_rq_size", "drv_rq_pi", "drv_users", "drv_limit", "drv_failed 0"] {
         ensure!(text.contains(name), "no '{name}' in {text}");
     }
     Ok(())
 }
 
-/// Each file has the program's objects, and numbers that fit each other and the kernel's own.
 /// Objects of a kind by number, as `rdma` tells of them: in JSON with all details.
 fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
     let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT)?;
@@ -214,17 +216,15 @@ fn records(pair: &mut Pair) -> Result<()> {
     let known = told(guest, "mr", "mrn")?;
     ensure!(!known.is_empty() && keys.len() == known.len(), "{keys:?} for {known:?}");
     program.end(pair)?;
-    let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
-    settles(&pair.a, "rdma res show srq | grep -q ibv_srq", 10)?;
-    let srqs = raw(&pair.a, "srq", |srq: &SrqRecord| srq.slot.get());
-    let known = told(&pair.a, "srq", "drv_slot");
-    program.kill()?;
-    program.wait(SHORT)?;
-    let (srqs, known) = (srqs?, known?);
+    let (srqs, known) = with_srq(pair, |guest| {
+        let srqs = raw(guest, "srq", |srq: &SrqRecord| srq.slot.get())?;
+        Ok((srqs, told(guest, "srq", "drv_slot")?))
+    })?;
     ensure!(known.len() == 1 && srqs.keys().eq(known.keys()), "{srqs:?} for {known:?}");
     Ok(())
 }
 
+/// Each file has the program's objects, and numbers that fit each other and the kernel's own.
 fn rings(pair: &mut Pair) -> Result<()> {
     let program = Waiting::start(pair)?;
     let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT);
