@@ -1,13 +1,49 @@
-# Builds what the guests and the tests need. Needs what scripts/setup makes.
+# Sets up and builds what the guests and the tests need.
 # shellcheck shell=bash
 
-# build_all: everything that a pair of guests runs.
-build_all() {
-	step "building the daemon, the harness, the provider and the guests' programs"
-	cargo build --release --quiet --manifest-path "$VRNIC_TOP/Cargo.toml" \
-		-p vrnic-device -p vrnic-qemu -p vrnic-provider -p vrnic-verify
+# prepare_all: sets up what is missing and builds everything that a pair of guests runs. The part of the build that
+# needs no tool root runs while that is made.
+prepare_all() {
+	local early
+	"$VRNIC_TOP/scripts/setup" --host
+	fetch_crates
+	build_host &
+	early=$!
+	# A set-up that fails ends the build, too.
+	trap 'kill "$early" 2>/dev/null || true' EXIT
+	"$VRNIC_TOP/scripts/setup"
+	wait "$early" || die "the daemon or the harness does not build"
+	trap - EXIT
+	build_guest
+}
+
+# fetch_crates: every crate of Cargo.lock. What follows needs no network for crates: cargo knows all their sources, also
+# those that this build does not use.
+fetch_crates() {
+	cargo fetch --quiet --locked --manifest-path "$VRNIC_TOP/Cargo.toml" --target x86_64-unknown-linux-gnu ||
+		die "cargo could not download the crates that Cargo.lock names"
+}
+
+# build_host: what runs on this machine.
+build_host() {
+	step "building the daemon and the harness"
+	cargo_release -p vrnic-device -p vrnic-qemu
+}
+
+# build_guest: what runs in the guests. Needs what scripts/setup makes.
+build_guest() {
+	step "building the provider and the guests' programs"
+	cargo_release -p vrnic-provider -p vrnic-verify
 	build_example
 	build_module
+}
+
+# cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.
+cargo_release() {
+	local quiet=--quiet
+	[ ! -t 2 ] || quiet=
+	# shellcheck disable=SC2086 # no word, when it is empty
+	cargo build --release --locked $quiet --manifest-path "$VRNIC_TOP/Cargo.toml" "$@"
 }
 
 # build_example: the example of the direct verbs, as build/vrnicdv_command. The tool root's headers come last:
@@ -32,10 +68,10 @@ build_module() {
 }
 
 # crate_copy NAME: a copy of that crate's source, of the version in Cargo.lock, where the tool root can see it.
-# Prints the copy's folder.
+# Prints the copy's folder. Needs fetch_crates: cargo tells nothing of one crate while it lacks the source of another.
 crate_copy() {
 	local manifest folder
-	manifest=$(cargo metadata --format-version 1 --offline \
+	manifest=$(cargo metadata --format-version 1 --offline --locked \
 		--filter-platform x86_64-unknown-linux-gnu --manifest-path "$VRNIC_TOP/Cargo.toml" |
 		grep -oE "\"manifest_path\":\"[^\"]*/$1-2[^\"/]*/Cargo\.toml\"" | head -n 1 | cut -d'"' -f4)
 	[ -n "$manifest" ] || die "cargo knows no crate $1; does Cargo.lock have it?"

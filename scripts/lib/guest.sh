@@ -18,9 +18,17 @@ APPS_PACKAGES=(
 )
 APPS_MODULES=(nfs nfsv4 nfsd rpcrdma)
 
-# guest_make: the image that all but the long tests use.
+# guest_userland: the root of the image that all but the long tests use, without a kernel.
+guest_userland() {
+	mkdir -p "$VRNIC_CACHE/log"
+	rm -rf "$VRNIC_GUEST"
+	mkdir -p "$VRNIC_GUEST"
+	guest_root "$VRNIC_CACHE/log" "perftest and rdma-core"
+}
+
+# guest_make: that image, of the root that guest_userland made.
 guest_make() {
-	guest_image "perftest and rdma-core"
+	guest_image "$VRNIC_CACHE/log"
 }
 
 # guest_make_apps: the image of the long tests, in the folder $VRNIC_GUEST_APPS.
@@ -28,18 +36,16 @@ guest_make_apps() {
 	local VRNIC_GUEST=$VRNIC_GUEST_APPS
 	local GUEST_PACKAGES=("${GUEST_PACKAGES[@]}" "${APPS_PACKAGES[@]}")
 	local GUEST_MODULES=("${GUEST_MODULES[@]}" "${APPS_MODULES[@]}")
-	guest_image "other people's programs"
+	rm -rf "$VRNIC_GUEST"
+	mkdir -p "$VRNIC_CACHE/log" "$VRNIC_GUEST"
+	guest_root "$VRNIC_CACHE/log" "other people's programs"
+	guest_image "$VRNIC_CACHE/log"
 }
 
-# guest_image WHAT: makes the image of GUEST_PACKAGES and GUEST_MODULES in the folder $VRNIC_GUEST.
+# guest_image LOG: packs the root in $VRNIC_GUEST, with the kernel's GUEST_MODULES, as an initramfs.
 guest_image() {
-	local log=$VRNIC_CACHE/log root=$VRNIC_GUEST/root release
+	local log=$1 root=$VRNIC_GUEST/root release
 	release=$(kernel_release)
-	mkdir -p "$log"
-	rm -rf "$VRNIC_GUEST"
-	mkdir -p "$VRNIC_GUEST"
-	step "guest 1/3: Debian $VRNIC_SUITE with $1"
-	guest_root "$log" "$root"
 	step "guest 2/3: stock kernel $release"
 	guest_kernel "$log" "$root" "$release"
 	step "guest 3/3: packing the initramfs"
@@ -48,8 +54,10 @@ guest_image() {
 	touch "$VRNIC_GUEST/complete"
 }
 
+# guest_root LOG WHAT: unpacks GUEST_PACKAGES as the root of an image in the folder $VRNIC_GUEST.
 guest_root() {
-	local log=$1 root=$2 mirror
+	local log=$1 root=$VRNIC_GUEST/root mirror
+	step "guest 1/3: Debian $VRNIC_SUITE with $2"
 	mirror=$(awk '$1 == "deb" { print $2; exit }' "$VRNIC_TOOLROOT/etc/apt/sources.list")
 	quietly "$log/mmdebstrap" mmdebstrap --variant=minbase --skip=check/empty \
 		--include="$(IFS=,; echo "${GUEST_PACKAGES[*]}")" \

@@ -8,13 +8,18 @@ TOOLROOT_PACKAGES=(
 	libibverbs-dev librdmacm-dev ibverbs-utils rdma-core ca-certificates
 )
 
-toolroot_make() {
+# toolroot_bootstrap: a Debian that toolroot_make completes. From here on it says which mirror there is.
+toolroot_bootstrap() {
 	local log=$VRNIC_CACHE/log
 	mkdir -p "$log"
 	rm -rf "$VRNIC_TOOLROOT"
 	step "tool root 1/5: bootstrapping Debian $VRNIC_SUITE"
 	quietly "$log/debootstrap" debootstrap --variant=minbase "$VRNIC_SUITE" "$VRNIC_TOOLROOT"
 	toolroot_apt "$log"
+}
+
+toolroot_make() {
+	local log=$VRNIC_CACHE/log
 	step "tool root 2/5: compilers, QEMU and kernel headers"
 	toolroot_install "$log"
 	step "tool root 3/5: the kernel's Rust crates (about 80 s)"
@@ -37,6 +42,8 @@ toolroot_apt() {
 	EOF
 	printf '%s\n' 'APT::Install-Recommends "false";' 'APT::Sandbox::User "root";' \
 		'Acquire::Retries "3";' >"$VRNIC_TOOLROOT/etc/apt/apt.conf.d/90vrnic"
+	# The root is marked complete at the end, so nothing is lost by a dpkg that does not wait for the disk.
+	printf 'force-unsafe-io\n' >"$VRNIC_TOOLROOT/etc/dpkg/dpkg.cfg.d/vrnic"
 	printf '#!/bin/sh\nexit 101\n' >"$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
 	chmod 755 "$VRNIC_TOOLROOT/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$VRNIC_TOOLROOT/etc/resolv.conf"
