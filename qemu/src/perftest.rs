@@ -220,27 +220,45 @@ impl fmt::Display for Figure {
     }
 }
 
-/// The summary of a set.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, code, figure, .. } = self;
+        let figure = figure.map_or_else(|| "no table".to_owned(), |figure| figure.to_string());
+        write!(f, "{:<15} {:<38} {code:>3}  {figure}", case.tool, case.options)
+    }
+}
+
+impl Outcome {
+    /// Whether the test succeeded and gave a figure.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.code == 0 && self.figure.is_some()
+    }
+}
+
+/// The table of a set's outcomes.
 #[must_use]
 pub fn summary(outcomes: &[Outcome]) -> String {
-    let mut text = format!("{:<15} {:<28} {:>3}  figure\n", "tool", "options", "rc");
-    for Outcome { case, code, figure, .. } in outcomes {
-        let figure = figure.map_or_else(|| "no table".to_owned(), |figure| figure.to_string());
-        text += &format!("{:<15} {:<28} {code:>3}  {figure}\n", case.tool, case.options);
+    let mut text = format!("{:<15} {:<38} {:>3}  figure\n", "tool", "options", "rc");
+    for outcome in outcomes {
+        text += &format!("{outcome}\n");
     }
     text
 }
 
-/// Runs the whole set and shows each table as it comes.
+/// Runs a set and prints a line for each test when it has ended. Prints what perftest said of each failed test, and with
+/// `verbose` of every test.
 ///
 /// # Errors
 /// When a guest is gone.
-pub fn run_set(pair: &Pair, set: &[Case]) -> anyhow::Result<Vec<Outcome>> {
+pub fn run_set(pair: &Pair, set: &[Case], verbose: bool) -> anyhow::Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
-    for case in set {
-        step(format!("{} {}", case.tool, case.options));
+    for (n, case) in (1..).zip(set) {
         let outcome = pair.perftest(case).with_context(|| pair.report())?;
-        println!("{}", outcome.text.trim_end());
+        step(format!("{n:>2}/{} {outcome}", set.len()));
+        if verbose || !outcome.passed() {
+            println!("{}", outcome.text.trim_end());
+        }
         outcomes.push(outcome);
     }
     Ok(outcomes)

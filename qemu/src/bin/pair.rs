@@ -37,6 +37,10 @@ struct Args {
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
+    /// Print perftest's own output of each test too
+    #[arg(long)]
+    verbose: bool,
+
     /// Virtual processors of each guest
     #[arg(long, default_value_t = 1)]
     cpus: u32,
@@ -93,10 +97,9 @@ fn main() -> Result<ExitCode> {
         .cloned()
         .collect();
     ensure!(!set.is_empty(), "no test's tool and options contain '{}'", args.only);
-    let outcomes = run_set(&pair, &set)?;
+    let outcomes = run_set(&pair, &set, args.verbose)?;
     println!("\n{}", summary(&outcomes));
-    let failed = outcomes.iter().filter(|outcome| outcome.code != 0 || outcome.figure.is_none());
-    let failed = failed.count();
+    let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     println!("{} passed, {failed} failed", outcomes.len() - failed);
     if failed > 0 {
         eprintln!("{}", pair.report());
