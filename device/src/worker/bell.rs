@@ -56,11 +56,11 @@ impl Bell {
 
     /// Ends the sleep, however it ended.
     pub fn get_up(&self) {
-        if !self.asleep.swap(false, Ordering::SeqCst) {
-            // Somebody rang; take the count so that the next wait waits.
-            let mut count = [0; 8];
-            let _none_left = rustix::io::read(&self.event, &mut count);
-        }
+        self.asleep.store(false, Ordering::SeqCst);
+        // The count is taken even if nobody rang since this sleep began: a ring of an earlier sleep may write
+        // it late, and the next wait would not wait.
+        let mut count = [0; 8];
+        let _none_left = rustix::io::read(&self.event, &mut count);
     }
 }
 
@@ -71,6 +71,32 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    fn readable(bell: &Bell) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&bell.event, PollFlags::IN)];
+        poll(&mut fds, Some(&now)).expect("poll") > 0
+    }
+
+    /// Whoever rings may be interrupted between finding the worker asleep and writing the count. The count
+    /// then ends one sleep early, and no more.
+    #[test]
+    fn a_late_count_ends_one_sleep_alone() {
+        let bell = Bell::new().expect("bell");
+        bell.lie_down();
+        // The first half of a ring.
+        assert!(bell.asleep.swap(false, Ordering::SeqCst));
+        bell.get_up();
+        // The second half.
+        rustix::io::write(&bell.event, &1u64.to_ne_bytes()).expect("write");
+        bell.lie_down();
+        bell.wait(Duration::from_secs(5));
+        bell.get_up();
+        bell.lie_down();
+        assert!(!readable(&bell), "the next sleep ends at once, too");
+        bell.ring();
+        assert!(readable(&bell));
+    }
 
     /// A ring between the last look and the wait, or at any other time, is never lost.
     #[test]
