@@ -66,13 +66,15 @@ impl Eq {
         }
     }
 
-    /// Reports an event, now or as soon as there is room.
-    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
+    /// Reports an event, now or as soon as there is room; true when it is held back until a worker finds room.
+    #[must_use]
+    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) -> bool {
         let mut inner = self.inner.lock();
         if inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
-            return;
+            return false;
         }
-        if inner.held.len() < HELD_MAX {
+        let room = inner.held.len() < HELD_MAX;
+        if room {
             inner.held.push_back((kind, id));
             self.hold();
         } else {
@@ -80,6 +82,7 @@ impl Eq {
                 tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
             });
         }
+        room
     }
 
     /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still. Returns

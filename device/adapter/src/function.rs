@@ -263,10 +263,14 @@ impl<H: Host> Function<H> {
         self.stats.limiter.warn(self.host.now(), || warn(&self.name));
     }
 
-    /// Reports an asynchronous event.
+    /// Reports an asynchronous event. One that is held back wakes a worker, which tries again until there is room:
+    /// it may sleep, and this may be called from any thread.
     pub fn report(&self, kind: Kind, id: u32) {
-        if let Some(eq) = self.asynchronous.read().as_ref() {
-            eq.push(&self.host, &self.stats, kind, id);
+        let queue = self.asynchronous.read();
+        let held = queue.as_ref().is_some_and(|eq| eq.push(&self.host, &self.stats, kind, id));
+        drop(queue);
+        if held {
+            self.host.wake(0);
         }
     }
 

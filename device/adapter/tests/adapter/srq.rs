@@ -6,7 +6,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
 
-use crate::common::driver::Guest;
+use crate::common::driver::{ASYNC_LOG, Guest};
 use crate::common::pair::{
     Endpoint, LOG_SHARED, REGION, Setup, SharedQueue, World, Wr, qp_params, status,
 };
@@ -133,6 +133,25 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
     }
     assert_eq!(s.sent(1), Some(Status::RnrRetryExcErr));
     assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
+}
+
+/// A command may raise an event while all workers sleep. If the queue is full, one of them must be awake to write it
+/// when there is room.
+#[test]
+fn a_limit_event_that_is_held_back_wakes_a_worker() {
+    let mut s = Shared::new(1, Type::Rc);
+    for _ in 0..1 << (ASYNC_LOG - 1) {
+        s.gb.function.set_link(false);
+        s.gb.function.set_link(true);
+    }
+    assert_eq!(s.gb.function.poll(0).deadline, None, "all events have had room");
+    let wakes = s.gb.host.wakes();
+    s.arm(1);
+    assert!(s.gb.host.wakes() > wakes);
+    assert!(s.gb.function.poll(0).deadline.is_some(), "it looks again unasked");
+    assert_eq!(s.gb.drain_events().len(), 1 << ASYNC_LOG);
+    assert!(s.gb.function.poll(0).busy);
+    assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
 }
 
 #[test]
