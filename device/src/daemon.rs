@@ -114,6 +114,6 @@ fn serve(
 ) -> anyhow::Result<(ServerThread, Doorman)> {
     let socket = SocketFile::bind(&settings.socket).context("vfio-user socket")?;
     let device = Box::new(FunctionDevice::new(function, control));
-    ServerThread::start(&settings.name, socket, function.uar().file(), device)
+    ServerThread::start(&settings.name, socket, device)
         .with_context(|| format!("server of function {}", settings.name))
 }

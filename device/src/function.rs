@@ -1,5 +1,6 @@
 //! A function: an adapter with its PCI face, as a VMM drives it.
 
+use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -107,12 +108,6 @@ impl Function {
         &self.adapter
     }
 
-    /// The doorbell memory.
-    #[must_use]
-    pub fn uar(&self) -> &UarMemory {
-        &self.adapter.host().uar
-    }
-
     /// The Ethernet port's link has changed.
     pub fn set_link(&self, up: bool) {
         self.adapter.set_link(up);
@@ -214,6 +209,10 @@ impl FunctionDevice {
 }
 
 impl Device for FunctionDevice {
+    fn connected(&mut self) -> io::Result<File> {
+        self.adapter.host().uar.renew()
+    }
+
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]) {
         match region {
             RegionId::Config => self.config.read(offset, into),

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 use common::start;
 use vrnic_testdriver::guest::Guest;
@@ -35,6 +36,40 @@ fn a_vmm_sees_the_function_and_the_next_one_too() {
         assert_eq!(counts, [0, 0, 65, 0, 0]);
         guest.with_client(|client| client.shutdown()).expect("shutdown");
     }
+    daemon.check().expect("healthy");
+}
+
+/// A process of the old VMM may keep BAR2 mapped: that memory is nobody's any more.
+#[test]
+fn the_next_vmm_has_doorbell_memory_of_its_own() {
+    let mut daemon = start(1);
+    let memory = |guest: &Guest| {
+        guest.with_client(|client| {
+            let file = client.region(UAR).expect("BAR2").file_offset.clone().expect("a file");
+            file.file().try_clone().expect("a descriptor")
+        })
+    };
+    let word = |file: &File| {
+        let mut word = [0; 4];
+        file.read_exact_at(&mut word, 4096).expect("read");
+        word
+    };
+    let trapped = |guest: &Guest| {
+        let mut word = [0; 4];
+        guest.with_client(|client| client.region_read(UAR, 4096, &mut word)).expect("read");
+        word
+    };
+    let first = daemon.guest(0).expect("connect");
+    let old = memory(&first);
+    old.write_all_at(b"left", 4096).expect("write");
+    assert_eq!(trapped(&first), *b"left");
+    drop(first);
+    let second = daemon.ready_guest(0).expect("next VMM");
+    let new = memory(&second);
+    old.write_all_at(b"evil", 4096).expect("write");
+    assert_eq!((word(&new), trapped(&second)), ([0; 4], [0; 4]));
+    new.write_all_at(b"ring", 4096).expect("write");
+    assert_eq!((word(&old), trapped(&second)), (*b"evil", *b"ring"));
     daemon.check().expect("healthy");
 }
 

@@ -74,6 +74,22 @@ impl Mapping {
         Ok(this)
     }
 
+    /// Puts the first bytes of `file` in the place of what is mapped. An access at the same time reaches the one
+    /// memory or the other.
+    ///
+    /// # Errors
+    /// What mmap reports; the old memory is in place then, because the kernel checks its limits first.
+    pub fn replace(&self, file: &File) -> io::Result<()> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, self.writable);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range is this mapping's own and has the length given. The kernel exchanges the memory in
+        // one step, so that every pointer and word in use stays valid; that bytes change under them is what
+        // each of them expects of shared memory.
+        unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_fd(), 0) }?;
+        Ok(())
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use vrnic_abi::pci::BAR_UAR_LEN;
 
@@ -12,31 +12,36 @@ use super::mapping::Mapping;
 /// The doorbell memory of a function. Pages exist from their first use on.
 #[derive(Debug)]
 pub struct UarMemory {
-    file: File,
+    /// Shows in /proc.
+    name: String,
+    file: Mutex<File>,
     memory: Mapping,
 }
 
 impl UarMemory {
-    /// Allocates and maps the memory; `name` shows in /proc.
+    /// Allocates and maps the memory of function `name`.
     ///
     /// # Errors
     /// What the kernel reports.
     pub fn new(name: &str) -> io::Result<Self> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = File::from(rustix::fs::memfd_create(format!("vrnic-{name}"), flags)?);
-        file.set_len(BAR_UAR_LEN)?;
-        // The guest's VMM gets this file: it must not be able to cut pages off under our feet.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+        let file = allocate(name)?;
         let len = usize::try_from(BAR_UAR_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let memory = Mapping::new(&file, 0, len, true)?;
-        Ok(Self { file, memory })
+        Ok(Self { name: name.to_owned(), file: Mutex::new(file), memory })
     }
 
-    /// The file, to give to the VMM.
-    #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Puts new memory in the place of the old and returns its file, to give to a VMM. Whoever still maps
+    /// the old memory shares it with nobody.
+    ///
+    /// # Errors
+    /// What the kernel reports; the old memory stays then.
+    pub fn renew(&self) -> io::Result<File> {
+        let new = allocate(&self.name)?;
+        let given = new.try_clone()?;
+        let mut file = self.file.lock();
+        self.memory.replace(&new)?;
+        *file = new;
+        Ok(given)
     }
 
     /// The mapping.
@@ -59,6 +64,17 @@ impl UarMemory {
     /// What the kernel reports.
     pub fn clear_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(self.file.as_fd(), flags, offset, len)?)
+        Ok(rustix::fs::fallocate(&*self.file.lock(), flags, offset, len)?)
     }
+}
+
+/// A memory file of the length of BAR2.
+fn allocate(name: &str) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create(format!("vrnic-{name}"), flags)?);
+    file.set_len(BAR_UAR_LEN)?;
+    // The guest's VMM gets this file: it must not be able to cut pages off under our feet.
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file)
 }

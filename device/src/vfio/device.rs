@@ -2,6 +2,7 @@
 //! server can take the place of the crate in use without a change behind it.
 
 use std::fs::File;
+use std::io;
 
 use crate::irq::IrqError;
 use crate::memory::dma::DmaRange;
@@ -37,6 +38,12 @@ pub enum IrqRequest {
 
 /// A function as the VMM drives it. All calls come from one thread and return at once.
 pub trait Device: Send {
+    /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map the old one.
+    ///
+    /// # Errors
+    /// What the kernel reports; the VMM cannot be served then.
+    fn connected(&mut self) -> io::Result<File>;
+
     /// Reads a region. An access that the function does not define reads as ones.
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);
 

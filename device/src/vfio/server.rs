@@ -55,14 +55,13 @@ struct Stop {
 }
 
 impl ServerThread {
-    /// Serves `device` on `socket`; `uar` is the memory of BAR2.
+    /// Serves `device` on `socket`.
     ///
     /// # Errors
     /// When descriptors or threads run out.
     pub fn start(
         name: &str,
         socket: SocketFile,
-        uar: &File,
         device: Box<dyn Device>,
     ) -> io::Result<(Self, Doorman)> {
         let stop = Stop {
@@ -79,16 +78,9 @@ impl ServerThread {
             waited: 0,
         };
         let listener = socket.listener().try_clone()?;
-        let server = Server::from_owned_fd(
-            OwnedFd::from(listener.try_clone()?),
-            true,
-            regions::irqs(),
-            regions::regions(uar.as_raw_fd()),
-        );
         let session = Session {
             name: name.to_owned(),
             listener,
-            server,
             stop: Arc::clone(&stop),
             busy,
             edge: Edge {
@@ -168,7 +160,6 @@ struct TooLong(usize);
 struct Session {
     name: String,
     listener: UnixListener,
-    server: Server,
     stop: Arc<Stop>,
     busy: Arc<AtomicBool>,
     edge: Edge,
@@ -178,9 +169,7 @@ impl Session {
     fn serve(mut self) {
         while self.wait_for_client() {
             self.busy.store(true, Ordering::SeqCst);
-            let server = &self.server;
-            let edge = &mut self.edge;
-            let end = catch_unwind(AssertUnwindSafe(|| server.run(edge)));
+            let end = catch_unwind(AssertUnwindSafe(|| self.connection()));
             match end {
                 Ok(Ok(())) => tracing::info!(function = self.name, "VMM disconnected"),
                 Ok(Err(vfio_user::Error::SocketAccept(error))) => {
@@ -197,6 +186,14 @@ impl Session {
             self.edge.device.disconnected();
             self.busy.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// Serves the client that knocks, with doorbell memory of its own.
+    fn connection(&mut self) -> Result<(), vfio_user::Error> {
+        let listener = self.listener.try_clone().map_err(vfio_user::Error::SocketAccept)?;
+        let uar = self.edge.device.connected().map_err(vfio_user::Error::SocketAccept)?;
+        let regions = regions::regions(uar.as_raw_fd());
+        Server::from_owned_fd(listener.into(), true, regions::irqs(), regions).run(&mut self.edge)
     }
 
     /// Blocks until a client knocks; false when it is time to stop.
