@@ -137,12 +137,13 @@ pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Out
         let offsets = (offset_of!(ReregMr, pages), offset_of!(ReregMr, length));
         new = translate(function, new, pages, (iova.get(), length.get()), offsets)?;
     }
-    let replaced = tpt.replace(params.key.get(), new, || function.host().drain());
-    let key = replaced.inspect_err(|_| {
-        if what.contains(Rereg::TRANSLATION) {
-            tpt.att().free(&new.table);
-        }
-    })?;
+    let drain = || function.host().drain();
+    let key = if what.contains(Rereg::TRANSLATION) {
+        let replaced = tpt.replace(params.key.get(), new, drain);
+        replaced.inspect_err(|_| tpt.att().free(&new.table))?
+    } else {
+        tpt.amend(params.key.get(), new, drain)?
+    };
     if new.pdn != old.pdn {
         hold(&pd(function, new.pdn)?.users);
         release(&old_pd.users);

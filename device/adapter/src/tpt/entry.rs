@@ -132,6 +132,13 @@ impl Entry {
     /// What the entry says, if it is valid.
     #[inline(always)]
     pub(super) fn load(&self) -> Option<Mr> {
+        self.last().filter(|mr| mr.key != 0)
+    }
+
+    /// What the entry says or, with the key zero, said before it became invalid. It is there whenever nobody
+    /// changes the entry.
+    #[inline(always)]
+    pub(super) fn last(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
         for _ in 0..LOOKS {
             let sequence = self.sequence.load(Ordering::Acquire);
@@ -154,7 +161,7 @@ impl Entry {
             };
             fence(Ordering::Acquire);
             if sequence & 1 == 0 && self.sequence.load(order) == sequence {
-                return (mr.key != 0).then_some(mr);
+                return Some(mr);
             }
         }
         // It comes or goes at this moment; that it has not come yet, or has gone, is as true.

@@ -85,11 +85,45 @@ impl Tpt {
         if cold.owner != Owner::Region || cold.key != key {
             return Err(Refused::NotFound);
         }
-        slot.entry.load().ok_or(Refused::NotFound)
+        slot.entry.last().map(|mr| Mr { key, ..mr }).ok_or(Refused::NotFound)
+    }
+
+    /// Gives a region the PD and the rights of `new`, and waits by `drain` until the last use of what it was has
+    /// ended; its key. A region that is valid keeps its key and is valid all the time; one that has died at a touch
+    /// gets a new one.
+    ///
+    /// # Errors
+    /// The region is as it was then.
+    pub fn amend(&self, key: u32, new: Mr, drain: impl FnOnce()) -> Result<u32, Refused> {
+        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+        let alive = {
+            let mut cold = slot.back.cold.lock();
+            if cold.owner != Owner::Region || cold.key != key {
+                return Err(Refused::NotFound);
+            }
+            if !slot.back.close() {
+                return Err(Refused::Busy);
+            }
+            let alive = slot.entry.load().is_some();
+            if alive {
+                // Who touched it stays remembered.
+                cold.pdn = new.pdn;
+                slot.entry.store(&Mr { key, ..new });
+            }
+            alive
+        };
+        drain();
+        if alive {
+            slot.back.open();
+            return Ok(key);
+        }
+        let key = self.new_key(index(key));
+        self.install(Mr { key, ..new });
+        Ok(key)
     }
 
     /// Puts `new` in the place of a region, waiting by `drain` until the last use of what it was has ended; its
-    /// new key. Pages that `new` does not share with it are given back.
+    /// new key. The region's pages are given back.
     ///
     /// # Errors
     /// The region is as it was then, and the pages of `new` are still the caller's.
@@ -108,9 +142,7 @@ impl Tpt {
             cold.table
         };
         drain();
-        if old != new.table {
-            self.att.free(&old);
-        }
+        self.att.free(&old);
         let key = self.new_key(index(key));
         self.install(Mr { key, ..new });
         Ok(key)

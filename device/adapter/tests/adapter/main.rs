@@ -18,6 +18,7 @@ mod keys;
 mod limits;
 mod multicast;
 mod port;
+mod rereg;
 mod srq;
 mod states;
 mod threads;

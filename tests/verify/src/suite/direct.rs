@@ -9,9 +9,11 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error};
-use crate::model::{CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, flags};
+use crate::model::{
+    Change, CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, change, flags,
+};
 use crate::rpc::calls::{
-    Arm, CreateChannel, CreateCqDirect, CreateQp, PostCommand, Read, WaitChannel, Write,
+    Arm, CreateChannel, CreateCqDirect, CreateQp, PostCommand, Read, ReregMr, WaitChannel, Write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -31,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(Case::new(name, move |env| one_touch_region(env, op, len)));
     }
     cases.extend([
+        Case::new("direct/one_touch/region/reregistered", reregistered),
         Case::new("direct/reactive/receives_go_on", reactive),
         Case::new("direct/reactive/after_local_inv", reactive_local_inv),
         Case::new("direct/anticipatory", anticipatory),
@@ -74,6 +77,27 @@ fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     a.post(&[request(2)])?;
     a.expect_sent(2, Status::RemAccessErr)?;
     to.check(1)?;
+    region.deregister()?;
+    region.free()
+}
+
+/// A region whose one message has come is made valid again, for one more, by a key of its own.
+fn reregistered(env: &Env) -> Result<()> {
+    let Link { a, b } = Link::new(env, &Options::default())?;
+    let mut region = Region::for_one_touch(&b.end, b.pd, 100, access::ALL)?;
+    let near = a.region(100, 0)?;
+    for round in 0..3 {
+        near.fill(round)?;
+        let write = Side::request(Op::Write, round, &[near.sge()]);
+        a.post(&[SendWr { raddr: region.addr, rkey: region.rkey, ..write }])?;
+        a.expect_sent(round, Status::Success)?;
+        region.check(round)?;
+        let what = change::ACCESS;
+        let change = Change { what, access: access::ALL, ..Change::default() };
+        let keys = b.end.agent.call(ReregMr { mr: region.mr, pd: None, change })?;
+        ensure!(keys.rkey != region.rkey, "the key of the last message came back");
+        (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
+    }
     region.deregister()?;
     region.free()
 }

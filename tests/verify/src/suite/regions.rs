@@ -98,10 +98,13 @@ fn dmabuf(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Changes `region` of `side`; its keys afterwards.
+/// Changes `region` of `side`; its keys afterwards, which only another translation may change.
 fn rereg(side: &Side, region: &mut Region, pd: Option<u32>, change: Change) -> Result<()> {
     let keys = side.end.agent.call(ReregMr { mr: region.mr, pd, change })?;
+    let kept = (region.lkey, region.rkey) == (keys.lkey, keys.rkey);
+    let moved = change.what & change::TRANSLATION != 0;
     (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
+    ensure!(kept || moved, "rereg_mr with flags {} changed the keys", change.what);
     Ok(())
 }
 
@@ -147,15 +150,24 @@ fn rereg_translation(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
+/// To another PD, back, and away again: the peer's key serves in its PD alone.
 fn rereg_pd(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let near = a.region(100, 0)?;
     let mut far = b.region(100, 0)?;
     let pd = b.end.agent.call(AllocPd {})?;
-    rereg(&b, &mut far, Some(pd), Change { what: change::PD, ..Change::default() })?;
+    let to = Change { what: change::PD, ..Change::default() };
+    rereg(&b, &mut far, Some(pd), to)?;
+    rereg(&b, &mut far, Some(b.pd), to)?;
+    near.fill(6)?;
+    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
+    a.expect_sent(1, Status::Success)?;
+    far.check(6)?;
+    rereg(&b, &mut far, Some(pd), to)?;
+    near.fill(7)?;
     a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
     a.expect_sent(1, Status::RemAccessErr)?;
-    far.check_zero()
+    far.check(6)
 }
 
 fn refused_rereg(env: &Env) -> Result<()> {

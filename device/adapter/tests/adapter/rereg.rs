@@ -1,0 +1,96 @@
+//! REREG_MR of rights and PD, which keep the key, and of regions that have died at a touch.
+
+use vrnic_abi::admin::{
+    MrFlags, MwType, Opcode as Admin, Pages, RegMr, Rereg, ReregMr, Status as AdminStatus,
+};
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::qp::Access;
+use vrnic_adapter::tpt::Denied;
+
+use crate::common::driver::Refused;
+use crate::common::pair::{ALL, Pair, status};
+use crate::keys::{BINDABLE, PAGE, alloc_mw, bind, dereg, ok, on_b, write};
+
+/// The key that a region has afterwards.
+pub(crate) fn reregister(p: &Pair, params: ReregMr) -> Result<u32, Refused> {
+    p.gb.command(Admin::ReregMr, &params).map(|result| result.key.get())
+}
+
+/// Other rights and another PD leave the key as it is.
+#[test]
+fn reregistration_keeps_the_key() {
+    let mut p = Pair::new();
+    let read = Access::REMOTE_READ.bits() | 1;
+    let key = p.gb.reg_flat(p.b.pdn, read, p.b.buffer, PAGE).expect("MR");
+    // More rights, in use at once.
+    let params = ReregMr { access: ALL.into(), ..ReregMr::new(key, Rereg::ACCESS) };
+    assert_eq!(reregister(&p, params), Ok(key));
+    p.a.fill(&p.ga, 0, b"more");
+    ok(&p.complete(&write(&p, p.b.buffer, key, 4)), cq::Opcode::Write);
+    assert_eq!(p.b.bytes(&p.gb, 0, 4), b"more");
+    // Another PD and back: it has a user as long as the region is its.
+    let pdn = p.gb.on_object(Admin::AllocPd, p.b.context).expect("PD");
+    let params = |pdn: u32| ReregMr { pdn: pdn.into(), ..ReregMr::new(key, Rereg::PD) };
+    assert_eq!(reregister(&p, params(pdn)), Ok(key));
+    assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Err((AdminStatus::Busy, 0)));
+    assert_eq!(reregister(&p, params(p.b.pdn)), Ok(key));
+    ok(&p.complete(&write(&p, p.b.buffer, key, 4)), cq::Opcode::Write);
+    assert_eq!(reregister(&p, params(pdn)), Ok(key));
+    let cqe = p.complete(&write(&p, p.b.buffer, key, 4));
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Foreign as u32));
+    assert_eq!(dereg(&p.gb, key), Ok(0));
+    assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Ok(0));
+}
+
+/// Fewer rights and both changes at once; a bound window holds a change of rights up as it does others.
+#[test]
+fn reregistration_takes_rights_away() {
+    let mut p = Pair::new();
+    let key = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, PAGE).expect("MR");
+    let window = alloc_mw(&p.gb, p.b.pdn, MwType::Type1);
+    let held = bind(window + 1, key, (p.b.buffer, 8), 0);
+    ok(&on_b(&mut p, &held), cq::Opcode::BindMw);
+    let what = Rereg::ACCESS | Rereg::PD;
+    let pdn = p.b.pdn;
+    let params = ReregMr { access: 1.into(), pdn: pdn.into(), ..ReregMr::new(key, what) };
+    assert_eq!(reregister(&p, params), Err((AdminStatus::Busy, 0)));
+    ok(&p.complete(&write(&p, p.b.buffer, key, 8)), cq::Opcode::Write);
+    ok(&on_b(&mut p, &bind(window + 2, 0, (0, 0), 0)), cq::Opcode::BindMw);
+    assert_eq!(reregister(&p, params), Ok(key));
+    let cqe = p.complete(&write(&p, p.b.buffer, key, 8));
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Rights as u32));
+}
+
+/// A region that has died at a touch lives again by REREG_MR, whatever that changes, and with a key that the one
+/// message did not have; one that is alive stays touched.
+#[test]
+fn reregistration_after_a_touch() {
+    for what in [Rereg::ACCESS, Rereg::PD, Rereg::TRANSLATION] {
+        let mut p = Pair::new();
+        let (buffer, pages) = (p.b.buffer, Pages::new(p.b.buffer, 12, 0));
+        let flags = MrFlags::ONE_TOUCH.bits().into();
+        let params = RegMr { flags, ..RegMr::new(p.b.pdn, ALL, buffer, PAGE, pages) };
+        let key = p.gb.command(Admin::RegMr, &params).expect("MR").key.get();
+        ok(&p.complete(&write(&p, buffer, key, 8)), cq::Opcode::Write);
+        let params = |key| match what {
+            Rereg::ACCESS => ReregMr { access: ALL.into(), ..ReregMr::new(key, what) },
+            Rereg::PD => ReregMr { pdn: p.b.pdn.into(), ..ReregMr::new(key, what) },
+            _ => ReregMr {
+                pages,
+                iova: buffer.into(),
+                length: PAGE.into(),
+                ..ReregMr::new(key, what)
+            },
+        };
+        let second = reregister(&p, params(key)).expect("REREG_MR");
+        assert_ne!(second, key);
+        assert_eq!(reregister(&p, params(key)), Err((AdminStatus::NotFound, 0)));
+        ok(&p.complete(&write(&p, buffer, second, 8)), cq::Opcode::Write);
+        let cqe = p.complete(&write(&p, buffer, second, 8));
+        let got = (status(&cqe), cqe.vendor_err.get());
+        assert_eq!(got, (Status::RemAccessErr, Denied::Invalid as u32));
+        assert_eq!(dereg(&p.gb, second), Ok(0));
+    }
+}
