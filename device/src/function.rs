@@ -78,7 +78,7 @@ impl Function {
     /// A function after power-on, polled by the workers with these bells.
     ///
     /// # Errors
-    /// When its doorbell memory cannot be had.
+    /// When its doorbell memory, or what interrupts need, cannot be had.
     pub fn new(
         name: &str,
         mac: MacAddr,
@@ -89,7 +89,7 @@ impl Function {
         let surroundings = Surroundings {
             dma: Arc::new(DmaTable::new(name, bells.len())),
             uar: Arc::new(UarMemory::new(name)?),
-            irqs: Arc::new(Interrupts::new()),
+            irqs: Arc::new(Interrupts::new()?),
             bells: Arc::clone(bells),
         };
         let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len(), limits);

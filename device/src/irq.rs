@@ -1,14 +1,20 @@
 //! MSI-X vectors: eventfds that the VMM gives with SET_IRQS. A vector raised while it has no eventfd,
-//! is masked, or while bus mastering is off stays pending and fires as soon as it can.
+//! is masked, or while bus mastering is off stays pending and fires as soon as it can. Firing never waits: workers and the switch
+//! do it.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use thiserror::Error;
 use vrnic_abi::pci::MSIX_VECTORS;
+use vrnic_adapter::limiter::Limiter;
+
+use crate::eventfd::Signaller;
+use crate::worker::pool::now_ns;
 
 /// Why a SET_IRQS was refused.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -29,7 +35,7 @@ pub enum IrqError {
         /// Number of descriptors.
         fds: usize,
     },
-    /// A descriptor is no eventfd; writing to it could block.
+    /// A descriptor is no eventfd; the kernel signals nothing else.
     #[error("the descriptor for vector {vector} is not an eventfd")]
     NotEventFd {
         /// The vector.
@@ -50,20 +56,19 @@ struct Vector {
 pub struct Interrupts {
     vectors: Vec<Vector>,
     bus_master: AtomicBool,
-}
-
-impl Default for Interrupts {
-    fn default() -> Self {
-        Self::new()
-    }
+    signaller: Signaller,
+    limiter: Limiter,
 }
 
 impl Interrupts {
     /// Vectors without eventfds.
-    #[must_use]
-    pub fn new() -> Self {
+    ///
+    /// # Errors
+    /// See [`Signaller::new`].
+    pub fn new() -> io::Result<Self> {
         let vectors = (0..MSIX_VECTORS).map(|_| Vector::default()).collect();
-        Self { vectors, bus_master: AtomicBool::new(false) }
+        let (signaller, limiter) = (Signaller::new()?, Limiter::default());
+        Ok(Self { vectors, bus_master: AtomicBool::new(false), signaller, limiter })
     }
 
     /// Raises a vector; one beyond the last is ignored.
@@ -167,9 +172,9 @@ impl Interrupts {
         let eventfd = vector.eventfd.load();
         let Some(eventfd) = eventfd.as_ref() else { return };
         if vector.pending.swap(false, Ordering::SeqCst)
-            && let Err(error) = rustix::io::write(eventfd, &1u64.to_ne_bytes())
+            && let Err(error) = self.signaller.signal(eventfd.as_fd())
         {
-            tracing::warn!(%error, "interrupt eventfd");
+            self.limiter.warn(now_ns(), || tracing::warn!(%error, "interrupt eventfd"));
         }
     }
 }
@@ -199,7 +204,7 @@ mod tests {
 
     #[test]
     fn pending_vector_fires_when_the_last_obstacle_goes() {
-        let irqs = Interrupts::new();
+        let irqs = Interrupts::new().expect("vectors");
         let (file, twin) = event();
         irqs.raise(3);
         irqs.assign(3, 1, vec![file]).expect("assign");
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn vector_without_eventfd_is_silent() {
-        let irqs = Interrupts::new();
+        let irqs = Interrupts::new().expect("vectors");
         let (file, twin) = event();
         irqs.set_bus_master(true);
         irqs.assign(0, 1, vec![file]).expect("assign");
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn bad_requests_are_refused() {
-        let irqs = Interrupts::new();
+        let irqs = Interrupts::new().expect("vectors");
         let range = IrqError::Range { start: 64, count: 2 };
         assert_eq!(irqs.assign(64, 2, Vec::new()), Err(range));
         assert!(irqs.trigger(u32::MAX, 2).is_err());

@@ -9,6 +9,7 @@
 //! | [`pci`] | configuration space |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
+//! | [`eventfd`] | signals to eventfds of others, which never wait |
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views for watchers |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
@@ -22,6 +23,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod eventfd;
 pub mod function;
 pub mod housekeeping;
 pub mod irq;

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{pair, pattern, start};
+use common::{connected_pair, pair, pattern, start, still_works};
 use vrnic_abi::admin::{
     self, CreateCq, CreateQp, ObjectId, Opcode as Admin, Pages, QueryParams, RegMr,
     Status as AdminStatus,
@@ -31,23 +31,6 @@ fn status<T>(result: anyhow::Result<T>) -> AdminStatus {
     let error = result.err().expect("the command was accepted");
     let refused = error.downcast_ref::<Refused>().unwrap_or_else(|| panic!("{error:#}"));
     refused.status
-}
-
-/// Shows that a pair of connected endpoints moves data.
-fn still_works(a: &mut Endpoint<'_>, b: &Endpoint<'_>) {
-    let data = pattern(5000, 9);
-    a.fill(0, &data).expect("fill");
-    b.fill(0, &[0; 5000]).expect("clear");
-    let write = Send::new(Opcode::Write, 77).sges(&[a.sge(0, 5000)]).remote(b.buffer, b.key);
-    a.run_expecting(&write, 77, Status::Success).expect("WRITE");
-    assert!(b.bytes(0, 5000).expect("bytes") == data);
-}
-
-fn connected_pair(guests: &[Guest; 2]) -> [Endpoint<'_>; 2] {
-    let setup = EndpointSetup::default();
-    let ends = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-    Endpoint::connect(&ends[0], &ends[1]).expect("connect");
-    ends
 }
 
 #[test]

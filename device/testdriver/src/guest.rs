@@ -102,6 +102,16 @@ impl Guest {
         })
     }
 
+    /// Gives a vector another eventfd than its own.
+    ///
+    /// # Errors
+    /// What the server reports.
+    pub fn assign(&self, vector: u16, event: RawFd) -> anyhow::Result<()> {
+        let fds = [event];
+        let mut client = self.client.lock();
+        Ok(client.set_irqs(MSIX_INDEX, ASSIGN, u32::from(vector), 1, &fds)?)
+    }
+
     /// Connected, reset, with rings, enabled: ready for commands.
     ///
     /// # Errors

@@ -3,8 +3,12 @@
 
 use std::path::Path;
 
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
 use vrnic_testdriver::guest::Guest;
+use vrnic_testdriver::qp::Send;
 
 /// Starts a daemon with so many functions.
 pub(crate) fn start(functions: usize) -> Daemon {
@@ -24,4 +28,22 @@ pub(crate) fn pair(daemon: &Daemon) -> [Guest; 2] {
 /// Bytes that repeat late and differ by `seed`.
 pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + seed * 101) % 253) as u8).collect()
+}
+
+/// Shows that a pair of connected endpoints moves data.
+pub(crate) fn still_works(a: &mut Endpoint<'_>, b: &Endpoint<'_>) {
+    let data = pattern(5000, 9);
+    a.fill(0, &data).expect("fill");
+    b.fill(0, &[0; 5000]).expect("clear");
+    let write = Send::new(Opcode::Write, 77).sges(&[a.sge(0, 5000)]).remote(b.buffer, b.key);
+    a.run_expecting(&write, 77, Status::Success).expect("WRITE");
+    assert!(b.bytes(0, 5000).expect("bytes") == data);
+}
+
+/// Endpoints with a connection between them.
+pub(crate) fn connected_pair(guests: &[Guest; 2]) -> [Endpoint<'_>; 2] {
+    let setup = EndpointSetup::default();
+    let ends = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+    Endpoint::connect(&ends[0], &ends[1]).expect("connect");
+    ends
 }

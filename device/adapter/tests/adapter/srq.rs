@@ -139,7 +139,7 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
 /// when there is room.
 #[test]
 fn a_limit_event_that_is_held_back_wakes_a_worker() {
-    let mut s = Shared::new(1, Type::Rc);
+    let s = Shared::new(1, Type::Rc);
     for _ in 0..1 << (ASYNC_LOG - 1) {
         s.gb.function.set_link(false);
         s.gb.function.set_link(true);
