@@ -266,11 +266,17 @@ pub(super) struct Cold {
 }
 
 /// What stands behind an entry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Back {
-    /// Windows bound to the region.
+    /// Windows bound to the region; [`CLOSED`] unless the entry is a valid region, or becomes one.
     windows: AtomicU32,
     pub(super) cold: Mutex<Cold>,
+}
+
+impl Default for Back {
+    fn default() -> Self {
+        Self { windows: AtomicU32::new(CLOSED), cold: Mutex::default() }
+    }
 }
 
 impl Back {
@@ -299,9 +305,14 @@ impl Back {
         closed.is_ok() || closed == Err(CLOSED)
     }
 
-    /// Lets windows be bound.
+    /// Lets windows be bound, to a region that becomes valid after this.
     pub(super) fn open(&self) {
         self.windows.store(0, Ordering::Release);
+    }
+
+    /// The entry has nothing any more, windows neither.
+    pub(super) fn shut(&self) {
+        self.windows.store(CLOSED, Ordering::Release);
     }
 }
 

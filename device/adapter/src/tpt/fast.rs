@@ -84,7 +84,6 @@ impl Tpt {
             max_pages,
             ..Cold::default()
         };
-        slot.back.close();
         Some(key)
     }
 
@@ -120,8 +119,8 @@ impl Tpt {
             )?;
         cold.key = key;
         cold.touch = Touch::default();
-        slot.entry.store(&Mr { table, ..wanted.mr });
         slot.back.open();
+        slot.entry.store(&Mr { table, ..wanted.mr });
         Ok(())
     }
 

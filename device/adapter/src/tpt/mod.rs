@@ -238,7 +238,7 @@ impl Tpt {
             }
             self.att.free(&cold.table);
             *cold = Cold { instance: cold.instance, ..Cold::default() };
-            slot.back.open();
+            slot.back.shut();
         }
         self.give_index(index);
     }

@@ -45,8 +45,9 @@ impl Tpt {
             table,
             ..Cold::default()
         };
-        slot.entry.store(&mr);
+        // Before the entry is valid: what is counted from then on stays counted.
         slot.back.open();
+        slot.entry.store(&mr);
     }
 
     /// Removes a region, of either making, waits by `drain` until its last use has ended, and gives its pages
