@@ -1,12 +1,12 @@
 //! Blocks of atomic words that live as long as their arena, so that who reads one needs no lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use crate::sync::{AtomicU64, Mutex};
 
 /// log2 of the words that are allocated together.
-const CHUNK: u32 = 15;
+const CHUNK: u32 = if cfg!(loom) { 9 } else { 15 };
 
 /// Blocks of words, all of one size.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! look-up takes neither a lock nor a count: what it read of a region that goes away meanwhile is old, never
 //! wild, and a region's blocks are given back only when nobody uses them any more ([`crate::tpt`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::Pages;
 
@@ -13,6 +13,7 @@ use crate::arena::Arena;
 use crate::host::{Host, Memory};
 use crate::limits::MAX_PAGES;
 use crate::memory::{self, PagesError};
+use crate::sync::AtomicU64;
 use crate::wqe::Segment;
 
 /// log2 of the words of a list.

@@ -25,6 +25,7 @@
 //! | `memops`, [`tags`] | work requests about keys; where messages carry them |
 //! | [`fabric`] | finding the peer |
 //! | [`inspect`] | views for whoever watches |
+//! | `sync` | the locks and atomics that models replace |
 //! | [`stats`], `traffic`, [`limiter`] | counters; what counts as a packet; warnings at a bounded rate |
 #![forbid(unsafe_code)]
 
@@ -63,6 +64,7 @@ pub mod slots;
 pub mod sqmem;
 pub mod srq;
 pub mod stats;
+mod sync;
 pub mod table;
 pub mod tags;
 pub mod tpt;

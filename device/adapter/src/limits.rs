@@ -31,7 +31,7 @@ pub const MAX_RD_ATOMIC: u32 = 128;
 pub const FIRST_QPN: u32 = 2;
 /// Page addresses that a function keeps for all its regions and rings together, 8 bytes each: enough
 /// for 256 GiB in pages of 4 KiB.
-pub const MAX_PAGES: u64 = 1 << 26;
+pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
 /// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.

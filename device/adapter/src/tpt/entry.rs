@@ -1,14 +1,14 @@
 //! An entry of the table: the line that look-ups read, and what stands behind it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use vrnic_abi::admin::KeyKind;
 use vrnic_abi::qp::Access;
 
 use super::denied::Denied;
 use super::touch::Touch;
 use crate::att::Table;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
 /// Looks at an entry that changes at that moment.
 const LOOKS: u32 = 4;
@@ -115,17 +115,18 @@ pub(super) struct Entry {
     sequence: AtomicU32,
     /// Zero while the entry is not valid.
     key: AtomicU32,
-    pdn: AtomicU32,
-    qpn: AtomicU32,
-    access: AtomicU32,
+    pdn: beside::AtomicU32,
+    qpn: beside::AtomicU32,
+    access: beside::AtomicU32,
     /// Page shift, depth, kind, and whether it is good for one message: a byte each.
-    shape: AtomicU32,
-    iova: AtomicU64,
-    length: AtomicU64,
-    offset: AtomicU64,
+    shape: beside::AtomicU32,
+    iova: beside::AtomicU64,
+    length: beside::AtomicU64,
+    offset: beside::AtomicU64,
     root: AtomicU64,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {

@@ -30,7 +30,6 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
 use vrnic_abi::qp::Access;
 
 pub use self::commands::{Piece, Pieces};
@@ -44,10 +43,12 @@ pub use self::windows::{Binding, Bound};
 use crate::att::{Att, Table};
 #[cfg(doc)]
 use crate::host::Host;
+use crate::sync::Mutex;
 
 /// Entries of a function, the one that is never used included.
 pub const MAX_MR: u32 = 1 << 20;
-const CHUNK: usize = 1024;
+/// Entries that are made together.
+const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
 
 /// The index part of a key.
 const fn index(key: u32) -> u32 {
@@ -127,10 +128,11 @@ impl Tpt {
     /// A table with room for so many keys, at most [`MAX_MR`] less one.
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        let chunks = (0..MAX_MR as usize / CHUNK).map(|_| OnceLock::new()).collect();
+        let limit = limit.min(MAX_MR - 1);
+        let chunks = (0..=limit as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
         let free = Mutex::new(Free { fresh: 1, ..Free::default() });
-        Self { chunks, att: Att::default(), free, limit: limit.min(MAX_MR - 1) }
+        Self { chunks, att: Att::default(), free, limit }
     }
 
     #[inline(always)]
