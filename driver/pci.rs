@@ -72,7 +72,7 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     let listeners = nic.listeners();
     let device: &'a Device<Bound> = pdev.as_ref();
     // SAFETY: the registration becomes the driver's data, which is dropped on unbinding.
-    let registration = unsafe { Registration::new(device, &config, Ok(Hca::new(nic))) }?;
+    let registration = unsafe { Registration::new(device, &config, Hca::new(nic)) }?;
     listeners.set_device(registration.link());
     Ok(Bond { _registration: registration })
 }

@@ -160,11 +160,11 @@ impl<T: Operations> Allocated<T> {
 /// On drop all events cease, user contexts are disassociated and all objects destroyed; then the
 /// data is dropped. As the lifetime is that of a bound parent, this happens before unbinding.
 pub(crate) struct Registration<'a, T: Operations> {
-    // Dropped in this order, by `drop` below for the first two.
+    // Dropped in this order, by `drop` below for the first two. Pinned memory in the data refers to the device.
     pairing: Option<Pairing>,
     link: DeviceLink,
-    device: Allocated<T>,
     _data: Pin<KBox<T::Data<'a>>>,
+    device: Allocated<T>,
 }
 
 // SAFETY: everything in it may be used and dropped on any thread that may sleep.
@@ -183,8 +183,8 @@ impl<'a, T: Operations> Registration<'a, T> {
         config: &Config,
         data: impl PinInit<T::Data<'a>, Error>,
     ) -> Result<Self> {
-        let data: Pin<KBox<T::Data<'a>>> = KBox::pin_init(data, GFP_KERNEL)?;
         let device = Allocated::<T>::new(parent, config)?;
+        let data: Pin<KBox<T::Data<'a>>> = KBox::pin_init(data, GFP_KERNEL)?;
         let raw = NonNull::new(device.as_raw()).ok_or(ENOMEM)?;
         // SAFETY: the device is not registered, so no operation reads the pointer yet; the
         // lifetime is restored by `with_data`.

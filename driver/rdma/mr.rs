@@ -109,12 +109,13 @@ pub(super) unsafe fn page_list<'a>(raw: *mut bindings::ib_mr) -> Option<&'a Page
 }
 
 impl<D> Mr<D> {
-    /// Allocates a region for the core; [`Self::free`] takes it back. Returns `new` when there is
-    /// no memory.
-    pub(super) fn allocate(new: NewMr<D>) -> Result<*mut bindings::ib_mr, (Error, NewMr<D>)> {
-        let Ok(memory) = KBox::<Self>::new_uninit(GFP_KERNEL) else {
-            return Err((ENOMEM, new));
-        };
+    /// Allocates a region for the core, made by `create`; [`Self::free`] takes it back. When the device has made
+    /// it, nothing can fail any more.
+    pub(super) fn allocate(
+        create: impl FnOnce() -> Result<NewMr<D>>,
+    ) -> Result<*mut bindings::ib_mr> {
+        let memory = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let new = create()?;
         // SAFETY: a plain C struct, for which zero is a valid value.
         let mut core: bindings::ib_mr = unsafe { core::mem::zeroed() };
         core.lkey = new.lkey;

@@ -68,6 +68,16 @@ impl<'a> Udata<'a> {
         })
     }
 
+    /// Zeroes what room there is for an answer. A command that has one to give may do so first, so that hardly
+    /// anything is left that could fail when it has been carried out.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub(crate) fn clear(&self) -> Result {
+        self.respond::<[u8; 0]>(&[])
+    }
+
     /// For a command without private payloads: none may have come, and the answer is zeroed.
     ///
     /// # Errors

@@ -7,7 +7,12 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Hca, hca::KERNEL_CONTEXT, ops::Verbs, uar::UarSet};
+use super::{
+    Hca,
+    hca::{KERNEL_CONTEXT, Object},
+    ops::Verbs,
+    uar::UarSet,
+};
 use crate::rdma::{
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
@@ -34,29 +39,30 @@ pub(super) fn alloc(
 ) -> Result<Context> {
     udata.no_request()?;
     let result = hca.execute(Opcode::AllocContext, &NoParams::default())?;
-    let created = hca.created(Opcode::FreeContext, result.id.get());
-    let uars = UarSet::new(created.id())?;
-    let answered = uars
-        .add_first(hca, |area| new.add_mapping(area))
-        .and_then(|uar| Ok((uar, new.add_mapping(hca.nic.kick_area())?)))
-        .and_then(|(uar, kick_mmap)| {
-            let caps = hca.nic.caps();
-            udata.respond(&ContextResp {
-                abi_version: hca.nic.abi_version().into(),
-                uar: uar.index.into(),
-                uar_mmap: uar.mmap.into(),
-                kick_mmap: kick_mmap.into(),
-                max_wr: caps.max_wr,
-                max_sge: caps.max_sge,
-                max_inline: caps.max_inline,
-                max_cqe: caps.max_cqe,
-            })
-        });
-    if let Err(error) = answered {
-        uars.free(hca);
-        return Err(error);
-    }
-    Ok(Context { id: created.keep(), uars })
+    let id = result.id.get();
+    let mut uars = None;
+    hca.complete(Object { destroy: Opcode::FreeContext, id }, (), |()| {
+        let set = uars.insert(UarSet::new(id)?);
+        answer(hca, new, udata, set).inspect_err(|_| set.free(hca))
+    })?;
+    Ok(Context { id, uars: uars.ok_or(EINVAL)? })
+}
+
+/// Gives a new context its first doorbell page, and tells the process of it.
+fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
+    let uar = uars.add_first(hca, |area| new.add_mapping(area))?;
+    let kick_mmap = new.add_mapping(hca.nic.kick_area())?;
+    let caps = hca.nic.caps();
+    udata.respond(&ContextResp {
+        abi_version: hca.nic.abi_version().into(),
+        uar: uar.index.into(),
+        uar_mmap: uar.mmap.into(),
+        kick_mmap: kick_mmap.into(),
+        max_wr: caps.max_wr,
+        max_sge: caps.max_sge,
+        max_inline: caps.max_inline,
+        max_cqe: caps.max_cqe,
+    })
 }
 
 pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
@@ -72,11 +78,12 @@ pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<
     }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
     let result = hca.execute(Opcode::AllocPd, &ObjectId::new(context))?;
-    let created = hca.created(Opcode::FreePd, result.id.get());
-    if let Some(user) = user {
-        user.data.respond(&PdResp { pdn: result.id, ..PdResp::default() })?;
-    }
-    Ok(Pd { pdn: created.keep() })
+    let pdn = result.id.get();
+    hca.complete(Object { destroy: Opcode::FreePd, id: pdn }, (), |()| match user {
+        Some(user) => user.data.respond(&PdResp { pdn: result.id, ..PdResp::default() }),
+        None => Ok(()),
+    })?;
+    Ok(Pd { pdn })
 }
 
 pub(super) fn dealloc_pd(hca: &Hca<'_>, pd: &Pd) -> Result {

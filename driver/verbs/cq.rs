@@ -15,7 +15,14 @@ use kernel::{
     },
 };
 
-use super::{Hca, hca::KERNEL_UAR, ops::Verbs, pages::PageTable, poll::KernelCq, uar::TakenSlot};
+use super::{
+    Hca,
+    hca::{KERNEL_UAR, Object},
+    ops::Verbs,
+    pages::PageTable,
+    poll::KernelCq,
+    uar::TakenSlot,
+};
 use crate::rdma::{
     self, Device,
     cq::{CqInit, Moderation},
@@ -89,24 +96,27 @@ fn create_user(
 ) -> Result<Cq> {
     let ring = UserRing::pin(hca, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    let uar = slot.uar;
     let handler = if ring.any_vector { hca.nic.handlers().any() } else { init.comp_vector };
     let eqn = hca.nic.handlers().get(handler)?.eqn;
-    let params = CreateCq::new(slot.uar.index, eqn, ring.log_size, ring.table.pages());
-    let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
-    let result = hca.execute(Opcode::CreateCq, &params)?;
-    let created = hca.created(Opcode::DestroyCq, result.cqn.get());
-    user.data.respond(&CqResp {
-        cqn: result.cqn,
-        slot: result.slot,
-        uar: slot.uar.index.into(),
-        uar_mmap: slot.uar.mmap.into(),
-        vector: handler.into(),
-        ..CqResp::default()
-    })?;
-    hca.nic.add_cq(handler, created.id(), init.link.clone())?;
+    let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
     init.granted = 1 << ring.log_size;
+    let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };
-    Ok(Cq::new(created.keep(), handler, memory))
+    let result = hca.execute(Opcode::CreateCq, &params)?;
+    let cqn = result.cqn.get();
+    let memory = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, memory, |_| {
+        user.data.respond(&CqResp {
+            cqn: result.cqn,
+            slot: result.slot,
+            uar: uar.index.into(),
+            uar_mmap: uar.mmap.into(),
+            vector: handler.into(),
+            ..CqResp::default()
+        })?;
+        hca.nic.add_cq(handler, cqn, init.link.clone())
+    })?;
+    Ok(Cq::new(cqn, handler, memory))
 }
 
 /// A ring in a process, described to the adapter.
@@ -153,14 +163,15 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     let ring = Ring::new(hca.dma(), log_size, log_stride)?;
     let pages = PageTable::contiguous(ring.dma_address()).pages();
     init.granted = ring.size();
-    // Before the command: on failure the adapter lets go before the memory does.
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
     let eqn = hca.nic.handlers().get(init.comp_vector)?.eqn;
     let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, pages))?;
-    let created = hca.created(Opcode::DestroyCq, result.cqn.get());
     queue.set_doorbell(result.slot.get());
-    hca.nic.add_cq(init.comp_vector, created.id(), init.link.clone())?;
-    Ok(Cq::new(created.keep(), init.comp_vector, Memory::Kernel(queue)))
+    let cqn = result.cqn.get();
+    let queue = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, queue, |_| {
+        hca.nic.add_cq(init.comp_vector, cqn, init.link.clone())
+    })?;
+    Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
 }
 
 pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {

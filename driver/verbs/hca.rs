@@ -2,7 +2,7 @@
 //! What all operations work on.
 
 use abi::admin::{ObjectId, Opcode, Request};
-use kernel::{device, prelude::*};
+use kernel::{device, new_mutex, prelude::*, sync::Mutex};
 
 use crate::nic::Nic;
 
@@ -15,12 +15,15 @@ pub(super) const KERNEL_UAR: u32 = 0;
 pub(crate) struct Hca<'a> {
     /// The adapter itself.
     pub(super) nic: Nic<'a>,
+    /// Memory that the adapter did not let go of. Dropped after `nic`, which resets the adapter.
+    held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
 impl<'a> Hca<'a> {
     /// Verbs on this adapter.
-    pub(crate) fn new(nic: Nic<'a>) -> Self {
-        Self { nic }
+    pub(crate) fn new(nic: Nic<'a>) -> Result<Self> {
+        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Hca::held"), GFP_KERNEL)?;
+        Ok(Self { nic, held })
     }
 
     /// The device that does the DMA.
@@ -33,53 +36,54 @@ impl<'a> Hca<'a> {
         self.nic.execute(opcode, params)
     }
 
-    /// Destroys an object of the adapter. On an adapter that has died the object is gone already.
+    /// Destroys an object of the adapter. One that is quiet after its death has none any more.
     pub(super) fn destroy(&self, opcode: Opcode, id: u32) -> Result {
         match self.execute(opcode, &ObjectId::new(id)) {
-            Err(error) if !self.nic.is_dead() => Err(error),
+            Err(error) if !self.nic.is_quiet() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// An object just created, destroyed again unless kept.
-    pub(super) fn created(&self, destroy: Opcode, id: u32) -> Created<'_, 'a> {
-        Created { hca: self, destroy, id, kept: false }
+    /// Completes the creation of an object, for which the adapter uses `memory` from now on. If `rest` fails the
+    /// object is destroyed again, before the memory goes.
+    pub(super) fn complete<M: Send + 'static>(
+        &self,
+        object: Object,
+        mut memory: M,
+        rest: impl FnOnce(&mut M) -> Result,
+    ) -> Result<M> {
+        match rest(&mut memory) {
+            Ok(()) => Ok(memory),
+            Err(error) => {
+                if let Err(refusal) = self.destroy(object.destroy, object.id) {
+                    self.hold(object, refusal, memory);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps the memory of an object that the adapter refused to destroy until the adapter is reset.
+    pub(super) fn hold<M: Send + 'static>(&self, object: Object, refusal: Error, memory: M) {
+        dev_err!(self.dma(), "the adapter refuses {object:?}: {refusal:?}; its memory is held\n");
+        let mut held = self.held.lock();
+        match (held.reserve(1, GFP_KERNEL), KBox::<M>::new_uninit(GFP_KERNEL)) {
+            (Ok(()), Ok(room)) => {
+                let memory = KBox::write(room, memory);
+                // There is room.
+                let _ = held.push(memory as KBox<dyn Send>, GFP_KERNEL);
+            }
+            // Without a place to keep it, it is never freed.
+            _ => core::mem::forget(memory),
+        }
     }
 }
 
-/// See [`Hca::created`].
-pub(super) struct Created<'h, 'a> {
-    hca: &'h Hca<'a>,
-    destroy: Opcode,
-    id: u32,
-    kept: bool,
-}
-
-impl Created<'_, '_> {
+/// An object of the adapter, and what destroys it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Object {
+    /// The command.
+    pub(super) destroy: Opcode,
     /// The object's number.
-    pub(super) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Creation is complete.
-    pub(super) fn keep(mut self) -> u32 {
-        self.kept = true;
-        self.id
-    }
-}
-
-impl Drop for Created<'_, '_> {
-    fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        if let Err(error) = self.hca.destroy(self.destroy, self.id) {
-            dev_err!(
-                self.hca.dma(),
-                "{:?} of object {} failed: {error:?}\n",
-                self.destroy,
-                self.id
-            );
-        }
-    }
+    pub(super) id: u32,
 }

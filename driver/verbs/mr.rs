@@ -102,15 +102,12 @@ pub(super) fn reg_user(
     };
     check(hca, region)?;
     let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
-    let registered = register(hca, pd, region, umem, flags)?;
     if let Some(udata) = udata {
-        // Nothing to say; what room there is must not stay as it was.
-        if let Err(error) = udata.respond::<[u8; 0]>(&[]) {
-            dereg(hca, &registered.driver)?;
-            return Err(error);
-        }
+        // Before the command: from then on the process may use the key, and the adapter refuses to forget a
+        // region that a window is bound to.
+        udata.clear()?;
     }
-    Ok(registered)
+    register(hca, pd, region, umem, flags)
 }
 
 /// What a provider may ask for.

@@ -2,7 +2,7 @@
 //! Queue pairs: what those of processes and of kernel clients have in common.
 
 use abi::{
-    admin::{CreateQp, NO_QUEUE, Opcode, QpFlags, QpResult},
+    admin::{CreateQp, NO_QUEUE, Opcode, QpFlags},
     qp::Type,
     rq, sq,
 };
@@ -15,7 +15,7 @@ use kernel::{
 use super::{
     Hca,
     context::Pd,
-    hca::Created,
+    hca::Object,
     ops::Verbs,
     qp_kernel::{self, KernelQp},
     qp_user::{self, UserQp},
@@ -135,23 +135,22 @@ pub(super) fn create(
         return Err(EINVAL);
     }
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
-    // Dropped in reverse on failure: the adapter lets go before the memory does.
-    let (cap, queues, created) = match (pd, user) {
+    let (cap, queues, qpn) = match (pd, user) {
         _ if init.kind() == QpType::XRC_TGT => xrc::create_target(hca, init)?,
         (Some(pd), Some(user)) => qp_user::create(hca, device, pd, init, user)?,
         (Some(pd), None) => qp_kernel::create(hca, pd, init)?,
         (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
-    if let Err(error) = hca.nic.add_qp(created.id(), init.link.clone()) {
-        if let Queues::Kernel(_) = queues {
-            qp_kernel::forget(init.send_cq(), init.recv_cq(), init.link);
-        }
-        return Err(error);
-    }
+    let queues = hca.complete(object(qpn), queues, |queues| {
+        hca.nic.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
+            Queues::Kernel(_) => qp_kernel::forget(init.send_cq(), init.recv_cq(), init.link),
+            Queues::User { memory } => memory.unmap(user),
+            Queues::Target => {}
+        })
+    })?;
     init.set_cap(&cap);
     let shares = init.srq().is_some();
-    let qpn = created.keep();
     Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
 }
 
@@ -219,14 +218,9 @@ pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<Crea
     })
 }
 
-/// Runs CREATE_QP.
-pub(super) fn execute<'h, 'a>(
-    hca: &'h Hca<'a>,
-    params: &CreateQp,
-) -> Result<(QpResult, Created<'h, 'a>)> {
-    let result = hca.execute(Opcode::CreateQp, params)?;
-    let created = hca.created(Opcode::DestroyQp, result.qpn.get());
-    Ok((result, created))
+/// The queue pair of that number, as the adapter knows it.
+pub(super) fn object(qpn: u32) -> Object {
+    Object { destroy: Opcode::DestroyQp, id: qpn }
 }
 
 pub(super) fn destroy(
@@ -241,11 +235,7 @@ pub(super) fn destroy(
             qp_kernel::forget(qp.send_cq().ok_or(EINVAL), qp.recv_cq().ok_or(EINVAL), qp.link());
         }
         Queues::Target => {}
-        Queues::User { memory } => {
-            if let Some(user) = user {
-                memory.unmap(user.context);
-            }
-        }
+        Queues::User { memory } => memory.unmap(user),
     }
     Ok(())
 }

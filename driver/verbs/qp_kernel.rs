@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs of kernel clients: the rings are ours.
 
-use abi::rq;
+use abi::{admin::Opcode, rq};
 use kernel::{
     prelude::*,
     sync::{
@@ -13,7 +13,7 @@ use kernel::{
 use super::{
     Hca,
     context::Pd,
-    hca::{Created, KERNEL_UAR},
+    hca::KERNEL_UAR,
     ops::Verbs,
     pages::PageTable,
     poll::Feeder,
@@ -135,11 +135,11 @@ fn ring(hca: &Hca<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     Ring::new(hca.dma(), log_size, log_stride).map(Some)
 }
 
-pub(super) fn create<'h, 'a>(
-    hca: &'h Hca<'a>,
+pub(super) fn create(
+    hca: &Hca<'_>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
-) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
+) -> Result<(QpCap, Queues, u32)> {
     if init.kind() == QpType::XRC_INI {
         // The kernel's clients have no way to name the shared receive queue.
         return Err(EOPNOTSUPP);
@@ -169,13 +169,13 @@ pub(super) fn create<'h, 'a>(
         params.rq_log_stride = ring.log_stride();
     }
     let queues = KernelQp::new(sq, rq, srq, &cap)?;
-    let (result, created) = qp::execute(hca, &params)?;
+    let result = hca.execute(Opcode::CreateQp, &params)?;
+    let qpn = result.qpn.get();
     queues.doorbell.store(result.slot.get(), Relaxed);
-    if let Err(error) = feed(init, created.id(), &queues) {
-        forget(init.send_cq(), init.recv_cq(), init.link);
-        return Err(error);
-    }
-    Ok((granted, Queues::Kernel(queues), created))
+    let queues = hca.complete(qp::object(qpn), queues, |queues| {
+        feed(init, qpn, queues).inspect_err(|_| forget(init.send_cq(), init.recv_cq(), init.link))
+    })?;
+    Ok((granted, Queues::Kernel(queues), qpn))
 }
 
 /// Tells the completion queues whose completions come.

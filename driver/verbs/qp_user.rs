@@ -2,7 +2,7 @@
 //! Queue pairs of processes: the rings are theirs, we pin and describe them.
 
 use abi::{
-    admin::{CreateQp, QpFlags},
+    admin::{CreateQp, Opcode, QpFlags, QpResult},
     sq,
     uar::SQ_MEMORY_UNIT,
     uverbs::{QpReq, QpReqFlags, QpResp},
@@ -12,7 +12,6 @@ use kernel::prelude::*;
 use super::{
     Hca,
     context::Pd,
-    hca::Created,
     ops::Verbs,
     pages::PageTable,
     qp::{self, Queues, Shape},
@@ -22,7 +21,6 @@ use crate::rdma::{
     Device,
     qp::QpInit,
     qp_attr::{QpCap, QpType},
-    ucontext::Ucontext,
     udata::User,
     umem::{Umem, Use},
 };
@@ -31,16 +29,16 @@ use crate::rdma::{
 pub(super) struct UserQp {
     _sq: Option<Umem>,
     _rq: Option<Umem>,
-    _slot: TakenSlot,
+    slot: TakenSlot,
     /// mmap offset of a send queue in device memory.
     sq_mmap: Option<u64>,
 }
 
 impl UserQp {
-    /// The process may no longer map the send queue.
-    pub(super) fn unmap(&self, context: &Ucontext<Verbs>) {
-        if let Some(offset) = self.sq_mmap {
-            context.remove_mapping(offset);
+    /// The process may no longer map the send queue. Without a `user` its context goes, and the mapping with it.
+    pub(super) fn unmap(&self, user: Option<&User<'_, Verbs>>) {
+        if let (Some(offset), Some(user)) = (self.sq_mmap, user) {
+            user.context.remove_mapping(offset);
         }
     }
 }
@@ -163,13 +161,13 @@ impl Pinned {
     }
 }
 
-pub(super) fn create<'h, 'a>(
-    hca: &'h Hca<'a>,
+pub(super) fn create(
+    hca: &Hca<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
+) -> Result<(QpCap, Queues, u32)> {
     let request: QpReq = user.data.request()?;
     let cap = qp::own_cap(init);
     let plan = Plan::new(&request, &cap)?;
@@ -179,28 +177,37 @@ pub(super) fn create<'h, 'a>(
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let mut params = qp::params(pd, init, slot.uar.index)?;
     let (sq, rq) = plan.pin(hca, device, &mut params)?;
-    let (result, created) = qp::execute(hca, &params)?;
+    let memory = UserQp { _sq: sq.memory, _rq: rq.memory, slot, sq_mmap: None };
+    let result = hca.execute(Opcode::CreateQp, &params)?;
+    let qpn = result.qpn.get();
+    let memory = hca.complete(qp::object(qpn), memory, |memory| {
+        answer(hca, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
+    })?;
+    Ok((plan.cap(init.kind(), &cap), Queues::User { memory }, qpn))
+}
 
+/// Tells the process of a new queue pair, after making mappable what it has in the device.
+fn answer(
+    hca: &Hca<'_>,
+    plan: &Plan,
+    result: &QpResult,
+    memory: &mut UserQp,
+    user: &User<'_, Verbs>,
+) -> Result {
     let mut response = QpResp {
         qpn: result.qpn,
         slot: result.slot,
-        uar: slot.uar.index.into(),
-        uar_mmap: slot.uar.mmap.into(),
+        uar: memory.slot.uar.index.into(),
+        uar_mmap: memory.slot.uar.mmap.into(),
         ..QpResp::default()
     };
     if plan.sq_in_device {
         let length = plan.sq.length().next_multiple_of(SQ_MEMORY_UNIT.into());
         let area = hca.nic.sq_area(result.sq_offset.get(), length)?;
         response.sq_mmap_len = u32::try_from(length)?.into();
-        response.sq_mmap = user.context.add_mapping(area)?.into();
+        let offset = user.context.add_mapping(area)?;
+        memory.sq_mmap = Some(offset);
+        response.sq_mmap = offset.into();
     }
-    let sq_mmap = plan.sq_in_device.then_some(response.sq_mmap.get());
-    let memory = UserQp { _sq: sq.memory, _rq: rq.memory, _slot: slot, sq_mmap };
-    if let Err(error) = user.data.respond(&response) {
-        memory.unmap(user.context);
-        // The adapter lets go before the memory does.
-        drop(created);
-        return Err(error);
-    }
-    Ok((plan.cap(init.kind(), &cap), Queues::User { memory }, created))
+    user.data.respond(&response)
 }

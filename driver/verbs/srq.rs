@@ -17,7 +17,7 @@ use kernel::{
 use super::{
     Hca,
     context::Pd,
-    hca::{Created, KERNEL_UAR},
+    hca::{KERNEL_UAR, Object},
     ops::Verbs,
     pages::PageTable,
     post::WorkQueue,
@@ -106,24 +106,23 @@ pub(super) fn create(
         params.xrcdn = xrcd.xrcdn.into();
         params.cqn = cq.cqn.into();
     }
-    // Dropped in reverse on failure: the adapter lets go before the memory does.
-    let (memory, entries, created) = match user {
+    let (memory, entries, object) = match user {
         Some(user) => create_user(hca, device, params, init, user)?,
         None => create_kernel(hca, params, init)?,
     };
-    hca.nic.add_srq(created.id(), init.link.clone())?;
+    let srqn = object.id;
+    let memory = hca.complete(object, memory, |_| hca.nic.add_srq(srqn, init.link.clone()))?;
     init.set_size(entries, max_sge);
-    let srqn = created.keep();
     Ok(NewSrq { number: srqn, driver: Srq { srqn, max_wr: entries, max_sge, memory } })
 }
 
-fn create_user<'h, 'a>(
-    hca: &'h Hca<'a>,
+fn create_user(
+    hca: &Hca<'_>,
     device: &Device<Verbs>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(Memory, u32, Created<'h, 'a>)> {
+) -> Result<(Memory, u32, Object)> {
     let request: SrqReq = user.data.request()?;
     if request.reserved != [0; 6] || request.log_size == NO_QUEUE {
         return Err(EINVAL);
@@ -140,26 +139,29 @@ fn create_user<'h, 'a>(
     let umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
     let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    let uar = slot.uar;
     params.pages = table.pages();
-    params.uar = slot.uar.index.into();
+    params.uar = uar.index.into();
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
     let result = hca.execute(Opcode::CreateSrq, &params)?;
-    let created = hca.created(Opcode::DestroySrq, result.srqn.get());
-    user.data.respond(&SrqResp {
-        srqn: result.srqn,
-        slot: result.slot,
-        uar: slot.uar.index.into(),
-        uar_mmap: slot.uar.mmap.into(),
-        ..SrqResp::default()
+    let object = Object { destroy: Opcode::DestroySrq, id: result.srqn.get() };
+    let memory = hca.complete(object, Memory::User { _ring: umem, _slot: slot }, |_| {
+        user.data.respond(&SrqResp {
+            srqn: result.srqn,
+            slot: result.slot,
+            uar: uar.index.into(),
+            uar_mmap: uar.mmap.into(),
+            ..SrqResp::default()
+        })
     })?;
-    Ok((Memory::User { _ring: umem, _slot: slot }, shape.entries(), created))
+    Ok((memory, shape.entries(), object))
 }
 
-fn create_kernel<'h, 'a>(
-    hca: &'h Hca<'a>,
+fn create_kernel(
+    hca: &Hca<'_>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
-) -> Result<(Memory, u32, Created<'h, 'a>)> {
+) -> Result<(Memory, u32, Object)> {
     let (max_wr, max_sge) = init.size();
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
     // CAST: logs of 32-bit numbers.
@@ -177,9 +179,9 @@ fn create_kernel<'h, 'a>(
         GFP_KERNEL,
     )?;
     let result = hca.execute(Opcode::CreateSrq, &params)?;
-    let created = hca.created(Opcode::DestroySrq, result.srqn.get());
+    let object = Object { destroy: Opcode::DestroySrq, id: result.srqn.get() };
     queue.doorbell.store(result.slot.get(), Relaxed);
-    Ok((Memory::Kernel(queue), entries, created))
+    Ok((Memory::Kernel(queue), entries, object))
 }
 
 pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {

@@ -12,7 +12,7 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-use super::Hca;
+use super::{Hca, hca::Object};
 use crate::rdma::mmap::IoArea;
 
 /// A doorbell page of a context.
@@ -108,9 +108,11 @@ impl UarSet {
     ) -> Result<Uar> {
         pages.reserve(1, GFP_KERNEL)?;
         let result = hca.execute(Opcode::AllocUar, &ObjectId::new(self.context))?;
-        let created = hca.created(Opcode::FreeUar, result.id.get());
-        let mmap = map(hca.nic.uar_area(created.id())?)?;
-        let uar = Uar { index: created.keep(), mmap };
+        let mut uar = Uar { index: result.id.get(), mmap: 0 };
+        hca.complete(Object { destroy: Opcode::FreeUar, id: uar.index }, (), |()| {
+            uar.mmap = map(hca.nic.uar_area(uar.index)?)?;
+            Ok(())
+        })?;
         pages.push(Page { uar, used }, GFP_KERNEL)?;
         Ok(uar)
     }

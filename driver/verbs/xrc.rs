@@ -7,14 +7,14 @@ use abi::{
     cq::CQE_LEN,
     qp::Type,
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 use super::{
     Hca,
-    hca::{Created, KERNEL_UAR},
+    hca::{KERNEL_UAR, Object},
     ops::Verbs,
     pages::PageTable,
-    qp::{self, Queues},
+    qp::Queues,
 };
 use crate::rdma::{qp::QpInit, qp_attr::QpCap};
 use crate::ring::Ring;
@@ -25,33 +25,43 @@ pub(crate) struct Xrcd {
     pub(super) xrcdn: u32,
     /// The completion queue that its targets name: each must, though none completes there.
     cqn: u32,
-    _ring: Ring,
+    /// Its ring.
+    ring: Arc<Ring>,
+}
+
+impl Xrcd {
+    /// The completion queue.
+    fn cq(&self) -> Object {
+        Object { destroy: Opcode::DestroyCq, id: self.cqn }
+    }
 }
 
 pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
-    let ring = Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?;
+    let ring = Arc::new(Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
     let pages = PageTable::contiguous(ring.dma_address()).pages();
     let eqn = hca.nic.handlers().get(0)?.eqn;
     let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, pages))?;
-    let cq = hca.created(Opcode::DestroyCq, result.cqn.get());
-    let result = hca.execute(Opcode::AllocXrcd, &NoParams::default())?;
-    Ok(Xrcd { xrcdn: result.id.get(), cqn: cq.keep(), _ring: ring })
+    let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };
+    hca.complete(this.cq(), this, |this| {
+        this.xrcdn = hca.execute(Opcode::AllocXrcd, &NoParams::default())?.id.get();
+        Ok(())
+    })
 }
 
 pub(super) fn dealloc(hca: &Hca<'_>, xrcd: &Xrcd) -> Result {
     hca.destroy(Opcode::FreeXrcd, xrcd.xrcdn)?;
     if let Err(error) = hca.destroy(Opcode::DestroyCq, xrcd.cqn) {
-        dev_err!(hca.dma(), "destroying the CQ of XRC domain {} failed: {error:?}\n", xrcd.xrcdn);
+        hca.hold(xrcd.cq(), error, xrcd.ring.clone());
     }
     Ok(())
 }
 
 /// Creates a target, which has no queues.
-pub(super) fn create_target<'h, 'a>(
-    hca: &'h Hca<'a>,
+pub(super) fn create_target(
+    hca: &Hca<'_>,
     init: &QpInit<'_, Verbs>,
-) -> Result<(QpCap, Queues, Created<'h, 'a>)> {
+) -> Result<(QpCap, Queues, u32)> {
     let xrcd = init.xrcd().ok_or(EINVAL)?;
     let params = CreateQp {
         send_cqn: xrcd.cqn.into(),
@@ -64,6 +74,6 @@ pub(super) fn create_target<'h, 'a>(
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()
     };
-    let (_, created) = qp::execute(hca, &params)?;
-    Ok((QpCap::default(), Queues::Target, created))
+    let result = hca.execute(Opcode::CreateQp, &params)?;
+    Ok((QpCap::default(), Queues::Target, result.qpn.get()))
 }

@@ -56,18 +56,9 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    /// Allocates the core's region, or takes the driver's back.
-    fn allocate(data: &T::Data<'_>, new: Result<NewMr<T::Mr>>) -> *mut bindings::ib_mr {
-        let mr = new.and_then(|new| {
-            let allocation = Mr::allocate(new);
-            allocation.map_err(|(error, new)| {
-                if let Err(error) = T::dereg_mr(data, &new.driver) {
-                    pr_err!("a region leaked in the device: {error:?}\n");
-                }
-                error
-            })
-        });
-        mr.unwrap_or_else(|error| error.to_ptr())
+    /// The core's region, or the error as the core wants it.
+    fn allocate(create: impl FnOnce() -> Result<NewMr<T::Mr>>) -> *mut bindings::ib_mr {
+        Mr::allocate(create).unwrap_or_else(|error| error.to_ptr())
     }
 
     unsafe extern "C" fn get_dma_mr(
@@ -78,7 +69,7 @@ impl<T: Operations> VTable<T> {
         unsafe {
             Self::with((*pd).device, |_, data| {
                 let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(data, T::get_dma_mr(data, pd, access as u32))
+                Self::allocate(|| T::get_dma_mr(data, pd, access as u32))
             })
         }
     }
@@ -103,7 +94,7 @@ impl<T: Operations> VTable<T> {
             Self::with((*pd).device, |device, data| {
                 let pd = Pd::<T>::from_raw(pd);
                 let udata = udata.as_ref();
-                Self::allocate(data, T::reg_user_mr(data, device, pd, &region, udata))
+                Self::allocate(|| T::reg_user_mr(data, device, pd, &region, udata))
             })
         }
     }
@@ -141,7 +132,7 @@ impl<T: Operations> VTable<T> {
         unsafe {
             Self::with((*pd).device, |device, data| {
                 let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(data, T::reg_dmabuf_mr(data, device, pd, &region, fd))
+                Self::allocate(|| T::reg_dmabuf_mr(data, device, pd, &region, fd))
             })
         }
     }
@@ -199,7 +190,7 @@ impl<T: Operations> VTable<T> {
         unsafe {
             Self::with((*pd).device, |_, data| {
                 let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(data, T::alloc_mr(data, pd, max_pages))
+                Self::allocate(|| T::alloc_mr(data, pd, max_pages))
             })
         }
     }
