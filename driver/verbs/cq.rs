@@ -185,17 +185,21 @@ pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Modera
 pub(super) fn resize(
     hca: &Hca<'_>,
     device: &Device<Verbs>,
-    cq: &Cq,
+    cq: &rdma::cq::Cq<Verbs>,
     entries: u32,
     user: &User<'_, Verbs>,
 ) -> Result<u32> {
     let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
     let UserRing { umem, table, log_size, .. } = UserRing::pin(hca, device, entries, user)?;
     let mut current = current.lock();
+    // An answer that cannot be written fails here, where nothing has changed.
+    user.data.clear()?;
     let result = hca.execute(Opcode::ResizeCq, &ResizeCq::new(cq.cqn, log_size, table.pages()))?;
     // The adapter writes to the old one no more.
     *current = umem;
-    user.data.respond(&ResizeCqResp { first: result.first, ..ResizeCqResp::default() })?;
+    let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
+    // A process that has taken the room away meanwhile does not know where its queue goes on.
+    user.data.respond(&answer).inspect_err(|_| cq.link().report_error())?;
     Ok(1 << log_size)
 }
 
