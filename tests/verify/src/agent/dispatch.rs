@@ -87,6 +87,8 @@ pub(super) fn handle(objects: &mut Objects, request: Request) -> Result<Value, F
         R::ReceiveResizing(c) => answer(objects.receive_resizing(&c)),
         R::FetchAddMany(c) => answer(objects.fetch_add_many(&c)),
         R::CasIncrement(c) => answer(objects.cas_increment(&c)),
+        R::RegMrFaulting(c) => answer(objects.reg_mr_faulting(&c)),
+        R::ResizeCqFaulting(c) => answer(objects.resize_cq_faulting(&c)),
         R::Scribble(c) => answer(objects.scribble(&c)),
     }
 }

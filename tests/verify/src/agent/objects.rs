@@ -7,9 +7,10 @@ use std::io;
 use crate::model::{DeviceInfo, QpAttr};
 use crate::rpc::calls::{
     AllocParent, CqInfo, CreateCq, CreateCqDirect, CreateQp, ModifyQp, MrInfo, QpInfo, RegDmabuf,
-    RegMr, RegOneTouch, ResizeCq,
+    RegMr, RegOneTouch, ResizeCq, ResizeCqFaulting,
 };
 use crate::verbs::address::Ah;
+use crate::verbs::answer;
 use crate::verbs::buffer::Buffer;
 use crate::verbs::context::Context;
 use crate::verbs::cq::{Channel, Cq};
@@ -257,6 +258,11 @@ impl Objects {
         let cq = self.cqs.get(c.cq)?;
         cq.resize(c.cqe)?;
         Ok(cq.capacity())
+    }
+
+    pub(super) fn resize_cq_faulting(&mut self, c: &ResizeCqFaulting) -> io::Result<Option<i32>> {
+        let (cq, ring) = (self.cqs.get(c.cq)?, self.buffers.get(c.buffer)?.addr());
+        Ok(answer::resize_cq(cq, 1 << c.log_size, ring, c.log_size)?.raw_os_error())
     }
 
     pub(super) fn destroy_cq(&mut self, cq: u32) -> io::Result<()> {

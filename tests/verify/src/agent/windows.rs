@@ -3,7 +3,11 @@
 use std::io;
 
 use super::objects::Objects;
-use crate::rpc::calls::{AllocMw, BindMw, MrInfo, MwInfo, PostBind, PostCommand, ReregMr};
+use crate::model::Wc;
+use crate::rpc::calls::{
+    AllocMw, BindMw, MrInfo, MwInfo, PostBind, PostCommand, RegMrFaulting, ReregMr,
+};
+use crate::verbs::answer::{self, Wanted};
 use crate::verbs::window::Mw;
 
 impl Objects {
@@ -38,6 +42,25 @@ impl Objects {
     pub(super) fn post_bind(&mut self, c: &PostBind) -> io::Result<()> {
         let mr = c.mr.map(|mr| self.mrs.get(mr)).transpose()?;
         self.qps.get(c.qp)?.post_bind(self.mws.get(c.mw)?, c.rkey, mr, &c.bind)
+    }
+
+    pub(super) fn reg_mr_faulting(
+        &mut self,
+        c: &RegMrFaulting,
+    ) -> io::Result<(Option<i32>, Vec<Wc>)> {
+        let PostBind { qp, mw, rkey, bind, .. } = &c.window;
+        let (pd, cq, qp) = (self.pds.get(c.pd)?, self.cqs.get(c.cq)?, self.qps.get(*qp)?);
+        let mw = self.mws.get(*mw)?;
+        let wanted = Wanted { addr: c.addr, length: c.length, access: c.access };
+        let mut bound = Vec::new();
+        let error = answer::reg_mr(pd, wanted, || {
+            qp.post_bind_to_key(mw, *rkey, c.guess, bind)?;
+            while bound.is_empty() {
+                bound = cq.poll(1)?;
+            }
+            Ok(())
+        })?;
+        Ok((error.raw_os_error(), bound))
     }
 
     pub(super) fn post_command(&mut self, c: &PostCommand) -> io::Result<()> {

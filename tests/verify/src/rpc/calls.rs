@@ -234,6 +234,12 @@ calls! {
         timeout_ms: u64,
     } -> u64;
 
+    /// Registers a range whose key a program can guess, with an answer that cannot be written; when the kernel begins to
+    /// write that, posts a binding to the guessed key. Answers the errno, and what became of the binding.
+    RegMrFaulting { pd: u32, addr: u64, length: u64, access: u32, guess: u32, window: PostBind, cq: u32 }
+        -> (Option<i32>, Vec<Wc>);
+    /// Gives a CQ room for so many entries, by a command whose answer cannot be written. Answers the errno.
+    ResizeCqFaulting { cq: u32, buffer: u32, log_size: u8 } -> Option<i32>;
     /// Writes garbage into what the process shares with the device, for some time.
     Scribble { target: Target, seed: u64, duration_ms: u64 } -> Scribbled;
 }

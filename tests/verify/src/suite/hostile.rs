@@ -2,11 +2,15 @@
 //! connections; a neighbour on the same device and the other machine must not notice.
 
 use anyhow::{Result, ensure};
+use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{End, Env, Link, Options, Side};
-use crate::model::Op;
-use crate::rpc::calls::{Scribble, Stream, Target};
+use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
+use super::kit::{End, Env, Link, Options, Region, Side};
+use crate::model::{Op, Status};
+use crate::rpc::calls::{
+    AllocBuffer, PostBind, RegMrFaulting, ResizeCqFaulting, Scribble, Stream, Target,
+};
 
 /// How long garbage is written, in milliseconds.
 const DURATION_MS: u64 = 2_000;
@@ -18,6 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("hostile/rings_again", |env| hostile(env, Target::Rings, 3)),
         Case::new("hostile/process_exits_in_garbage", exits),
         Case::new("hostile/plausible_entries", plausible),
+        Case::new("hostile/region_whose_answer_faults", faulting_region),
+        Case::new("hostile/resized_cq_whose_answer_faults", faulting_resize),
     ]
 }
 
@@ -88,4 +94,46 @@ fn plausible(env: &Env) -> Result<()> {
     }
     let fresh = Link::new(env, &Options::default())?;
     fresh.a.prove_towards(&fresh.b)
+}
+
+/// The key that a fresh region gets when `key` was the last that was given: keys are counted up.
+fn guess(key: u32) -> u32 {
+    ((key >> 8) + 1) << 8 | 1
+}
+
+/// A process binds a window to a region that the kernel is registering still, and whose answer cannot be written: the
+/// region must not be there, as the kernel could not take it back while it has a window, and would unpin its memory.
+fn faulting_region(env: &Env) -> Result<()> {
+    let side = Link::new(env, &Options::impatient())?.a;
+    let window = Window::new(&side, 2)?;
+    let known = Region::new(&side.end, side.pd, 4096, 0, BINDABLE)?;
+    ensure!(known.lkey == guess(window.rkey), "keys are given otherwise: guess them otherwise");
+    let bind = signaled(known.addr, known.len, READ_WRITE);
+    let (errno, bound) = side.end.agent.call(RegMrFaulting {
+        pd: side.pd,
+        addr: known.addr,
+        length: known.len,
+        access: BINDABLE,
+        guess: guess(known.lkey),
+        window: PostBind { qp: side.qp, mw: window.mw, rkey: window.rkey + 1, mr: None, bind },
+        cq: side.send_cq,
+    })?;
+    let status: Vec<_> = bound.iter().map(|wc| wc.status).collect();
+    ensure!(status == [Status::MwBindErr as u32], "the binding ended with {bound:?}");
+    ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the registration failed with {errno:?}");
+    window.free(&side)?;
+    let fresh = Link::new(env, &Options::default())?;
+    fresh.a.prove_towards(&fresh.b)
+}
+
+/// A queue stays in its ring if the process cannot be told where it goes on in another one.
+fn faulting_resize(env: &Env) -> Result<()> {
+    const LOG_SIZE: u8 = 6;
+    let link = Link::new(env, &Options::default())?;
+    let agent = &link.a.end.agent;
+    let ring = agent.call(AllocBuffer { len: 64 << LOG_SIZE, misalign: 0 })?;
+    let (cq, buffer) = (link.a.send_cq, ring.buffer);
+    let errno = agent.call(ResizeCqFaulting { cq, buffer, log_size: LOG_SIZE })?;
+    ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the command failed with {errno:?}");
+    link.a.prove_towards(&link.b)
 }

@@ -89,6 +89,12 @@ impl Cq {
         Ok((Self { raw, extended: true }, vector))
     }
 
+    /// The descriptor of its context's commands, and what the kernel calls it.
+    pub(super) fn kernel_handle(&self) -> (i32, u32) {
+        // SAFETY: the handle is live and its context open; these fields are constant.
+        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
+    }
+
     pub(super) fn raw(&self) -> *mut ffi::ibv_cq {
         self.raw.as_ptr()
     }

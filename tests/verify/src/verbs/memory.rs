@@ -33,6 +33,12 @@ impl Pd {
         self.raw.as_ptr()
     }
 
+    /// The descriptor of its context's commands, and what the kernel calls it.
+    pub(super) fn kernel_handle(&self) -> (i32, u32) {
+        // SAFETY: the handle is live and its context open; these fields are constant.
+        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
+    }
+
     /// Frees it, or gives it back with the error (EBUSY while objects use it).
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
         // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while

@@ -11,6 +11,7 @@
 //! | [`buffer`] | memory that the device and this process share |
 //! | [`dmabuf`] | DMA buffers out of ordinary memory |
 //! | [`address`] | address handles, multicast groups |
+//! | [`answer`] | commands whose answer cannot be written |
 //! | [`child`] | child processes |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
@@ -25,6 +26,7 @@
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 
 pub(crate) mod address;
+pub(crate) mod answer;
 pub(crate) mod buffer;
 pub(crate) mod child;
 pub(crate) mod context;

@@ -59,18 +59,40 @@ impl Qp {
         mr: Option<&Mr>,
         bind: &Bind,
     ) -> io::Result<()> {
+        self.post_bind_info(mw, rkey, info(mr, bind), bind)
+    }
+
+    /// The same to whatever region has that local key.
+    pub(crate) fn post_bind_to_key(
+        &self,
+        mw: &Mw,
+        rkey: u32,
+        lkey: u32,
+        bind: &Bind,
+    ) -> io::Result<()> {
+        // SAFETY: all-zero is valid for this struct of integers and pointers.
+        let mut mr: ffi::ibv_mr = unsafe { mem::zeroed() };
+        mr.lkey = lkey;
+        let info = ffi::ibv_mw_bind_info { mr: &raw mut mr, ..info(None, bind) };
+        self.post_bind_info(mw, rkey, info, bind)
+    }
+
+    fn post_bind_info(
+        &self,
+        mw: &Mw,
+        rkey: u32,
+        bind_info: ffi::ibv_mw_bind_info,
+        bind: &Bind,
+    ) -> io::Result<()> {
         // SAFETY: all-zero is valid for this struct of integers and null pointers.
         let mut wr: ffi::ibv_send_wr = unsafe { mem::zeroed() };
         wr.wr_id = bind.wr_id;
         wr.opcode = ffi::IBV_WR_BIND_MW;
         wr.send_flags = bind.flags;
-        wr.__bindgen_anon_2.bind_mw = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
-            mw: mw.raw.as_ptr(),
-            rkey,
-            bind_info: info(mr, bind),
-        };
+        wr.__bindgen_anon_2.bind_mw =
+            ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.raw.as_ptr(), rkey, bind_info };
         let mut bad = ptr::null_mut();
-        // SAFETY: the handles are live; the chain is one complete work request.
+        // SAFETY: the handles are live; the chain is one complete work request, and the region is alive during the call.
         check(unsafe { ffi::post_send(self.raw(), &raw mut wr, &raw mut bad) })
     }
 }
