@@ -60,6 +60,14 @@ impl Ring {
         Ok(u32::from_le(bytes.try_cast::<u32>()?.read_val()))
     }
 
+    /// Sets that word.
+    pub(crate) fn set_word(&self, index: u32, offset: u32, value: u32) -> Result {
+        let start = self.offset(index) + offset as usize;
+        let bytes = io_project!(self.memory, [try: start..start + size_of::<u32>()]);
+        bytes.try_cast::<u32>()?.write_val(value.to_le());
+        Ok(())
+    }
+
     /// A copy of entry `index`.
     pub(crate) fn read<T: FromBytes + IntoBytes>(&self, index: u32) -> Result<T> {
         self.read_at(self.offset(index))

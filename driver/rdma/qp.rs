@@ -142,6 +142,11 @@ impl<'a, T: Operations> QpInit<'a, T> {
         cap.write_to(&mut self.raw.cap);
     }
 
+    /// Both completion queues, as far as there are any.
+    pub(crate) fn cqs(&self) -> [Option<&'a Cq<T>>; 2] {
+        [self.send_cq().ok(), self.recv_cq().ok()]
+    }
+
     /// The completion queue for its send queue.
     ///
     /// # Errors

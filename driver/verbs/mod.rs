@@ -17,6 +17,7 @@
 //! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
 
 mod ah;
+mod consumer;
 mod context;
 mod cq;
 mod describe;

@@ -53,7 +53,7 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
-            cq.kernel()?.purge(qp.link())?;
+            cq.kernel()?.purge(qp.qpn)?;
         }
         queues.reset(hca);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues of kernel clients.
 
+use core::mem::offset_of;
+
 use abi::{
     cq::{Cqe, Flags, Opcode, STAMP_OFFSET, Status},
     uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED},
@@ -8,13 +10,18 @@ use abi::{
 use kernel::{
     new_spinlock_irq,
     prelude::*,
+    rbtree::{RBTree, RBTreeNode},
     sync::{
         Arc, SpinLockIrq,
         barrier::{Read, dma_mb},
     },
 };
 
-use super::{Hca, qp_kernel::KernelQp};
+use super::{
+    Hca,
+    consumer::{Consumer, Entries, NOBODY},
+    qp_kernel::KernelQp,
+};
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
@@ -24,34 +31,15 @@ use crate::ring::Ring;
 
 /// A queue pair whose completions come here.
 pub(super) struct Feeder {
-    qpn: u32,
-    link: QpLink,
-    queues: Arc<KernelQp>,
+    pub(super) link: QpLink,
+    pub(super) queues: Arc<KernelQp>,
     /// Whether those of its send queue do.
-    send: bool,
+    pub(super) send: bool,
     /// Whether those of its receive queue do.
-    recv: bool,
-    /// Entries before this index are of a life of the queue pair that a reset has ended.
-    since: u32,
+    pub(super) recv: bool,
 }
 
 impl Feeder {
-    /// A queue pair with nothing in the ring yet.
-    pub(super) fn new(
-        qpn: u32,
-        link: QpLink,
-        queues: Arc<KernelQp>,
-        send: bool,
-        recv: bool,
-    ) -> Self {
-        Self { qpn, link, queues, send, recv, since: 0 }
-    }
-
-    /// Whether the entry at `index` is of this queue pair.
-    fn feeds(&self, qpn: u32, index: u32) -> bool {
-        self.qpn == qpn && !is_before(index, self.since)
-    }
-
     /// Whether there is something for [`Self::flush`].
     fn has_undone(&self) -> bool {
         self.send && self.queues.send.has_undone() || self.recv && self.queues.recv.has_undone()
@@ -83,17 +71,18 @@ pub(super) struct KernelCq {
 struct State {
     /// Doorbell slot, once the adapter has the queue.
     doorbell: u32,
-    /// Consumer index.
-    ci: u32,
+    consumer: Consumer,
     /// Arm requests so far.
     arms: u32,
-    feeders: KVec<Feeder>,
+    /// By number.
+    feeders: RBTree<u32, Feeder>,
 }
 
 impl KernelCq {
     /// A queue in `ring`.
     pub(super) fn new(ring: Ring) -> impl PinInit<Self> {
-        let state = State { doorbell: 0, ci: 0, arms: 0, feeders: KVec::new() };
+        let (consumer, feeders) = (Consumer::new(), RBTree::new());
+        let state = State { doorbell: 0, consumer, arms: 0, feeders };
         pin_init!(Self { ring, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
     }
 
@@ -102,28 +91,34 @@ impl KernelCq {
         self.state.lock().doorbell = doorbell;
     }
 
-    /// Takes note of a queue pair.
-    pub(super) fn add(&self, mut feeder: Feeder) -> Result {
+    /// Takes note of a queue pair, in place of a forgotten one of the same number.
+    pub(super) fn add(&self, qpn: u32, feeder: Feeder) -> Result {
+        let node = RBTreeNode::new(qpn, feeder, GFP_KERNEL)?;
         let mut state = self.state.lock();
-        // A predecessor of the same number may have left completions.
-        feeder.since = self.end(state.ci)?;
-        Ok(state.feeders.push(feeder, GFP_ATOMIC)?)
-    }
-
-    /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
-    pub(super) fn purge(&self, link: &QpLink) -> Result {
-        let mut state = self.state.lock();
-        let end = self.end(state.ci)?;
-        for feeder in state.feeders.iter_mut().filter(|feeder| feeder.link == *link) {
-            feeder.since = end;
-        }
+        // The forgotten one may have left completions.
+        state.consumer.forget(&self.ring, qpn)?;
+        let old = state.feeders.insert(node);
+        // Freed with the lock released.
+        drop(state);
+        drop(old);
         Ok(())
     }
 
-    /// Forgets a queue pair; its completions still in the ring are dropped.
-    pub(super) fn remove(&self, link: &QpLink) {
+    /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
+    pub(super) fn purge(&self, qpn: u32) -> Result {
+        self.state.lock().consumer.forget(&self.ring, qpn)
+    }
+
+    /// Forgets a queue pair, unless another has got its number since; its completions still in the ring are
+    /// dropped.
+    pub(super) fn remove(&self, qpn: u32, link: &QpLink) {
         let mut state = self.state.lock();
-        state.feeders.retain(|feeder| feeder.link != *link);
+        if state.feeders.get(&qpn).is_none_or(|feeder| feeder.link != *link) {
+            return;
+        }
+        let old = state.feeders.remove_node(&qpn);
+        drop(state);
+        drop(old);
     }
 
     /// Takes completions.
@@ -131,27 +126,23 @@ impl KernelCq {
         // Before the ring is looked at, which the adapter writes to no more if it is.
         let is_quiet = hca.nic.is_quiet();
         let mut state = self.state.lock();
-        let first = state.ci;
+        let first = state.consumer.index;
         let result = self.take(&mut state, out);
-        if state.ci != first && !is_quiet {
-            hca.nic.doorbells().set_cq_ci(state.doorbell, state.ci);
+        if state.consumer.index != first && !is_quiet {
+            hca.nic.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
         }
         if is_quiet {
-            state.feeders.iter().for_each(|feeder| feeder.flush(out));
+            state.feeders.values().for_each(|feeder| feeder.flush(out));
         }
         result
     }
 
     /// Takes completions from the ring.
     fn take(&self, state: &mut State, out: &mut Completions<'_>) -> Result {
-        while !out.is_full() && self.is_ready(state.ci)? {
-            let index = state.ci;
+        while !out.is_full() {
+            let Some(index) = state.consumer.next(&self.ring)? else { break };
             let cqe: Cqe = self.ring.read(index)?;
-            state.ci = index.wrapping_add(1);
-            let qpn = cqe.qpn.get();
-            // The latest, if a number was given again before its last holder was removed here.
-            let feeder = state.feeders.iter().rev().find(|feeder| feeder.feeds(qpn, index));
-            if let Some(feeder) = feeder {
+            if let Some(feeder) = state.feeders.get(&cqe.qpn.get()) {
                 feeder.queues.free(cqe.opcode & RECV != 0, cqe.wqe_index.get());
                 out.push(&feeder.link, &completion(&cqe));
             }
@@ -164,32 +155,38 @@ impl KernelCq {
         let mut state = self.state.lock();
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
-        let seen = self.end(state.ci)?;
+        let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
         let arm = state.arms << ARM_COUNT_SHIFT | kind;
         if hca.nic.is_dead() {
-            let ready = seen != state.ci || state.feeders.iter().any(Feeder::has_undone);
+            let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
             return Ok(notify.report_missed && hca.nic.is_quiet() && ready);
         }
-        hca.nic.doorbells().arm_cq(state.doorbell, state.ci, seen, arm);
-        Ok(notify.report_missed && self.is_ready(state.ci)?)
-    }
-
-    /// The first entry from `index` on that has not been written.
-    fn end(&self, mut index: u32) -> Result<u32> {
-        while self.is_ready(index)? {
-            index = index.wrapping_add(1);
-        }
-        Ok(index)
-    }
-
-    /// Whether entry `index` has been written in this lap.
-    fn is_ready(&self, index: u32) -> Result<bool> {
-        let ready = self.ring.word(index, STAMP_OFFSET)? == abi::stamp(index);
-        // The rest of the entry was written before its stamp.
-        dma_mb(Read);
-        Ok(ready)
+        hca.nic.doorbells().arm_cq(state.doorbell, ci, seen, arm);
+        Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
     }
 }
+
+impl Entries for Ring {
+    type Error = Error;
+
+    fn stamp(&self, index: u32) -> Result<u32> {
+        let stamp = self.word(index, STAMP_OFFSET)?;
+        dma_mb(Read);
+        Ok(stamp)
+    }
+
+    fn owner(&self, index: u32) -> Result<u32> {
+        self.word(index, QPN_OFFSET)
+    }
+
+    fn disown(&self, index: u32) -> Result {
+        self.set_word(index, QPN_OFFSET, NOBODY)
+    }
+}
+
+/// Where an entry names its queue pair.
+// CAST: below 64.
+const QPN_OFFSET: u32 = offset_of!(Cqe, qpn) as u32;
 
 /// Whether free-running index `a` is older than `b`.
 pub(super) fn is_before(a: u32, b: u32) -> bool {

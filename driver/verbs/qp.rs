@@ -144,7 +144,7 @@ pub(super) fn create(
     let sq_sig_all = init.sq_sig_all();
     let queues = hca.complete(object(qpn), queues, |queues| {
         hca.nic.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
-            Queues::Kernel(_) => qp_kernel::forget(init.send_cq(), init.recv_cq(), init.link),
+            Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
             Queues::Target => {}
         })
@@ -232,7 +232,7 @@ pub(super) fn destroy(
     hca.nic.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
-            qp_kernel::forget(qp.send_cq().ok_or(EINVAL), qp.recv_cq().ok_or(EINVAL), qp.link());
+            qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());
         }
         Queues::Target => {}
         Queues::User { memory } => memory.unmap(user),

@@ -173,7 +173,7 @@ pub(super) fn create(
     let qpn = result.qpn.get();
     queues.doorbell.store(result.slot.get(), Relaxed);
     let queues = hca.complete(qp::object(qpn), queues, |queues| {
-        feed(init, qpn, queues).inspect_err(|_| forget(init.send_cq(), init.recv_cq(), init.link))
+        feed(init, qpn, queues).inspect_err(|_| forget(init.cqs(), qpn, init.link))
     })?;
     Ok((granted, Queues::Kernel(queues), qpn))
 }
@@ -181,23 +181,20 @@ pub(super) fn create(
 /// Tells the completion queues whose completions come.
 fn feed(init: &QpInit<'_, Verbs>, qpn: u32, queues: &Arc<KernelQp>) -> Result {
     let (send_cq, recv_cq) = (init.send_cq()?, init.recv_cq()?);
-    let feeder = |send, recv| Feeder::new(qpn, init.link.clone(), queues.clone(), send, recv);
+    let feeder =
+        |send, recv| Feeder { link: init.link.clone(), queues: queues.clone(), send, recv };
     if send_cq.cqn == recv_cq.cqn {
-        return send_cq.kernel()?.add(feeder(true, true));
+        return send_cq.kernel()?.add(qpn, feeder(true, true));
     }
-    send_cq.kernel()?.add(feeder(true, false))?;
-    recv_cq.kernel()?.add(feeder(false, true))
+    send_cq.kernel()?.add(qpn, feeder(true, false))?;
+    recv_cq.kernel()?.add(qpn, feeder(false, true))
 }
 
 /// The inverse of [`feed`].
-pub(super) fn forget(
-    send_cq: Result<&rdma::cq::Cq<Verbs>>,
-    recv_cq: Result<&rdma::cq::Cq<Verbs>>,
-    link: &QpLink,
-) {
-    for cq in [send_cq, recv_cq].into_iter().flatten() {
+pub(super) fn forget(cqs: [Option<&rdma::cq::Cq<Verbs>>; 2], qpn: u32, link: &QpLink) {
+    for cq in cqs.into_iter().flatten() {
         if let Ok(queue) = cq.kernel() {
-            queue.remove(link);
+            queue.remove(qpn, link);
         }
     }
 }

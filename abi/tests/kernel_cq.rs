@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The part of the kernel module that finds what is new in the completion ring of a kernel client, on a ring that
+//! this test writes as the adapter does. The queue pair of most cases is as old as the ring.
+
+extern crate vrnic_abi as abi;
+
+use std::cell::Cell;
+use std::convert::Infallible;
+
+use consumer::{Consumer, Entries, NOBODY};
+
+#[path = "../../driver/verbs/consumer.rs"]
+mod consumer;
+
+const SIZE: u32 = 8;
+/// The first index of a test: as the ring is new, and where an index of 32 bits changes its sign or starts anew.
+const STARTS: [u32; 4] = [0, (1 << 31) - SIZE / 2, 1 << 31, u32::MAX - SIZE / 2];
+
+/// Stamps and owners.
+struct Ring(Vec<Cell<(u32, u32)>>);
+
+impl Ring {
+    /// A ring and its consumer, with the same lap behind them.
+    fn at(start: u32) -> (Self, Consumer) {
+        let lap = |n| (abi::stamp(start.wrapping_sub(SIZE).wrapping_add(n)), NOBODY);
+        let this = Self((0..SIZE).map(|_| Cell::default()).collect());
+        if start > 0 {
+            (0..SIZE).for_each(|n| this.entry(start.wrapping_add(n)).set(lap(n)));
+        }
+        let mut consumer = Consumer::new();
+        consumer.index = start;
+        (this, consumer)
+    }
+
+    fn entry(&self, index: u32) -> &Cell<(u32, u32)> {
+        &self.0[(index % SIZE) as usize]
+    }
+
+    /// What the adapter does.
+    fn write(&self, index: u32, owner: u32) {
+        self.entry(index).set((abi::stamp(index), owner));
+    }
+
+    /// All that is new, and whose it is.
+    fn take(&self, consumer: &mut Consumer) -> Vec<(u32, u32)> {
+        let next = || consumer.next(self).unwrap().map(|index| (index, self.entry(index).get().1));
+        std::iter::from_fn(next).collect()
+    }
+}
+
+impl Entries for Ring {
+    type Error = Infallible;
+
+    fn stamp(&self, index: u32) -> Result<u32, Infallible> {
+        Ok(self.entry(index).get().0)
+    }
+
+    fn owner(&self, index: u32) -> Result<u32, Infallible> {
+        Ok(self.entry(index).get().1)
+    }
+
+    fn disown(&self, index: u32) -> Result<(), Infallible> {
+        self.entry(index).set((self.entry(index).get().0, NOBODY));
+        Ok(())
+    }
+}
+
+#[test]
+fn an_old_queue_pair_is_heard_of_at_every_index() {
+    let (ring, mut consumer) = Ring::at(0);
+    consumer.forget(&ring, 7).unwrap();
+    for start in STARTS {
+        let (ring, at) = Ring::at(start);
+        consumer.index = at.index;
+        for lap in 0..3 {
+            let first = start.wrapping_add(lap * SIZE);
+            assert!(!consumer.has_next(&ring).unwrap());
+            assert_eq!(ring.take(&mut consumer), []);
+            let written: Vec<_> = (0..SIZE).map(|n| (first.wrapping_add(n), 7)).collect();
+            written.iter().for_each(|(index, owner)| ring.write(*index, *owner));
+            assert_eq!(consumer.end(&ring).unwrap(), first.wrapping_add(SIZE));
+            assert_eq!(ring.take(&mut consumer), written, "from index {first:#x} on");
+        }
+    }
+}
+
+#[test]
+fn what_a_predecessor_left_is_not_heard_of() {
+    for start in STARTS {
+        let (ring, mut consumer) = Ring::at(start);
+        let at = |n| start.wrapping_add(n);
+        [7, 8, 7].into_iter().zip(0..).for_each(|(owner, n)| ring.write(at(n), owner));
+        consumer.forget(&ring, 7).unwrap();
+        ring.write(at(3), 7);
+        let heard = [(at(0), NOBODY), (at(1), 8), (at(2), NOBODY), (at(3), 7)];
+        assert_eq!(ring.take(&mut consumer), heard);
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which entries of a completion ring are new. Knows nothing of the kernel, so that it is tested without
+//! (`abi/tests/kernel_cq.rs`).
+
+/// The owner of an entry that nobody shall hear of: no queue pair has this number.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// A ring of completions. Indices are free-running.
+pub(super) trait Entries {
+    /// What reading and writing fail with.
+    type Error;
+
+    /// The stamp of an entry; what is read of the entry later was written before its stamp.
+    fn stamp(&self, index: u32) -> Result<u32, Self::Error>;
+
+    /// The queue pair that an entry is of.
+    fn owner(&self, index: u32) -> Result<u32, Self::Error>;
+
+    /// Makes it one of [`NOBODY`].
+    fn disown(&self, index: u32) -> Result<(), Self::Error>;
+}
+
+/// How far a ring has been read.
+pub(super) struct Consumer {
+    /// The next entry.
+    pub(super) index: u32,
+}
+
+impl Consumer {
+    /// At the start of a fresh ring.
+    pub(super) fn new() -> Self {
+        Self { index: 0 }
+    }
+
+    /// Whether there is an entry.
+    pub(super) fn has_next<E: Entries>(&self, ring: &E) -> Result<bool, E::Error> {
+        is_ready(ring, self.index)
+    }
+
+    /// Takes the next entry if there is one.
+    pub(super) fn next<E: Entries>(&mut self, ring: &E) -> Result<Option<u32>, E::Error> {
+        if !self.has_next(ring)? {
+            return Ok(None);
+        }
+        let index = self.index;
+        self.index = index.wrapping_add(1);
+        Ok(Some(index))
+    }
+
+    /// The first entry that has not been written.
+    pub(super) fn end<E: Entries>(&self, ring: &E) -> Result<u32, E::Error> {
+        let mut index = self.index;
+        while is_ready(ring, index)? {
+            index = index.wrapping_add(1);
+        }
+        Ok(index)
+    }
+
+    /// Nobody hears of the entries that are there of this queue pair. To be called when they are of one that has
+    /// ended, and the adapter has written the last of them: a later one of the same number is heard of.
+    pub(super) fn forget<E: Entries>(&self, ring: &E, owner: u32) -> Result<(), E::Error> {
+        let mut index = self.index;
+        while is_ready(ring, index)? {
+            if ring.owner(index)? == owner {
+                ring.disown(index)?;
+            }
+            index = index.wrapping_add(1);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry has been written in this lap.
+fn is_ready<E: Entries>(ring: &E, index: u32) -> Result<bool, E::Error> {
+    Ok(ring.stamp(index)? == abi::stamp(index))
+}
