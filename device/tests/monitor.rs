@@ -2,13 +2,20 @@
 
 mod common;
 
-use std::path::Path;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use common::{pair, start_with};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
+use tempfile::TempDir;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
 use vrnic_testdriver::qp::Send;
 
@@ -29,12 +36,23 @@ fn json(monitor: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&said(monitor, &[args, &["--json"]].concat())).expect("JSON")
 }
 
+/// A daemon with a monitor; the folder holds its socket.
+fn monitored(functions: usize) -> (TempDir, PathBuf, Daemon) {
+    let folder = tempfile::tempdir().expect("folder");
+    let monitor = folder.path().join("monitor.sock");
+    let daemon = start_with(functions, &["--monitor", monitor.to_str().expect("text")]);
+    (folder, monitor, daemon)
+}
+
+/// Descriptors that the daemon has open.
+fn descriptors(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors").count()
+}
+
 /// Two connected QPs, some WRITEs: all of it is seen from outside, and nothing else.
 #[test]
 fn objects_and_counters_are_shown() {
-    let folder = tempfile::tempdir().expect("folder");
-    let monitor = folder.path().join("monitor.sock");
-    let mut daemon = start_with(2, &["--monitor", monitor.to_str().expect("text")]);
+    let (_folder, monitor, mut daemon) = monitored(2);
     let guests = pair(&daemon);
     let setup = EndpointSetup::default();
     let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
@@ -84,9 +102,7 @@ fn objects_and_counters_are_shown() {
 /// More objects than an answer holds come in several.
 #[test]
 fn many_objects_come_page_by_page() {
-    let folder = tempfile::tempdir().expect("folder");
-    let monitor = folder.path().join("monitor.sock");
-    let daemon = start_with(1, &["--monitor", monitor.to_str().expect("text")]);
+    let (_folder, monitor, daemon) = monitored(1);
     let guest = daemon.ready_guest(0).expect("bring-up");
     let pdn = guest.alloc_pd(0).expect("PD");
     let memory = guest.ram.alloc(4096).expect("memory");
@@ -114,4 +130,64 @@ fn faults_are_named() {
     assert!(refused(&["top", "--interval", "0"]).contains("0.1"));
     let status = daemon.stop(rustix::process::Signal::TERM).expect("end");
     assert!(status.success() && !monitor.exists(), "the monitor's socket is left");
+}
+
+/// Watchers that say nothing hold few descriptors, and not for ever: others are answered in the end.
+#[test]
+fn silent_watchers_are_limited() {
+    let (_folder, monitor, mut daemon) = monitored(1);
+    let before = descriptors(&daemon);
+    let connect = |_| UnixStream::connect(&monitor).expect("connect");
+    let silent: Vec<_> = (0..50).map(connect).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let with_silent = descriptors(&daemon);
+    // 32 of them, and what the daemon itself has opened since.
+    assert!((before + 1..before + 50).contains(&with_silent), "{before} became {with_silent}");
+    // A watcher behind the silent ones is answered when their time is over.
+    said(&monitor, &["show", "function"]);
+    for mut stream in silent {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
+        // The daemon closes; some it tells why.
+        assert!(stream.read_to_end(&mut Vec::new()).is_ok(), "a silent watcher is not ended");
+    }
+    daemon.check().expect("healthy");
+}
+
+/// A header without an end is refused, and its watcher does not hold up another.
+#[test]
+fn endless_headers_are_refused() {
+    let (_folder, monitor, mut daemon) = monitored(1);
+    let mut stream = UnixStream::connect(&monitor).expect("connect");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
+    stream.write_all(b"GET /functions HTTP/1.1\r\n").expect("request");
+    let line = b"X-More: of the same\r\n".repeat(100);
+    // The daemon has closed when a write fails.
+    let refused = (0..1000).any(|_| stream.write_all(&line).is_err());
+    assert!(refused, "2 MB of header were taken");
+    said(&monitor, &["show", "function"]);
+    daemon.check().expect("healthy");
+}
+
+/// A daemon that had no descriptor left for a watcher answers the next one.
+#[test]
+fn running_out_of_descriptors_is_survived() {
+    let (_folder, monitor, mut daemon) = monitored(1);
+    said(&monitor, &["show", "function"]);
+    let pid = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = |current| {
+        let limit = Rlimit { current: Some(current), maximum };
+        prlimit(Some(pid), Resource::Nofile, limit).expect("limit of the daemon")
+    };
+    // Numbers of descriptors are below the limit, so none is left with this one.
+    let before = limit(3).current.expect("a limit");
+    let mut starved = UnixStream::connect(&monitor).expect("connect");
+    starved.write_all(b"GET /functions HTTP/1.0\r\n\r\n").expect("request");
+    std::thread::sleep(Duration::from_millis(500));
+    limit(before);
+    said(&monitor, &["show", "function"]);
+    let mut answer = String::new();
+    starved.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("200 OK"), "{answer}");
+    daemon.check().expect("healthy");
 }

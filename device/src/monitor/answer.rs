@@ -1,10 +1,12 @@
 //! Which request is answered with what.
 
-use std::io::Cursor;
 use std::sync::Arc;
 
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode, Uri};
 use serde::Serialize;
-use tiny_http::{Header, Method, Response};
 
 use super::metrics;
 use crate::function::{Adapter, Function};
@@ -12,15 +14,16 @@ use crate::function::{Adapter, Function};
 /// Objects in an answer, unless the request asks for fewer.
 const PAGE: usize = 1000;
 
-type Answer = Response<Cursor<Vec<u8>>>;
+type Answer = Response<Full<Bytes>>;
 
 /// The answer to a request.
-pub(super) fn answer(functions: &[Arc<Function>], method: &Method, url: &str) -> Answer {
-    if *method != Method::Get {
-        return fault(405, "only GET");
+pub(super) fn answer(functions: &[Arc<Function>], method: &Method, uri: &Uri) -> Answer {
+    if *method != Method::GET {
+        let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET");
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        return answer;
     }
-    let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let parts: Vec<_> = path.split('/').skip(1).collect();
+    let parts: Vec<_> = uri.path().split('/').skip(1).collect();
     match parts.as_slice() {
         ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(functions)),
         ["functions"] => {
@@ -28,13 +31,15 @@ pub(super) fn answer(functions: &[Arc<Function>], method: &Method, url: &str) ->
         }
         ["functions", name, kind] => {
             let named = functions.iter().find(|function| function.adapter().name() == *name);
-            match (named, range(query)) {
-                (None, _) => fault(404, &format!("no function '{name}'")),
-                (_, Err(wrong)) => fault(400, &wrong),
+            match (named, range(uri.query().unwrap_or_default())) {
+                (None, _) => fault(StatusCode::NOT_FOUND, &format!("no function '{name}'")),
+                (_, Err(wrong)) => fault(StatusCode::BAD_REQUEST, &wrong),
                 (Some(function), Ok(range)) => objects(function.adapter(), kind, range),
             }
         }
-        _ => fault(404, "known are /metrics, /functions and /functions/NAME/KIND"),
+        _ => {
+            fault(StatusCode::NOT_FOUND, "known are /metrics, /functions and /functions/NAME/KIND")
+        }
     }
 }
 
@@ -46,7 +51,10 @@ fn objects(adapter: &Adapter, kind: &str, (from, most): (u32, usize)) -> Answer 
         "eqs" => json(&adapter.eq_views(from, most)),
         "srqs" => json(&adapter.srq_views(from, most)),
         "keys" => json(&adapter.key_views(from, most)),
-        _ => fault(404, &format!("no kind '{kind}'; known are qps, cqs, eqs, srqs, keys")),
+        _ => fault(
+            StatusCode::NOT_FOUND,
+            &format!("no kind '{kind}'; known are qps, cqs, eqs, srqs, keys"),
+        ),
     }
 }
 
@@ -70,20 +78,20 @@ fn range(query: &str) -> Result<(u32, usize), String> {
 fn json(value: &impl Serialize) -> Answer {
     match serde_json::to_string(value) {
         Ok(body) => text("application/json", body),
-        Err(error) => fault(500, &error.to_string()),
+        Err(error) => fault(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-fn fault(status: u16, what: &str) -> Answer {
-    text("text/plain; charset=utf-8", format!("{what}\n")).with_status_code(status)
+fn fault(status: StatusCode, what: &str) -> Answer {
+    let mut answer = text("text/plain; charset=utf-8", format!("{what}\n"));
+    *answer.status_mut() = status;
+    answer
 }
 
-fn text(kind: &str, body: String) -> Answer {
-    let answer = Response::from_string(body);
-    match Header::from_bytes("Content-Type", kind) {
-        Ok(header) => answer.with_header(header),
-        Err(()) => answer,
-    }
+fn text(kind: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::from(body));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
 }
 
 #[cfg(test)]
@@ -101,11 +109,11 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused() {
-        let status = |method, url| answer(&[], &method, url).status_code().0;
-        assert_eq!(status(Method::Get, "/metrics"), 200);
-        assert_eq!(status(Method::Get, "/functions"), 200);
-        assert_eq!(status(Method::Get, "/functions/a/qps"), 404);
-        assert_eq!(status(Method::Get, "/"), 404);
-        assert_eq!(status(Method::Post, "/metrics"), 405);
+        let status = |method, uri| answer(&[], &method, &Uri::from_static(uri)).status().as_u16();
+        assert_eq!(status(Method::GET, "/metrics"), 200);
+        assert_eq!(status(Method::GET, "/functions"), 200);
+        assert_eq!(status(Method::GET, "/functions/a/qps"), 404);
+        assert_eq!(status(Method::GET, "/"), 404);
+        assert_eq!(status(Method::POST, "/metrics"), 405);
     }
 }

@@ -1,11 +1,17 @@
 //! What the daemon tells whoever watches it, over HTTP on a local socket or a TCP port: metrics for Prometheus,
 //! and views of the adapters' objects as JSON (docs/monitor.md).
 //!
-//! It reads; nothing can be changed through it. Watchers are served by threads of their own and cannot hold up
-//! a worker.
+//! It reads; nothing can be changed through it. All watchers are served by one thread, which cannot hold up a worker.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`serve`] | connections of watchers, and their limits |
+//! | [`answer`] | which request is answered with what |
+//! | [`metrics`] | the counters in the text format of Prometheus |
 
 mod answer;
 mod metrics;
+mod serve;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -14,13 +20,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
-use tiny_http::{Listener, Server};
+use tokio::sync::oneshot;
 
+use self::serve::Listener;
 use crate::function::Function;
 use crate::socket::SocketFile;
-
-/// Watchers that are answered at the same time.
-const THREADS: usize = 4;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -52,65 +56,56 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// The running monitor; on drop it listens no more.
+/// The running monitor; on drop its thread ends, and it listens no more.
+#[derive(Debug)]
 pub struct Monitor {
-    server: Arc<Server>,
-    threads: Vec<JoinHandle<()>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
     _file: Option<SocketFile>,
-}
-
-impl std::fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Monitor").finish_non_exhaustive()
-    }
 }
 
 impl Monitor {
     /// Starts to listen.
     ///
     /// # Errors
-    /// An address that cannot be used, or threads that the system does not give.
+    /// An address that cannot be used, or a thread that the system does not give.
     pub fn start(address: &Address, functions: Vec<Arc<Function>>) -> anyhow::Result<Self> {
+        // One thread serves all watchers, so that they together take one processor at most.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let inside = runtime.enter();
         let (listener, file) = match address {
             Address::Path(path) => {
                 let file = SocketFile::bind(path)?;
-                // The server waits in accept; it is woken by its own means.
-                let listener = file.listener().try_clone()?;
-                listener.set_nonblocking(false)?;
-                (Listener::Unix(listener), Some(file))
+                (Listener::unix(file.listener().try_clone()?)?, Some(file))
             }
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address)
                     .with_context(|| format!("listening at {address}"))?;
-                (Listener::Tcp(listener), None)
+                (Listener::tcp(listener)?, None)
             }
         };
-        let server = Server::from_listener(listener, None).map_err(|e| anyhow::anyhow!(e))?;
-        let server = Arc::new(server);
-        let functions: Arc<[_]> = functions.into();
-        let threads = (0..THREADS).map(|_| {
-            let (server, functions) = (Arc::clone(&server), Arc::clone(&functions));
-            let serve = move || serve(&server, &functions);
-            std::thread::Builder::new().name("monitor".into()).spawn(serve)
-        });
-        let threads = threads.collect::<Result<_, _>>()?;
-        Ok(Self { server, threads, _file: file })
+        drop(inside);
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve::serve(listener, functions.into()) => {}
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("monitor".into()).spawn(serve)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), _file: file })
     }
 }
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        self.threads.iter().for_each(|_| self.server.unblock());
-        // A thread whose watcher does not read is left to the end of the process.
-    }
-}
-
-fn serve(server: &Server, functions: &[Arc<Function>]) {
-    // An error is the end: `unblock`.
-    while let Ok(request) = server.recv() {
-        let response = answer::answer(functions, request.method(), request.url());
-        // The watcher has gone, which is its own affair.
-        let _gone = request.respond(response);
+        // The thread ends by this, and by nothing else but a panic.
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the monitor's thread panicked");
+        }
     }
 }
 

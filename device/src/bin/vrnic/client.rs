@@ -1,29 +1,41 @@
 //! Asking the daemon.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
 use vrnic_adapter::inspect::{FunctionView, Page};
 use vrnic_device::monitor::Address;
 
 /// Longest time to wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Largest answer in bytes: a page of the largest objects is well below.
+const ANSWER_MAX: usize = 64 << 20;
+
 /// Where the daemon answers.
 pub(crate) struct Client {
     address: Address,
+    runtime: Runtime,
 }
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Client {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { address }
+    pub(crate) fn new(address: Address) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { address, runtime })
     }
 
     /// All functions.
@@ -51,36 +63,44 @@ impl Client {
 
     /// The body of the answer to a request.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<String> {
-        let mut stream = self.connect()?;
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).context("the daemon's answer")?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
-        let status = head.split(' ').nth(1).unwrap_or_default();
-        if status != "200" {
-            bail!("the daemon refuses {path}: {}", body.trim());
-        }
-        Ok(body.to_owned())
+        self.runtime.block_on(async {
+            let answer = timeout(PATIENCE, self.request(path)).await;
+            answer.with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?
+        })
     }
 
-    fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
+    async fn request(&self, path: &str) -> anyhow::Result<String> {
+        let stream = TokioIo::new(self.connect().await?);
+        let (mut sender, connection) = handshake(stream).await?;
+        let connection = tokio::spawn(connection);
+        let request = Request::get(path).header(HOST, "vrnicd").body(Empty::<Bytes>::new())?;
+        let answer = sender.send_request(request).await.context("the daemon's answer")?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!(error)).context("the daemon's answer")?;
+        connection.abort();
+        let body = String::from_utf8(body.to_bytes().into()).context("the daemon's answer")?;
+        if status != StatusCode::OK {
+            bail!("the daemon refuses {path}: {}", body.trim());
+        }
+        Ok(body)
+    }
+
+    async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         Ok(match &self.address {
             Address::Path(path) => {
-                let stream = UnixStream::connect(path).with_context(|| {
+                Box::new(UnixStream::connect(path).await.with_context(|| {
                     format!(
                         "no daemon answers at {}; is vrnicd running with --monitor?",
                         path.display()
                     )
-                })?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Box::new(stream)
+                })?)
             }
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)
-                    .with_context(|| format!("no daemon answers at {address}"))?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Box::new(stream)
-            }
+            Address::Tcp(address) => Box::new(
+                TcpStream::connect(address)
+                    .await
+                    .with_context(|| format!("no daemon answers at {address}"))?,
+            ),
         })
     }
 }

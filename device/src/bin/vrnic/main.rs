@@ -55,18 +55,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let client = Client::new(args.monitor);
-    let done = match args.command {
-        Command::Show { kind, function, json } => show::show(&client, kind, function, json),
-        Command::Top { interval, looks } => top::top(&client, interval, looks),
-        Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
-    };
-    match done {
+    match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vrnic: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    let client = Client::new(args.monitor)?;
+    match args.command {
+        Command::Show { kind, function, json } => show::show(&client, kind, function, json),
+        Command::Top { interval, looks } => top::top(&client, interval, looks),
+        Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),
     }
 }
