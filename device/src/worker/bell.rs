@@ -1,16 +1,16 @@
 //! How a worker sleeps: until its bell rings or a time has passed.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use super::event::Event;
+use super::sync::{AtomicBool, fence};
 
 /// A bell. Ringing it costs a system call only while the worker sleeps.
 #[derive(Debug)]
 pub struct Bell {
-    event: OwnedFd,
+    event: Event,
     /// Set by the worker before its last look at the work, cleared when it wakes.
     asleep: AtomicBool,
 }
@@ -21,37 +21,27 @@ impl Bell {
     /// # Errors
     /// When descriptors run out.
     pub fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, asleep: AtomicBool::new(false) })
+        Ok(Self { event: Event::new()?, asleep: AtomicBool::new(false) })
     }
 
     /// Wakes the worker if it sleeps. Whoever makes work does so before ringing.
     pub fn ring(&self) {
         // Orders the caller's work before the look at `asleep`; pairs with `lie_down`.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst)
-            && self.asleep.swap(false, Ordering::SeqCst)
-            && let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes())
-        {
-            tracing::error!(%error, "bell of a worker");
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.event.step();
         }
     }
 
     /// From here on a ring ends the sleep. The worker looks for work once more before it waits.
     pub fn lie_down(&self) {
         self.asleep.store(true, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
-    /// Waits for a ring, at most `limit`.
-    pub fn wait(&self, limit: Duration) {
-        let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
-        let limit = Timespec::try_from(limit).ok();
-        if let Err(error) = poll(&mut fds, limit.as_ref())
-            && error != rustix::io::Errno::INTR
-        {
-            tracing::error!(%error, "bell of a worker");
-        }
+    /// Waits for a ring, at most `limit`; whether somebody rang.
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.event.wait(limit)
     }
 
     /// Ends the sleep, however it ended.
@@ -59,12 +49,11 @@ impl Bell {
         self.asleep.store(false, Ordering::SeqCst);
         // The count is taken even if nobody rang since this sleep began: a ring of an earlier sleep may write
         // it late, and the next wait would not wait.
-        let mut count = [0; 8];
-        let _none_left = rustix::io::read(&self.event, &mut count);
+        self.event.take();
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
@@ -73,9 +62,7 @@ mod tests {
     use super::*;
 
     fn readable(bell: &Bell) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::new(&bell.event, PollFlags::IN)];
-        poll(&mut fds, Some(&now)).expect("poll") > 0
+        bell.wait(Duration::ZERO)
     }
 
     /// Whoever rings may be interrupted between finding the worker asleep and writing the count. The count
@@ -88,7 +75,7 @@ mod tests {
         assert!(bell.asleep.swap(false, Ordering::SeqCst));
         bell.get_up();
         // The second half.
-        rustix::io::write(&bell.event, &1u64.to_ne_bytes()).expect("write");
+        bell.event.step();
         bell.lie_down();
         bell.wait(Duration::from_secs(5));
         bell.get_up();

@@ -4,10 +4,15 @@
 //! | --- | --- |
 //! | [`engine`] | what a worker runs |
 //! | [`gear`] | when to spin, nap or sleep |
-//! | [`bell`] | how a worker sleeps and is woken |
+//! | [`sleep`] | how a worker goes to sleep |
+//! | [`bell`], [`event`] | how it is woken |
+//! | `sync` | the atomics that models replace |
 //! | [`pool`] | the threads |
 
 pub mod bell;
 pub mod engine;
+pub mod event;
 pub mod gear;
 pub mod pool;
+pub mod sleep;
+mod sync;

@@ -1,7 +1,7 @@
 //! The worker threads.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use rustix::thread::nanosleep;
 use super::bell::Bell;
 use super::engine::Engine;
 use super::gear::{Gear, GearBox};
+use super::sleep;
 use crate::config::GearConfig;
 use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
@@ -144,12 +145,7 @@ impl Worker {
             let now = now_ns();
             match self.gears.idle(now) {
                 Gear::Spin => looks = POLLS_PER_LOOK,
-                Gear::Nap => self.rest(now, self.nap, |limit| {
-                    if let Ok(limit) = limit.try_into() {
-                        // A nap that a signal cut short is a short nap.
-                        let _whole = nanosleep(&limit);
-                    }
-                }),
+                Gear::Nap => self.nap(now),
                 Gear::Sleep => self.sleep(),
             }
         }
@@ -157,33 +153,36 @@ impl Worker {
 
     #[inline]
     fn poll(&self) -> bool {
-        self.setup.engines.iter().fold(false, |any, engine| engine.poll() | any)
+        sleep::poll(&self.setup.engines)
     }
 
-    /// Rests until the earliest deadline, at most `limit`.
-    fn rest(&mut self, now: u64, limit: Duration, wait: impl FnOnce(Duration)) {
+    /// How long to rest: until the earliest deadline, at most `limit`.
+    fn pause(&self, now: u64, limit: Duration) -> Duration {
         let deadline = self.setup.engines.iter().filter_map(|engine| engine.deadline()).min();
         let until =
             deadline.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
-        wait(until.min(limit));
+        until.min(limit)
+    }
+
+    fn nap(&mut self, now: u64) {
+        if let Ok(limit) = self.pause(now, self.nap).try_into() {
+            // A nap that a signal cut short is a short nap.
+            let _whole = nanosleep(&limit);
+        }
         self.gears.rested(now_ns());
     }
 
-    /// Sleeps until kicked. The order of the steps is what makes a lost kick impossible: either the
-    /// last look sees the doorbell, or the guest, whose doorbell came after it, sees `armed`.
+    /// Sleeps until kicked.
     fn sleep(&mut self) {
-        let bell = Arc::clone(&self.setup.bell);
-        bell.lie_down();
-        self.setup.engines.iter().for_each(|engine| engine.set_asleep(true));
-        fence(Ordering::SeqCst);
+        let WorkerSetup { bell, engines, .. } = &self.setup;
         let now = now_ns();
-        let engines = &self.setup.engines;
-        if self.poll() || engines.iter().any(|engine| engine.has_work()) {
+        let work = sleep::sleep(bell, engines, &self.stop, || {
+            bell.wait(self.pause(now, self.look));
+        });
+        if work {
             self.gears.worked(now);
-        } else if !self.stop.load(Ordering::SeqCst) {
-            self.rest(now, self.look, |limit| bell.wait(limit));
+        } else {
+            self.gears.rested(now_ns());
         }
-        bell.get_up();
-        self.setup.engines.iter().for_each(|engine| engine.set_asleep(false));
     }
 }

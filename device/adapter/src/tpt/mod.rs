@@ -46,7 +46,7 @@ use crate::host::Host;
 use crate::sync::Mutex;
 
 /// Entries of a function, the one that is never used included.
-pub const MAX_MR: u32 = 1 << 20;
+pub const MAX_MR: u32 = if cfg!(loom) { 64 } else { 1 << 20 };
 /// Entries that are made together.
 const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
 

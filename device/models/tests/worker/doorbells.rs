@@ -1,0 +1,104 @@
+//! Doorbells of a guest whose adapter has one worker: whatever the two do at the same time, what was posted is
+//! executed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicBool, fence};
+use loom::thread;
+use vrnic_abi::regs;
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::function::Function;
+use vrnic_adapter::host::{Host, Memory};
+use vrnic_models::model;
+
+use crate::bell::Bell;
+use crate::common::driver::{Guest, slot_offset};
+use crate::common::host::TestHost;
+use crate::common::pair::{Endpoint, Setup, World, Wr};
+use crate::engine::Engine;
+use crate::sleep;
+
+/// The worker's part of a function.
+struct Part(Arc<Function<TestHost>>);
+
+impl Engine for Part {
+    fn poll(&self) -> bool {
+        self.0.poll(0).busy
+    }
+
+    fn set_asleep(&self, asleep: bool) {
+        self.0.set_asleep(asleep);
+    }
+
+    fn has_work(&self) -> bool {
+        self.0.has_work(0)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// What a worker does until `done`.
+fn work(function: &Arc<Function<TestHost>>, bell: &Bell, done: impl Fn() -> bool) {
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Part(Arc::clone(function)))];
+    let stop = AtomicBool::new(false);
+    while !done() {
+        if !sleep::poll(&engines) && !done() {
+            sleep::sleep(bell, &engines, &stop, || {
+                bell.wait(Duration::MAX);
+            });
+        }
+    }
+}
+
+/// Posts and rings as a guest's program does.
+fn post(guest: &Guest, endpoint: &mut Endpoint) {
+    // It is refused, which needs no peer.
+    endpoint.post_send(guest, &Wr::new(Opcode::LocalInv, &[]));
+    // The guest's OR is the full barrier as well.
+    fence(Ordering::SeqCst);
+    if guest.host.bar().armed() {
+        let _nothing_to_control = guest.function.write_register(regs::KICK, 0);
+    }
+}
+
+/// Whether entry `index` of a CQ has been written.
+fn written(host: &TestHost, ring: u64, index: u32) -> bool {
+    let mut stamp = [0; 4];
+    host.memory().read(ring + u64::from(index) * 64 + 60, &mut stamp).expect("ring");
+    stamp == vrnic_abi::stamp(index).to_le_bytes()
+}
+
+/// A guest posts so often, while the worker may fall asleep at any step.
+fn posts(preemptions: usize, times: u32) {
+    model(preemptions, move || {
+        let world = World::default();
+        let guest = world.guest(1);
+        let setup = Setup { kernel: true, signal_all: true, ..Setup::default() };
+        let mut endpoint = Endpoint::new(&guest, setup);
+        endpoint.connect(&guest, guest.function.mac(), endpoint.qpn, |_| {});
+        guest.host.bar().model(slot_offset(endpoint.uar, endpoint.slot));
+        let bell = Arc::new(Bell::new().expect("bell"));
+        guest.host.set_bell(&bell);
+        let (function, host) = (Arc::clone(&guest.function), guest.host.clone());
+        let ring = endpoint.send_cq.ring;
+        let worker = thread::spawn(move || {
+            work(&function, &bell, || written(&host, ring, times - 1));
+        });
+        (0..times).for_each(|_| post(&guest, &mut endpoint));
+        worker.join().expect("worker");
+    });
+}
+
+#[test]
+fn a_doorbell_is_never_slept_through() {
+    posts(5, 1);
+}
+
+#[test]
+fn nor_is_the_next_one() {
+    posts(3, 2);
+}

@@ -1,0 +1,48 @@
+//! What a worker waits for: a count in the kernel.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// A count that one thread waits for and others step.
+#[derive(Debug)]
+pub struct Event(OwnedFd);
+
+impl Event {
+    /// A count of zero.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Steps the count.
+    pub fn step(&self) {
+        if let Err(error) = rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
+            tracing::error!(%error, "bell of a worker");
+        }
+    }
+
+    /// Makes the count zero.
+    pub fn take(&self) {
+        let mut count = [0; 8];
+        let _none_left = rustix::io::read(&self.0, &mut count);
+    }
+
+    /// Waits until the count is not zero, at most `limit`; whether it is.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).ok();
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(ready) => ready > 0,
+            Err(rustix::io::Errno::INTR) => false,
+            Err(error) => {
+                tracing::error!(%error, "bell of a worker");
+                false
+            }
+        }
+    }
+}

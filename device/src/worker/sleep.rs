@@ -1,0 +1,35 @@
+//! How a worker goes to sleep, and why no doorbell is lost on it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::bell::Bell;
+use super::engine::Engine;
+use super::sync::{AtomicBool, fence};
+
+/// Polls each engine; false when none had work.
+#[inline]
+pub fn poll(engines: &[Arc<dyn Engine>]) -> bool {
+    engines.iter().fold(false, |any, engine| engine.poll() | any)
+}
+
+/// Sleeps by `wait`, which waits for `bell`, unless there is work or an end; whether there was work. The order of
+/// the steps is what makes a lost kick impossible: either the last look sees the doorbell, or the guest, whose
+/// doorbell came after it, sees `armed`.
+pub fn sleep(
+    bell: &Bell,
+    engines: &[Arc<dyn Engine>],
+    stop: &AtomicBool,
+    wait: impl FnOnce(),
+) -> bool {
+    bell.lie_down();
+    engines.iter().for_each(|engine| engine.set_asleep(true));
+    fence(Ordering::SeqCst);
+    let work = poll(engines) || engines.iter().any(|engine| engine.has_work());
+    if !work && !stop.load(Ordering::SeqCst) {
+        wait();
+    }
+    bell.get_up();
+    engines.iter().for_each(|engine| engine.set_asleep(false));
+    work
+}
