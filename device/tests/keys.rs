@@ -21,7 +21,7 @@ fn register_write_respond() {
     let mut daemon = start_with(2, &["--workers", "2"]);
     let guests = pair(&daemon);
     for in_device in [false, true] {
-        let setup = EndpointSetup { in_device, ..EndpointSetup::default() };
+        let setup = EndpointSetup { in_device, kernel: true, ..EndpointSetup::default() };
         let [mut a, mut b] =
             guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
         Endpoint::connect(&a, &b).expect("connect");

@@ -25,6 +25,7 @@ const SETUP: EndpointSetup = EndpointSetup {
     log_stride: 9,
     in_device: false,
     vector: 1,
+    kernel: false,
 };
 
 fn ends(guests: [&Guest; 2]) -> [Endpoint<'_>; 2] {

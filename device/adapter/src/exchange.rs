@@ -32,6 +32,8 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub from: u64,
     /// Up to where to move now.
     pub to: u64,
+    /// The number of the message, as keys that are good for one know it.
+    pub message: u64,
     /// READs and atomics that the requester may have outstanding.
     pub max_rd_atomic: u8,
     /// What the work request has done about keys so far.
@@ -142,7 +144,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
         let user = (&self.there.site, responder::user(self.there, responder));
-        side.add_remote(user, &segment, need, self.send.index)
+        side.add_remote(user, &segment, need, self.message)
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
     }
 
@@ -150,7 +152,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     #[inline]
     fn placed(&self, remote: &Side<'_>) {
         if remote.one_touch() && self.ends() {
-            let message = Message { qpn: self.there.qp.qpn, number: self.send.index };
+            let message = Message { qpn: self.there.qp.qpn, number: self.message };
             // Nothing comes out of order here: the stream ends with the message.
             let _dead = self.there.site.function.tpt().placed(self.send.rkey, message, Some(0), 0);
         }

@@ -33,6 +33,10 @@ pub(crate) fn run<H: Host>(
             Ok(Settled::AfterReaders)
         }
         Opcode::RegMr => {
+            if qp.context != 0 {
+                // Page lists are guest addresses.
+                return Err(Denied::Foreign);
+            }
             let seg: &RegMrSeg = Send::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Registration::new((send.rkey, qp.pdn), send.raddr, seg)?;
             here.function.tpt().register(&here.memory, &wanted)?;

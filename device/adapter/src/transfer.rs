@@ -97,7 +97,7 @@ impl<'a> Side<'a> {
         (site, user): (&'a Site<'_, H>, User),
         segment: &Segment,
         need: Access,
-        message: u32,
+        message: u64,
     ) -> Result<(), Denied> {
         let Segment { addr, len, key } = *segment;
         let len = u64::from(len);

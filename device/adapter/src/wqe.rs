@@ -162,6 +162,9 @@ impl Send {
             Type::Ud | Type::Gsi => (HEADER_LEN + DATAGRAM_LEN, MAX_DATAGRAM),
             Type::XrcIni | Type::XrcTgt => (HEADER_LEN + XRC_LEN, MAX_MESSAGE),
         };
+        if kind != Type::Rc && !destination_is_sound(kind, bytes) {
+            return Err(bad);
+        }
         self.parse_body(bytes, body as usize, count).ok_or(bad)?;
         if self.length > u64::from(longest) {
             return Err(refuse(cq::Status::LocLenErr));
@@ -180,12 +183,14 @@ impl Send {
             self.segments = SegmentList { offset: body, count: 0, total: 0 };
             self.length = count as u64;
         } else if self.is_about_key() {
-            let flags = match self.opcode {
-                Opcode::RegMr => Self::body::<RegMrSeg>(raw)?.flags,
-                Opcode::BindMw => Self::body::<BindMwSeg>(raw)?.flags,
-                _ => 0,
+            let (flags, reserved) = match self.opcode {
+                Opcode::RegMr => Self::body::<RegMrSeg>(raw).map(|s| (s.flags, &s.reserved[..]))?,
+                Opcode::BindMw => {
+                    Self::body::<BindMwSeg>(raw).map(|s| (s.flags, &s.reserved[..]))?
+                }
+                _ => (0, &[][..]),
             };
-            MemFlags::from_bits(flags).filter(|_| count == 0)?;
+            MemFlags::from_bits(flags).filter(|_| count == 0 && is_zero(reserved))?;
         } else if atomic {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
             self.operands = (operands.swap_add.get(), operands.compare.get());
@@ -239,7 +244,7 @@ impl Send {
     #[must_use]
     pub fn command(bytes: &[u8]) -> Option<(&CommandSeg, SegmentList)> {
         let seg: &CommandSeg = Self::body(bytes)?;
-        CommandFlags::from_bits(seg.flags)?;
+        CommandFlags::from_bits(seg.flags).filter(|_| seg.reserved == [0; 5])?;
         let offset = HEADER_LEN as usize + size_of::<CommandSeg>();
         let data = SegmentList::parse(bytes, offset, usize::from(seg.data_count.get()))?;
         (data.count > 0).then_some((seg, data))
@@ -255,6 +260,21 @@ impl Send {
     #[must_use]
     pub fn imm(&self) -> Option<[u8; 4]> {
         matches!(self.opcode, Opcode::SendImm | Opcode::WriteImm).then_some(self.imm)
+    }
+}
+
+fn is_zero(reserved: &[u8]) -> bool {
+    reserved.iter().all(|byte| *byte == 0)
+}
+
+/// Whether the segment that says whom an entry is for, if a QP of this type has one, leaves what is reserved zero.
+fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
+    match kind {
+        Type::Rc | Type::Uc => true,
+        Type::Ud | Type::Gsi => Send::destination(bytes)
+            .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
+        Type::XrcIni | Type::XrcTgt => Send::body(bytes)
+            .is_some_and(|seg: &XrcSeg| seg.reserved.iter().all(|word| word.get() == 0)),
     }
 }
 
@@ -304,7 +324,61 @@ impl Recv {
             return Self { wr_id: 0, index, pdn, segments: None };
         };
         let count = usize::from(header.count.get());
-        let segments = SegmentList::parse(bytes, rq::HEADER_LEN as usize, count);
+        let reserved = u32::from(header.reserved.get()) | header.reserved2.get();
+        let segments =
+            SegmentList::parse(bytes, rq::HEADER_LEN as usize, count).filter(|_| reserved == 0);
         Self { wr_id: header.wr_id.get(), index, pdn, segments }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use vrnic_abi::qp::AddressVector;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    /// An entry of this opcode, of zeros but for what it cannot do without.
+    fn entry(opcode: Opcode) -> [u8; 128] {
+        let mut bytes = [0; 128];
+        let header = SqWqe { opcode: opcode as u8, ..SqWqe::default() };
+        let command = CommandSeg { data_count: 1.into(), ..CommandSeg::default() };
+        let (head, body) = bytes.split_at_mut(HEADER_LEN as usize);
+        head.copy_from_slice(header.as_bytes());
+        if opcode == Opcode::SendCmd {
+            body[..size_of::<CommandSeg>()].copy_from_slice(command.as_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn reserved_bytes_are_zero() {
+        let bytes = |offset: usize, len| offset..offset + len;
+        let cases = [
+            (Type::Rc, Opcode::RegMr, bytes(offset_of!(RegMrSeg, reserved), 6)),
+            (Type::Rc, Opcode::BindMw, bytes(offset_of!(BindMwSeg, reserved), 15)),
+            (Type::Rc, Opcode::SendCmd, bytes(offset_of!(CommandSeg, reserved), 5)),
+            (Type::XrcIni, Opcode::Send, bytes(offset_of!(XrcSeg, reserved), 12)),
+            (Type::Ud, Opcode::Send, bytes(offset_of!(AddressVector, reserved), 3)),
+            (Type::Ud, Opcode::Send, bytes(offset_of!(AddressVector, reserved2), 4)),
+        ];
+        for (kind, opcode, reserved) in cases {
+            assert!(Send::parse(kind, &entry(opcode), 0).is_ok(), "{opcode:?}");
+            for at in reserved {
+                let mut bytes = entry(opcode);
+                bytes[HEADER_LEN as usize + at] = 1;
+                let refused = Send::parse(kind, &bytes, 0).err().map(|why| why.status);
+                assert_eq!(refused, Some(cq::Status::LocQpOpErr), "{opcode:?}, byte {at}");
+            }
+        }
+        let receive = RqWqe::new(1, 0);
+        assert!(Recv::parse(receive.as_bytes(), 0, 0).segments.is_some());
+        for at in offset_of!(RqWqe, reserved)..size_of::<RqWqe>() {
+            let mut bytes = receive.as_bytes().to_vec();
+            bytes[at] = 1;
+            assert!(Recv::parse(&bytes, 0, 0).segments.is_none(), "byte {at} of a receive");
+        }
     }
 }

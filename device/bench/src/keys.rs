@@ -10,6 +10,7 @@ use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
 use vrnic_adapter::att::Table;
 use vrnic_adapter::tpt::{MAX_MR, Mr, Tpt, User};
 use vrnic_testdriver::endpoint::ALL_ACCESS;
+use vrnic_testdriver::endpoint::EndpointSetup;
 use vrnic_testdriver::guest::Guest;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
@@ -46,7 +47,9 @@ pub(crate) fn measure(
         let name = format!("look-up and checks of a segment, {regions} regions {order}, ns");
         report.figure(&name, ns);
     }
-    let mut pair = Pair::new(rig, false)?;
+    // Registration by work requests is the kernel's alone.
+    let kernel = EndpointSetup { kernel: true, ..EndpointSetup::default() };
+    let mut pair = Pair::with(rig, kernel)?;
     for (name, requests) in requests(&pair)? {
         let mut best = f64::INFINITY;
         for _ in 0..repeats {

@@ -77,13 +77,20 @@ impl<'a> Pair<'a> {
     /// # Errors
     /// As the commands that it needs.
     pub(crate) fn new(rig: &'a Rig, in_device: bool) -> anyhow::Result<Self> {
+        Self::with(rig, EndpointSetup { in_device, ..EndpointSetup::default() })
+    }
+
+    /// The same, otherwise as `setup` says.
+    ///
+    /// # Errors
+    /// As the commands that it needs.
+    pub(crate) fn with(rig: &'a Rig, setup: EndpointSetup) -> anyhow::Result<Self> {
         let setup = EndpointSetup {
             buffer: 1 << 20,
             log_cqes: LOG_WQES,
             log_wqes: LOG_WQES,
             log_stride: 7,
-            in_device,
-            ..EndpointSetup::default()
+            ..setup
         };
         let [first, second] = &rig.guests;
         let pair = Self { a: Endpoint::new(first, &setup)?, b: Endpoint::new(second, &setup)? };

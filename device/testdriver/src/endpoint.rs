@@ -34,6 +34,8 @@ pub struct EndpointSetup {
     pub in_device: bool,
     /// The MSI-X vector of the CQs.
     pub vector: u16,
+    /// Whether it is the kernel's, and not of a user context of its own.
+    pub kernel: bool,
 }
 
 impl Default for EndpointSetup {
@@ -45,11 +47,12 @@ impl Default for EndpointSetup {
             log_stride: 9,
             in_device: false,
             vector: 1,
+            kernel: false,
         }
     }
 }
 
-/// One side of a connection, in a user context of its own.
+/// One side of a connection.
 pub struct Endpoint<'a> {
     /// The guest.
     pub guest: &'a Guest,
@@ -103,8 +106,12 @@ impl<'a> Endpoint<'a> {
         setup: &EndpointSetup,
         (eqn, events): (u32, EventQueue),
     ) -> anyhow::Result<Self> {
-        let context = guest.alloc_context()?;
-        let uar = guest.alloc_uar(context)?;
+        let (context, uar) = if setup.kernel {
+            (0, 0)
+        } else {
+            let context = guest.alloc_context()?;
+            (context, guest.alloc_uar(context)?)
+        };
         let pdn = guest.alloc_pd(context)?;
         let buffer = guest.ram.alloc(setup.buffer)?;
         let key = guest.reg_flat(pdn, ALL_ACCESS, buffer, setup.buffer)?;

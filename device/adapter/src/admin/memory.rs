@@ -170,6 +170,10 @@ pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Out
         return Err(bad(offset_of!(AllocMr, max_pages)));
     }
     let pd = pd(function, params.pdn.get())?;
+    if pd.context != 0 {
+        // A REG_MR would make any guest memory the process' own.
+        return Err(Status::Permission.into());
+    }
     let key = function.tpt().insert_fast(pd.pdn, params.max_pages.get());
     let key = key.ok_or(Status::NoResource)?;
     hold(&pd.users);

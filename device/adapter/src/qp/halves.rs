@@ -1,6 +1,7 @@
 //! The two halves of a QP: what the one that sends knows, and the one that receives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
@@ -11,6 +12,9 @@ use crate::function::Function;
 use crate::host::Host;
 use crate::srq::Srq;
 use crate::wqe::{Recv, Send};
+
+/// Sending halves that have been, whole or after a reset.
+static LIVES: AtomicU32 = AtomicU32::new(0);
 
 /// What the sending half knows.
 #[derive(Debug)]
@@ -41,6 +45,17 @@ pub struct Requester<H: Host> {
     pub notify_drained: bool,
     /// What the entry in progress has done about keys.
     pub keys: Option<Keys>,
+    /// Its number among all sending halves that ever were; a reset makes a new one.
+    life: u32,
+}
+
+impl<H: Host> Requester<H> {
+    /// The number of the message that entry `index` asks for. A QP that has been reset counts its entries anew, and
+    /// another may get its number: their messages are others.
+    #[must_use]
+    pub fn message(&self, index: u32) -> u64 {
+        u64::from(self.life) << 32 | u64::from(index)
+    }
 }
 
 /// What an entry has done about keys, of its own side or the peer's.
@@ -191,6 +206,7 @@ impl<H: Host> Default for Requester<H> {
             peer: None,
             notify_drained: false,
             keys: None,
+            life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }
 }

@@ -54,7 +54,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer is told.
+    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer, if the ports carry
+    /// anything, is told.
     #[cold]
     fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
@@ -63,6 +64,8 @@ impl<H: Host> Work<'_, H> {
             && responder.source_qpn == self.qp.qpn
             && responder.source_mac == self.here.function.mac()
             && there.qp.receives()
+            && self.here.function.carries()
+            && there.site.function.carries()
         {
             there.site.function.qp_failed(there.qp, Kind::QpFatal);
         }

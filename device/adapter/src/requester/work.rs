@@ -175,7 +175,9 @@ impl<H: Host> Work<'_, H> {
         let raw = self.batch.entry(place);
         let max_rd_atomic = self.requester.config.max_rd_atomic;
         let keys = self.requester.keys.unwrap_or_default();
-        let exchange = Exchange { here, qp, send, raw, there, from, to, max_rd_atomic, keys };
+        let message = self.requester.message(send.index);
+        let exchange =
+            Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
         let moved = if keys.waited {
             if responder.current.is_none() {
                 // Flushed meanwhile.

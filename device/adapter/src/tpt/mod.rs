@@ -279,7 +279,7 @@ impl Tpt {
         (key, user): (u32, User),
         range: (u64, u64),
         need: Access,
-        message: u32,
+        message: u64,
     ) -> Result<Window<'a>, Denied> {
         let slot = self.entry(index(key)).ok_or(Denied::Invalid)?;
         let mr = slot.load().ok_or(Denied::Invalid)?;

@@ -9,13 +9,13 @@ use super::denied::Denied;
 use super::entry::{Cold, Owner, Slot};
 use super::{Tpt, index};
 
-/// A message of a peer: the QP that receives it, and its number on that connection.
+/// A message of a peer: the QP that receives it, and its number, which no other message to that QP ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The QP.
     pub qpn: u32,
     /// The number.
-    pub number: u32,
+    pub number: u64,
 }
 
 /// What has touched an entry.

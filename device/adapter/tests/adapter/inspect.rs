@@ -92,7 +92,7 @@ fn a_shared_queue_shows_its_ring() {
 
 #[test]
 fn keys_show_kind_state_and_windows() {
-    let p = Pair::new();
+    let p = Pair::with(Setup { kernel: true, ..Setup::default() }, |_| {});
     let keys: Vec<KeyRecord> = all(&p.gb, Inspected::Key);
     let [region] = &keys[..] else { panic!("{keys:?}") };
     assert_eq!((region.key.get(), region.pdn.get(), region.qpn.get()), (p.b.key, p.b.pdn, NONE));

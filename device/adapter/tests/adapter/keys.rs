@@ -13,7 +13,7 @@ use vrnic_adapter::tpt::Denied;
 use zerocopy::IntoBytes;
 
 use crate::common::driver::{Guest, Refused};
-use crate::common::host::{BASE, RAM_LEN};
+use crate::common::host::{BASE, Bar, RAM_LEN};
 use crate::common::pair::{ALL, Endpoint, Pair, Setup, Wr, status};
 use crate::rereg::reregister;
 
@@ -21,6 +21,11 @@ pub(crate) const PAGE: u64 = 4096;
 /// All rights, and windows may be bound.
 pub(crate) const BINDABLE: u32 = ALL | Access::MW_BIND.bits();
 const REMOTE: u32 = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
+
+/// A pair of the kernels' own, who alone register by work requests.
+fn kernel_pair() -> Pair {
+    Pair::with(Setup { kernel: true, ..Setup::default() }, |_| {})
+}
 
 fn alloc_mr(guest: &Guest, pdn: u32, max_pages: u32) -> u32 {
     let params = AllocMr::new(pdn, max_pages);
@@ -97,7 +102,7 @@ fn two_pages(p: &mut Pair, key: u32, iova: u64, access: u32) -> Cqe {
 /// Part 3: registration, use and invalidation through the send queue, again and again with new keys.
 #[test]
 fn fast_registration() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let first = alloc_mr(&p.gb, p.b.pdn, 2);
     // Invalid until registered.
     for round in 0..300u32 {
@@ -128,7 +133,7 @@ fn fast_registration() {
 /// The region serves local segments too, by its new key.
 #[test]
 fn fast_regions_are_local_too() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let key = alloc_mr(&p.gb, p.b.pdn, 2);
     ok(&two_pages(&mut p, key + 1, 0, 1), cq::Opcode::RegMr);
     let sge = Sge { addr: (PAGE - 4).into(), length: 8.into(), lkey: (key + 1).into() };
@@ -142,7 +147,7 @@ fn fast_regions_are_local_too() {
 /// Unsignaled requests are completed by the one behind them.
 #[test]
 fn unsignaled_requests_about_keys() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let key = alloc_mr(&p.gb, p.b.pdn, 2);
     let pages = [p.b.buffer + PAGE, p.b.buffer];
     let seg = reg_seg(&p.gb, &pages, PAGE, ALL);
@@ -161,7 +166,7 @@ fn unsignaled_requests_about_keys() {
 /// SEND_INV: the key is invalid before the receive completes, and the completion names it.
 #[test]
 fn send_with_invalidate() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let key = alloc_mr(&p.gb, p.b.pdn, 2) + 7;
     ok(&two_pages(&mut p, key, 0, ALL), cq::Opcode::RegMr);
     p.b.post_recv(&p.gb, 5, &[p.b.sge(64 << 10, 64)]);
@@ -208,7 +213,7 @@ fn remote_invalidation_is_refused() {
         ),
     ];
     for (case, why) in cases {
-        let mut p = Pair::new();
+        let mut p = kernel_pair();
         let key = case(&mut p);
         p.b.post_recv(&p.gb, 6, &[p.b.sge(0, 64)]);
         let cqe = p.complete(&Wr::new(Opcode::SendInv, &[]).to(0, key));
@@ -265,13 +270,28 @@ fn refused_requests_about_keys() {
         ),
     ];
     for (nth, (case, why)) in cases.into_iter().enumerate() {
-        let mut p = Pair::new();
+        let mut p = kernel_pair();
         let wr = case(&mut p);
         let cqe = on_b(&mut p, &wr);
         let got = (status(&cqe), cqe.vendor_err.get());
         assert_eq!(got, (Status::MwBindErr, why as u32), "case {nth}");
         assert_eq!(p.gb.stats().mem_mgmt_op_err.get(), 1);
     }
+}
+
+/// What a REG_MR names are guest addresses, so a process may not: neither with a region of its own, which it gets
+/// none of, nor with the kernel's.
+#[test]
+fn users_register_nothing_by_work_requests() {
+    let mut p = Pair::new();
+    let params = AllocMr::new(p.b.pdn, 4);
+    assert_eq!(p.gb.command(Admin::AllocMr, &params).err(), Some((AdminStatus::Permission, 0)));
+    let pdn = p.gb.on_object(Admin::AllocPd, 0).expect("PD of the kernel");
+    let key = alloc_mr(&p.gb, pdn, 4);
+    let wr = reg(key, 0, &reg_seg(&p.gb, &[p.b.buffer], 8, ALL));
+    let cqe = on_b(&mut p, &wr);
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::MwBindErr, Denied::Foreign as u32));
 }
 
 /// Anticipatory failure: the QP and its peer go to the error state, everything is flushed.
@@ -294,11 +314,20 @@ fn anticipatory_failure() {
 /// Reactive failure: only the send queue fails, and may be used again.
 #[test]
 fn reactive_failure() {
-    let setup = Setup { flags: QpFlags::REACTIVE, ..Setup::default() };
+    // What is not there is neither invalidated nor registered.
+    let (length, page_count) = (8.into(), 1.into());
+    let page = RegMrSeg { length, page_count, page_shift: 12, ..RegMrSeg::default() };
+    for refused in [local_inv(0x7f_0000), reg(0x7f_0000, 0, &page)] {
+        fails_alone(&refused);
+    }
+}
+
+fn fails_alone(refused: &Wr) {
+    let setup = Setup { flags: QpFlags::REACTIVE, kernel: true, ..Setup::default() };
     let mut p = Pair::with(setup, |_| {});
     p.b.post_recv(&p.gb, 80, &[]);
     p.b.post_send(&p.gb, &write_back(&p, 1));
-    p.b.post_send(&p.gb, &local_inv(1).id(2));
+    p.b.post_send(&p.gb, &refused.clone().id(2));
     p.b.post_send(&p.gb, &write_back(&p, 3));
     p.settle();
     let mut statuses = Vec::new();
@@ -400,7 +429,7 @@ fn rebinding() {
 /// A fast region with a window cannot be invalidated; a window of type 2 serves its QP alone.
 #[test]
 fn windows_and_their_association() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let fast = alloc_mr(&p.gb, p.b.pdn, 2);
     ok(&two_pages(&mut p, fast, 0, BINDABLE), cq::Opcode::RegMr);
     let window = alloc_mw(&p.gb, p.b.pdn, MwType::Type2);
@@ -486,7 +515,7 @@ fn one_touch() {
     let makers: [&dyn Fn(&mut Pair) -> u32; 3] = [&register, &window, &fast];
     for make in makers {
         for opcode in [Opcode::Write, Opcode::Read] {
-            let mut p = Pair::new();
+            let mut p = kernel_pair();
             let key = make(&mut p);
             let message = |p: &Pair, len| Wr::new(opcode, &[p.a.sge(0, len)]).to(p.b.buffer, key);
             let (long, short) = (message(&p, LEN), message(&p, 1));
@@ -497,6 +526,30 @@ fn one_touch() {
             assert_eq!(p.gb.drain_events(), [(Kind::QpAccessError, p.b.qpn)]);
         }
     }
+}
+
+/// A key that a message has touched, but not ended, stays that message's when the QPs begin anew and count their
+/// messages from the start.
+#[test]
+fn one_touch_outlives_a_reset() {
+    let mut p = Pair::new();
+    let params = RegMr {
+        flags: MrFlags::ONE_TOUCH.bits().into(),
+        ..RegMr::new(p.b.pdn, ALL, p.b.buffer, PAGE, Pages::new(p.b.buffer, 12, 0))
+    };
+    let key = p.gb.command(Admin::RegMr, &params).expect("MR").key.get();
+    let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, key);
+    p.ga.host.restrict(p.a.buffer, 8, Bar::Unmapped);
+    assert_eq!(status(&p.complete(&wr)), Status::LocProtErr);
+    p.ga.host.unrestrict();
+    let (a, b) = (p.ga.function.mac(), p.gb.function.mac());
+    p.a.set_state(&p.ga, State::Reset);
+    p.b.set_state(&p.gb, State::Reset);
+    p.a.connect(&p.ga, b, p.b.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    p.b.connect(&p.gb, a, p.a.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    let cqe = p.complete(&wr);
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Touched as u32));
 }
 
 /// Part 7: REREG_MR changes what it names, gives a new key when that is the memory, and leaves the region alone when
@@ -546,7 +599,7 @@ fn zero_based_regions() {
 /// Memory that is gone under a registered region is an error of that access, and no more.
 #[test]
 fn memory_that_goes_away_under_a_fast_region() {
-    let mut p = Pair::new();
+    let mut p = kernel_pair();
     let key = alloc_mr(&p.gb, p.b.pdn, 2);
     ok(&two_pages(&mut p, key, 0, ALL), cq::Opcode::RegMr);
     p.gb.host.restrict(p.b.buffer, PAGE, crate::common::host::Bar::Unmapped);

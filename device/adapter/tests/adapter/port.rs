@@ -109,3 +109,16 @@ fn a_closed_port_has_a_link() {
     let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
     assert_eq!(guest.command(Admin::SetPort, &odd).err(), Some((Refused::BadParam, 1)));
 }
+
+/// The peer of a QP that fails for a refused request about a key is told, but not through a closed port.
+#[test]
+fn a_failure_does_not_cross_a_closed_port() {
+    let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];
+    for closer in closers {
+        let mut p = pair();
+        set_open(closer(&p), false);
+        p.run(&Wr::new(Opcode::LocalInv, &[]));
+        assert_eq!(status(&p.sent().expect("completion")), Status::MwBindErr);
+        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Rts));
+    }
+}

@@ -157,7 +157,7 @@ impl Model {
         user: User,
         range: (u64, u64),
         need: u32,
-        number: u32,
+        number: u64,
     ) -> Result<&Known, Denied> {
         let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
         entry.check(key, user, range, need)?;

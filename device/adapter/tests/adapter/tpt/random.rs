@@ -196,7 +196,7 @@ impl Bench {
             drop(memory);
             return self.note("local", answer);
         }
-        let number = self.dice.below(3) as u32;
+        let number = self.dice.below(3);
         let got = self.tpt.check_remote(&memory, (key, user), (addr, size), rights, number);
         let expected = self.model.remote(key, user, (addr, size), need, number);
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
@@ -226,7 +226,7 @@ impl Bench {
 
     fn placed(&mut self) {
         let (key, user) = (self.key(), self.user());
-        let message = Message { qpn: user.qpn, number: self.dice.below(3) as u32 };
+        let message = Message { qpn: user.qpn, number: self.dice.below(3) };
         let end = if self.dice.one_in(2) { Some(self.dice.below(4) as u32) } else { None };
         let position = self.dice.below(5) as u32;
         let got = self.tpt.placed(key, message, end, position);
