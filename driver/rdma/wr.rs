@@ -110,6 +110,15 @@ impl<'a, T: Operations> SendWr<'a, T> {
         self.raw.send_flags & flag != 0
     }
 
+    /// Whether it has no flags but those that the methods below tell of.
+    pub(crate) fn has_known_flags(&self) -> bool {
+        let known = bindings::ib_send_flags_IB_SEND_SIGNALED
+            | bindings::ib_send_flags_IB_SEND_SOLICITED
+            | bindings::ib_send_flags_IB_SEND_FENCE
+            | bindings::ib_send_flags_IB_SEND_INLINE;
+        self.raw.send_flags & !known == 0
+    }
+
     /// Wants a completion even on success.
     pub(crate) fn is_signaled(&self) -> bool {
         self.has_flag(bindings::ib_send_flags_IB_SEND_SIGNALED)

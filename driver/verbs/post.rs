@@ -214,7 +214,7 @@ fn encode_recv(wr: &RecvWr, max_sge: usize, wqe: &mut Entry) -> Result {
 
 fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result {
     let sges = wr.sges();
-    if sges.len() > max_sge {
+    if sges.len() > max_sge || !wr.has_known_flags() {
         return Err(EINVAL);
     }
     let mut head = SqWqe { wr_id: wr.wr_id().into(), ..SqWqe::default() };

@@ -7,7 +7,7 @@ use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::ah;
 use super::bindings as c;
-use super::post::{inline_pieces, plain_header, segments};
+use super::post::{check_flags, inline_pieces, plain_header, segments};
 
 /// Posts requests up to the end of the list; on an error `next` is the one that was refused.
 ///
@@ -20,6 +20,7 @@ pub(super) unsafe fn send_list(
     let mut batch = queues.sends()?;
     // SAFETY: by the caller's promise.
     while let Some(request) = unsafe { next.as_ref() } {
+        check_flags(request.send_flags)?;
         let mut header = match request.opcode {
             c::IBV_WR_SEND => plain_header(request, Opcode::Send),
             c::IBV_WR_SEND_WITH_IMM => plain_header(request, Opcode::SendImm),

@@ -224,6 +224,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
         flags: flags.bits(),
         ..CommandSeg::default()
     };
+    post::check_flags(command.send_flags).map_err(post::errno)?;
     let flags: Flags = post::send_flags(command.send_flags);
     let (wr_id, opcode) = (command.wr_id, Opcode::SendCmd);
     let header = SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 };

@@ -67,6 +67,7 @@ pub(super) unsafe fn try_bind(
 ) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
+    post::check_flags(bind.send_flags).map_err(post::errno)?;
     let rkey = next_key(window.rkey);
     // SAFETY: by the caller's promise.
     let (header, segment) =

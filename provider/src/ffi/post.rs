@@ -34,6 +34,7 @@ pub(super) fn errno(error: PostError) -> Errno {
         | PostError::Segments
         | PostError::Inline
         | PostError::Address
+        | PostError::Flags
         | PostError::Opcode => Errno::INVAL,
     }
 }
@@ -86,6 +87,7 @@ unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Resul
     let mut batch = queues.sends()?;
     // SAFETY: by the caller's promise.
     while let Some(request) = unsafe { next.as_ref() } {
+        check_flags(request.send_flags)?;
         // SAFETY: by the caller's promise.
         let segments = unsafe { segments(request.sg_list, request.num_sge) }?;
         let inline = request.send_flags & c::IBV_SEND_INLINE != 0;
@@ -160,6 +162,15 @@ pub(super) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHead
 pub(super) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     let flags = send_flags(request.send_flags);
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
+}
+
+/// Refuses flags that are none of ours, such as those for checksums: who asks for something must not believe that
+/// it is done.
+#[inline(always)]
+pub(super) fn check_flags(given: u32) -> Result<(), PostError> {
+    const KNOWN: u32 =
+        c::IBV_SEND_SIGNALED | c::IBV_SEND_SOLICITED | c::IBV_SEND_FENCE | c::IBV_SEND_INLINE;
+    if given & !KNOWN == 0 { Ok(()) } else { Err(PostError::Flags) }
 }
 
 /// libibverbs' flags of a request, less the one for inline data.

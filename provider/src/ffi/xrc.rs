@@ -10,7 +10,7 @@ use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
 use super::object::Object;
-use super::post::{atomic, inline_pieces, message_header, segments};
+use super::post::{atomic, check_flags, inline_pieces, message_header, segments};
 use super::qp::Qp;
 use super::{check, pointer, status};
 
@@ -115,6 +115,7 @@ pub(super) unsafe fn send_list(
     let mut batch = queues.sends()?;
     // SAFETY: by the caller's promise.
     while let Some(request) = unsafe { next.as_ref() } {
+        check_flags(request.send_flags)?;
         // SAFETY: set in requests to initiators, by the caller's promise.
         let srqn = unsafe { request.qp_type.xrc.remote_srqn };
         let to = XrcSeg { srqn: srqn.into(), ..XrcSeg::default() };

@@ -49,6 +49,9 @@ pub enum PostError {
     /// Not an operation of this adapter.
     #[error("operation not supported")]
     Unsupported,
+    /// A flag that no operation of this adapter has.
+    #[error("flag not known")]
+    Flags,
     /// Not an operation at all.
     #[error("no such operation")]
     Opcode,

@@ -7,7 +7,7 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 
 use super::super::bindings as c;
 use super::super::mw;
-use super::super::post::send_flags;
+use super::super::post::{check_flags, errno, send_flags};
 use super::building::state;
 
 /// A request of this kind, with what the program has put into the queue pair.
@@ -18,6 +18,12 @@ use super::building::state;
 unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
     // SAFETY: live, and these fields are of the thread that builds.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    if let Err(error) = check_flags(flags)
+        // SAFETY: by the caller's promise.
+        && let Some(state) = unsafe { state(qp) }
+    {
+        state.fail(errno(error));
+    }
     SendHeader { wr_id, opcode, flags: send_flags(flags), imm: [0; 4], raddr: 0, rkey: 0 }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("local_errors/message_too_long", too_long),
         Case::new("local_errors/atomic_of_4_bytes", short_atomic),
         Case::new("local_errors/unknown_operation", unknown_operation),
+        Case::new("local_errors/unknown_flags", unknown_flags),
         Case::new("local_errors/too_many_segments", too_many_segments),
         Case::new("local_errors/flush_in_order", flush),
         Case::new("local_errors/error_state_flushes_receives", flush_receives),
@@ -143,6 +144,23 @@ fn unknown_operation(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let request = Side::request(Op::Tso, 70, &[]);
     refused_or(&link.a, request, &[Status::LocQpOpErr])
+}
+
+/// Flags that the adapter has not are refused at once, and nothing of the request is done.
+fn unknown_flags(env: &Env) -> Result<()> {
+    let link = Link::new(env, &Options::default())?;
+    let Link { a, b } = &link;
+    let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
+    near.fill(1)?;
+    // IBV_SEND_IP_CSUM, and one that nobody knows.
+    for unknown in [1 << 4, 1 << 30] {
+        let request = remote(Op::Write, 70, &[near.sge()], &far);
+        let request = SendWr { flags: request.flags | unknown, ..request };
+        let posted = a.try_post(&[request])?;
+        ensure!(posted.refused.is_some(), "flag {unknown:#x} accepted");
+    }
+    a.prove_towards(b)?;
+    far.check_zero()
 }
 
 /// More segments than the QP has room for are refused at once, on both queues.
