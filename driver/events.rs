@@ -114,12 +114,13 @@ impl Listeners {
         *self.device.lock() = Some(link);
     }
 
-    /// Tells the kernel clients that wait for completions to look for them.
+    /// Tells the kernel clients that wait for completions, and all processes, to look for them.
     pub(crate) fn complete_armed(&self) {
         for table in &self.cqs {
             let mut last = None;
             while let Some((number, link)) = table.next(last) {
                 link.complete_if_armed();
+                link.complete_if_users();
                 last = Some(number);
             }
         }

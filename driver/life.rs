@@ -187,6 +187,7 @@ impl WorkItem for Life {
 
     fn run(this: Arc<Self>) {
         this.quiesce();
+        this.doorbells.end_lives();
         this.state.store(QUIET, Release);
         this.quiet.complete_all();
         this.listeners.complete_armed();

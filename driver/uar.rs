@@ -8,8 +8,8 @@ use abi::{
     pci::BAR_UAR,
     regs::KICK,
     uar::{
-        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET, SrqSlot,
-        UAR_LEN, group,
+        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, LIFE_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET,
+        SrqSlot, UAR_COUNT, UAR_LEN, group,
     },
 };
 use kernel::{
@@ -47,6 +47,16 @@ impl Doorbells {
     /// The adapter's sign of life, or `None` when it has gone.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()
+    }
+
+    /// Tells all processes that the adapter is dead and accesses no memory any more. Their pages are
+    /// memory as this one is, and take the word whatever has become of the adapter.
+    pub(crate) fn end_lives(&self) {
+        let Some(bar) = self.bar.try_access() else { return };
+        for uar in 1..UAR_COUNT {
+            // The mapping is as long as the BAR; a shorter one has fewer pages to tell.
+            let _ = bar.try_write32(0, (uar * UAR_LEN + LIFE_OFFSET) as usize);
+        }
     }
 
     /// New entries in a send queue.

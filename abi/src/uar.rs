@@ -74,6 +74,12 @@ pub struct Control {
     pub heartbeat: U64,
     /// Zero.
     pub pad2: [u8; 48],
+    /// Of the guest: not zero from when a context maps its first UAR until the adapter, dead or reset, accesses no
+    /// memory of the context any more. A reset zeroes it with all of BAR2; the driver does when it finds the
+    /// adapter dead; and the kernel shows zeroes in its place when the device goes.
+    pub life: U32,
+    /// Zero.
+    pub pad3: [u8; 60],
 }
 
 /// Offset of [`Control::summary`] in a UAR.
@@ -82,6 +88,8 @@ pub const SUMMARY_OFFSET: u32 = 0;
 pub const ARMED_OFFSET: u32 = 64;
 /// Offset of [`Control::heartbeat`] in a UAR.
 pub const HEARTBEAT_OFFSET: u32 = 72;
+/// Offset of [`Control::life`] in a UAR.
+pub const LIFE_OFFSET: u32 = 128;
 
 /// The slot of a QP.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -141,9 +149,10 @@ pub const ARM_KIND_MASK: u32 = 3;
 /// Where the counter of [`CqSlot::arm`] starts.
 pub const ARM_COUNT_SHIFT: u32 = 2;
 
-const _: () = assert!(size_of::<Control>() == 128);
+const _: () = assert!(size_of::<Control>() == 192);
 const _: () = assert!(core::mem::offset_of!(Control, armed) == ARMED_OFFSET as usize);
 const _: () = assert!(core::mem::offset_of!(Control, heartbeat) == HEARTBEAT_OFFSET as usize);
+const _: () = assert!(core::mem::offset_of!(Control, life) == LIFE_OFFSET as usize);
 const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
 const _: () = assert!(size_of::<SrqSlot>() == 8);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);

@@ -140,6 +140,16 @@ impl CqLink {
         }
     }
 
+    /// As [`Self::complete`], if the queue is a process', whose arm requests the device alone knows.
+    pub(crate) fn complete_if_users(&self) {
+        // SAFETY: `cq` is alive while `with` runs its closure; the core has set the field before it let the
+        // driver create the queue.
+        let users = self.with(|cq| unsafe { !(*cq.as_ptr()).uobject.is_null() });
+        if users == Some(true) {
+            self.complete();
+        }
+    }
+
     /// Tells the owner that the completion queue is unusable (`IB_EVENT_CQ_ERR`).
     pub(crate) fn report_error(&self) {
         self.with(|cq| {

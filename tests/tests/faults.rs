@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{SHORT, said, transfer, works};
+use vrnic_tests::talk::{SHORT, said, settles, transfer, works};
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;
@@ -19,6 +20,8 @@ const FAILS: Duration = Duration::from_secs(30);
 const DEATHS: u32 = 6;
 /// The driver calls the device dead after 5 s without a heartbeat.
 const NOTICED: Duration = Duration::from_secs(30);
+/// It leaves a silent device alone for 15 s more, and a VMM that has lost its server takes its time.
+const FLUSHED: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -156,12 +159,28 @@ fn qemu_aborted(pair: &Pair) -> bool {
     [&pair.a, &pair.b].iter().any(|guest| guest.report(1).contains("error_setv: Assertion"))
 }
 
+/// Starts a program that uses the device until it dies.
+fn survivor(guest: &Guest) -> Result<Running> {
+    let program = guest.agent().start("exec vrnic-verify outlive >/tmp/outlive 2>&1")?;
+    settles(guest, "grep -q '^in use' /tmp/outlive", 30)?;
+    Ok(program)
+}
+
+/// The program must have seen all that it had posted completed, and have ended.
+fn survived(program: Running, guest: &Guest) -> Result<()> {
+    let output = program.wait(FLUSHED).context("a program on the dead device hangs")?;
+    let text = guest.agent().run("cat /tmp/outlive", SHORT)?;
+    ensure!(output.ok(), "on the dead device: {}", said(&text));
+    Ok(())
+}
+
 fn daemon_dies(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
+    let survivor = survivor(&pair.b)?;
     let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     pair.daemon.kill();
     ports_down(pair)?;
-    // Its polling never sees a completion again; it must be possible to end it.
+    survived(survivor, &pair.b)?;
     client.kill()?;
     let output = client.wait(NOTICED).context("a program on the dead device cannot be ended")?;
     ensure!(!output.ok(), "a transfer without a device succeeded: {}", said(&output));

@@ -125,6 +125,25 @@ impl Network {
 }
 
 impl Completion {
+    /// Of the request at `wqe_index` of a queue of `qpn`, which did not complete before the adapter died.
+    pub(crate) fn flushed(wr_id: u64, opcode: Opcode, qpn: u32, wqe_index: u32) -> Self {
+        Self {
+            wr_id,
+            opcode,
+            status: Status::WrFlushErr,
+            vendor_err: 0,
+            byte_len: 0,
+            extra: Extra::None,
+            qpn,
+            srqn: 0,
+            src_qpn: 0,
+            network: Network::None,
+            wqe_index,
+            timestamp: 0,
+            vlan: None,
+        }
+    }
+
     /// Decodes an entry. An operation or status of a later version than ours is reported as a
     /// general error, never as a success.
     #[inline]

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::uar::{
-    ARMED_OFFSET, SLOT_END, SLOT_FIRST, SLOT_LEN, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN, group,
+    ARMED_OFFSET, LIFE_OFFSET, SLOT_END, SLOT_FIRST, SLOT_LEN, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN,
+    group,
 };
 
 use crate::mapping::{Mapping, Word32, Word64};
@@ -21,22 +22,51 @@ pub struct Uar {
     memory: Arc<Mapping>,
     summary: Word64,
     armed: Word32,
+    life: Life,
     kick: Arc<Mapping>,
 }
 
+/// Whether the adapter lives, as the first UAR of a context tells ([`abi::uar::Control::life`]).
+///
+/// That UAR is mapped before the context has any queue, and none is created on a dead adapter: so whatever the adapter
+/// dies of, the word was set before, and is zero afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Life(Word32);
+
+impl Life {
+    /// Begins, in the memory of a context's first UAR.
+    fn begin(memory: &Arc<Mapping>) -> Option<Self> {
+        let word = Word32::new(memory, LIFE_OFFSET)?;
+        word.store(1, Ordering::Release);
+        Some(Self(word))
+    }
+
+    /// Whether the adapter is dead, and accesses no memory any more.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
 impl Uar {
-    /// UAR number `index`, mapped at `memory`.
+    /// UAR number `index`, mapped at `memory`; `life` is that of the context, unless this is its first UAR.
     ///
     /// # Errors
     /// `EIO` when the kernel's answer makes no sense: no such UAR, or a mapping too short.
-    pub fn new(index: u32, memory: Mapping, kick: Arc<Mapping>) -> Result<Self, Errno> {
+    fn new(
+        index: u32,
+        memory: Mapping,
+        life: Option<Life>,
+        kick: Arc<Mapping>,
+    ) -> Result<Self, Errno> {
         if index >= UAR_COUNT || memory.len() < UAR_LEN as usize {
             return Err(Errno::IO);
         }
         let memory = Arc::new(memory);
         let summary = Word64::new(&memory, SUMMARY_OFFSET).ok_or(Errno::IO)?;
         let armed = Word32::new(&memory, ARMED_OFFSET).ok_or(Errno::IO)?;
-        Ok(Self { index, memory, summary, armed, kick })
+        let life = life.or_else(|| Life::begin(&memory)).ok_or(Errno::IO)?;
+        Ok(Self { index, memory, summary, armed, life, kick })
     }
 
     /// Tells the adapter that a slot of the group with this bit was rung, and wakes it if it sleeps.
@@ -73,7 +103,7 @@ impl UarTable {
     /// The UAR with this number, mapped by `map` when it is met for the first time.
     ///
     /// # Errors
-    /// Those of `map`, and of [`Uar::new`].
+    /// Those of `map`; `EIO` when the kernel's answer makes no sense.
     pub fn get(
         &self,
         index: u32,
@@ -83,7 +113,8 @@ impl UarTable {
         if let Some(uar) = known.iter().find(|uar| uar.index == index) {
             return Ok(uar.clone());
         }
-        let uar = Arc::new(Uar::new(index, map()?, self.kick.clone())?);
+        let life = known.first().map(|first| first.life.clone());
+        let uar = Arc::new(Uar::new(index, map()?, life, self.kick.clone())?);
         known.push(uar.clone());
         Ok(uar)
     }
@@ -194,6 +225,8 @@ pub struct CqDoorbell {
     bell: Bell,
     request: Word64,
     seen: Word32,
+    /// The adapter's.
+    pub(crate) life: Life,
 }
 
 impl CqDoorbell {
@@ -205,7 +238,8 @@ impl CqDoorbell {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
         let seen = Word32::new(&bell.uar.memory, at + 8).ok_or(Errno::IO)?;
-        Ok(Self { bell, request, seen })
+        let life = bell.uar.life.clone();
+        Ok(Self { bell, request, seen, life })
     }
 
     /// Frees all entries below `consumer`, with the arm request as it was.
@@ -231,7 +265,12 @@ pub(crate) mod tests {
     pub(crate) fn uar(index: u32) -> Arc<Uar> {
         let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
         let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
-        Arc::new(Uar::new(index, memory, kick).expect("valid"))
+        Arc::new(Uar::new(index, memory, None, kick).expect("valid"))
+    }
+
+    /// The adapter is dead.
+    pub(crate) fn end_life(uar: &Uar) {
+        uar.life.0.store(0, Ordering::Release);
     }
 
     /// Takes the summary, as the adapter does.
@@ -308,7 +347,7 @@ pub(crate) mod tests {
         assert!(CqDoorbell::new(uar, SLOT_END).is_err());
         let short = Mapping::anonymous(4096).expect("mmap");
         let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
-        assert!(Uar::new(1, short, kick).is_err());
+        assert!(Uar::new(1, short, None, kick).is_err());
     }
 
     #[test]
@@ -317,6 +356,11 @@ pub(crate) mod tests {
         let first = table.get(4, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         let again = table.get(4, || panic!("mapped twice")).expect("known");
         assert!(Arc::ptr_eq(&first, &again));
+        // The first tells of the adapter's life for all.
+        let second = table.get(6, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
+        assert!(!second.life.has_ended());
+        end_life(&first);
+        assert!(second.life.has_ended());
         assert!(table.get(5, || Err(Errno::NOMEM)).is_err());
         assert!(table.get(5, || Mapping::anonymous(UAR_LEN as usize)).is_ok());
     }

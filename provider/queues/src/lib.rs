@@ -11,6 +11,7 @@
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
 //! | [`plan`] | which rings a queue needs |
 //! | [`request`] | work requests and their encoding |
+//! | `posted` | what is outstanding on a queue |
 //! | [`send`], [`recv`] | the two queues of a QP |
 //! | [`srq`] | receive queues that QPs share |
 //! | [`completion`] | decoded completions |
@@ -30,6 +31,7 @@ pub mod doorbell;
 pub mod lock;
 pub mod mapping;
 pub mod plan;
+mod posted;
 pub mod qp;
 pub mod recv;
 pub mod request;

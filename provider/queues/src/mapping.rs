@@ -129,6 +129,43 @@ unsafe impl<T: Sync> Send for Word<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Word<T> {}
 
+impl<T> Clone for Word<T> {
+    fn clone(&self) -> Self {
+        Self { at: self.at, _memory: self._memory.clone() }
+    }
+}
+
+/// All words of a mapping, found once and kept with the mapping.
+#[derive(Clone, Debug)]
+pub struct Words {
+    at: NonNull<AtomicU64>,
+    len: usize,
+    _memory: Arc<Mapping>,
+}
+
+// SAFETY: it stands for a shared reference to atomics.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl From<Mapping> for Words {
+    fn from(memory: Mapping) -> Self {
+        let (at, len) = (memory.base.cast(), memory.len / 8);
+        Self { at, len, _memory: Arc::new(memory) }
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: as many whole words as the mapping covers, which lives as long as `self`; atomics may be shared
+        // with whoever else writes them.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+}
+
 impl Word32 {
     /// The word at a byte offset of `memory`, or `None` when that is unaligned or outside.
     #[must_use]

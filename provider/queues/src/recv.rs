@@ -5,6 +5,7 @@ use vrnic_abi as abi;
 
 use abi::sq::Sge;
 
+use crate::posted::Posted;
 use crate::request::{PostError, write_recv};
 use crate::ring::Ring;
 
@@ -22,6 +23,11 @@ impl RecvQueue {
     #[must_use]
     pub fn new(ring: Ring, max_sge: u32) -> Self {
         Self { ring, next: 0, max_sge }
+    }
+
+    /// What is outstanding, for who polls: nothing yet.
+    pub(crate) fn posted(&self) -> Posted {
+        Posted::new(self.ring.clone())
     }
 
     /// Writes an entry; `freed` is the index up to which entries have completed.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Words};
 
 /// Number and length of a ring's entries, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,10 @@ impl Shape {
     }
 }
 
-/// The entries in memory.
-#[derive(Debug)]
+/// The entries in memory. Clones share them.
+#[derive(Clone, Debug)]
 pub struct Ring {
-    memory: Mapping,
+    words: Words,
     mask: u32,
     log_words: u32,
 }
@@ -57,7 +57,7 @@ impl Ring {
         if shape.bytes() > memory.len() {
             return None;
         }
-        Some(Self { memory, mask: (1 << shape.log_size) - 1, log_words })
+        Some(Self { words: memory.into(), mask: (1 << shape.log_size) - 1, log_words })
     }
 
     /// Number of entries.
@@ -67,13 +67,19 @@ impl Ring {
         self.mask.wrapping_add(1)
     }
 
+    /// log2 of that.
+    pub(crate) fn log_size(&self) -> u8 {
+        // CAST: at most 32.
+        self.mask.trailing_ones() as u8
+    }
+
     /// The words of the entry with this index.
     #[must_use]
     #[inline]
     pub fn entry(&self, index: u32) -> &[AtomicU64] {
         let start = ((index & self.mask) as usize) << self.log_words;
         // The mask keeps the range inside; an empty slice stands for the case that cannot be.
-        self.memory.words().get(start..start + (1 << self.log_words)).unwrap_or_default()
+        self.words.get(start..start + (1 << self.log_words)).unwrap_or_default()
     }
 }
 

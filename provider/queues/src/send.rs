@@ -3,9 +3,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use crate::mapping::store_fence;
+use crate::posted::{self, Posted};
 use crate::request::{Payload, PostError, SEND_HEADER_WORDS, SendHeader, SendLimits};
 use crate::ring::{self, Ring};
 
@@ -26,17 +28,30 @@ pub struct SendQueue {
     /// Index of the next entry.
     next: u32,
     limits: SendLimits,
+    /// The identifiers of the requests: in the entries, or apart from those in the adapter's memory.
+    ids: Ring,
     /// The last header words, which post them, of staged entries in the adapter's memory.
     withheld: Vec<u64>,
 }
 
 impl SendQueue {
     /// An empty queue on `ring`, whose memory's old contents do not matter.
-    #[must_use]
-    pub fn new(ring: Ring, place: Place, limits: SendLimits) -> Self {
-        let mut queue = Self { ring, place, next: 0, limits, withheld: Vec::new() };
+    ///
+    /// # Errors
+    /// Those of mmap.
+    pub fn new(ring: Ring, place: Place, limits: SendLimits) -> Result<Self, Errno> {
+        let ids = match place {
+            Place::Guest => ring.clone(),
+            Place::Device => posted::room(ring.log_size())?,
+        };
+        let mut queue = Self { ring, place, next: 0, limits, ids, withheld: Vec::new() };
         queue.reset();
-        queue
+        Ok(queue)
+    }
+
+    /// What is outstanding, for who polls: nothing yet.
+    pub(crate) fn posted(&self) -> Posted {
+        Posted::new(self.ids.clone())
     }
 
     /// Writes an entry. Of a queue in the adapter's memory that posts it.
@@ -76,6 +91,9 @@ impl SendQueue {
         let entry = self.ring.entry(self.next).split_first_chunk();
         let (head, body) = entry.ok_or(PostError::NoQueue)?;
         payload.write(body);
+        if self.place == Place::Device {
+            ring::store(self.ids.entry(self.next), &header[..1]);
+        }
         let [first @ .., last] = &header;
         let [first_to @ .., last_to]: &[AtomicU64; SEND_HEADER_WORDS] = head;
         ring::store(first_to, first);
@@ -175,7 +193,8 @@ mod tests {
 
     fn queue(place: Place) -> SendQueue {
         let ring = Ring::new(Mapping::anonymous(4096).expect("mmap"), SHAPE).expect("fits");
-        SendQueue::new(ring, place, SendLimits { max_sge: 1, max_inline: 32, max_command_sge: 0 })
+        let limits = SendLimits { max_sge: 1, max_inline: 32, max_command_sge: 0 };
+        SendQueue::new(ring, place, limits).expect("memory")
     }
 
     fn push(queue: &mut SendQueue, freed: u32, wr_id: u64) -> Result<(), PostError> {

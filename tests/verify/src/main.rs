@@ -12,6 +12,7 @@
 //! | [`rpc`] | how cases command agents |
 //! | [`agent`] | the processes that own verbs objects, on both ends |
 //! | [`crowd`] | processes that are killed with all that they hold |
+//! | [`outlive`] | a process that goes on when its device dies |
 //! | [`verbs`] | libibverbs, the only module with `unsafe` |
 //! | [`model`] | plain data for all of them |
 //! | [`pattern`] | known bytes |
@@ -19,6 +20,7 @@
 mod agent;
 mod crowd;
 mod model;
+mod outlive;
 mod pattern;
 mod rpc;
 mod suite;
@@ -63,6 +65,9 @@ enum Command {
     Threads,
     /// Hold objects of all kinds, and use them, until killed. Says so when it has them.
     Hoard(Alone),
+    /// Use the device until it dies, which is to happen from outside, and look whether all that is outstanding is
+    /// flushed then. Says so when it is in use.
+    Outlive,
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
     Agent {
@@ -155,6 +160,10 @@ fn execute(command: Command) -> Result<bool> {
         }
         Command::Hoard(alone) => {
             crowd::hoard(&alone)?;
+            Ok(true)
+        }
+        Command::Outlive => {
+            outlive::run()?;
             Ok(true)
         }
         Command::Agent { extended } => {

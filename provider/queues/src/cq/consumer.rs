@@ -44,6 +44,24 @@ impl Consumer {
         }
     }
 
+    /// As [`Self::take`]; when the adapter is dead, also what it does not complete any more, as flushed.
+    #[inline]
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        match self.take() {
+            None if self.door.life.has_ended() => self.flush(),
+            taken => taken,
+        }
+    }
+
+    /// What is left when the adapter is dead: entries that it wrote just before, then requests that have none.
+    #[cold]
+    pub(super) fn flush(&mut self) -> Option<Completion> {
+        match self.take() {
+            None => self.feeders.flush(),
+            taken => taken,
+        }
+    }
+
     /// Takes the next entry, if there is one: a completion, unless its QP is none that we know.
     #[inline]
     pub(super) fn step(&mut self) -> Option<Option<Completion>> {

@@ -6,7 +6,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use abi::cq::Opcode;
+use vrnic_abi as abi;
+
 use crate::completion::Completion;
+use crate::posted::Posted;
 use crate::srq::SharedCredits;
 
 /// Not a QP number: those have 24 bits.
@@ -28,7 +32,25 @@ pub struct Credits {
     pub(crate) send: AtomicU32,
     pub(crate) recv: AtomicU32,
     /// Where receives are given back that were taken from a shared queue.
-    shared: Option<Arc<SharedCredits>>,
+    pub(crate) shared: Option<Arc<SharedCredits>>,
+    /// The send queue's requests.
+    pub(crate) sends: Option<Posted>,
+    /// Those of a receive queue of its own.
+    pub(crate) recvs: Option<Posted>,
+}
+
+/// Whose completions a CQ gets from a QP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Halves {
+    pub(crate) sends: bool,
+    pub(crate) recvs: bool,
+}
+
+impl Halves {
+    /// The send queue.
+    pub(crate) const SENDS: Self = Self { sends: true, recvs: false };
+    /// The receive queue.
+    pub(crate) const RECVS: Self = Self { sends: false, recvs: true };
 }
 
 impl Credits {
@@ -48,17 +70,43 @@ impl Credits {
     }
 
     pub(crate) fn reset(&self) {
-        self.send.store(0, Ordering::Release);
-        self.recv.store(0, Ordering::Release);
+        for (credits, posted) in [(&self.send, &self.sends), (&self.recv, &self.recvs)] {
+            credits.store(0, Ordering::Release);
+            if let Some(posted) = posted {
+                posted.publish(0);
+            }
+        }
     }
+
+    /// Completes the next request of these queues of `qpn`, which the adapter does not any more.
+    fn flush(&self, qpn: u32, halves: Halves) -> Option<Completion> {
+        let sends = (halves.sends, &self.sends, &self.send, Opcode::Send);
+        let recvs = (halves.recvs, &self.recvs, &self.recv, Opcode::Recv);
+        let (wr_id, index, opcode) =
+            [sends, recvs].into_iter().find_map(|(ours, posted, credits, opcode)| {
+                let posted = posted.as_ref().filter(|_| ours)?;
+                let index = credits.load(Ordering::Acquire);
+                Some((posted.outstanding(index)?, index, opcode))
+            })?;
+        let completion = Completion::flushed(wr_id, opcode, qpn, index);
+        self.completed(&completion);
+        Some(completion)
+    }
+}
+
+/// A feeder, and which of its completions come here.
+#[derive(Clone, Debug)]
+struct Feeder {
+    credits: Arc<Credits>,
+    halves: Halves,
 }
 
 /// The queue pairs that feed a CQ, by number.
 #[derive(Debug, Default)]
 pub(super) struct Feeders {
-    known: HashMap<u32, Arc<Credits>, BuildHasherDefault<QpnHasher>>,
+    known: HashMap<u32, Feeder, BuildHasherDefault<QpnHasher>>,
     /// The one that fed last: most often it feeds again.
-    last: Option<(u32, Arc<Credits>)>,
+    last: Option<(u32, Feeder)>,
 }
 
 impl Feeders {
@@ -67,21 +115,41 @@ impl Feeders {
         if !matches!(self.last, Some((last, _)) if last == qpn) {
             self.look_up(qpn);
         }
-        self.last.as_ref().map(|(_, credits)| &**credits)
+        self.last.as_ref().map(|(_, feeder)| &*feeder.credits)
     }
 
     #[cold]
     fn look_up(&mut self, qpn: u32) {
-        self.last = self.known.get(&qpn).map(|credits| (qpn, credits.clone()));
+        self.last = self.known.get(&qpn).map(|feeder| (qpn, feeder.clone()));
     }
 
-    pub(super) fn insert(&mut self, qpn: u32, credits: &Arc<Credits>) {
-        self.known.insert(qpn, credits.clone());
+    /// The next request of any feeder that the adapter, which is dead, does not complete any more.
+    pub(super) fn flush(&mut self) -> Option<Completion> {
+        let next =
+            |(qpn, Feeder { credits, halves }): (&u32, &Feeder)| credits.flush(*qpn, *halves);
+        if let Some(completion) = self.last.as_ref().and_then(|(qpn, feeder)| next((qpn, feeder))) {
+            return Some(completion);
+        }
+        let completion = self.known.iter().find_map(next)?;
+        self.look_up(completion.qpn);
+        Some(completion)
+    }
+
+    /// Adds a feeder, or more of what it brings.
+    pub(super) fn insert(&mut self, qpn: u32, credits: &Arc<Credits>, halves: Halves) {
+        let feeder = Feeder { credits: credits.clone(), halves };
+        let known = self.known.entry(qpn).or_insert_with(|| feeder.clone());
+        if Arc::ptr_eq(&known.credits, credits) {
+            known.halves.sends |= halves.sends;
+            known.halves.recvs |= halves.recvs;
+        } else {
+            *known = feeder;
+        }
         self.last = None;
     }
 
     pub(super) fn remove(&mut self, qpn: u32, credits: &Arc<Credits>) {
-        if self.known.get(&qpn).is_some_and(|known| Arc::ptr_eq(known, credits)) {
+        if self.known.get(&qpn).is_some_and(|known| Arc::ptr_eq(&known.credits, credits)) {
             self.known.remove(&qpn);
             self.last = None;
         }

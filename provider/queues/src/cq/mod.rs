@@ -23,6 +23,7 @@ use abi::uverbs::CqResp;
 
 use self::consumer::Consumer;
 pub use self::feeders::Credits;
+pub(crate) use self::feeders::Halves;
 use self::feeders::SHARED;
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
@@ -72,7 +73,7 @@ impl CompletionQueue {
         let before = consumer.next;
         let mut taken = 0;
         while taken < limit {
-            let Some(completion) = consumer.take() else { break };
+            let Some(completion) = consumer.poll() else { break };
             sink(taken, &completion);
             taken += 1;
         }
@@ -87,7 +88,7 @@ impl CompletionQueue {
     pub fn series(&self) -> Option<(Series<'_>, Completion)> {
         let mut consumer = self.consumer.lock();
         let first = consumer.next;
-        let Some(completion) = consumer.take() else {
+        let Some(completion) = consumer.poll() else {
             if consumer.next != first {
                 consumer.door.free(consumer.next, consumer.arm);
             }
@@ -95,7 +96,12 @@ impl CompletionQueue {
         };
         // CAST: the sign of the distance tells which comes first.
         let armed_behind = consumer.seen.wrapping_sub(first) as i32 > 0;
-        let limit = if armed_behind { consumer.seen } else { first };
+        let limit = match armed_behind {
+            // It took no entry: the adapter is dead, and no event comes any more.
+            _ if consumer.next == first => first.wrapping_sub(1),
+            true => consumer.seen,
+            false => first,
+        };
         Some((Series { consumer, limit }, completion))
     }
 
@@ -115,10 +121,10 @@ impl CompletionQueue {
     }
 
     /// Lets a QP feed this queue.
-    pub(crate) fn attach(&self, qpn: u32, credits: &Arc<Credits>) {
+    pub(crate) fn attach(&self, qpn: u32, credits: &Arc<Credits>, halves: Halves) {
         let mut consumer = self.consumer.lock();
         consumer.purge(qpn);
-        consumer.feeders.insert(qpn, credits);
+        consumer.feeders.insert(qpn, credits, halves);
     }
 
     /// Forgets a QP, unless its number belongs to another one by now.
@@ -128,7 +134,7 @@ impl CompletionQueue {
 
     /// Lets a shared receive queue of XRC feed this queue, until [`Self::detach_shared`].
     pub(crate) fn attach_shared(&self, srqn: u32, credits: &Arc<Credits>) {
-        self.attach(srqn | SHARED, credits);
+        self.attach(srqn | SHARED, credits, Halves::default());
     }
 
     /// Forgets a shared receive queue.
@@ -158,8 +164,11 @@ impl Series<'_> {
     #[inline]
     pub fn take(&mut self) -> Option<Completion> {
         while self.consumer.next != self.limit {
-            if let Some(completion) = self.consumer.step()? {
-                return Some(completion);
+            match self.consumer.step() {
+                Some(None) => {}
+                Some(completion) => return completion,
+                None if self.consumer.door.life.has_ended() => return self.consumer.flush(),
+                None => return None,
             }
         }
         None

@@ -79,8 +79,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cq::Credits;
     use crate::cq::tests::{complete, queue, send_cqe};
+    use crate::cq::{Credits, Halves};
     use crate::plan::Limits;
 
     fn ring(entries: u32) -> CqRing {
@@ -97,7 +97,7 @@ mod tests {
     /// A queue of `entries` with completions `0..written` in it.
     fn filled(entries: u32, written: u32) -> CompletionQueue {
         let (cq, _uar) = queue(entries);
-        cq.attach(7, &Arc::new(Credits::default()));
+        cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
         for index in 0..written {
             complete(&cq, index, send_cqe(7, index.into(), index));
         }

@@ -52,6 +52,9 @@ impl Drop for SendBatch<'_> {
 /// Tells the adapter of what was posted.
 #[inline]
 fn ring(qp: &QueuePair, queue: &SendQueue) {
+    if let Some(posted) = &qp.credits.sends {
+        posted.publish(queue.producer());
+    }
     match queue.place() {
         Place::Guest => qp.door.post_sends(queue.producer()),
         Place::Device => qp.door.look(),
@@ -148,6 +151,9 @@ impl Drop for RecvBatch<'_> {
     fn drop(&mut self) {
         let producer = self.queue.producer();
         if producer != self.start {
+            if let Some(posted) = &self.qp.credits.recvs {
+                posted.publish(producer);
+            }
             self.qp.door.post_recvs(producer);
         }
     }

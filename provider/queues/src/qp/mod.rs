@@ -16,7 +16,7 @@ use abi::sq::Flags;
 use abi::uverbs::QpResp;
 
 pub use self::batch::{RecvBatch, SendBatch, StagedSends};
-use crate::cq::{CompletionQueue, Credits};
+use crate::cq::{CompletionQueue, Credits, Halves};
 use crate::doorbell::{QpDoorbell, Uar};
 use crate::lock::{Sharing, SpinLock};
 use crate::mapping::Mapping;
@@ -77,12 +77,18 @@ impl QueuePair {
     ) -> Result<Self, Errno> {
         let form = rings.plan.extras.form;
         let (send, recv) = queues(rings, cap, parts.device_send)?;
+        let credits = Credits {
+            sends: send.as_ref().map(SendQueue::posted),
+            recvs: recv.as_ref().map(RecvQueue::posted),
+            shared: parts.srq.map(|srq| srq.credits().clone()),
+            ..Credits::default()
+        };
         let lock = parts.sharing;
         let qp = Self {
             qpn: response.qpn.get(),
             send: send.map(|queue| SpinLock::shared_by(lock, queue)),
             recv: recv.map(|queue| SpinLock::shared_by(lock, queue)),
-            credits: Arc::new(Credits::new(parts.srq.map(|srq| srq.credits().clone()))),
+            credits: Arc::new(credits),
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
             form,
@@ -90,8 +96,8 @@ impl QueuePair {
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
         };
-        qp.send_cq.attach(qp.qpn, &qp.credits);
-        qp.recv_cq.attach(qp.qpn, &qp.credits);
+        qp.send_cq.attach(qp.qpn, &qp.credits, Halves::SENDS);
+        qp.recv_cq.attach(qp.qpn, &qp.credits, Halves::RECVS);
         Ok(qp)
     }
 
@@ -178,7 +184,7 @@ impl Drop for QueuePair {
 /// The queues on `rings`, the one for sends in `device_send` if it lies in the adapter's memory.
 ///
 /// # Errors
-/// `EIO` when there is less memory than planned.
+/// `EIO` when there is less memory than planned; those of mmap.
 fn queues(
     rings: QpRings,
     cap: &QpCap,
@@ -201,7 +207,7 @@ fn queues(
                 _ => cap.max_inline,
             };
             let limits = SendLimits { max_sge: cap.max_send_sge, max_inline, max_command_sge };
-            Some(SendQueue::new(ring(memory, shape)?, place, limits))
+            Some(SendQueue::new(ring(memory, shape)?, place, limits)?)
         }
         None => None,
     };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-use abi::cq::{Cqe, Opcode as CqOpcode};
+use abi::cq::{Cqe, Opcode as CqOpcode, Status};
 use abi::sq::Opcode;
 
 use super::*;
+use crate::cq::Notify;
 use crate::cq::tests::{complete, queue, send_cqe};
-use crate::doorbell::tests::{slot_words, take_summary};
+use crate::doorbell::tests::{end_life, slot_words, take_summary};
 use crate::plan::{Limits, QpExtras, QpPlan, SqPolicy};
 use crate::request::{Data, Payload, SendHeader};
 
@@ -162,4 +163,70 @@ fn a_dropped_queue_pair_leaves_no_completions() {
     complete(&bench.cq, 0, send_cqe(QPN, 0, 0));
     drop(bench.qp);
     assert_eq!(bench.cq.poll(8, |_, _| ()), 0);
+}
+
+/// What a poll gives, by identifier: whether of receives, and how it ended.
+fn polled(cq: &CompletionQueue) -> Vec<(u64, bool, Status)> {
+    let mut seen = vec![];
+    cq.poll(64, |_, c| seen.push((c.wr_id, c.opcode.is_recv(), c.status)));
+    seen
+}
+
+const FLUSHED: Status = Status::WrFlushErr;
+
+#[test]
+fn a_dead_adapters_requests_are_flushed_in_order() {
+    for policy in [SqPolicy::Guest, SqPolicy::Device] {
+        let bench = bench(policy, false);
+        bench.qp.entered(State::Rts);
+        post(&bench.qp, 4).expect("room");
+        bench.qp.recvs().expect("state").push(50, &[]).expect("room");
+        bench.qp.recvs().expect("state").push(51, &[]).expect("room");
+        assert_eq!(polled(&bench.cq), []);
+        // Written just before the end: this and all sends before it are done.
+        complete(&bench.cq, 0, send_cqe(QPN, 1, 1));
+        end_life(&bench.uar);
+        let sent = (1, false, Status::Success);
+        let rest = [(2, false), (3, false), (50, true), (51, true)];
+        let rest = rest.map(|(wr_id, is_recv)| (wr_id, is_recv, FLUSHED));
+        assert_eq!(polled(&bench.cq), [&[sent][..], &rest].concat());
+        assert_eq!(polled(&bench.cq), []);
+        // What is posted later goes the same way, as long as there is room.
+        assert_eq!(post(&bench.qp, 9), Err(PostError::Full));
+        let later: Vec<_> = (0..4).map(|wr_id| (wr_id, false, FLUSHED)).collect();
+        assert_eq!(polled(&bench.cq), later);
+    }
+}
+
+#[test]
+fn a_series_gives_what_a_dead_adapter_leaves() {
+    let bench = bench(SqPolicy::Guest, false);
+    bench.qp.entered(State::Rts);
+    post(&bench.qp, 3).expect("room");
+    bench.cq.arm(Notify::Any);
+    end_life(&bench.uar);
+    let (mut series, first) = bench.cq.series().expect("flushed");
+    assert_eq!((first.wr_id, first.status, first.qpn), (0, FLUSHED, QPN));
+    assert_eq!(series.take().map(|next| next.wr_id), Some(1));
+    drop(series);
+    let (mut series, first) = bench.cq.series().expect("flushed");
+    assert_eq!(first.wr_id, 2);
+    assert!(series.take().is_none());
+    drop(series);
+    assert!(bench.cq.series().is_none());
+}
+
+#[test]
+fn only_a_queues_own_half_is_flushed_there_and_nothing_after_its_end() {
+    let Bench { qp, cq, uar } = bench(SqPolicy::Guest, false);
+    let (other, other_uar) = queue(16);
+    other.attach(QPN, &qp.credits, Halves::RECVS);
+    qp.entered(State::Rts);
+    post(&qp, 2).expect("room");
+    qp.recvs().expect("state").push(50, &[]).expect("room");
+    end_life(&other_uar);
+    assert_eq!(polled(&other), [(50, true, FLUSHED)]);
+    drop(qp);
+    end_life(&uar);
+    assert_eq!(polled(&cq), []);
 }

@@ -10,7 +10,7 @@
 
 pub(crate) mod family;
 mod hoard;
-mod own;
+pub(crate) mod own;
 pub(crate) mod threads;
 
 use std::fmt;

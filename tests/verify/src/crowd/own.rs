@@ -18,14 +18,14 @@ pub(super) const LEN: usize = 32 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A region of memory that is not touched before the device does.
-pub(super) fn region(pd: &Pd, len: usize) -> io::Result<(Buffer, Mr)> {
+pub(crate) fn region(pd: &Pd, len: usize) -> io::Result<(Buffer, Mr)> {
     let buffer = Buffer::new(len, 0)?;
     let mr = Mr::new(pd, buffer.addr(), len as u64, access::ALL | access::MW_BIND)?;
     Ok((buffer, mr))
 }
 
 /// Connects a queue pair of connections, reliable or not, to itself.
-pub(super) fn connect(qp: &Qp, kind: u32, info: &DeviceInfo) -> io::Result<()> {
+pub(crate) fn connect(qp: &Qp, kind: u32, info: &DeviceInfo) -> io::Result<()> {
     let reliable = kind == qp_type::RC;
     let attr = QpAttr {
         access: if reliable { access::ALL } else { access::REMOTE_WRITE },
