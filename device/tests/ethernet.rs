@@ -53,6 +53,23 @@ fn frames_reach_their_port_and_broadcasts_all() {
     daemon.check().expect("healthy");
 }
 
+/// Frames that waited for a slow netdev, so that many go out at once and writes end in mid-frame.
+#[test]
+fn frames_that_waited_come_whole_and_in_order() {
+    let mut daemon = start(2);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port).expect("plug"));
+    daemon.wait_for_log("link up port=\"f1\"").expect("second port");
+    // Less than a port's queue holds, more than a socket's.
+    let frames: Vec<_> = (0..400).map(|n| frame(B, A, 14 + n * 7919 % 6000)).collect();
+    for sent in &frames {
+        send(&mut a, sent);
+    }
+    for sent in &frames {
+        assert_eq!(receive(&mut b), *sent);
+    }
+    daemon.check().expect("healthy");
+}
+
 #[test]
 fn a_learnt_address_draws_its_frames() {
     let daemon = start(3);

@@ -1,9 +1,11 @@
 //! A switch port: one QEMU netdev at a time on a listening socket.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
 
 use super::framing::{Decoder, Frame, Next};
 use crate::socket::SocketFile;
@@ -12,6 +14,8 @@ use crate::socket::SocketFile;
 const QUEUE_BYTES: usize = 2 << 20;
 /// Most bytes taken from a peer in one turn, so that none keeps the others waiting.
 const TURN_BYTES: usize = 256 << 10;
+/// Most frames written by one system call.
+const BATCH: usize = 64;
 /// Shortest time between two log lines about the same port's bad frames or drops.
 const LOG_PAUSE: Duration = Duration::from_secs(5);
 
@@ -36,6 +40,30 @@ struct Peer {
     queued: usize,
     /// Bytes of the first queued frame that are sent.
     sent: usize,
+}
+
+impl Peer {
+    /// The bytes of the first queued frames that are to be written next.
+    fn waiting(&self) -> ArrayVec<IoSlice<'_>, BATCH> {
+        let frames = self.queue.iter().take(BATCH).map(Frame::wire);
+        let mut sent = self.sent;
+        // Only of the first frame may a part be sent.
+        frames
+            .map(|bytes| IoSlice::new(bytes.get(std::mem::take(&mut sent)..).unwrap_or_default()))
+            .collect()
+    }
+
+    /// Takes frames off the queue after `len` bytes of them have been written.
+    fn written(&mut self, len: usize) {
+        self.sent += len;
+        while let Some(frame) = self.queue.front()
+            && self.sent >= frame.wire().len()
+        {
+            self.sent -= frame.wire().len();
+            self.queued -= frame.wire().len();
+            self.queue.pop_front();
+        }
+    }
 }
 
 /// What became of the peer.
@@ -161,15 +189,10 @@ impl Port {
     /// Writes as much of the queue as the peer takes.
     pub fn flush(&mut self) -> PeerState {
         let Some(peer) = &mut self.peer else { return PeerState::Gone };
-        while let Some(frame) = peer.queue.front() {
-            let rest = frame.wire().get(peer.sent..).unwrap_or_default();
-            match peer.stream.write(rest) {
-                Ok(len) if len == rest.len() => {
-                    peer.queued -= frame.wire().len();
-                    peer.sent = 0;
-                    peer.queue.pop_front();
-                }
-                Ok(len) => peer.sent += len,
+        while !peer.queue.is_empty() {
+            let written = (&peer.stream).write_vectored(&peer.waiting());
+            match written {
+                Ok(len) => peer.written(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {

@@ -8,8 +8,9 @@ use super::mac::MacAddr;
 
 /// Time after which an address that was not heard of is forgotten (IEEE 802.1Q, table 8-6).
 pub const AGEING: Duration = Duration::from_secs(300);
-/// Most learnt addresses; a guest that makes up addresses fills the table, not the memory.
-pub const CAPACITY: usize = 4096;
+/// Most addresses learnt from one port. A guest that makes up addresses fills its own share of the table; frames to
+/// addresses that found no room are flooded.
+pub const PORT_CAPACITY: usize = 512;
 
 /// Number of a port.
 pub type PortId = usize;
@@ -44,7 +45,8 @@ enum Entry {
 #[derive(Debug, Default)]
 pub struct MacTable {
     entries: HashMap<MacAddr, Entry>,
-    learnt: usize,
+    /// Addresses learnt from each port.
+    learnt: HashMap<PortId, usize>,
 }
 
 impl MacTable {
@@ -61,17 +63,37 @@ impl MacTable {
         match self.entries.get_mut(&mac) {
             Some(Entry::Static(owner)) if *owner == port => Verdict::Accept,
             Some(Entry::Static(_)) => Verdict::Forged,
-            Some(entry @ Entry::Learnt(..)) => {
-                *entry = Entry::Learnt(port, now);
+            Some(Entry::Learnt(owner, heard)) if *owner == port => {
+                *heard = now;
+                Verdict::Accept
+            }
+            Some(Entry::Learnt(..)) => {
+                // The station has moved.
+                self.forget(mac);
+                self.note(mac, port, now);
                 Verdict::Accept
             }
             None => {
-                if self.learnt < CAPACITY {
-                    self.entries.insert(mac, Entry::Learnt(port, now));
-                    self.learnt += 1;
-                }
+                self.note(mac, port, now);
                 Verdict::Accept
             }
+        }
+    }
+
+    /// Notes a new address, if there is room for another of `port`.
+    fn note(&mut self, mac: MacAddr, port: PortId, now: Instant) {
+        let learnt = self.learnt.entry(port).or_default();
+        if *learnt < PORT_CAPACITY {
+            *learnt += 1;
+            self.entries.insert(mac, Entry::Learnt(port, now));
+        }
+    }
+
+    fn forget(&mut self, mac: MacAddr) {
+        if let Some(Entry::Learnt(port, _)) = self.entries.remove(&mac)
+            && let Some(learnt) = self.learnt.get_mut(&port)
+        {
+            *learnt -= 1;
         }
     }
 
@@ -103,8 +125,12 @@ impl MacTable {
             Entry::Static(_) => true,
             Entry::Learnt(port, heard) => keep(port, heard),
         });
-        let learnt = |entry: &&Entry| matches!(entry, Entry::Learnt(..));
-        self.learnt = self.entries.values().filter(learnt).count();
+        self.learnt.clear();
+        for entry in self.entries.values() {
+            if let Entry::Learnt(port, _) = entry {
+                *self.learnt.entry(*port).or_default() += 1;
+            }
+        }
     }
 }
 
@@ -148,13 +174,24 @@ mod tests {
     }
 
     #[test]
-    fn made_up_addresses_do_not_grow_the_table() {
+    fn made_up_addresses_take_no_room_of_other_ports() {
         let mut table = MacTable::default();
         let now = Instant::now();
-        for n in 0..u32::try_from(CAPACITY).expect("small") + 100 {
-            let [a, b, c, d] = n.to_be_bytes();
-            table.learn(MacAddr([2, 0, a, b, c, d]), 0, now);
+        let made_up = |n: usize| {
+            let [a, b, c, d] = u32::try_from(n).expect("small").to_be_bytes();
+            MacAddr([2, 1, a, b, c, d])
+        };
+        for n in 0..100 * PORT_CAPACITY {
+            table.learn(made_up(n), 0, now);
         }
-        assert_eq!(table.entries.len(), CAPACITY);
+        assert_eq!(table.entries.len(), PORT_CAPACITY);
+        table.learn(A, 1, now);
+        assert_eq!(table.route(A, 0), Route::Port(1), "another port's address is learnt");
+        // A station that moves to the full port is not known any more, and the old place is free.
+        table.learn(A, 0, now);
+        assert_eq!(table.route(A, 1), Route::Flood);
+        table.learn(made_up(0), 1, now);
+        table.learn(B, 0, now);
+        assert_eq!(table.route(B, 1), Route::Port(0));
     }
 }
