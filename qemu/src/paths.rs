@@ -14,6 +14,8 @@ pub struct Paths {
     pub guest: PathBuf,
     /// The kernel module and other things that the scripts build.
     pub build: PathBuf,
+    /// Modules of the guests' kernel that their root lacks.
+    pub modules: PathBuf,
     /// Release binaries and libraries made by cargo.
     pub bin: PathBuf,
 }
@@ -34,6 +36,7 @@ impl Paths {
         let paths = Self {
             toolroot: var("VRNIC_TOOLROOT")?,
             guest: var("VRNIC_GUEST")?,
+            modules: var("VRNIC_MODULES")?,
             build: var("VRNIC_BUILD")?,
             bin: target.join("release"),
         };
@@ -62,14 +65,6 @@ impl Paths {
     #[must_use]
     pub fn base_image(&self) -> PathBuf {
         self.guest.join("base.cpio")
-    }
-
-    /// Modules for VLANs, which the root lacks, named in the order in which they load.
-    #[must_use]
-    pub fn vlan_modules(&self) -> PathBuf {
-        let mut folder = self.guest.clone().into_os_string();
-        folder.push("-vlan");
-        folder.into()
     }
 
     /// QEMU, a program of the tool root.

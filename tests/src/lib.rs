@@ -12,6 +12,7 @@
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
 //! | [`ends`] | what came of a client and its server |
+//! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`rails`] | one of several devices of a guest |
 //!
 //! | test binary | what it shows |
@@ -36,6 +37,7 @@ pub mod conformance;
 pub mod ends;
 pub mod events;
 pub mod health;
+pub mod modules;
 pub mod rails;
 pub mod storage;
 pub mod talk;

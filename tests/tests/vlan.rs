@@ -3,21 +3,21 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
-use vrnic_qemu::paths::Paths;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::ends::Ends;
+use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles, works};
 
-/// Where the guests have the modules; a number and a name follow.
-const MODULES: &str = "/vrnic/vlan-";
+/// What 8021q needs, and it.
+const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 /// The VLANs, each with the network 10.9.N.0/24 and fdN::/64.
 const VLANS: [u16; 2] = [5, 6];
 
 fn main() -> ExitCode {
-    let files = match modules() {
+    let files = match modules::files(&MODULES) {
         Ok(files) => files,
         Err(e) => {
             eprintln!("{e:#}");
@@ -39,20 +39,6 @@ fn main() -> ExitCode {
     bench::main(Options { files, ..Options::default() }, cases)
 }
 
-/// The modules that scripts/setup has unpacked.
-fn modules() -> Result<Vec<(String, Vec<u8>)>> {
-    let folder = Paths::from_env()?.vlan_modules();
-    let mut files = Vec::new();
-    let entries = std::fs::read_dir(&folder)
-        .with_context(|| format!("{}; scripts/setup makes it", folder.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { bail!("a name that is no text") };
-        files.push((format!("{MODULES}{name}"), std::fs::read(entry.path())?));
-    }
-    Ok(files)
-}
-
 /// Waits for the number of GIDs that are of a VLAN's network device.
 fn gids(guest: &Guest, vlan: u16, condition: &str) -> Result<()> {
     let count =
@@ -64,7 +50,7 @@ fn gids(guest: &Guest, vlan: u16, condition: &str) -> Result<()> {
 
 fn appear(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
-        guest.check(&format!("for m in {MODULES}*.ko; do insmod $m || exit 1; done"), SHORT)?;
+        modules::load(guest, &MODULES)?;
         for vlan in VLANS {
             let link = format!(
                 "ip link add link eth0 name eth0.{vlan} type vlan id {vlan} && \

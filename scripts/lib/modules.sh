@@ -1,0 +1,30 @@
+# Modules of the kernel that the guests' base image lacks: tests hand them to guests that need them.
+# shellcheck shell=bash
+
+# What 8021q needs, and it; devices that others make on top of a network card, and one to make them on.
+EXTRA_MODULES=(
+	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
+	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
+)
+
+# modules_make: unpacks them from the kernel's package into the folder $VRNIC_MODULES, a file NAME.ko for each.
+modules_make() {
+	local log=$VRNIC_CACHE/log dir=$VRNIC_MODULES.new release module file
+	release=$(kernel_release)
+	step "more modules for guests"
+	mkdir -p "$log"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	quietly "$log/modules" in_root sh -euc "cd '$dir' && apt-get -q download linux-modules-$release"
+	dpkg-deb -x "$dir"/*.deb "$dir/x"
+	for module in "${EXTRA_MODULES[@]}"; do
+		file=$(echo "$dir/x/usr/lib/modules/$release/kernel/$module".ko*)
+		case $file in
+		*.xz) xz -dc "$file" >"$dir/${module##*/}.ko" ;;
+		*.ko) cp "$file" "$dir/${module##*/}.ko" ;;
+		*) die "the kernel's package has no module $module" ;;
+		esac
+	done
+	rm -rf "$dir/x" "$dir"/*.deb
+	mv "$dir" "$VRNIC_MODULES"
+}
