@@ -8,8 +8,15 @@ use abi::{
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
 };
 use kernel::{
-    cpu::nr_cpu_ids, device, dma::Coherent, io::Io, page::PAGE_SHIFT, pci, prelude::*, sync::Arc,
-    time::hrtimer::ArcHrTimerHandle,
+    cpu::nr_cpu_ids,
+    device,
+    dma::Coherent,
+    io::Io,
+    page::PAGE_SHIFT,
+    pci,
+    prelude::*,
+    sync::Arc,
+    time::{Delta, delay::fsleep, hrtimer::ArcHrTimerHandle},
 };
 
 use crate::{
@@ -32,6 +39,9 @@ use crate::{
     regs::Registers,
     uar::Doorbells,
 };
+
+/// How often [`Nic::wait_for_beat`] looks.
+const BEAT_POLL: Delta = Delta::from_millis(10);
 
 /// Physical addresses of the BARs that processes may map parts of.
 #[derive(Clone, Copy)]
@@ -143,6 +153,15 @@ impl<'a> Nic<'a> {
     /// Whether the adapter has died and touches no memory any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.life.is_quiet()
+    }
+
+    /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of an adapter that
+    /// runs: each command writes a register, and such a write stops the whole machine while the adapter stalls.
+    pub(crate) fn wait_for_beat(&self) {
+        let beat = self.doorbells.heartbeat();
+        while self.doorbells.heartbeat() == beat && !self.is_dead() {
+            fsleep(BEAT_POLL);
+        }
     }
 
     /// What it can do.

@@ -8,8 +8,9 @@ use kernel::{device, error::to_result, prelude::*, str::CStr, types::Opaque};
 use super::{
     bindings,
     event::DeviceLink,
-    netdev::{NetdevRef, Pairing, PortSettings},
+    netdev::{NetdevRef, PortSettings},
     ops::Operations,
+    pairing::Pairing,
     vtable::VTable,
 };
 
@@ -60,7 +61,7 @@ impl<T: Operations> Device<T> {
         f(self, data)
     }
 
-    /// Tells the driver how the Ethernet device is; see [`PortChanged`](super::netdev::PortChanged).
+    /// Tells the driver how the Ethernet device is; see [`PortChanged`](super::pairing::PortChanged).
     unsafe fn port_changed(device: *mut bindings::ib_device, settings: &PortSettings) {
         // SAFETY: by the caller's promise the data is alive, as it is while operations can be called.
         let result =
@@ -211,6 +212,8 @@ impl<'a, T: Operations> Registration<'a, T> {
             drop(pairing);
             return Err(error);
         }
+        // The core reports changes of a state that it knows.
+        pairing.report();
         Ok(Self { pairing: Some(pairing), link, device, _data: data })
     }
 

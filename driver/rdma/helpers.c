@@ -2,6 +2,8 @@
 /* See helpers.h. */
 
 #include <linux/etherdevice.h>
+#include <linux/pci.h>
+#include <linux/rtnetlink.h>
 #include <net/addrconf.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
@@ -84,10 +86,51 @@ int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev)
 	return iboe_get_mtu(READ_ONCE(netdev->mtu));
 }
 
-bool rdma_helper_netdev_has_perm_addr(const struct net_device *netdev, const u8 *mac)
+bool rdma_helper_is_card(const struct net_device *netdev, const u8 *mac)
 {
-	/* Stacked devices inherit dev_addr but not perm_addr. */
-	return netdev->addr_len == ETH_ALEN && ether_addr_equal(netdev->perm_addr, mac);
+	const struct device *dev;
+
+	if (netdev->addr_len != ETH_ALEN || !ether_addr_equal(netdev->perm_addr, mac))
+		return false;
+	/* Virtual devices, some of which have that address too, are below none of the bus. */
+	for (dev = netdev->dev.parent; dev; dev = dev->parent)
+		if (dev_is_pci(dev))
+			return true;
+	return false;
+}
+
+struct net_device *rdma_helper_find_card(const u8 *mac, const struct net_device *except)
+{
+	struct net_device *netdev, *found = NULL;
+	struct net *net;
+
+	ASSERT_RTNL();
+	down_read(&net_rwsem);
+	for_each_net(net) {
+		for_each_netdev(net, netdev) {
+			if (!found && netdev != except && rdma_helper_is_card(netdev, mac))
+				found = netdev;
+		}
+	}
+	up_read(&net_rwsem);
+	return found;
+}
+
+void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev)
+{
+	/* Before and after its registration there is nobody to be told. */
+	if (!ib_device_try_get(device))
+		return;
+	ib_dispatch_port_state_event(device, netdev);
+	ib_device_put(device);
+}
+
+void rdma_helper_rescan_addresses(struct ib_device *device)
+{
+	if (!ib_device_try_get(device))
+		return;
+	rdma_roce_rescan_device(device);
+	ib_device_put(device);
 }
 
 struct net_device *rdma_helper_notifier_netdev(void *info)

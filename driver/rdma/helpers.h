@@ -31,7 +31,14 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 u8 rdma_helper_port_state(struct net_device *netdev);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
-bool rdma_helper_netdev_has_perm_addr(const struct net_device *netdev, const u8 *mac);
+/* Whether it is a network card with this permanent address. */
+bool rdma_helper_is_card(const struct net_device *netdev, const u8 *mac);
+/* Such a card in any network namespace; called under the RTNL. */
+struct net_device *rdma_helper_find_card(const u8 *mac, const struct net_device *except);
+/* Tells the clients of the state of the port that is paired with netdev, unless they know it. */
+void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev);
+/* Looks for addresses of which no notification has told. */
+void rdma_helper_rescan_addresses(struct ib_device *device);
 struct net_device *rdma_helper_notifier_netdev(void *info);
 void rdma_helper_netdev_put(struct net_device *netdev);
 void rdma_helper_node_guid(u8 *guid, const u8 *mac);

@@ -18,9 +18,9 @@
 //! | [`qp`], [`qp_attr`], [`wr`] | queue pairs, their attributes, work requests of kernel clients |
 //! | [`gid`] | GID table entries |
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
-//! | [`netdev`] | pairing with the Ethernet device of the same MAC |
+//! | [`netdev`], `pairing` | Ethernet devices, pairing with that of the same MAC |
 //! | [`stats`], [`pma`], [`details`] | hardware counters, the port's own, what `rdma resource show` tells |
-//! | [`hotplug`] | processors that come and go |
+//! | [`hotplug`], [`workqueue`] | processors that come and go, work queues |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
 //! struct: [`object`] has the one wrapper for all of them.
@@ -44,6 +44,7 @@ pub(crate) mod netdev;
 pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod page_list;
+mod pairing;
 pub(crate) mod pd;
 pub(crate) mod pma;
 pub(crate) mod qp;
@@ -55,6 +56,7 @@ pub(crate) mod udata;
 pub(crate) mod umem;
 mod vtable;
 pub(crate) mod wc;
+pub(crate) mod workqueue;
 pub(crate) mod wr;
 pub(crate) mod xrcd;
 

@@ -74,7 +74,7 @@ pub(crate) trait Operations: Sized + 'static {
     /// The state of the port.
     fn query_port(data: &Self::Data<'_>, device: &Device<Self>) -> Result<PortAttr>;
 
-    /// The port is now like this. Under the RTNL, or before the device is registered.
+    /// The port is now like this; also before the device is registered.
     fn set_port(data: &Self::Data<'_>, settings: &PortSettings) -> Result;
 
     /// Writes the version of the device's firmware, up to 31 characters.

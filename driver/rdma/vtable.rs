@@ -6,7 +6,7 @@ use core::{marker::PhantomData, ptr::NonNull};
 
 use kernel::{
     error::from_result,
-    ffi::{c_char, c_int, c_uint, c_void},
+    ffi::{c_char, c_int, c_uint, c_ulong, c_void},
     fmt,
     prelude::*,
     str::Formatter,
@@ -53,6 +53,7 @@ impl<T: Operations> VTable<T> {
         ops.query_pkey = Some(Self::query_pkey);
         ops.add_gid = Some(Self::add_gid);
         ops.del_gid = Some(Self::del_gid);
+        ops.report_port_event = Some(Self::report_port_event);
         ops.get_dev_fw_str = Some(Self::get_dev_fw_str);
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
         ops.get_hw_stats = Some(Self::get_hw_stats);
@@ -117,6 +118,14 @@ impl<T: Operations> VTable<T> {
             attr.write_to(unsafe { &mut *out });
             Ok(0)
         })
+    }
+
+    /// Nothing: the pairing reports such events, those of a port that opens when the driver knows.
+    unsafe extern "C" fn report_port_event(
+        _device: *mut bindings::ib_device,
+        _netdev: *mut bindings::net_device,
+        _event: c_ulong,
+    ) {
     }
 
     unsafe extern "C" fn get_port_immutable(

@@ -111,6 +111,7 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
 
 pub(super) fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
     let mtu = settings.path_mtu.unwrap_or(0).try_into()?;
+    hca.nic.wait_for_beat();
     match hca.execute(Opcode::SetPort, &SetPort::new(mtu, settings.active)) {
         Err(error) if !hca.nic.is_dead() => Err(error),
         _ => Ok(()),

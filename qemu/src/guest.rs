@@ -16,6 +16,7 @@ use crate::console::{self, tail};
 use crate::paths::Paths;
 use crate::process::Killed;
 use crate::progress::step;
+use crate::qmp;
 
 /// How long a guest may take from start to its agent's first word. TCG on a loaded machine needs 30 s.
 const BOOT: Duration = Duration::from_secs(180);
@@ -38,6 +39,8 @@ pub struct Setup {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory: u32,
+    /// Whether it has a second network card with its adapter's MAC, and without a cable.
+    pub twins: bool,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
     /// Initramfs.
@@ -87,7 +90,7 @@ impl Guest {
 
     /// Starts QEMU.
     fn start(paths: &Paths, accel: Accel, setup: &Setup) -> anyhow::Result<Killed> {
-        for stale in [setup.agent_socket(), setup.shell_socket()] {
+        for stale in [setup.agent_socket(), setup.qmp_socket(), setup.shell_socket()] {
             let _absent = fs::remove_file(stale);
         }
         let errors = fs::File::create(setup.dir.join(format!("{}.qemu.log", setup.name)))?;
@@ -147,6 +150,14 @@ impl Guest {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.qemu.pid()
+    }
+
+    /// Runs a command of its QEMU, JSON text.
+    ///
+    /// # Errors
+    /// When QEMU refuses it.
+    pub fn qmp(&self, command: &str) -> anyhow::Result<()> {
+        qmp::run(&self.setup.qmp_socket(), command)
     }
 
     /// Runs a shell command that must succeed; see [`Agent::check`].
@@ -267,12 +278,16 @@ impl Setup {
             add(&["-netdev", &stream]);
             add(&["-device", &format!("virtio-net-pci,netdev={name},mac={mac},romfile=")]);
         }
+        if self.twins {
+            add(&["-device", &format!("virtio-net-pci,mac={},romfile=", self.adapter.mac)]);
+        }
         for adapter in &self.more {
             add(&["-device", &function(adapter)]);
         }
         let agent = path(&self.agent_socket());
         add(&["-chardev", &format!("socket,id=agent,path={agent},server=on,wait=off")]);
         add(&["-device", "virtserialport,chardev=agent,name=vrnic.agent"]);
+        add(&["-qmp", &format!("unix:{},server=on,wait=off", path(&self.qmp_socket()))]);
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         add(&["-initrd", &path(&self.initramfs)]);
@@ -292,6 +307,10 @@ impl Setup {
 
     fn agent_socket(&self) -> PathBuf {
         self.file("agent")
+    }
+
+    fn qmp_socket(&self) -> PathBuf {
+        self.file("qmp")
     }
 
     fn shell_socket(&self) -> PathBuf {

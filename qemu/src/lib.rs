@@ -30,4 +30,5 @@ pub mod perftest;
 pub mod process;
 pub mod progress;
 pub mod protocol;
+pub mod qmp;
 pub mod rundir;

@@ -27,6 +27,8 @@ pub struct Options {
     pub memory: u32,
     /// Adapters of each guest, at least 1.
     pub adapters: u8,
+    /// Whether each guest has a second network card with its adapter's MAC, and without a cable.
+    pub twins: bool,
     /// Whether to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
     /// More files for the guests: path and content.
@@ -41,6 +43,7 @@ impl Default for Options {
             cpus: 1,
             memory: 1536,
             adapters: 1,
+            twins: false,
             module: true,
             files: Vec::new(),
             daemon: Vec::new(),
@@ -181,6 +184,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
         more: (1..options.adapters).map(|rail| Adapter::new(&dir, guest, rail)).collect(),
         cpus: options.cpus,
         memory: options.memory,
+        twins: options.twins,
         initramfs: dir.join("initramfs"),
         dir,
     }

@@ -25,6 +25,7 @@
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
 //! | `events` | completion events in guests with four processors: who handles them, and where |
 //! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `pairing` | which network device the port follows |
 //! | `rails` | two adapters in each guest |
 //! | `processes` | processes that are killed with all that they hold |
 //! | `containers` | network namespaces, and limits of control groups |

@@ -180,9 +180,11 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     let (before, timeouts) = (downs()?, late()?);
     let rounds = 20_000;
     let programs = pingpong(pair, rounds)?;
-    for _ in 0..BREAKS {
-        for guest in [&pair.a, &pair.b] {
+    for n in 1..=BREAKS {
+        for (guest, before) in [&pair.a, &pair.b].into_iter().zip(before) {
             guest.check("printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -", SHORT)?;
+            // The adapter is told soon, and of several breaks at once if it was not told of the first.
+            settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) = {} ]", before + n), 10)?;
         }
     }
     for program in programs {

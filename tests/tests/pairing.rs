@@ -1,0 +1,173 @@
+//! Which network device the port follows: the network card of its MAC, whatever else has that address and whoever
+//! makes it; and that nobody waits for that.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use vrnic_qemu::agent::Running;
+use vrnic_qemu::guest::Guest;
+use vrnic_qemu::pair::{Options, Pair};
+use vrnic_tests::bench::{self, Case};
+use vrnic_tests::modules;
+use vrnic_tests::talk::{COUNTERS, LONG, SHORT, counter, link_is, said, serve, settles, works};
+
+/// Modules of the devices that inherit addresses, and of one to make them on.
+const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
+/// Port of the pingpong programs.
+const PINGPONG: u16 = 18515;
+
+fn main() -> ExitCode {
+    let files = match modules::files(&MODULES) {
+        Ok(files) => files,
+        Err(e) => {
+            eprintln!("{e:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let cases = vec![
+        Case::new("devices_on_top_of_the_card", stacked),
+        Case::new("devices_of_an_unprivileged_user", unprivileged),
+        Case::new("another_card_takes_over", successor),
+        Case::new("nobody_waits_for_the_daemon", stalled),
+    ];
+    bench::main(Options { files, twins: true, ..Options::default() }, cases)
+}
+
+/// Data in flight from a to b, checked by its programs.
+struct Traffic([Running; 2]);
+
+impl Traffic {
+    fn start(pair: &Pair) -> Result<Self> {
+        let command = "ibv_rc_pingpong -g 1 -c -n 100000000";
+        let server = serve(&pair.b, command, PINGPONG)?;
+        let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
+        let traffic = Self([client, server]);
+        traffic.flows(&pair.a)?;
+        Ok(traffic)
+    }
+
+    /// Waits for some more of it.
+    fn flows(&self, guest: &Guest) -> Result<()> {
+        let more = counter(guest, "rx_pkts")? + 100;
+        settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {more} ]"), 10)
+    }
+
+    /// Ends it.
+    fn end(self) -> Result<()> {
+        for program in self.0 {
+            program.kill()?;
+            let text = said(&program.wait(SHORT)?);
+            ensure!(!text.contains("Failed status") && !text.contains("invalid"), "{text}");
+        }
+        Ok(())
+    }
+}
+
+/// The port is paired with its card and open, and was all the time.
+fn untouched(guest: &Guest, downs: u64) -> Result<()> {
+    guest.check("rdma link show | grep 'state ACTIVE' | grep -q 'netdev eth0'", SHORT)?;
+    let now = counter(guest, "link_downed")?;
+    ensure!(now == downs, "the port went down {} times", now - downs);
+    Ok(())
+}
+
+/// Loads the modules on first use.
+fn load(guest: &Guest) -> Result<()> {
+    let missing = MODULES.map(|name| {
+        let there = guest.agent().run(&format!("test -d /sys/module/{name}"), SHORT)?;
+        if there.ok() { Ok(()) } else { modules::load(guest, &[name]) }
+    });
+    missing.into_iter().collect()
+}
+
+/// Devices that take the card's address come, go up and down, and go, under traffic.
+fn stacked(pair: &mut Pair) -> Result<()> {
+    load(&pair.a)?;
+    let downs = counter(&pair.a, "link_downed")?;
+    let traffic = Traffic::start(pair)?;
+    for kind in ["ipvlan", "macvlan mode passthru"] {
+        let steps = [
+            format!(
+                "ip link add link eth0 name upper type {kind} && \
+                 [ $(cat /sys/class/net/upper/address) = $(cat /sys/class/net/eth0/address) ]"
+            ),
+            "ip link set upper up".to_owned(),
+            "ip link set upper mtu 1300".to_owned(),
+            "ip link set upper down".to_owned(),
+            "ip link del upper".to_owned(),
+        ];
+        for step in steps {
+            pair.a.check(&step, SHORT)?;
+            untouched(&pair.a, downs).with_context(|| step.clone())?;
+            traffic.flows(&pair.a).with_context(|| step.clone())?;
+        }
+    }
+    traffic.end()?;
+    works(pair)
+}
+
+/// Somebody without any privilege makes, in a network namespace of their own, a device with the port's address.
+fn unprivileged(pair: &mut Pair) -> Result<()> {
+    load(&pair.a)?;
+    let downs = counter(&pair.a, "link_downed")?;
+    let traffic = Traffic::start(pair)?;
+    let attack = "set -e; mac=$(cat /sys/class/net/eth0/address); \
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all unshare -Urn sh -ec ' \
+        ip link add dummy0 type dummy; ip link set dummy0 address '$mac'; ip link set dummy0 up; \
+        for n in 1 2 3; do \
+        ip link add link dummy0 name x type ipvlan; ip link set x up; ip link set x down; ip link del x; done; \
+        ip link add link dummy0 name x type ipvlan'";
+    pair.a.check(attack, SHORT)?;
+    traffic.flows(&pair.a)?;
+    untouched(&pair.a, downs)?;
+    traffic.end()?;
+    works(pair)
+}
+
+/// When the card goes another with the same address takes its place, with its addresses; and the other way round.
+fn successor(pair: &mut Pair) -> Result<()> {
+    let guest = &pair.a;
+    let address = &guest.setup().adapter.address;
+    guest.check("ip link set eth1 up; ip addr add 10.77.0.1/24 dev eth1", SHORT)?;
+    untouched(guest, counter(guest, "link_downed")?)?;
+    let driver = |act: &str, device: &str| {
+        format!("echo {device} > /sys/bus/virtio/drivers/virtio_net/{act}")
+    };
+    let card = |name: &str| {
+        guest.check(&format!("basename $(readlink /sys/class/net/{name}/device)"), SHORT)
+    };
+    let [first, second] = [card("eth0")?, card("eth1")?];
+    for (leaves, stays, gid) in [(&first, "eth1", "0a4d:0001"), (&second, "eth0", "0a09:0001")] {
+        guest.check(&driver("unbind", leaves.trim()), SHORT)?;
+        let paired = format!("rdma link show | grep 'state ACTIVE' | grep -q 'netdev {stays}'");
+        settles(guest, &paired, 10)?;
+        settles(guest, &format!("grep -q {gid} /sys/class/infiniband/*/ports/1/gids/*"), 10)?;
+        guest.check(&driver("bind", leaves.trim()), SHORT)?;
+        if stays == "eth1" {
+            let up = format!("ip link set eth0 up; ip addr replace {address} dev eth0");
+            guest.check(&up, SHORT)?;
+        }
+        guest.check(&paired, SHORT)?;
+    }
+    works(pair)
+}
+
+/// With a daemon that stands still the guest's network can be configured, its card included. The adapter does not
+/// die meanwhile, so it is not its end that lets the commands go on.
+fn stalled(pair: &mut Pair) -> Result<()> {
+    pair.daemon.pause()?;
+    let configured = pair.a.agent().run(
+        "ip link set eth0 mtu 1400 && ip link set lo mtu 60000 && cat /sys/kernel/debug/vrnic-*/admin",
+        LONG,
+    );
+    pair.daemon.resume()?;
+    let configured = said(&configured?);
+    ensure!(
+        configured.contains("dead 0"),
+        "the adapter died before the commands ended: {configured}"
+    );
+    settles(&pair.a, "grep -q 'outstanding 0' /sys/kernel/debug/vrnic-*/admin", 10)?;
+    pair.a.check("ip link set eth0 mtu 1500; ip link set lo mtu 65536", SHORT)?;
+    link_is(&pair.a, "ACTIVE")?;
+    works(pair)
+}
