@@ -201,13 +201,12 @@ impl AsyncHandler {
             Some(Kind::QpLastWqe) => self.deliver_qp(id, QpEvent::LastWqeReached),
             Some(Kind::SrqLimit) => self.deliver_srq(id, SrqEvent::LimitReached),
             Some(Kind::SrqError) => self.deliver_srq(id, SrqEvent::Error),
-            Some(Kind::PortUp) => self.listeners.report(DeviceEvent::PortActive),
-            Some(Kind::PortDown) => self.listeners.report(DeviceEvent::PortError),
             Some(Kind::DeviceFatal) => {
                 dev_err!(self.life.device(), "the adapter has failed: code {id}\n");
                 self.life.die(Death::Failed);
             }
-            Some(Kind::Completion) | None => {}
+            // The core reports the port's state, which is that of its Ethernet device.
+            Some(Kind::PortUp | Kind::PortDown | Kind::Completion) | None => {}
         }
     }
 

@@ -132,7 +132,6 @@ impl Life {
         self.admin.kill();
         if death != Death::Unbound {
             self.listeners.report(DeviceEvent::Fatal);
-            self.listeners.report(DeviceEvent::PortError);
         }
         let _ = workqueue::system_long().enqueue(self.clone());
     }

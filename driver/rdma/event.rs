@@ -35,16 +35,12 @@ pub(crate) enum SrqEvent {
     Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 
-/// Events of the device or its port.
+/// Events of the device; those of its port are the core's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum DeviceEvent {
     /// The device has failed.
     Fatal = bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
-    /// The port got a link.
-    PortActive = bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-    /// The port lost its link.
-    PortError = bindings::ib_event_type_IB_EVENT_PORT_ERR,
 }
 
 /// Reports events of a queue pair.
@@ -56,7 +52,7 @@ pub(crate) type SrqLink = Link<bindings::ib_srq>;
 /// Reports completions and errors of a completion queue.
 pub(crate) type CqLink = Link<bindings::ib_cq>;
 
-/// Reports events of a device and its port.
+/// Reports events of a device.
 pub(crate) type DeviceLink = Link<bindings::ib_device>;
 
 impl QpLink {
@@ -170,7 +166,7 @@ impl CqLink {
 }
 
 impl DeviceLink {
-    /// Tells all clients of the device about `event` on port 1; callable in interrupts.
+    /// Tells all clients of the device about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: DeviceEvent) {
         self.with(|device: NonNull<bindings::ib_device>| {
             // CAST: the enum's values are those of `enum ib_event_type`.

@@ -2,11 +2,13 @@
 //! makes it; and that nobody waits for that.
 
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::talk::{COUNTERS, LONG, SHORT, counter, link_is, said, serve, settles, works};
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Case::new("devices_of_an_unprivileged_user", unprivileged),
         Case::new("another_card_takes_over", successor),
         Case::new("nobody_waits_for_the_daemon", stalled),
+        Case::new("a_lost_port_is_one_event", died),
     ];
     bench::main(Options { files, twins: true, ..Options::default() }, cases)
 }
@@ -170,4 +173,34 @@ fn stalled(pair: &mut Pair) -> Result<()> {
     pair.a.check("ip link set eth0 mtu 1500; ip link set lo mtu 65536", SHORT)?;
     link_is(&pair.a, "ACTIVE")?;
     works(pair)
+}
+
+/// The adapter dies, and then the card loses its link: programs hear of the port's loss once.
+fn died(pair: &mut Pair) -> Result<()> {
+    let watcher = pair.a.agent().start("exec stdbuf -oL ibv_asyncwatch >/tmp/watch")?;
+    sleep(Duration::from_secs(1));
+    pair.daemon.pause()?;
+    let seen = after_death(&pair.a);
+    pair.daemon.resume()?;
+    watcher.kill()?;
+    watcher.wait(SHORT)?;
+    let text = seen?;
+    let count = |kind: &str| text.matches(kind).count();
+    ensure!(
+        (count("DEVICE_FATAL"), count("PORT_ERR")) == (1, 1),
+        "not one event of either kind in\n{text}"
+    );
+    for guest in [&pair.a, &pair.b] {
+        let address = &guest.setup().adapter.address;
+        let up = format!("rmmod vrnic; ip link set eth0 up; ip addr replace {address} dev eth0");
+        guest.check(&up, SHORT)?;
+        load_module(guest)?;
+    }
+    works(pair)
+}
+
+/// What the guest's watcher has said when the adapter has died and the card's link is down.
+fn after_death(guest: &Guest) -> Result<String> {
+    settles(guest, "! rdma link show | grep -q 'state ACTIVE'", 30)?;
+    guest.check("ip link set eth0 down; sleep 1; cat /tmp/watch", SHORT)
 }
