@@ -24,8 +24,10 @@ pub(crate) trait Follower: Send + Sync + 'static {
     fn offline(&self, cpu: u32);
 }
 
+/// The number of no state that a module has.
+const NO_STATE: i32 = 0;
 /// The module's state of processors, while there is a [`Hotplug`].
-static STATE: Atomic<i32> = Atomic::new(0);
+static STATE: Atomic<i32> = Atomic::new(NO_STATE);
 
 /// Lets the module follow processors; one for the module.
 pub(crate) struct Hotplug(bindings::cpuhp_state);
@@ -58,6 +60,7 @@ impl Hotplug {
 
 impl Drop for Hotplug {
     fn drop(&mut self) {
+        STATE.store(NO_STATE, Release);
         // SAFETY: set up by `new`; all instances are gone, as they belong to devices of the driver,
         // which is unregistered before.
         unsafe { bindings::__cpuhp_remove_state(self.0, false) };
@@ -77,29 +80,42 @@ unsafe impl Send for Instance {}
 unsafe impl Sync for Instance {}
 
 /// A follower that is told; until this is dropped.
-pub(crate) struct Following(Pin<KBox<Instance>>);
+///
+/// # Invariants
+///
+/// The instance is in the list of the state.
+pub(crate) struct Following {
+    instance: Pin<KBox<Instance>>,
+    state: i32,
+}
 
 impl Following {
     /// Tells `follower` of each processor that is online now, and of all changes.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` without a [`Hotplug`].
     pub(crate) fn new(follower: Arc<dyn Follower>) -> Result<Self> {
         // SAFETY: a plain C struct of two pointers, for which zero is valid.
         let node = Opaque::new(unsafe { core::mem::zeroed() });
-        let this = Self(KBox::pin(Instance { node, follower }, GFP_KERNEL)?);
-        // SAFETY: the state was set up by `Hotplug::new`, or the call fails; the node is pinned, and
-        // taken from the list before it goes. Failing leaves it out of the list, where removing it
-        // does nothing.
-        to_result(unsafe {
-            bindings::__cpuhp_state_add_instance(STATE.load(Acquire), this.0.node.get(), true)
-        })?;
-        Ok(this)
+        let instance = KBox::pin(Instance { node, follower }, GFP_KERNEL)?;
+        let state = STATE.load(Acquire);
+        if state == NO_STATE {
+            return Err(ENODEV);
+        }
+        // SAFETY: the state was set up by `Hotplug::new`, and is there while the module has devices. The node is
+        // pinned, and `drop` takes it from the list. Failing leaves it out of the list.
+        to_result(unsafe { bindings::__cpuhp_state_add_instance(state, instance.node.get(), true) })?;
+        // INVARIANT: the instance was added just now.
+        Ok(Self { instance, state })
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // SAFETY: as in `new`. On return no callback runs with the node.
+        // SAFETY: by the type's invariant. On return no callback runs with the node.
         unsafe {
-            bindings::__cpuhp_state_remove_instance(STATE.load(Acquire), self.0.node.get(), false)
+            bindings::__cpuhp_state_remove_instance(self.state, self.instance.node.get(), false)
         };
     }
 }

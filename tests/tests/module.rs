@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
+        Case::new("a_probe_that_fails", refused),
         Case::new("pci_remove_and_rescan", remove),
         Case::new("function_level_reset_between_drivers", reset_idle),
         Case::new("function_level_reset_under_the_driver", reset_in_use),
@@ -232,5 +233,20 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
     link_is(&pair.a, "DOWN")?;
     reload(pair)?;
+    works(pair)
+}
+
+/// The kernel lets following the processors fail once, the last step of bringing the adapter up: what was brought up
+/// goes again, and the next try succeeds.
+fn refused(pair: &mut Pair) -> Result<()> {
+    let script = format!(
+        "set -e; device=$(basename {PCI}); driver=$(readlink -f {PCI}/driver); \
+         cpus=/sys/devices/system/cpu; \
+         state=$(sed -n 's|^ *\\([0-9]*\\): rdma/vrnic:online$|\\1|p' $cpus/hotplug/states); [ \"$state\" ]; \
+         echo $device > $driver/unbind; echo $state > $cpus/cpu0/hotplug/fail; \
+         ! echo $device > $driver/bind; echo $device > $driver/bind"
+    );
+    pair.a.check(&script, SHORT)?;
+    link_is(&pair.a, "ACTIVE")?;
     works(pair)
 }
