@@ -140,10 +140,14 @@ impl Doorbells {
     }
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("atomic instructions on memory of a PCI device need x86-64; see Kbuild");
+
 /// The summary word of the page.
 fn summary<'a>(bar: &'a Bar<'_, LENGTH>) -> &'a Atomic<u64> {
     let base = MmioBackend::as_ptr(bar.as_view()).cast::<u8>();
-    // SAFETY: the BAR is at least a page long and aligned to one; the BAR is plain memory shared
-    // with the adapter, in which locked instructions work; all accesses to this word are atomic.
+    // SAFETY: the BAR is at least a page long and aligned to one; it is plain memory shared with the adapter, and
+    // on x86-64, which Kbuild asks for, locked instructions work whatever its memory type; all accesses to this word
+    // are atomic.
     unsafe { Atomic::from_ptr(base.add(SUMMARY_OFFSET as usize).cast()) }
 }
