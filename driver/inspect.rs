@@ -65,8 +65,15 @@ impl Inspector {
 
     /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the number to go on from,
     /// or [`abi::admin::NONE`].
+    ///
+    /// # Errors
+    ///
+    /// `EIO` when the adapter does not get on.
     pub(crate) fn list<R: Record>(&self, from: u32, each: impl FnMut(R) -> Result) -> Result<u32> {
-        self.ask(from, INSPECT_LEN_MAX, each)
+        match self.ask(from, INSPECT_LEN_MAX, each)? {
+            next if next > from => Ok(next),
+            _ => Err(EIO),
+        }
     }
 
     /// The object of this number, if it is there.

@@ -44,7 +44,14 @@ impl<R: Record> BinaryWriter for Listing<R> {
         let mut full = false;
         // Parts of the numbers may be empty.
         while from != NONE && text.is_empty() && !full {
+            if current!().signal_pending() {
+                return Err(EINTR);
+            }
             let next = self.inspector.list(from, |record: R| {
+                // What the adapter says is not taken on trust: the position only grows.
+                if record.number() < from {
+                    return Err(EIO);
+                }
                 full |= !self.append(&record, &mut text)?;
                 // The first that does not fit comes next.
                 if !full {
