@@ -146,12 +146,14 @@ impl Admin {
         }
     }
 
-    /// Takes completions; called by the interrupt handler.
-    pub(crate) fn handle_interrupt(&self) -> Result {
+    /// Takes completions, so many at most; called by the interrupt handler. Returns how many there were.
+    pub(crate) fn take(&self, most: u32) -> Result<u32> {
         let mut state = self.state.lock();
         let first = state.ci;
         let offset = core::mem::offset_of!(Completion, stamp) as u32;
-        while self.completions.word(state.ci, offset)? == abi::stamp(state.ci) {
+        while state.ci.wrapping_sub(first) < most
+            && self.completions.word(state.ci, offset)? == abi::stamp(state.ci)
+        {
             // The rest of the entry was written before its stamp.
             dma_mb(Read);
             let completion: Completion = self.completions.read(state.ci)?;
@@ -165,7 +167,7 @@ impl Admin {
         if state.ci != first {
             self.changed.notify_all();
         }
-        Ok(())
+        Ok(state.ci.wrapping_sub(first))
     }
 
     /// To be called at intervals: whether a command waits for too long.

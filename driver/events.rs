@@ -135,6 +135,25 @@ impl Listeners {
     }
 }
 
+/// Where events are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// In an interrupt.
+    Interrupt,
+    /// In its thread.
+    Thread,
+}
+
+impl Turn {
+    /// Events of a queue that are taken there at a time, at most.
+    fn budget(self) -> u32 {
+        match self {
+            Self::Interrupt => 16,
+            Self::Thread => 64,
+        }
+    }
+}
+
 /// Handles a completion vector's interrupt.
 pub(crate) struct CompletionHandler {
     /// Its events.
@@ -146,11 +165,12 @@ pub(crate) struct CompletionHandler {
 }
 
 impl CompletionHandler {
-    /// Takes all events.
-    pub(crate) fn handle(&self) {
-        let Ok(cqs) = self.listeners.cqs(self.handler.id as usize) else { return };
+    /// Takes some events; whether there may be more.
+    pub(crate) fn take(&self, turn: Turn) -> bool {
+        let Ok(cqs) = self.listeners.cqs(self.handler.id as usize) else { return false };
         let mut events = 0;
-        while let Some(event) = self.queue.next() {
+        while events < turn.budget() {
+            let Some(event) = self.queue.next() else { break };
             events += 1;
             if Kind::from_raw(event.kind) == Some(Kind::Completion) {
                 if let Some(link) = cqs.get(event.id.get()) {
@@ -158,7 +178,8 @@ impl CompletionHandler {
                 }
             }
         }
-        self.handler.count(events);
+        self.handler.count(turn, events);
+        events == turn.budget()
     }
 }
 
@@ -175,14 +196,19 @@ pub(crate) struct AsyncHandler {
 }
 
 impl AsyncHandler {
-    /// Takes all completions and events.
-    pub(crate) fn handle(&self) {
-        if let Err(error) = self.admin.handle_interrupt() {
+    /// Takes some completions and events; whether there may be more.
+    pub(crate) fn take(&self, turn: Turn) -> bool {
+        let completions = self.admin.take(turn.budget()).unwrap_or_else(|error| {
             dev_err!(self.life.device(), "admin completions cannot be read: {error:?}\n");
-        }
-        while let Some(event) = self.queue.next() {
+            0
+        });
+        let mut events = 0;
+        while events < turn.budget() {
+            let Some(event) = self.queue.next() else { break };
+            events += 1;
             self.deliver(Kind::from_raw(event.kind), event.id.get());
         }
+        events.max(completions) == turn.budget()
     }
 
     fn deliver(&self, kind: Option<Kind>, id: u32) {

@@ -23,6 +23,7 @@ use kernel::{
 
 use crate::{
     balance::{Balance, Candidate, Rule},
+    events::Turn,
     irq::Line,
     rdma::hotplug::Follower,
 };
@@ -37,6 +38,7 @@ pub(crate) struct Handler {
     /// The processor that its interrupt goes to now.
     cpu: Atomic<u32>,
     interrupts: Atomic<u64>,
+    turns: Atomic<u64>,
     events: Atomic<u64>,
     cqs: Atomic<u32>,
 }
@@ -48,16 +50,21 @@ impl Handler {
             id,
             cpu: Atomic::new(NOWHERE),
             interrupts: Atomic::new(0),
+            turns: Atomic::new(0),
             events: Atomic::new(0),
             cqs: Atomic::new(0),
         };
         Ok(Arc::new(handler, GFP_KERNEL)?)
     }
 
-    /// Counts an interrupt that brought `events` events.
-    pub(crate) fn count(&self, events: u64) {
-        self.interrupts.fetch_add(1, Relaxed);
-        self.events.fetch_add(events, Relaxed);
+    /// Counts an interrupt, or a turn of its thread, that took `events` events.
+    pub(crate) fn count(&self, turn: Turn, events: u32) {
+        let counter = match turn {
+            Turn::Interrupt => &self.interrupts,
+            Turn::Thread => &self.turns,
+        };
+        counter.fetch_add(1, Relaxed);
+        self.events.fetch_add(events.into(), Relaxed);
     }
 
     /// The processor that its interrupt goes to now.
@@ -68,6 +75,11 @@ impl Handler {
     /// Interrupts so far.
     pub(crate) fn interrupts(&self) -> u64 {
         self.interrupts.load(Relaxed)
+    }
+
+    /// Turns of the interrupt's thread so far.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Relaxed)
     }
 
     /// Events so far.
@@ -93,7 +105,7 @@ pub(crate) struct Descriptor {
     /// Its event queue.
     pub(crate) eqn: u32,
     /// Its interrupt.
-    pub(crate) line: Line,
+    pub(crate) line: Arc<Line>,
 }
 
 /// The descriptors of all handlers, by id.

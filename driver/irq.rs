@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! MSI-X vectors and their handlers. A registered handler borrows the allocation of the
-//! vectors: that self-reference stays inside [`Interrupts`].
+//! MSI-X vectors and their handlers.
+//!
+//! A handler takes a few events in the interrupt itself. What is left, and what comes meanwhile, its thread takes,
+//! beside which others get at the processor. So neither a storm nor programs that ask for events as fast as they get
+//! them keep a processor in an interrupt.
+
+use core::pin::Pin;
 
 use abi::pci::VECTOR_ASYNC;
 use kernel::{
@@ -9,29 +14,48 @@ use kernel::{
     cpumask::CpumaskVar,
     device::{self, Bound},
     error::to_result,
+    ffi::{c_int, c_ulong, c_void},
     fmt,
-    irq::{self, IrqRequest, IrqReturn},
+    irq::IrqRequest,
+    new_mutex,
     pci::{self, IrqType, IrqTypes, IrqVectorRegistration},
     prelude::*,
-    str::{CStr, CString},
+    str::CString,
+    sync::{
+        Arc, Mutex,
+        atomic::{Acquire, Atomic, Release},
+    },
+    time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::events::{AsyncHandler, CompletionHandler};
+use crate::events::{AsyncHandler, CompletionHandler, Turn};
 
-/// A registered interrupt.
-#[derive(Clone, Copy)]
-pub(crate) struct Line(u32);
+/// The shortest time that a handler's thread leaves to others between two turns.
+const PAUSE: Delta = Delta::from_micros(20);
+
+/// An interrupt's number, while it is registered.
+#[pin_data]
+pub(crate) struct Line {
+    #[pin]
+    number: Mutex<Option<u32>>,
+}
 
 impl Line {
+    fn new(number: u32) -> Result<Arc<Self>> {
+        let number = Some(number);
+        Arc::pin_init(pin_init!(Self { number <- new_mutex!(number, "vrnic::Line") }), GFP_KERNEL)
+    }
+
     /// Sends it to a processor from now on.
     ///
     /// # Errors
     ///
-    /// When the processor is offline or has no vector left.
-    pub(crate) fn set_affinity(self, cpu: CpuId) -> Result {
+    /// When the processor is offline or has no vector left, or the interrupt is no longer registered.
+    pub(crate) fn set_affinity(&self, cpu: CpuId) -> Result {
         let mask = single(cpu)?;
-        // SAFETY: the mask is valid, and copied. A number that is no interrupt any more is refused.
-        to_result(unsafe { bindings::irq_set_affinity(self.0, mask.as_raw()) })
+        let number = self.number.lock();
+        // SAFETY: the mask is valid, and copied; the interrupt stays registered while the lock is held.
+        to_result(unsafe { bindings::irq_set_affinity(number.ok_or(ENODEV)?, mask.as_raw()) })
     }
 }
 
@@ -42,61 +66,134 @@ fn single(cpu: CpuId) -> Result<CpumaskVar> {
     Ok(mask)
 }
 
-/// Where an interrupt wants to be, for whoever distributes interrupts (`/proc/irq/*/affinity_hint`).
-struct Hint {
-    line: Line,
-    /// The kernel keeps a pointer to it.
-    _mask: CpumaskVar,
-}
-
-// SAFETY: the mask is owned, and not changed after `new`.
-unsafe impl Send for Hint {}
-// SAFETY: as above; there are no shared operations.
-unsafe impl Sync for Hint {}
-
-impl Hint {
-    /// An interrupt that wants to be on this processor.
-    fn new(line: Line, cpu: CpuId) -> Result<Self> {
-        let mask = single(cpu)?;
-        // SAFETY: the interrupt is registered; the mask stays where it is until `drop` takes the
-        // pointer back.
-        to_result(unsafe { bindings::__irq_apply_affinity_hint(line.0, mask.as_raw(), false) })?;
-        Ok(Self { line, _mask: mask })
-    }
-}
-
-impl Drop for Hint {
-    fn drop(&mut self) {
-        // SAFETY: a null pointer takes the hint back.
-        unsafe { bindings::__irq_apply_affinity_hint(self.line.0, core::ptr::null(), false) };
-    }
-}
-
 /// What a vector's interrupt does.
 enum Handler {
     Async(AsyncHandler),
     Completion(CompletionHandler),
 }
 
-impl irq::Handler for Handler {
-    fn handle(&self) -> IrqReturn {
-        match self {
-            Self::Async(handler) => handler.handle(),
-            Self::Completion(handler) => handler.handle(),
+/// A vector's handler, and what the kernel keeps pointers to while it is registered.
+struct Vector<'a> {
+    number: u32,
+    line: Arc<Line>,
+    /// What `/proc/interrupts` shows.
+    name: CString,
+    /// Where the interrupt wants to be, for whoever distributes interrupts (`/proc/irq/*/affinity_hint`).
+    hint: Option<CpumaskVar>,
+    handler: Handler,
+    /// Set while the interrupt or the thread takes events: clients are called by one of them at a time.
+    busy: Atomic<bool>,
+    _vectors: Arc<IrqVectorRegistration<'a>>,
+}
+
+// SAFETY: the mask of `hint`, which alone is not `Send`, is owned and not changed.
+unsafe impl Send for Vector<'_> {}
+// SAFETY: as above; there are no shared operations on it.
+unsafe impl Sync for Vector<'_> {}
+
+impl Vector<'_> {
+    /// Takes some events, unless that is being done; whether there may be more.
+    fn take(&self, turn: Turn) -> bool {
+        if self.busy.xchg(true, Acquire) {
+            return true;
         }
-        IrqReturn::Handled
+        let more = match &self.handler {
+            Handler::Async(handler) => handler.take(turn),
+            Handler::Completion(handler) => handler.take(turn),
+        };
+        self.busy.store(false, Release);
+        more
+    }
+
+    /// Takes all events, half of the time at most.
+    fn take_all(&self) {
+        let mut start = Instant::<Monotonic>::now();
+        while self.take(Turn::Thread) {
+            fsleep(start.elapsed().max(PAUSE));
+            start = Instant::now();
+        }
+    }
+
+    /// In the interrupt.
+    ///
+    /// # Safety
+    ///
+    /// `vector` must be that of a [`Registration`] that is alive.
+    unsafe extern "C" fn interrupt(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
+        // SAFETY: by the caller's promise.
+        let vector = unsafe { &*vector.cast_const().cast::<Self>() };
+        if vector.take(Turn::Interrupt) {
+            return bindings::irqreturn::IRQ_WAKE_THREAD;
+        }
+        bindings::irqreturn::IRQ_HANDLED
+    }
+
+    /// In the interrupt's thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::interrupt`].
+    unsafe extern "C" fn thread(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
+        // SAFETY: by the caller's promise.
+        unsafe { &*vector.cast_const().cast::<Self>() }.take_all();
+        bindings::irqreturn::IRQ_HANDLED
+    }
+}
+
+/// A registered handler.
+///
+/// # Invariants
+///
+/// The kernel calls the handler with the address of the vector, which is pinned, and has its hint.
+struct Registration<'a>(Pin<KBox<Vector<'a>>>);
+
+impl<'a> Registration<'a> {
+    fn new(vector: Vector<'a>) -> Result<Self> {
+        let vector = KBox::pin(vector, GFP_KERNEL)?;
+        // SAFETY: the functions take the cookie for what it is; name and cookie stay where they are until `drop` has
+        // freed the interrupt.
+        to_result(unsafe {
+            bindings::request_threaded_irq(
+                vector.number,
+                Some(Vector::interrupt),
+                Some(Vector::thread),
+                // CAST: to a wider type.
+                bindings::IRQF_TRIGGER_NONE as c_ulong,
+                vector.name.as_char_ptr(),
+                core::ptr::from_ref(&*vector).cast_mut().cast(),
+            )
+        })?;
+        let this = Self(vector);
+        this.hint(this.0.hint.as_ref())?;
+        Ok(this)
+    }
+
+    /// Gives the interrupt a hint or takes it back.
+    fn hint(&self, mask: Option<&CpumaskVar>) -> Result {
+        let mask = mask.map_or(core::ptr::null(), |mask| mask.as_raw().cast_const());
+        // SAFETY: the interrupt is registered; a mask stays where it is until `drop` takes the pointer back.
+        to_result(unsafe { bindings::__irq_apply_affinity_hint(self.0.number, mask, false) })
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        *self.0.line.number.lock() = None;
+        let _ = self.hint(None);
+        // SAFETY: registered by `new` with this cookie. On return neither handler nor thread runs.
+        unsafe {
+            bindings::free_irq(
+                self.0.number,
+                core::ptr::from_ref(&*self.0).cast_mut().cast::<c_void>(),
+            )
+        };
     }
 }
 
 /// The vectors of the adapter and the handlers registered for them.
 pub(crate) struct Interrupts<'a> {
-    // Dropped before the interrupts.
-    hints: KVec<Hint>,
-    // Dropped next: the handlers borrow the vectors.
-    handlers: KVec<Pin<KBox<irq::Registration<'a, Handler>>>>,
-    vectors: Pin<KBox<IrqVectorRegistration<'a>>>,
-    /// What `/proc/interrupts` shows: the kernel keeps pointers to them.
-    names: KVec<CString>,
+    handlers: KVec<Registration<'a>>,
+    vectors: Arc<IrqVectorRegistration<'a>>,
     pdev: &'a pci::Device<Bound>,
 }
 
@@ -105,13 +202,7 @@ impl<'a> Interrupts<'a> {
     pub(crate) fn allocate(pdev: &'a pci::Device<Bound>, completion: u32) -> Result<Self> {
         let kinds = IrqTypes::default().with(IrqType::MsiX);
         let vectors = pdev.alloc_irq_vectors(2, 1 + completion, kinds)?;
-        Ok(Self {
-            hints: KVec::new(),
-            handlers: KVec::new(),
-            vectors: KBox::pin(vectors, GFP_KERNEL)?,
-            names: KVec::new(),
-            pdev,
-        })
+        Ok(Self { handlers: KVec::new(), vectors: Arc::new(vectors, GFP_KERNEL)?, pdev })
     }
 
     /// Number of completion vectors.
@@ -121,20 +212,16 @@ impl<'a> Interrupts<'a> {
 
     /// Registers the handler of admin completions and asynchronous events.
     pub(crate) fn handle_async(&mut self, handler: AsyncHandler) -> Result {
-        self.register(VECTOR_ASYNC.into(), fmt!("async"), Handler::Async(handler))?;
+        self.register(VECTOR_ASYNC.into(), fmt!("async"), None, Handler::Async(handler))?;
         Ok(())
     }
 
     /// Registers the handler of a completion vector (from 0), which wants to be on the processor of
     /// that number.
-    pub(crate) fn handle_completion(&mut self, handler: CompletionHandler) -> Result<Line> {
+    pub(crate) fn handle_completion(&mut self, handler: CompletionHandler) -> Result<Arc<Line>> {
         let id = handler.handler.id;
-        let line =
-            self.register(1 + id as usize, fmt!("comp{id}"), Handler::Completion(handler))?;
-        if let Some(cpu) = CpuId::from_u32(id) {
-            self.hints.push(Hint::new(line, cpu)?, GFP_KERNEL)?;
-        }
-        Ok(line)
+        let cpu = CpuId::from_u32(id);
+        self.register(1 + id as usize, fmt!("comp{id}"), cpu, Handler::Completion(handler))
     }
 
     /// Registers the handler of a vector; `what` and the device tell it from others.
@@ -142,27 +229,24 @@ impl<'a> Interrupts<'a> {
         &mut self,
         index: usize,
         what: fmt::Arguments<'_>,
+        cpu: Option<CpuId>,
         handler: Handler,
-    ) -> Result<Line> {
+    ) -> Result<Arc<Line>> {
         let device: &device::Device<Bound> = self.pdev.as_ref();
-        let name = CString::try_from_fmt(fmt!("vrnic-{what}@pci:{}", device.name()))?;
-        // SAFETY: the text is on the heap, where it stays; `names`, which owns it from here on, is dropped after all
-        // handlers, which alone keep this reference.
-        let shown: &'static CStr = unsafe { &*core::ptr::from_ref::<CStr>(&name) };
-        self.names.push(name, GFP_KERNEL)?;
-        // SAFETY: the allocation is pinned on the heap and dropped after all handlers, which
-        // alone keep this reference.
-        let vectors: &'a IrqVectorRegistration<'a> =
-            unsafe { &*core::ptr::from_ref(&*self.vectors) };
-        let request: IrqRequest<'a> = vectors.index(index)?.into();
-        let irq = request.irq();
+        let request: IrqRequest<'_> = self.vectors.index(index)?.into();
+        let number = request.irq();
+        let line = Line::new(number)?;
         self.handlers.reserve(1, GFP_KERNEL)?;
-        // SAFETY: the registration is kept in `self` and not leaked: see `Nic`.
-        let registration = unsafe {
-            irq::Registration::new(request, irq::Flags::TRIGGER_NONE, shown, Ok(handler))
-        };
-        let registration = KBox::pin_init(registration, GFP_KERNEL)?;
+        let registration = Registration::new(Vector {
+            number,
+            line: line.clone(),
+            name: CString::try_from_fmt(fmt!("vrnic-{what}@pci:{}", device.name()))?,
+            hint: cpu.map(single).transpose()?,
+            handler,
+            busy: Atomic::new(false),
+            _vectors: self.vectors.clone(),
+        })?;
         self.handlers.push(registration, GFP_KERNEL)?;
-        Ok(Line(irq))
+        Ok(line)
     }
 }

@@ -68,8 +68,12 @@ impl Tree {
             Some(cpu) => f.write_fmt(fmt!("processor {cpu}"))?,
             None => f.write_str("no processor")?,
         }
-        let (events, interrupts) = (handler.events(), handler.interrupts());
-        f.write_fmt(fmt!(": handler {}, {events} events, {interrupts} interrupts\n", handler.id))?;
+        let (events, interrupts, turns) =
+            (handler.events(), handler.interrupts(), handler.turns());
+        f.write_fmt(fmt!(
+            ": handler {}, {events} events, {interrupts} interrupts, {turns} turns of their thread\n",
+            handler.id
+        ))?;
         let Ok(cqs) = self.listeners.cqs(handler.id as usize) else { return Ok(()) };
         let mut last = None;
         while let Some((cqn, link)) = cqs.next(last) {

@@ -54,6 +54,8 @@ pub struct Handler {
     pub events: u64,
     /// Its interrupts so far.
     pub interrupts: u64,
+    /// Turns of the interrupts' thread so far.
+    pub turns: u64,
     /// The completion queues bound to it.
     pub cqs: Vec<Cq>,
 }
@@ -81,10 +83,11 @@ pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
         let numbers = numbers.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
         let last = handlers.last_mut();
         match (line.trim_start().split(' ').next(), &*numbers, last) {
-            (Some("processor"), [cpu, id, events, interrupts], _) => {
+            (Some("processor"), [cpu, id, events, interrupts, turns], _) => {
                 ensure!(*id == handlers.len() as u64, "handlers out of order:\n{text}");
+                let (events, interrupts, turns) = (*events, *interrupts, *turns);
                 let (cpu, cqs) = (u32::try_from(*cpu)?, Vec::new());
-                handlers.push(Handler { cpu, events: *events, interrupts: *interrupts, cqs });
+                handlers.push(Handler { cpu, events, interrupts, turns, cqs });
             }
             (Some("cq"), [cqn, events], Some(handler)) => {
                 let cqn = u32::try_from(*cqn)?;

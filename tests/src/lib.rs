@@ -7,6 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
+//! | [`burst`] | many completion events at once |
 //! | [`census`] | what is in use: what is equal before and after shows that nothing is left |
 //! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
@@ -33,6 +34,7 @@
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
 
 pub mod bench;
+pub mod burst;
 pub mod census;
 pub mod conformance;
 pub mod ends;

@@ -9,6 +9,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
 use vrnic_tests::bench::{self, Case};
+use vrnic_tests::burst;
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
 use vrnic_tests::talk::{LONG, SHORT, said, works};
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Case::new("fewer_vectors_than_processors", fewer),
         Case::new("a_user_that_never_polls", never_polls),
         Case::new("a_storm_on_one_processor", storm),
+        Case::new("many_events_at_once", burst::taken_in_turns),
     ];
     bench::main(Options { cpus: CPUS, memory: 2048, ..Options::default() }, cases)
 }
