@@ -45,6 +45,7 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=vrnicdv.h");
     // Programs that use the direct verbs find the loaded plugin by this name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libvrnic.so.1");
+    println!("cargo::rustc-env=VRNIC_RDMA_CORE_RELEASES={}", RELEASES.join(" "));
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let source = folder("VRNIC_RDMA_CORE_SRC", "usr/src/rdma-core", "libibverbs/driver.h")?;
     check_version(&source)?;

@@ -14,6 +14,7 @@ const PINGPONG: u16 = 18515;
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("ibv_devinfo", devinfo),
+        Case::new("other_release_of_libibverbs", other_release),
         Case::new("rdma_link", rdma_link),
         Case::new("rdma_res", rdma_res),
         Case::new("hw_counters", hw_counters),
@@ -110,6 +111,21 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
     }
     let after = guest.check("rdma res show qp", SHORT)?;
     ensure!(after == idle, "QPs left behind: {after}");
+    Ok(())
+}
+
+/// The plugin stays out of a libibverbs of another release, and says so. The library here is the same one under the
+/// file name of another, by which alone a plugin can tell.
+fn other_release(pair: &mut Pair) -> Result<()> {
+    let script = "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && mkdir -p /tmp/other && \
+                  cp $real /tmp/other/libibverbs.so.1.14.44.0 && \
+                  ln -sf libibverbs.so.1.14.44.0 /tmp/other/libibverbs.so.1 && \
+                  LD_LIBRARY_PATH=/tmp/other ibv_devices 2>&1; rm -r /tmp/other";
+    let text = pair.a.check(script, SHORT)?;
+    ensure!(text.contains("libvrnic: ") && text.contains("is rdma-core 44.0"), "{text}");
+    ensure!(!text.contains("vrnic0  "), "the device is there all the same: {text}");
+    let own = pair.a.check("ibv_devices 2>&1", SHORT)?;
+    ensure!(own.contains("vrnic0") && !own.contains("libvrnic: "), "{own}");
     Ok(())
 }
 

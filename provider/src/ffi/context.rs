@@ -107,7 +107,7 @@ fn policy<T: FromStr + Default>(variable: &str, known: &str) -> T {
 }
 
 /// Tells the user, as libibverbs itself does; there is no better place than stderr.
-fn warn(text: std::fmt::Arguments<'_>) {
+pub(super) fn warn(text: std::fmt::Arguments<'_>) {
     // A closed stderr is no reason to fail.
     let _ = writeln!(io::stderr(), "libvrnic: {text}");
 }

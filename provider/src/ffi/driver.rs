@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, cq_ex, mr, mw, pd, poll, post, qp, srq, xrc};
+use super::{ah, context, cq, cq_ex, library, mr, mw, pd, poll, post, qp, srq, xrc};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -64,6 +64,9 @@ static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
 static REGISTER: extern "C" fn() = register;
 
 extern "C" fn register() {
+    if let Err(text) = library::check() {
+        return context::warn(format_args!("{text}"));
+    }
     // SAFETY: the table lives as long as the library, which libibverbs never unloads.
     unsafe { c::verbs_register_driver_34(&raw const DEVICE_OPS.0) };
 }

@@ -6,6 +6,7 @@
 //! | `bindings` | libibverbs' private interface, generated from its source |
 //! | [`object`] | C objects with our part behind them |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
+//! | [`library`] | which libibverbs has loaded us |
 //! | [`driver`] | registration, devices, the table of operations |
 //! | [`context`], [`pd`], [`mr`], [`mw`], [`ah`], [`cq`], [`srq`], [`qp`] | the operations on these objects |
 //! | [`cq_ex`] | the extended interface of completion queues |
@@ -27,6 +28,7 @@ mod cq_ex;
 mod datagram;
 mod driver;
 mod dv;
+mod library;
 mod mr;
 mod mw;
 mod object;
