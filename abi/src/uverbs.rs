@@ -9,7 +9,56 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use core::mem::offset_of;
+
 use crate::qp::AddressVector;
+
+/// A private payload. Later versions of it are longer: an older provider sends, and expects, less, a newer one more.
+/// What is missing counts as zero, and what is too much must be zero in a request.
+pub trait Payload {
+    /// Bytes that every version has.
+    const REQUIRED: usize;
+}
+
+/// Of commands without one.
+impl Payload for () {
+    const REQUIRED: usize = 0;
+}
+
+macro_rules! payloads {
+    ($($payload:ty: $required:expr;)*) => {
+        $(impl Payload for $payload {
+            const REQUIRED: usize = $required;
+        })*
+    };
+}
+
+payloads! {
+    ContextResp: offset_of!(ContextResp, features);
+    PdResp: size_of::<PdResp>();
+    MrReq: 0;
+    CqReq: offset_of!(CqReq, flags);
+    CqResp: size_of::<CqResp>();
+    SrqReq: offset_of!(SrqReq, reserved);
+    SrqResp: size_of::<SrqResp>();
+    ResizeCqResp: size_of::<ResizeCqResp>();
+    AhResp: size_of::<AhResp>();
+    QpReq: offset_of!(QpReq, tag_form);
+    QpResp: size_of::<QpResp>();
+}
+
+bitflags! {
+    /// Bits of [`ContextResp::features`]: what the kernel module knows beyond the first version.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Features: u32 {
+        /// [`CQ_ANY_VECTOR`].
+        const ANY_VECTOR = 1 << 0;
+        /// [`MrReq::flags`].
+        const REGION_FLAGS = 1 << 1;
+        /// [`QpReq::tag_form`] and [`QpReq::tag_offset`].
+        const COMMANDS = 1 << 2;
+    }
+}
 
 /// Response to GET_CONTEXT.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -31,6 +80,10 @@ pub struct ContextResp {
     pub max_inline: U32,
     /// Entries of a CQ, at most.
     pub max_cqe: U32,
+    /// [`Features`].
+    pub features: U32,
+    /// Zero.
+    pub reserved: U32,
 }
 
 /// Response to ALLOC_PD.
@@ -189,7 +242,7 @@ pub struct QpResp {
     pub sq_mmap: U64,
 }
 
-const _: () = assert!(size_of::<ContextResp>() == 40);
+const _: () = assert!(size_of::<ContextResp>() == 48);
 const _: () = assert!(size_of::<PdResp>() == 8 && size_of::<AhResp>() == 40);
 const _: () = assert!(size_of::<CqReq>() == 16 && size_of::<CqResp>() == 24);
 const _: () = assert!(size_of::<SrqReq>() == 16 && size_of::<SrqResp>() == 24);

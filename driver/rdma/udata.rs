@@ -24,13 +24,13 @@ impl<'a> Udata<'a> {
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 
-    /// The request, which must be at least a `T` long. Bytes of a newer provider behind it must
-    /// be zero.
+    /// The request, of which `required` bytes must be there. The rest of an older provider's is zero,
+    /// and what a newer one has behind it must be.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is too short, `EOPNOTSUPP` if it says more than this driver knows, `EFAULT`.
-    pub(crate) fn request<T: FromBytes + IntoBytes>(&self) -> Result<T> {
+    pub(crate) fn request<T: FromBytes + IntoBytes>(&self, required: usize) -> Result<T> {
         let mut value = T::new_zeroed();
         // SAFETY: the udata is valid by the type's construction and `value` is `size_of::<T>()`
         // bytes of plain data, all of whose bit patterns are valid.
@@ -39,7 +39,7 @@ impl<'a> Udata<'a> {
                 self.raw.as_ptr(),
                 (&raw mut value).cast(),
                 size_of::<T>(),
-                size_of::<T>(),
+                required,
             )
         })?;
         Ok(value)

@@ -3,7 +3,7 @@
 
 use abi::{
     admin::{NoParams, ObjectId, Opcode},
-    uverbs::{ContextResp, PdResp},
+    uverbs::{ContextResp, Features, PdResp},
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -62,6 +62,8 @@ fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
         max_sge: caps.max_sge,
         max_inline: caps.max_inline,
         max_cqe: caps.max_cqe,
+        features: Features::all().bits().into(),
+        ..ContextResp::default()
     })
 }
 

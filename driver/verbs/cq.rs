@@ -4,7 +4,7 @@
 use abi::{
     admin::{CreateCq, ModifyCq, Opcode, ResizeCq},
     cq::CQE_LEN,
-    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, ResizeCqResp},
+    uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, Payload, ResizeCqResp},
 };
 use kernel::{
     new_mutex,
@@ -136,7 +136,7 @@ impl UserRing {
         entries: u32,
         user: &User<'_, Verbs>,
     ) -> Result<Self> {
-        let request: CqReq = user.data.request()?;
+        let request: CqReq = user.data.request(CqReq::REQUIRED)?;
         let CqReq { log_size, flags, .. } = request;
         if request.reserved != [0; 6]
             || flags & !CQ_ANY_VECTOR != 0

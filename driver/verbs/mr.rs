@@ -4,7 +4,7 @@
 use abi::{
     admin::{AllocMr, MrFlags, Opcode, RegMr, Rereg, ReregMr},
     qp::Access,
-    uverbs::MrReq,
+    uverbs::{MrReq, Payload},
 };
 use kernel::{new_mutex, prelude::*, sync::Mutex};
 
@@ -97,7 +97,7 @@ pub(super) fn reg_user(
     udata: Option<&Udata<'_>>,
 ) -> Result<NewMr<Mr>> {
     let flags = match udata {
-        Some(udata) => asked(&udata.request()?)?,
+        Some(udata) => asked(&udata.request(MrReq::REQUIRED)?)?,
         None => MrFlags::empty(),
     };
     check(hca, region)?;

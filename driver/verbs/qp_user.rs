@@ -5,7 +5,7 @@ use abi::{
     admin::{CreateQp, Opcode, QpFlags, QpResult},
     sq,
     uar::SQ_MEMORY_UNIT,
-    uverbs::{QpReq, QpReqFlags, QpResp},
+    uverbs::{Payload, QpReq, QpReqFlags, QpResp},
 };
 use kernel::prelude::*;
 
@@ -168,7 +168,7 @@ pub(super) fn create(
     init: &QpInit<'_, Verbs>,
     user: &User<'_, Verbs>,
 ) -> Result<(QpCap, Queues, u32)> {
-    let request: QpReq = user.data.request()?;
+    let request: QpReq = user.data.request(QpReq::REQUIRED)?;
     let cap = qp::own_cap(init);
     let plan = Plan::new(&request, &cap)?;
     if init.srq().is_some() && plan.rq.exists() {

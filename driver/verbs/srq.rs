@@ -4,7 +4,7 @@
 use abi::{
     admin::{CreateSrq, ModifySrq, NO_QUEUE, Opcode, QuerySrq, SrqType},
     rq,
-    uverbs::{SrqReq, SrqResp},
+    uverbs::{Payload, SrqReq, SrqResp},
 };
 use kernel::{
     prelude::*,
@@ -123,7 +123,7 @@ fn create_user(
     init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
 ) -> Result<(Memory, u32, Object)> {
-    let request: SrqReq = user.data.request()?;
+    let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
     if request.reserved != [0; 6] || request.log_size == NO_QUEUE {
         return Err(EINVAL);
     }

@@ -3,15 +3,22 @@
 //! its own part first.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::{
-    AhResp, ContextResp, CqReq, CqResp, MrReq, PdResp, QpReq, QpResp, ResizeCqResp, SrqReq, SrqResp,
+    AhResp, ContextResp, CqReq, CqResp, MrReq, Payload, PdResp, QpReq, QpResp, ResizeCqResp,
+    SrqReq, SrqResp,
 };
+use vrnic_queues::plan::PayloadPolicy;
 
 use super::bindings as c;
-use super::check;
+use super::{check, context};
+
+/// The environment variable that makes payloads as long as those of another version.
+const VARIABLE: &str = "VRNIC_PAYLOADS";
 
 /// A part of libibverbs and one of ours, without a gap.
 #[repr(C)]
@@ -19,27 +26,37 @@ use super::check;
 struct With<C, P> {
     core: C,
     payload: P,
+    /// Of a later version.
+    more: [u8; PayloadPolicy::MORE],
 }
 
-impl<C, P> With<C, P> {
-    /// Bytes of both parts. Evaluated at compile time, which fails if there is a gap.
-    const LEN: usize = {
-        assert!(size_of::<Self>() == size_of::<C>() + size_of::<P>());
-        size_of::<Self>()
+impl<C, P: Payload> With<C, P> {
+    /// Bytes of libibverbs' part. Evaluated at compile time, which fails if there is a gap.
+    const CORE: usize = {
+        assert!(offset_of!(Self, payload) == size_of::<C>());
+        assert!(offset_of!(Self, more) == size_of::<C>() + size_of::<P>());
+        size_of::<C>()
     };
+
+    /// Bytes of both parts.
+    fn length() -> usize {
+        static POLICY: OnceLock<PayloadPolicy> = OnceLock::new();
+        let policy = POLICY.get_or_init(|| context::policy(VARIABLE, "own, older, newer"));
+        Self::CORE + policy.length(size_of::<P>(), P::REQUIRED)
+    }
 }
 
 /// Runs a command: libibverbs' part is its default, ours `payload`. Gives our part of the answer. `call` gets command and
 /// answer with their lengths; their types are those of the function that it calls.
-fn run<C: Default, P, R: Default, A: Default>(
+fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
     payload: P,
     call: impl FnOnce((*mut C, usize), (*mut R, usize)) -> c_int,
 ) -> Result<A, Errno> {
-    let mut command = With { core: C::default(), payload };
+    let mut command = With { core: C::default(), payload, more: Default::default() };
     let mut response = With::<R, A>::default();
     check(call(
-        ((&raw mut command).cast(), With::<C, P>::LEN),
-        ((&raw mut response).cast(), With::<R, A>::LEN),
+        ((&raw mut command).cast(), With::<C, P>::length()),
+        ((&raw mut response).cast(), With::<R, A>::length()),
     ))?;
     Ok(response.payload)
 }

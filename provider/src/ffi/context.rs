@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
+use vrnic_abi::uverbs::Features;
 use vrnic_queues::clock::Clock;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::mapping::Mapping;
@@ -36,6 +37,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     /// What the adapter offers.
     pub(super) limits: Limits,
+    /// What the kernel module knows.
+    features: Features,
     /// Where send queues are put.
     pub(super) sq_policy: SqPolicy,
     /// What the completion vector 0 means.
@@ -55,6 +58,11 @@ impl Context {
             ));
             return Err(Errno::NOSYS);
         }
+        let features = Features::from_bits_retain(response.features.get());
+        let vector_policy = match features.contains(Features::ANY_VECTOR) {
+            true => policy(VECTOR_VARIABLE, "asked, any"),
+            false => VectorPolicy::Asked,
+        };
         let kick = response.kick_mmap.get();
         let kick = Arc::new(map(fd, kick, abi::regs::KICK_LEN)?);
         let context = Self {
@@ -63,7 +71,8 @@ impl Context {
             clock: Clock::new(kick),
             limits: Limits::from(response),
             sq_policy: policy(SQ_VARIABLE, "guest, device, auto"),
-            vector_policy: policy(VECTOR_VARIABLE, "asked, any"),
+            vector_policy,
+            features,
         };
         context.uar(response.uar.get(), response.uar_mmap.get())?;
         Ok(context)
@@ -77,6 +86,11 @@ impl Context {
         // SAFETY: by the caller's promise.
         let own = unsafe { ContextObject::own(outer(context)) };
         own.map(|own| &**own).ok_or(Errno::INVAL)
+    }
+
+    /// Refuses what the kernel module does not know.
+    pub(super) fn needs(&self, feature: Features) -> Result<(), Errno> {
+        if self.features.contains(feature) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
 
     /// Maps `len` bytes at an offset that the kernel gave for this context.
@@ -97,7 +111,7 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
 }
 
 /// What an environment variable says, or the default; `known` names its values.
-fn policy<T: FromStr + Default>(variable: &str, known: &str) -> T {
+pub(super) fn policy<T: FromStr + Default>(variable: &str, known: &str) -> T {
     let Some(text) = env::var_os(variable) else { return T::default() };
     text.to_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
         let text = text.display();

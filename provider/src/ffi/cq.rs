@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vrnic_abi::uverbs::CqResp;
+use vrnic_abi::uverbs::{CqResp, Features};
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::lock::Sharing;
 use vrnic_queues::plan::{CqRing, VectorPolicy};
@@ -100,6 +100,9 @@ pub(super) unsafe fn create_from(
         CqInit::Plain { vector, .. } => u32::try_from(vector).map_err(|_| Errno::INVAL)?,
         CqInit::Extended(attr) => attr.comp_vector,
     };
+    if extras.any_vector {
+        context.needs(Features::ANY_VECTOR)?;
+    }
     let policy = if extras.any_vector { VectorPolicy::Any } else { context.vector_policy };
     let request = ring.request(vector, policy);
     let cq = Cq::begin();

@@ -6,9 +6,11 @@ use std::ptr;
 
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
+use vrnic_abi::uverbs::Features;
 
 use super::bindings as c;
 use super::commands::{self, Rereg};
+use super::context::Context;
 use super::object::Object;
 use super::{check, pointer, status};
 
@@ -37,6 +39,10 @@ pub(super) unsafe fn try_reg(
     access: c_int,
     flags: MrFlags,
 ) -> Result<*mut c::ibv_mr, Errno> {
+    if !flags.is_empty() {
+        // SAFETY: by the caller's promise.
+        unsafe { Context::of((*pd).context) }?.needs(Features::REGION_FLAGS)?;
+    }
     let region = Mr::begin();
     let base = region.base();
     // SAFETY: `pd` is live, `region` is ours.

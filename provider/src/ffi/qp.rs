@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
-use vrnic_abi::uverbs::QpResp;
+use vrnic_abi::uverbs::{Features, QpResp};
 use vrnic_queues::plan::{QpCap, QpExtras, QpPlan, QpRings, SendForm, SqPolicy};
 use vrnic_queues::qp::{QpParts, QueuePair};
 
@@ -125,6 +125,9 @@ pub(super) unsafe fn try_create(
     let extras = QpExtras { form, ..extras };
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
+    if extras.commands.is_some() {
+        context.needs(Features::COMMANDS)?;
+    }
     // With a shared receive queue it has none of its own; an initiator receives nothing.
     let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && form != SendForm::Xrc {
         true => (attr.cap.max_recv_wr, attr.cap.max_recv_sge),

@@ -23,7 +23,7 @@ use abi::uverbs::ContextResp;
 
 pub use self::cq::CqRing;
 pub use self::form::SendForm;
-pub use self::policy::{SqPolicy, VectorPolicy};
+pub use self::policy::{PayloadPolicy, SqPolicy, VectorPolicy};
 pub use self::qp::{CommandTag, QpCap, QpExtras, QpPlan, QpRings};
 pub use self::srq::SrqRing;
 use crate::ring::Shape;

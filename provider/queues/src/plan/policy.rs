@@ -30,6 +30,47 @@ impl FromStr for SqPolicy {
     }
 }
 
+/// How long payloads to and from the kernel are: for tests of a plugin and a module of different versions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PayloadPolicy {
+    /// As this version has them.
+    #[default]
+    Own,
+    /// What all versions have, and no more.
+    Older,
+    /// With more behind it, of which this version knows nothing.
+    Newer,
+}
+
+impl PayloadPolicy {
+    /// Bytes that a later version adds, as far as tests go.
+    pub const MORE: usize = 16;
+
+    /// Bytes of a payload that has `own` now, of which `required` always.
+    #[must_use]
+    pub fn length(self, own: usize, required: usize) -> usize {
+        match self {
+            Self::Own => own,
+            // Lengths are multiples of 8.
+            Self::Older => required.next_multiple_of(8),
+            Self::Newer => own + Self::MORE,
+        }
+    }
+}
+
+impl FromStr for PayloadPolicy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "own" => Ok(Self::Own),
+            "older" => Ok(Self::Older),
+            "newer" => Ok(Self::Newer),
+            _ => Err(()),
+        }
+    }
+}
+
 /// What the completion vector 0 means, which programs name that do not care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VectorPolicy {

@@ -142,3 +142,15 @@ fn too_much_is_refused() {
     let ring = CqRing::allocate(1000, &LIMITS).expect("fits");
     assert_eq!(ring.request(0, VectorPolicy::Asked).log_size, 10);
 }
+
+#[test]
+fn payloads_of_other_versions_are_shorter_or_longer() {
+    use abi::uverbs::{CqReq, MrReq, Payload, QpReq};
+    let lengths = |own, required| {
+        [PayloadPolicy::Older, PayloadPolicy::Own, PayloadPolicy::Newer]
+            .map(|policy| policy.length(own, required))
+    };
+    assert_eq!(lengths(size_of::<QpReq>(), QpReq::REQUIRED), [24, 32, 48]);
+    assert_eq!(lengths(size_of::<MrReq>(), MrReq::REQUIRED), [0, 8, 24]);
+    assert_eq!(lengths(size_of::<CqReq>(), CqReq::REQUIRED), [16, 16, 32]);
+}
