@@ -49,6 +49,8 @@ struct Inner {
     solicited: Option<u32>,
     event: Option<u32>,
     failed: bool,
+    /// It has been destroyed: neither entries nor events are written any more.
+    ended: bool,
     /// Completions that must come for an event, and nanoseconds that it may wait for them.
     moderation: (u32, u64),
     /// Of an event that waits: completions so far, and until when.
@@ -239,9 +241,18 @@ impl Cq {
         true
     }
 
+    /// Ends the queue: on return neither entries nor events are written for it any more, whoever still knows it.
+    pub fn end(&self) {
+        let mut inner = self.inner.lock();
+        (inner.ended, inner.failed, inner.held) = (true, true, None);
+    }
+
     /// Reports an event that is due.
     pub fn fire<H: Host>(&self, host: &H, stats: &Counters) {
         let mut inner = self.inner.lock();
+        if inner.ended {
+            return;
+        }
         stats.step(Counter::CompletionEvents);
         inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
     }
@@ -258,6 +269,7 @@ impl Inner {
             solicited: None,
             event: None,
             failed: false,
+            ended: false,
             moderation: (0, 0),
             held: None,
             listed: false,

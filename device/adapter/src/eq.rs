@@ -45,6 +45,8 @@ struct Inner {
     held: VecDeque<(Kind, u32)>,
     /// CQs with an event in `held`: one there tells of all their completions.
     held_cqs: HashSet<u32>,
+    /// Its memory is the guest's again: no event is written or held back any more.
+    ended: bool,
 }
 
 impl Eq {
@@ -70,7 +72,7 @@ impl Eq {
     #[must_use]
     pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) -> bool {
         let mut inner = self.inner.lock();
-        if inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
+        if inner.ended || inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
             return false;
         }
         let room = inner.held.len() < HELD_MAX;
@@ -95,6 +97,9 @@ impl Eq {
         position: Option<u32>,
     ) -> Option<u32> {
         let mut inner = self.inner.lock();
+        if inner.ended {
+            return None;
+        }
         // The guest publishes its index before it looks at the CQ, and the CQE was written before
         // this: one of the two sees the other.
         fence(Ordering::SeqCst);
@@ -160,6 +165,13 @@ impl Eq {
         inner.held.retain(|(kind, id)| !of_object(*kind, *id));
         inner.held_cqs.retain(|id| !of_object(Kind::Completion, *id));
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
+    }
+
+    /// Ends the queue: on return nothing is written to it any more, whoever still knows it.
+    pub fn end(&self) {
+        let mut inner = self.inner.lock();
+        *inner = Inner { ended: true, ..Inner::default() };
+        self.holding.store(false, Ordering::Release);
     }
 
     fn hold(&self) {

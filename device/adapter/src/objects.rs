@@ -132,11 +132,12 @@ impl<H: Host> Objects<H> {
     /// Forgets all objects but QPs, which need an orderly end.
     pub fn clear(&self) {
         self.set_uars(Vec::new());
-        self.active_eqs.write().clear();
         self.uars.restart();
         self.srqs.drain();
         self.xrcds.drain();
-        self.cqs.drain();
+        // A worker or a peer may be about to report an event of a CQ that it has seen.
+        self.cqs.drain().iter().for_each(|cq| cq.end());
+        self.active_eqs.write().drain(..).for_each(|eq| eq.end());
         self.eqs.drain();
         self.pds.drain();
         self.contexts.restart();

@@ -56,6 +56,7 @@ pub(super) fn destroy_eq<H: Host>(function: &Function<H>, eqn: u32) -> Outcome {
         return Err(Status::Busy.into());
     }
     objects.eqs.remove(eqn);
+    eq.end();
     refresh_eqs(function);
     if let Some(uar) = objects.uars.get(0) {
         uar.release(eq.slot);
@@ -130,6 +131,7 @@ pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {
         return Err(Status::Busy.into());
     }
     objects.cqs.remove(cqn);
+    cq.end();
     function.forget_cq(&cq);
     if let Some(uar) = objects.uars.get(cq.uar) {
         uar.release(cq.slot);

@@ -56,7 +56,7 @@ impl Pair {
     }
 
     /// The way from a to b, by IPv4.
-    fn there(&self) -> DatagramSeg {
+    pub(crate) fn there(&self) -> DatagramSeg {
         path(&self.gb, self.b.qpn, ipv4(2))
     }
 

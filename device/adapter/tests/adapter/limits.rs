@@ -18,7 +18,7 @@ fn small() -> Limits {
 
 fn guest(limits: Limits) -> Guest {
     let world = World::default();
-    Guest::with_limits(1, &world.fabric, &world.clock, limits)
+    Guest::with(1, &world.fabric, &world.clock, (1, limits))
 }
 
 /// Creates until it fails; how many there were, and why there was no more.

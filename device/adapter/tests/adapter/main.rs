@@ -9,6 +9,7 @@ mod common;
 mod completions;
 mod counters;
 mod datagrams;
+mod ends;
 mod errors;
 mod events;
 mod hostile;

@@ -64,19 +64,20 @@ pub(crate) fn slot_offset(uar: u32, slot: u32) -> u64 {
 impl Guest {
     /// A function on `fabric` whose driver has enabled it.
     pub(crate) fn new(number: u8, fabric: &Arc<Fabric<TestHost>>, clock: &Arc<AtomicU64>) -> Self {
-        Self::with_limits(number, fabric, clock, Limits::default())
+        Self::with(number, fabric, clock, (1, Limits::default()))
     }
 
-    /// The same, with room for fewer objects.
-    pub(crate) fn with_limits(
+    /// The same, with so many workers, or room for fewer objects.
+    pub(crate) fn with(
         number: u8,
         fabric: &Arc<Fabric<TestHost>>,
         clock: &Arc<AtomicU64>,
-        limits: Limits,
+        (workers, limits): (usize, Limits),
     ) -> Self {
         let host = TestHost::new(clock);
         let mac = [2, 0, 0, 0, 0, number];
-        let function = Function::new(&format!("f{number}"), mac, host.clone(), fabric, 1, limits);
+        let name = format!("f{number}");
+        let function = Function::new(&name, mac, host.clone(), fabric, workers, limits);
         function.set_link(true);
         let mut guest = Self {
             function,

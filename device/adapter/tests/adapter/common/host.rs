@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
 use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
@@ -21,6 +22,40 @@ pub(crate) enum Bar {
     ReadOnly,
 }
 
+/// What a thread of the adapter is about to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Load a word of BAR2.
+    Load(u64),
+    /// Write guest memory that starts here.
+    Write(u64),
+}
+
+/// Where the next thread of the adapter waits, before it takes a step, until the test has done something.
+pub(crate) struct Gate {
+    reached: Receiver<()>,
+    open: SyncSender<()>,
+}
+
+impl Gate {
+    /// Returns when a thread waits.
+    pub(crate) fn wait(&self) {
+        self.reached.recv().expect("a thread comes to the gate");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn open(self) {
+        self.open.send(()).expect("a thread waits at the gate");
+    }
+}
+
+/// The adapter's side of a gate.
+struct Barrier {
+    before: Step,
+    arrive: SyncSender<()>,
+    opened: Receiver<()>,
+}
+
 pub(crate) struct Inner {
     ram: Bytes,
     bar: Bytes,
@@ -30,6 +65,8 @@ pub(crate) struct Inner {
     wakes: AtomicU64,
     /// Read while memory is held.
     turns: RwLock<()>,
+    /// The adapter's ends of gates, each for one thread.
+    gates: Mutex<Vec<Barrier>>,
 }
 
 /// The host; clones are the same one.
@@ -52,6 +89,7 @@ impl TestHost {
             clock: Arc::clone(clock),
             wakes: AtomicU64::new(0),
             turns: RwLock::default(),
+            gates: Mutex::default(),
         }))
     }
 
@@ -73,6 +111,23 @@ impl TestHost {
     /// Times that the worker was woken.
     pub(crate) fn wakes(&self) -> u64 {
         self.0.wakes.load(Ordering::Acquire)
+    }
+
+    /// Stops the next thread that is about to take `step`.
+    pub(crate) fn gate(&self, step: Step) -> Gate {
+        let (arrive, reached) = sync_channel(1);
+        let (open, opened) = sync_channel(1);
+        self.0.gates.lock().push(Barrier { before: step, arrive, opened });
+        Gate { reached, open }
+    }
+
+    fn pass(&self, step: Step) {
+        let mut gates = self.0.gates.lock();
+        let Some(at) = gates.iter().position(|gate| gate.before == step) else { return };
+        let Barrier { arrive, opened, .. } = gates.swap_remove(at);
+        drop(gates);
+        // A test that has failed waits for nobody.
+        let _gone = arrive.send(()).map(|()| opened.recv());
     }
 
     /// BAR2 as the guest sees it.
@@ -113,6 +168,7 @@ impl Memory for Held<'_> {
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+        self.host.pass(Step::Write(addr));
         let offset = self.host.at(addr, from.len() as u64, true)?;
         self.host.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }
@@ -156,6 +212,7 @@ impl Host for TestHost {
     }
 
     fn bar_load32(&self, offset: u64) -> u32 {
+        self.pass(Step::Load(offset));
         let mut bytes = [0; 4];
         self.bar_read(offset, &mut bytes);
         u32::from_le_bytes(bytes)
@@ -166,6 +223,7 @@ impl Host for TestHost {
     }
 
     fn bar_load64(&self, offset: u64) -> u64 {
+        self.pass(Step::Load(offset));
         self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
     }
 

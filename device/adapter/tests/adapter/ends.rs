@@ -1,0 +1,119 @@
+//! After RESET or DESTROY has been answered nothing is written, whatever a worker was about to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::sq::Opcode;
+use vrnic_abi::uar::{self, ARM_NEXT};
+use vrnic_adapter::limits::Limits;
+
+use crate::common::driver::{CompletionQueue, Guest, slot_offset};
+use crate::common::host::Step;
+use crate::common::pair::{Endpoint, Setup, World, Wr};
+use crate::datagrams::{self, datagram};
+
+/// How long an ending may take that waits for nobody.
+const AT_ONCE: Duration = Duration::from_millis(300);
+
+/// The guest address of the next entry of a CQ.
+fn next_entry(cq: &CompletionQueue) -> u64 {
+    cq.ring + u64::from(cq.ci & ((1 << cq.log) - 1)) * 64
+}
+
+/// A worker has copied the list of UARs, and finds a CQ armed, while the function is reset.
+#[test]
+fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
+    let world = World::default();
+    let guest = Guest::with(1, &world.fabric, &world.clock, (3, Limits::default()));
+    let function = &guest.function;
+    let settle = || while (0..3).fold(false, |busy, worker| function.poll(worker).busy | busy) {};
+    let setup = Setup { kernel: true, ..Setup::default() };
+    let [_, mut e] = [(); 2].map(|()| Endpoint::new(&guest, setup));
+    e.connect(&guest, function.mac(), e.qpn, |_| {});
+    // Worker 1 remembers the QP, and hears the CQ's bell.
+    assert_eq!([e.slot, e.send_cq.slot].map(|slot| uar::group(slot) % 3), [1; 2]);
+    e.post_send(&guest, &Wr::new(Opcode::Write, &[]));
+    settle();
+    let qp = function.qp(e.qpn).expect("QP");
+    let users = Arc::strong_count(&qp);
+    let ring = e.events.ring;
+    let before = guest.read(ring, 16);
+
+    let other = guest.host.gate(Step::Load(slot_offset(0, 0)));
+    let reset = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Worker 2 holds the reset up, which has dealt with worker 1 then.
+        scope.spawn(|| function.poll(2));
+        other.wait();
+        scope.spawn(|| {
+            function.reset();
+            reset.store(true, Ordering::SeqCst);
+        });
+        let start = Instant::now();
+        while Arc::strong_count(&qp) == users && start.elapsed() < AT_ONCE {
+            thread::yield_now();
+        }
+        let seen = slot_offset(e.send_cq.uar, e.send_cq.slot) + 8;
+        let gate = guest.host.gate(Step::Load(seen));
+        // As if it had consumed nothing: the event is due.
+        e.send_cq.arm(&guest, ARM_NEXT);
+        scope.spawn(|| function.poll(1));
+        gate.wait();
+        other.open();
+        let start = Instant::now();
+        while !reset.load(Ordering::SeqCst) && start.elapsed() < AT_ONCE {
+            thread::yield_now();
+        }
+        // The guest has its memory back when the reset has ended; else the worker may still write.
+        let ended = reset.load(Ordering::SeqCst);
+        gate.open();
+        while !reset.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        assert!(!ended || guest.read(ring, 16) == before, "an event after the reset");
+    });
+}
+
+/// A datagram has arrived, and its sender is about to write its own completion, when the receiver's function is reset.
+#[test]
+fn a_datagrams_event_is_not_written_after_a_reset() {
+    ends_before_the_event(|p| p.gb.function.reset());
+}
+
+/// The same with the receiver's QP and CQ destroyed.
+#[test]
+fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
+    ends_before_the_event(|p| {
+        p.gb.on_object(Admin::DestroyQp, p.b.qpn).expect("DESTROY_QP");
+        for cqn in [p.b.send_cq.cqn, p.b.recv_cq.cqn] {
+            p.gb.on_object(Admin::DestroyCq, cqn).expect("DESTROY_CQ");
+        }
+    });
+}
+
+/// Lets `end` run between the arrival of a datagram and the event that tells of it; there is none then.
+fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
+    let mut p = datagrams::Pair::ud();
+    p.expect(64);
+    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.settle();
+    let wr = datagram(&[p.a.sge(0, 8)], p.there());
+    p.a.post_send(&p.ga, &wr);
+    let gate = p.ga.host.gate(Step::Write(next_entry(&p.a.send_cq)));
+    let before = p.gb.read(p.b.events.ring, 16);
+    let function = &p.ga.function;
+    thread::scope(|scope| {
+        let poll = scope.spawn(|| function.poll(0));
+        gate.wait();
+        end(&p);
+        p.gb.host.interrupts(1);
+        gate.open();
+        assert!(poll.join().expect("poll").busy);
+    });
+    assert!(p.a.send_cq.poll(&p.ga).is_some(), "the datagram was sent");
+    assert_eq!(p.gb.read(p.b.events.ring, 16), before, "an event was written");
+    assert_eq!(p.gb.host.interrupts(1), 0);
+}
