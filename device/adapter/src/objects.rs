@@ -222,10 +222,17 @@ impl<H: Host> Objects<H> {
         self.uars_version.fetch_add(1, Ordering::Release);
     }
 
+    /// Whether a copy of this version of the list of UARs is up to date.
+    #[inline]
+    #[must_use]
+    pub fn has_uars(&self, version: u64) -> bool {
+        self.uars_version.load(Ordering::Acquire) == version
+    }
+
     /// Brings a worker's copy of the list of UARs up to date.
     #[inline]
     pub fn look_at_uars(&self, (version, copy): &mut (u64, Vec<Arc<Uar<H>>>)) {
-        if self.uars_version.load(Ordering::Acquire) != *version {
+        if !self.has_uars(*version) {
             let active = self.active_uars.read();
             *version = self.uars_version.load(Ordering::Acquire);
             copy.clone_from(&active);

@@ -63,7 +63,7 @@ impl<H: Host> Function<H> {
             self.turns(schedule, batch);
         }
         self.objects.look_at_uars(uars);
-        busy |= self.doorbells(shard.groups, &uars.1, (schedule, hot));
+        busy |= self.doorbells(shard.groups, uars, (schedule, hot));
         busy |= shard.fetch_mail(schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch);
@@ -79,7 +79,7 @@ impl<H: Host> Function<H> {
     fn doorbells(
         &self,
         mask: u64,
-        uars: &[Arc<Uar<H>>],
+        (version, uars): &(u64, Vec<Arc<Uar<H>>>),
         (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
     ) -> bool {
         let mut busy = false;
@@ -94,7 +94,12 @@ impl<H: Host> Function<H> {
             if rung & mask != 0 {
                 busy = true;
                 let groups = self.host().bar_take64(summary(uar), mask);
-                self.look(uar, groups, (schedule, hot));
+                if self.objects.has_uars(*version) {
+                    self.look(uar, groups, (schedule, hot));
+                } else if let Some(uar) = self.objects.uars.get(uar.number) {
+                    // The number may be another's by now, who rang.
+                    self.look(&uar, groups, (schedule, hot));
+                }
             }
         }
         busy

@@ -47,9 +47,8 @@ fn connections() {
         let guest = world.guest(1);
         let setup = Setup { kind, ..Setup::default() };
         let message = |from: &Endpoint| Wr::new(Opcode::Send, &[from.sge(0, DATA.len() as u32)]);
-        let connect = |endpoint: &Endpoint, qpn| match kind {
-            Type::Rc => endpoint.connect(&guest, guest.function.mac(), qpn, |_| {}),
-            _ => crate::unreliable::connect(&guest, endpoint, guest.function.mac(), qpn),
+        let connect = |endpoint: &Endpoint, qpn| {
+            endpoint.connect(&guest, guest.function.mac(), qpn, |_| {});
         };
         let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
         connect(&a, b.qpn);

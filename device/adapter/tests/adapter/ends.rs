@@ -1,4 +1,5 @@
-//! After RESET or DESTROY has been answered nothing is written, whatever a worker was about to do.
+//! Objects end, and their numbers and slots come to others, while workers are at work: after RESET or DESTROY has been
+//! answered nothing is written, whatever a worker was about to do, and no doorbell of a successor is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,4 +117,31 @@ fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
     assert!(p.a.send_cq.poll(&p.ga).is_some(), "the datagram was sent");
     assert_eq!(p.gb.read(p.b.events.ring, 16), before, "an event was written");
     assert_eq!(p.gb.host.interrupts(1), 0);
+}
+
+/// A worker has copied the list of UARs when one of them comes to another process, which rings at once.
+#[test]
+fn the_next_owner_of_a_uar_is_heard() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let function = &guest.function;
+    let mut e = Endpoint::new(&guest, Setup::default());
+    // All numbers have been given once, so that the next is the one that is free.
+    let allocate = || guest.on_object(Admin::AllocUar, e.context);
+    while allocate().is_ok() {}
+    let last = uar::UAR_COUNT - 1;
+    while function.poll(0).busy {}
+    let gate = guest.host.gate(Step::Load(slot_offset(last, 0)));
+    thread::scope(|scope| {
+        scope.spawn(|| function.poll(0));
+        gate.wait();
+        guest.on_object(Admin::FreeUar, last).expect("FREE_UAR");
+        assert_eq!(guest.on_object(Admin::AllocUar, e.context), Ok(last));
+        e.move_to(&guest, last);
+        e.connect(&guest, function.mac(), e.qpn, |_| {});
+        e.post_send(&guest, &Wr::new(Opcode::Write, &[]));
+        gate.open();
+    });
+    while function.poll(0).busy {}
+    assert!(e.send_cq.poll(&guest).is_some(), "a doorbell was lost");
 }

@@ -10,7 +10,7 @@ use crate::common::driver::{ASYNC_LOG, Guest};
 use crate::common::pair::{
     Endpoint, LOG_SHARED, REGION, Setup, SharedQueue, World, Wr, qp_params, status,
 };
-use crate::{datagrams, unreliable};
+use crate::datagrams;
 
 /// QPs of guest B that share a receive queue, each connected to one of guest A.
 struct Shared {
@@ -34,16 +34,8 @@ impl Shared {
         for _ in 0..count {
             let sender = Endpoint::new(&ga, Setup { kind, ..Setup::default() });
             let receiver = base.sibling(&gb, kind, srq.srqn);
-            match kind {
-                Type::Uc => {
-                    unreliable::connect(&ga, &sender, gb.function.mac(), receiver.qpn);
-                    unreliable::connect(&gb, &receiver, ga.function.mac(), sender.qpn);
-                }
-                _ => {
-                    sender.connect(&ga, gb.function.mac(), receiver.qpn, |_| {});
-                    receiver.connect(&gb, ga.function.mac(), sender.qpn, |_| {});
-                }
-            }
+            sender.connect(&ga, gb.function.mac(), receiver.qpn, |_| {});
+            receiver.connect(&gb, ga.function.mac(), sender.qpn, |_| {});
             senders.push(sender);
             receivers.push(receiver);
         }

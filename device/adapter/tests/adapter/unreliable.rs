@@ -1,18 +1,11 @@
 //! Unreliable connections: what is lost is lost in silence, and only the sender's own faults are errors.
 
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{AttrMask, State, Type};
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Opcode, Sge};
 
 use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, INIT, Setup, World, Wr, attributes, status};
-
-const RTR: AttrMask = AttrMask::STATE
-    .union(AttrMask::AV)
-    .union(AttrMask::PATH_MTU)
-    .union(AttrMask::DEST_QPN)
-    .union(AttrMask::RQ_PSN);
-const RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
+use crate::common::pair::{Endpoint, Setup, World, Wr, status};
 
 /// Two endpoints of an unreliable connection.
 struct Pair {
@@ -29,8 +22,8 @@ impl Pair {
         let world = World::default();
         let (ga, gb) = (world.guest(1), world.guest(2));
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        connect(&ga, &a, gb.function.mac(), b.qpn);
-        connect(&gb, &b, ga.function.mac(), a.qpn);
+        a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
+        b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
         Self { world, ga, gb, a, b }
     }
 
@@ -47,15 +40,6 @@ impl Pair {
         assert!(self.b.recv_cq.poll(&self.gb).is_none());
         assert_eq!(self.ga.stats().tx_roce_discards.get(), dropped + 1);
         assert_eq!((self.a.state(&self.ga), self.b.state(&self.gb)), (State::Rts, State::Rts));
-    }
-}
-
-/// Init, RTR, RTS towards `qpn` at `mac`.
-pub(crate) fn connect(guest: &Guest, endpoint: &Endpoint, mac: [u8; 6], qpn: u32) {
-    let mut attr = attributes(mac, qpn);
-    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
-        attr.state = state as u8;
-        guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
     }
 }
 

@@ -23,6 +23,9 @@ const LOG_STRIDE: u8 = 9;
 /// Bytes of the region of an endpoint.
 pub(crate) const REGION: u64 = 8 << 20;
 
+/// The first PSN of both directions of a connection.
+pub(crate) const PSN: u32 = 17;
+
 pub(crate) const ALL: u32 = Access::LOCAL_WRITE.bits()
     | Access::REMOTE_WRITE.bits()
     | Access::REMOTE_READ.bits()
@@ -39,6 +42,14 @@ pub(crate) const RTR: AttrMask = AttrMask::STATE
     .union(AttrMask::MIN_RNR_TIMER);
 pub(crate) const RTS: AttrMask = AttrMask::STATE
     .union(AttrMask::SQ_PSN)
+    .union(AttrMask::TIMEOUT)
+    .union(AttrMask::RETRY_CNT)
+    .union(AttrMask::RNR_RETRY)
+    .union(AttrMask::MAX_QP_RD_ATOMIC);
+
+/// What unreliable connections have not.
+const RELIABLE: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC
+    .union(AttrMask::MIN_RNR_TIMER)
     .union(AttrMask::TIMEOUT)
     .union(AttrMask::RETRY_CNT)
     .union(AttrMask::RNR_RETRY)
@@ -230,8 +241,8 @@ pub(crate) fn attributes(mac: [u8; 6], qpn: u32) -> Attr {
         timeout: 14,
         retry_cnt: 3,
         rnr_retry: 2,
-        rq_psn: 17.into(),
-        sq_psn: 18.into(),
+        rq_psn: PSN.into(),
+        sq_psn: PSN.into(),
         dest_qpn: qpn.into(),
         av: AddressVector { dmac: mac, vlan: 0xffff.into(), ..AddressVector::default() },
         ..Attr::default()
@@ -323,6 +334,20 @@ impl Endpoint {
         }
     }
 
+    /// Replaces the QP by one whose slot lies in another UAR of the context.
+    pub(crate) fn move_to(&mut self, guest: &Guest, uar: u32) {
+        let params = CreateQp {
+            pdn: self.pdn.into(),
+            send_cqn: self.send_cq.cqn.into(),
+            recv_cqn: self.recv_cq.cqn.into(),
+            uar: uar.into(),
+            ..qp_params(guest, false)
+        };
+        (self.qpn, self.slot, _) = guest.create_qp(&params).expect("QP");
+        self.uar = uar;
+        self.set_rings(&params);
+    }
+
     /// The endpoint's QP is now the one that was created with these parameters.
     pub(crate) fn set_rings(&mut self, params: &CreateQp) {
         (self.sq, self.rq) = (params.sq_table.get(), params.rq_table.get());
@@ -333,9 +358,11 @@ impl Endpoint {
     pub(crate) fn connect(&self, guest: &Guest, mac: [u8; 6], qpn: u32, tune: impl Fn(&mut Attr)) {
         let mut attr = attributes(mac, qpn);
         tune(&mut attr);
+        let kind = guest.function.qp(self.qpn).map(|qp| qp.kind);
+        let unknown = if kind == Some(Type::Uc) { RELIABLE } else { AttrMask::empty() };
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
             attr.state = state as u8;
-            guest.modify_qp(self.qpn, mask, &attr).expect("MODIFY_QP");
+            guest.modify_qp(self.qpn, mask.difference(unknown), &attr).expect("MODIFY_QP");
         }
     }
 
