@@ -297,6 +297,16 @@ impl<H: Host> Function<H> {
         }
     }
 
+    /// Lets the peer of a QP that has ended forget it: an idle one would keep its rings and CQs.
+    pub(crate) fn part(&self, qp: &Qp<H>) {
+        let responder = qp.responder.lock();
+        let (mac, qpn) = (responder.source_mac, responder.source_qpn);
+        drop(responder);
+        if let Some(peer) = self.fabric.find(mac, qpn) {
+            peer.qp.requester.lock().peer.take_if(|known| std::ptr::eq(&raw const *known.qp, qp));
+        }
+    }
+
     /// Ends the commands of a QP that does nothing any more, and waits until their last use has ended.
     pub(crate) fn end_commands(&self, qp: &Qp<H>) {
         let commands = std::mem::take(&mut *qp.commands.lock());
@@ -385,6 +395,7 @@ impl<H: Host> Function<H> {
             qp.set_state(State::Reset);
         }
         for qp in &qps {
+            self.part(qp);
             qp.clear(&self.host);
         }
         self.shards.iter().for_each(|shard| shard.clear());

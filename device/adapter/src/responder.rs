@@ -40,6 +40,9 @@ pub enum Refusal {
     Operational,
     /// The responder's receive is malformed: NAK "remote operational error".
     Malformed,
+    /// The rest of a message whose beginning came before a reset: no answer, as hardware gives none to what is out of
+    /// sequence.
+    Unexpected,
     /// The receive's buffer is too short: NAK "invalid request", and an error there too.
     TooShort,
 }
@@ -50,6 +53,7 @@ impl Refusal {
     pub const fn requester_status(self) -> (Status, u32) {
         match self {
             Self::NotReady => (Status::RnrRetryExcErr, 0),
+            Self::Unexpected => (Status::RetryExcErr, 0),
             Self::Invalid | Self::TooShort => (Status::RemInvReqErr, 0),
             Self::Access(denied) => (denied.remote_status(), denied as u32),
             Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
@@ -75,7 +79,8 @@ pub fn rnr_delay(code: u8) -> u64 {
 ///
 /// # Errors
 /// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
-/// [`Refusal::Invalid`] when a message begins though the one before has not ended.
+/// [`Refusal::Invalid`] when a message begins though the one before has not ended, [`Refusal::Unexpected`] when one goes
+/// on that has not begun here.
 pub fn take<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -86,6 +91,9 @@ pub fn take<H: Host>(
         return Err(Refusal::Invalid);
     }
     if responder.current.is_none() {
+        if done > 0 {
+            return Err(Refusal::Unexpected);
+        }
         let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
         responder.current = Some(recv);
     }
@@ -241,7 +249,7 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
             there.site.step(Counter::RespRemoteInvalidRequest);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
-        Refusal::NotReady => return,
+        Refusal::NotReady | Refusal::Unexpected => return,
     };
     // A receive with an error of its own tells by its completion; otherwise an event does.
     let own = responder.current.is_some() && status != Status::WrFlushErr;

@@ -176,6 +176,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
             rnr_retry: attr.rnr_retry,
             max_rd_atomic: attr.max_rd_atomic,
             qkey: attr.qkey.get(),
+            first_psn: attr.sq_psn.get(),
         };
     }
     let mut responder = qp.responder.lock();
@@ -185,6 +186,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn.get();
     responder.source_mac = attr.av.dmac;
+    responder.first_psn = attr.rq_psn.get();
 }
 
 pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome {

@@ -341,6 +341,7 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     if let Some(uar) = objects.uars.get(qp.uar) {
         uar.release(qp.slot);
     }
+    function.part(&qp);
     // Takes both locks: whoever was at work on the QP has left.
     qp.clear(function.host());
     function.end_commands(&qp);

@@ -123,6 +123,8 @@ pub struct RequesterConfig {
     pub max_rd_atomic: u8,
     /// The queue key that datagrams carry when their work request says so.
     pub qkey: u32,
+    /// The PSN that the connection's first message has; with the numbers of both QPs it names the connection.
+    pub first_psn: u32,
 }
 
 /// What the receiving half knows.
@@ -148,6 +150,8 @@ pub struct Responder {
     pub source_qpn: u32,
     /// The only station that may send here.
     pub source_mac: [u8; 6],
+    /// The only PSN that its first message may have.
+    pub first_psn: u32,
     /// Whether the first message has been reported.
     pub established: bool,
     /// Whether the receive CQ has an event due: reported after the sender's completion is written,
@@ -182,6 +186,7 @@ impl Default for Responder {
             qkey: 0,
             source_qpn: 0,
             source_mac: [0; 6],
+            first_psn: 0,
             established: false,
             event_due: false,
             last_told: false,

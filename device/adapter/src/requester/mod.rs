@@ -11,6 +11,7 @@ mod work;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -21,7 +22,7 @@ use crate::completion::Completion;
 use crate::datagram;
 use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Ended, Peer, Qp, Readers, Requester, RequesterConfig};
+use crate::qp::{Ended, Peer, Qp, Readers, Requester, RequesterConfig, Responder};
 use crate::responder::There;
 use crate::site::Site;
 use crate::wqe::Send;
@@ -80,15 +81,32 @@ fn connected<H: Host>(
     budget: u64,
 ) -> Turn {
     // Out of the requester for the turn, whose other fields change meanwhile.
-    let peer = take_peer(function, requester);
-    let there = peer.as_ref().map(|Peer { function, qp }| {
-        (There { site: Site::new(function), qp }, qp.responder.lock())
-    });
+    let found = take_peer(function, requester);
+    let there = found.as_ref().and_then(|peer| meet(function, qp, requester, peer));
+    let met = there.is_some();
     let mut work = Work { here: Site::new(function), qp, requester, batch, there, budget };
     let turn = work.run();
     drop(work);
-    requester.peer = peer;
+    // What is not its peer it shall not keep alive.
+    requester.peer = found.filter(|_| met);
     turn
+}
+
+/// Locks the receiving half of a QP that was found, if it is the peer: the number may have come to another connection,
+/// or be a foreigner's. Only then its function's memory is held.
+#[inline(always)]
+fn meet<'a, H: Host>(
+    function: &Function<H>,
+    qp: &Qp<H>,
+    requester: &Requester<H>,
+    peer: &'a Peer<H>,
+) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
+    let responder = peer.qp.responder.lock();
+    let is_peer = peer.qp.kind == qp.peer_kind
+        && responder.source_qpn == qp.qpn
+        && responder.source_mac == function.mac()
+        && responder.first_psn == requester.config.first_psn;
+    is_peer.then(|| (There { site: Site::new(&peer.function), qp: &peer.qp }, responder))
 }
 
 /// Waits for those who may still use a key that the entry in progress has ended, if it has; whether that is so. The

@@ -60,9 +60,7 @@ impl<H: Host> Work<'_, H> {
     fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
         if !self.qp.reactive
-            && let Some((there, responder)) = &self.there
-            && responder.source_qpn == self.qp.qpn
-            && responder.source_mac == self.here.function.mac()
+            && let Some((there, _)) = &self.there
             && there.qp.receives()
             && self.here.function.carries()
             && there.site.function.carries()

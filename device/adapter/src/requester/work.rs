@@ -59,7 +59,7 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
     pub(super) batch: &'a mut Batch,
-    /// The peer, and its receiving half.
+    /// The peer, and its receiving half, if it is connected to this very QP.
     pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
     /// Bytes that it may still move.
     pub(super) budget: u64,
@@ -166,15 +166,20 @@ impl<H: Host> Work<'_, H> {
         if !here.function.carries() || !there.site.function.carries() {
             return Step::Retry;
         }
-        if !is_its_peer(here, qp, there, responder) {
+        if !there.qp.receives() {
             return Step::Retry;
         }
         there.site.function.established(there.qp, responder);
-        let (from, to) = (*done, send.length.min(done.saturating_add(self.budget)));
+        let keys = self.requester.keys.unwrap_or_default();
+        let (from, to) = if keys.waited {
+            // All of it was moved before the wait, whatever this turn's budget.
+            (send.length, send.length)
+        } else {
+            (*done, send.length.min(done.saturating_add(self.budget)))
+        };
         self.budget -= to - from;
         let raw = self.batch.entry(place);
         let max_rd_atomic = self.requester.config.max_rd_atomic;
-        let keys = self.requester.keys.unwrap_or_default();
         let message = self.requester.message(send.index);
         let exchange =
             Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
@@ -224,20 +229,6 @@ impl<H: Host> Work<'_, H> {
     }
 }
 
-/// Whether a QP that was found is the peer: it may have been torn down, or belong to another connection.
-#[inline(always)]
-fn is_its_peer<H: Host>(
-    here: &Site<'_, H>,
-    qp: &Qp<H>,
-    there: &There<'_, H>,
-    responder: &Responder,
-) -> bool {
-    there.qp.receives()
-        && there.qp.kind == qp.peer_kind
-        && responder.source_qpn == qp.qpn
-        && responder.source_mac == here.function.mac()
-}
-
 /// What an exchange that was stopped means for the entry, and for the peer.
 #[cold]
 fn stopped<H: Host>(
@@ -250,6 +241,9 @@ fn stopped<H: Host>(
         Stop::Local(status, vendor) => return Step::Failed(status, vendor),
         Stop::Remote(refusal) => refusal,
     };
+    if refusal == Refusal::Unexpected {
+        return Step::Retry;
+    }
     if qp.kind == Type::Uc {
         // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
         match refusal {

@@ -23,11 +23,11 @@ pub(crate) const BINDABLE: u32 = ALL | Access::MW_BIND.bits();
 const REMOTE: u32 = Access::REMOTE_READ.bits() | Access::REMOTE_WRITE.bits();
 
 /// A pair of the kernels' own, who alone register by work requests.
-fn kernel_pair() -> Pair {
+pub(crate) fn kernel_pair() -> Pair {
     Pair::with(Setup { kernel: true, ..Setup::default() }, |_| {})
 }
 
-fn alloc_mr(guest: &Guest, pdn: u32, max_pages: u32) -> u32 {
+pub(crate) fn alloc_mr(guest: &Guest, pdn: u32, max_pages: u32) -> u32 {
     let params = AllocMr::new(pdn, max_pages);
     guest.command(Admin::AllocMr, &params).expect("ALLOC_MR").key.get()
 }
@@ -48,7 +48,7 @@ fn list(guest: &Guest, pages: &[u64]) -> u64 {
     at
 }
 
-fn reg_seg(guest: &Guest, pages: &[u64], length: u64, access: u32) -> RegMrSeg {
+pub(crate) fn reg_seg(guest: &Guest, pages: &[u64], length: u64, access: u32) -> RegMrSeg {
     RegMrSeg {
         length: length.into(),
         table: list(guest, pages).into(),
@@ -59,7 +59,7 @@ fn reg_seg(guest: &Guest, pages: &[u64], length: u64, access: u32) -> RegMrSeg {
     }
 }
 
-fn reg(key: u32, iova: u64, seg: &RegMrSeg) -> Wr {
+pub(crate) fn reg(key: u32, iova: u64, seg: &RegMrSeg) -> Wr {
     Wr { body: seg.as_bytes().to_vec(), ..Wr::new(Opcode::RegMr, &[]) }.to(iova, key)
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn bind(key: u32, lkey: u32, (addr, length): (u64, u64), access: u32)
     Wr { body: seg.as_bytes().to_vec(), ..Wr::new(Opcode::BindMw, &[]) }.to(addr, key)
 }
 
-fn local_inv(key: u32) -> Wr {
+pub(crate) fn local_inv(key: u32) -> Wr {
     Wr::new(Opcode::LocalInv, &[]).to(0, key)
 }
 

@@ -7,6 +7,7 @@ mod alone;
 mod commands;
 mod common;
 mod completions;
+mod connections;
 mod counters;
 mod datagrams;
 mod ends;

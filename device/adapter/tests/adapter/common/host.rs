@@ -27,7 +27,9 @@ pub(crate) enum Bar {
 pub(crate) enum Step {
     /// Load a word of BAR2.
     Load(u64),
-    /// Write guest memory that starts here.
+    /// Read guest memory from here on.
+    Read(u64),
+    /// Write guest memory from here on.
     Write(u64),
 }
 
@@ -163,6 +165,7 @@ pub(crate) struct Held<'a> {
 
 impl Memory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.host.pass(Step::Read(addr));
         let offset = self.host.at(addr, into.len() as u64, false)?;
         self.host.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }

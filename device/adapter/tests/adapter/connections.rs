@@ -1,0 +1,195 @@
+//! Who is connected to whom: by the numbers of both QPs, their ports, and the PSNs that they begin with.
+
+use std::sync::Arc;
+use std::thread;
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::sq::Opcode;
+use vrnic_adapter::batch::Batch;
+use vrnic_adapter::limits::Limits;
+use vrnic_adapter::requester::{self, Turn};
+use vrnic_adapter::transfer::{LONG_TURN, TURN};
+
+use crate::common::driver::Guest;
+use crate::common::host::Step;
+use crate::common::pair::{ALL, Endpoint, PSN, Pair, Setup, World, Wr, status};
+use crate::keys::{alloc_mr, kernel_pair, local_inv, reg, reg_seg};
+
+/// More than all tries of a request take.
+const GIVES_UP_NS: u64 = 1 << 36;
+
+/// Lets time pass until whatever is tried again has been given up.
+fn wear_out(p: &Pair) {
+    for _ in 0..8 {
+        p.settle();
+        p.world.advance(GIVES_UP_NS);
+    }
+    p.settle();
+}
+
+fn send(p: &mut Pair) -> Wr {
+    p.a.fill(&p.ga, 0, b"message");
+    Wr::new(Opcode::Send, &[p.a.sge(0, 7)])
+}
+
+/// Each direction has a PSN of its own, which the sender begins with and the receiver expects.
+#[test]
+fn psns_may_differ_between_the_directions() {
+    let world = World::default();
+    let (ga, gb) = (world.guest(1), world.guest(2));
+    let [a, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
+    let (there, back) = (0x12_3456.into(), 7.into());
+    a.connect(&ga, gb.function.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
+    // More than 24 bits: the rest is nothing.
+    let there = 0xff12_3456.into();
+    b.connect(&gb, ga.function.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
+    let mut p = Pair { world, ga, gb, a, b };
+    for _ in 0..2 {
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+        let wr = send(&mut p);
+        assert_eq!(status(&p.complete(&wr)), Status::Success);
+        assert!(p.received().is_some());
+        (p.ga, p.gb, p.a, p.b) = (p.gb, p.ga, p.b, p.a);
+    }
+}
+
+/// A peer that expects another PSN answers nothing, and notices nothing.
+#[test]
+fn a_peer_with_another_psn_does_not_answer() {
+    for kind in [Type::Rc, Type::Uc] {
+        let mut p = Pair::with(Setup { kind, ..Setup::default() }, |attr| {
+            attr.sq_psn = (PSN + 1).into();
+        });
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+        let wr = send(&mut p);
+        p.run(&wr);
+        wear_out(&p);
+        let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
+        assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");
+        assert!(p.received().is_none(), "{kind:?}");
+        assert_eq!(p.b.state(&p.gb), State::Rts);
+        assert_eq!(p.gb.drain_events(), []);
+    }
+}
+
+/// A QP ends, and its number comes to another process. That one connects to the peer, which still waits for the first.
+#[test]
+fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
+    let world = World::default();
+    let limits = Limits { qp: 1, ..Limits::default() };
+    let ga = Guest::with(1, &world.fabric, &world.clock, (1, limits));
+    let gb = world.guest(2);
+    let [first, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
+    first.connect(&ga, gb.function.mac(), b.qpn, |_| {});
+    b.connect(&gb, ga.function.mac(), first.qpn, |_| {});
+    ga.on_object(Admin::DestroyQp, first.qpn).expect("DESTROY_QP");
+    let second = Endpoint::new(&ga, Setup::default());
+    assert_eq!(second.qpn, first.qpn);
+    second.connect(&ga, gb.function.mac(), b.qpn, |attr| attr.sq_psn = 4711.into());
+    let mut p = Pair { world, ga, gb, a: second, b };
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+    let key = p.b.key;
+    let write = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, key);
+    p.run(&write);
+    wear_out(&p);
+    assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::RetryExcErr));
+    assert!(p.received().is_none());
+    assert_eq!(p.b.state(&p.gb), State::Rts);
+}
+
+/// The receiver is reset and connected again while a message is on its way: its rest does not go on in a new receive.
+#[test]
+fn the_rest_of_a_message_does_not_begin_a_receive() {
+    for kind in [Type::Rc, Type::Uc] {
+        let len = 3 << 20;
+        let mut p = Pair::with(Setup { kind, ..Setup::default() }, |_| {});
+        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, len)]);
+        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
+        let (ga, gb) = (Arc::clone(&p.ga.function), Arc::clone(&p.gb.function));
+        // A turn moves part of it; then the receiver is not there for a while.
+        let qp = ga.qp(p.a.qpn).expect("QP");
+        assert_eq!(requester::run(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
+        p.b.set_state(&p.gb, State::Reset);
+        p.b.connect(&p.gb, ga.mac(), p.a.qpn, |_| {});
+        p.b.post_recv(&p.gb, 2, &[p.b.sge(0, len)]);
+        gb.schedule(&gb.qp(p.b.qpn).expect("QP"));
+        wear_out(&p);
+        let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
+        assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");
+        assert!(p.received().is_none(), "{kind:?}: the rest of a message came as one");
+        assert_eq!(p.b.state(&p.gb), State::Rts);
+    }
+}
+
+/// Two guests: A's QP names B's, which is connected to another QP of A.
+fn stranger() -> (Pair, Endpoint) {
+    let p = Pair::new();
+    let stranger = Endpoint::new(&p.ga, Setup { kernel: true, ..Setup::default() });
+    stranger.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |_| {});
+    (p, stranger)
+}
+
+/// When a QP ends, neither its peer keeps anything of it, nor one that it was foreign to.
+#[test]
+fn a_qp_that_has_ended_is_not_kept() {
+    let (p, mut stranger) = stranger();
+    stranger.post_send(&p.ga, &Wr::new(Opcode::Send, &[stranger.sge(0, 8)]));
+    p.settle();
+    let qp = Arc::downgrade(&p.gb.function.qp(p.b.qpn).expect("QP"));
+    p.gb.on_object(Admin::DestroyQp, p.b.qpn).expect("DESTROY_QP");
+    assert!(qp.upgrade().is_none(), "somebody keeps it");
+}
+
+/// While a QP works it locks its peer's receiving half and holds that guest's memory, but not those of a foreign QP.
+#[test]
+fn a_foreign_qp_is_not_locked() {
+    let (p, mut stranger) = stranger();
+    let key = alloc_mr(&p.ga, stranger.pdn, 1);
+    let seg = reg_seg(&p.ga, &[stranger.buffer], 4096, ALL);
+    stranger.post_send(&p.ga, &reg(key, 0, &seg));
+    let gate = p.ga.host.gate(Step::Read(seg.table.get()));
+    let qp = p.gb.function.qp(p.b.qpn).expect("QP");
+    let function = &p.ga.function;
+    thread::scope(|scope| {
+        scope.spawn(|| function.poll(0));
+        gate.wait();
+        let free = qp.responder.try_lock().is_some();
+        gate.open();
+        assert!(free, "a foreign QP is locked");
+    });
+    assert!(stranger.send_cq.poll(&p.ga).is_some_and(|cqe| status(&cqe) == Status::Success));
+}
+
+/// All waits of a long turn are used up when a long message has ended a key of the peer, and the next turn is short.
+#[test]
+fn a_long_send_inv_completes_in_a_short_turn() {
+    const LEN: u32 = 1 << 20;
+    let mut p = kernel_pair();
+    let mine = [(); 15].map(|()| alloc_mr(&p.ga, p.a.pdn, 1));
+    for key in mine {
+        let seg = reg_seg(&p.ga, &[p.a.buffer], 4096, ALL);
+        let cqe = p.complete(&reg(key, 0, &seg));
+        assert_eq!(status(&cqe), Status::Success);
+    }
+    let key = alloc_mr(&p.gb, p.b.pdn, 1);
+    let seg = reg_seg(&p.gb, &[p.b.buffer], 4096, ALL);
+    p.b.post_send(&p.gb, &reg(key, 0, &seg));
+    p.settle();
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, LEN)]);
+    for key in mine {
+        p.a.store_send(&p.ga, &local_inv(key));
+    }
+    p.a.store_send(&p.ga, &Wr::new(Opcode::SendInv, &[p.a.sge(0, LEN)]).to(0, key));
+    p.a.ring(&p.ga);
+    let function = &p.ga.function;
+    let qp = function.qp(p.a.qpn).expect("QP");
+    let mut batch = Batch::default();
+    assert_eq!(requester::run(function, &qp, &mut batch, LONG_TURN), Turn::More);
+    assert_eq!(requester::run(function, &qp, &mut batch, TURN), Turn::Idle);
+    for _ in 0..16 {
+        assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
+    }
+    assert_eq!(p.received().map(|cqe| cqe.byte_len.get()), Some(LEN));
+}
