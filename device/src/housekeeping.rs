@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::function::Function;
-use crate::vfio::server::Doorman;
+use crate::vfio::doorman::Doorman;
 
 /// Half of what drivers are promised, to leave room for a loaded host.
 const PERIOD: Duration = Duration::from_millis(vrnic_abi::regs::HEARTBEAT_PERIOD_MS as u64 / 2);

@@ -1,5 +1,4 @@
-//! What a vfio-user server needs of a device. Everything the VMM can ask for passes here, so that another
-//! server can take the place of the crate in use without a change behind it.
+//! What the vfio-user server needs of a device. Everything the VMM can ask for passes here.
 
 use std::fs::File;
 use std::io;

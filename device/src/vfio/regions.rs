@@ -1,18 +1,15 @@
 //! The regions and interrupts of a function, as GET_REGION_INFO and GET_IRQ_INFO describe them.
 
-use std::os::fd::RawFd;
-
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX,
     VFIO_PCI_BAR4_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
-    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_MMAP,
-    VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
-    vfio_region_sparse_mmap_area,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
+    VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
 };
-use vfio_user::{IrqInfo, ServerRegion, SparseArea};
 use vrnic_abi::pci::{BAR_MSIX_LEN, BAR_REGS_LEN, BAR_UAR_LEN, MSIX_VECTORS};
 
 use super::device::RegionId;
+use super::wire::{IrqInfo, RegionInfo, SparseMmap};
 use crate::pci::config::CONFIG_LEN;
 
 /// The region with this vfio number, if the function has it.
@@ -38,37 +35,43 @@ pub fn region_len(region: RegionId) -> u64 {
     }
 }
 
-/// All regions; `uar` is the memory file of BAR2, mapped whole by the VMM.
+/// The region with this number as the VMM is told of it; absent ones have no length. `None` beyond the last.
 #[must_use]
-pub fn regions(uar: RawFd) -> Vec<ServerRegion> {
-    (0..VFIO_PCI_NUM_REGIONS).map(|index| describe(index, uar)).collect()
-}
-
-fn describe(index: u32, uar: RawFd) -> ServerRegion {
+pub fn region_info(index: u32) -> Option<RegionInfo> {
+    if index >= VFIO_PCI_NUM_REGIONS {
+        return None;
+    }
     let known = region(index);
-    let mapped = known == Some(RegionId::Uar);
     let mut flags = 0;
     if known.is_some() {
         flags |= VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
     }
-    if mapped {
+    if known == Some(RegionId::Uar) {
         flags |= VFIO_REGION_INFO_FLAG_MMAP;
     }
     let size = known.map_or(0, region_len);
-    let argsz = u32::try_from(size_of::<vfio_region_info>()).unwrap_or(u32::MAX);
-    let area = SparseArea { area: vfio_region_sparse_mmap_area { offset: 0, size } };
-    ServerRegion {
-        region_info: vfio_region_info { argsz, flags, index, cap_offset: 0, size, offset: 0 },
-        sparse_areas: if mapped { vec![area] } else { Vec::new() },
-        mmap_fd: mapped.then_some(uar),
-    }
+    Some(RegionInfo { argsz: len_of::<RegionInfo>(), flags, index, cap_offset: 0, size, offset: 0 })
 }
 
-/// All interrupts: MSI-X only. An error interrupt, if offered, would let us stop the VM.
+/// That the VMM maps all of BAR2.
 #[must_use]
-pub fn irqs() -> Vec<IrqInfo> {
-    let count = |index| if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(MSIX_VECTORS) } else { 0 };
-    (0..VFIO_PCI_NUM_IRQS)
-        .map(|index| IrqInfo { index, flags: VFIO_IRQ_INFO_EVENTFD, count: count(index) })
-        .collect()
+pub fn uar_areas() -> SparseMmap {
+    // The number is below 2^16.
+    let id = VFIO_REGION_INFO_CAP_SPARSE_MMAP as u16;
+    SparseMmap { id, version: 1, next: 0, areas: 1, reserved: 0, offset: 0, size: BAR_UAR_LEN }
+}
+
+/// The interrupts with this index: MSI-X only has any. An error interrupt, if offered, would let us stop the VM.
+/// `None` beyond the last.
+#[must_use]
+pub fn irq_info(index: u32) -> Option<IrqInfo> {
+    let count = if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(MSIX_VECTORS) } else { 0 };
+    let info = IrqInfo { argsz: len_of::<IrqInfo>(), flags: VFIO_IRQ_INFO_EVENTFD, index, count };
+    (index < VFIO_PCI_NUM_IRQS).then_some(info)
+}
+
+/// Length of a structure, for the field that tells it.
+#[must_use]
+pub fn len_of<T>() -> u32 {
+    u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }

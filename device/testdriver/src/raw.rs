@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,8 +14,10 @@ use crate::wait;
 
 /// Length of a message header in bytes.
 const HEADER: usize = 16;
+/// vfio's number of the MSI-X interrupts.
+const MSIX: u32 = 2;
 /// Longest reply that a test expects.
-const REPLY_MAX: usize = 1 << 20;
+const REPLY_MAX: usize = 2 << 20;
 
 /// Commands (vfio-user specification, "Commands").
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +34,13 @@ pub enum Command {
     Reset = 13,
 }
 
-/// A reply: its error flag, and what follows the header.
+/// A reply: its error, and what follows the header.
 #[derive(Debug)]
 pub struct Reply {
     /// Whether the error bit is set.
     pub error: bool,
+    /// The error number.
+    pub errno: u32,
     /// The payload.
     pub body: Vec<u8>,
 }
@@ -55,6 +60,7 @@ impl RawClient {
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("vfio-user socket")?;
         stream.set_read_timeout(Some(wait::LIMIT))?;
+        stream.set_write_timeout(Some(wait::LIMIT))?;
         Ok(Self { stream, next: 1 })
     }
 
@@ -95,12 +101,7 @@ impl RawClient {
         body: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> anyhow::Result<()> {
-        let size = u32::try_from(HEADER + body.len())?;
-        let mut message = self.next.to_le_bytes().to_vec();
-        message.extend(command.to_le_bytes());
-        message.extend(size.to_le_bytes());
-        message.extend([0; 8]);
-        message.extend_from_slice(body);
+        let message = message(self.next, command, body);
         self.next = self.next.wrapping_add(1);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -119,6 +120,14 @@ impl RawClient {
         Ok(self.stream.write_all(bytes)?)
     }
 
+    /// Says that no more will come.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(self.stream.shutdown(Shutdown::Write)?)
+    }
+
     /// Waits for a reply.
     ///
     /// # Errors
@@ -126,12 +135,13 @@ impl RawClient {
     pub fn reply(&mut self) -> anyhow::Result<Reply> {
         let mut header = [0; HEADER];
         self.stream.read_exact(&mut header)?;
-        let [_, _, _, _, a, b, c, d, flags, ..] = header;
+        let [_, _, _, _, a, b, c, d, flags, _, _, _, errno @ ..] = header;
         let size = usize::try_from(u32::from_le_bytes([a, b, c, d]))?;
         ensure!((HEADER..REPLY_MAX).contains(&size), "reply of {size} bytes");
         let mut body = vec![0; size - HEADER];
         self.stream.read_exact(&mut body)?;
-        Ok(Reply { error: flags & 1 << 5 != 0, body })
+        let errno = u32::from_le_bytes(errno);
+        Ok(Reply { error: flags & 1 << 5 != 0, errno, body })
     }
 
     /// Waits for the server to close the connection.
@@ -147,6 +157,18 @@ impl RawClient {
             Err(error) => Err(error).context("the server keeps the connection"),
         }
     }
+}
+
+/// A message with a proper header.
+#[must_use]
+pub fn message(id: u16, command: u16, body: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+    let mut message = id.to_le_bytes().to_vec();
+    message.extend(command.to_le_bytes());
+    message.extend(size.to_le_bytes());
+    message.extend([0; 8]);
+    message.extend_from_slice(body);
+    message
 }
 
 /// The body of a region access.
@@ -166,6 +188,12 @@ pub fn dma_map(flags: u32, offset: u64, iova: u64, size: u64) -> Vec<u8> {
     body.extend(flags.to_le_bytes());
     body.extend([offset, iova, size].iter().flat_map(|word| word.to_le_bytes()));
     body
+}
+
+/// The body of a SET_IRQS about MSI-X.
+#[must_use]
+pub fn set_irqs(flags: u32, start: u32, count: u32) -> Vec<u8> {
+    [20, flags, MSIX, start, count].iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
 }
 
 /// The body of a DMA_UNMAP.

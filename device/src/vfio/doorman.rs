@@ -1,0 +1,52 @@
+//! Turns away clients of a socket whose function has a VMM.
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::socket::SocketFile;
+
+/// Looks at a waiting client before it is turned away.
+const PATIENCE: u32 = 10;
+
+/// Turns away clients of a busy socket.
+#[derive(Debug)]
+pub struct Doorman {
+    name: String,
+    socket: Arc<SocketFile>,
+    busy: Arc<AtomicBool>,
+    waited: u32,
+}
+
+impl Doorman {
+    /// Watches `socket` while `busy`.
+    #[must_use]
+    pub fn new(name: &str, socket: &Arc<SocketFile>, busy: &Arc<AtomicBool>) -> Self {
+        let (socket, busy) = (Arc::clone(socket), Arc::clone(busy));
+        Self { name: name.to_owned(), socket, busy, waited: 0 }
+    }
+
+    /// Looks for a waiting client; called every tenth of a second. One that waits while a VMM is connected
+    /// gets a second, in case the VMM is just ending, and is then closed.
+    pub fn look(&mut self) {
+        let listener = self.socket.listener();
+        let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);
+        self.waited = if waiting { self.waited + 1 } else { 0 };
+        if self.waited >= PATIENCE && listener.accept().is_ok() {
+            self.waited = 0;
+            tracing::warn!(
+                function = self.name,
+                socket = %self.socket.path().display(),
+                "second client turned away: a VMM is connected already"
+            );
+        }
+    }
+}
+
+/// Whether accept would find somebody.
+fn readable(listener: &UnixListener) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,205 @@
+//! The layouts of vfio-user messages, after the protocol's specification. Numbers are in the host's byte order.
+
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Longest data of a region access in bytes; told to the VMM as `max_data_xfer_size`.
+pub const TRANSFER_MAX: usize = 1 << 20;
+/// Most descriptors in a message; told to the VMM as `max_msg_fds`.
+pub const FDS_MAX: usize = 8;
+/// Longest body of a message: a write of the longest data.
+pub const BODY_MAX: usize = size_of::<RegionAccess>() + TRANSFER_MAX;
+/// Length of a header.
+pub const HEADER_LEN: usize = size_of::<Header>();
+
+/// Flags of a header: what kind of message it is.
+const TYPE_MASK: u32 = 0xf;
+const TYPE_COMMAND: u32 = 0;
+const TYPE_REPLY: u32 = 1;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+/// What every message begins with.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// The same in a command and its reply.
+    pub id: u16,
+    /// The command.
+    pub command: u16,
+    /// Length of the message in bytes, the header included.
+    pub size: u32,
+    /// Kind of message, and whether a reply is wanted.
+    pub flags: u32,
+    /// In a reply that is an error: which.
+    pub error: u32,
+}
+
+impl Header {
+    /// Length of the body, if the message is no longer than a message may be.
+    #[must_use]
+    pub fn body_len(&self) -> Option<usize> {
+        let len = usize::try_from(self.size).ok()?.checked_sub(HEADER_LEN)?;
+        (len <= BODY_MAX).then_some(len)
+    }
+
+    /// Whether it is a command.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        self.flags & TYPE_MASK == TYPE_COMMAND
+    }
+
+    /// Whether the sender waits for a reply.
+    #[must_use]
+    pub fn wants_reply(&self) -> bool {
+        self.flags & NO_REPLY == 0
+    }
+
+    /// The header of the reply with a body of `len` bytes.
+    #[must_use]
+    pub fn reply(&self, len: usize) -> Self {
+        // Bodies are shorter than `BODY_MAX` by far.
+        let size = u32::try_from(HEADER_LEN + len).unwrap_or(u32::MAX);
+        Self { size, flags: TYPE_REPLY, error: 0, ..*self }
+    }
+
+    /// The reply that refuses the command.
+    #[must_use]
+    pub fn refusal(&self, error: rustix::io::Errno) -> Self {
+        let error = error.raw_os_error().unsigned_abs();
+        Self { flags: TYPE_REPLY | ERROR, error, ..self.reply(0) }
+    }
+}
+
+/// VERSION, both ways; capabilities as JSON follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Version {
+    /// Incompatible ones differ in it.
+    pub major: u16,
+    /// Compatible ones differ in it.
+    pub minor: u16,
+}
+
+/// DMA_MAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DmaMap {
+    /// Length of this structure.
+    pub argsz: u32,
+    /// `VFIO_DMA_MAP_FLAG_*`.
+    pub flags: u32,
+    /// Offset in the file.
+    pub offset: u64,
+    /// First guest address.
+    pub iova: u64,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// DMA_UNMAP, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DmaUnmap {
+    /// Length of this structure.
+    pub argsz: u32,
+    /// `VFIO_DMA_UNMAP_FLAG_*`.
+    pub flags: u32,
+    /// First guest address.
+    pub iova: u64,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// DEVICE_GET_INFO, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DeviceInfo {
+    /// Length of this structure.
+    pub argsz: u32,
+    /// `VFIO_DEVICE_FLAGS_*`.
+    pub flags: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// Number of interrupt indices.
+    pub irqs: u32,
+}
+
+/// DEVICE_GET_REGION_INFO, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegionInfo {
+    /// In a request the room for the reply, in a reply what it needs.
+    pub argsz: u32,
+    /// `VFIO_REGION_INFO_FLAG_*`.
+    pub flags: u32,
+    /// Number of the region.
+    pub index: u32,
+    /// Where capabilities begin; 0 when there are none.
+    pub cap_offset: u32,
+    /// Length of the region in bytes.
+    pub size: u64,
+    /// Offset in the file that goes with the reply.
+    pub offset: u64,
+}
+
+/// The capability that tells which part of a region can be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SparseMmap {
+    /// `VFIO_REGION_INFO_CAP_SPARSE_MMAP`.
+    pub id: u16,
+    /// 1.
+    pub version: u16,
+    /// Offset of the next capability; 0 when there is none.
+    pub next: u32,
+    /// Number of areas: the one that follows.
+    pub areas: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Where the area begins.
+    pub offset: u64,
+    /// Its length.
+    pub size: u64,
+}
+
+/// DEVICE_GET_IRQ_INFO, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IrqInfo {
+    /// Length of this structure.
+    pub argsz: u32,
+    /// `VFIO_IRQ_INFO_*`.
+    pub flags: u32,
+    /// Interrupt index.
+    pub index: u32,
+    /// Number of vectors.
+    pub count: u32,
+}
+
+/// DEVICE_SET_IRQS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IrqSet {
+    /// Length of this structure and what follows.
+    pub argsz: u32,
+    /// `VFIO_IRQ_SET_*`.
+    pub flags: u32,
+    /// Interrupt index.
+    pub index: u32,
+    /// First vector.
+    pub start: u32,
+    /// Number of vectors.
+    pub count: u32,
+}
+
+/// REGION_READ and REGION_WRITE, both ways; the data follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RegionAccess {
+    /// Offset in the region.
+    pub offset: u64,
+    /// Number of the region.
+    pub region: u32,
+    /// Length of the data.
+    pub count: u32,
+}
