@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Parser;
 
+use crate::access::{SocketGroup, SocketMode};
 use crate::config::{ConfigError, FunctionConfig, Limit};
 use crate::monitor::Address;
 
@@ -69,6 +70,14 @@ pub struct Args {
     #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
     pub monitor: Option<Address>,
 
+    /// Permissions of all socket files: who can write to one can connect [default: 0660]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<SocketMode>,
+
+    /// Group of all socket files, by name or number, e.g. that of the QEMUs [default: the daemon's]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<SocketGroup>,
+
     /// Check the settings and exit
     #[arg(long)]
     pub check: bool,
@@ -84,6 +93,8 @@ The same as a file for --config:
 
   log = \"info\"
   workers = 1
+  socket-mode = \"0660\"
+  socket-group = \"kvm\"
   [[function]]
   name = \"a\"
   mac = \"52:54:00:00:00:0a\"

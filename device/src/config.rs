@@ -9,6 +9,7 @@ use thiserror::Error;
 use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_adapter::limits::Limits;
 
+use crate::access::{Access, SocketGroup, SocketMode};
 use crate::cli::Args;
 use crate::monitor::Address;
 use crate::net::mac::{MacAddr, ParseMacError};
@@ -157,6 +158,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where watchers are answered, if anywhere.
     pub monitor: Option<Address>,
+    /// Who may connect to the sockets.
+    pub access: Access,
 }
 
 /// A limit to lower.
@@ -202,6 +205,10 @@ struct File {
     #[serde(default)]
     limit: BTreeMap<String, u32>,
     monitor: Option<Address>,
+    #[serde(rename = "socket-mode")]
+    socket_mode: Option<SocketMode>,
+    #[serde(rename = "socket-group")]
+    socket_group: Option<SocketGroup>,
 }
 
 impl Config {
@@ -236,6 +243,10 @@ impl Config {
             pin: args.pin.or(file.pin).unwrap_or_default(),
             limits,
             monitor: args.monitor.or(file.monitor),
+            access: Access {
+                mode: args.socket_mode.or(file.socket_mode).unwrap_or_default(),
+                group: args.socket_group.or(file.socket_group),
+            },
         };
         config.check()?;
         Ok(config)
@@ -317,7 +328,7 @@ mod tests {
     fn command_line_overrides_the_file_and_adds_functions() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("c.toml");
-        let text = "log = 'debug'\nworkers = 3\nnap = 20\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
+        let text = "log = 'debug'\nworkers = 3\nnap = 20\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
                     mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n";
         std::fs::write(&path, text).expect("write");
         let path = path.to_str().expect("text");
@@ -331,12 +342,16 @@ mod tests {
             function,
             "--limit",
             "qp=7",
+            "--socket-mode",
+            "0606",
         ])
         .expect("valid");
         assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
         assert_eq!(config.gears.nap, Duration::from_micros(20));
         assert_eq!(config.pin, [1, 2]);
         assert_eq!((config.limits.qp, config.limits.pd), (7, 8));
+        let access = Access { mode: SocketMode(0o606), group: Some(SocketGroup(7)) };
+        assert_eq!(config.access, access);
         assert_eq!(config.limits.cq, Limits::default().cq);
         let names: Vec<_> =
             config.functions.iter().map(|function| function.name.as_str()).collect();

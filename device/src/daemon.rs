@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use crate::access::Access;
 use crate::config::{Config, FunctionConfig};
 use crate::control::{Asker, ControlThread};
 use crate::function::{Function, FunctionDevice};
@@ -55,14 +56,15 @@ impl Daemon {
             let (thread, asker) = ControlThread::start(Arc::clone(&function))
                 .with_context(|| format!("function {name}"))?;
             control.push(thread);
-            ports.extend(port(settings, &function)?);
-            let (server, doorman) = serve(settings, &function, asker)?;
+            ports.extend(port(settings, &config.access, &function)?);
+            let (server, doorman) = serve(settings, &config.access, &function, asker)?;
             servers.push(server);
             doormen.push(doorman);
             functions.push(function);
         }
         let switch = SwitchThread::start(ports).context("Ethernet switch")?;
-        let monitor = config.monitor.as_ref().map(|at| Monitor::start(at, functions.clone()));
+        let monitor =
+            config.monitor.as_ref().map(|at| Monitor::start(at, &config.access, functions.clone()));
         let monitor = monitor.transpose().context("monitor")?;
         let housekeeping = Housekeeping::start(functions, doormen).context("housekeeping")?;
         for (server, function) in servers.iter().zip(&config.functions) {
@@ -88,12 +90,16 @@ impl Daemon {
 }
 
 /// The Ethernet port of a function, if it has one; else its link is up for ever.
-fn port(settings: &FunctionConfig, function: &Arc<Function>) -> anyhow::Result<Option<PortSetup>> {
+fn port(
+    settings: &FunctionConfig,
+    access: &Access,
+    function: &Arc<Function>,
+) -> anyhow::Result<Option<PortSetup>> {
     let Some(path) = &settings.net else {
         function.set_link(true);
         return Ok(None);
     };
-    let socket = SocketFile::bind(path).context("Ethernet socket")?;
+    let socket = SocketFile::bind(path, access).context("Ethernet socket")?;
     let target = Arc::clone(function);
     let link = Box::new(move |up| target.set_link(up));
     Ok(Some(PortSetup { name: settings.name.clone(), mac: settings.mac, socket, link }))
@@ -110,10 +116,11 @@ fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
 
 fn serve(
     settings: &FunctionConfig,
+    access: &Access,
     function: &Arc<Function>,
     control: Asker,
 ) -> anyhow::Result<(ServerThread, Doorman)> {
-    let socket = SocketFile::bind(&settings.socket).context("vfio-user socket")?;
+    let socket = SocketFile::bind(&settings.socket, access).context("vfio-user socket")?;
     let device = Box::new(FunctionDevice::new(function, control));
     ServerThread::start(&settings.name, socket, device)
         .with_context(|| format!("server of function {}", settings.name))

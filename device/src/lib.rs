@@ -15,10 +15,11 @@
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`surroundings`] | what the adapter model sees of this process |
 //! | [`control`] | the thread that runs a function's control work |
-//! | [`socket`] | listening socket files |
+//! | [`socket`], [`access`] | listening socket files, and who may connect to them |
 //! | [`sys`] | scheduling of threads |
 //! | [`worker`] | the threads that run the adapters |
 
+pub mod access;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -1,11 +1,17 @@
 //! Listening sockets at file-system paths.
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
+
+use crate::access::{Access, Peer};
+
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 64;
 
 /// Why a socket path cannot be used.
 #[derive(Debug, Error)]
@@ -19,6 +25,9 @@ pub enum BindError {
     /// The folder is missing.
     #[error("{0}: the folder does not exist")]
     NoFolder(PathBuf),
+    /// Anybody could put a socket of theirs in its place.
+    #[error("{0}: everybody may write to its folder; take that away, or set the sticky bit")]
+    OpenFolder(PathBuf),
     /// The kernel refused.
     #[error("{path}: {error}")]
     Os {
@@ -43,22 +52,27 @@ impl SocketFile {
     ///
     /// # Errors
     /// See [`BindError`].
-    pub fn bind(path: &Path) -> Result<Self, BindError> {
+    pub fn bind(path: &Path, access: &Access) -> Result<Self, BindError> {
         let os = |error| BindError::Os { path: path.to_owned(), error };
-        let listener = match UnixListener::bind(path) {
+        check_folder(path)?;
+        let listener = match bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 remove_stale(path)?;
-                UnixListener::bind(path)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(BindError::NoFolder(path.to_owned()));
+                bind(path)
             }
             other => other,
         }
         .map_err(os)?;
-        listener.set_nonblocking(true).map_err(os)?;
         let meta = std::fs::symlink_metadata(path).map_err(os)?;
-        Ok(Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
+        let this = Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
+        // Nobody can connect before the socket listens, so nobody does with other permissions.
+        if let Some(group) = access.group {
+            lchown(path, None, Some(group.0)).map_err(os)?;
+        }
+        let mode = std::fs::Permissions::from_mode(access.mode.0);
+        std::fs::set_permissions(path, mode).map_err(os)?;
+        rustix::net::listen(&this.listener, BACKLOG).map_err(|error| os(error.into()))?;
+        Ok(this)
     }
 
     /// The socket.
@@ -84,6 +98,51 @@ impl Drop for SocketFile {
     }
 }
 
+/// Takes a client that waits, and tells who it is.
+///
+/// # Errors
+/// What accept reports; `WouldBlock` when nobody waits.
+pub fn accept(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
+    let (stream, _) = listener.accept()?;
+    let peer = Peer::of(&stream);
+    Ok((stream, peer))
+}
+
+/// A socket at `path` that does not listen yet.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Refuses a folder in which anybody could replace the socket. One in which a single other user or a group could is
+/// the administrator's choice, and reported.
+fn check_folder(path: &Path) -> Result<(), BindError> {
+    const STICKY: u32 = 0o1000;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let meta = std::fs::metadata(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => BindError::NoFolder(path.to_owned()),
+        _ => BindError::Os { path: path.to_owned(), error },
+    })?;
+    let writable = |who| meta.mode() & who != 0 && meta.mode() & STICKY == 0;
+    if writable(0o002) {
+        return Err(BindError::OpenFolder(path.to_owned()));
+    }
+    let owner = meta.uid();
+    let ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if !ours || writable(0o020) {
+        tracing::warn!(
+            folder = %folder.display(),
+            "others can replace sockets here: the folder is of user {owner}, group {}, mode {:o}",
+            meta.gid(),
+            meta.mode() & 0o7777
+        );
+    }
+    Ok(())
+}
+
 /// Removes the socket file of a process that is gone.
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     let os = |error| BindError::Os { path: path.to_owned(), error };
@@ -103,21 +162,60 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{SocketGroup, SocketMode};
 
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().expect("temporary folder")
+    }
+
+    fn bind_file(path: &Path) -> Result<SocketFile, BindError> {
+        SocketFile::bind(path, &Access::default())
+    }
+
+    #[test]
+    fn mode_and_group_are_those_asked_for() {
+        let folder = folder();
+        let path = folder.path().join("s");
+        for mode in [0o660, 0o600, 0o666] {
+            let group = std::fs::metadata(folder.path()).expect("folder").gid();
+            let access = Access { mode: SocketMode(mode), group: Some(SocketGroup(group)) };
+            let socket = SocketFile::bind(&path, &access).expect("bind");
+            let meta = std::fs::metadata(&path).expect("socket");
+            assert_eq!((meta.mode() & 0o7777, meta.gid()), (mode, group));
+            let client = UnixStream::connect(&path).expect("connect");
+            let (_, peer) = accept(socket.listener()).expect("accept");
+            let us = format!("process {}, user", std::process::id());
+            assert!(peer.to_string().starts_with(&us), "{peer}");
+            drop(client);
+        }
+    }
+
+    #[test]
+    fn a_folder_open_to_everybody_is_refused() {
+        let folder = folder();
+        let path = folder.path().join("s");
+        for (mode, good) in [(0o777, false), (0o1777, true), (0o770, true), (0o707, false)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.path(), mode).expect("chmod");
+            match bind_file(&path) {
+                Ok(_) => assert!(good),
+                Err(error) => {
+                    assert!(!good && matches!(error, BindError::OpenFolder(_)), "{error}")
+                }
+            }
+        }
     }
 
     #[test]
     fn live_socket_is_taken_and_stale_one_replaced() {
         let folder = folder();
         let path = folder.path().join("s");
-        let first = SocketFile::bind(&path).expect("free path");
-        assert!(matches!(SocketFile::bind(&path), Err(BindError::Taken(_))));
+        let first = bind_file(&path).expect("free path");
+        assert!(matches!(bind_file(&path), Err(BindError::Taken(_))));
         // A listener that ends without removing its file leaves a stale socket.
         let stale = folder.path().join("stale");
         drop(UnixListener::bind(&stale).expect("bind"));
-        SocketFile::bind(&stale).expect("stale socket is replaced");
+        bind_file(&stale).expect("stale socket is replaced");
         drop(first);
         assert!(!path.exists());
     }
@@ -127,17 +225,17 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("f");
         std::fs::write(&path, b"data").expect("write");
-        assert!(matches!(SocketFile::bind(&path), Err(BindError::NotASocket(_))));
+        assert!(matches!(bind_file(&path), Err(BindError::NotASocket(_))));
         assert_eq!(std::fs::read(&path).expect("still there"), b"data");
         let missing = folder.path().join("none/s");
-        assert!(matches!(SocketFile::bind(&missing), Err(BindError::NoFolder(_))));
+        assert!(matches!(bind_file(&missing), Err(BindError::NoFolder(_))));
     }
 
     #[test]
     fn a_successor_s_socket_is_left_alone() {
         let folder = folder();
         let path = folder.path().join("s");
-        let first = SocketFile::bind(&path).expect("bind");
+        let first = bind_file(&path).expect("bind");
         std::fs::remove_file(&path).expect("remove");
         let _second = UnixListener::bind(&path).expect("bind again");
         drop(first);

@@ -236,8 +236,11 @@ fn a_silent_client_does_not_hold_a_function() {
     daemon.check().expect("healthy");
 }
 
+/// Commands and bodies.
+type Messages = Vec<(u16, Vec<u8>)>;
+
 /// Messages with proper headers and any content.
-fn any_messages() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
+fn any_messages() -> impl Strategy<Value = Messages> {
     let access = (0u32..10, 0u64..0x2100, 0u32..64, 9u16..11).prop_map(
         |(region, offset, count, command)| {
             let data = vec![0x5a; if command == 10 { count as usize } else { 0 }];
@@ -253,7 +256,7 @@ fn any_messages() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
 fn any_messages_in_any_pieces_are_answered() {
     let mut daemon = start(1);
     let pieces = proptest::collection::vec(1usize..50, 1..20);
-    let run = |(messages, pieces): (Vec<(u16, Vec<u8>)>, Vec<usize>)| {
+    let run = |(messages, pieces): (Messages, Vec<usize>)| {
         let mut client = RawClient::open(&daemon.socket(0)).expect("open");
         let stream: Vec<u8> = (100..)
             .zip(&messages)
@@ -285,7 +288,7 @@ fn any_messages_in_any_pieces_are_answered() {
 fn any_bytes_are_survived() {
     let mut daemon = start(1);
     let bytes = proptest::collection::vec(any::<u8>(), 0..200);
-    let run = |(greeted, messages, noise, cut): (bool, Vec<(u16, Vec<u8>)>, Vec<u8>, usize)| {
+    let run = |(greeted, (messages, cut), noise): (bool, (Messages, usize), Vec<u8>)| {
         let path = daemon.socket(0);
         let client = if greeted { RawClient::open(&path) } else { RawClient::connect(&path) };
         let mut client = client.expect("connect");
@@ -299,7 +302,7 @@ fn any_bytes_are_survived() {
         Ok(())
     };
     let mut runner = TestRunner::new(ProptestConfig::with_cases(100));
-    let cases = (any::<bool>(), any_messages(), bytes, 0usize..1000);
+    let cases = (any::<bool>(), (any_messages(), 0usize..1000), bytes);
     runner.run(&cases, run).expect("all of them survived");
     serves(&daemon);
     daemon.check().expect("healthy");

@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::start;
+use common::{start, start_with};
 use rustix::process::Signal;
 
 fn run(args: &[&str]) -> Output {
@@ -33,6 +34,34 @@ fn signals_end_it_and_remove_the_sockets() {
             assert!(!path.exists(), "{} is left", path.display());
         }
         drop(guest);
+    }
+}
+
+/// Of all three kinds of sockets; and whoever connects is named.
+#[test]
+fn sockets_have_the_mode_and_group_asked_for() {
+    let group = rustix::process::getegid().as_raw();
+    for (mode, args) in [
+        (0o660, vec![]),
+        (0o600, vec!["--socket-mode", "0600"]),
+        (0o666, vec!["--socket-mode", "0666", "--socket-group", &group.to_string()]),
+    ] {
+        let folder = tempfile::tempdir().expect("folder");
+        let monitor = folder.path().join("monitor.sock");
+        let monitor = monitor.to_str().expect("text");
+        let daemon = start_with(1, &[&args[..], &["--monitor", monitor]].concat());
+        for path in [daemon.socket(0), daemon.net(0), monitor.into()] {
+            let meta = std::fs::metadata(&path).expect("socket");
+            assert_eq!(meta.mode() & 0o7777, mode, "{}", path.display());
+            assert_eq!(meta.gid(), group, "{}", path.display());
+        }
+        let _guest = daemon.ready_guest(0).expect("a VMM and a netdev");
+        let client = format!("client=process {}, user ", std::process::id());
+        let log = daemon.log().expect("log");
+        for what in ["VMM connected", "link up"] {
+            let named = |line: &str| line.contains(what) && line.contains(&client);
+            assert!(log.lines().any(named), "{what}: {log}");
+        }
     }
 }
 
@@ -69,6 +98,9 @@ fn faults_of_the_arguments_are_named() {
     let error = refused(&["--function", function, "--pin", "1000"]);
     assert!(error.contains("processor 1000"), "{error}");
     assert!(!Path::new("a.sock").exists(), "a socket is left by a daemon that did not start");
+    for (setting, value) in [("--socket-mode", "999"), ("--socket-group", "no-such-group")] {
+        assert!(refused(&["--function", function, setting, value]).contains(value));
+    }
     let log = ["--function", "name=a,mac=52:54:00:00:00:0a,socket=a", "--log", "a=b=c"];
     assert!(refused(&log).contains("a=b=c"));
 }

@@ -23,6 +23,7 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 
 use self::serve::Listener;
+use crate::access::Access;
 use crate::function::Function;
 use crate::socket::SocketFile;
 
@@ -69,13 +70,17 @@ impl Monitor {
     ///
     /// # Errors
     /// An address that cannot be used, or a thread that the system does not give.
-    pub fn start(address: &Address, functions: Vec<Arc<Function>>) -> anyhow::Result<Self> {
+    pub fn start(
+        address: &Address,
+        access: &Access,
+        functions: Vec<Arc<Function>>,
+    ) -> anyhow::Result<Self> {
         // One thread serves all watchers, so that they together take one processor at most.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
         let (listener, file) = match address {
             Address::Path(path) => {
-                let file = SocketFile::bind(path)?;
+                let file = SocketFile::bind(path, access)?;
                 (Listener::unix(file.listener().try_clone()?)?, Some(file))
             }
             Address::Tcp(address) => {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 
 use super::framing::{Decoder, Frame, Next};
-use crate::socket::SocketFile;
+use crate::socket::{SocketFile, accept};
 
 /// Most bytes that wait for a peer; further frames are dropped, as a switch does with a full queue.
 const QUEUE_BYTES: usize = 2 << 20;
@@ -105,7 +105,7 @@ impl Port {
     /// # Errors
     /// What accept reports.
     pub fn accept(&mut self) -> io::Result<bool> {
-        let (stream, _) = match self.socket.listener().accept() {
+        let (stream, client) = match accept(self.socket.listener()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             other => other?,
         };
@@ -113,6 +113,7 @@ impl Port {
             tracing::warn!(
                 port = self.name,
                 socket = %self.socket.path().display(),
+                %client,
                 "second client turned away: a netdev is connected already"
             );
             return Ok(false);
@@ -120,7 +121,7 @@ impl Port {
         stream.set_nonblocking(true)?;
         let decoder = Decoder::default();
         self.peer = Some(Peer { stream, decoder, queue: VecDeque::new(), queued: 0, sent: 0 });
-        tracing::info!(port = self.name, "link up");
+        tracing::info!(port = self.name, %client, "link up");
         (self.link)(true);
         Ok(true)
     }

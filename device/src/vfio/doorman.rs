@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::socket::SocketFile;
+use crate::socket::{SocketFile, accept};
 
 /// Looks at a waiting client before it is turned away.
 const PATIENCE: u32 = 10;
@@ -34,11 +34,14 @@ impl Doorman {
         let listener = self.socket.listener();
         let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);
         self.waited = if waiting { self.waited + 1 } else { 0 };
-        if self.waited >= PATIENCE && listener.accept().is_ok() {
+        if self.waited >= PATIENCE
+            && let Ok((_, client)) = accept(listener)
+        {
             self.waited = 0;
             tracing::warn!(
                 function = self.name,
                 socket = %self.socket.path().display(),
+                %client,
                 "second client turned away: a VMM is connected already"
             );
         }

@@ -16,7 +16,8 @@ use super::device::Device;
 use super::doorman::Doorman;
 use super::session::Session;
 use super::stream::{End, Stream};
-use crate::socket::SocketFile;
+use crate::access::Peer;
+use crate::socket::{SocketFile, accept};
 use crate::worker::pool::now_ns;
 
 /// How long a client may take for its VERSION: one that says nothing keeps others waiting for as long.
@@ -109,8 +110,8 @@ struct Listening {
 impl Listening {
     fn serve(mut self) {
         while self.wait_for_client() {
-            match self.listener.accept() {
-                Ok((socket, _)) => self.connection(socket),
+            match accept(&self.listener) {
+                Ok((socket, client)) => self.connection(socket, client),
                 // The doorman was faster.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
@@ -124,13 +125,15 @@ impl Listening {
     }
 
     /// Serves a client to its end. A panic, a fault of ours, ends the connection alone.
-    fn connection(&mut self, socket: UnixStream) {
+    fn connection(&mut self, socket: UnixStream, client: Peer) {
         let Self { name, busy, device, limiter, .. } = self;
         let mut session = Session::new(name, &mut **device, limiter);
         let end = catch_unwind(AssertUnwindSafe(|| {
             converse(&mut session, Stream::new(socket, GREETING), || {
                 busy.store(true, Ordering::SeqCst);
-                limiter.warn(now_ns(), || tracing::info!(function = name, "VMM connected"));
+                limiter.warn(now_ns(), || {
+                    tracing::info!(function = name, %client, "VMM connected");
+                });
             })
         }));
         let was_open = session.is_open();
@@ -139,7 +142,7 @@ impl Listening {
         limiter.warn(now_ns(), || match end {
             Ok(End::Closed) if was_open => tracing::info!(function = name, "VMM disconnected"),
             Ok(end) if was_open => tracing::warn!(function = name, "VMM lost: {end}"),
-            Ok(end) => tracing::info!(function = name, "client without a version: {end}"),
+            Ok(end) => tracing::info!(function = name, %client, "client without a version: {end}"),
             Err(_) => tracing::error!(function = name, "internal fault: connection ended"),
         });
     }
