@@ -1,18 +1,19 @@
 //! The address translation table: the pages of all regions of a function.
 //!
 //! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line, up to 512
-//! in a list, more in lists of lists. All is made of atomic words that live as long as the function, so a
+//! in a list, more in lists of lists. All is made of atomic words that live as long as the table, so a
 //! look-up takes neither a lock nor a count: what it read of a region that goes away meanwhile is old, never
 //! wild, and a region's blocks are given back only when nobody uses them any more ([`crate::tpt`]).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::Pages;
 
 use crate::arena::Arena;
 use crate::host::{Host, Memory};
-use crate::limits::MAX_PAGES;
-use crate::memory::{self, PagesError};
+use crate::limits::{MAX_COMMANDS, MAX_PAGES};
+use crate::memory::{self, PageBudget, PagesError};
 use crate::sync::AtomicU64;
 use crate::wqe::Segment;
 
@@ -66,17 +67,23 @@ pub struct Att {
     segments: Arena,
 }
 
-impl Default for Att {
-    fn default() -> Self {
+impl Att {
+    /// A table whose blocks are of `budget`, with what they are not given back until the table goes.
+    #[must_use]
+    pub fn new(budget: &Arc<PageBudget>) -> Self {
         Self {
-            lines: Arena::new(LINE, MAX_PAGES / 2),
-            lists: Arena::new(LIST, MAX_PAGES),
-            segments: Arena::new(segments::LOG_WORDS, MAX_PAGES / 2),
+            lines: Arena::new(LINE, MAX_PAGES, budget),
+            lists: Arena::new(LIST, MAX_PAGES, budget),
+            segments: Arena::new(segments::LOG_WORDS, MAX_COMMANDS << segments::LOG_WORDS, budget),
         }
     }
-}
 
-impl Att {
+    /// Words of the budget that its blocks have taken.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        [&self.lines, &self.lists, &self.segments].map(Arena::charged).iter().sum()
+    }
+
     /// Reads the description of `len` bytes that begin `offset` bytes into the first page.
     ///
     /// # Errors
@@ -314,8 +321,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn commands_leave_keys_to_others() {
+        let att = Att::new(&Arc::default());
+        let store = || att.store_segments(std::iter::empty(), true);
+        assert_eq!(std::iter::from_fn(|| store().ok()).count() as u64, MAX_COMMANDS);
+        assert_eq!(store(), Err(PagesError::TooMany));
+    }
+
+    #[test]
     fn all_depths_resolve_and_give_back() {
-        let att = Att::default();
+        let att = Att::new(&Arc::default());
         for (count, depth) in
             [(1, 1), (8, 1), (9, 2), (512, 2), (513, 3), (1 << 18, 3), ((1 << 18) + 1, 4)]
         {

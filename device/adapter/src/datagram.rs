@@ -263,7 +263,7 @@ fn deliver_to<H: Host>(
     if send.length > function.mtu_bytes() {
         return Sent::Dropped;
     }
-    let there = There { site: Site::new(function), qp: to };
+    let there = There { site: Site::new(function, to), qp: to };
     let mut responder = to.responder.lock();
     // It may have been reset or destroyed before the lock was ours.
     if responder.qkey != qkey || !to.receives() {

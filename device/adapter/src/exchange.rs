@@ -154,7 +154,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         if remote.one_touch() && self.ends() {
             let message = Message { qpn: self.there.qp.qpn, number: self.message };
             // Nothing comes out of order here: the stream ends with the message.
-            let _dead = self.there.site.function.tpt().placed(self.send.rkey, message, Some(0), 0);
+            let _dead = self.there.site.tpt.placed(self.send.rkey, message, Some(0), 0);
         }
     }
 
@@ -223,7 +223,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let refused = |denied| Stop::Remote(Refusal::Access(denied));
         if self.send.opcode == Opcode::SendInv {
             let key = self.send.rkey;
-            there.function.tpt().invalidate(key, qp.user(), true).map_err(refused)?;
+            there.tpt.invalidate(key, qp.user(), true).map_err(refused)?;
             there.step(Counter::RemoteInvalidations);
             return Ok(Some(Ended::Invalidated(key)));
         }

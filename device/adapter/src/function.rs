@@ -37,7 +37,8 @@ pub struct Function<H: Host> {
     fabric: Arc<Fabric<H>>,
     pub(crate) registers: Registers,
     pub(crate) objects: Objects<H>,
-    tpt: Tpt,
+    /// Each QP has the one that it was created with.
+    tpt: RwLock<Arc<Tpt>>,
     limits: Limits,
     stats: Counters,
     port: Port,
@@ -66,14 +67,15 @@ impl<H: Host> Function<H> {
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let stats = Counters::new(host.lanes());
+        let objects = Objects::new(&limits);
         let function = Arc::new(Self {
             name: name.to_owned(),
             mac,
             host,
             fabric: Arc::clone(fabric),
             registers: Registers::default(),
-            objects: Objects::new(&limits),
-            tpt: Tpt::new(limits.mr),
+            tpt: RwLock::new(Arc::new(Tpt::new(limits.mr, &objects.page_budget))),
+            objects,
             limits,
             stats,
             port: Port::default(),
@@ -143,8 +145,8 @@ impl<H: Host> Function<H> {
 
     /// The regions.
     #[must_use]
-    pub fn tpt(&self) -> &Tpt {
-        &self.tpt
+    pub fn tpt(&self) -> Arc<Tpt> {
+        Arc::clone(&self.tpt.read())
     }
 
     /// A QP by number.
@@ -314,10 +316,10 @@ impl<H: Host> Function<H> {
             return;
         }
         // One that a response has ended just now is the peer's turn to finish.
-        let ended = |key: &u32| self.tpt.end_command(*key, qp.user()).is_ok();
+        let ended = |key: &u32| qp.tpt.end_command(*key, qp.user()).is_ok();
         let ended: Vec<u32> = commands.into_iter().filter(ended).collect();
         self.host.drain();
-        ended.into_iter().for_each(|key| self.tpt.finish_command(key));
+        ended.into_iter().for_each(|key| qp.tpt.finish_command(key));
     }
 
     /// Reports the first message on a QP that waits for one.
@@ -379,7 +381,9 @@ impl<H: Host> Function<H> {
         *self.asynchronous.write() = None;
         let qps = self.halt();
         self.objects.clear();
-        self.tpt.clear(|| self.host.drain());
+        let old = self.tpt();
+        *self.tpt.write() = Arc::new(old.successor());
+        old.clear(|| self.host.drain());
         self.stats.clear();
         self.set_mtu(limits::MAX_MTU);
         let _opened = self.port.set_open(true);

@@ -30,8 +30,13 @@ pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
 pub const FIRST_QPN: u32 = 2;
 /// Page addresses that a function keeps for all its regions and rings together, 8 bytes each: enough
-/// for 256 GiB in pages of 4 KiB.
+/// for 256 GiB in pages of 4 KiB. Keys and the segments of commands are counted in the same words.
 pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
+/// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few enough that a process
+/// needs many QPs to take what others need.
+pub const MAX_QP_COMMANDS: usize = 4096;
+/// The same of all QPs: the other three quarters of the keys are for regions and windows.
+pub const MAX_COMMANDS: u64 = crate::tpt::MAX_MR as u64 / 4;
 /// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.

@@ -4,6 +4,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 
 use crate::host::Host;
+use crate::limits::MAX_QP_COMMANDS;
 use crate::qp::Qp;
 use crate::site::Site;
 use crate::tpt::{Binding, Bound, Denied, Registration};
@@ -29,7 +30,7 @@ pub(crate) fn run<H: Host>(
 ) -> Result<Settled, Denied> {
     match send.opcode {
         Opcode::LocalInv => {
-            here.function.tpt().invalidate(send.rkey, qp.user(), false)?;
+            here.tpt.invalidate(send.rkey, qp.user(), false)?;
             Ok(Settled::AfterReaders)
         }
         Opcode::RegMr => {
@@ -39,7 +40,7 @@ pub(crate) fn run<H: Host>(
             }
             let seg: &RegMrSeg = Send::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Registration::new((send.rkey, qp.pdn), send.raddr, seg)?;
-            here.function.tpt().register(&here.memory, &wanted)?;
+            here.tpt.register(&here.memory, &wanted)?;
             Ok(Settled::Now)
         }
         _ => {
@@ -51,7 +52,7 @@ pub(crate) fn run<H: Host>(
                 access: Access::from_bits_truncate(seg.access.get()),
                 one_touch: MemFlags::from_bits_truncate(seg.flags).contains(MemFlags::ONE_TOUCH),
             };
-            Ok(match here.function.tpt().bind(send.rkey, qp.user(), &wanted)? {
+            Ok(match here.tpt.bind(send.rkey, qp.user(), &wanted)? {
                 Bound::Fresh => Settled::Now,
                 Bound::Replaced => Settled::AfterReaders,
             })
@@ -63,7 +64,8 @@ pub(crate) fn run<H: Host>(
 ///
 /// # Errors
 /// The check that failed; [`Denied::Kind`] when the QP has no commands, [`Denied::Bounds`] when the key's place is
-/// not in the message, [`Denied::Foreign`] for guest addresses of a user's QP.
+/// not in the message, [`Denied::Foreign`] for guest addresses of a user's QP, [`Denied::Full`] when too many commands
+/// wait for a response.
 pub(crate) fn open_command<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,
@@ -82,8 +84,12 @@ pub(crate) fn open_command<H: Host>(
     let rights =
         (Access::from_bits_truncate(seg.access.get()), flags.contains(CommandFlags::ONE_TOUCH));
     let data = (data.iter(raw), physical);
-    let key = here.function.tpt().insert_command(&here.memory, qp.user(), data, rights)?;
-    qp.commands.lock().insert(key);
+    let mut commands = qp.commands.lock();
+    if commands.len() >= MAX_QP_COMMANDS {
+        return Err(Denied::Full);
+    }
+    let key = here.tpt.insert_command(&here.memory, qp.user(), data, rights)?;
+    commands.insert(key);
     Ok(key)
 }
 
@@ -97,7 +103,7 @@ pub(crate) fn end_command<H: Host>(
     qp: &Qp<H>,
     key: u32,
 ) -> Result<(), Denied> {
-    there.function.tpt().end_command(key, qp.user())?;
+    there.tpt.end_command(key, qp.user())?;
     qp.commands.lock().remove(&key);
     Ok(())
 }

@@ -26,8 +26,8 @@ pub enum PagesError {
     TooMany,
 }
 
-/// How many page addresses a function may still keep. Tables that overlap would otherwise let a guest
-/// fill the daemon's memory from little memory of its own.
+/// How many page addresses, or other words of 8 bytes, a function may still keep: of rings, of regions and of keys.
+/// Tables that overlap would otherwise let a guest fill the daemon's memory from little memory of its own.
 #[derive(Debug)]
 pub struct PageBudget(AtomicU64);
 
@@ -47,13 +47,13 @@ impl PageBudget {
 
 /// Part of a [`PageBudget`], given back on drop.
 #[derive(Debug)]
-struct Charge {
+pub(crate) struct Charge {
     budget: Arc<PageBudget>,
     pages: u64,
 }
 
 impl Charge {
-    fn new(budget: &Arc<PageBudget>, pages: u64) -> Option<Self> {
+    pub(crate) fn new(budget: &Arc<PageBudget>, pages: u64) -> Option<Self> {
         let take = |left: u64| left.checked_sub(pages);
         budget.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         Some(Self { budget: Arc::clone(budget), pages })

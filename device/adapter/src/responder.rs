@@ -282,7 +282,7 @@ fn complete_failed<H: Host>(
 /// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
 /// returns how many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
-    let there = There { site: Site::new(function), qp };
+    let there = There { site: Site::new(function, qp), qp };
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < crate::requester::BATCH

@@ -10,7 +10,9 @@ use crate::completion::Completion;
 use crate::cq::{Cq, Due, Overflow};
 use crate::function::Function;
 use crate::host::Host;
+use crate::qp::Qp;
 use crate::stats::{Counter, Counters};
+use crate::tpt::Tpt;
 
 /// Bytes moved after which a time read earlier is old.
 const TIME_KEEPS: u64 = 16 << 10;
@@ -22,6 +24,8 @@ pub struct Site<'a, H: Host> {
     pub function: &'a Arc<Function<H>>,
     /// Its guest's memory.
     pub memory: H::Memory<'a>,
+    /// Its regions.
+    pub tpt: &'a Tpt,
     time: Cell<Option<u64>>,
     /// Bytes moved since `time` was read.
     moved: Cell<u64>,
@@ -29,12 +33,12 @@ pub struct Site<'a, H: Host> {
 }
 
 impl<'a, H: Host> Site<'a, H> {
-    /// Holds the memory of `function`.
+    /// Holds the memory of `function` for `qp`, which is one of its.
     #[inline]
-    pub fn new(function: &'a Arc<Function<H>>) -> Self {
+    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Qp<H>) -> Self {
         let memory = function.host().memory();
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { function, memory, time, moved, tally }
+        Self { function, memory, tpt: &qp.tpt, time, moved, tally }
     }
 
     /// The surroundings.

@@ -80,7 +80,7 @@ impl<'a> Side<'a> {
         if len == 0 {
             return Ok(());
         }
-        let tpt = site.function.tpt();
+        let tpt = site.tpt;
         let window = tpt.check(&site.memory, (key, pdn), (addr, len), need)?;
         // A list has no more entries than fit.
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
@@ -104,7 +104,7 @@ impl<'a> Side<'a> {
         if len == 0 {
             return Ok(());
         }
-        let tpt = site.function.tpt();
+        let tpt = site.tpt;
         let window = tpt.check_remote(&site.memory, (key, user), (addr, len), need, message)?;
         self.one_touch |= window.one_touch();
         if let Some(pieces) = tpt.pieces(&site.memory, (&window, len), user.pdn, need) {

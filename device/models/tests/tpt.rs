@@ -77,7 +77,7 @@ impl World {
     /// A table with a window that is not bound, and room for two more keys.
     fn new(kind: MwType) -> Arc<Self> {
         let (lane, freed) = (RwLock::new(()), AtomicBool::new(false));
-        let this = Self { tpt: Tpt::new(3), lane, freed };
+        let this = Self { tpt: Tpt::new(3, &Default::default()), lane, freed };
         assert_eq!(this.tpt.insert_window(PDN, kind), Some(WINDOW));
         Arc::new(this)
     }

@@ -95,8 +95,9 @@ fn translate<H: Host>(
         return Err(bad(offsets.0 + offset_of!(Pages, page_shift)));
     }
     let offset = iova & ((1 << shift) - 1);
-    let att = function.tpt().att();
-    let table = att
+    let tpt = function.tpt();
+    let table = tpt
+        .att()
         .load(function.host(), pages, offset, length)
         .map_err(|error| pages_failure(error, offsets.0))?;
     let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };

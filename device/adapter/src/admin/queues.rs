@@ -172,6 +172,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         kind,
         pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
         context,
+        tpt: function.tpt(),
         place: (uar.number, slot),
         cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),

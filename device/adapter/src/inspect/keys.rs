@@ -35,7 +35,8 @@ impl<H: Host> Function<H> {
     /// Up to `most` valid keys, from index `from` (the upper 24 bits of the key) on.
     #[must_use]
     pub fn key_views(&self, from: u32, most: usize) -> Page<KeyView> {
-        let mrs = self.tpt().valid(from);
+        let tpt = self.tpt();
+        let mrs = tpt.valid(from);
         Page::of(mrs.map(|(index, mr)| (index, KeyView::from(&mr))), most)
     }
 }

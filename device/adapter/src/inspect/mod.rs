@@ -81,7 +81,7 @@ impl<H: Host> Function<H> {
             ("keys", self.tpt().used()),
             ("groups", objects.groups.count() as u64),
             ("sq_bytes", objects.sq_memory.lock().used()),
-            ("ring_pages", objects.page_budget.used()),
+            ("ring_pages", objects.page_budget.used().saturating_sub(self.tpt().charged())),
             ("region_words", self.tpt().att().used()),
         ];
         let counters = STAT_NAMES.iter().zip(self.stats().values());

@@ -59,10 +59,11 @@ impl<H: Host> Function<H> {
     /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the table is empty.
     pub(crate) fn key_records(&self, from: u32, most: usize) -> Records<KeyRecord> {
         let mut records = Vec::new();
-        let (first, end) = (from.max(1), self.tpt().end());
+        let tpt = self.tpt();
+        let (first, end) = (from.max(1), tpt.end());
         let last = end.min(first.saturating_add(LOOKS));
         for index in first..last {
-            let Some(known) = self.tpt().known(index) else { continue };
+            let Some(known) = tpt.known(index) else { continue };
             if records.len() == most {
                 return (records, index);
             }

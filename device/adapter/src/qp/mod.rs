@@ -21,7 +21,7 @@ use crate::host::Host;
 use crate::memory::Ring;
 use crate::srq::Srq;
 use crate::tags::Tags;
-use crate::tpt::User;
+use crate::tpt::{Tpt, User};
 
 /// Where a send queue lies.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub struct Qp<H: Host> {
     pub xrcdn: u32,
     /// Its context.
     pub context: u32,
+    /// The regions of its function.
+    pub tpt: Arc<Tpt>,
     /// The worker of its function that it belongs to.
     pub worker: usize,
     /// The UAR of its slot.
@@ -111,6 +113,8 @@ pub struct Parts {
     pub pdn: u32,
     /// The context.
     pub context: u32,
+    /// The regions of its function.
+    pub tpt: Arc<Tpt>,
     /// UAR and slot.
     pub place: (u32, u32),
     /// CQs of send and receive queue.
@@ -141,6 +145,7 @@ impl<H: Host> Qp<H> {
             xrcdn: parts.xrcdn,
             pdn: parts.pdn,
             context: parts.context,
+            tpt: parts.tpt,
             worker: crate::slots::worker_of(slot, workers),
             uar,
             slot,

@@ -62,7 +62,7 @@ pub fn run<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run(&Site::new(function), qp, requester, batch);
+            return datagram::run(&Site::new(function, qp), qp, requester, batch);
         }
         let turn = connected(function, qp, requester, batch, budget);
         if !wait_for_readers(function, requester) {
@@ -84,7 +84,7 @@ fn connected<H: Host>(
     let found = take_peer(function, requester);
     let there = found.as_ref().and_then(|peer| meet(function, qp, requester, peer));
     let met = there.is_some();
-    let mut work = Work { here: Site::new(function), qp, requester, batch, there, budget };
+    let mut work = Work { here: Site::new(function, qp), qp, requester, batch, there, budget };
     let turn = work.run();
     drop(work);
     // What is not its peer it shall not keep alive.
@@ -106,7 +106,7 @@ fn meet<'a, H: Host>(
         && responder.source_qpn == qp.qpn
         && responder.source_mac == function.mac()
         && responder.first_psn == requester.config.first_psn;
-    is_peer.then(|| (There { site: Site::new(&peer.function), qp: &peer.qp }, responder))
+    is_peer.then(|| (There { site: Site::new(&peer.function, &peer.qp), qp: &peer.qp }, responder))
 }
 
 /// Waits for those who may still use a key that the entry in progress has ended, if it has; whether that is so. The
@@ -120,7 +120,7 @@ fn wait_for_readers<H: Host>(function: &Function<H>, requester: &mut Requester<H
         (Readers::Peer, Some(peer)) => {
             peer.function.host().drain();
             if let Some(Ended::Command(key)) = keys.ended {
-                peer.function.tpt().finish_command(key);
+                peer.qp.tpt.finish_command(key);
             }
         }
         // The message came by a peer.
@@ -185,7 +185,7 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    let here = Site::new(function);
+    let here = Site::new(function, qp);
     batch.clear();
     requester.not_before = None;
     let mut flushed = 0;

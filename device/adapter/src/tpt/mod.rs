@@ -28,7 +28,7 @@ mod windows;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use vrnic_abi::qp::Access;
 
@@ -43,6 +43,7 @@ pub use self::windows::{Binding, Bound};
 use crate::att::{Att, Table};
 #[cfg(doc)]
 use crate::host::Host;
+use crate::memory::{Charge, PageBudget};
 use crate::sync::Mutex;
 
 /// Entries of a function, the one that is never used included.
@@ -95,11 +96,14 @@ pub struct Tpt {
     free: Mutex<Free>,
     /// Highest index.
     limit: u32,
+    budget: Arc<PageBudget>,
+    /// The instances of the table before this one, by index.
+    before: Box<[u8]>,
 }
 
 impl Default for Tpt {
     fn default() -> Self {
-        Self::new(MAX_MR - 1)
+        Self::new(MAX_MR - 1, &Arc::default())
     }
 }
 
@@ -109,10 +113,18 @@ struct Chunk {
     backs: Box<[Back]>,
 }
 
-impl Default for Chunk {
-    fn default() -> Self {
+impl Chunk {
+    /// Words that it takes.
+    const WORDS: u64 = (CHUNK * (size_of::<Entry>() + size_of::<Back>()) / 8) as u64;
+
+    /// Entries that nobody has, whose last instances are these, or zero.
+    fn new(instances: &[u8]) -> Self {
         let entries = (0..CHUNK).map(|_| Entry::default()).collect();
-        Self { entries, backs: (0..CHUNK).map(|_| Back::default()).collect() }
+        let backs: Box<[Back]> = (0..CHUNK).map(|_| Back::default()).collect();
+        for (back, instance) in backs.iter().zip(instances) {
+            back.cold.lock().instance = *instance;
+        }
+        Self { entries, backs }
     }
 }
 
@@ -122,17 +134,39 @@ struct Free {
     list: VecDeque<u32>,
     /// The first index never used.
     fresh: u32,
+    /// Of each chunk that was made.
+    charges: Vec<Charge>,
 }
 
 impl Tpt {
-    /// A table with room for so many keys, at most [`MAX_MR`] less one.
+    /// A table with room for so many keys, at most [`MAX_MR`] less one, whose memory is of `budget`.
     #[must_use]
-    pub fn new(limit: u32) -> Self {
+    pub fn new(limit: u32, budget: &Arc<PageBudget>) -> Self {
         let limit = limit.min(MAX_MR - 1);
         let chunks = (0..=limit as usize / CHUNK).map(|_| OnceLock::new()).collect();
         // Index 0 stays unused: a zero key is never valid.
         let free = Mutex::new(Free { fresh: 1, ..Free::default() });
-        Self { chunks, att: Att::default(), free, limit }
+        let (att, budget) = (Att::new(budget), Arc::clone(budget));
+        Self { chunks, att, free, limit, budget, before: Box::default() }
+    }
+
+    /// An empty table to put in the place of this one, which gives its memory back when nobody has it any more. Keys
+    /// go on in their instances, so that none of this table is valid in the other soon.
+    #[must_use]
+    pub fn successor(&self) -> Self {
+        let instance = |index| match self.slot(index) {
+            Some(slot) => slot.back.cold.lock().instance,
+            None => self.before.get(index as usize).copied().unwrap_or_default(),
+        };
+        let end = self.end().max(self.before.len() as u32);
+        Self { before: (0..end).map(instance).collect(), ..Self::new(self.limit, &self.budget) }
+    }
+
+    /// Words of the budget that its keys and their pages have taken.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        let chunks = self.free.lock().charges.len() as u64;
+        chunks * Chunk::WORDS + self.att.charged()
     }
 
     #[inline(always)]
@@ -188,14 +222,20 @@ impl Tpt {
     /// Takes an index that nobody has.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
-        let index = if free.fresh <= self.limit {
+        let nth = free.fresh as usize / CHUNK;
+        if free.fresh <= self.limit && nth == free.charges.len() {
+            free.charges.extend(Charge::new(&self.budget, Chunk::WORDS));
+        }
+        let index = if free.fresh <= self.limit && nth < free.charges.len() {
             free.fresh += 1;
             free.fresh - 1
         } else {
             free.list.pop_front()?
         };
         drop(free);
-        self.chunks.get(index as usize / CHUNK)?.get_or_init(Chunk::default);
+        let nth = index as usize / CHUNK;
+        let before = || self.before.get(nth * CHUNK..).unwrap_or_default();
+        self.chunks.get(nth)?.get_or_init(|| Chunk::new(before()));
         Some(index)
     }
 

@@ -5,6 +5,7 @@ use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
+use vrnic_adapter::limits::MAX_QP_COMMANDS;
 use vrnic_adapter::tpt::{Denied, MAX_MR};
 use zerocopy::IntoBytes;
 
@@ -219,7 +220,8 @@ fn a_full_table() {
     for flags in [QpFlags::empty(), QpFlags::REACTIVE] {
         let setup = Setup { flags, tags: (TagForm::General, 0), ..Setup::default() };
         let mut p = Pair::with(setup, |_| {});
-        let window = || p.ga.function.tpt().insert_window(p.a.pdn, vrnic_abi::admin::MwType::Type1);
+        let tpt = p.ga.function.tpt();
+        let window = || tpt.insert_window(p.a.pdn, vrnic_abi::admin::MwType::Type1);
         let taken = std::iter::from_fn(window).count();
         assert!(taken as u32 > MAX_MR - 10);
         let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
@@ -229,6 +231,19 @@ fn a_full_table() {
             if flags.is_empty() { (State::Err, State::Err) } else { (State::Sqe, State::Rts) };
         assert_eq!(states, expected);
     }
+}
+
+/// A QP has room for so many commands that no response has ended; another has its own.
+#[test]
+fn a_qp_that_is_never_answered() {
+    let mut p = pair(TagForm::General, 0);
+    let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
+    let keys: Vec<u32> = (0..MAX_QP_COMMANDS).map(|_| send(&mut p, &wr, 4).0).collect();
+    // A response makes room for one.
+    assert_eq!(respond(&mut p, &keys[7].to_be_bytes()).key.get(), keys[7]);
+    send(&mut p, &wr, 4);
+    p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+    refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
 }
 
 /// Commands that no response has ended go with their QP, and their keys with them.

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::admin::{CreateCq, CreateEq, CreateSrq, NoParams, Opcode, Pages, SetGid, Status};
+use vrnic_abi::admin::{
+    CreateCq, CreateEq, CreateSrq, NoParams, Opcode, Pages, RegMr, SetGid, Status,
+};
 use vrnic_abi::cq;
+use vrnic_abi::regs;
 use vrnic_abi::sq;
 use vrnic_adapter::limits::Limits;
 
@@ -166,4 +169,30 @@ fn a_queue_pair_that_rang_is_let_go() {
     assert!(pair.ga.host.wakes() > wakes);
     pair.settle();
     assert_eq!(Arc::strong_count(&qp), 1);
+}
+
+/// What regions and keys took is given back when the function is reset; keys of before name nothing after it.
+#[test]
+fn a_reset_gives_the_memory_of_regions_back() {
+    let mut guest = guest(Limits::default());
+    let pd = |guest: &Guest| guest.on_object(Opcode::AllocPd, 0).expect("PD");
+    // Two levels, of which the second is the same page each time: 512 times as many addresses.
+    let lists = guest.alloc(4096);
+    let table = guest.alloc(4096);
+    guest.write(table, &lists.to_le_bytes().repeat(512));
+    guest.write(lists, &guest.alloc(4096).to_le_bytes().repeat(512));
+    let register = |guest: &Guest| {
+        let pages = Pages::new(table, 12, 2);
+        let params = RegMr::new(pd(guest), 0, 0, 1 << 30, pages);
+        guest.command(Opcode::RegMr, &params).expect("REG_MR").key.get()
+    };
+    let key = register(&guest);
+    let table = Arc::downgrade(&guest.function.tpt());
+    assert!(guest.function.tpt().charged() >= 1 << 18);
+    guest.set(regs::CONTROL, regs::Control::RESET.bits());
+    assert!(table.upgrade().is_none(), "somebody has the table");
+    assert_eq!(guest.function.tpt().charged(), 0);
+    guest.bring_up();
+    let next = register(&guest);
+    assert_eq!((next >> 8, next & 0xff), (key >> 8, (key & 0xff) + 1));
 }
