@@ -79,7 +79,15 @@ pub(crate) struct Listeners {
     #[pin]
     pub(crate) srqs: LinkTable<SrqLink>,
     #[pin]
-    device: SpinLockIrq<Option<DeviceLink>>,
+    device: SpinLockIrq<Audience>,
+}
+
+/// Who hears of the device itself.
+#[derive(Default)]
+struct Audience {
+    link: Option<DeviceLink>,
+    /// The adapter died before anybody could be told.
+    died: bool,
 }
 
 impl Listeners {
@@ -94,7 +102,7 @@ impl Listeners {
                 cqs,
                 qps <- LinkTable::new(),
                 srqs <- LinkTable::new(),
-                device <- new_spinlock_irq!(None, "vrnic::Listeners"),
+                device <- new_spinlock_irq!(Audience::default(), "vrnic::Listeners"),
             }),
             GFP_KERNEL,
         )
@@ -109,9 +117,16 @@ impl Listeners {
         self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
     }
 
-    /// Whom to tell of events of the device itself.
+    /// Whom to tell of events of the device itself. If the adapter has died before, that is told now.
     pub(crate) fn set_device(&self, link: DeviceLink) {
-        *self.device.lock() = Some(link);
+        let died = {
+            let mut device = self.device.lock();
+            device.link = Some(link.clone());
+            device.died
+        };
+        if died {
+            link.report(DeviceEvent::Fatal);
+        }
     }
 
     /// Tells the kernel clients that wait for completions, and all processes, to look for them.
@@ -128,7 +143,11 @@ impl Listeners {
 
     /// Tells the device's clients of an event.
     pub(crate) fn report(&self, event: DeviceEvent) {
-        let link = self.device.lock().clone();
+        let link = {
+            let mut device = self.device.lock();
+            device.died |= device.link.is_none() && event == DeviceEvent::Fatal;
+            device.link.clone()
+        };
         if let Some(link) = link {
             link.report(event);
         }

@@ -31,6 +31,7 @@ use crate::{
     irq::Interrupts,
     life::{Lease, Life},
     module_parameters,
+    pci::start_dma,
     rdma::{
         event::{CqLink, QpLink, SrqLink},
         hotplug::Following,
@@ -70,7 +71,7 @@ pub(crate) struct Nic<'a> {
 }
 
 impl<'a> Nic<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with bus mastering and a 64-bit DMA mask.
+    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask.
     pub(crate) fn new(pdev: &'a pci::Device<device::Bound>) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
         let bars = Bars {
@@ -81,6 +82,7 @@ impl<'a> Nic<'a> {
         let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
         let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
         regs.reset()?;
+        start_dma(pdev);
 
         let vectors = completion_vectors(&regs);
         let mut interrupts = Interrupts::allocate(pdev, vectors)?;

@@ -56,7 +56,6 @@ impl pci::Driver for Driver {
 
 fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     pdev.enable_device_mem()?;
-    pdev.set_master();
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
     // Pinned memory may then be described in pages as large as it is contiguous.
@@ -75,6 +74,14 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     let registration = unsafe { Registration::new(device, &config, Hca::new(nic)) }?;
     listeners.set_device(registration.link());
     Ok(Bond { _registration: registration })
+}
+
+/// Turns bus mastering on. What the adapter was given before must have been taken from it by a reset: it may be a
+/// former kernel's, whose memory this one uses for something else.
+pub(crate) fn start_dma(pdev: &pci::Device<Bound>) {
+    let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
+    // SAFETY: the wrapper is transparent, and its device alive.
+    unsafe { bindings::pci_set_master(raw) };
 }
 
 /// Turns bus mastering off; whether the function says that it is.

@@ -194,6 +194,7 @@ impl FunctionDevice {
     }
 
     fn set_bus_master(&self, on: bool) {
+        tracing::debug!(function = self.adapter.name(), on, "bus mastering");
         self.adapter.host().dma.set_bus_master(on);
         self.adapter.host().irqs.set_bus_master(on);
     }

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Case::new("kernel_clients_of_two_machines", kernel_clients),
         Case::new("kernel_server_outlives_the_driver", kernel_server),
         Case::new("perftest_posts_inline_data", inline),
+        Case::new("reset_before_bus_mastering", reset_first),
         Case::new("rmmod_while_a_program_uses_it", in_use),
         Case::new("rmmod_with_open_device", open_device),
         Case::new("netdev_comes_after_the_module", netdev_later),
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
         Case::new("function_level_reset_between_drivers", reset_idle),
         Case::new("function_level_reset_under_the_driver", reset_in_use),
     ];
-    bench::main(Options::default(), cases)
+    let daemon = vec!["--log".to_owned(), "debug".to_owned()];
+    bench::main(Options { daemon, ..Options::default() }, cases)
 }
 
 fn reload(pair: &Pair) -> Result<()> {
@@ -157,6 +159,26 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
     load_module(&pair.b)?;
     ask(&pair.a, &pair.b)?;
     pair.b.check("rmmod vrnic_kping", SHORT)?;
+    works(pair)
+}
+
+/// What a former kernel left running in the adapter must not touch this one's memory: the driver resets the adapter
+/// before it lets it use the bus.
+fn reset_first(pair: &mut Pair) -> Result<()> {
+    let command = "dd bs=1 seek=4 conv=notrunc";
+    // The command register: memory on, bus mastering off, no legacy interrupts.
+    pair.a
+        .check(&format!("rmmod vrnic; printf '\\002\\004' | {command} of={PCI}/config"), SHORT)?;
+    load_module(&pair.a)?;
+    let log = pair.daemon.log(10_000);
+    let a = |line: &&str| line.contains("function=\"a\"");
+    let all: Vec<_> = log.lines().filter(a).collect();
+    let off =
+        all.iter().rposition(|line| line.contains("bus mastering") && line.contains("on=false"));
+    let since = all.get(off.context("bus mastering was not turned off")?..).unwrap_or_default();
+    let reset = since.iter().position(|line| line.contains(" reset "));
+    let on = since.iter().position(|line| line.contains("on=true")).context("no bus mastering")?;
+    ensure!(reset.is_some_and(|reset| reset < on), "no reset before bus mastering:\n{since:#?}");
     works(pair)
 }
 
