@@ -64,10 +64,17 @@ impl Health {
 
     /// Whether the adapter has died, and how.
     fn look(&self) -> Option<Death> {
-        let misses = match self.doorbells.heartbeat() {
-            Some(beat) if beat != self.last.xchg(beat, Relaxed) => 0,
-            _ => self.misses.load(Relaxed) + 1,
+        let Some(beat) = self.doorbells.heartbeat() else {
+            dev_err!(self.life.device(), "the adapter does not answer any more\n");
+            return Some(Death::Gone);
         };
+        let last = self.last.xchg(beat, Relaxed);
+        // It counts from 1, and a reset clears it.
+        if beat == 0 && last != 0 {
+            dev_err!(self.life.device(), "the adapter was reset by somebody else\n");
+            return Some(Death::Reset);
+        }
+        let misses = if beat != last { 0 } else { self.misses.load(Relaxed) + 1 };
         self.misses.store(misses, Relaxed);
         if misses >= MAX_MISSES {
             dev_err!(

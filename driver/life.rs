@@ -8,7 +8,7 @@
 
 use abi::admin::{Opcode, Request};
 use kernel::{
-    bindings, pci,
+    pci,
     prelude::*,
     sync::{
         Arc, Completion,
@@ -16,12 +16,12 @@ use kernel::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
     },
     time::{Delta, Instant, Monotonic, delay::fsleep},
-    workqueue::{self, HasWork, Work, WorkItem, impl_has_work, new_work},
+    workqueue::{Work, WorkItem, impl_has_work, new_work},
 };
 
 use crate::{
-    admin::Admin, events::Listeners, pci::stop_dma, rdma::event::DeviceEvent, regs::Registers,
-    uar::Doorbells,
+    admin::Admin, events::Listeners, pci::stop_dma, queue::flush, rdma::event::DeviceEvent,
+    recovery::Recovery, regs::Registers, uar::Doorbells,
 };
 
 /// The states, which only ever increase.
@@ -34,17 +34,24 @@ const QUIET: u32 = 2;
 /// How often a silent adapter's heartbeat is looked at.
 const POLL: Delta = Delta::from_millis(100);
 /// How long a silent adapter is left alone. A register access to one that has stalled freezes the
-/// whole machine for seconds, and a VMM may drop the adapter for it; but only such an access tells
-/// one that stalls from one that is gone.
-const PATIENCE: Delta = Delta::from_secs(15);
+/// whole machine for seconds, and a VMM may drop the adapter for it for good; but only such an access
+/// tells one that stalls from one that is gone.
+const PATIENCE: Delta = Delta::from_secs(40);
+/// How often an adapter is asked that neither resets nor is certainly gone.
+const ROUNDS: u32 = 3;
 /// An access that fails in less time than this was not refused by an adapter that stalls.
 const AT_ONCE: Delta = Delta::from_secs(1);
 
 /// Why an adapter counts as dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Death {
     /// Its heartbeat stands still.
     Silent,
+    /// Nothing answers in its place.
+    Gone,
+    /// Somebody else has reset it.
+    Reset,
     /// It says so, or does not complete commands.
     Failed,
     /// It is no longer needed.
@@ -55,13 +62,14 @@ pub(crate) enum Death {
 #[pin_data]
 pub(crate) struct Life {
     state: Atomic<u32>,
-    /// Whether death was [`Death::Silent`].
-    silent: Atomic<bool>,
+    /// The [`Death`], as a number.
+    death: Atomic<u32>,
     pdev: ARef<pci::Device>,
     regs: Arc<Registers>,
     doorbells: Arc<Doorbells>,
     admin: Arc<Admin>,
     listeners: Arc<Listeners>,
+    recovery: Arc<Recovery>,
     #[pin]
     quiet: Completion,
     #[pin]
@@ -80,16 +88,18 @@ impl Life {
         doorbells: Arc<Doorbells>,
         admin: Arc<Admin>,
         listeners: Arc<Listeners>,
+        recovery: Arc<Recovery>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 state: Atomic::new(ALIVE),
-                silent: Atomic::new(false),
+                death: Atomic::new(Death::Unbound as u32),
                 pdev: pdev.into(),
                 regs,
                 doorbells,
                 admin,
                 listeners,
+                recovery,
                 quiet <- Completion::new(),
                 work <- new_work!("vrnic::Life"),
             }),
@@ -128,46 +138,47 @@ impl Life {
         if self.state.cmpxchg(ALIVE, DEAD, Full).is_err() {
             return;
         }
-        self.silent.store(death == Death::Silent, Relaxed);
+        self.death.store(death as u32, Relaxed);
         self.admin.kill();
         if death != Death::Unbound {
             self.listeners.report(DeviceEvent::Fatal);
         }
-        let _ = workqueue::system_long().enqueue(self.clone());
+        let _ = self.recovery.quiescing().enqueue(self.clone());
     }
 
     /// Stops the adapter for good; on return it touches no memory any more.
     fn end(self: &Arc<Self>) {
         self.die(Death::Unbound);
         self.quiet.wait_for_completion();
-        let this = Arc::as_ptr(self).cast_mut();
-        // SAFETY: `this` is alive; the work was initialised with it. On return the work's code,
-        // which is part of this module, has left its function.
-        unsafe { bindings::flush_work(Work::raw_get(Self::raw_get_work(this))) };
+        flush(self);
+    }
+
+    /// Whether it has died, in this way.
+    fn died(&self, death: Death) -> bool {
+        self.is_dead() && self.death.load(Relaxed) == death as u32
     }
 
     /// Makes a dead adapter quiet.
     fn quiesce(&self) {
-        if self.silent.load(Relaxed) {
+        if self.died(Death::Silent) {
             self.wait_for_sign();
         }
-        loop {
+        for _ in 0..ROUNDS {
             let start = Instant::<Monotonic>::now();
-            match self.regs.reset() {
-                Ok(()) => return,
-                Err(ENODEV) if start.elapsed() < AT_ONCE => {
-                    dev_warn!(self.device(), "the adapter is gone\n");
-                    // Whoever answers in its place knew before it did.
-                    fsleep(AT_ONCE);
-                    return;
-                }
-                Err(error) => dev_err!(self.device(), "the adapter does not reset: {error:?}\n"),
-            }
+            let Err(error) = self.regs.reset() else { return };
             if stop_dma(&self.pdev) {
                 return;
             }
+            if error == ENODEV && start.elapsed() < AT_ONCE {
+                dev_warn!(self.device(), "the adapter is gone\n");
+                // Whoever answers in its place knew before it did.
+                fsleep(AT_ONCE);
+                return;
+            }
+            dev_err!(self.device(), "the adapter does not reset: {error:?}\n");
             self.wait_for_sign();
         }
+        dev_err!(self.device(), "the adapter does not answer, and is taken for gone\n");
     }
 
     /// Waits until the heartbeat's word changes: it counts when the adapter goes on, and is
@@ -190,6 +201,9 @@ impl WorkItem for Life {
         this.state.store(QUIET, Release);
         this.quiet.complete_all();
         this.listeners.complete_armed();
+        if !this.died(Death::Unbound) {
+            this.recovery.begin();
+        }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
         hotplug::Following,
         mmap::IoArea,
     },
+    recovery::Recovery,
     regs::Registers,
     uar::Doorbells,
 };
@@ -71,8 +72,12 @@ pub(crate) struct Nic<'a> {
 }
 
 impl<'a> Nic<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask.
-    pub(crate) fn new(pdev: &'a pci::Device<device::Bound>) -> Result<Self> {
+    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. When the adapter dies `recovery`
+    /// begins.
+    pub(crate) fn new(
+        pdev: &'a pci::Device<device::Bound>,
+        recovery: Arc<Recovery>,
+    ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
         let bars = Bars {
             regs: pdev.resource_start(BAR_REGS)?,
@@ -91,8 +96,14 @@ impl<'a> Nic<'a> {
         let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
         regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
         regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
-        let life =
-            Life::new(pdev, regs.clone(), doorbells.clone(), admin.clone(), listeners.clone())?;
+        let life = Life::new(
+            pdev,
+            regs.clone(),
+            doorbells.clone(),
+            admin.clone(),
+            listeners.clone(),
+            recovery,
+        )?;
         interrupts.handle_async(AsyncHandler {
             queue,
             admin: admin.clone(),
@@ -145,6 +156,11 @@ impl<'a> Nic<'a> {
     /// Who asks the adapter about its objects.
     pub(crate) fn inspector(&self) -> &Inspector {
         &self.inspector
+    }
+
+    /// Tells whether the adapter has died.
+    pub(crate) fn life(&self) -> Arc<Life> {
+        self.life.clone()
     }
 
     /// Whether the adapter has died.

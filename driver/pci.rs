@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The PCI driver: from device to registered verbs and back.
 
+use core::marker::PhantomData;
+
 use kernel::{
     bindings,
-    device::{Bound, Core, Device},
+    device::{Bound, Core},
     dma::{Device as _, DmaMask},
     pci,
     prelude::*,
+    sync::Arc,
+    types::NotThreadSafe,
 };
 
-use crate::{
-    nic::Nic,
-    rdma::{Registration, device::Config},
-    verbs::{Hca, Verbs},
-};
+use crate::recovery::Recovery;
 
 /// The driver.
 pub(crate) struct Driver;
 
 /// What is alive while a device is bound.
 pub(crate) struct Bond<'a> {
-    _registration: Registration<'a, Verbs>,
+    recovery: Arc<Recovery>,
+    _bound: PhantomData<&'a pci::Device<Bound>>,
+}
+
+impl Drop for Bond<'_> {
+    fn drop(&mut self) {
+        self.recovery.end();
+    }
 }
 
 const DEVICE_ID: pci::DeviceId = {
@@ -62,18 +69,38 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     // SAFETY: as above.
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
-    let nic = Nic::new(pdev)?;
-    let config = Config {
-        name: c"vrnic%d",
-        mac: nic.mac(),
-        num_comp_vectors: u32::try_from(nic.handlers().len())?,
-    };
-    let listeners = nic.listeners();
-    let device: &'a Device<Bound> = pdev.as_ref();
-    // SAFETY: the registration becomes the driver's data, which is dropped on unbinding.
-    let registration = unsafe { Registration::new(device, &config, Hca::new(nic)) }?;
-    listeners.set_device(registration.link());
-    Ok(Bond { _registration: registration })
+    // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
+    let recovery = unsafe { Recovery::start(pdev) }?;
+    Ok(Bond { recovery, _bound: PhantomData })
+}
+
+/// The lock of a device, under which the kernel probes, unbinds, resets and suspends it.
+pub(crate) struct DeviceLock<'a> {
+    pdev: &'a pci::Device<Bound>,
+    /// Who has locked it unlocks it.
+    _here: NotThreadSafe,
+}
+
+impl<'a> DeviceLock<'a> {
+    /// Locks the device, unless it is locked.
+    pub(crate) fn try_get(pdev: &'a pci::Device<Bound>) -> Option<Self> {
+        // SAFETY: the device is alive, and its lock initialised.
+        let locked = unsafe { bindings::mutex_trylock(Self::mutex(pdev)) };
+        (locked != 0).then_some(Self { pdev, _here: NotThreadSafe })
+    }
+
+    fn mutex(pdev: &pci::Device<Bound>) -> *mut bindings::mutex {
+        let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
+        // SAFETY: the wrapper is transparent, and its device alive; no reference is made.
+        unsafe { &raw mut (*raw).dev.mutex }
+    }
+}
+
+impl Drop for DeviceLock<'_> {
+    fn drop(&mut self) {
+        // SAFETY: locked by `try_get`, in this thread.
+        unsafe { bindings::mutex_unlock(Self::mutex(self.pdev)) };
+    }
 }
 
 /// Turns bus mastering on. What the adapter was given before must have been taken from it by a reset: it may be a

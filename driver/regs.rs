@@ -91,7 +91,12 @@ impl Registers {
     /// `ETIMEDOUT`, or `ENODEV` when the adapter has gone.
     pub(crate) fn reset(&self) -> Result {
         self.write(regs::CONTROL, Control::RESET.bits());
-        self.wait(|status| !status.contains(Status::RESETTING))
+        self.wait(|status| !status.contains(Status::RESETTING))?;
+        // Where nothing answers, reads may give zeros as well.
+        if self.read(regs::MAGIC) != regs::MAGIC_VALUE {
+            return Err(ENODEV);
+        }
+        Ok(())
     }
 
     /// Starts the rings that the registers name.

@@ -46,7 +46,9 @@ impl Doorbells {
 
     /// The adapter's sign of life, or `None` when it has gone.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
-        self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()
+        let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
+        // What is read where nothing answers.
+        (beat != u64::MAX).then_some(beat)
     }
 
     /// Tells all processes that the adapter is dead and accesses no memory any more. Their pages are

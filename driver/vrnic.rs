@@ -12,11 +12,12 @@
 //! | [`inspect`], [`listing`], [`debug`] | what the adapter knows of its objects, and the debugfs files that show it |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`life`] | what happens when the adapter dies or is let go |
+//! | [`recovery`], [`queue`] | brings the adapter up, and up again; workqueues |
 //! | [`ring`] | rings in memory |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core, the one place with bindings of it |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`], [`life`] and [`uar`].
+//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`], [`queue`], [`recovery`] and [`uar`].
 
 extern crate vrnic_abi as abi;
 
@@ -37,7 +38,9 @@ mod life;
 mod listing;
 mod nic;
 mod pci;
+mod queue;
 mod rdma;
+mod recovery;
 mod regs;
 mod ring;
 mod tree;

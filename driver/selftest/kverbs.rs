@@ -3,8 +3,8 @@
 //! to and polls, the region of all memory, completion handlers.
 //!
 //! Loading runs the tests on every vrnic device, each against itself; loading fails if a test fails or there is no
-//! device. The kernel log says which. With `hold=1` it then waits for the adapter's death: the driver must be removed
-//! after that, and the log says how it went.
+//! device. The kernel log says which. With `hold=1` the first device's adapter must die after that, and the log says how
+//! it went when the device goes.
 //!
 //! | module | what |
 //! | --- | --- |

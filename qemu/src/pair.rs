@@ -205,6 +205,14 @@ pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
 pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
     guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
     guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT)?;
+    ready(guest)
+}
+
+/// Waits until each RDMA device has its port and its IPv4 GID.
+///
+/// # Errors
+/// When that does not come about within half a minute.
+pub fn ready(guest: &Guest) -> anyhow::Result<()> {
     let devices = guest.setup().adapters().count();
     guest.check(
         &format!(

@@ -14,6 +14,7 @@
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
 //! | [`ends`] | what came of a client and its server |
 //! | [`modules`] | modules of the kernel that the guests' root lacks |
+//! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
 //! | [`rails`] | one of several devices of a guest |
 //!
 //! | test binary | what it shows |
@@ -42,5 +43,6 @@ pub mod events;
 pub mod health;
 pub mod modules;
 pub mod rails;
+pub mod shell;
 pub mod storage;
 pub mod talk;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::Pair;
+use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::perftest;
 
 use crate::ends::Ends;
@@ -49,6 +49,48 @@ pub fn link_is(guest: &Guest, state: &str) -> Result<()> {
 /// When it does not within `seconds`.
 pub fn hoarded(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
     settles(guest, &format!("grep -q '^{objects}' /tmp/hoard"), seconds)
+}
+
+/// The number of the guest's RDMA device: each registration has a new one.
+///
+/// # Errors
+/// When there is no device.
+pub fn registration(guest: &Guest) -> Result<u32> {
+    let text = guest.check("rdma dev show", SHORT)?;
+    let number = text.split(':').next().unwrap_or_default().trim();
+    number.parse().with_context(|| format!("no device's number: '{text}'"))
+}
+
+/// Waits until the driver has registered the guest's RDMA device anew, after this registration, and the device can be
+/// used.
+///
+/// # Errors
+/// When it does not within a minute and a half.
+pub fn recovers(guest: &Guest, from: u32) -> Result<()> {
+    let number = "$(rdma dev show | cut -d : -f 1)";
+    settles(guest, &format!("[ \"{number}\" -gt {from} ] 2>/dev/null"), 90)?;
+    ready(guest)
+}
+
+/// Starts a program that tells of the device's events; see [`hears_fatal`].
+///
+/// # Errors
+/// When it does not start.
+pub fn watch(guest: &Guest) -> Result<Running> {
+    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    std::thread::sleep(Duration::from_secs(1));
+    Ok(watcher)
+}
+
+/// Ends such a program, which must have heard that the device has failed.
+///
+/// # Errors
+/// When it has not.
+pub fn hears_fatal(watcher: Running) -> Result<()> {
+    watcher.kill()?;
+    let events = said(&watcher.wait(SHORT)?);
+    ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
+    Ok(())
 }
 
 /// Shell words that name the adapter's folder in sysfs.

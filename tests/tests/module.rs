@@ -5,11 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
+use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with, ready};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
-use vrnic_tests::talk::{LONG, PCI, SHORT, counter, link_is, said, settles, transfer, works};
+use vrnic_tests::shell::Shell;
+use vrnic_tests::talk::{
+    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, said, serve, settles,
+    transfer, watch, works,
+};
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
         Case::new("pci_remove_and_rescan", remove),
         Case::new("function_level_reset_between_drivers", reset_idle),
         Case::new("function_level_reset_under_the_driver", reset_in_use),
+        Case::new("unbind_and_bind_under_traffic", unbind),
+        Case::ruinous("sleep_and_resume", sleeps),
     ];
     let daemon = vec!["--log".to_owned(), "debug".to_owned()];
     bench::main(Options { daemon, ..Options::default() }, cases)
@@ -86,15 +92,15 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
 }
 
 /// The adapter is reset under a kernel client with requests outstanding: they are flushed, and draining a
-/// queue pair, which the client does when the driver goes, returns.
+/// queue pair, which the client does when the device goes, returns. The client then gets the device that comes back.
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
+    let before = registration(&pair.a)?;
     pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
-    link_is(&pair.a, "DOWN")?;
-    pair.a.check("rmmod vrnic && rmmod vrnic_kverbs", SHORT)?;
+    recovers(&pair.a, before)?;
     pair.a
         .check("dmesg | grep kverbs; dmesg | grep -q 'kernel verbs test after death: 0'", SHORT)?;
-    load_module(&pair.a)?;
+    pair.a.check("rmmod vrnic_kverbs", SHORT)?;
     works(pair)
 }
 
@@ -186,17 +192,15 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
 /// works after the next insmod. (Their queues are their own memory, in which nothing happens any more;
 /// perftest does not listen to events and polls on until it is ended.)
 fn in_use(pair: &mut Pair) -> Result<()> {
-    let watcher = pair.a.agent().start("exec ibv_asyncwatch")?;
+    let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
     pair.a.check("rmmod vrnic", SHORT)?;
     std::thread::sleep(std::time::Duration::from_secs(1));
-    for program in [&client, &watcher, &server] {
+    hears_fatal(watcher)?;
+    for program in [client, server] {
         program.kill()?;
+        program.wait(SHORT).context("the program whose device went away cannot be ended")?;
     }
-    client.wait(SHORT).context("the program whose device went away cannot be ended")?;
-    let events = said(&watcher.wait(SHORT)?);
-    ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
-    server.wait(SHORT)?;
     load_module(&pair.a)?;
     works(pair)
 }
@@ -249,12 +253,70 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Somebody resets the function while the driver runs it: the driver notices, and works again after it was
-/// loaded anew.
+/// Somebody resets the function while the driver runs it and a program moves data: the driver notices and brings the
+/// adapter up again by itself; programs are told, and new ones work.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
-    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
-    link_is(&pair.a, "DOWN")?;
-    reload(pair)?;
+    for _ in 0..3 {
+        let watcher = watch(&pair.a)?;
+        let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
+        let before = registration(&pair.a)?;
+        pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+        recovers(&pair.a, before)?;
+        hears_fatal(watcher)?;
+        for program in [client, server] {
+            program.kill()?;
+            program.wait(SHORT).context("the program whose device was reset cannot be ended")?;
+        }
+        works(pair)?;
+    }
+    Ok(())
+}
+
+/// Moves data with guest b, whose agent serves, by a's shell.
+fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
+    let ready = "until rdma link show | grep -q ACTIVE && \
+                 grep -qs 0000:0000:0000:0000:0000:ffff /sys/class/infiniband/*/ports/1/gids/*; do sleep 0.1; done";
+    shell.check(ready, SHORT)?;
+    let server = serve(&pair.b, "ibv_rc_pingpong -g 1 -c -n 200", 18515)?;
+    shell.check(&format!("ibv_rc_pingpong -g 1 -c -n 200 {}", pair.b.ip()), SHORT)?;
+    ensure!(server.wait(SHORT)?.ok(), "the server failed");
+    Ok(())
+}
+
+/// The machine sleeps for a few seconds. Idle, by the kernel's own test of that, since no clock wakes a guest: devices
+/// are suspended and resumed, and the adapter goes on as if nothing had been. Then to memory, until its clock wakes it:
+/// QEMU resets the adapter, and the driver brings it up again.
+fn sleeps(pair: &mut Pair) -> Result<()> {
+    let before = registration(&pair.a)?;
+    let mut shell = Shell::of(&pair.a)?;
+    let idle = "echo devices > /sys/power/pm_test && echo freeze > /sys/power/state";
+    shell.check(&format!("dmesg -C; {idle}; dmesg | grep 'PM: suspend exit'"), SHORT)?;
+    works_in(&mut shell, pair).context("after sleeping idle")?;
+    let deep = "echo none > /sys/power/pm_test && rtcwake -m mem -s 5";
+    shell.check(&format!("{deep}; dmesg | grep 'Waking up from system sleep state S3'"), SHORT)?;
+    let number = "$(rdma dev show | cut -d : -f 1)";
+    let anew = format!("until [ \"{number}\" -gt {before} ] 2>/dev/null; do sleep 0.1; done");
+    shell.check(&anew, SHORT)?;
+    works_in(&mut shell, pair).context("after sleeping to memory")?;
+    shell.check("! dmesg | grep -e WARNING: -e BUG: -e 'Call Trace'", SHORT)?;
+    Ok(())
+}
+
+/// The driver is taken from the device while data flows, and given back.
+fn unbind(pair: &mut Pair) -> Result<()> {
+    let watcher = watch(&pair.a)?;
+    let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
+    let bind = format!(
+        "name=$(basename {PCI}); cd /sys/bus/pci/drivers/vrnic && echo $name > unbind && \
+         ! ls /sys/class/infiniband/* 2>/dev/null && echo $name > bind"
+    );
+    pair.a.check(&bind, SHORT)?;
+    ready(&pair.a)?;
+    hears_fatal(watcher)?;
+    for program in [client, server] {
+        program.kill()?;
+        program.wait(SHORT).context("the program whose device went away cannot be ended")?;
+    }
     works(pair)
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::storage::{DISK, attach, detach, offer};
-use vrnic_tests::talk::{LONG, PCI, SHORT, counter, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, counter, recovers, registration, works};
 
 /// MiB of the data that is moved.
 const DATA: u32 = 64;
@@ -179,13 +179,14 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
     reader.wait(SHORT).context("the reader hangs").map(|_| ())
 }
 
-/// The adapter dies under a disk in use: queues drain although nothing completes, the driver can go, and
-/// with the next one the initiator finds its disk again.
+/// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings the adapter up
+/// again, and the initiator finds its disk again.
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let reader = pair.a.agent().start(BUSY)?;
-    pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset; sleep 8; rmmod vrnic"), SHORT)?;
-    load_module(&pair.a)?;
+    let before = registration(&pair.a)?;
+    pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset"), SHORT)?;
+    recovers(&pair.a, before)?;
     reconnected(pair)?;
     reader.kill()?;
     detach(pair)?;

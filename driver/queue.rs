@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Workqueues of the driver's own, and waiting for work items.
+
+use core::{ops::Deref, ptr::NonNull};
+
+use kernel::{
+    bindings,
+    prelude::*,
+    str::CStr,
+    sync::Arc,
+    workqueue::{HasWork, Queue, Work},
+};
+
+/// A workqueue that goes on when memory is short: what frees memory may wait for its work items (`WQ_MEM_RECLAIM`).
+/// It must not be dropped by one of its own work items.
+pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: workqueues may be used and destroyed by any thread.
+unsafe impl Send for OwnQueue {}
+// SAFETY: as above.
+unsafe impl Sync for OwnQueue {}
+
+impl OwnQueue {
+    /// A queue whose work goes on whatever else happens.
+    pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
+        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND)
+    }
+
+    /// A queue that stands still while the machine is suspended.
+    pub(crate) fn freezable(name: &'static CStr) -> Result<Arc<Self>> {
+        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE)
+    }
+
+    fn with_flags(name: &'static CStr, flags: bindings::wq_flags) -> Result<Arc<Self>> {
+        let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
+        // SAFETY: the format takes one string, which is copied; 0 is the usual number of work items at a time.
+        let raw = unsafe {
+            bindings::alloc_workqueue_noprof(c"%s".as_char_ptr(), flags, 0, name.as_char_ptr())
+        };
+        let queue = Self(NonNull::new(raw).ok_or(ENOMEM)?);
+        Ok(Arc::new(queue, GFP_KERNEL)?)
+    }
+}
+
+impl Deref for OwnQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        // SAFETY: the queue is destroyed by `drop` alone.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnQueue {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `with_flags`; nobody else has it any more.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+/// Waits until a work item that is enqueued has run, and its code, which is part of this module, has left its function.
+pub(crate) fn flush<T: HasWork<T>>(item: &Arc<T>) {
+    let item = Arc::as_ptr(item).cast_mut();
+    // SAFETY: the item is alive, and its work was initialised with it.
+    unsafe { bindings::flush_work(Work::raw_get(T::raw_get_work(item))) };
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Brings the adapter up, and up again when it has died: its RDMA device is taken from everybody, and the adapter is
+//! reset and registered anew.
+//!
+//! Recovery does what unbinding and binding the driver would do, and under the same lock, that of the PCI device: so it
+//! excludes probing, unbinding, suspending, and resets by others. It only ever tries to get that lock, because
+//! unbinding holds it while it waits for the end of recovery.
+
+use kernel::{
+    device::Bound,
+    impl_has_work, new_mutex, new_work, pci,
+    prelude::*,
+    sync::{
+        Arc, Mutex,
+        atomic::{Acquire, Atomic, Release},
+    },
+    time::{Delta, Instant, Monotonic, delay::fsleep},
+    workqueue::{Queue, Work, WorkItem},
+};
+
+use crate::{
+    life::Life,
+    nic::Nic,
+    pci::DeviceLock,
+    queue::{OwnQueue, flush},
+    rdma::{Registration, device::Config},
+    verbs::{Hca, Verbs},
+};
+
+/// How often it is tried before the adapter is left alone.
+const TRIES: u32 = 8;
+/// An adapter that dies sooner than this, less [`LEAVE`], did not come up.
+const STABLE: Delta = Delta::from_secs(15);
+/// How long kernel clients have to let go of a dead device by themselves. Those that still use it when it is taken from
+/// them may end for good what they keep on others: nvme-rdma deletes its disks then, but else connects them again.
+const LEAVE: Delta = Delta::from_secs(5);
+/// The time after the first try; it doubles with each.
+const PAUSE: Delta = Delta::from_millis(250);
+/// How often somebody who waits looks whether there is still reason to.
+const POLL: Delta = Delta::from_millis(50);
+
+/// An adapter that is up and registered.
+struct Up {
+    _registration: Registration<'static, Verbs>,
+    life: Arc<Life>,
+    since: Instant<Monotonic>,
+}
+
+#[derive(Default)]
+struct State {
+    up: Option<Up>,
+    /// Tries since the adapter was last up for some time.
+    tries: u32,
+}
+
+/// See the module.
+#[pin_data]
+pub(crate) struct Recovery {
+    pdev: &'static pci::Device<Bound>,
+    queue: Arc<OwnQueue>,
+    /// Where dead adapters are made quiet: another queue, because recovery may wait for that.
+    quiescing: Arc<OwnQueue>,
+    ended: Atomic<bool>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Recovery { self.work }
+}
+
+impl Recovery {
+    /// Brings the adapter up for the first time. The PCI device is enabled, with a 64-bit DMA mask.
+    ///
+    /// # Errors
+    ///
+    /// When that fails. It is not tried again then.
+    ///
+    /// # Safety
+    ///
+    /// [`Recovery::end`] must be called before the driver is unbound from the device.
+    pub(crate) unsafe fn start(pdev: &pci::Device<Bound>) -> Result<Arc<Self>> {
+        // SAFETY: by the caller's promise the device is bound, and so alive, as long as this reference is used:
+        // `end` drops the registration and waits for the work.
+        let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
+        let queue = OwnQueue::freezable(c"vrnic_recovery")?;
+        let quiescing = OwnQueue::new(c"vrnic_quiescing")?;
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                pdev,
+                queue,
+                quiescing,
+                ended: Atomic::new(false),
+                state <- new_mutex!(State::default(), "vrnic::Recovery"),
+                work <- new_work!("vrnic::Recovery"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let up = this.bring_up().inspect_err(|_| this.end())?;
+        this.state.lock().up = Some(up);
+        Ok(this)
+    }
+
+    /// The adapter has died and is quiet. Callable while it is being brought up.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let _ = self.queue.enqueue(self.clone());
+    }
+
+    /// Where dead adapters are made quiet.
+    pub(crate) fn quiescing(&self) -> &Queue {
+        &self.quiescing
+    }
+
+    /// Takes the RDMA device from everybody and lets go of the adapter, for good.
+    pub(crate) fn end(self: &Arc<Self>) {
+        self.ended.store(true, Release);
+        let up = self.state.lock().up.take();
+        drop(up);
+        // No adapter is left that could begin another one.
+        flush(self);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Acquire)
+    }
+
+    fn bring_up(self: &Arc<Self>) -> Result<Up> {
+        let nic = Nic::new(self.pdev, self.clone())?;
+        let config = Config {
+            name: c"vrnic%d",
+            mac: nic.mac(),
+            num_comp_vectors: u32::try_from(nic.handlers().len())?,
+        };
+        let (life, listeners) = (nic.life(), nic.listeners());
+        // SAFETY: the registration goes into `State::up`, from which `end` takes it.
+        let registration =
+            unsafe { Registration::new(self.pdev.as_ref(), &config, Hca::new(nic)) }?;
+        listeners.set_device(registration.link());
+        Ok(Up { _registration: registration, life, since: Instant::now() })
+    }
+
+    /// Tries once, under the device's lock. Gives the time after which to try again, if that is of use.
+    fn step(self: &Arc<Self>) -> Option<Delta> {
+        let mut state = self.state.lock();
+        if self.has_ended() || state.up.as_ref().is_some_and(|up| !up.life.is_dead()) {
+            return None;
+        }
+        if state.up.take().is_some_and(|up| up.since.elapsed() > STABLE) {
+            state.tries = 0;
+        }
+        if state.tries >= TRIES {
+            dev_err!(
+                self.pdev,
+                "the adapter does not come up: given up after {TRIES} tries, until the driver is bound anew\n"
+            );
+            return None;
+        }
+        let pause = PAUSE * (1 << state.tries);
+        state.tries += 1;
+        match self.bring_up() {
+            Ok(up) => {
+                dev_info!(self.pdev, "the adapter is up again\n");
+                state.up = Some(up);
+                None
+            }
+            Err(error) => {
+                dev_warn!(self.pdev, "try {} to bring the adapter up: {error:?}\n", state.tries);
+                Some(pause)
+            }
+        }
+    }
+
+    /// Sleeps so long, unless recovery ends.
+    fn pause(&self, pause: Delta) {
+        let start = Instant::<Monotonic>::now();
+        while !self.has_ended() && start.elapsed() < pause {
+            fsleep(POLL);
+        }
+    }
+}
+
+impl WorkItem for Recovery {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.pause(LEAVE);
+        while !this.has_ended() {
+            let Some(lock) = DeviceLock::try_get(this.pdev) else {
+                fsleep(POLL);
+                continue;
+            };
+            let pause = this.step();
+            drop(lock);
+            match pause {
+                Some(pause) => this.pause(pause),
+                None => return,
+            }
+        }
+    }
+}

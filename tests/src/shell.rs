@@ -1,0 +1,55 @@
+//! The shell on a guest's second serial line. It outlives a sleep of the machine, as the agent's port does not.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
+
+/// How long one read waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A shell of a guest; there is one.
+pub struct Shell(UnixStream);
+
+impl Shell {
+    /// That of this guest.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn of(guest: &Guest) -> Result<Self> {
+        let stream = UnixStream::connect(guest.shell_socket())?;
+        stream.set_read_timeout(Some(LOOK))?;
+        Ok(Self(stream))
+    }
+
+    /// Runs a command, which must succeed. Gives what the terminal showed.
+    ///
+    /// # Errors
+    /// When it fails, or does not end within `patience`.
+    pub fn check(&mut self, command: &str, patience: Duration) -> Result<String> {
+        // The terminal shows the command as well, but not with this end.
+        writeln!(self.0, "{{ {command}; }}; echo \"end\"\":$?:\"")?;
+        let end = Instant::now() + patience;
+        let mut shown = String::new();
+        loop {
+            let mut buffer = [0; 4096];
+            match self.0.read(&mut buffer) {
+                Ok(length) => {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    shown.push_str(&String::from_utf8_lossy(bytes));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let Some((_, rest)) = shown.split_once("end:")
+                && let Some((code, _)) = rest.split_once(':')
+            {
+                ensure!(code == "0", "'{command}' failed: {shown}");
+                return Ok(shown);
+            }
+            ensure!(Instant::now() < end, "'{command}' did not end within {patience:?}: {shown}");
+        }
+    }
+}
