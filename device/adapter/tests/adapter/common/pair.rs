@@ -334,20 +334,6 @@ impl Endpoint {
         }
     }
 
-    /// Replaces the QP by one whose slot lies in another UAR of the context.
-    pub(crate) fn move_to(&mut self, guest: &Guest, uar: u32) {
-        let params = CreateQp {
-            pdn: self.pdn.into(),
-            send_cqn: self.send_cq.cqn.into(),
-            recv_cqn: self.recv_cq.cqn.into(),
-            uar: uar.into(),
-            ..qp_params(guest, false)
-        };
-        (self.qpn, self.slot, _) = guest.create_qp(&params).expect("QP");
-        self.uar = uar;
-        self.set_rings(&params);
-    }
-
     /// The endpoint's QP is now the one that was created with these parameters.
     pub(crate) fn set_rings(&mut self, params: &CreateQp) {
         (self.sq, self.rq) = (params.sq_table.get(), params.rq_table.get());
