@@ -9,6 +9,7 @@
 //! | [`pci`] | configuration space |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
+//! | [`descriptors`] | room for file descriptors |
 //! | [`eventfd`] | signals to eventfds of others, which never wait |
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views for watchers |
@@ -24,6 +25,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod descriptors;
 pub mod eventfd;
 pub mod function;
 pub mod housekeeping;

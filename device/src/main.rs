@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use vrnic_device::cli::Args;
 use vrnic_device::config::Config;
 use vrnic_device::daemon::Daemon;
+use vrnic_device::descriptors;
 
 fn main() -> ExitCode {
     match run(Args::parse()) {
@@ -35,6 +36,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     if check {
         return Ok(());
     }
+    descriptors::make_room(&config);
     // Before the sockets exist, so that no signal leaves them behind.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("signal handlers")?;
     let daemon = Daemon::start(&config)?;

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::raw::{Command, RawClient, Reply, dma_map, message, region_access, set_irqs};
 
@@ -203,6 +204,33 @@ fn too_many_descriptors_are_refused_and_closed() {
     let fds = [event.as_fd(); 8];
     let reply = client.call(Command::SetIrqs, &set_irqs(ASSIGN, 0, 8), &fds).expect("reply");
     assert!(!reply.error);
+    answers(&mut client);
+    daemon.check().expect("healthy");
+}
+
+/// A daemon that has no descriptor left refuses what needs one, and the VMM that asked stays connected.
+#[test]
+fn a_lack_of_descriptors_is_told_and_ends_no_connection() {
+    let mut daemon = start(1);
+    let mut client = RawClient::open(&daemon.socket(0)).expect("open");
+    let event = File::from(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
+    let pid = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = |current| {
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum }).expect("limit").current
+    };
+    let mut assign = |fds: &[BorrowedFd<'_>]| {
+        let body = set_irqs(ASSIGN, 0, u32::try_from(fds.len()).expect("few"));
+        client.call(Command::SetIrqs, &body, fds).expect("reply")
+    };
+    let fds = [event.as_fd(); 8];
+    let before = limit(Some(3));
+    for _ in 0..3 {
+        let reply = assign(&fds);
+        assert!(refused(&reply, Errno::MFILE), "{reply:?}");
+    }
+    limit(before);
+    assert!(!assign(&fds).error);
     answers(&mut client);
     daemon.check().expect("healthy");
 }

@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use common::{start, start_with};
 use rustix::process::Signal;
+use vrnic_testdriver::daemon::Daemon;
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vrnicd")).args(args).output().expect("vrnicd runs")
@@ -35,6 +37,31 @@ fn signals_end_it_and_remove_the_sockets() {
         }
         drop(guest);
     }
+}
+
+/// The daemon under limits of a shell: it takes what the hard limit allows, and says how many functions fit.
+#[test]
+fn room_for_descriptors_is_made() {
+    let start_under = |limits: &str, functions| {
+        let folder = tempfile::tempdir().expect("folder");
+        let script = folder.path().join("vrnicd");
+        let text =
+            format!("#!/bin/sh\nulimit {limits}\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_vrnicd"));
+        std::fs::write(&script, text).expect("script");
+        std::fs::set_permissions(&script, Permissions::from_mode(0o700)).expect("mode");
+        Daemon::start(&script, functions, &[]).expect("start")
+    };
+    let daemon = start_under("-Sn 256", 4);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).expect("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("files");
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "soft and hard limit: {line}");
+    assert!(!daemon.log().expect("log").contains("descriptors for"));
+
+    let daemon = start_under("-n 256", 4);
+    let log = daemon.log().expect("log");
+    assert!(log.contains("descriptors for 1 functions") && log.contains("functions=4"), "{log}");
+    daemon.ready_guest(0).expect("one VMM is served");
 }
 
 /// Of all three kinds of sockets; and whoever connects is named.

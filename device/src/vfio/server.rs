@@ -21,7 +21,7 @@ use crate::socket::{SocketFile, accept};
 use crate::worker::pool::now_ns;
 
 /// How long a client may take for its VERSION: one that says nothing keeps others waiting for as long.
-const GREETING: Duration = Duration::from_secs(1);
+const GREETING: Duration = Duration::from_secs(3);
 /// Pause after an accept that failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
