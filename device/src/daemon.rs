@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::access::Access;
 use crate::config::{Config, FunctionConfig};
-use crate::control::{Asker, ControlThread};
+use crate::control::{self, ControlThread};
 use crate::function::{Function, FunctionDevice};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::Monitor;
@@ -46,18 +46,20 @@ impl Daemon {
         let bells = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
         for settings in &config.functions {
             let name = &settings.name;
-            let function = Function::new(name, settings.mac, &bells, &fabric, config.limits)
-                .with_context(|| format!("function {name}"))?;
+            let (asker, asked) = control::channel();
+            let function =
+                Function::new(name, settings.mac, &bells, &fabric, config.limits, asker.clone())
+                    .with_context(|| format!("function {name}"))?;
             function.adapter().limit_vectors(config.vectors);
             let function = Arc::new(function);
             for (index, worker) in workers.iter_mut().enumerate() {
                 worker.engines.push(Arc::new(function.part(index)) as Arc<dyn Engine>);
             }
-            let (thread, asker) = ControlThread::start(Arc::clone(&function))
+            let thread = ControlThread::start(Arc::clone(&function), (asker, asked))
                 .with_context(|| format!("function {name}"))?;
             control.push(thread);
             ports.extend(port(settings, &config.access, &function)?);
-            let (server, doorman) = serve(settings, &config.access, &function, asker)?;
+            let (server, doorman) = serve(settings, &config.access, &function)?;
             servers.push(server);
             doormen.push(doorman);
             functions.push(function);
@@ -118,10 +120,9 @@ fn serve(
     settings: &FunctionConfig,
     access: &Access,
     function: &Arc<Function>,
-    control: Asker,
 ) -> anyhow::Result<(ServerThread, Doorman)> {
     let socket = SocketFile::bind(&settings.socket, access).context("vfio-user socket")?;
-    let device = Box::new(FunctionDevice::new(function, control));
+    let device = Box::new(FunctionDevice::new(function));
     ServerThread::start(&settings.name, socket, device)
         .with_context(|| format!("server of function {}", settings.name))
 }

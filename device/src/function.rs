@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::pci;
-use vrnic_abi::regs::{self, Control, FatalCode, Status};
+use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::fabric::Fabric;
 use vrnic_adapter::limits::Limits;
 
 use crate::control::Asker;
+use crate::failure::Failure;
 use crate::irq::{Interrupts, IrqError};
 use crate::memory::dma::{DmaRange, DmaTable};
 use crate::memory::fault::MapError;
@@ -30,7 +30,10 @@ pub type Adapter = vrnic_adapter::function::Function<Surroundings>;
 #[derive(Debug)]
 pub struct Function {
     adapter: Arc<Adapter>,
-    failure: Failure,
+    failure: Arc<Failure>,
+    control: Asker,
+    /// Whether the Ethernet port has a link, as the switch says.
+    link: AtomicBool,
 }
 
 /// A worker's part of a function.
@@ -42,40 +45,8 @@ pub struct Part {
     deadline: AtomicU64,
 }
 
-/// Whether an adapter has failed by a fault of ours. It then does nothing until it is reset, its status says
-/// so and its heartbeat stops; the other functions go on.
-#[derive(Debug, Default)]
-struct Failure(AtomicBool);
-
-impl Failure {
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn clear(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-
-    /// Runs a step of function `name`, unless it has failed; a panic in it makes it fail.
-    fn contain<T>(&self, name: &str, step: impl FnOnce() -> T) -> Option<T> {
-        if self.is_set() {
-            return None;
-        }
-        // Locks of the adapter are released by the unwinding, and a reset drops what they guarded.
-        catch_unwind(AssertUnwindSafe(step))
-            .inspect_err(|_| {
-                self.0.store(true, Ordering::Release);
-                tracing::error!(
-                    function = name,
-                    "internal fault: the function stops until a reset"
-                );
-            })
-            .ok()
-    }
-}
-
 impl Function {
-    /// A function after power-on, polled by the workers with these bells.
+    /// A function after power-on, polled by the workers with these bells; `control` asks its control thread.
     ///
     /// # Errors
     /// When its doorbell memory, or what interrupts need, cannot be had.
@@ -85,15 +56,20 @@ impl Function {
         bells: &Arc<[Arc<Bell>]>,
         fabric: &Arc<Fabric<Surroundings>>,
         limits: Limits,
+        control: Asker,
     ) -> io::Result<Self> {
+        let failure = Arc::new(Failure::new(name, control.clone()));
         let surroundings = Surroundings {
             dma: Arc::new(DmaTable::new(name, bells.len())),
             uar: Arc::new(UarMemory::new(name)?),
             irqs: Arc::new(Interrupts::new()?),
             bells: Arc::clone(bells),
+            failure: Arc::clone(&failure),
+            #[cfg(test)]
+            trap: AtomicBool::new(false),
         };
         let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len(), limits);
-        Ok(Self { adapter, failure: Failure::default() })
+        Ok(Self { adapter, failure, control, link: AtomicBool::new(false) })
     }
 
     /// The part of a worker.
@@ -108,21 +84,33 @@ impl Function {
         &self.adapter
     }
 
-    /// The Ethernet port's link has changed.
+    /// The Ethernet port's link has changed: a note for the control thread.
     pub fn set_link(&self, up: bool) {
-        self.adapter.set_link(up);
+        self.link.store(up, Ordering::Release);
+        self.control.ask();
     }
 
     /// Steps the heartbeat.
     pub fn beat(&self) {
-        if !self.failure.is_set() {
-            self.adapter.beat();
-        }
+        self.failure.contain(|| self.adapter.beat());
     }
 
-    /// Does the control work that trapped register writes asked for.
+    /// Does the control work that register writes, the switch and failures have left notes of.
     pub fn control(&self) {
-        self.failure.contain(self.adapter.name(), || self.adapter.control());
+        let Self { adapter, failure, .. } = self;
+        if failure.is_set() {
+            let asked = adapter.is_resetting();
+            let done = failure.catch(|| adapter.reset()).is_some();
+            if asked {
+                // Whoever asked is told by the status whether that helped.
+                if done {
+                    failure.clear();
+                }
+                adapter.end_reset();
+            }
+        }
+        failure.contain(|| adapter.set_link(self.link.load(Ordering::Acquire)));
+        failure.contain(|| adapter.control());
     }
 
     /// Reads a register.
@@ -135,36 +123,31 @@ impl Function {
         }
     }
 
-    /// Writes a register; true when there is control work.
-    fn set_register(&self, offset: u32, value: u32) -> bool {
-        if offset == regs::CONTROL && value & Control::RESET.bits() != 0 {
-            self.failure.clear();
-        }
-        self.adapter.write_register(offset, value)
-    }
-
     /// Resets the adapter.
     fn reset(&self) {
-        self.failure.clear();
-        self.failure.contain(self.adapter.name(), || self.adapter.reset());
+        if self.failure.catch(|| self.adapter.reset()).is_some() {
+            self.failure.clear();
+        }
     }
 }
 
 impl Engine for Part {
     fn poll(&self) -> bool {
-        let Function { adapter, failure } = &*self.function;
-        let polled = failure.contain(adapter.name(), || adapter.poll(self.worker));
+        let Function { adapter, failure, .. } = &*self.function;
+        let polled = failure.contain(|| adapter.poll(self.worker));
         let polled = polled.unwrap_or_default();
         self.deadline.store(polled.deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
         polled.busy
     }
 
     fn set_asleep(&self, asleep: bool) {
-        self.function.adapter.set_asleep(asleep);
+        // Counted even if the function has failed: who wakes later is counted, too.
+        self.function.failure.catch(|| self.function.adapter.set_asleep(asleep));
     }
 
     fn has_work(&self) -> bool {
-        !self.function.failure.is_set() && self.function.adapter.has_work(self.worker)
+        let Function { adapter, failure, .. } = &*self.function;
+        failure.contain(|| adapter.has_work(self.worker)).unwrap_or(false)
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -177,7 +160,6 @@ impl Engine for Part {
 pub struct FunctionDevice {
     function: Arc<Function>,
     adapter: Arc<Adapter>,
-    control: Asker,
     config: ConfigSpace,
     /// The MSI-X table as written; VMMs keep their own.
     msix_table: Box<[u8]>,
@@ -186,11 +168,11 @@ pub struct FunctionDevice {
 impl FunctionDevice {
     /// The VMM's side of `function`.
     #[must_use]
-    pub fn new(function: &Arc<Function>, control: Asker) -> Self {
+    pub fn new(function: &Arc<Function>) -> Self {
         let table = vec![0; pci::MSIX_PBA_OFFSET as usize].into_boxed_slice();
         let adapter = Arc::clone(&function.adapter);
         let function = Arc::clone(function);
-        Self { function, adapter, control, config: ConfigSpace::new(), msix_table: table }
+        Self { function, adapter, config: ConfigSpace::new(), msix_table: table }
     }
 
     fn set_bus_master(&self, on: bool) {
@@ -254,8 +236,8 @@ impl Device for FunctionDevice {
                 let word = from.try_into().map(u32::from_le_bytes);
                 match (word, u32::try_from(offset)) {
                     (Ok(value), Ok(offset)) if offset.is_multiple_of(4) => {
-                        if self.function.set_register(offset, value) {
-                            self.control.ask();
+                        if self.adapter.write_register(offset, value) {
+                            self.function.control.ask();
                         }
                     }
                     _ => self.adapter.warn(|name| {
@@ -322,17 +304,4 @@ impl Device for FunctionDevice {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fault_stops_a_function_until_it_is_reset() {
-        let failure = Failure::default();
-        assert_eq!(failure.contain("t", || 7), Some(7));
-        assert_eq!(failure.contain("t", || -> i32 { panic!("fault on purpose") }), None);
-        assert!(failure.is_set());
-        assert_eq!(failure.contain("t", || 7), None);
-        failure.clear();
-        assert_eq!(failure.contain("t", || 8), Some(8));
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`cli`], [`config`] | command line, file, and the settings that come of them |
 //! | [`daemon`] | start and end of everything |
+//! | [`failure`] | what becomes of a function after a fault of ours |
 //! | [`function`] | an adapter with its PCI face, as a VMM drives it |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
@@ -27,6 +28,7 @@ pub mod control;
 pub mod daemon;
 pub mod descriptors;
 pub mod eventfd;
+pub mod failure;
 pub mod function;
 pub mod housekeeping;
 pub mod irq;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
+use crate::failure::Failure;
 use crate::irq::Interrupts;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
@@ -29,14 +30,31 @@ pub struct Surroundings {
     pub irqs: Arc<Interrupts>,
     /// Wake the workers, by number.
     pub bells: Arc<[Arc<Bell>]>,
+    /// Whether a fault of ours has stopped the function.
+    pub failure: Arc<Failure>,
+    /// Makes a panic of the next access to BAR2.
+    #[cfg(test)]
+    pub(crate) trap: std::sync::atomic::AtomicBool,
 }
 
 impl Surroundings {
+    /// Where tests provoke a fault of ours; the program has no such place.
+    #[cfg(test)]
+    fn spring(&self) {
+        assert!(!self.trap.load(Ordering::SeqCst), "a fault on purpose");
+    }
+
+    #[cfg(not(test))]
+    #[inline(always)]
+    fn spring(&self) {}
+
     fn word32(&self, offset: u64) -> Option<Word32<'_>> {
+        self.spring();
         self.uar.memory().word32(usize::try_from(offset).ok()?)
     }
 
     fn word64(&self, offset: u64) -> Option<Word64<'_>> {
+        self.spring();
         self.uar.memory().word64(usize::try_from(offset).ok()?)
     }
 }
@@ -155,6 +173,7 @@ impl Host for Surroundings {
     }
 
     fn bar_clear(&self) {
+        self.spring();
         if let Err(error) = self.uar.clear() {
             tracing::error!(%error, "zeroing doorbell memory");
         }
@@ -168,6 +187,10 @@ impl Host for Surroundings {
         if let Some(bell) = self.bells.get(worker) {
             bell.ring();
         }
+    }
+
+    fn fail(&self) {
+        self.failure.set();
     }
 
     fn lanes(&self) -> usize {

@@ -4,6 +4,7 @@
 //! delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only the sender's own
 //! faults are errors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use vrnic_abi::cq::{Opcode, Status};
@@ -139,7 +140,7 @@ fn execute<H: Host>(
     if let (Sent::Delivered { event_due: true }, Some(Target::One(peer))) =
         (sent, route.as_ref().map(|route| &route.target))
     {
-        peer.function.fire(&peer.qp.recv_cq);
+        peer.function.contain(|| peer.function.fire(&peer.qp.recv_cq));
     }
     if failed {
         here.function.qp_failed(qp, Kind::QpFatal);
@@ -237,7 +238,7 @@ fn deliver<H: Host>(
         match deliver_to(here, qp, send, source, (route, member)) {
             Sent::Delivered { event_due } => {
                 if event_due {
-                    member.function.fire(&member.qp.recv_cq);
+                    member.function.contain(|| member.function.fire(&member.qp.recv_cq));
                 }
                 all = Sent::Delivered { event_due: false };
             }
@@ -253,7 +254,7 @@ fn deliver_to<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,
     send: &Send,
-    (source, qkey): (&Side<'_>, u32),
+    source: (&Side<'_>, u32),
     (route, peer): (&Route<H>, &Peer<H>),
 ) -> Sent {
     let Peer { function, qp: to } = peer;
@@ -263,21 +264,37 @@ fn deliver_to<H: Host>(
     if send.length > function.mtu_bytes() {
         return Sent::Dropped;
     }
-    let there = There { site: Site::new(function, to), qp: to };
+    let there = There::new(function, to);
+    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, send, source, (route, &there))));
+    brought.unwrap_or_else(|panic| {
+        there.charge(panic);
+        Sent::Dropped
+    })
+}
+
+/// Brings a datagram to a QP that receives.
+fn bring<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Qp<H>,
+    send: &Send,
+    (source, qkey): (&Side<'_>, u32),
+    (route, there): (&Route<H>, &There<'_, H>),
+) -> Sent {
+    let to = there.qp;
     let mut responder = to.responder.lock();
     // It may have been reset or destroyed before the lock was ours.
     if responder.qkey != qkey || !to.receives() {
         return Sent::Dropped;
     }
     let (header, ipv4) = network::header(&route.sgid, &route.to, payload(send));
-    match place(here, &there, &mut responder, (source, &header, send.length)) {
+    match place(here, there, &mut responder, (source, &header, send.length)) {
         Ok(()) => {}
         Err(Fault::Source) => {
             return Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32);
         }
         Err(Fault::Dropped) => return Sent::Dropped,
         Err(Fault::Receiver(refusal)) => {
-            responder::fail(&there, &mut responder, refusal);
+            there.act(|| responder::fail(there, &mut responder, refusal));
             return Sent::Dropped;
         }
     }
@@ -299,7 +316,7 @@ fn deliver_to<H: Host>(
         srqn: 0,
         key: None,
     };
-    match responder::complete(&there, &mut responder, &completion) {
+    match there.act(|| responder::complete(there, &mut responder, &completion)) {
         Ok(()) => {
             traffic::taken(&there.site, send);
             Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
@@ -338,7 +355,7 @@ fn place<H: Host>(
     (source, header, length): (&Side<'_>, &network::Header, u64),
 ) -> Result<(), Fault> {
     if responder.current.is_none() {
-        responder.current = responder::next(there, responder)?;
+        responder.current = there.act(|| responder::next(there, responder))?;
     }
     let Some(recv) = responder.current.as_ref() else {
         there.site.step(Counter::OutOfBuffer);

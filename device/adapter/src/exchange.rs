@@ -81,7 +81,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         responder: &mut MutexGuard<'_, Responder>,
     ) -> Result<Option<Ended>, Stop> {
         if self.qp.kind == Type::XrcIni {
-            xrc::choose(self.there, responder, Send::xrc_srqn(self.raw))?;
+            self.there.act(|| xrc::choose(self.there, responder, Send::xrc_srqn(self.raw)))?;
         }
         match self.send.opcode {
             Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
@@ -144,7 +144,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
         let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
         let user = (&self.there.site, responder::user(self.there, responder));
-        side.add_remote(user, &segment, need, self.message)
+        self.there
+            .act(|| side.add_remote(user, &segment, need, self.message))
             .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
     }
 
@@ -154,7 +155,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         if remote.one_touch() && self.ends() {
             let message = Message { qpn: self.there.qp.qpn, number: self.message };
             // Nothing comes out of order here: the stream ends with the message.
-            let _dead = self.there.site.tpt.placed(self.send.rkey, message, Some(0), 0);
+            let tpt = &self.there.site.tpt;
+            let _dead = self.there.act(|| tpt.placed(self.send.rkey, message, Some(0), 0));
         }
     }
 
@@ -174,14 +176,16 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         responder: &mut Responder,
         ended: Option<Ended>,
     ) -> Result<(), Stop> {
-        Ok(responder::received(self.there, responder, self.send, self.qp.qpn, ended)?)
+        let Self { there, send, .. } = self;
+        Ok(there.act(|| responder::received(there, responder, send, self.qp.qpn, ended))?)
     }
 
     fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<Option<Ended>, Stop> {
         {
             let (mut source, mut target) = (Side::default(), Side::default());
             self.add_source(&mut source)?;
-            responder::receive(self.there, responder, &mut target, self.send.length, self.from)?;
+            let (there, length) = (self.there, self.send.length);
+            there.act(|| responder::receive(there, responder, &mut target, length, self.from))?;
             self.push(&source, &target)?;
             if !self.ends() {
                 return Ok(None);
@@ -204,7 +208,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         if let Some(key) = self.keys.command {
             self.insert_key(target, key)?;
         }
-        self.end_key(target)
+        self.there.act(|| self.end_key(target))
     }
 
     /// Stores the key of a command in the message that has been placed.
@@ -243,7 +247,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             self.add_remote(&mut target, responder, Access::REMOTE_WRITE)?;
             if immediate {
                 // A receive must be there before anything lands.
-                responder::take(self.there, responder, self.from)?;
+                self.there.act(|| responder::take(self.there, responder, self.from))?;
             }
             self.push(&source, &target)?;
             self.placed(&target);
@@ -289,10 +293,10 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let addr = word.word().ok_or(Refusal::Operational)?;
         let (value, compare) = self.send.operands;
         let memory = &self.there.site.memory;
-        let old = match self.send.opcode {
+        let old = self.there.act(|| match self.send.opcode {
             Opcode::FetchAdd => memory.fetch_add(addr, value),
             _ => memory.compare_swap(addr, compare, value),
-        };
+        });
         let old = old.map_err(|_| Refusal::Operational)?.to_le_bytes();
         self.placed(&word);
         let mut result = Side::default();

@@ -1,5 +1,6 @@
 //! A function: one adapter, with its registers, objects and work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -365,12 +366,31 @@ impl<H: Host> Function<H> {
     pub fn control(self: &Arc<Self>) {
         if self.registers.take_reset() {
             self.reset();
-            self.registers.reset_done();
+            self.end_reset();
         }
         if self.registers.take_enable() {
             crate::admin::enable(self);
         }
         crate::admin::run(self);
+    }
+
+    /// Whether a reset that the driver asked for has not ended.
+    #[must_use]
+    pub fn is_resetting(&self) -> bool {
+        self.registers.status().contains(regs::Status::RESETTING)
+    }
+
+    /// Tells the driver that the reset it asked for has ended, by [`Self::reset`].
+    pub fn end_reset(&self) {
+        let _asked = self.registers.take_reset();
+        self.registers.reset_done();
+    }
+
+    /// Runs work on this function's behalf in another's turn. A panic in it is this function's failure, not the other's.
+    pub(crate) fn contain(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.host.fail();
+        }
     }
 
     /// Destroys all objects and stops all access to guest memory, from any state and any thread.

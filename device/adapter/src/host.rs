@@ -113,6 +113,9 @@ pub trait Host: Send + Sync + 'static {
     /// Wakes a worker, if it sleeps.
     fn wake(&self, worker: usize);
 
+    /// A fault of the adapter's own has come up in the function's work: nothing more is done for it until a reset.
+    fn fail(&self);
+
     /// How many lanes there are: one for each thread that polls, and the first for all others.
     fn lanes(&self) -> usize {
         1

@@ -1,5 +1,8 @@
 //! The receiving half: takes what a peer's requester brings, under the responder's lock.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,6 +28,35 @@ pub struct There<'a, H: Host> {
     pub site: Site<'a, H>,
     /// The QP.
     pub qp: &'a Arc<Qp<H>>,
+    /// Whether the requester's turn is about the responder's own objects just now.
+    acts: Cell<bool>,
+}
+
+impl<'a, H: Host> There<'a, H> {
+    /// Holds the memory of `function`, whose QP it is.
+    #[inline]
+    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Arc<Qp<H>>) -> Self {
+        Self { site: Site::new(function, qp), qp, acts: Cell::new(false) }
+    }
+
+    /// Runs work on the responder's own objects. A panic in it is the failure of its function.
+    #[inline(always)]
+    pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
+        let outer = self.acts.replace(true);
+        let done = work();
+        self.acts.set(outer);
+        done
+    }
+
+    /// Charges the panic that has ended a turn to the responder's function, if the turn was about its objects. Else
+    /// the panic goes on.
+    #[cold]
+    pub fn charge(&self, panic: Box<dyn Any + std::marker::Send>) {
+        if !self.acts.get() {
+            resume_unwind(panic);
+        }
+        self.site.host().fail();
+    }
 }
 
 /// What a responder answers instead of taking a request.
@@ -282,7 +314,7 @@ fn complete_failed<H: Host>(
 /// Completes up to [`crate::requester::BATCH`] receives of a QP in the error state with a flush error;
 /// returns how many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
-    let there = There { site: Site::new(function, qp), qp };
+    let there = There::new(function, qp);
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < crate::requester::BATCH

@@ -8,6 +8,7 @@
 mod outcome;
 mod work;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -85,7 +86,15 @@ fn connected<H: Host>(
     let there = found.as_ref().and_then(|peer| meet(function, qp, requester, peer));
     let met = there.is_some();
     let mut work = Work { here: Site::new(function, qp), qp, requester, batch, there, budget };
-    let turn = work.run();
+    let turn = catch_unwind(AssertUnwindSafe(|| work.run())).unwrap_or_else(|panic| {
+        match &work.there {
+            Some((there, _)) => there.charge(panic),
+            None => resume_unwind(panic),
+        }
+        // The entry in progress is lost, and the peer with it.
+        function.qp_failed(qp, Kind::QpFatal);
+        Turn::Failed
+    });
     drop(work);
     // What is not its peer it shall not keep alive.
     requester.peer = found.filter(|_| met);
@@ -106,7 +115,7 @@ fn meet<'a, H: Host>(
         && responder.source_qpn == qp.qpn
         && responder.source_mac == function.mac()
         && responder.first_psn == requester.config.first_psn;
-    is_peer.then(|| (There { site: Site::new(&peer.function, &peer.qp), qp: &peer.qp }, responder))
+    is_peer.then(|| (There::new(&peer.function, &peer.qp), responder))
 }
 
 /// Waits for those who may still use a key that the entry in progress has ended, if it has; whether that is so. The

@@ -30,7 +30,7 @@ impl<H: Host> Work<'_, H> {
             Step::Done { event_due } => {
                 let turn = self.complete(&entry.send, Status::Success, 0);
                 if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
-                    there.site.function.fire(&there.qp.recv_cq);
+                    there.act(|| there.site.function.fire(&there.qp.recv_cq));
                 }
                 turn
             }
@@ -65,7 +65,7 @@ impl<H: Host> Work<'_, H> {
             && self.here.function.carries()
             && there.site.function.carries()
         {
-            there.site.function.qp_failed(there.qp, Kind::QpFatal);
+            there.act(|| there.site.function.qp_failed(there.qp, Kind::QpFatal));
         }
         self.complete(send, Status::MwBindErr, denied as u32)
     }

@@ -169,7 +169,7 @@ impl<H: Host> Work<'_, H> {
         if !there.qp.receives() {
             return Step::Retry;
         }
-        there.site.function.established(there.qp, responder);
+        there.act(|| there.site.function.established(there.qp, responder));
         let keys = self.requester.keys.unwrap_or_default();
         let (from, to) = if keys.waited {
             // All of it was moved before the wait, whatever this turn's budget.
@@ -247,7 +247,9 @@ fn stopped<H: Host>(
     if qp.kind == Type::Uc {
         // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
         match refusal {
-            Refusal::Operational | Refusal::Malformed => responder::fail(there, responder, refusal),
+            Refusal::Operational | Refusal::Malformed => {
+                there.act(|| responder::fail(there, responder, refusal));
+            }
             Refusal::NotReady => there.site.step(Counter::OutOfBuffer),
             _ => {}
         }
@@ -257,7 +259,7 @@ fn stopped<H: Host>(
         return Step::NotReady(responder::rnr_delay(responder.min_rnr_timer));
     }
     let (status, vendor) = refusal.requester_status();
-    responder::fail(there, responder, refusal);
+    there.act(|| responder::fail(there, responder, refusal));
     Step::Failed(status, vendor)
 }
 

@@ -13,6 +13,7 @@ mod datagrams;
 mod ends;
 mod errors;
 mod events;
+mod faults;
 mod hostile;
 mod indices;
 mod inspect;

@@ -20,6 +20,8 @@ pub(crate) const RAM_LEN: u64 = 1 << 30;
 pub(crate) enum Bar {
     Unmapped,
     ReadOnly,
+    /// A fault of the adapter's own, as far as that can tell.
+    Panics,
 }
 
 /// What a thread of the adapter is about to do.
@@ -65,6 +67,7 @@ pub(crate) struct Inner {
     raised: Vec<AtomicU64>,
     clock: Arc<AtomicU64>,
     wakes: AtomicU64,
+    fails: AtomicU64,
     /// Read while memory is held.
     turns: RwLock<()>,
     /// The adapter's ends of gates, each for one thread.
@@ -90,6 +93,7 @@ impl TestHost {
             raised: (0..MSIX_VECTORS).map(|_| AtomicU64::new(0)).collect(),
             clock: Arc::clone(clock),
             wakes: AtomicU64::new(0),
+            fails: AtomicU64::new(0),
             turns: RwLock::default(),
             gates: Mutex::default(),
         }))
@@ -132,6 +136,11 @@ impl TestHost {
         let _gone = arrive.send(()).map(|()| opened.recv());
     }
 
+    /// Times that the function was said to have failed by a fault of the adapter's.
+    pub(crate) fn fails(&self) -> u64 {
+        self.0.fails.load(Ordering::Acquire)
+    }
+
     /// BAR2 as the guest sees it.
     pub(crate) fn bar(&self) -> &Bytes {
         &self.0.bar
@@ -145,7 +154,9 @@ impl TestHost {
             return Err(fault);
         }
         let hit = |(start, stop, how): &(u64, u64, Bar)| {
-            *start < end && addr < *stop && (write || *how == Bar::Unmapped)
+            let inside = *start < end && addr < *stop;
+            assert!(!inside || *how != Bar::Panics, "a fault on purpose");
+            inside && (write || *how == Bar::Unmapped)
         };
         if self.0.barred.read().iter().any(hit) { Err(fault) } else { Ok(offset) }
     }
@@ -259,6 +270,10 @@ impl Host for TestHost {
 
     fn wake(&self, _worker: usize) {
         self.0.wakes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn fail(&self) {
+        self.0.fails.fetch_add(1, Ordering::AcqRel);
     }
 
     fn now(&self) -> u64 {

@@ -192,6 +192,10 @@ impl Host for TestHost {
         }
     }
 
+    fn fail(&self) {
+        panic!("a fault of the adapter");
+    }
+
     fn now(&self) -> u64 {
         self.0.clock.load(Ordering::Acquire)
     }

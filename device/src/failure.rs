@@ -1,0 +1,65 @@
+//! What becomes of a function in whose work a fault of ours, a panic, has come up.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vrnic_adapter::limiter::Limiter;
+
+use crate::control::Asker;
+use crate::worker::pool::now_ns;
+
+/// Whether a function has failed by a fault of ours. Its control thread then resets it, its status says that it has
+/// failed, its heartbeat stops, and nothing more is done for it until its guest or its VMM resets it. The other functions
+/// go on.
+#[derive(Debug)]
+pub struct Failure {
+    /// The function's name.
+    name: String,
+    failed: AtomicBool,
+    control: Asker,
+    limiter: Limiter,
+}
+
+impl Failure {
+    /// No failure of function `name`, whose control thread listens to `control`.
+    #[must_use]
+    pub fn new(name: &str, control: Asker) -> Self {
+        let (failed, limiter) = (AtomicBool::new(false), Limiter::default());
+        Self { name: name.to_owned(), failed, control, limiter }
+    }
+
+    /// Whether it has failed.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// It has failed.
+    pub fn set(&self) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.limiter.warn(now_ns(), || {
+                tracing::error!(
+                    function = self.name,
+                    "internal fault: the function stops until a reset"
+                );
+            });
+            self.control.ask();
+        }
+    }
+
+    /// It has been reset.
+    pub fn clear(&self) {
+        self.failed.store(false, Ordering::Release);
+    }
+
+    /// Runs a step of the function; a panic in it makes the function fail, and nothing else.
+    pub fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+        // Locks of the adapter are released by the unwinding, and a reset drops what they guarded.
+        catch_unwind(AssertUnwindSafe(step)).inspect_err(|_| self.set()).ok()
+    }
+
+    /// Does the same, unless the function has failed.
+    pub fn contain<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+        if self.is_set() { None } else { self.catch(step) }
+    }
+}

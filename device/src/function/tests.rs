@@ -1,0 +1,137 @@
+use rustix::fs::MemfdFlags;
+use vrnic_abi::regs::Control;
+
+use super::*;
+use crate::control::{self, Asked, ControlThread};
+
+const LEN: u64 = 1 << 20;
+
+/// A function with guest memory, and the VMM's side of it.
+struct Rig {
+    function: Arc<Function>,
+    device: FunctionDevice,
+    _control: ControlThread,
+}
+
+fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (Asker, Asked)) {
+    let bells = Arc::from([Arc::new(Bell::new().expect("bell"))]);
+    let (asker, asked) = control::channel();
+    let (fabric, limits) = (Arc::default(), Limits::default());
+    let function = Function::new(name, MacAddr(mac), &bells, &fabric, limits, asker.clone());
+    (Arc::new(function.expect("function")), (asker, asked))
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (function, channel) = function("t", [2, 0, 0, 0, 0, 1]);
+        let control = ControlThread::start(Arc::clone(&function), channel).expect("thread");
+        let mut device = FunctionDevice::new(&function);
+        let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd");
+        let file = File::from(file);
+        file.set_len(LEN).expect("length");
+        let range = DmaRange {
+            iova: 0,
+            size: LEN,
+            readable: true,
+            writable: true,
+            offset: 0,
+            file: Some(file),
+        };
+        device.dma_map(range).expect("DMA_MAP");
+        device.write(RegionId::Config, 4, &[0x06, 0]);
+        Self { function, device, _control: control }
+    }
+
+    fn set(&mut self, offset: u32, value: u32) {
+        self.device.write(RegionId::Regs, offset.into(), &value.to_le_bytes());
+    }
+
+    fn wait(&self, wanted: impl Fn(Status) -> bool) {
+        for _ in 0..20_000 {
+            if wanted(self.status()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("{:?} stays", self.status());
+    }
+
+    fn status(&self) -> Status {
+        Status::from_bits_retain(self.function.register(regs::STATUS))
+    }
+
+    /// Resets as the driver does; whether the function lives again.
+    fn reset(&mut self) -> bool {
+        self.set(regs::CONTROL, Control::RESET.bits());
+        self.wait(|status| !status.contains(Status::RESETTING));
+        !self.status().contains(Status::FATAL)
+    }
+
+    fn enable(&mut self) {
+        let rings =
+            [(regs::ADMIN_SQ_LO, 0), (regs::ADMIN_CQ_LO, 0x1000), (regs::ASYNC_EQ_LO, 0x2000)];
+        for (offset, addr) in rings {
+            self.set(offset, addr);
+        }
+        self.set(regs::ADMIN_LOG_SIZE, 6);
+        self.set(regs::ASYNC_EQ_LOG_SIZE, 6);
+        self.set(regs::CONTROL, Control::ENABLE.bits());
+        self.wait(|status| status.contains(Status::ENABLED));
+    }
+
+    fn trap(&self, set: bool) {
+        self.function.adapter.host().trap.store(set, Ordering::SeqCst);
+    }
+
+    /// Runs one thing while everything fails: the function fails, and the caller learns nothing of it.
+    fn fails_in(&mut self, what: &str, step: impl FnOnce(&Self)) {
+        self.enable();
+        self.trap(true);
+        step(self);
+        self.wait(|status| status.contains(Status::FATAL));
+        let code = self.function.register(regs::FATAL_CODE);
+        assert_eq!(code, FatalCode::Internal as u32, "{what}");
+        // A reset that fails, too, ends, and the next one is tried as well.
+        assert!(!self.reset() && !self.reset(), "{what}");
+        self.trap(false);
+        assert!(self.reset(), "{what}: the function is dead for good");
+    }
+}
+
+#[test]
+fn a_fault_anywhere_stops_its_function_until_a_reset() {
+    let mut rig = Rig::new();
+    let part = rig.function.part(0);
+    rig.fails_in("poll", |_| assert!(!part.poll()));
+    rig.fails_in("a last look", |_| assert!(!part.has_work()));
+    rig.fails_in("the heartbeat", |rig| rig.function.beat());
+    rig.fails_in("falling asleep", |_| part.set_asleep(true));
+    part.set_asleep(false);
+    rig.fails_in("the link", |rig| rig.function.set_link(true));
+    // The VMM's own reset helps, too, and the count of sleeping workers is right.
+    rig.enable();
+    rig.function.failure.set();
+    rig.device.reset();
+    rig.device.write(RegionId::Config, 4, &[0x06, 0]);
+    rig.enable();
+    part.set_asleep(true);
+    assert!(rig.status().contains(Status::LINK_UP | Status::ENABLED));
+    let armed = vrnic_adapter::host::Host::bar_load32(
+        rig.function.adapter.host(),
+        vrnic_abi::uar::ARMED_OFFSET.into(),
+    );
+    assert_eq!(armed, 1);
+}
+
+/// The switch leaves a note and does no work of the adapter's, whatever state that is in.
+#[test]
+fn the_switch_only_leaves_a_note() {
+    let (function, _nobody_listens) = function("t", [2, 0, 0, 0, 0, 2]);
+    function.adapter.host().trap.store(true, Ordering::SeqCst);
+    function.set_link(true);
+    assert!(!function.failure.is_set());
+    assert_eq!(function.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
+    function.adapter.host().trap.store(false, Ordering::SeqCst);
+    function.control();
+    assert_ne!(function.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
+}
