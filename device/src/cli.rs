@@ -65,6 +65,16 @@ pub struct Args {
     #[arg(long = "limit", value_name = "NAME=N")]
     pub limits: Vec<Limit>,
 
+    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096, or less with more than
+    /// 16 functions, which share 64 TiB of address space]
+    #[arg(long, value_name = "GIB")]
+    pub guest_memory: Option<u64>,
+
+    /// Let VMMs map files of any file system as guest memory, not only memfds and files on tmpfs or hugetlbfs: a
+    /// file system that is slow, or waits for a server, keeps all guests of a worker waiting
+    #[arg(long)]
+    pub allow_any_file: bool,
+
     /// Tell watchers how things are, over HTTP on a socket file or an address: /run/vrnic/monitor.sock,
     /// 127.0.0.1:9100
     #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]

@@ -11,6 +11,7 @@ use vrnic_adapter::limits::Limits;
 
 use crate::access::{Access, SocketGroup, SocketMode};
 use crate::cli::Args;
+use crate::memory::dma::MapRules;
 use crate::monitor::Address;
 use crate::net::mac::{MacAddr, ParseMacError};
 
@@ -156,6 +157,8 @@ pub struct Config {
     pub pin: Vec<usize>,
     /// How many objects each function has room for.
     pub limits: Limits,
+    /// What each VMM may map.
+    pub map_rules: MapRules,
     /// Where watchers are answered, if anywhere.
     pub monitor: Option<Address>,
     /// Who may connect to the sockets.
@@ -190,7 +193,7 @@ fn set_limit(limits: &mut Limits, limit: &Limit) -> Result<(), ConfigError> {
 
 /// The file.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     #[serde(default, rename = "function")]
     functions: Vec<FunctionConfig>,
@@ -204,10 +207,11 @@ struct File {
     pin: Option<Vec<usize>>,
     #[serde(default)]
     limit: BTreeMap<String, u32>,
+    guest_memory: Option<u64>,
+    #[serde(default)]
+    allow_any_file: bool,
     monitor: Option<Address>,
-    #[serde(rename = "socket-mode")]
     socket_mode: Option<SocketMode>,
-    #[serde(rename = "socket-group")]
     socket_group: Option<SocketGroup>,
 }
 
@@ -229,7 +233,10 @@ impl Config {
         }
         let mut functions = file.functions;
         functions.extend(args.functions);
+        let any_file = args.allow_any_file || file.allow_any_file;
+        let gib = args.guest_memory.or(file.guest_memory);
         let config = Self {
+            map_rules: map_rules(functions.len(), gib, any_file)?,
             functions,
             log: args.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
             workers: args.workers.or(file.workers).unwrap_or_else(default_workers),
@@ -294,6 +301,16 @@ impl Config {
     }
 }
 
+/// What each of so many functions may map.
+fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
+    let mut rules = MapRules { any_file, ..MapRules::share(functions) };
+    if let Some(gib) = gib {
+        in_range("guest-memory", gib, 1, MapRules::most(functions) >> 30)?;
+        rules.bytes = gib << 30;
+    }
+    Ok(rules)
+}
+
 fn in_range(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) {
         Ok(())
@@ -328,7 +345,7 @@ mod tests {
     fn command_line_overrides_the_file_and_adds_functions() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("c.toml");
-        let text = "log = 'debug'\nworkers = 3\nnap = 20\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
+        let text = "log = 'debug'\nworkers = 3\nnap = 20\nallow-any-file = true\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
                     mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n";
         std::fs::write(&path, text).expect("write");
         let path = path.to_str().expect("text");
@@ -344,6 +361,8 @@ mod tests {
             "qp=7",
             "--socket-mode",
             "0606",
+            "--guest-memory",
+            "9",
         ])
         .expect("valid");
         assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
@@ -353,6 +372,8 @@ mod tests {
         let access = Access { mode: SocketMode(0o606), group: Some(SocketGroup(7)) };
         assert_eq!(config.access, access);
         assert_eq!(config.limits.cq, Limits::default().cq);
+        let rules = MapRules { bytes: 9 << 30, any_file: true, ..MapRules::share(2) };
+        assert_eq!(config.map_rules, rules);
         let names: Vec<_> =
             config.functions.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
@@ -371,6 +392,7 @@ mod tests {
             (vec!["-f", a, "--workers", "0"], "workers"),
             (vec!["-f", a, "--vectors", "1"], "vectors"),
             (vec!["-f", a, "--nap", "0"], "nap"),
+            (vec!["-f", a, "--guest-memory", "65537"], "guest-memory"),
             (vec!["-f", a, "--limit", "qp=0"], "limit of qp"),
             (vec!["-f", a, "--limit", "qp=32769"], "limit of qp"),
             (vec!["-f", a, "--limit", "cats=9"], "cats"),

@@ -47,9 +47,16 @@ impl Daemon {
         for settings in &config.functions {
             let name = &settings.name;
             let (asker, asked) = control::channel();
-            let function =
-                Function::new(name, settings.mac, &bells, &fabric, config.limits, asker.clone())
-                    .with_context(|| format!("function {name}"))?;
+            let function = Function::new(
+                name,
+                settings.mac,
+                &bells,
+                &fabric,
+                config.limits,
+                config.map_rules,
+                asker.clone(),
+            )
+            .with_context(|| format!("function {name}"))?;
             function.adapter().limit_vectors(config.vectors);
             let function = Arc::new(function);
             for (index, worker) in workers.iter_mut().enumerate() {

@@ -8,6 +8,9 @@ use vrnic_adapter::limiter::Limiter;
 use crate::control::Asker;
 use crate::worker::pool::now_ns;
 
+/// Why a function fails in whose work there was a panic.
+pub const INTERNAL: &str = "internal fault";
+
 /// Whether a function has failed by a fault of ours. Its control thread then resets it, its status says that it has
 /// failed, its heartbeat stops, and nothing more is done for it until its guest or its VMM resets it. The other functions
 /// go on.
@@ -34,14 +37,11 @@ impl Failure {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// It has failed.
-    pub fn set(&self) {
+    /// It has failed, and `why`.
+    pub fn set(&self, why: &str) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             self.limiter.warn(now_ns(), || {
-                tracing::error!(
-                    function = self.name,
-                    "internal fault: the function stops until a reset"
-                );
+                tracing::error!(function = self.name, "{why}: the function stops until a reset");
             });
             self.control.ask();
         }
@@ -55,7 +55,7 @@ impl Failure {
     /// Runs a step of the function; a panic in it makes the function fail, and nothing else.
     pub fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
         // Locks of the adapter are released by the unwinding, and a reset drops what they guarded.
-        catch_unwind(AssertUnwindSafe(step)).inspect_err(|_| self.set()).ok()
+        catch_unwind(AssertUnwindSafe(step)).inspect_err(|_| self.set(INTERNAL)).ok()
     }
 
     /// Does the same, unless the function has failed.

@@ -13,7 +13,7 @@ use vrnic_adapter::limits::Limits;
 use crate::control::Asker;
 use crate::failure::Failure;
 use crate::irq::{Interrupts, IrqError};
-use crate::memory::dma::{DmaRange, DmaTable};
+use crate::memory::dma::{DmaRange, DmaTable, MapRules};
 use crate::memory::fault::MapError;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
@@ -56,11 +56,12 @@ impl Function {
         bells: &Arc<[Arc<Bell>]>,
         fabric: &Arc<Fabric<Surroundings>>,
         limits: Limits,
+        rules: MapRules,
         control: Asker,
     ) -> io::Result<Self> {
         let failure = Arc::new(Failure::new(name, control.clone()));
         let surroundings = Surroundings {
-            dma: Arc::new(DmaTable::new(name, bells.len())),
+            dma: Arc::new(DmaTable::new(name, bells.len(), rules)),
             uar: Arc::new(UarMemory::new(name)?),
             irqs: Arc::new(Interrupts::new()?),
             bells: Arc::clone(bells),
@@ -90,8 +91,11 @@ impl Function {
         self.control.ask();
     }
 
-    /// Steps the heartbeat.
+    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the function fails.
     pub fn beat(&self) {
+        if self.adapter.host().dma.has_lost() {
+            self.failure.set("memory of the guest was cut short, or has no page left");
+        }
         self.failure.contain(|| self.adapter.beat());
     }
 

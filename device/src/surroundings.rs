@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::irq::Interrupts;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
@@ -63,6 +63,7 @@ fn fault(fault: cause::Fault) -> Fault {
     let why = match fault.why {
         cause::FaultKind::Unmapped => "not mapped by the VMM",
         cause::FaultKind::NoFile => "mapped without a file descriptor",
+        cause::FaultKind::Lost => "lost: its file was cut short, or has no page left",
         cause::FaultKind::ReadOnly => "read-only for the device",
         cause::FaultKind::WriteOnly => "write-only for the device",
         cause::FaultKind::Unaligned => "not aligned for an atomic access",
@@ -190,7 +191,7 @@ impl Host for Surroundings {
     }
 
     fn fail(&self) {
-        self.failure.set();
+        self.failure.set(failure::INTERNAL);
     }
 
     fn lanes(&self) -> usize {

@@ -4,18 +4,19 @@ mod common;
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use common::{connected_pair, start_with, still_works};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::regs::Status;
+use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::guest::Guest;
 use vrnic_testdriver::qp::Send;
-use vrnic_testdriver::ram::BASE;
+use vrnic_testdriver::ram::{BASE, Ram};
 
 /// Two pairs of guests, all of them served by one worker.
 fn two_pairs(args: &[&str]) -> (Daemon, [Guest; 2], [Guest; 2]) {
@@ -65,4 +66,36 @@ fn an_eventfd_that_would_block_stops_nobody() {
     bad.iter().for_each(|guest| guest.reset().expect("reset"));
     daemon.check().expect("healthy");
     assert!(daemon.stop(Signal::TERM).expect("end").success());
+}
+
+/// The VMM cuts its memory file short while others write to it: its function fails, and no other notices.
+#[test]
+fn memory_that_is_cut_off_ends_its_function_alone() {
+    let mut daemon = start_with(4, &["--workers", "1"]);
+    let ready = |at| daemon.ready_guest(at).expect("bring-up");
+    let ram = Arc::new(Ram::unsealed(64 << 20).expect("memory"));
+    let lost = daemon.ready_guest_with(1, Arc::clone(&ram)).expect("bring-up");
+    let bad = [ready(0), lost];
+    let good = [ready(2), ready(3)];
+    let [mut a, b] = connected_pair(&bad);
+    let [mut c, d] = connected_pair(&good);
+    still_works(&mut a, &b);
+    let write = Send::new(Opcode::Write, 1).sges(&[a.sge(0, 1 << 20)]).remote(b.buffer, b.key);
+    (0..8).for_each(|_| a.qp.post_send(a.guest, &write).expect("post"));
+    ram.truncate(0).expect("truncate");
+    a.qp.post_send(a.guest, &write).expect("post");
+    bad[1].wait_status("FATAL", |status| status.contains(Status::FATAL)).expect("fatal");
+    assert_eq!(bad[1].register(regs::FATAL_CODE).expect("code"), FatalCode::Internal as u32);
+    daemon.wait_for_log("memory of the guest was cut short").expect("log");
+    still_works(&mut c, &d);
+    assert!(bad[0].caps().expect("QUERY_DEVICE").max_qp.get() > 0);
+    // No reset helps as long as the memory is what it is. With other memory the function works again.
+    bad[1].reset().expect("reset");
+    bad[1].wait_status("FATAL", |status| status.contains(Status::FATAL)).expect("fatal");
+    let [first, lost] = bad;
+    drop(lost);
+    let next = [first, daemon.ready_guest(1).expect("the next VMM")];
+    let [mut a, b] = connected_pair(&next);
+    still_works(&mut a, &b);
+    daemon.check().expect("healthy");
 }

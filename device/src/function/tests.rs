@@ -17,7 +17,15 @@ fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (Asker, Asked)) {
     let bells = Arc::from([Arc::new(Bell::new().expect("bell"))]);
     let (asker, asked) = control::channel();
     let (fabric, limits) = (Arc::default(), Limits::default());
-    let function = Function::new(name, MacAddr(mac), &bells, &fabric, limits, asker.clone());
+    let function = Function::new(
+        name,
+        MacAddr(mac),
+        &bells,
+        &fabric,
+        limits,
+        MapRules::share(1),
+        asker.clone(),
+    );
     (Arc::new(function.expect("function")), (asker, asked))
 }
 
@@ -110,7 +118,7 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
     rig.fails_in("the link", |rig| rig.function.set_link(true));
     // The VMM's own reset helps, too, and the count of sleeping workers is right.
     rig.enable();
-    rig.function.failure.set();
+    rig.function.failure.set("a fault on purpose");
     rig.device.reset();
     rig.device.write(RegionId::Config, 4, &[0x06, 0]);
     rig.enable();

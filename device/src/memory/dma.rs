@@ -15,8 +15,46 @@ use rustix::fs::SealFlags;
 
 use super::fault::{MAX_RANGES, MapError};
 use super::lane;
-use super::mapping::Mapping;
+use super::mapping::{HUGETLBFS, Mapping};
+use super::sigbus::MAPPINGS_MAX;
 use super::view::DmaView;
+
+/// What a VMM may map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRules {
+    /// Ranges with memory.
+    pub ranges: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Whether files of any file system will do. One that is slow, or waits for a server, keeps a worker waiting.
+    pub any_file: bool,
+}
+
+impl MapRules {
+    /// What each of so many functions may map, so that none can take the address space of the others: a share of what the
+    /// process can have of both.
+    #[must_use]
+    pub fn share(functions: usize) -> Self {
+        let ranges = (RANGES / functions.max(1)).min(MAX_RANGES);
+        Self { ranges, bytes: Self::most(functions).min(BYTES_MAX), any_file: false }
+    }
+
+    /// Bytes that each of so many functions may be allowed at most.
+    #[must_use]
+    pub fn most(functions: usize) -> u64 {
+        ADDRESSES / functions.max(1) as u64
+    }
+}
+
+/// Bytes of address space for the memory of all guests: half of what a process has.
+const ADDRESSES: u64 = 1 << 46;
+/// Most bytes of a guest, unless the settings say otherwise.
+const BYTES_MAX: u64 = 1 << 42;
+/// Mappings of all guests; some are left for the doorbell memory of each.
+const RANGES: usize = MAPPINGS_MAX - 2048;
+
+/// Type of the file system of memfds and of shared memory (statfs(2)).
+const TMPFS: libc::c_long = 0x01021994;
 
 /// A range to map.
 #[derive(Debug)]
@@ -58,6 +96,7 @@ pub(super) struct Reach {
 pub struct DmaTable {
     /// Prefix of log lines: the function's name.
     name: String,
+    rules: MapRules,
     /// What the copies are copies of; its lock serialises changes.
     reach: Mutex<Reach>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
@@ -66,9 +105,9 @@ pub struct DmaTable {
 impl DmaTable {
     /// An empty table for function `name` and this many workers.
     #[must_use]
-    pub fn new(name: &str, workers: usize) -> Self {
+    pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..lane::count(workers)).map(|_| CachePadded::default()).collect();
-        Self { name: name.to_owned(), reach: Mutex::default(), lanes }
+        Self { name: name.to_owned(), rules, reach: Mutex::default(), lanes }
     }
 
     /// The memory as it is now, and stays while the view lives. The thread takes views of several tables, or
@@ -126,6 +165,9 @@ impl DmaTable {
         if old.get(at).is_some_and(|entry| entry.first <= last) {
             return Err(MapError::Overlap { iova, size });
         }
+        if range.file.is_some() {
+            self.fits(old, iova, size)?;
+        }
         let memory = range.file.as_ref().map(|file| self.open(&range, file)).transpose()?;
         let mut ranges = old.to_vec();
         ranges.insert(at, Entry { first: iova, last, readable: range.readable, memory });
@@ -161,8 +203,30 @@ impl DmaTable {
     /// Bytes of guest memory that can be reached.
     #[must_use]
     pub fn reachable(&self) -> u64 {
-        let bytes = |entry: &Entry| entry.memory.as_ref().map_or(0, |memory| memory.len() as u64);
-        self.reach.lock().ranges.iter().map(bytes).sum()
+        memories(&self.reach.lock().ranges).map(|memory| memory.len() as u64).sum()
+    }
+
+    /// Whether memory of a range has gone, as far as that can be told without waiting.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        let reach = self.reach.try_lock();
+        reach.is_some_and(|reach| memories(&reach.ranges).any(|memory| memory.is_lost()))
+    }
+
+    /// Whether there is room for one more mapping of `size` bytes.
+    fn fits(&self, ranges: &[Entry], iova: u64, size: u64) -> Result<(), MapError> {
+        let (mut count, mut bytes) = (0, size);
+        for memory in memories(ranges) {
+            count += 1;
+            bytes = bytes.saturating_add(memory.len() as u64);
+        }
+        match () {
+            () if count >= self.rules.ranges => Err(MapError::TooMany),
+            () if bytes > self.rules.bytes => {
+                Err(MapError::TooMuch { iova, size, limit: self.rules.bytes })
+            }
+            () => Ok(()),
+        }
     }
 
     /// Replaces all copies, each when its user lets go of it.
@@ -185,18 +249,26 @@ impl DmaTable {
         if offset.checked_add(size).is_none_or(|end| end > len) {
             return Err(MapError::BeyondFile { iova, size, len });
         }
+        let system = rustix::fs::fstatfs(file).map_err(|error| os(error.into()))?.f_type;
+        if !self.rules.any_file && ![TMPFS, HUGETLBFS].contains(&system) {
+            return Err(MapError::NotMemory { iova });
+        }
         let sealed =
             rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !sealed {
-            tracing::warn!(
+            tracing::debug!(
                 function = self.name,
-                "memory file of guest address {iova:#x} is not sealed against shrinking; \
-                 truncating it would stop the daemon"
+                "memory file of guest address {iova:#x} is not sealed against shrinking"
             );
         }
         let len = usize::try_from(size).map_err(|_| MapError::BadRange { iova, size })?;
         Mapping::new(file, offset, len, range.writable).map(Arc::new).map_err(os)
     }
+}
+
+/// The mappings of ranges that have memory.
+fn memories(ranges: &[Entry]) -> impl Iterator<Item = &Mapping> {
+    ranges.iter().filter_map(|entry| entry.memory.as_deref())
 }
 
 /// The last address of a range.
@@ -233,7 +305,7 @@ mod tests {
 
     /// Two pieces of one file, swapped: guest address 0 is the second half.
     fn table() -> DmaTable {
-        let table = DmaTable::new("t", 1);
+        let table = DmaTable::new("t", 1, MapRules::share(1));
         let file = memory();
         let half = LEN / 2;
         let twin = file.try_clone().expect("dup");
@@ -286,6 +358,65 @@ mod tests {
         assert_eq!(add(65, 1), Err(Fault { addr: 65, why: FaultKind::Unaligned }));
     }
 
+    #[test]
+    fn what_a_vmm_may_map_is_bounded() {
+        let rules = MapRules { ranges: 2, bytes: LEN, any_file: false };
+        let table = DmaTable::new("t", 1, rules);
+        let file = || Some(memory());
+        table.map(range(0, LEN - 4096, 0, file())).expect("first");
+        let refused = table.map(range(1 << 32, 8192, 0, file()));
+        assert!(matches!(refused, Err(MapError::TooMuch { limit: LEN, .. })), "{refused:?}");
+        table.map(range(1 << 32, 4096, 0, file())).expect("what is left");
+        let refused = table.map(range(1 << 33, 4096, 0, file()));
+        assert!(matches!(refused, Err(MapError::TooMany)), "{refused:?}");
+        table.map(range(1 << 34, 4096, 0, None)).expect("a range without memory");
+        table.unmap(1 << 32, 4096).expect("unmap");
+        table.map(range(1 << 33, 4096, 0, file())).expect("what has come back");
+        for functions in [1, 7, 256] {
+            let MapRules { ranges, bytes, .. } = MapRules::share(functions);
+            assert!(ranges >= 64 && bytes >= 1 << 38, "{functions} functions");
+            assert!(ranges * functions < MAPPINGS_MAX && bytes * functions as u64 <= 1 << 46);
+        }
+    }
+
+    /// The program that runs this test is a file on some disk, as a rule.
+    #[test]
+    fn files_that_are_not_memory_need_leave() {
+        let program = || File::open("/proc/self/exe").expect("this program");
+        if rustix::fs::fstatfs(program()).expect("statfs").f_type == TMPFS {
+            return;
+        }
+        let rom = || DmaRange { writable: false, ..range(0, 4096, 0, Some(program())) };
+        let refused = DmaTable::new("t", 1, MapRules::share(1)).map(rom());
+        assert!(matches!(refused, Err(MapError::NotMemory { iova: 0 })), "{refused:?}");
+        let rules = MapRules { any_file: true, ..MapRules::share(1) };
+        DmaTable::new("t", 1, rules).map(rom()).expect("allowed");
+    }
+
+    /// A file that is cut short fails the access, and each later one; the process goes on.
+    #[test]
+    fn memory_that_is_cut_off_is_lost() {
+        let table = DmaTable::new("t", 1, MapRules::share(1));
+        table.set_bus_master(true);
+        let file = memory();
+        table.map(range(0, LEN, 0, Some(file.try_clone().expect("dup")))).expect("map");
+        let whole = self::table();
+        table.view().write(LEN - 8, &[7; 8]).expect("write");
+        file.set_len(0).expect("truncate");
+        assert!(!table.has_lost(), "nobody has looked");
+        table.view().copy_to(0, &whole.view(), 0, 9000).expect_err("a copy out of nothing");
+        assert!(table.has_lost());
+        for addr in [0, LEN - 8] {
+            let fault = Err(Fault { addr, why: FaultKind::Lost });
+            assert_eq!(table.view().read(addr, &mut [0; 8]), fault);
+            assert_eq!(table.view().fetch_add(addr, 1).map(|_| ()), fault);
+        }
+        whole.view().write(0, &[1; 100]).expect("other memory is as it was");
+        table.unmap(0, LEN).expect("unmap");
+        table.map(range(0, LEN, 0, Some(memory()))).expect("map anew");
+        table.view().read(0, &mut [0; 8]).expect("new memory");
+    }
+
     proptest! {
         /// Any mix of maps, unmaps and copies does what it does to a plain array, and never more.
         #[test]
@@ -294,7 +425,7 @@ mod tests {
             accesses in proptest::collection::vec((0u64..LEN, 0usize..9000, any::<u8>()), 1..20),
         ) {
             const PAGE: u64 = LEN / 16;
-            let table = DmaTable::new("t", 1);
+            let table = DmaTable::new("t", 1, MapRules::share(1));
             table.set_bus_master(true);
             let file = memory();
             // The model: which page of the file stands at each guest page.

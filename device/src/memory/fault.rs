@@ -35,6 +35,25 @@ pub enum MapError {
     /// There are too many ranges.
     #[error("more than {MAX_RANGES} DMA ranges")]
     TooMany,
+    /// There is more memory than a VMM may map.
+    #[error("DMA range {iova:#x}+{size:#x} goes beyond the {limit:#x} bytes that a VMM may map")]
+    TooMuch {
+        /// First guest address.
+        iova: u64,
+        /// Length in bytes.
+        size: u64,
+        /// What it may map, all in all.
+        limit: u64,
+    },
+    /// The file is of a file system that could keep a worker waiting.
+    #[error(
+        "the file of DMA range {iova:#x} is neither a memfd nor on tmpfs or hugetlbfs \
+         (see --allow-any-file)"
+    )]
+    NotMemory {
+        /// First guest address.
+        iova: u64,
+    },
     /// The file cannot be shared memory of the guest.
     #[error("the descriptor of DMA range {iova:#x} is not a shared memory file")]
     NotShared {
@@ -82,6 +101,9 @@ pub enum FaultKind {
     /// The VMM gave no file descriptor.
     #[error("mapped without a file descriptor (guest RAM needs memory-backend-memfd,share=on)")]
     NoFile,
+    /// The file was cut short, or its pages cannot be had.
+    #[error("lost: its file was cut short, or has no page left")]
+    Lost,
     /// Read-only for the device.
     #[error("read-only for the device")]
     ReadOnly,

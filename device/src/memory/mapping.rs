@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+use super::sigbus::Slot;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Bytes at the end of a copy that are stored last, and in ascending order.
@@ -26,10 +27,20 @@ pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Address and length of the reservation.
-    reserved: (NonNull<u8>, usize),
+    /// What the handler of SIGBUS knows of it.
+    slot: &'static Slot,
+    _reserved: Reservation,
 }
 
+/// A range of addresses, unmapped on drop.
+#[derive(Debug)]
+struct Reservation {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// Type of the file system of huge pages (statfs(2)).
+pub const HUGETLBFS: libc::c_long = 0x958458f6;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Bytes of a page.
@@ -56,7 +67,11 @@ impl Mapping {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let spare = NEXT.fetch_add(STAGGER, Ordering::Relaxed) % SPARE_MAX + 1;
-        let whole = len.checked_add((spare + 1) * PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let page = page_size(file)?;
+        let pages = len.checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Alignment to a page of the file takes less than one.
+        let whole =
+            pages.checked_add((spare + 1) * PAGE + page).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -64,14 +79,29 @@ impl Mapping {
         // object of this process is replaced.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: `spare` pages and `len` bytes fit the reservation, with a page to spare at its end.
-        let base = unsafe { start.add(spare * PAGE) };
-        // Unmaps the reservation if the next step fails.
-        let this = Self { base, len, writable, reserved: (start, whole) };
+        // Unmaps the reservation if a later step fails.
+        let reserved = Reservation { start, len: whole };
+        let ahead = (start.addr().get() + spare * PAGE).next_multiple_of(page);
+        // SAFETY: the spare pages, the alignment and `pages` bytes fit the reservation, with a page to spare at its end.
+        let base = unsafe { start.add(ahead - start.addr().get()) };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range lies inside the reservation made above, which nobody else knows of yet.
         unsafe { mmap(base.as_ptr().cast(), len, prot, flags, file.as_fd(), offset) }?;
-        Ok(this)
+        let slot = Slot::claim(base.addr().get(), pages)?;
+        Ok(Self { base, len, writable, slot, _reserved: reserved })
+    }
+
+    /// Whether the memory has gone, by an act of whoever has the file. What was read may be zeroes.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.slot.is_lost()
+    }
+
+    /// Whether an access that has ended was to memory that is there.
+    #[inline]
+    fn there(&self) -> Option<()> {
+        (!self.is_lost()).then_some(())
     }
 
     /// Puts the first bytes of `file` in the place of what is mapped. An access at the same time reaches the one
@@ -87,6 +117,7 @@ impl Mapping {
         // one step, so that every pointer and word in use stays valid; that bytes change under them is what
         // each of them expects of shared memory.
         unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_fd(), 0) }?;
+        self.slot.restore();
         Ok(())
     }
 
@@ -122,7 +153,7 @@ impl Mapping {
         if self.writable { self.at(offset, len) } else { None }
     }
 
-    /// Copies bytes out; `None` when they do not lie inside.
+    /// Copies bytes out; `None` when they do not lie inside, or the memory has gone.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Option<()> {
         let from = self.at(offset, into.len())?;
@@ -130,7 +161,7 @@ impl Mapping {
         // the destination is an exclusive slice of ours, so the two do not overlap. A
         // concurrent store of the guest yields arbitrary bytes, never undefined length or layout.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
-        Some(())
+        self.there()
     }
 
     /// Brings bytes that will be read into the cache; those that do not lie inside are passed over.
@@ -150,7 +181,7 @@ impl Mapping {
         // SAFETY: `at_mut` proved that the destination lies in a writable mapping; the
         // source is a slice of ours. No reference to the destination exists anywhere.
         unsafe { copy_tail_last(from.as_ptr(), to.as_ptr(), from.len()) };
-        Some(())
+        self.there()
     }
 
     /// Copies `len` bytes from one mapping into another, the last ones last; `None` when either range
@@ -167,7 +198,7 @@ impl Mapping {
         let target = to.at_mut(to_offset, len)?;
         // SAFETY: both ranges were checked against mappings that live as long as the borrows.
         unsafe { copy_tail_last(source.as_ptr(), target.as_ptr(), len) };
-        Some(())
+        from.there().and(to.there())
     }
 
     /// The atomic 32-bit word at `offset`, which must be aligned.
@@ -196,13 +227,26 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let (start, whole) = self.reserved;
+        // Before the reservation goes, whose place another mapping may take.
+        self.slot.release();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
         // SAFETY: the range is the one that `mmap_anonymous` returned, and every pointer or word derived
-        // from it borrowed `self`, so none outlives this call.
-        if let Err(error) = unsafe { munmap(start.as_ptr().cast(), whole) } {
+        // from it borrowed the mapping that owns this, so none outlives this call.
+        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.len) } {
             tracing::error!(len = self.len, %error, "munmap failed");
         }
     }
+}
+
+/// Bytes of a page of the file: huge ones are mapped at multiples of their size.
+fn page_size(file: &File) -> io::Result<usize> {
+    let info = rustix::fs::fstatfs(file)?;
+    let size = if info.f_type == HUGETLBFS { usize::try_from(info.f_bsize).ok() } else { None };
+    Ok(size.filter(|size| size.is_power_of_two()).unwrap_or(PAGE))
 }
 
 /// Brings a cache line nearer.

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`mapping`] | a mapping and every access to one; the only unsafe code on guest memory |
+//! | [`sigbus`] | what becomes of a mapping whose file is cut short |
 //! | [`dma`] | guest addresses: what the VMM mapped for device access |
 //! | [`view`] | the same for the length of a turn, and every access by guest address |
 //! | [`lane`] | each worker's own copy of what all use |
@@ -13,5 +14,6 @@ pub mod dma;
 pub mod fault;
 pub mod lane;
 pub mod mapping;
+pub mod sigbus;
 pub mod uar;
 pub mod view;

@@ -105,7 +105,7 @@ impl<'a> DmaView<'a> {
     pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
         let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
         let added = memory.word64(offset).and_then(|word| word.fetch_add(value));
-        added.ok_or(Fault { addr, why: FaultKind::Unaligned })
+        added.filter(|_| !memory.is_lost()).ok_or(Fault { addr, why: FaultKind::Unaligned })
     }
 
     /// Stores `new` into an aligned 8-byte word if it holds `compare`; returns what it held.
@@ -115,7 +115,7 @@ impl<'a> DmaView<'a> {
     pub fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
         let Piece { memory, offset, .. } = self.piece(addr, 8, Intent::Write)?;
         let old = memory.word64(offset).and_then(|word| word.compare_swap(compare, new));
-        old.ok_or(Fault { addr, why: FaultKind::Unaligned })
+        old.filter(|_| !memory.is_lost()).ok_or(Fault { addr, why: FaultKind::Unaligned })
     }
 
     /// Checks that all of a range can be accessed.
@@ -141,6 +141,9 @@ impl<'a> DmaView<'a> {
         }
         let entry = self.entry(addr).ok_or(Fault::unmapped(addr))?;
         let memory = entry.memory.as_deref().ok_or(fault(FaultKind::NoFile))?;
+        if memory.is_lost() {
+            return Err(fault(FaultKind::Lost));
+        }
         match intent {
             Intent::Read if !entry.readable => return Err(fault(FaultKind::WriteOnly)),
             Intent::Write if !memory.is_writable() => return Err(fault(FaultKind::ReadOnly)),

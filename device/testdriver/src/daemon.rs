@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +12,7 @@ use tempfile::TempDir;
 use vrnic_abi::regs::Status;
 
 use crate::guest::Guest;
+use crate::ram::Ram;
 use crate::wait;
 
 /// A running daemon; it is killed on drop.
@@ -96,7 +98,18 @@ impl Daemon {
     /// # Errors
     /// When the adapter does not come up.
     pub fn ready_guest(&self, index: usize) -> anyhow::Result<Guest> {
-        let mut guest = self.guest(index)?;
+        self.prepare(index, self.guest(index)?)
+    }
+
+    /// The same with memory of the caller's.
+    ///
+    /// # Errors
+    /// When the adapter does not come up.
+    pub fn ready_guest_with(&self, index: usize, ram: Arc<Ram>) -> anyhow::Result<Guest> {
+        self.prepare(index, Guest::connect_with(&self.socket(index), mac(index), ram)?)
+    }
+
+    fn prepare(&self, index: usize, mut guest: Guest) -> anyhow::Result<Guest> {
         guest.cable = Some(self.plug(index)?);
         // First the link, then the adapter: so that no event of the port is among the first.
         guest.wait_status("link", |status| status.contains(Status::LINK_UP))?;

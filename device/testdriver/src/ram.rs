@@ -27,10 +27,19 @@ impl Ram {
     /// # Errors
     /// What the kernel reports.
     pub fn new(len: u64) -> anyhow::Result<Self> {
+        let this = Self::unsealed(len)?;
+        rustix::fs::fcntl_add_seals(&this.file, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(this)
+    }
+
+    /// The same, of a file that can be cut short.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn unsealed(len: u64) -> anyhow::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("guest", flags)?);
         file.set_len(len)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let memory = Mapping::new(&file, 0, usize::try_from(len)?, true)?;
         Ok(Self { file, memory, next: AtomicU64::new(0) })
     }
@@ -45,6 +54,14 @@ impl Ram {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
+    }
+
+    /// Cuts the file short.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn truncate(&self, len: u64) -> anyhow::Result<()> {
+        Ok(self.file.set_len(len)?)
     }
 
     /// The descriptor of the file.

@@ -1,0 +1,165 @@
+//! What an access to mapped memory does whose file ends before it, or whose pages cannot be had: a VMM may cut the
+//! file short, punch holes into huge pages and use up their pool, or fill its file system, at any time. The kernel then
+//! sends SIGBUS to the thread that made the access.
+//!
+//! The handler puts zero pages in the place of the whole mapping and marks it lost; the access then goes on. Whoever makes one looks at
+//! the mark afterwards, and does not believe what it read; nobody begins another.
+//!
+//! The handler only does what may be done at any place in any thread: it loads and stores atomics of a static table, and makes
+//! one system call. It takes no lock and allocates nothing.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Mappings that the daemon may have at a time. Each takes up to three of the 65,530 areas that the kernel grants a process.
+pub const MAPPINGS_MAX: usize = 20_000;
+
+/// All mappings. A slot that is free has a base of zero.
+static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::free() }; MAPPINGS_MAX];
+/// Where to look for a free slot; its lock serialises claims.
+static NEXT: Mutex<usize> = Mutex::new(0);
+/// What SIGBUS did before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A mapping, as the handler knows it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    lost: AtomicBool,
+}
+
+impl Slot {
+    const fn free() -> Self {
+        Self { base: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
+    }
+
+    /// Makes `len` bytes at `base`, whole pages of a mapping that nobody uses yet, known to the handler.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub(super) fn claim(base: usize, len: usize) -> io::Result<&'static Self> {
+        install()?;
+        let mut next = NEXT.lock();
+        let order = (*next..MAPPINGS_MAX).chain(0..*next);
+        for at in order {
+            let Some(slot) = SLOTS.get(at) else { continue };
+            if slot.base.load(Ordering::Acquire) == 0 {
+                *next = at + 1;
+                slot.len.store(len, Ordering::Relaxed);
+                slot.lost.store(false, Ordering::Relaxed);
+                slot.base.store(base, Ordering::Release);
+                return Ok(slot);
+            }
+        }
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Forgets the mapping, which nobody uses any more and which is still mapped.
+    pub(super) fn release(&self) {
+        self.base.store(0, Ordering::Release);
+    }
+
+    /// Whether the memory is lost, and zero pages are in its place.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Other memory has taken the place of what was lost.
+    pub(super) fn restore(&self) {
+        self.lost.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether `addr` lies in it; its base and length.
+    ///
+    /// A slot may be claimed anew meanwhile, but not that of the mapping that the faulting access is about, which is
+    /// alive. Any pair found here was, at some time since the fault, the place of another living mapping, and the two do
+    /// not overlap.
+    fn holds(&self, addr: usize) -> Option<(usize, usize)> {
+        let base = self.base.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Acquire);
+        let stable = base != 0 && self.base.load(Ordering::Acquire) == base;
+        (stable && addr >= base && addr - base < len).then_some((base, len))
+    }
+}
+
+/// Sets the handler, once for the process.
+fn install() -> io::Result<()> {
+    static ONCE: Mutex<bool> = Mutex::new(false);
+    let mut installed = ONCE.lock();
+    if *installed {
+        return Ok(());
+    }
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null action asks only; the kernel's answer fits `before`, all of whose bytes may be zero.
+    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above filled it.
+    let before = BEFORE.get_or_init(|| unsafe { before.assume_init() });
+    let mut action = *before;
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: `action` is valid and names a handler of the form that SA_SIGINFO asks for, which keeps to what a signal
+    // handler may do (see the head of this file).
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    *installed = true;
+    Ok(())
+}
+
+/// The handler. The thread's errno is as it was when it returns.
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid `info`; with a code above zero the signal comes from a fault, whose address it
+    // holds.
+    let addr = unsafe { if (*info).si_code > 0 { (*info).si_addr() as usize } else { 0 } };
+    // SAFETY: errno is the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let done = SLOTS.iter().find_map(|slot| Some((slot, slot.holds(addr)?))).is_some_and(
+        |(slot, (base, len))| {
+            slot.lost.store(true, Ordering::SeqCst);
+            give_zeroes(base, len)
+        },
+    );
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    if !done {
+        pass_on(signal, info, context);
+    }
+}
+
+/// Puts zero pages in the place of a mapping; whether that worked.
+fn give_zeroes(base: usize, len: usize) -> bool {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: the range is that of a living mapping of ours, whole pages of it. The kernel exchanges the memory in one step,
+    // so every pointer into it stays valid. No memory is taken before it is written to, and mmap is one system call.
+    let at = unsafe { libc::mmap(base as *mut libc::c_void, len, prot, flags, -1, 0) };
+    at as usize == base
+}
+
+/// Does what SIGBUS did before.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = BEFORE.get().filter(|before| {
+        before.sa_flags & libc::SA_SIGINFO != 0
+            && ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction)
+    });
+    if let Some(before) = before {
+        type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+        // SAFETY: SA_SIGINFO says that the number is the address of such a function, which was installed for this signal.
+        let handler: Handler =
+            unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: the default action of the signal; the access, made again on return, ends the process.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    }
+}
