@@ -129,15 +129,32 @@ impl Listeners {
         }
     }
 
-    /// Tells the kernel clients that wait for completions, and all processes, to look for them.
+    /// Tells the kernel clients that wait for completions to look for them.
     pub(crate) fn complete_armed(&self) {
+        self.each_cq(CqLink::complete_if_armed);
+    }
+
+    /// Tells all processes to look for completions.
+    pub(crate) fn complete_users(&self) {
+        self.each_cq(CqLink::complete_if_users);
+    }
+
+    fn each_cq(&self, call: impl Fn(&CqLink)) {
         for table in &self.cqs {
             let mut last = None;
             while let Some((number, link)) = table.next(last) {
-                link.complete_if_armed();
-                link.complete_if_users();
+                call(&link);
                 last = Some(number);
             }
+        }
+    }
+
+    /// Tells those who wait for it that nothing is taken from a shared receive queue any more.
+    pub(crate) fn report_last_wqes(&self) {
+        let mut last = None;
+        while let Some((number, link)) = self.qps.next(last) {
+            link.report_last_wqe_if_due();
+            last = Some(number);
         }
     }
 

@@ -73,11 +73,19 @@ pub(crate) struct Life {
     #[pin]
     quiet: Completion,
     #[pin]
-    work: Work<Self>,
+    work: Work<Self, RESET>,
+    /// See [`Life::call_handlers`].
+    #[pin]
+    handlers: Work<Self, HANDLERS>,
 }
 
+/// The work items: that which resets the adapter, and that which calls handlers.
+const RESET: u64 = 0;
+const HANDLERS: u64 = 1;
+
 impl_has_work! {
-    impl HasWork<Self> for Life { self.work }
+    impl HasWork<Self, RESET> for Life { self.work }
+    impl HasWork<Self, HANDLERS> for Life { self.handlers }
 }
 
 impl Life {
@@ -102,6 +110,7 @@ impl Life {
                 recovery,
                 quiet <- Completion::new(),
                 work <- new_work!("vrnic::Life"),
+                handlers <- new_work!("vrnic::Life::handlers"),
             }),
             GFP_KERNEL,
         )
@@ -143,14 +152,22 @@ impl Life {
         if death != Death::Unbound {
             self.listeners.report(DeviceEvent::Fatal);
         }
-        let _ = self.recovery.quiescing().enqueue(self.clone());
+        let _ = self.recovery.quiescing().enqueue::<Arc<Self>, RESET>(self.clone());
     }
 
     /// Stops the adapter for good; on return it touches no memory any more.
     fn end(self: &Arc<Self>) {
         self.die(Death::Unbound);
         self.quiet.wait_for_completion();
-        flush(self);
+        // The first starts the second, which nobody else does any more.
+        flush::<_, RESET>(self);
+        flush::<_, HANDLERS>(self);
+    }
+
+    /// An adapter that is quiet tells nobody of anything: has the handlers called that wait for what it has left
+    /// undone. Callable in any context, within methods of the device too: one work item calls them later.
+    pub(crate) fn call_handlers(self: &Arc<Self>) {
+        let _ = self.recovery.quiescing().enqueue::<Arc<Self>, HANDLERS>(self.clone());
     }
 
     /// Whether it has died, in this way.
@@ -192,7 +209,7 @@ impl Life {
     }
 }
 
-impl WorkItem for Life {
+impl WorkItem<RESET> for Life {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -200,10 +217,20 @@ impl WorkItem for Life {
         this.doorbells.end_lives();
         this.state.store(QUIET, Release);
         this.quiet.complete_all();
-        this.listeners.complete_armed();
+        this.call_handlers();
+        this.listeners.complete_users();
         if !this.died(Death::Unbound) {
             this.recovery.begin();
         }
+    }
+}
+
+impl WorkItem<HANDLERS> for Life {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.listeners.complete_armed();
+        this.listeners.report_last_wqes();
     }
 }
 

@@ -182,6 +182,11 @@ impl<'a> Nic<'a> {
         }
     }
 
+    /// Has handlers called; see [`Life::call_handlers`].
+    pub(crate) fn call_handlers(&self) {
+        self.life.call_handlers();
+    }
+
     /// What it can do.
     pub(crate) fn caps(&self) -> &DeviceCaps {
         &self.caps

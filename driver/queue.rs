@@ -59,7 +59,7 @@ impl Drop for OwnQueue {
 }
 
 /// Waits until a work item that is enqueued has run, and its code, which is part of this module, has left its function.
-pub(crate) fn flush<T: HasWork<T>>(item: &Arc<T>) {
+pub(crate) fn flush<T: HasWork<T, ID>, const ID: u64>(item: &Arc<T>) {
     let item = Arc::as_ptr(item).cast_mut();
     // SAFETY: the item is alive, and its work was initialised with it.
     unsafe { bindings::flush_work(Work::raw_get(T::raw_get_work(item))) };

@@ -58,7 +58,8 @@ struct State {
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
     queue: Arc<OwnQueue>,
-    /// Where dead adapters are made quiet: another queue, because recovery may wait for that.
+    /// Where dead adapters are made quiet, and handlers called in their stead: another queue, because recovery may wait
+    /// for that.
     quiescing: Arc<OwnQueue>,
     ended: Atomic<bool>,
     #[pin]
@@ -108,7 +109,7 @@ impl Recovery {
         let _ = self.queue.enqueue(self.clone());
     }
 
-    /// Where dead adapters are made quiet.
+    /// Where dead adapters are made quiet, and handlers called in their stead.
     pub(crate) fn quiescing(&self) -> &Queue {
         &self.quiescing
     }

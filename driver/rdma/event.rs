@@ -66,6 +66,18 @@ impl QpLink {
         })
     }
 
+    /// Has [`Self::report_last_wqe_if_due`] report.
+    pub(crate) fn set_last_wqe_due(&self) {
+        self.arm();
+    }
+
+    /// Reports [`QpEvent::LastWqeReached`] if that is due.
+    pub(crate) fn report_last_wqe_if_due(&self) {
+        if self.disarm() {
+            self.report(QpEvent::LastWqeReached);
+        }
+    }
+
     /// Tells the owner of the queue pair about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: QpEvent) {
         self.with(|qp| {
@@ -73,8 +85,8 @@ impl QpLink {
             let mut record = empty_event(event as u32);
             // SAFETY: `qp` is alive while `with` runs its closure.
             let (device, handler, context) = unsafe {
-                let qp = qp.as_ref();
-                (qp.device, qp.event_handler, qp.qp_context)
+                let qp = qp.as_ptr();
+                ((*qp).device, (*qp).event_handler, (*qp).qp_context)
             };
             record.device = device;
             record.element.qp = ManuallyDrop::new(qp.as_ptr());
@@ -95,8 +107,8 @@ impl SrqLink {
             let mut record = empty_event(event as u32);
             // SAFETY: `srq` is alive while `with` runs its closure.
             let (device, handler, context) = unsafe {
-                let srq = srq.as_ref();
-                (srq.device, srq.event_handler, srq.srq_context)
+                let srq = srq.as_ptr();
+                ((*srq).device, (*srq).event_handler, (*srq).srq_context)
             };
             record.device = device;
             record.element.srq = ManuallyDrop::new(srq.as_ptr());
@@ -110,20 +122,19 @@ impl SrqLink {
 }
 
 impl CqLink {
-    /// Tells the owner of the completion queue that there are completions; callable in interrupts.
+    /// Tells the owner of the completion queue that there are completions; callable in interrupts, but not from
+    /// within the device's methods. Only one handler of a queue runs at a time (core_locking.rst).
     pub(crate) fn complete(&self) {
         self.disarm();
         self.count();
-        self.with(|cq| {
-            // SAFETY: `cq` is alive while `with` runs its closure.
-            let (handler, context) = unsafe {
-                let cq = cq.as_ref();
-                (cq.comp_handler, cq.cq_context)
-            };
+        self.one_at_a_time(|cq| {
+            let cq = cq.as_ptr();
+            // SAFETY: `cq` is alive while this closure runs; the core sets both once.
+            let (handler, context) = unsafe { ((*cq).comp_handler, (*cq).cq_context) };
             if let Some(handler) = handler {
                 // SAFETY: the handler that the core installed, for a live CQ; it may be called
                 // in hard interrupt context.
-                unsafe { handler(cq.as_ptr(), context) };
+                unsafe { handler(cq, context) };
             }
         });
     }
@@ -152,8 +163,8 @@ impl CqLink {
             let mut record = empty_event(bindings::ib_event_type_IB_EVENT_CQ_ERR);
             // SAFETY: `cq` is alive while `with` runs its closure.
             let (device, handler, context) = unsafe {
-                let cq = cq.as_ref();
-                (cq.device, cq.event_handler, cq.cq_context)
+                let cq = cq.as_ptr();
+                ((*cq).device, (*cq).event_handler, (*cq).cq_context)
             };
             record.device = device;
             record.element.cq = ManuallyDrop::new(cq.as_ptr());

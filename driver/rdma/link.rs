@@ -39,6 +39,8 @@ impl Identity {
 struct Inner<C> {
     object: NonNull<C>,
     calls: Atomic<u32>,
+    /// Calls of [`Link::one_at_a_time`] that have not been carried out.
+    wanted: Atomic<u32>,
     /// See [`Link::arm`].
     armed: Atomic<bool>,
     /// See [`Link::reports`].
@@ -74,6 +76,7 @@ impl<C> Link<C> {
         let inner = Inner {
             object,
             calls: Atomic::new(0),
+            wanted: Atomic::new(0),
             armed: Atomic::new(false),
             reports: Atomic::new(0),
         };
@@ -97,6 +100,22 @@ impl<C> Link<C> {
         result
     }
 
+    /// As [`Self::with`], but never on two processors at a time, nor within itself: if `f` runs already, whoever runs
+    /// it does so once more.
+    pub(super) fn one_at_a_time(&self, f: impl Fn(NonNull<C>)) {
+        if self.0.wanted.fetch_add(1, Full) != 0 {
+            return;
+        }
+        let mut seen = 1;
+        loop {
+            self.with(&f);
+            match self.0.wanted.cmpxchg(seen, 0, Full) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
     /// Tells one object from another as long as both live.
     pub(crate) fn identity(&self) -> Identity {
         Identity(self.0.object.as_ptr().addr())
@@ -112,12 +131,12 @@ impl<C> Link<C> {
         self.0.reports.fetch_add(1, Relaxed);
     }
 
-    /// Notes that the client waits to be told.
+    /// Notes that the client waits to be told, or that it is due.
     pub(super) fn arm(&self) {
         self.0.armed.store(true, Relaxed);
     }
 
-    /// Notes that the client is being told; whether it waited.
+    /// Notes that the client is being told; whether it waited or was due.
     pub(super) fn disarm(&self) -> bool {
         self.0.armed.xchg(false, Full)
     }

@@ -83,15 +83,17 @@ impl Registration {
         // SAFETY: every `Mr` begins with a `Base`.
         let base = unsafe { &*wr.mr.cast::<Base>() };
         let pages = base.pages.as_ref()?;
-        // SAFETY: alive; the client does not change the region while it posts this request.
-        let core = unsafe { &*base.core.get() };
+        let core = base.core.get();
+        // SAFETY: alive; the client does not change these while it posts this request.
+        let (iova, length, page_size) =
+            unsafe { ((*core).iova, (*core).length, (*core).page_size) };
         Some(Self {
             key: wr.key,
             // CAST: a bit mask.
             access: wr.access as u32,
-            iova: core.iova,
-            length: core.length,
-            page_size: core.page_size,
+            iova,
+            length,
+            page_size,
             table: pages.dma_address(),
             page_count: pages.len(),
         })

@@ -8,6 +8,7 @@ use crate::{
     check::{ends_within, expect, has_ended},
     kclient::{request::Request, request::Status, work::Op},
     sides::{HALF, Side, Test},
+    watch,
 };
 
 /// Receives outstanding on either side.
@@ -28,6 +29,8 @@ impl Doomed {
     /// Posts the receives.
     pub(crate) fn new(test: Test) -> Result<Self> {
         test.reconnect()?;
+        // SAFETY: nothing is posted, so nothing completes; the module goes after the device, and so after the queue.
+        unsafe { watch::install(test.a.qp.cq()) };
         Ok(Self { of_a: receives(&test.a, BEFORE)?, of_b: receives(&test.b, BEFORE)?, test })
     }
 
@@ -64,8 +67,8 @@ fn await_flush(requests: &[Arc<Request>]) -> Result {
 
 /// When draining has returned, everything has ended that was posted before it.
 fn drain(side: &Side) -> Result {
-    let requests = receives(side, AFTER)?;
-    side.post(&Op::Send, HALF)?;
+    let requests = watch::within(|| receives(side, AFTER))?;
+    watch::within(|| side.post(&Op::Send, HALF))?;
     side.qp.drain();
     has_ended(side.sent.outcome(), Status::FLUSHED, "SEND after death")?;
     let mut last = None;

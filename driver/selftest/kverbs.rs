@@ -18,9 +18,10 @@
 //! | [`client`] | the core's client: devices that come and go |
 //! | [`path`] | paths, GIDs and address handles |
 //! | [`states`] | queue pairs: making them, and their states |
+//! | [`watch`] | whether handlers are called where they must not be |
 //! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
 //!
-//! `unsafe` is confined to the last four.
+//! `unsafe` is confined to the last five, and to `death`'s call of `watch`.
 
 use kernel::{prelude::*, str::CStr};
 
@@ -39,6 +40,7 @@ mod registration;
 mod run;
 mod sides;
 mod states;
+mod watch;
 
 /// Whose the core's objects are.
 const NAME: &CStr = c"vrnic_kverbs";

@@ -11,7 +11,6 @@ use zerocopy::IntoBytes;
 use super::{Hca, device::NO_VLAN, ops::Verbs, qp::Queues};
 use crate::rdma::{
     ah::{AhAttr, AhValues},
-    event::QpEvent,
     qp::Qp,
     qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpType, QpValues, transition_is_ok},
 };
@@ -49,7 +48,8 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     *state = to;
     if to == QpState::Error && qp.shares && hca.nic.is_dead() {
         // It would have told so itself.
-        qp.link().report(QpEvent::LastWqeReached);
+        qp.link().set_last_wqe_due();
+        hca.nic.call_handlers();
     }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {

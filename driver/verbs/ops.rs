@@ -297,10 +297,10 @@ impl Operations for Verbs {
     }
 
     fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
-        qp.kernel()?.post_send(hca, qp.send_cq(), wrs)
+        qp.kernel()?.post_send(hca, wrs)
     }
 
     fn post_recv(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
-        qp.kernel()?.post_recv(hca, qp.recv_cq(), wrs)
+        qp.kernel()?.post_recv(hca, wrs)
     }
 }

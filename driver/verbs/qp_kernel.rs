@@ -78,31 +78,21 @@ impl KernelQp {
     }
 
     /// Posts send work requests.
-    pub(super) fn post_send(
-        &self,
-        hca: &Hca<'_>,
-        cq: Option<&rdma::cq::Cq<Verbs>>,
-        wrs: &mut SendWrs<'_, Verbs>,
-    ) -> Result {
+    pub(super) fn post_send(&self, hca: &Hca<'_>, wrs: &mut SendWrs<'_, Verbs>) -> Result {
         let bells = hca.nic.doorbells();
         let result = self.send.send(wrs, |pi| match hca.nic.is_dead() {
             true => {}
             false => bells.ring_sq(self.doorbell(), pi),
         });
-        flush_soon(hca, cq);
+        flush_soon(hca);
         result
     }
 
     /// Posts receive work requests.
-    pub(super) fn post_recv(
-        &self,
-        hca: &Hca<'_>,
-        cq: Option<&rdma::cq::Cq<Verbs>>,
-        wrs: &mut RecvWrs<'_>,
-    ) -> Result {
+    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
         let bells = hca.nic.doorbells();
         let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
-        flush_soon(hca, cq);
+        flush_soon(hca);
         result
     }
 
@@ -116,11 +106,9 @@ impl KernelQp {
 
 /// After the death of the adapter requests are flushed when their completion queue is polled;
 /// what is posted then must lead to that. Before it is quiet they wait for [`crate::life`].
-fn flush_soon(hca: &Hca<'_>, cq: Option<&rdma::cq::Cq<Verbs>>) {
+fn flush_soon(hca: &Hca<'_>) {
     if hca.nic.is_quiet() {
-        if let Some(cq) = cq {
-            cq.link().complete_if_armed();
-        }
+        hca.nic.call_handlers();
     }
 }
 
