@@ -45,14 +45,6 @@ use crate::{
 /// How often [`Nic::wait_for_beat`] looks.
 const BEAT_POLL: Delta = Delta::from_millis(10);
 
-/// Physical addresses of the BARs that processes may map parts of.
-#[derive(Clone, Copy)]
-struct Bars {
-    regs: u64,
-    uar: u64,
-    uar_len: u64,
-}
-
 /// A running adapter.
 pub(crate) struct Nic<'a> {
     // Dropped in this order: the adapter stops before its rings go.
@@ -66,7 +58,6 @@ pub(crate) struct Nic<'a> {
     listeners: Arc<Listeners>,
     doorbells: Arc<Doorbells>,
     regs: Arc<Registers>,
-    bars: Bars,
     caps: DeviceCaps,
     pdev: &'a pci::Device<device::Bound>,
 }
@@ -79,11 +70,6 @@ impl<'a> Nic<'a> {
         recovery: Arc<Recovery>,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
-        let bars = Bars {
-            regs: pdev.resource_start(BAR_REGS)?,
-            uar: pdev.resource_start(BAR_UAR)?,
-            uar_len: pdev.resource_len(BAR_UAR)?,
-        };
         let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
         let doorbells = Arc::new(Doorbells::map(pdev, regs.clone())?, GFP_KERNEL)?;
         regs.reset()?;
@@ -137,7 +123,6 @@ impl<'a> Nic<'a> {
             listeners,
             doorbells,
             regs,
-            bars,
             caps,
             pdev,
         })
@@ -269,18 +254,16 @@ impl<'a> Nic<'a> {
     }
 
     /// The page by which a process kicks the adapter, for mmap.
-    pub(crate) fn kick_area(&self) -> IoArea {
-        IoArea { address: self.bars.regs + u64::from(regs::KICK), length: regs::KICK_LEN as usize }
+    pub(crate) fn kick_area(&self) -> Result<IoArea> {
+        IoArea::new(self.pdev, BAR_REGS, regs::KICK.into(), regs::KICK_LEN.into())
     }
 
     /// A part of BAR2 below `end`; what the adapter says is not taken on trust.
     fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea> {
-        let page = (1u64 << PAGE_SHIFT) - 1;
-        let area_end = offset.checked_add(length).ok_or(EIO)?;
-        if area_end > end.min(self.bars.uar_len) || (offset | length) & page != 0 {
+        if offset.checked_add(length).is_none_or(|area_end| area_end > end) {
             return Err(EIO);
         }
-        Ok(IoArea { address: self.bars.uar + offset, length: length.try_into()? })
+        IoArea::new(self.pdev, BAR_UAR, offset, length).map_err(|_| EIO)
     }
 }
 

@@ -4,17 +4,47 @@
 
 use core::ptr::NonNull;
 
-use kernel::{error::to_result, new_mutex, page::PAGE_SHIFT, prelude::*, sync::Mutex};
+use kernel::{
+    device::Bound, error::to_result, new_mutex, page::PAGE_SHIFT, pci, prelude::*, sync::Mutex,
+};
 
 use super::bindings;
 
 /// An area of a BAR, mapped uncached: each access goes out by itself, in order.
+///
+/// # Invariants
+///
+/// Whole pages of a memory BAR of the device that the driver is bound to: nothing that the kernel keeps data in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoArea {
-    /// Physical address, page aligned.
-    pub(crate) address: u64,
-    /// Length in bytes, whole pages.
-    pub(crate) length: usize,
+    /// Physical address.
+    address: u64,
+    /// Bytes.
+    length: usize,
+}
+
+impl IoArea {
+    /// `length` bytes at `offset` of a BAR.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if these are not whole pages of it.
+    pub(crate) fn new(
+        pdev: &pci::Device<Bound>,
+        bar: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<Self> {
+        let (start, size) = (pdev.resource_start(bar)?, pdev.resource_len(bar)?);
+        let end = offset.checked_add(length).ok_or(EINVAL)?;
+        let address = start.checked_add(offset).ok_or(EINVAL)?;
+        let page = (1u64 << PAGE_SHIFT) - 1;
+        if length == 0 || end > size || (address | length) & page != 0 {
+            return Err(EINVAL);
+        }
+        // INVARIANT: checked above.
+        Ok(Self { address, length: length.try_into()? })
+    }
 }
 
 /// A key in the core's table: the core's struct first.

@@ -117,39 +117,18 @@ impl Umem {
         })
     }
 
-    /// The largest of `page_sizes` (a bit each) in which the memory can be described, given that
-    /// the device will know it by `iova`.
-    pub(crate) fn best_page_size(&self, page_sizes: u64, iova: u64) -> Option<u64> {
-        // CAST: page sizes beyond an unsigned long do not exist.
-        // SAFETY: alive; the callee sets fields that only it and the iterator use, and drivers
-        // call it before they share the umem.
-        let size =
-            unsafe { bindings::ib_umem_find_best_pgsz(self.0.as_ptr(), page_sizes as usize, iova) };
-        (size != 0).then_some(size as u64)
-    }
-
-    /// The number of blocks of [`Self::blocks`].
-    pub(crate) fn num_blocks(&self, page_size: u64) -> usize {
-        // SAFETY: alive; `page_size` is a page size.
-        // CAST: as above.
-        unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.0.as_ptr(), page_size as usize) }
-    }
-
-    /// The DMA addresses of the memory in blocks of `page_size`, which is one of
-    /// [`Self::best_page_size`] or `PAGE_SIZE`.
-    pub(crate) fn blocks(&self, page_size: u64) -> Blocks<'_> {
-        let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
-        // SAFETY: alive; the callee initialises the iterator, for which zero is valid.
-        // CAST: as above.
-        unsafe {
-            bindings::rdma_helper_umem_block_iter_start(
-                iter.as_mut_ptr(),
-                self.0.as_ptr(),
-                page_size as usize,
-            );
-        }
-        // SAFETY: initialised above.
-        Blocks { iter: unsafe { iter.assume_init() }, _umem: PhantomData }
+    /// The memory in the largest of `page_sizes` (a bit each) in which it can be described, given that the device
+    /// will know it by `iova`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it can be described in none.
+    pub(crate) fn paged(&mut self, page_sizes: u64, iova: u64) -> Result<Paged<'_>> {
+        let sizes = usize::try_from(page_sizes)?;
+        // SAFETY: alive, and ours alone during the call, which sets fields.
+        let size = unsafe { bindings::ib_umem_find_best_pgsz(self.0.as_ptr(), sizes, iova) };
+        // INVARIANT: the callee has found it to be one.
+        if size.is_power_of_two() { Ok(Paged { umem: self, size }) } else { Err(EINVAL) }
     }
 
     /// Copies from the memory at `offset`.
@@ -170,6 +149,42 @@ impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: pinned by us and released once.
         unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+    }
+}
+
+/// Memory as blocks of one size.
+///
+/// # Invariants
+///
+/// `size` is a power of two and one in which all of the memory can be described.
+pub(crate) struct Paged<'a> {
+    umem: &'a Umem,
+    size: usize,
+}
+
+impl Paged<'_> {
+    /// log2 of the bytes of a block.
+    pub(crate) fn shift(&self) -> u8 {
+        // CAST: below 64.
+        self.size.trailing_zeros() as u8
+    }
+
+    /// The number of blocks.
+    pub(crate) fn count(&self) -> usize {
+        // SAFETY: alive; by the invariant.
+        unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.umem.0.as_ptr(), self.size) }
+    }
+
+    /// Their DMA addresses.
+    pub(crate) fn blocks(&self) -> Blocks<'_> {
+        let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
+        let umem = self.umem.0.as_ptr();
+        // SAFETY: alive; by the invariant; the callee initialises the iterator, for which zero is valid.
+        unsafe {
+            bindings::rdma_helper_umem_block_iter_start(iter.as_mut_ptr(), umem, self.size);
+        }
+        // SAFETY: initialised above.
+        Blocks { iter: unsafe { iter.assume_init() }, _umem: PhantomData }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn alloc(
 /// Gives a new context its first doorbell page, and tells the process of it.
 fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
     let uar = uars.add_first(hca, |area| new.add_mapping(area))?;
-    let kick_mmap = new.add_mapping(hca.nic.kick_area())?;
+    let kick_mmap = new.add_mapping(hca.nic.kick_area()?)?;
     let caps = hca.nic.caps();
     udata.respond(&ContextResp {
         abi_version: hca.nic.abi_version().into(),

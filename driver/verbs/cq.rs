@@ -150,8 +150,9 @@ impl UserRing {
         }
         let buffer = request.buf.get();
         let length = u64::from(offered) * u64::from(CQE_LEN);
-        let umem = Umem::pin(device, buffer, length, Use::Write)?;
-        let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+        let mut umem = Umem::pin(device, buffer, length, Use::Write)?;
+        let table =
+            PageTable::of_ring(hca.dma(), &mut umem, hca.nic.caps().page_sizes.get(), buffer)?;
         Ok(Self { umem, table, log_size, any_vector: flags & CQ_ANY_VECTOR != 0 })
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn reg_all(hca: &Hca<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> 
 }
 
 /// The pages of a region's memory.
-fn describe(hca: &Hca<'_>, umem: &Umem, iova: u64) -> Result<PageTable> {
+fn describe(hca: &Hca<'_>, umem: &mut Umem, iova: u64) -> Result<PageTable> {
     PageTable::of_umem(hca.dma(), umem, hca.nic.caps().page_sizes.get(), iova)
 }
 
@@ -70,11 +70,11 @@ fn register(
     hca: &Hca<'_>,
     pd: &Pd,
     region: &UserRegion,
-    umem: Umem,
+    mut umem: Umem,
     flags: MrFlags,
 ) -> Result<NewMr<Mr>> {
     let rights = rights(region.access)?;
-    let table = describe(hca, &umem, region.iova)?;
+    let table = describe(hca, &mut umem, region.iova)?;
     let mut params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
     params.flags = flags.bits().into();
     Mr::new(hca, &params, Some(umem))
@@ -163,8 +163,8 @@ pub(super) fn rereg(
     };
     let region = UserRegion { access, ..*region };
     check(hca, &region)?;
-    let umem = Umem::pin_for(device, region.start, region.length, access)?;
-    let table = describe(hca, &umem, region.iova)?;
+    let mut umem = Umem::pin_for(device, region.start, region.length, access)?;
+    let table = describe(hca, &mut umem, region.iova)?;
     params.pages = table.pages();
     params.iova = region.iova.into();
     params.length = region.length.into();

@@ -38,14 +38,12 @@ impl PageTable {
     /// `EINVAL` when no page size fits, `ENOMEM`.
     pub(super) fn of_umem(
         device: &device::Device<device::Bound>,
-        umem: &Umem,
+        umem: &mut Umem,
         page_sizes: u64,
         iova: u64,
     ) -> Result<Self> {
-        let size = umem.best_page_size(page_sizes, iova).ok_or(EINVAL)?;
-        let shift = page_shift(size);
-        let count = umem.num_blocks(size);
-        let mut blocks = umem.blocks(size);
+        let paged = umem.paged(page_sizes, iova)?;
+        let (shift, count, mut blocks) = (paged.shift(), paged.count(), paged.blocks());
         if count == 1 {
             return Ok(Self::of(Pages::new(blocks.next().ok_or(EINVAL)?, shift, 0)));
         }
@@ -74,7 +72,7 @@ impl PageTable {
     /// As [`Self::of_umem`]; `EINVAL` also when `address` is not page aligned.
     pub(super) fn of_ring(
         device: &device::Device<device::Bound>,
-        umem: &Umem,
+        umem: &mut Umem,
         page_sizes: u64,
         address: u64,
     ) -> Result<Self> {

@@ -150,9 +150,9 @@ struct Pinned {
 
 impl Pinned {
     fn new(hca: &Hca<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
-        let umem = Umem::pin(device, address, length, Use::Read)?;
+        let mut umem = Umem::pin(device, address, length, Use::Read)?;
         let page_sizes = hca.nic.caps().page_sizes.get();
-        let table = PageTable::of_ring(hca.dma(), &umem, page_sizes, address)?;
+        let table = PageTable::of_ring(hca.dma(), &mut umem, page_sizes, address)?;
         Ok(Self { memory: Some(umem), table })
     }
 

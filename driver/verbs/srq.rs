@@ -136,8 +136,8 @@ fn create_user(
         return Err(EINVAL);
     }
     let buffer = request.buf.get();
-    let umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
-    let table = PageTable::of_ring(hca.dma(), &umem, hca.nic.caps().page_sizes.get(), buffer)?;
+    let mut umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
+    let table = PageTable::of_ring(hca.dma(), &mut umem, hca.nic.caps().page_sizes.get(), buffer)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
     params.pages = table.pages();
