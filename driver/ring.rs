@@ -11,26 +11,69 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// A ring of `1 << log_size` entries of `1 << log_stride` bytes. Indices are free-running.
 pub(crate) struct Ring {
-    memory: Coherent<[u8]>,
+    /// Pieces of `1 << piece_shift` bytes, or one that is shorter.
+    pieces: KVec<Coherent<[u8]>>,
+    piece_shift: u8,
     log_size: u8,
     log_stride: u8,
 }
 
+/// log2 of the bytes of a piece: much longer ones are not always to be had. No entry is longer.
+const PIECE_SHIFT: u8 = 16;
+
 impl Ring {
-    /// A zeroed ring.
+    /// A zeroed ring that is contiguous, so not a long one.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         log_size: u8,
         log_stride: u8,
     ) -> Result<Self> {
-        let length = 1usize << (log_size + log_stride);
-        let memory = Coherent::<u8>::zeroed_slice(device, length, GFP_KERNEL)?;
-        Ok(Self { memory, log_size, log_stride })
+        Self::with(device, (log_size, log_stride), log_size + log_stride)
     }
 
-    /// Its address for the adapter; it is contiguous.
+    /// A zeroed ring of any length.
+    pub(crate) fn in_pieces(
+        device: &device::Device<device::Bound>,
+        log_size: u8,
+        log_stride: u8,
+    ) -> Result<Self> {
+        Self::with(device, (log_size, log_stride), PIECE_SHIFT)
+    }
+
+    fn with(
+        device: &device::Device<device::Bound>,
+        (log_size, log_stride): (u8, u8),
+        piece_shift: u8,
+    ) -> Result<Self> {
+        let length = 1usize << (log_size + log_stride);
+        let count = length.div_ceil(1 << piece_shift);
+        let mut pieces = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            let piece = Coherent::<u8>::zeroed_slice(device, length / count, GFP_KERNEL)?;
+            pieces.push(piece, GFP_KERNEL)?;
+        }
+        Ok(Self { pieces, piece_shift, log_size, log_stride })
+    }
+
+    /// The address for the adapter of a ring that is contiguous; in any other, that of its first piece.
     pub(crate) fn dma_address(&self) -> u64 {
-        self.memory.dma_address()
+        self.pieces.first().map_or(0, Coherent::dma_address)
+    }
+
+    /// The addresses of its pieces. Each is aligned to its length.
+    pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.pieces.iter().map(Coherent::dma_address)
+    }
+
+    /// log2 of the bytes of a piece, if there are several.
+    pub(crate) fn piece_shift(&self) -> u8 {
+        self.piece_shift
+    }
+
+    /// The piece with the byte at `offset`, and where that is in it.
+    fn piece(&self, offset: usize) -> Result<(&Coherent<[u8]>, usize)> {
+        let piece = self.pieces.get(offset >> self.piece_shift).ok_or(EINVAL)?;
+        Ok((piece, offset & ((1 << self.piece_shift) - 1)))
     }
 
     /// Number of entries.
@@ -55,15 +98,15 @@ impl Ring {
 
     /// The 32-bit word at `offset` of entry `index`.
     pub(crate) fn word(&self, index: u32, offset: u32) -> Result<u32> {
-        let start = self.offset(index) + offset as usize;
-        let bytes = io_project!(self.memory, [try: start..start + size_of::<u32>()]);
+        let (piece, start) = self.piece(self.offset(index) + offset as usize)?;
+        let bytes = io_project!(piece, [try: start..start + size_of::<u32>()]);
         Ok(u32::from_le(bytes.try_cast::<u32>()?.read_val()))
     }
 
     /// Sets that word.
     pub(crate) fn set_word(&self, index: u32, offset: u32, value: u32) -> Result {
-        let start = self.offset(index) + offset as usize;
-        let bytes = io_project!(self.memory, [try: start..start + size_of::<u32>()]);
+        let (piece, start) = self.piece(self.offset(index) + offset as usize)?;
+        let bytes = io_project!(piece, [try: start..start + size_of::<u32>()]);
         bytes.try_cast::<u32>()?.write_val(value.to_le());
         Ok(())
     }
@@ -75,8 +118,8 @@ impl Ring {
 
     /// A copy of what stands `offset` bytes behind the start of the ring.
     pub(crate) fn read_at<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
-        let end = offset.checked_add(size_of::<T>()).ok_or(EINVAL)?;
-        let bytes = io_project!(self.memory, [try: offset..end]);
+        let (piece, start) = self.piece(offset)?;
+        let bytes = io_project!(piece, [try: start..start + size_of::<T>()]);
         Ok(bytes.try_cast::<T>()?.copy_read())
     }
 
@@ -85,8 +128,8 @@ impl Ring {
         if data.len() > 1 << self.log_stride {
             return Err(EINVAL);
         }
-        let start = self.offset(index);
-        io_project!(self.memory, [try: start..start + data.len()]).copy_from_slice(data);
+        let (piece, start) = self.piece(self.offset(index))?;
+        io_project!(piece, [try: start..start + data.len()]).copy_from_slice(data);
         Ok(())
     }
 }

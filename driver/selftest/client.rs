@@ -68,6 +68,12 @@ impl Attached {
         }
     }
 
+    /// Entries of a completion queue, at most.
+    pub(crate) fn max_cqe(&self) -> Result<u32> {
+        // SAFETY: registered; constant.
+        Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
+    }
+
     /// What it can (`enum ib_device_cap_flags`).
     pub(crate) fn capabilities(&self) -> u64 {
         // SAFETY: registered; constant.

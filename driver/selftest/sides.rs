@@ -75,7 +75,7 @@ impl Side {
     }
 }
 
-/// Both sides, on one completion queue.
+/// Both sides: a on the largest completion queue that there may be, b on a small one.
 pub(crate) struct Test {
     /// One.
     pub(crate) a: Side,
@@ -88,10 +88,12 @@ pub(crate) struct Test {
 impl Test {
     /// Makes both; they are not connected.
     pub(crate) fn new(device: &Arc<Attached>) -> Result<Self> {
+        let largest = device.max_cqe()?;
         let device: Arc<dyn Device> = device.clone();
         let pd = Pd::new(device.clone(), GlobalKey::With)?;
-        let cq = Cq::new(device, 4 * DEPTH, Poll::Workqueue)?;
-        Ok(Self { a: Side::new(&pd, &cq)?, b: Side::new(&pd, &cq)?, pd })
+        let large = Cq::new(device.clone(), largest, Poll::Workqueue)?;
+        let small = Cq::new(device, 4 * DEPTH, Poll::Workqueue)?;
+        Ok(Self { a: Side::new(&pd, &large)?, b: Side::new(&pd, &small)?, pd })
     }
 
     /// Connects them.

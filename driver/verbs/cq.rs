@@ -161,12 +161,13 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     // CAST: log2 of a u32.
     let log_size = init.entries.next_power_of_two().trailing_zeros() as u8;
     let log_stride = CQE_LEN.trailing_zeros() as u8;
-    let ring = Ring::new(hca.dma(), log_size, log_stride)?;
-    let pages = PageTable::contiguous(ring.dma_address()).pages();
+    let ring = Ring::in_pieces(hca.dma(), log_size, log_stride)?;
+    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
     init.granted = ring.size();
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
     let eqn = hca.nic.handlers().get(init.comp_vector)?.eqn;
-    let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, pages))?;
+    let result =
+        hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
     queue.set_doorbell(result.slot.get());
     let cqn = result.cqn.get();
     let queue = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, queue, |_| {

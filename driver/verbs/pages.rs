@@ -11,7 +11,7 @@ use kernel::{
     prelude::*,
 };
 
-use crate::rdma::umem::Umem;
+use crate::{rdma::umem::Umem, ring::Ring};
 
 /// Entries of a chunk of a table with two levels.
 const CHUNK: usize = 512;
@@ -26,9 +26,23 @@ pub(super) struct PageTable {
 }
 
 impl PageTable {
-    /// Memory that is contiguous for the adapter.
-    pub(super) fn contiguous(address: u64) -> Self {
-        Self::of(Pages::new(address, page_shift(PAGE_SIZE as u64), 0))
+    /// Describes a ring of the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn of_kernel_ring(
+        device: &device::Device<device::Bound>,
+        ring: &Ring,
+    ) -> Result<Self> {
+        let mut pieces = ring.pieces();
+        if pieces.len() == 1 {
+            let address = ring.dma_address();
+            return Ok(Self::of(Pages::new(address, page_shift(PAGE_SIZE as u64), 0)));
+        }
+        let table = fill(device, pieces.len(), &mut pieces)?;
+        let pages = Pages::new(table.dma_address(), ring.piece_shift(), 1);
+        Ok(Self { pages, _directory: Some(table), _chunks: KVec::new() })
     }
 
     /// Describes `umem` in the largest pages that fit, of `page_sizes` (a bit each).

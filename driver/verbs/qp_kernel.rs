@@ -120,7 +120,7 @@ fn ring(hca: &Hca<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     // CAST: logs of 32-bit numbers.
     let log_size = entries.next_power_of_two().trailing_zeros() as u8;
     let log_stride = stride.trailing_zeros() as u8;
-    Ring::new(hca.dma(), log_size, log_stride).map(Some)
+    Ring::in_pieces(hca.dma(), log_size, log_stride).map(Some)
 }
 
 pub(super) fn create(
@@ -142,17 +142,23 @@ pub(super) fn create(
         ..cap
     };
     let mut params = qp::params(pd, init, KERNEL_UAR)?;
-    if let Some(ring) = &sq {
-        let pages = PageTable::contiguous(ring.dma_address()).pages();
+    // The adapter reads the tables while it executes the command.
+    let describe = |ring| PageTable::of_kernel_ring(hca.dma(), ring);
+    let sq_table = sq.as_ref().map(describe).transpose()?;
+    let rq_table = rq.as_ref().map(describe).transpose()?;
+    if let (Some(ring), Some(table)) = (&sq, &sq_table) {
+        let pages = table.pages();
         params.sq_table = pages.table;
         params.sq_page_shift = pages.page_shift;
+        params.sq_levels = pages.levels;
         params.sq_log_size = ring.log_size();
         params.sq_log_stride = ring.log_stride();
     }
-    if let Some(ring) = &rq {
-        let pages = PageTable::contiguous(ring.dma_address()).pages();
+    if let (Some(ring), Some(table)) = (&rq, &rq_table) {
+        let pages = table.pages();
         params.rq_table = pages.table;
         params.rq_page_shift = pages.page_shift;
+        params.rq_levels = pages.levels;
         params.rq_log_size = ring.log_size();
         params.rq_log_stride = ring.log_stride();
     }

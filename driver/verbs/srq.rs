@@ -166,9 +166,10 @@ fn create_kernel(
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
     // CAST: logs of 32-bit numbers.
     let log_size = max_wr.next_power_of_two().trailing_zeros() as u8;
-    let ring = Ring::new(hca.dma(), log_size, stride.trailing_zeros() as u8)?;
+    let ring = Ring::in_pieces(hca.dma(), log_size, stride.trailing_zeros() as u8)?;
     let entries = ring.size();
-    params.pages = PageTable::contiguous(ring.dma_address()).pages();
+    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
+    params.pages = table.pages();
     params.uar = KERNEL_UAR.into();
     (params.log_size, params.log_stride) = (ring.log_size(), ring.log_stride());
     let queue = Arc::pin_init(

@@ -39,9 +39,10 @@ impl Xrcd {
 pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
     let ring = Arc::new(Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
-    let pages = PageTable::contiguous(ring.dma_address()).pages();
+    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
     let eqn = hca.nic.handlers().get(0)?.eqn;
-    let result = hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, pages))?;
+    let result =
+        hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
     let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };
     hca.complete(this.cq(), this, |this| {
         this.xrcdn = hca.execute(Opcode::AllocXrcd, &NoParams::default())?.id.get();
