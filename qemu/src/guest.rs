@@ -35,6 +35,8 @@ pub struct Setup {
     pub adapter: Adapter,
     /// More adapters.
     pub more: Vec<Adapter>,
+    /// Whether its adapter is plugged in later, by [`Guest::plug`].
+    pub plugged: bool,
     /// Virtual processors.
     pub cpus: u32,
     /// Memory in MiB.
@@ -218,6 +220,19 @@ impl Guest {
             .collect()
     }
 
+    /// Plugs the adapter into the running machine, if it is one for that.
+    ///
+    /// # Errors
+    /// When QEMU does not do so.
+    pub fn plug(&self) -> anyhow::Result<()> {
+        let socket = self.setup.adapter.socket.display();
+        let device = format!(
+            r#""driver": "vfio-user-pci", "bus": "plug", "socket": {{"type": "unix", "path": "{socket}"}}"#
+        );
+        let command = format!(r#"{{"execute": "device_add", "arguments": {{{device}}}}}"#);
+        self.qmp(&command)
+    }
+
     /// Kills it as a power cut would.
     pub fn kill(&mut self) {
         self.qemu.kill();
@@ -269,7 +284,12 @@ impl Setup {
             let socket = path(&adapter.socket);
             format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
         };
-        add(&["-device", &function(&self.adapter)]);
+        if self.plugged {
+            // What the firmware is to leave free for the adapter's BARs.
+            add(&["-device", "pcie-root-port,id=plug,chassis=1,slot=1,pref64-reserve=256M"]);
+        } else {
+            add(&["-device", &function(&self.adapter)]);
+        }
         // The first virtio device: the kernel numbers its ports /dev/vport0p*.
         add(&["-device", "virtio-serial-pci"]);
         for Adapter { name, mac, net, .. } in self.adapters() {

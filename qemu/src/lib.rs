@@ -15,6 +15,7 @@
 //! | [`daemon`] | a running `vrnicd` |
 //! | [`pair`] | daemon and two guests, ready for RDMA |
 //! | [`perftest`] | the perftest set and its table |
+//! | [`qmp`] | commands for a running QEMU |
 //! | [`progress`] | progress lines as the scripts write them |
 
 pub mod accel;

@@ -29,6 +29,8 @@ pub struct Options {
     pub adapters: u8,
     /// Whether each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
+    /// Whether the adapters of both guests are plugged in later, by [`Guest::plug`].
+    pub plugged: bool,
     /// Whether to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
     /// More files for the guests: path and content.
@@ -44,6 +46,7 @@ impl Default for Options {
             memory: 1536,
             adapters: 1,
             twins: false,
+            plugged: false,
             module: true,
             files: Vec::new(),
             daemon: Vec::new(),
@@ -182,6 +185,7 @@ fn setup(dir: PathBuf, guest: u8, options: &Options) -> Setup {
         name: guest_name(guest),
         adapter: Adapter::new(&dir, guest, 0),
         more: (1..options.adapters).map(|rail| Adapter::new(&dir, guest, rail)).collect(),
+        plugged: options.plugged,
         cpus: options.cpus,
         memory: options.memory,
         twins: options.twins,

@@ -28,6 +28,7 @@
 //! | `events` | completion events in guests with four processors: who handles them, and where |
 //! | `module` | loading and unloading the kernel module, idle and in use |
 //! | `pairing` | which network device the port follows |
+//! | `hotplug` | adapters that are plugged into running machines |
 //! | `rails` | two adapters in each guest |
 //! | `processes` | processes that are killed with all that they hold |
 //! | `containers` | network namespaces, and limits of control groups |
