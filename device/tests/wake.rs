@@ -9,7 +9,7 @@ use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
 use vrnic_testdriver::qp::Send;
 
 /// Posts of each of the two guests. `VRNIC_WAKE_POSTS` asks for more.
-const POSTS: u64 = 300_000;
+const POSTS: u64 = 100_000;
 /// More than any wake-up takes on a loaded machine. A lost one takes for ever.
 const LIMIT: Duration = Duration::from_secs(20);
 
