@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
+use vrnic_adapter::limiter::Limiter;
 
 use super::framing::{Decoder, Frame, Next};
 use crate::socket::{SocketFile, accept};
+use crate::worker::pool::now_ns;
 
 /// Most bytes that wait for a peer; further frames are dropped, as a switch does with a full queue.
 const QUEUE_BYTES: usize = 2 << 20;
@@ -16,9 +17,6 @@ const QUEUE_BYTES: usize = 2 << 20;
 const TURN_BYTES: usize = 256 << 10;
 /// Most frames written by one system call.
 const BATCH: usize = 64;
-/// Shortest time between two log lines about the same port's bad frames or drops.
-const LOG_PAUSE: Duration = Duration::from_secs(5);
-
 /// Hears of the link.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
 
@@ -28,8 +26,7 @@ pub struct Port {
     socket: SocketFile,
     link: LinkListener,
     peer: Option<Peer>,
-    /// Log lines held back until then.
-    quiet_until: Option<Instant>,
+    limiter: Limiter,
 }
 
 /// A connected netdev.
@@ -79,7 +76,7 @@ impl Port {
     /// A port that listens on `socket` and tells `link`.
     #[must_use]
     pub fn new(name: &str, socket: SocketFile, link: LinkListener) -> Self {
-        Self { name: name.to_owned(), socket, link, peer: None, quiet_until: None }
+        Self { name: name.to_owned(), socket, link, peer: None, limiter: Limiter::default() }
     }
 
     /// The listening socket.
@@ -110,39 +107,42 @@ impl Port {
             other => other?,
         };
         if self.peer.is_some() {
-            tracing::warn!(
-                port = self.name,
-                socket = %self.socket.path().display(),
-                %client,
-                "second client turned away: a netdev is connected already"
-            );
+            self.log(|port| {
+                tracing::warn!(
+                    port,
+                    socket = %self.socket.path().display(),
+                    %client,
+                    "second client turned away: a netdev is connected already"
+                );
+            });
             return Ok(false);
         }
         stream.set_nonblocking(true)?;
         let decoder = Decoder::default();
         self.peer = Some(Peer { stream, decoder, queue: VecDeque::new(), queued: 0, sent: 0 });
-        tracing::info!(port = self.name, %client, "link up");
+        self.log(|port| tracing::info!(port, %client, "link up"));
         (self.link)(true);
         Ok(true)
     }
 
     /// Reads what has arrived, up to a limit, and hands out the frames.
     pub fn receive(&mut self, mut forward: impl FnMut(Frame)) -> PeerState {
-        let Some(peer) = &mut self.peer else { return PeerState::Gone };
+        let Self { name, limiter, peer: Some(peer), .. } = self else { return PeerState::Gone };
+        let log = |line: &dyn Fn(&str)| limiter.warn(now_ns(), || line(name));
         let mut buffer = [0; 32 << 10];
         let mut budget = TURN_BYTES;
         while budget > 0 {
             let len = match peer.stream.read(&mut buffer) {
                 Ok(0) => {
                     let why = if peer.decoder.in_frame() { "in mid-frame" } else { "orderly" };
-                    tracing::info!(port = self.name, "netdev disconnected ({why})");
+                    log(&|port| tracing::info!(port, "netdev disconnected ({why})"));
                     return PeerState::Gone;
                 }
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    tracing::warn!(port = self.name, %error, "netdev lost");
+                    log(&|port| tracing::warn!(port, %error, "netdev lost"));
                     return PeerState::Gone;
                 }
             };
@@ -152,16 +152,13 @@ impl Port {
                 match peer.decoder.next_frame() {
                     Ok(Next::Frame(frame)) => forward(frame),
                     Ok(Next::Runt(len)) => {
-                        if speak(&mut self.quiet_until) {
-                            tracing::warn!(
-                                port = self.name,
-                                "truncated frame of {len} bytes dropped"
-                            );
-                        }
+                        log(&|port| {
+                            tracing::warn!(port, "truncated frame of {len} bytes dropped");
+                        });
                     }
                     Ok(Next::NeedMore) => break,
                     Err(error) => {
-                        tracing::error!(port = self.name, %error, "netdev disconnected");
+                        log(&|port| tracing::error!(port, %error, "netdev disconnected"));
                         return PeerState::Gone;
                     }
                 }
@@ -175,12 +172,9 @@ impl Port {
         let Some(peer) = &mut self.peer else { return };
         let len = frame.wire().len();
         if peer.queued + len > QUEUE_BYTES {
-            if speak(&mut self.quiet_until) {
-                tracing::warn!(
-                    port = self.name,
-                    "netdev does not take its frames: some are dropped"
-                );
-            }
+            self.log(|port| {
+                tracing::warn!(port, "netdev does not take its frames: some are dropped");
+            });
             return;
         }
         peer.queued += len;
@@ -197,7 +191,7 @@ impl Port {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(port = self.name, %error, "netdev lost");
+                    self.log(|port| tracing::warn!(port, %error, "netdev lost"));
                     return PeerState::Gone;
                 }
             }
@@ -208,29 +202,22 @@ impl Port {
     /// Forgets the peer.
     pub fn disconnect(&mut self) {
         if self.peer.take().is_some() {
-            tracing::info!(port = self.name, "link down");
+            self.log(|port| tracing::info!(port, "link down"));
             (self.link)(false);
         }
     }
 
     /// Logs that a frame with a forged source was dropped.
-    pub fn forged(&mut self, frame: &Frame) {
-        if speak(&mut self.quiet_until) {
-            let source = frame.source();
-            tracing::warn!(
-                port = self.name,
-                "frame from {source}, not an address of this port, dropped"
-            );
-        }
+    pub fn forged(&self, frame: &Frame) {
+        let source = frame.source();
+        self.log(|port| {
+            tracing::warn!(port, "frame from {source}, not an address of this port, dropped");
+        });
     }
-}
 
-/// Whether it is time for another log line.
-fn speak(quiet_until: &mut Option<Instant>) -> bool {
-    let now = Instant::now();
-    if quiet_until.is_some_and(|until| now < until) {
-        return false;
+    /// Writes a log line about the port, which is told its name, unless there have been many lately: whoever is at
+    /// the port's other end can cause any number.
+    pub fn log(&self, line: impl FnOnce(&str)) {
+        self.limiter.warn(now_ns(), || line(&self.name));
     }
-    *quiet_until = Some(now + LOG_PAUSE);
-    true
 }

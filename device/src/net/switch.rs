@@ -159,7 +159,7 @@ impl Switch {
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%error, "switch: accept");
+                port.log(|port| tracing::warn!(port, %error, "accept"));
                 std::thread::sleep(Duration::from_millis(10));
             }
         }

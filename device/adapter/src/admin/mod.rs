@@ -134,11 +134,9 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
 
 /// Gives up: nothing but the event below is done for the guest until the next reset.
 fn fatal<H: Host>(function: &Function<H>, code: FatalCode) {
-    tracing::error!(
-        function = function.name(),
-        ?code,
-        "the function gives up until its next reset"
-    );
+    function.warn(|name| {
+        tracing::error!(function = name, ?code, "the function gives up until its next reset");
+    });
     function.registers.set_fatal(code);
     function.halt();
     function.host().drain();

@@ -1,0 +1,54 @@
+//! What guests, VMMs and netdevs can do again and again fills no log.
+
+mod common;
+
+use common::start;
+use vrnic_abi::regs::{self, Control, Status};
+use vrnic_testdriver::daemon::Daemon;
+
+/// How often each thing is done.
+const TIMES: usize = 300;
+/// Most lines: a share for each ten seconds that it takes, of which there are a few on a busy machine.
+const LINES: usize = TIMES / 2;
+
+/// Lines of the log that contain a text.
+fn lines(daemon: &Daemon, text: &str) -> usize {
+    daemon.log().expect("log").lines().filter(|line| line.contains(text)).count()
+}
+
+fn some_but_not_all(daemon: &Daemon, text: &str) {
+    let lines = lines(daemon, text);
+    assert!((1..=LINES).contains(&lines), "{lines} lines of '{text}'");
+}
+
+#[test]
+fn a_guest_that_fails_and_resets_again_and_again() {
+    let daemon = start(1);
+    let guest = daemon.guest(0).expect("a VMM");
+    for _ in 0..TIMES {
+        guest.reset().expect("reset");
+        // With rings of no size.
+        guest.set_register(regs::CONTROL, Control::ENABLE.bits()).expect("write");
+        guest.wait_status("failure", |status| status.contains(Status::FATAL)).expect("failure");
+    }
+    some_but_not_all(&daemon, "gives up");
+}
+
+#[test]
+fn a_netdev_that_comes_and_goes() {
+    let daemon = start(1);
+    for _ in 0..TIMES {
+        drop(daemon.plug(0).expect("plug"));
+    }
+    daemon.wait_for_log("link up").expect("log");
+    some_but_not_all(&daemon, "f0");
+}
+
+#[test]
+fn a_vmm_that_comes_and_goes() {
+    let daemon = start(1);
+    for _ in 0..TIMES {
+        drop(daemon.guest(0).expect("a VMM"));
+    }
+    some_but_not_all(&daemon, "VMM ");
+}
