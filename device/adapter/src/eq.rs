@@ -68,23 +68,20 @@ impl Eq {
         }
     }
 
-    /// Reports an event, now or as soon as there is room; true when it is held back until a worker finds room.
-    #[must_use]
-    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) -> bool {
+    /// Reports an event, now or as soon as there is room.
+    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
         let mut inner = self.inner.lock();
         if inner.ended || inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
-            return false;
+            return;
         }
-        let room = inner.held.len() < HELD_MAX;
-        if room {
+        if inner.held.len() < HELD_MAX {
             inner.held.push_back((kind, id));
-            self.hold();
+            self.hold(host);
         } else {
             stats.limiter.warn(host.now(), || {
                 tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
             });
         }
-        room
     }
 
     /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still. Returns
@@ -117,7 +114,7 @@ impl Eq {
         }
         if inner.held_cqs.insert(cqn) {
             inner.held.push_back((Kind::Completion, cqn));
-            self.hold();
+            self.hold(host);
         }
         None
     }
@@ -174,9 +171,12 @@ impl Eq {
         self.holding.store(false, Ordering::Release);
     }
 
-    fn hold(&self) {
+    /// Notes that events are held back, and wakes a worker, which tries again until there is room: all may sleep, and
+    /// any thread may have reported the event.
+    fn hold<H: Host>(&self, host: &H) {
         self.holding.store(true, Ordering::SeqCst);
         self.any_holding.store(true, Ordering::SeqCst);
+        host.wake(0);
     }
 
     /// What it looks like from outside.

@@ -266,14 +266,10 @@ impl<H: Host> Function<H> {
         self.stats.limiter.warn(self.host.now(), || warn(&self.name));
     }
 
-    /// Reports an asynchronous event. One that is held back wakes a worker, which tries again until there is room:
-    /// it may sleep, and this may be called from any thread.
+    /// Reports an asynchronous event.
     pub fn report(&self, kind: Kind, id: u32) {
-        let queue = self.asynchronous.read();
-        let held = queue.as_ref().is_some_and(|eq| eq.push(&self.host, &self.stats, kind, id));
-        drop(queue);
-        if held {
-            self.host.wake(0);
+        if let Some(queue) = self.asynchronous.read().as_ref() {
+            queue.push(&self.host, &self.stats, kind, id);
         }
     }
 
