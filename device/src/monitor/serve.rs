@@ -12,10 +12,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
+use vrnic_adapter::limiter::Limiter;
 
 use super::answer::answer;
 use crate::function::Function;
+use crate::worker::pool::now_ns;
 
 /// Watchers that are connected at the same time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -29,8 +31,6 @@ const HEADER_BYTES: usize = 8192;
 const HEADER_LINES: usize = 64;
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Shortest time between two log lines about that.
-const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// A socket that watchers connect to.
 pub(super) enum Listener {
@@ -66,7 +66,7 @@ impl Listener {
 /// Serves watchers for ever.
 pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut quiet_until = Instant::now();
+    let limiter = Limiter::default();
     loop {
         // The semaphore is never closed, so this is always a permit.
         let permit = Arc::clone(&room).acquire_owned().await.ok();
@@ -76,10 +76,9 @@ pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
             }
             // Descriptors have run out, or the watcher has gone already.
             Err(error) => {
-                if Instant::now() >= quiet_until {
+                limiter.warn(now_ns(), || {
                     tracing::warn!(%error, "the monitor cannot accept a connection");
-                    quiet_until = Instant::now() + LOG_PAUSE;
-                }
+                });
                 sleep(PAUSE).await;
             }
         }
