@@ -7,12 +7,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use common::start;
+use common::{descriptors, limit_descriptors, start};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::raw::{Command, RawClient, Reply, dma_map, message, region_access, set_irqs};
 
@@ -57,11 +56,6 @@ fn status(daemon: &Daemon, field: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("status");
     let line = text.lines().find(|line| line.starts_with(field)).expect("field");
     line.split_whitespace().nth(1).expect("number").parse().expect("number")
-}
-
-/// Descriptors that the daemon has open.
-fn descriptors(daemon: &Daemon) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors").count()
 }
 
 #[test]
@@ -214,22 +208,17 @@ fn a_lack_of_descriptors_is_told_and_ends_no_connection() {
     let mut daemon = start(1);
     let mut client = RawClient::open(&daemon.socket(0)).expect("open");
     let event = File::from(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
-    let pid = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let limit = |current| {
-        prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum }).expect("limit").current
-    };
     let mut assign = |fds: &[BorrowedFd<'_>]| {
         let body = set_irqs(ASSIGN, 0, u32::try_from(fds.len()).expect("few"));
         client.call(Command::SetIrqs, &body, fds).expect("reply")
     };
     let fds = [event.as_fd(); 8];
-    let before = limit(Some(3));
+    let before = limit_descriptors(&daemon, Some(3));
     for _ in 0..3 {
         let reply = assign(&fds);
         assert!(refused(&reply, Errno::MFILE), "{reply:?}");
     }
-    limit(before);
+    limit_descriptors(&daemon, before);
     assert!(!assign(&fds).error);
     answers(&mut client);
     daemon.check().expect("healthy");

@@ -2,15 +2,13 @@
 
 mod common;
 
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{pair, start_with};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use common::{descriptors, limit_descriptors, pair, start_with};
 use serde_json::Value;
 use tempfile::TempDir;
 use vrnic_abi::cq::Status;
@@ -42,11 +40,6 @@ fn monitored(functions: usize) -> (TempDir, PathBuf, Daemon) {
     let monitor = folder.path().join("monitor.sock");
     let daemon = start_with(functions, &["--monitor", monitor.to_str().expect("text")]);
     (folder, monitor, daemon)
-}
-
-/// Descriptors that the daemon has open.
-fn descriptors(daemon: &Daemon) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors").count()
 }
 
 /// Two connected QPs, some WRITEs: all of it is seen from outside, and nothing else.
@@ -173,18 +166,12 @@ fn endless_headers_are_refused() {
 fn running_out_of_descriptors_is_survived() {
     let (_folder, monitor, mut daemon) = monitored(1);
     said(&monitor, &["show", "function"]);
-    let pid = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let limit = |current| {
-        let limit = Rlimit { current: Some(current), maximum };
-        prlimit(Some(pid), Resource::Nofile, limit).expect("limit of the daemon")
-    };
     // Numbers of descriptors are below the limit, so none is left with this one.
-    let before = limit(3).current.expect("a limit");
+    let before = limit_descriptors(&daemon, Some(3));
     let mut starved = UnixStream::connect(&monitor).expect("connect");
     starved.write_all(b"GET /functions HTTP/1.0\r\n\r\n").expect("request");
     std::thread::sleep(Duration::from_millis(500));
-    limit(before);
+    limit_descriptors(&daemon, before);
     said(&monitor, &["show", "function"]);
     let mut answer = String::new();
     starved.read_to_string(&mut answer).expect("an answer");

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
@@ -46,4 +47,17 @@ pub(crate) fn connected_pair(guests: &[Guest; 2]) -> [Endpoint<'_>; 2] {
     let ends = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
     Endpoint::connect(&ends[0], &ends[1]).expect("connect");
     ends
+}
+
+/// Descriptors that the daemon has open.
+pub(crate) fn descriptors(daemon: &Daemon) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors").count()
+}
+
+/// Sets how many descriptors the daemon may have, or no limit, and returns what the limit was.
+pub(crate) fn limit_descriptors(daemon: &Daemon, current: Option<u64>) -> Option<u64> {
+    let pid = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = Rlimit { current, maximum };
+    prlimit(Some(pid), Resource::Nofile, limit).expect("limit of the daemon").current
 }
