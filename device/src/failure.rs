@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vrnic_adapter::limiter::Limiter;
+use vrnic_adapter::log_ratelimit::Limiter;
 
 use crate::control::Asker;
 use crate::worker::pool::now_ns;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwapOption;
 use thiserror::Error;
 use vrnic_abi::pci::MSIX_VECTORS;
-use vrnic_adapter::limiter::Limiter;
+use vrnic_adapter::log_ratelimit::Limiter;
 
 use crate::eventfd::Signaller;
 use crate::worker::pool::now_ns;

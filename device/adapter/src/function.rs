@@ -10,21 +10,21 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{pci, regs, uar};
 
-use crate::cq::Cq;
-use crate::eq::Eq;
-use crate::fabric::Fabric;
+use crate::control::port::{Change, Port};
+use crate::control::registers::Registers;
 use crate::host::Host;
 use crate::limits::{self, Limits};
-use crate::memory::PageBudget;
-use crate::moderation::Moderation;
+use crate::memory::pages::PageBudget;
+use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
-use crate::port::{Change, Port};
-use crate::qp::{Qp, Responder};
-use crate::registers::Registers;
-use crate::shard::Shard;
-use crate::slots;
+use crate::objects::cq::Cq;
+use crate::objects::doorbell;
+use crate::objects::eq::Eq;
+use crate::objects::moderation::Moderation;
+use crate::objects::qp::{Qp, Responder};
+use crate::scheduling::worker_state::Shard;
 use crate::stats::{Counter, Counters};
-use crate::tpt::Tpt;
+use crate::transport::peers::Fabric;
 
 /// Most workers of a function; each looks at doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
@@ -352,7 +352,7 @@ impl<H: Host> Function<H> {
         let changed = if asleep { *awake == 0 } else { *awake == 1 };
         if changed {
             for uar in self.objects.active_uars.read().iter() {
-                let offset = slots::base(uar.number) + u64::from(uar::ARMED_OFFSET);
+                let offset = doorbell::base(uar.number) + u64::from(uar::ARMED_OFFSET);
                 self.host.bar_store32(offset, u32::from(asleep));
             }
         }
@@ -365,9 +365,9 @@ impl<H: Host> Function<H> {
             self.end_reset();
         }
         if self.registers.take_enable() {
-            crate::admin::enable(self);
+            crate::control::admin::enable(self);
         }
-        crate::admin::run(self);
+        crate::control::admin::run(self);
     }
 
     /// Whether a reset that the driver asked for has not ended.

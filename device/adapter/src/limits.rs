@@ -36,7 +36,7 @@ pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
 /// needs many QPs to take what others need.
 pub const MAX_QP_COMMANDS: usize = 4096;
 /// The same of all QPs: the other three quarters of the keys are for regions and windows.
-pub const MAX_COMMANDS: u64 = crate::tpt::MAX_MR as u64 / 4;
+pub const MAX_COMMANDS: u64 = crate::memory::tpt::MAX_MR as u64 / 4;
 /// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
@@ -68,7 +68,7 @@ impl Default for Limits {
             cq: MAX_CQ,
             srq: MAX_SRQ,
             qp: MAX_QP,
-            mr: crate::tpt::MAX_MR - 1,
+            mr: crate::memory::tpt::MAX_MR - 1,
         }
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 pub use vrnic_abi::admin::Counter;
 use vrnic_abi::admin::STAT_NAMES;
 
-use crate::limiter::Limiter;
+use crate::log_ratelimit::Limiter;
 
 /// How many there are.
 const COUNTERS: usize = STAT_NAMES.len();

@@ -11,9 +11,9 @@ use loom::thread;
 use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
-use vrnic_adapter::att::Table;
 use vrnic_adapter::host::{Fault, Memory};
-use vrnic_adapter::tpt::{Binding, Denied, Mr, Registration, Tpt, User};
+use vrnic_adapter::memory::mtt::Table;
+use vrnic_adapter::memory::tpt::{Binding, Denied, Mr, Registration, Tpt, User};
 use vrnic_models::model;
 use zerocopy::FromZeros;
 

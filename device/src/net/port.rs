@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use arrayvec::ArrayVec;
-use vrnic_adapter::limiter::Limiter;
+use vrnic_adapter::log_ratelimit::Limiter;
 
 use super::framing::{Decoder, Frame, Next};
 use crate::socket::{SocketFile, accept};

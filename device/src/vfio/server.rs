@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use vrnic_adapter::limiter::Limiter;
+use vrnic_adapter::log_ratelimit::Limiter;
 
 use super::device::Device;
 use super::doorman::Doorman;

@@ -11,7 +11,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
     VFIO_REGION_INFO_FLAG_CAPS,
 };
-use vrnic_adapter::limiter::Limiter;
+use vrnic_adapter::log_ratelimit::Limiter;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::device::{Device, IrqRequest, RegionId};

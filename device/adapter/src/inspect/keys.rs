@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use vrnic_abi::qp::Access;
 
 use super::Page;
-use crate::att::segments;
 use crate::function::Function;
 use crate::host::Host;
-use crate::tpt::{Kind, Mr};
+use crate::memory::mtt::segments;
+use crate::memory::tpt::{Kind, Mr};
 
 /// What a valid key stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ pub use self::queues::{CqView, EqView, QpView, QueueView, SrqView};
 pub(crate) use self::records::Records;
 use crate::function::Function;
 use crate::host::Host;
-use crate::table::Table;
+use crate::objects::id_table::Table;
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

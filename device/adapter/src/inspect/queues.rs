@@ -10,7 +10,7 @@ use vrnic_abi::uar::QpSlot;
 use super::{Page, mac};
 use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Qp, SendRing};
+use crate::objects::qp::{Qp, SendRing};
 
 /// A queue of work requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,12 +10,12 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::uar::QpSlot;
 
 use super::{CqView, EqView, QueueView, SrqView};
-use crate::att::segments;
 use crate::function::Function;
 use crate::host::Host;
-use crate::qp::{Qp, Requester, SendRing};
-use crate::table::Table;
-use crate::tpt::Known;
+use crate::memory::mtt::segments;
+use crate::memory::tpt::Known;
+use crate::objects::id_table::Table;
+use crate::objects::qp::{Qp, Requester, SendRing};
 
 /// Places of the table of keys that one command looks at.
 const LOOKS: u32 = 1 << 16;

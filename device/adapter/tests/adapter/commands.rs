@@ -6,7 +6,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
-use vrnic_adapter::tpt::{Denied, MAX_MR};
+use vrnic_adapter::memory::tpt::{Denied, MAX_MR};
 use zerocopy::IntoBytes;
 
 use crate::common::pair::{Pair, REGION, Setup, Wr, status};
@@ -255,7 +255,7 @@ fn commands_end_with_their_qp() {
         let keys = [(); 5].map(|()| send(&mut p, &wr, 4).0);
         let live = |p: &Pair| {
             let live = |key: &&u32| {
-                let user = vrnic_adapter::tpt::User { pdn: p.a.pdn, qpn: p.a.qpn };
+                let user = vrnic_adapter::memory::tpt::User { pdn: p.a.pdn, qpn: p.a.qpn };
                 let tpt = p.ga.function.tpt();
                 tpt.check_remote(&(), (**key, user), (0, 8), Access::REMOTE_WRITE, 0).is_ok()
             };

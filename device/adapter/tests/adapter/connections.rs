@@ -7,10 +7,10 @@ use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::batch::Batch;
+use vrnic_adapter::datapath::requester::{self, Turn};
+use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
+use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::requester::{self, Turn};
-use vrnic_adapter::transfer::{LONG_TURN, TURN};
 
 use crate::common::driver::Guest;
 use crate::common::host::Step;

@@ -5,7 +5,7 @@ use vrnic_abi::admin::{
 };
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::qp::Access;
-use vrnic_adapter::tpt::Denied;
+use vrnic_adapter::memory::tpt::Denied;
 
 use crate::common::driver::Refused;
 use crate::common::pair::{ALL, Pair, status};

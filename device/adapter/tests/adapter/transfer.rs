@@ -219,6 +219,6 @@ fn long_messages_take_turns_with_short_ones() {
 /// Ten thousand idle QPs take little of the daemon's memory.
 #[test]
 fn a_qp_is_small() {
-    let qp = size_of::<vrnic_adapter::qp::Qp<crate::common::host::TestHost>>();
+    let qp = size_of::<vrnic_adapter::objects::qp::Qp<crate::common::host::TestHost>>();
     assert!(qp <= 2048, "{qp} bytes");
 }

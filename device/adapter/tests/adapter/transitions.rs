@@ -4,7 +4,7 @@
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::transitions;
+use vrnic_adapter::objects::qp::transitions;
 
 use crate::common::driver::Guest;
 use crate::common::pair::{Endpoint, Setup, World, Wr, attributes};

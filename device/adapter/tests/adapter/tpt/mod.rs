@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 use vrnic_abi::qp::Access;
-use vrnic_adapter::att::Table;
 use vrnic_adapter::host::Host;
-use vrnic_adapter::tpt::{MAX_MR, Mr, Tpt};
+use vrnic_adapter::memory::mtt::Table;
+use vrnic_adapter::memory::tpt::{MAX_MR, Mr, Tpt};
 
 use crate::common::host::{BASE, TestHost};
 

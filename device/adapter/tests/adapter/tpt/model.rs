@@ -1,7 +1,7 @@
 //! The slow, obvious model of the table: a list of entries, looked at one by one, in 128-bit arithmetic.
 
 use vrnic_abi::qp::Access;
-use vrnic_adapter::tpt::{Denied, Message, Placed, User};
+use vrnic_adapter::memory::tpt::{Denied, Message, Placed, User};
 
 const REMOTE: u32 = 0b1110;
 

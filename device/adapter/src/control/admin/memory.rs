@@ -1,0 +1,198 @@
+//! Regions and windows.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use vrnic_abi::admin::{
+    AllocMr, AllocMw, MrFlags, MrResult, MwType, Pages, RegMr, Rereg, ReregMr, Status,
+};
+use vrnic_abi::qp::Access;
+use zerocopy::IntoBytes;
+
+use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use crate::function::Function;
+use crate::host::Host;
+use crate::limits;
+use crate::memory::mtt::Table;
+use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
+use crate::memory::tpt::{Kind, Mr, Refused};
+use crate::objects::{Pd, hold, release};
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotFound => Status::NotFound.into(),
+            Refused::Busy => Status::Busy.into(),
+        }
+    }
+}
+
+pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome {
+    zero(&params.reserved, offset_of!(RegMr, reserved))?;
+    let flags = MrFlags::from_bits(params.flags.get()).ok_or(bad(offset_of!(RegMr, flags)))?;
+    let access = access(params.access.get(), offset_of!(RegMr, access))?;
+    let pd = pd(function, params.pdn.get())?;
+    let make = |key| {
+        let one_touch = flags.contains(MrFlags::ONE_TOUCH);
+        let mr = Mr { key, pdn: pd.pdn, one_touch, access, kind: Kind::Region, ..Mr::default() };
+        if flags.contains(MrFlags::ALL_MEMORY) {
+            return all_memory(params, pd.context, mr);
+        }
+        let RegMr { pages, iova, length, .. } = params;
+        let offsets = (offset_of!(RegMr, pages), offset_of!(RegMr, length));
+        translate(function, mr, pages, (iova.get(), length.get()), offsets)
+    };
+    let key = function.tpt().insert(make)?.ok_or(Status::NoResource)?;
+    hold(&pd.users);
+    result(&MrResult::new(key))
+}
+
+fn pd<H: Host>(function: &Function<H>, pdn: u32) -> Result<Arc<Pd>, Failure> {
+    function.objects.pds.get(pdn).ok_or_else(|| Status::NotFound.into())
+}
+
+/// A PD loses something that belonged to it.
+fn leave<H: Host>(function: &Function<H>, pdn: u32) {
+    if let Some(pd) = function.objects.pds.get(pdn) {
+        release(&pd.users);
+    }
+}
+
+/// The rights asked for; remote write and atomic imply that the region is writable at all.
+fn access(bits: u32, offset: usize) -> Result<Access, Failure> {
+    let access = Access::from_bits_truncate(bits);
+    let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if writes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(bad(offset));
+    }
+    Ok(access)
+}
+
+fn all_memory(params: &RegMr, context: u32, mr: Mr) -> Result<Mr, Failure> {
+    if context != 0 {
+        return Err(Status::Permission.into());
+    }
+    if params.pages.as_bytes() != Pages::default().as_bytes() {
+        return Err(bad(offset_of!(RegMr, pages)));
+    }
+    Ok(Mr { iova: 0, length: u64::MAX, offset: 0, table: Table::run(0), ..mr })
+}
+
+/// Gives a region its place: `length` bytes at `iova` in these pages. `offsets` are those of pages and length in
+/// the parameters.
+fn translate<H: Host>(
+    function: &Function<H>,
+    mr: Mr,
+    pages: &Pages,
+    (iova, length): (u64, u64),
+    offsets: (usize, usize),
+) -> Result<Mr, Failure> {
+    if length > limits::MAX_MR_SIZE || iova.checked_add(length).is_none() {
+        return Err(bad(offsets.1));
+    }
+    let shift = pages.page_shift;
+    if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) {
+        return Err(bad(offsets.0 + offset_of!(Pages, page_shift)));
+    }
+    let offset = iova & ((1 << shift) - 1);
+    let tpt = function.tpt();
+    let table = tpt
+        .att()
+        .load(function.host(), pages, offset, length)
+        .map_err(|error| pages_failure(error, offsets.0))?;
+    let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };
+    Ok(Mr { iova, length, offset, table, ..mr })
+}
+
+pub(super) fn dereg_mr<H: Host>(function: &Function<H>, key: u32) -> Outcome {
+    let pdn = function.tpt().remove(key, || function.host().drain())?;
+    leave(function, pdn);
+    done()
+}
+
+pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Outcome {
+    zero(&params.reserved, offset_of!(ReregMr, reserved))?;
+    let what = Rereg::from_bits(params.what.get()).ok_or(bad(offset_of!(ReregMr, what)))?;
+    only_named(params, what)?;
+    let tpt = function.tpt();
+    let old = tpt.region(params.key.get())?;
+    let old_pd = pd(function, old.pdn)?;
+    let mut new = old;
+    if what.contains(Rereg::PD) {
+        let pd = pd(function, params.pdn.get())?;
+        if pd.context != old_pd.context {
+            return Err(Status::Permission.into());
+        }
+        new.pdn = pd.pdn;
+    }
+    if what.contains(Rereg::ACCESS) {
+        let zero_based = old.access & Access::ZERO_BASED;
+        new.access = access(params.access.get(), offset_of!(ReregMr, access))?;
+        if !what.contains(Rereg::TRANSLATION) {
+            // How its bytes are counted belongs to the translation.
+            new.access = new.access.difference(Access::ZERO_BASED) | zero_based;
+        }
+    }
+    if what.contains(Rereg::TRANSLATION) {
+        let ReregMr { pages, iova, length, .. } = params;
+        let offsets = (offset_of!(ReregMr, pages), offset_of!(ReregMr, length));
+        new = translate(function, new, pages, (iova.get(), length.get()), offsets)?;
+    }
+    let drain = || function.host().drain();
+    let key = if what.contains(Rereg::TRANSLATION) {
+        let replaced = tpt.replace(params.key.get(), new, drain);
+        replaced.inspect_err(|_| tpt.att().free(&new.table))?
+    } else {
+        tpt.amend(params.key.get(), new, drain)?
+    };
+    if new.pdn != old.pdn {
+        hold(&pd(function, new.pdn)?.users);
+        release(&old_pd.users);
+    }
+    result(&MrResult::new(key))
+}
+
+/// Checks that what a REREG_MR does not change is zero.
+fn only_named(params: &ReregMr, what: Rereg) -> Result<(), Failure> {
+    let checks = [
+        (Rereg::TRANSLATION, params.pages.as_bytes(), offset_of!(ReregMr, pages)),
+        (Rereg::TRANSLATION, params.iova.as_bytes(), offset_of!(ReregMr, iova)),
+        (Rereg::TRANSLATION, params.length.as_bytes(), offset_of!(ReregMr, length)),
+        (Rereg::PD, params.pdn.as_bytes(), offset_of!(ReregMr, pdn)),
+        (Rereg::ACCESS, params.access.as_bytes(), offset_of!(ReregMr, access)),
+    ];
+    let unnamed = checks.into_iter().filter(|(bit, ..)| !what.contains(*bit));
+    unnamed.into_iter().try_for_each(|(_, bytes, offset)| zero(bytes, offset))
+}
+
+pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Outcome {
+    zero(&params.reserved, offset_of!(AllocMr, reserved))?;
+    if !(1..=limits::MAX_FAST_REG_PAGES).contains(&params.max_pages.get()) {
+        return Err(bad(offset_of!(AllocMr, max_pages)));
+    }
+    let pd = pd(function, params.pdn.get())?;
+    if pd.context != 0 {
+        // A REG_MR would make any guest memory the process' own.
+        return Err(Status::Permission.into());
+    }
+    let key = function.tpt().insert_fast(pd.pdn, params.max_pages.get());
+    let key = key.ok_or(Status::NoResource)?;
+    hold(&pd.users);
+    result(&MrResult::new(key))
+}
+
+pub(super) fn alloc_mw<H: Host>(function: &Function<H>, params: &AllocMw) -> Outcome {
+    zero(&params.reserved, offset_of!(AllocMw, reserved))?;
+    zero(&params.reserved2, offset_of!(AllocMw, reserved2))?;
+    let kind = MwType::from_raw(params.mw_type).ok_or(bad(offset_of!(AllocMw, mw_type)))?;
+    let pd = pd(function, params.pdn.get())?;
+    let key = function.tpt().insert_window(pd.pdn, kind).ok_or(Status::NoResource)?;
+    hold(&pd.users);
+    result(&MrResult::new(key))
+}
+
+pub(super) fn dealloc_mw<H: Host>(function: &Function<H>, key: u32) -> Outcome {
+    let pdn = function.tpt().remove_window(key, || function.host().drain())?;
+    leave(function, pdn);
+    done()
+}

@@ -1,0 +1,205 @@
+//! MODIFY_QP and QUERY_QP.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Failure, Outcome, bad, done, zero};
+use crate::function::Function;
+use crate::host::{Host, Memory};
+use crate::limits;
+use crate::objects::qp::transitions;
+use crate::objects::qp::{Qp, RequesterConfig, Rights};
+
+/// PSNs have 24 bits; users may give more.
+const PSN_MASK: u32 = (1 << 24) - 1;
+
+pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome {
+    zero(&params.reserved, offset_of!(ModifyQp, reserved))?;
+    let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
+    let addr = params.attr_addr.get();
+    if !addr.is_multiple_of(8) {
+        return Err(bad(offset_of!(ModifyQp, attr_addr)));
+    }
+    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let mut bytes = [0; size_of::<Attr>()];
+    function.host().memory().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
+    zero(&new.reserved, offset_of!(Attr, reserved))?;
+    if mask.contains(AttrMask::AV) {
+        let av = offset_of!(Attr, av);
+        zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
+        zero(&new.av.reserved2, av + offset_of!(AddressVector, reserved2))?;
+    }
+    check_values(&new, mask, function.mtu())?;
+    let current = qp.state();
+    if mask.contains(AttrMask::CUR_STATE) && State::from_raw(new.cur_state) != Some(current) {
+        return Err(Status::BadState.into());
+    }
+    let next = if mask.contains(AttrMask::STATE) {
+        State::from_raw(new.state).ok_or(bad(offset_of!(Attr, state)))?
+    } else {
+        current
+    };
+    if !transitions::allowed(qp.kind, (current, next), mask) {
+        return Err(Status::BadState.into());
+    }
+    // There is one path, on which every QP has always been.
+    let migrates = mask.contains(AttrMask::PATH_MIG_STATE) && new.path_mig_state != PATH_MIGRATED;
+    if migrates || mask.contains(AttrMask::ALT_PATH) {
+        return Err(Status::Unsupported.into());
+    }
+    if apply(function, &qp, &new, mask, (current, next)) {
+        done()
+    } else {
+        Err(Status::BadState.into())
+    }
+}
+
+/// Checks the attributes that the mask names, each for itself; `mtu` is the port's.
+fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
+    let checks = [
+        (AttrMask::PORT, attr.port == 1, offset_of!(Attr, port)),
+        (AttrMask::PKEY_INDEX, attr.pkey_index.get() == 0, offset_of!(Attr, pkey_index)),
+        (AttrMask::PATH_MTU, (1..=mtu).contains(&attr.path_mtu), offset_of!(Attr, path_mtu)),
+        (AttrMask::TIMEOUT, attr.timeout < 32, offset_of!(Attr, timeout)),
+        (AttrMask::RETRY_CNT, attr.retry_cnt < 8, offset_of!(Attr, retry_cnt)),
+        (AttrMask::RNR_RETRY, attr.rnr_retry < 8, offset_of!(Attr, rnr_retry)),
+        (AttrMask::MIN_RNR_TIMER, attr.min_rnr_timer < 32, offset_of!(Attr, min_rnr_timer)),
+        (AttrMask::DEST_QPN, attr.dest_qpn.get() < 1 << 24, offset_of!(Attr, dest_qpn)),
+        (
+            AttrMask::MAX_QP_RD_ATOMIC,
+            u32::from(attr.max_rd_atomic) <= limits::MAX_RD_ATOMIC,
+            offset_of!(Attr, max_rd_atomic),
+        ),
+        (
+            AttrMask::MAX_DEST_RD_ATOMIC,
+            u32::from(attr.max_dest_rd_atomic) <= limits::MAX_RD_ATOMIC,
+            offset_of!(Attr, max_dest_rd_atomic),
+        ),
+    ];
+    match checks.iter().find(|(bit, fits, _)| mask.contains(*bit) && !fits) {
+        Some((_, _, offset)) => Err(bad(*offset)),
+        None => Ok(()),
+    }
+}
+
+/// Sets the attributes, then the state; false when the QP has left its state meanwhile.
+fn apply<H: Host>(
+    function: &Arc<Function<H>>,
+    qp: &Arc<Qp<H>>,
+    new: &Attr,
+    mask: AttrMask,
+    (current, next): (State, State),
+) -> bool {
+    match next {
+        State::Reset => {
+            qp.set_state(State::Reset);
+            *qp.attr.lock() = Attr::default();
+            qp.clear(function.host());
+            if let Some(srq) = &qp.srq {
+                srq.publish(function.host());
+            }
+            function.end_commands(qp);
+            return true;
+        }
+        State::Err => {
+            qp.fail();
+            function.schedule(qp);
+            return true;
+        }
+        _ => {}
+    }
+    merge(&mut qp.attr.lock(), new, mask);
+    configure(qp);
+    if current != next {
+        let drain = next == State::Sqd;
+        qp.attr.lock().sq_draining = u8::from(drain);
+        let notify = mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && new.en_sqd_async_notify != 0;
+        qp.requester.lock().notify_drained = drain && notify;
+    }
+    if !qp.change_state(current, next) {
+        return false;
+    }
+    if matches!(next, State::Rts | State::Sqd) {
+        function.schedule(qp);
+    }
+    true
+}
+
+/// Takes over the attributes that the mask names.
+fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
+    macro_rules! take {
+        ($($bit:ident => $($field:ident),+;)*) => {
+            $(if mask.contains(AttrMask::$bit) { $(attr.$field = new.$field;)+ })*
+        };
+    }
+    take! {
+        ACCESS_FLAGS => access;
+        PKEY_INDEX => pkey_index;
+        PORT => port;
+        QKEY => qkey;
+        AV => av;
+        PATH_MTU => path_mtu;
+        TIMEOUT => timeout;
+        RETRY_CNT => retry_cnt;
+        RNR_RETRY => rnr_retry;
+        MAX_QP_RD_ATOMIC => max_rd_atomic;
+        MIN_RNR_TIMER => min_rnr_timer;
+        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        DEST_QPN => dest_qpn;
+        EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+    }
+    if mask.contains(AttrMask::RQ_PSN) {
+        attr.rq_psn = (new.rq_psn.get() & PSN_MASK).into();
+    }
+    if mask.contains(AttrMask::SQ_PSN) {
+        attr.sq_psn = (new.sq_psn.get() & PSN_MASK).into();
+    }
+}
+
+/// Tells both halves what they work with.
+fn configure<H: Host>(qp: &Qp<H>) {
+    let attr = *qp.attr.lock();
+    {
+        let mut requester = qp.requester.lock();
+        requester.peer = None;
+        requester.config = RequesterConfig {
+            dmac: attr.av.dmac,
+            dest_qpn: attr.dest_qpn.get(),
+            mtu: attr.path_mtu,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            max_rd_atomic: attr.max_rd_atomic,
+            qkey: attr.qkey.get(),
+            first_psn: attr.sq_psn.get(),
+        };
+    }
+    let mut responder = qp.responder.lock();
+    responder.access = Rights(Access::from_bits_truncate(attr.access.get()));
+    responder.min_rnr_timer = attr.min_rnr_timer;
+    responder.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    responder.qkey = attr.qkey.get();
+    responder.source_qpn = attr.dest_qpn.get();
+    responder.source_mac = attr.av.dmac;
+    responder.first_psn = attr.rq_psn.get();
+}
+
+pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome {
+    zero(&params.reserved, offset_of!(QueryQp, reserved))?;
+    if !params.attr_addr.get().is_multiple_of(8) {
+        return Err(bad(offset_of!(QueryQp, attr_addr)));
+    }
+    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let attr = function.query_qp(&qp);
+    function
+        .host()
+        .memory()
+        .write(params.attr_addr.get(), attr.as_bytes())
+        .map_err(|_| Status::BadAddress)?;
+    done()
+}

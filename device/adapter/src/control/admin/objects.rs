@@ -1,0 +1,143 @@
+//! Queries, the GID table, the port, contexts, UARs and PDs.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use vrnic_abi::admin::{NoParams, ObjectResult, QueryParams, SetGid, SetPort, Status};
+use zerocopy::IntoBytes;
+
+use super::{Failure, Outcome, bad, done, result, zero};
+use crate::function::Function;
+use crate::host::{Host, Memory};
+use crate::limits;
+use crate::objects::doorbell::Uar;
+use crate::objects::{Context, Pd, held, hold, release};
+
+pub(super) fn query_device<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome {
+    answer(function, params, function.caps().as_bytes())
+}
+
+pub(super) fn query_stats<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome {
+    answer(function, params, &function.stats().bytes())
+}
+
+/// Writes as much of `answer` as the guest's buffer takes.
+fn answer<H: Host>(function: &Function<H>, params: &QueryParams, answer: &[u8]) -> Outcome {
+    zero(&params.reserved, offset_of!(QueryParams, reserved))?;
+    if !params.addr.get().is_multiple_of(8) {
+        return Err(bad(offset_of!(QueryParams, addr)));
+    }
+    let len = answer.len().min(params.len.get() as usize);
+    let answer = answer.get(..len).unwrap_or(answer);
+    function.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
+    done()
+}
+
+pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outcome {
+    zero(&params.reserved, offset_of!(SetGid, reserved))?;
+    zero(&params.reserved2, offset_of!(SetGid, reserved2))?;
+    let index = usize::from(params.index.get());
+    if index >= limits::MAX_GID as usize {
+        return Err(bad(offset_of!(SetGid, index)));
+    }
+    let mut gids = function.objects.gids.write();
+    if gids.len() <= index {
+        gids.resize(index + 1, None);
+    }
+    if let Some(entry) = gids.get_mut(index) {
+        *entry = match params.valid {
+            0 => None,
+            1 => Some(*params),
+            _ => return Err(bad(offset_of!(SetGid, valid))),
+        };
+    }
+    done()
+}
+
+pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome {
+    zero(&params.reserved, offset_of!(SetPort, reserved))?;
+    if params.mtu > limits::MAX_MTU {
+        return Err(bad(offset_of!(SetPort, mtu)));
+    }
+    if params.closed > 1 {
+        return Err(bad(offset_of!(SetPort, closed)));
+    }
+    if params.mtu != 0 {
+        function.set_mtu(params.mtu);
+    }
+    function.set_open(params.closed == 0);
+    done()
+}
+
+pub(super) fn alloc_context<H: Host>(function: &Function<H>, params: &NoParams) -> Outcome {
+    zero(params, 0)?;
+    let make = |id| Ok::<_, Failure>(Context { id, users: 0.into() });
+    let context = function.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
+    result(&ObjectResult::new(context.id))
+}
+
+pub(super) fn free_context<H: Host>(function: &Function<H>, id: u32) -> Outcome {
+    let contexts = &function.objects.contexts;
+    let context = contexts.get(id).ok_or(Status::NotFound)?;
+    if held(&context.users) {
+        return Err(Status::Busy.into());
+    }
+    contexts.remove(id);
+    // Its process has no mapping of that memory any more.
+    function.objects.sq_memory.lock().release(id);
+    done()
+}
+
+pub(super) fn alloc_uar<H: Host>(function: &Function<H>, context: u32) -> Outcome {
+    let objects = &function.objects;
+    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
+    let make = |number| Ok::<_, Failure>(Uar::new(number, context.id));
+    let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
+    hold(&context.users);
+    function
+        .host()
+        .bar_zero(crate::objects::doorbell::base(uar.number), u64::from(vrnic_abi::uar::UAR_LEN));
+    objects.refresh_uars();
+    // A worker that sleeps has not armed this one.
+    function.wake_all();
+    result(&ObjectResult::new(uar.number))
+}
+
+pub(super) fn free_uar<H: Host>(function: &Function<H>, number: u32) -> Outcome {
+    let objects = &function.objects;
+    let uar = objects.uars.get(number).ok_or(Status::NotFound)?;
+    if number == 0 {
+        return Err(Status::Permission.into());
+    }
+    if uar.in_use() {
+        return Err(Status::Busy.into());
+    }
+    objects.uars.remove(number);
+    objects.refresh_uars();
+    if let Some(context) = objects.contexts.get(uar.context) {
+        release(&context.users);
+    }
+    done()
+}
+
+pub(super) fn alloc_pd<H: Host>(function: &Arc<Function<H>>, context: u32) -> Outcome {
+    let objects = &function.objects;
+    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
+    let make = |pdn| Ok::<_, Failure>(Pd { pdn, context: context.id, users: 0.into() });
+    let pd = objects.pds.insert(make)?.ok_or(Status::NoResource)?;
+    hold(&context.users);
+    result(&ObjectResult::new(pd.pdn))
+}
+
+pub(super) fn free_pd<H: Host>(function: &Function<H>, pdn: u32) -> Outcome {
+    let objects = &function.objects;
+    let pd = objects.pds.get(pdn).ok_or(Status::NotFound)?;
+    if held(&pd.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.pds.remove(pdn);
+    if let Some(context) = objects.contexts.get(pd.context) {
+        release(&context.users);
+    }
+    done()
+}

@@ -1,0 +1,368 @@
+//! EQs, CQs and QPs.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::{
+    CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
+    ResizeCq, ResizeCqResult, Status, TagForm,
+};
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::{cq, eq, pci, rq, sq};
+
+use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use crate::datapath::command_tag::Tags;
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::pages::Ring;
+use crate::objects::cq::Cq;
+use crate::objects::doorbell::{Owner, Uar};
+use crate::objects::eq::Eq;
+use crate::objects::qp::{Parts, Qp, SendRing};
+use crate::objects::srq::Srq;
+use crate::objects::{Pd, Xrcd, held, hold, release};
+
+pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateEq, reserved))?;
+    zero(&params.reserved2, offset_of!(CreateEq, reserved2))?;
+    let vector = params.vector.get();
+    if vector == pci::VECTOR_ASYNC || vector >= function.vectors() {
+        return Err(bad(offset_of!(CreateEq, vector)));
+    }
+    if !(4..=eq::LOG_SIZE_MAX).contains(&u32::from(params.log_size)) {
+        return Err(bad(offset_of!(CreateEq, log_size)));
+    }
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 4)
+        .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
+    let objects = &function.objects;
+    let uar = objects.uars.get(0).ok_or(Status::Internal)?;
+    let slot = uar.take(None).ok_or(Status::NoResource)?;
+    function.host().bar_zero(crate::objects::doorbell::offset(0, slot), 8);
+    let holding = Arc::clone(&objects.holding);
+    let make = |eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring, holding));
+    let Some(eq) = objects.eqs.insert(make)? else {
+        uar.release(slot);
+        return Err(Status::NoResource.into());
+    };
+    refresh_eqs(function);
+    result(&EqResult::new(eq.eqn, slot))
+}
+
+pub(super) fn destroy_eq<H: Host>(function: &Function<H>, eqn: u32) -> Outcome {
+    let objects = &function.objects;
+    let eq = objects.eqs.get(eqn).ok_or(Status::NotFound)?;
+    if held(&eq.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.eqs.remove(eqn);
+    eq.end();
+    refresh_eqs(function);
+    if let Some(uar) = objects.uars.get(0) {
+        uar.release(eq.slot);
+    }
+    done()
+}
+
+fn refresh_eqs<H: Host>(function: &Function<H>) {
+    if let Some(asynchronous) = function.asynchronous.read().as_ref() {
+        function.objects.refresh_eqs(asynchronous);
+    }
+}
+
+pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateCq, reserved))?;
+    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+        return Err(bad(offset_of!(CreateCq, log_size)));
+    }
+    let objects = &function.objects;
+    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
+        .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
+    let slot = take_slot(function, &uar, None)?;
+    let make =
+        |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, uar.number, slot, Arc::clone(&eq), ring));
+    let Some(cq) = objects.cqs.insert(make)? else {
+        uar.release(slot);
+        return Err(Status::NoResource.into());
+    };
+    hold(&eq.users);
+    uar.assign(slot, Owner::Cq(Arc::clone(&cq)));
+    result(&CqResult::new(cq.cqn, slot))
+}
+
+/// Takes a slot, spread over workers where their number is given, and zeroes its words.
+pub(super) fn take_slot<H: Host>(
+    function: &Function<H>,
+    uar: &Uar<H>,
+    workers: Option<usize>,
+) -> Result<u32, Failure> {
+    let slot = uar.take(workers).ok_or(Status::NoResource)?;
+    function.host().bar_zero(crate::objects::doorbell::offset(uar.number, slot), 8);
+    Ok(slot)
+}
+
+pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome {
+    zero(&params.reserved, offset_of!(ModifyCq, reserved))?;
+    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    cq.set_moderation(params.count.get(), params.period.get());
+    done()
+}
+
+pub(super) fn resize_cq<H: Host>(function: &Function<H>, params: &ResizeCq) -> Outcome {
+    zero(&params.reserved, offset_of!(ResizeCq, reserved))?;
+    zero(&params.reserved2, offset_of!(ResizeCq, reserved2))?;
+    if u32::from(params.log_size) > cq::LOG_CQES_MAX {
+        return Err(bad(offset_of!(ResizeCq, log_size)));
+    }
+    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
+        .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
+    let first = cq.resize(function.host(), ring).ok_or(Status::BadState)?;
+    // Whoever wrote to the old ring held the CQ's lock, so its memory is the guest's again.
+    result(&ResizeCqResult::new(first))
+}
+
+pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {
+    let objects = &function.objects;
+    let cq = objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    if held(&cq.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.cqs.remove(cqn);
+    cq.end();
+    function.forget_cq(&cq);
+    if let Some(uar) = objects.uars.get(cq.uar) {
+        uar.release(cq.slot);
+    }
+    release(&cq.eq.users);
+    done()
+}
+
+/// The objects that a QP is made of, all of one context.
+struct Base<H: Host> {
+    uar: Arc<Uar<H>>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+}
+
+pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
+    zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
+    if params.qp_type != Type::XrcTgt as u8 {
+        zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
+    }
+    let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
+    let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
+    let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
+    let objects = &function.objects;
+    let Home { pd, xrcd, context } = home(function, params, kind)?;
+    let Base { uar, send_cq, recv_cq } = base(function, params, context)?;
+    check_xrc(params, kind)?;
+    let srq = shared_queue(function, params, context)?;
+    let rq = recv_ring(function, params)?;
+    let sq = send_ring(function, params, flags, context)?;
+    let sq_offset = match sq {
+        SendRing::Device { offset, .. } => offset,
+        _ => 0,
+    };
+    let give = |_: &Failure| give_back(function, context, sq_offset, params);
+    let slot = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
+    let parts = Parts {
+        kind,
+        pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
+        context,
+        tpt: function.tpt(),
+        place: (uar.number, slot),
+        cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
+        signal_all: flags.contains(QpFlags::SIGNAL_ALL),
+        reactive: flags.contains(QpFlags::REACTIVE),
+        tags: Tags::new(form, params.tag_offset.get()),
+        queues: (sq, rq),
+        srq: srq.clone(),
+        xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
+    };
+    let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
+        uar.release(slot);
+        give_back(function, context, sq_offset, params);
+        return Err(Status::NoResource.into());
+    };
+    pd.iter().for_each(|pd| hold(&pd.users));
+    xrcd.iter().for_each(|xrcd| hold(&xrcd.users));
+    hold(&send_cq.users);
+    hold(&recv_cq.users);
+    if let Some(srq) = &srq {
+        hold(&srq.users);
+    }
+    uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
+    result(&QpResult::new(qp.qpn, slot, sq_offset))
+}
+
+/// What a QP belongs to.
+struct Home {
+    /// Its PD; an XRC target has none.
+    pd: Option<Arc<Pd>>,
+    /// The domain of an XRC target.
+    xrcd: Option<Arc<Xrcd>>,
+    context: u32,
+}
+
+fn home<H: Host>(function: &Function<H>, params: &CreateQp, kind: Type) -> Result<Home, Failure> {
+    let objects = &function.objects;
+    if kind == Type::XrcTgt {
+        zero(&params.pdn, offset_of!(CreateQp, pdn))?;
+        let xrcd = objects.xrcds.get(params.xrcdn.get()).ok_or(Status::NotFound)?;
+        // It may outlive the process that wanted it.
+        return Ok(Home { pd: None, xrcd: Some(xrcd), context: 0 });
+    }
+    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
+    if kind == Type::Gsi && pd.context != 0 {
+        return Err(Status::Permission.into());
+    }
+    Ok(Home { context: pd.context, pd: Some(pd), xrcd: None })
+}
+
+/// XRC QPs have no receive queue, and targets no send queue.
+fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
+    if !matches!(kind, Type::XrcIni | Type::XrcTgt) {
+        return Ok(());
+    }
+    zero(&params.srqn, offset_of!(CreateQp, srqn))?;
+    if params.rq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    if kind == Type::XrcTgt && params.sq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, sq_log_size)));
+    }
+    Ok(())
+}
+
+fn base<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    context: u32,
+) -> Result<Base<H>, Failure> {
+    let objects = &function.objects;
+    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    let send_cq = objects.cqs.get(params.send_cqn.get()).ok_or(Status::NotFound)?;
+    let recv_cq = objects.cqs.get(params.recv_cqn.get()).ok_or(Status::NotFound)?;
+    if uar.context != context || send_cq.context != context || recv_cq.context != context {
+        return Err(Status::Permission.into());
+    }
+    Ok(Base { uar, send_cq, recv_cq })
+}
+
+/// The SRQ that takes the place of the QP's receive queue, if one is named.
+fn shared_queue<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    context: u32,
+) -> Result<Option<Arc<Srq>>, Failure> {
+    if params.srqn.get() == 0 {
+        return Ok(None);
+    }
+    if params.rq_log_size != NO_QUEUE {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    if srq.context != context {
+        return Err(Status::Permission.into());
+    }
+    if srq.xrc.is_some() {
+        return Err(bad(offset_of!(CreateQp, srqn)));
+    }
+    Ok(Some(srq))
+}
+
+fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Option<Ring>, Failure> {
+    if params.rq_log_size == NO_QUEUE {
+        return Ok(None);
+    }
+    if u32::from(params.rq_log_size) > sq::LOG_WQES_MAX {
+        return Err(bad(offset_of!(CreateQp, rq_log_size)));
+    }
+    if !(rq::STRIDE_MIN.ilog2()..=rq::STRIDE_MAX.ilog2()).contains(&u32::from(params.rq_log_stride))
+    {
+        return Err(bad(offset_of!(CreateQp, rq_log_stride)));
+    }
+    let pages = Pages::new(params.rq_table.get(), params.rq_page_shift, params.rq_levels);
+    Ring::read(function.paging(), &pages, params.rq_log_size, params.rq_log_stride)
+        .map(Some)
+        .map_err(|error| pages_failure(error, offset_of!(CreateQp, rq_table)))
+}
+
+fn send_ring<H: Host>(
+    function: &Function<H>,
+    params: &CreateQp,
+    flags: QpFlags,
+    context: u32,
+) -> Result<SendRing, Failure> {
+    let (log_size, log_stride) = (params.sq_log_size, params.sq_log_stride);
+    if log_size == NO_QUEUE {
+        return Ok(SendRing::None);
+    }
+    if u32::from(log_size) > sq::LOG_WQES_MAX {
+        return Err(bad(offset_of!(CreateQp, sq_log_size)));
+    }
+    if !(sq::STRIDE_MIN.ilog2()..=sq::STRIDE_MAX.ilog2()).contains(&u32::from(log_stride)) {
+        return Err(bad(offset_of!(CreateQp, sq_log_stride)));
+    }
+    if flags.contains(QpFlags::SQ_IN_DEVICE) {
+        if params.sq_table.get() != 0 {
+            return Err(bad(offset_of!(CreateQp, sq_table)));
+        }
+        if params.sq_levels != 0 {
+            return Err(bad(offset_of!(CreateQp, sq_levels)));
+        }
+        let len = 1 << (log_size + log_stride);
+        let offset =
+            function.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
+        function.host().bar_zero(offset, len);
+        return Ok(SendRing::Device { offset, log_size, log_stride });
+    }
+    let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
+    Ring::read(function.paging(), &pages, log_size, log_stride)
+        .map(SendRing::Guest)
+        .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
+}
+
+/// Frees the device memory of a send queue that was not to be; `offset` is zero when it has none.
+fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params: &CreateQp) {
+    if offset != 0 {
+        let len = 1 << (params.sq_log_size + params.sq_log_stride);
+        function.objects.sq_memory.lock().give(context, offset, len);
+    }
+}
+
+pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
+    let objects = &function.objects;
+    let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
+    qp.dead.store(true, Ordering::SeqCst);
+    qp.set_state(State::Reset);
+    if let Some(uar) = objects.uars.get(qp.uar) {
+        uar.release(qp.slot);
+    }
+    function.part(&qp);
+    // Takes both locks: whoever was at work on the QP has left.
+    qp.clear(function.host());
+    function.end_commands(&qp);
+    function.forget_qp(&qp);
+    objects.groups.forget(qp.qpn);
+    if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
+        let len = 1 << (log_size + log_stride);
+        objects.sq_memory.lock().give(qp.context, offset, len);
+    }
+    if let Some(pd) = objects.pds.get(qp.pdn) {
+        release(&pd.users);
+    }
+    release(&qp.send_cq.users);
+    release(&qp.recv_cq.users);
+    if let Some(xrcd) = objects.xrcds.get(qp.xrcdn) {
+        release(&xrcd.users);
+    }
+    if let Some(srq) = &qp.srq {
+        srq.publish(function.host());
+        release(&srq.users);
+    }
+    done()
+}

@@ -1,0 +1,135 @@
+//! SRQs and XRC domains.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use vrnic_abi::admin::{
+    CreateSrq, ModifySrq, NoParams, ObjectResult, QuerySrq, SrqResult, SrqType, Status,
+};
+use vrnic_abi::{rq, sq};
+
+use super::queues::take_slot;
+use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::pages::Ring;
+use crate::objects::srq::{Srq, Xrc};
+use crate::objects::{Xrcd, held, hold, release};
+
+pub(super) fn create_srq<H: Host>(function: &Function<H>, params: &CreateSrq) -> Outcome {
+    zero(&params.reserved, offset_of!(CreateSrq, reserved))?;
+    let kind = SrqType::from_raw(params.srq_type).ok_or(bad(offset_of!(CreateSrq, srq_type)))?;
+    let objects = &function.objects;
+    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
+    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    if uar.context != pd.context {
+        return Err(Status::Permission.into());
+    }
+    let xrc = xrc(function, params, kind, pd.context)?;
+    let ring = ring(function, params)?;
+    let slot = take_slot(function, &uar, None)?;
+    let place = (uar.number, slot);
+    let users = (pd.pdn, pd.context);
+    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, place, ring, xrc));
+    let Some(srq) = objects.srqs.insert(make)? else {
+        uar.release(slot);
+        return Err(Status::NoResource.into());
+    };
+    hold(&pd.users);
+    if let Some(Xrc { xrcdn, cq }) = &srq.xrc {
+        hold(&cq.users);
+        if let Some(xrcd) = objects.xrcds.get(*xrcdn) {
+            hold(&xrcd.users);
+        }
+    }
+    result(&SrqResult::new(srq.srqn, slot))
+}
+
+/// The CQ and the domain of an SRQ for XRC targets; others have neither.
+fn xrc<H: Host>(
+    function: &Function<H>,
+    params: &CreateSrq,
+    kind: SrqType,
+    context: u32,
+) -> Result<Option<Xrc>, Failure> {
+    let (xrcdn, cqn) = (params.xrcdn.get(), params.cqn.get());
+    if kind == SrqType::Basic {
+        zero(&params.xrcdn, offset_of!(CreateSrq, xrcdn))?;
+        zero(&params.cqn, offset_of!(CreateSrq, cqn))?;
+        return Ok(None);
+    }
+    // A domain is shared by contexts; whom it is open to is the driver's matter.
+    function.objects.xrcds.get(xrcdn).ok_or(Status::NotFound)?;
+    let cq = function.objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    if cq.context != context {
+        return Err(Status::Permission.into());
+    }
+    Ok(Some(Xrc { xrcdn, cq }))
+}
+
+fn ring<H: Host>(function: &Function<H>, params: &CreateSrq) -> Result<Ring, Failure> {
+    if u32::from(params.log_size) > sq::LOG_WQES_MAX {
+        return Err(bad(offset_of!(CreateSrq, log_size)));
+    }
+    let strides = rq::STRIDE_MIN.ilog2()..=rq::STRIDE_MAX.ilog2();
+    if !strides.contains(&u32::from(params.log_stride)) {
+        return Err(bad(offset_of!(CreateSrq, log_stride)));
+    }
+    Ring::read(function.paging(), &params.pages, params.log_size, params.log_stride)
+        .map_err(|error| pages_failure(error, offset_of!(CreateSrq, pages)))
+}
+
+pub(super) fn destroy_srq<H: Host>(function: &Function<H>, srqn: u32) -> Outcome {
+    let objects = &function.objects;
+    let srq = objects.srqs.get(srqn).ok_or(Status::NotFound)?;
+    if held(&srq.users) {
+        return Err(Status::Busy.into());
+    }
+    objects.srqs.remove(srqn);
+    srq.end();
+    function.forget_srq(&srq);
+    let (uar, slot) = srq.place;
+    if let Some(uar) = objects.uars.get(uar) {
+        uar.release(slot);
+    }
+    if let Some(pd) = objects.pds.get(srq.pdn) {
+        release(&pd.users);
+    }
+    if let Some(Xrc { xrcdn, cq }) = &srq.xrc {
+        release(&cq.users);
+        if let Some(xrcd) = objects.xrcds.get(*xrcdn) {
+            release(&xrcd.users);
+        }
+    }
+    done()
+}
+
+pub(super) fn modify_srq<H: Host>(function: &Function<H>, params: &ModifySrq) -> Outcome {
+    zero(&params.reserved, offset_of!(ModifySrq, reserved))?;
+    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    srq.arm(function, params.limit.get()).map_err(|_| bad(offset_of!(ModifySrq, limit)))?;
+    done()
+}
+
+pub(super) fn query_srq<H: Host>(function: &Function<H>, params: &QuerySrq) -> Outcome {
+    zero(&params.reserved, offset_of!(QuerySrq, reserved))?;
+    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    result(&srq.status(function.host()))
+}
+
+pub(super) fn alloc_xrcd<H: Host>(function: &Arc<Function<H>>, params: &NoParams) -> Outcome {
+    zero(params, 0)?;
+    let make = |xrcdn| Ok::<_, Failure>(Xrcd { xrcdn, users: 0.into() });
+    let xrcd = function.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
+    result(&ObjectResult::new(xrcd.xrcdn))
+}
+
+pub(super) fn free_xrcd<H: Host>(function: &Function<H>, xrcdn: u32) -> Outcome {
+    let xrcds = &function.objects.xrcds;
+    let xrcd = xrcds.get(xrcdn).ok_or(Status::NotFound)?;
+    if held(&xrcd.users) {
+        return Err(Status::Busy.into());
+    }
+    xrcds.remove(xrcdn);
+    done()
+}

@@ -1,0 +1,109 @@
+//! Work requests about keys: what they ask for is the table's to do ([`crate::memory::tpt`]).
+
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
+
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::Send;
+use crate::host::Host;
+use crate::limits::MAX_QP_COMMANDS;
+use crate::memory::tpt::{Binding, Bound, Denied, Registration};
+use crate::objects::qp::Qp;
+
+/// When a request about a key is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// At once.
+    Now,
+    /// When those who use the key now have ended.
+    AfterReaders,
+}
+
+/// Executes a LOCAL_INV, REG_MR or BIND_MW, whose WQE is `raw`.
+///
+/// # Errors
+/// The check that failed; nothing has changed then.
+pub(crate) fn run<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Qp<H>,
+    (send, raw): (&Send, &[u8]),
+) -> Result<Settled, Denied> {
+    match send.opcode {
+        Opcode::LocalInv => {
+            here.tpt.invalidate(send.rkey, qp.user(), false)?;
+            Ok(Settled::AfterReaders)
+        }
+        Opcode::RegMr => {
+            if qp.context != 0 {
+                // Page lists are guest addresses.
+                return Err(Denied::Foreign);
+            }
+            let seg: &RegMrSeg = Send::body(raw).ok_or(Denied::Bounds)?;
+            let wanted = Registration::new((send.rkey, qp.pdn), send.raddr, seg)?;
+            here.tpt.register(&here.memory, &wanted)?;
+            Ok(Settled::Now)
+        }
+        _ => {
+            let seg: &BindMwSeg = Send::body(raw).ok_or(Denied::Bounds)?;
+            let wanted = Binding {
+                lkey: seg.lkey.get(),
+                addr: send.raddr,
+                length: seg.length.get(),
+                access: Access::from_bits_truncate(seg.access.get()),
+                one_touch: MemFlags::from_bits_truncate(seg.flags).contains(MemFlags::ONE_TOUCH),
+            };
+            Ok(match here.tpt.bind(send.rkey, qp.user(), &wanted)? {
+                Bound::Fresh => Settled::Now,
+                Bound::Replaced => Settled::AfterReaders,
+            })
+        }
+    }
+}
+
+/// Makes the region of a SEND_CMD, whose WQE is `raw`; its key.
+///
+/// # Errors
+/// The check that failed; [`Denied::Kind`] when the QP has no commands, [`Denied::Bounds`] when the key's place is
+/// not in the message, [`Denied::Foreign`] for guest addresses of a user's QP, [`Denied::Full`] when too many commands
+/// wait for a response.
+pub(crate) fn open_command<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Qp<H>,
+    (send, raw): (&Send, &[u8]),
+) -> Result<u32, Denied> {
+    if !qp.tags.any() {
+        return Err(Denied::Kind);
+    }
+    let (seg, data) = Send::command(raw).ok_or(Denied::Bounds)?;
+    qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
+    let flags = CommandFlags::from_bits_truncate(seg.flags);
+    let physical = flags.contains(CommandFlags::PHYSICAL);
+    if physical && qp.context != 0 {
+        return Err(Denied::Foreign);
+    }
+    let rights =
+        (Access::from_bits_truncate(seg.access.get()), flags.contains(CommandFlags::ONE_TOUCH));
+    let data = (data.iter(raw), physical);
+    let mut commands = qp.commands.lock();
+    if commands.len() >= MAX_QP_COMMANDS {
+        return Err(Denied::Full);
+    }
+    let key = here.tpt.insert_command(&here.memory, qp.user(), data, rights)?;
+    commands.insert(key);
+    Ok(key)
+}
+
+/// Ends the command of `qp` that a response names; its last use has ended when those who hold the guest's memory
+/// have given it up.
+///
+/// # Errors
+/// When the QP has no such command.
+pub(crate) fn end_command<H: Host>(
+    there: &Site<'_, H>,
+    qp: &Qp<H>,
+    key: u32,
+) -> Result<(), Denied> {
+    there.tpt.end_command(key, qp.user())?;
+    qp.commands.lock().remove(&key);
+    Ok(())
+}

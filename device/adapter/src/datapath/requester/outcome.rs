@@ -1,0 +1,165 @@
+//! What follows from what came of an entry: completions, tries again, failures.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Type;
+use vrnic_abi::sq::{Flags, Opcode};
+
+use super::Turn;
+use super::work::{Entry, Step, Work};
+use crate::datapath::sgl::Side;
+use crate::datapath::wqe::Send;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::completion::{Completion, Key};
+use crate::objects::qp::Keys;
+use crate::stats::Counter;
+use crate::transport::datagram;
+use crate::transport::packet_counters;
+
+/// How long to wait before a peer that did not answer is looked for again when there is no time-out.
+const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
+/// How soon a peer without a receive is looked at again; twice as long each time.
+const RNR_PAUSE_NS: u64 = 5_000;
+
+impl<H: Host> Work<'_, H> {
+    /// Acts on what a step brought; `None` to go on with the next entry.
+    #[inline]
+    pub(super) fn finish(&mut self, entry: &mut Entry, step: Step) -> Option<Turn> {
+        match step {
+            Step::Done { event_due } => {
+                let turn = self.complete(&entry.send, Status::Success, 0);
+                if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
+                    there.act(|| there.site.function.fire(&there.qp.recv_cq));
+                }
+                turn
+            }
+            Step::Failed(status, vendor) => self.complete(&entry.send, status, vendor),
+            Step::Partly(done) => {
+                entry.done = done;
+                self.keep(entry);
+                Some(Turn::More)
+            }
+            Step::Retry if self.qp.kind == Type::Uc => self.lost(entry),
+            Step::Lost => self.lost(entry),
+            Step::Retry => self.retry(entry),
+            Step::NotReady(delay) => self.not_ready(entry, delay),
+            Step::Refused(denied) => self.refused(&entry.send, denied),
+            Step::Readers(readers, ended) => {
+                let keys = self.requester.keys.unwrap_or_default();
+                self.requester.keys = Some(Keys { ended, readers: Some(readers), ..keys });
+                self.keep(entry);
+                Some(Turn::More)
+            }
+        }
+    }
+
+    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer, if the ports carry
+    /// anything, is told.
+    #[cold]
+    fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
+        self.qp.fail_key();
+        if !self.qp.reactive
+            && let Some((there, _)) = &self.there
+            && there.qp.receives()
+            && self.here.function.carries()
+            && there.site.function.carries()
+        {
+            there.act(|| there.site.function.qp_failed(there.qp, Kind::QpFatal));
+        }
+        self.complete(send, Status::MwBindErr, denied as u32)
+    }
+
+    /// A message of an unreliable connection is lost, which its sender does not know. What is wrong with the
+    /// sender's own memory it must know nevertheless.
+    #[cold]
+    fn lost(&self, entry: &Entry) -> Option<Turn> {
+        let raw = self.batch.entry(&entry.place);
+        let mut source = Side::default();
+        if let Err(denied) =
+            datagram::add_source(&self.here, self.qp, (&entry.send, raw), &mut source)
+        {
+            return self.complete(&entry.send, denied.local_status(), denied as u32);
+        }
+        if self.here.function.carries() {
+            packet_counters::sent(&self.here, &entry.send, self.requester.config.mtu);
+        }
+        self.here.step(Counter::TxRoceDiscards);
+        self.complete(&entry.send, Status::Success, 0)
+    }
+
+    /// The peer does not answer.
+    fn retry(&mut self, entry: &Entry) -> Option<Turn> {
+        let now = self.here.host().now();
+        let config = self.requester.config;
+        if config.timeout == 0 {
+            return self.wait(entry, now.saturating_add(NO_TIMEOUT_RETRY_NS));
+        }
+        self.here.step(Counter::LocalAckTimeoutErr);
+        if self.requester.retries == 0 {
+            return self.complete(&entry.send, Status::RetryExcErr, 0);
+        }
+        self.requester.retries -= 1;
+        self.wait(entry, now.saturating_add(4096 << config.timeout.min(31)))
+    }
+
+    /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a
+    /// look now and then finds a receive that is posted early, as credits would tell.
+    fn not_ready(&mut self, entry: &Entry, delay: u64) -> Option<Turn> {
+        let now = self.here.host().now();
+        let requester = &mut *self.requester;
+        requester.rnr_pause =
+            (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
+        if requester.rnr_until.is_none_or(|until| until <= now) {
+            if let Some((there, _)) = &self.there {
+                there.site.step(Counter::OutOfBuffer);
+                there.site.step(Counter::SendRnrErr);
+            }
+            if requester.rnr_retries == 0 {
+                return self.complete(&entry.send, Status::RnrRetryExcErr, 0);
+            }
+            self.here.step(Counter::RnrNakRetryErr);
+            if requester.rnr_retries < 7 {
+                requester.rnr_retries -= 1;
+            }
+            requester.rnr_until = Some(now.saturating_add(delay));
+        }
+        let until = requester.rnr_until.unwrap_or(now);
+        let pause = requester.rnr_pause;
+        self.wait(entry, until.min(now.saturating_add(pause)))
+    }
+
+    fn wait(&mut self, entry: &Entry, until: u64) -> Option<Turn> {
+        self.keep(entry);
+        self.requester.not_before = Some(until);
+        Some(Turn::Wait(until))
+    }
+
+    /// Ends an entry with a status and, where one is due, a completion.
+    #[inline]
+    fn complete(&self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
+        let (here, qp) = (&self.here, self.qp);
+        let ok = status == Status::Success;
+        if !ok && status != Status::MwBindErr {
+            // First the state, so that whoever sees the completion finds the QP in error.
+            qp.fail_send();
+        }
+        if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
+            let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
+            let byte_len =
+                if ok && reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 };
+            let place = (send.wr_id, send.index);
+            let completion = Completion {
+                vendor_err,
+                byte_len,
+                key: self.requester.keys.and_then(|keys| keys.command).map(Key::Carried),
+                ..Completion::of_send(qp.qpn, place, send.completed(), status)
+            };
+            if here.complete(&qp.send_cq, &completion).is_err() {
+                here.function.qp_failed(qp, Kind::QpFatal);
+                return Some(Turn::Failed);
+            }
+        }
+        (!ok).then_some(Turn::Failed)
+    }
+}

@@ -1,0 +1,277 @@
+//! A turn of a connected QP: entries are taken off its send queue and executed.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Type;
+use vrnic_abi::sq::Opcode;
+
+use super::{BATCH, Turn, advance, not_now};
+use crate::datapath::memory_wr::{self, Settled};
+use crate::datapath::responder::{self, Refusal, There};
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::{Malformed, Send};
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::completion::Completion;
+use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
+use crate::stats::Counter;
+use crate::transport::local::{Exchange, Stop};
+use crate::transport::packet_counters;
+
+/// Opcodes from this one on are about keys; [`Work::about_keys`] sorts them out.
+const FIRST_ABOUT_KEYS: u8 = Opcode::LocalInv as u8;
+
+/// What came of one step of an entry.
+pub(super) enum Step {
+    /// It is done; the peer's receive CQ may have an event due.
+    Done {
+        event_due: bool,
+    },
+    /// Bytes up to this one have been moved.
+    Partly(u64),
+    Failed(Status, u32),
+    Retry,
+    /// The message is lost, and its sender does not know.
+    Lost,
+    NotReady(u64),
+    /// A request about a key was refused.
+    Refused(Denied),
+    /// A key has ended; the entry goes on when these do not use it any more.
+    Readers(Readers, Option<Ended>),
+}
+
+/// An entry at work: what it asks for, and where its bytes stand in the batch.
+pub(super) struct Entry {
+    pub(super) send: Send,
+    pub(super) place: Range<usize>,
+    /// Bytes that have been moved.
+    pub(super) done: u64,
+}
+
+/// A QP that has its turn.
+pub(super) struct Work<'a, H: Host> {
+    pub(super) here: Site<'a, H>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) requester: &'a mut Requester<H>,
+    pub(super) batch: &'a mut Batch,
+    /// The peer, and its receiving half, if it is connected to this very QP.
+    pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
+    /// Bytes that it may still move.
+    pub(super) budget: u64,
+}
+
+enum Taken {
+    Entry,
+    Empty,
+    Failed,
+}
+
+impl<H: Host> Work<'_, H> {
+    /// Executes entries until the queue is empty, or the turn is over.
+    pub(super) fn run(&mut self) -> Turn {
+        let mut entry = Entry { send: Send::EMPTY, place: 0..0, done: 0 };
+        for _ in 0..BATCH {
+            match self.take(&mut entry) {
+                Taken::Entry => {}
+                Taken::Empty => return Turn::Idle,
+                Taken::Failed => return Turn::Failed,
+            }
+            let step = self.execute(&entry);
+            if let Some(turn) = self.finish(&mut entry, step) {
+                return turn;
+            }
+            if self.budget == 0 {
+                break;
+            }
+            if let Some(turn) = not_now(self.here.function, self.qp, self.requester) {
+                return turn;
+            }
+        }
+        Turn::More
+    }
+
+    /// Makes `entry` the one in progress, or the next that is posted, checked.
+    #[inline(always)]
+    fn take(&mut self, entry: &mut Entry) -> Taken {
+        let requester = &mut *self.requester;
+        if let Some(send) = requester.current.take() {
+            let place = self.batch.put(&requester.raw);
+            *entry = Entry { send, place, done: requester.done };
+            return Taken::Entry;
+        }
+        let index = requester.ci;
+        let place = match self.batch.take(&self.here, self.qp, index) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Taken::Empty,
+            Err(why) => return self.broken_queue(why),
+        };
+        advance(self.qp, requester);
+        match entry.send.parse_into(self.qp.kind, self.batch.entry(&place), index) {
+            Ok(()) => {
+                (entry.place, entry.done) = (place, 0);
+                self.here.step(counter(&entry.send));
+                requester.retries = requester.config.retry_cnt;
+                requester.rnr_retries = requester.config.rnr_retry;
+                requester.rnr_until = None;
+                requester.rnr_pause = 0;
+                requester.keys = None;
+                Taken::Entry
+            }
+            Err(malformed) => self.malformed(&malformed, index),
+        }
+    }
+
+    fn broken_queue(&self, why: &str) -> Taken {
+        let (function, qp) = (self.here.function, self.qp);
+        function.warn(|name| tracing::warn!(function = name, qpn = qp.qpn, "send queue: {why}"));
+        function.qp_failed(qp, Kind::QpFatal);
+        Taken::Failed
+    }
+
+    fn malformed(&self, malformed: &Malformed, index: u32) -> Taken {
+        let Malformed { wr_id, opcode, status } = *malformed;
+        let completion = Completion::of_send(self.qp.qpn, (wr_id, index), opcode, status);
+        self.qp.fail_send();
+        // An overflowing CQ has raised its own event, and the send queue fails anyway.
+        let _overflow = self.here.complete(&self.qp.send_cq, &completion);
+        Taken::Failed
+    }
+
+    /// Keeps an entry for the next turn.
+    pub(super) fn keep(&mut self, entry: &Entry) {
+        let raw = self.batch.entry(&entry.place);
+        if let Some(kept) = self.requester.raw.get_mut(..raw.len()) {
+            kept.copy_from_slice(raw);
+        }
+        self.requester.done = entry.done;
+        self.requester.current = Some(entry.send);
+    }
+
+    /// Executes an entry, or a turn of it.
+    #[inline]
+    fn execute(&mut self, entry: &Entry) -> Step {
+        if entry.send.opcode as u8 >= FIRST_ABOUT_KEYS
+            && let Some(step) = self.about_keys(entry)
+        {
+            return step;
+        }
+        let Some((there, responder)) = &mut self.there else { return Step::Retry };
+        let Entry { send, place, done } = entry;
+        let (here, qp) = (&self.here, &**self.qp);
+        if !here.function.carries() || !there.site.function.carries() {
+            return Step::Retry;
+        }
+        if !there.qp.receives() {
+            return Step::Retry;
+        }
+        there.act(|| there.site.function.established(there.qp, responder));
+        let keys = self.requester.keys.unwrap_or_default();
+        let (from, to) = if keys.waited {
+            // All of it was moved before the wait, whatever this turn's budget.
+            (send.length, send.length)
+        } else {
+            (*done, send.length.min(done.saturating_add(self.budget)))
+        };
+        self.budget -= to - from;
+        let raw = self.batch.entry(place);
+        let max_rd_atomic = self.requester.config.max_rd_atomic;
+        let message = self.requester.message(send.index);
+        let exchange =
+            Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
+        let moved = if keys.waited {
+            if responder.current.is_none() {
+                // Flushed meanwhile.
+                return Step::Retry;
+            }
+            exchange.arrive(responder).map(|()| None)
+        } else {
+            exchange.run(responder)
+        };
+        match moved {
+            Ok(None) if to < send.length => Step::Partly(to),
+            Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
+            Ok(None) => {
+                packet_counters::executed(here, &there.site, send, self.requester.config.mtu);
+                Step::Done { event_due: std::mem::take(&mut responder.event_due) }
+            }
+            Err(stop) => stopped(qp, there, responder, stop),
+        }
+    }
+
+    /// What an entry about keys does before, or instead of, an exchange with the peer.
+    #[cold]
+    fn about_keys(&mut self, entry: &Entry) -> Option<Step> {
+        let Entry { send, place, .. } = entry;
+        let raw = self.batch.entry(place);
+        let keys = self.requester.keys.unwrap_or_default();
+        if send.opcode == Opcode::SendCmd && keys.command.is_none() {
+            match memory_wr::open_command(&self.here, self.qp, (send, raw)) {
+                Ok(key) => self.requester.keys = Some(Keys { command: Some(key), ..keys }),
+                Err(denied) => return Some(Step::Refused(denied)),
+            }
+        }
+        if !send.is_about_key() {
+            return None;
+        }
+        if keys.waited {
+            return Some(Step::Done { event_due: false });
+        }
+        Some(match memory_wr::run(&self.here, self.qp, (send, raw)) {
+            Ok(Settled::Now) => Step::Done { event_due: false },
+            Ok(Settled::AfterReaders) => Step::Readers(Readers::Own, None),
+            Err(denied) => Step::Refused(denied),
+        })
+    }
+}
+
+/// What an exchange that was stopped means for the entry, and for the peer.
+#[cold]
+fn stopped<H: Host>(
+    qp: &Qp<H>,
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    stop: Stop,
+) -> Step {
+    let refusal = match stop {
+        Stop::Local(status, vendor) => return Step::Failed(status, vendor),
+        Stop::Remote(refusal) => refusal,
+    };
+    if refusal == Refusal::Unexpected {
+        return Step::Retry;
+    }
+    if qp.kind == Type::Uc {
+        // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
+        match refusal {
+            Refusal::Operational | Refusal::Malformed => {
+                there.act(|| responder::fail(there, responder, refusal));
+            }
+            Refusal::NotReady => there.site.step(Counter::OutOfBuffer),
+            _ => {}
+        }
+        return Step::Lost;
+    }
+    if refusal == Refusal::NotReady {
+        return Step::NotReady(responder::rnr_delay(responder.min_rnr_timer));
+    }
+    let (status, vendor) = refusal.requester_status();
+    there.act(|| responder::fail(there, responder, refusal));
+    Step::Failed(status, vendor)
+}
+
+fn counter(send: &Send) -> Counter {
+    match send.opcode {
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv => Counter::TxSendReq,
+        Opcode::Write | Opcode::WriteImm => Counter::TxWriteReq,
+        Opcode::Read => Counter::TxReadReq,
+        Opcode::CmpSwp | Opcode::FetchAdd => Counter::TxAtomicReq,
+        Opcode::LocalInv => Counter::LocalInvWqes,
+        Opcode::RegMr => Counter::RegWqes,
+        Opcode::BindMw => Counter::BindWqes,
+        Opcode::SendCmd => Counter::CommandWqes,
+    }
+}

@@ -1,0 +1,282 @@
+//! Moving a message between the memories of two QPs: checked windows on both sides, one copy.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::MAX_SGE;
+
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::{Segment, SegmentList};
+use crate::host::{CopyFault, Host, Memory};
+use crate::memory::tpt::{Denied, Piece, User, Window};
+
+/// Most bytes that a QP moves in one turn while others wait for theirs.
+pub const TURN: u64 = 256 << 10;
+/// Most bytes that it moves while none does: what rings meanwhile waits as long as that takes.
+pub const LONG_TURN: u64 = 1 << 20;
+
+/// Checked memory of one side of a message. It is filled in place: moving it costs more than a short
+/// message.
+#[derive(Debug, Default)]
+pub struct Side<'a> {
+    /// Windows with their lengths, which are not zero.
+    windows: ArrayVec<(Window<'a>, u64), { MAX_SGE as usize }>,
+    /// Or bytes of a WQE.
+    inline: Option<&'a [u8]>,
+    /// Whether a key is good for this message alone.
+    one_touch: bool,
+}
+
+impl<'a> Side<'a> {
+    /// Adds all segments of a list, which stands in `raw`, after checking them.
+    ///
+    /// # Errors
+    /// The first refusal.
+    #[inline(always)]
+    pub fn add_list<H: Host>(
+        &mut self,
+        (site, pdn): (&'a Site<'_, H>, u32),
+        (list, raw): (&SegmentList, &[u8]),
+        need: Access,
+    ) -> Result<(), Denied> {
+        list.iter(raw).try_for_each(|segment| self.add((site, pdn), &segment, need))
+    }
+
+    /// The same with what a message of `length` bytes fills: segments or parts of them behind that are not looked at.
+    ///
+    /// # Errors
+    /// The first refusal.
+    #[inline(always)]
+    pub fn add_filled<H: Host>(
+        &mut self,
+        own: (&'a Site<'_, H>, u32),
+        (list, raw): (&SegmentList, &[u8]),
+        need: Access,
+        length: u64,
+    ) -> Result<(), Denied> {
+        let mut left = length;
+        list.iter(raw).try_for_each(|segment| {
+            // No longer than the segment.
+            let len = u64::from(segment.len).min(left) as u32;
+            left -= u64::from(len);
+            self.add(own, &Segment { len, ..segment }, need)
+        })
+    }
+
+    /// Adds a segment after checking it; none of length zero is looked at.
+    ///
+    /// # Errors
+    /// The refusal.
+    #[inline(always)]
+    pub fn add<H: Host>(
+        &mut self,
+        (site, pdn): (&'a Site<'_, H>, u32),
+        segment: &Segment,
+        need: Access,
+    ) -> Result<(), Denied> {
+        let Segment { addr, len, key } = *segment;
+        let len = u64::from(len);
+        if len == 0 {
+            return Ok(());
+        }
+        let tpt = site.tpt;
+        let window = tpt.check(&site.memory, (key, pdn), (addr, len), need)?;
+        // A list has no more entries than fit.
+        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
+    }
+
+    /// Adds memory that a peer's message names, after checking it; none of length zero is looked at. `user` is
+    /// who receives the message, as its number `message`.
+    ///
+    /// # Errors
+    /// The refusal.
+    #[inline(always)]
+    pub fn add_remote<H: Host>(
+        &mut self,
+        (site, user): (&'a Site<'_, H>, User),
+        segment: &Segment,
+        need: Access,
+        message: u64,
+    ) -> Result<(), Denied> {
+        let Segment { addr, len, key } = *segment;
+        let len = u64::from(len);
+        if len == 0 {
+            return Ok(());
+        }
+        let tpt = site.tpt;
+        let window = tpt.check_remote(&site.memory, (key, user), (addr, len), need, message)?;
+        self.one_touch |= window.one_touch();
+        if let Some(pieces) = tpt.pieces(&site.memory, (&window, len), user.pdn, need) {
+            for piece in pieces {
+                let Piece { window, len } = piece?;
+                self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)?;
+            }
+            return Ok(());
+        }
+        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
+    }
+
+    /// Whether a key is good for this message alone: [`crate::memory::tpt::Tpt::placed`] wants to know its end.
+    #[inline]
+    #[must_use]
+    pub fn one_touch(&self) -> bool {
+        self.one_touch
+    }
+
+    /// Makes the side inline data.
+    pub fn set_inline(&mut self, data: &'a [u8]) {
+        self.inline = Some(data);
+    }
+
+    /// The guest address of a side that is one 8-byte word.
+    #[must_use]
+    pub fn word(&self) -> Option<u64> {
+        self.resolve(0, 8).filter(|(_, len)| *len == 8).map(|(addr, _)| addr)
+    }
+
+    /// Copies bytes from `at` on out.
+    ///
+    /// # Errors
+    /// [`Broken::Source`] when the memory is not there.
+    pub fn read<H: Host>(
+        &self,
+        memory: &H::Memory<'_>,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), Broken> {
+        self.pieces(at, into.len() as u64, |addr, range| {
+            let into = into.get_mut(range)?;
+            memory.read(addr, into).ok()
+        })
+        .ok_or(Broken::Source)
+    }
+
+    /// Copies bytes to `at` and on.
+    ///
+    /// # Errors
+    /// [`Broken::Target`] when the memory is not there.
+    pub fn write<H: Host>(
+        &self,
+        memory: &H::Memory<'_>,
+        at: u64,
+        from: &[u8],
+    ) -> Result<(), Broken> {
+        let len = from.len() as u64;
+        self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
+            .ok_or(Broken::Target)
+    }
+
+    /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes are there.
+    fn pieces(
+        &self,
+        at: u64,
+        len: u64,
+        mut each: impl FnMut(u64, Range<usize>) -> Option<()>,
+    ) -> Option<()> {
+        let mut done = 0;
+        while done < len {
+            let (addr, run) = self.resolve(at + done, len - done)?;
+            // No longer than what a caller has in a slice.
+            each(addr, done as usize..(done + run) as usize)?;
+            done += run;
+        }
+        Some(())
+    }
+
+    /// The guest address of byte `at` and the bytes that follow without a gap, up to `len`.
+    #[inline(always)]
+    fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+        let mut start = 0;
+        for (window, size) in &self.windows {
+            if at < start + size {
+                return window.resolve(at - start, len.min(start + size - at));
+            }
+            start += size;
+        }
+        None
+    }
+}
+
+/// Which side of a transfer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The memory read.
+    Source,
+    /// The memory written.
+    Target,
+}
+
+/// Moves bytes `from..to` of a message.
+///
+/// # Errors
+/// The side whose memory is not there.
+#[inline]
+pub fn copy<H: Host>(
+    (source, source_memory): (&Side<'_>, &H::Memory<'_>),
+    (target, target_memory): (&Side<'_>, &H::Memory<'_>),
+    from: u64,
+    to: u64,
+) -> Result<(), Broken> {
+    let mut target = Cursor::new(target, from, to);
+    if let Some(data) = source.inline {
+        while let Some((addr, run)) = target.piece().ok_or(Broken::Target)? {
+            let range = usize::try_from(target.at).ok().zip(usize::try_from(target.at + run).ok());
+            let bytes = range.and_then(|(start, end)| data.get(start..end));
+            target_memory.write(addr, bytes.ok_or(Broken::Source)?).map_err(|_| Broken::Target)?;
+            target.advance(run);
+        }
+        return Ok(());
+    }
+    let mut source = Cursor::new(source, from, to);
+    while let Some((target_addr, room)) = target.piece().ok_or(Broken::Target)? {
+        let (source_addr, run) = source.piece().flatten().ok_or(Broken::Source)?;
+        let run = run.min(room);
+        let len = usize::try_from(run).map_err(|_| Broken::Source)?;
+        let ends = ((source_memory, source_addr), (target_memory, target_addr));
+        H::copy(ends.0, ends.1, len).map_err(|fault| match fault {
+            CopyFault::Source(_) => Broken::Source,
+            CopyFault::Target(_) => Broken::Target,
+        })?;
+        source.advance(run);
+        target.advance(run);
+    }
+    Ok(())
+}
+
+/// A walk along a side, which looks each run of memory up once, however short the pieces are that the other
+/// side has.
+struct Cursor<'s, 'a> {
+    side: &'s Side<'a>,
+    at: u64,
+    end: u64,
+    /// Guest address and length of what is known from `at` on.
+    run: (u64, u64),
+}
+
+impl<'s, 'a> Cursor<'s, 'a> {
+    fn new(side: &'s Side<'a>, at: u64, end: u64) -> Self {
+        Self { side, at, end, run: (0, 0) }
+    }
+
+    /// Guest address and length of what comes next, `Some(None)` at the end; `None` when the memory is not there.
+    #[inline(always)]
+    fn piece(&mut self) -> Option<Option<(u64, u64)>> {
+        if self.at >= self.end {
+            return Some(None);
+        }
+        if self.run.1 == 0 {
+            self.run = self.side.resolve(self.at, self.end - self.at)?;
+        }
+        Some(Some(self.run))
+    }
+
+    /// Steps over `len` bytes of the piece.
+    #[inline(always)]
+    fn advance(&mut self, len: u64) {
+        let (addr, left) = self.run;
+        self.at += len;
+        // A piece does not wrap: it is memory that was there.
+        self.run = (addr.wrapping_add(len), left - len);
+    }
+}

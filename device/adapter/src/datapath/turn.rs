@@ -1,0 +1,194 @@
+//! A function while a QP has its turn.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use vrnic_abi::admin::STAT_NAMES;
+use vrnic_abi::cq::{Opcode, Status};
+
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::tpt::Tpt;
+use crate::objects::completion::Completion;
+use crate::objects::cq::{Cq, Due, Overflow};
+use crate::objects::qp::Qp;
+use crate::stats::{Counter, Counters};
+
+/// Bytes moved after which a time read earlier is old.
+const TIME_KEEPS: u64 = 16 << 10;
+
+/// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the time, and
+/// the counters, which other processors write too.
+pub struct Site<'a, H: Host> {
+    /// The function.
+    pub function: &'a Arc<Function<H>>,
+    /// Its guest's memory.
+    pub memory: H::Memory<'a>,
+    /// Its regions.
+    pub tpt: &'a Tpt,
+    time: Cell<Option<u64>>,
+    /// Bytes moved since `time` was read.
+    moved: Cell<u64>,
+    tally: Tally,
+}
+
+impl<'a, H: Host> Site<'a, H> {
+    /// Holds the memory of `function` for `qp`, which is one of its.
+    #[inline]
+    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Qp<H>) -> Self {
+        let memory = function.host().memory();
+        let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
+        Self { function, memory, tpt: &qp.tpt, time, moved, tally }
+    }
+
+    /// The surroundings.
+    #[inline]
+    pub fn host(&self) -> &'a H {
+        self.function.host()
+    }
+
+    /// Steps a counter.
+    #[inline]
+    pub fn step(&self, counter: Counter) {
+        self.tally.add(counter, 1);
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(&self, counter: Counter, value: u64) {
+        self.tally.add(counter, value);
+    }
+
+    /// Writes a completion and reports an event if one is due.
+    ///
+    /// # Errors
+    /// When the CQ has overflowed; its QPs cannot go on.
+    pub fn complete(&self, cq: &Arc<Cq>, completion: &Completion) -> Result<(), Overflow> {
+        if self.complete_quietly(cq, completion)? {
+            self.function.fire(cq);
+        }
+        Ok(())
+    }
+
+    /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first that
+    /// finds the CQ full
+    /// raises the CQ's error event and ends all QPs that feed it.
+    ///
+    /// # Errors
+    /// When the CQ has overflowed; its QPs cannot go on.
+    #[inline]
+    pub fn complete_quietly(
+        &self,
+        cq: &Arc<Cq>,
+        completion: &Completion,
+    ) -> Result<bool, Overflow> {
+        match cq.push(self, completion) {
+            Ok(due) => {
+                if completion.status != Status::Success {
+                    self.count_failure(completion);
+                }
+                if due == Due::Later {
+                    self.function.moderation.add(cq);
+                }
+                Ok(due == Due::Now)
+            }
+            Err(overflow) => {
+                if overflow == Overflow::Now {
+                    self.function.cq_failed(cq.cqn);
+                }
+                Err(overflow)
+            }
+        }
+    }
+
+    /// Counts a completion in error by what it says.
+    #[cold]
+    fn count_failure(&self, completion: &Completion) {
+        let receive = matches!(completion.opcode, Opcode::Recv | Opcode::RecvWriteImm);
+        self.step(match (receive, completion.status) {
+            (true, Status::WrFlushErr) => Counter::RespCqeFlushError,
+            (true, _) => Counter::RespCqeError,
+            (false, Status::WrFlushErr) => Counter::ReqCqeFlushError,
+            (false, _) => Counter::ReqCqeError,
+        });
+        if receive {
+            return;
+        }
+        match completion.status {
+            Status::LocProtErr => self.step(Counter::LocalProtectionErr),
+            Status::LocQpOpErr | Status::LocLenErr => self.step(Counter::LocalQpOpErr),
+            Status::MwBindErr => self.step(Counter::MemMgmtOpErr),
+            Status::RemAccessErr => self.step(Counter::ReqRemoteAccessErrors),
+            Status::RemInvReqErr => self.step(Counter::ReqRemoteInvalidRequest),
+            Status::RetryExcErr => self.step(Counter::RetryExceededErr),
+            Status::RnrRetryExcErr => self.step(Counter::RetryRnrExceededErr),
+            _ => {}
+        }
+    }
+
+    /// Notes that bytes were moved, which takes time.
+    #[inline]
+    pub fn moved(&self, bytes: u64) {
+        let moved = self.moved.get().saturating_add(bytes);
+        self.moved.set(moved);
+        if moved >= TIME_KEEPS {
+            self.time.set(None);
+        }
+    }
+
+    /// The time, read anew at the first call and after a long copy: reading the clock costs as much as a
+    /// short message.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.time.get().unwrap_or_else(|| {
+            let now = self.host().now();
+            self.time.set(Some(now));
+            self.moved.set(0);
+            now
+        })
+    }
+}
+
+impl<H: Host> Drop for Site<'_, H> {
+    fn drop(&mut self) {
+        self.tally.hand_over(self.function.stats(), self.host().lane());
+    }
+}
+
+/// Counts of one turn.
+#[derive(Debug)]
+struct Tally {
+    counts: [Cell<u64>; STAT_NAMES.len()],
+    /// Which have counted.
+    touched: Cell<u64>,
+}
+
+const _: () = assert!(STAT_NAMES.len() <= 64);
+
+impl Default for Tally {
+    #[inline]
+    fn default() -> Self {
+        Self { counts: [const { Cell::new(0) }; STAT_NAMES.len()], touched: Cell::new(0) }
+    }
+}
+
+impl Tally {
+    #[inline]
+    fn add(&self, counter: Counter, value: u64) {
+        let index = counter as usize;
+        if let Some(count) = self.counts.get(index) {
+            count.set(count.get().wrapping_add(value));
+            self.touched.set(self.touched.get() | 1 << index);
+        }
+    }
+
+    fn hand_over(&self, counters: &Counters, lane: usize) {
+        let mut touched = self.touched.take();
+        let next = || {
+            let index = touched.trailing_zeros() as usize;
+            touched &= touched.wrapping_sub(1);
+            self.counts.get(index).map(|count| (index, count.take()))
+        };
+        counters.add_all(lane, std::iter::from_fn(next));
+    }
+}

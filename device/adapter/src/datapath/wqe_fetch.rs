@@ -1,0 +1,150 @@
+//! Send entries copied out of their queue together: they arrive from another processor's cache, and one wait
+//! serves several.
+
+use std::ops::Range;
+
+use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
+
+use crate::datapath::turn::Site;
+use crate::host::{Host, Memory};
+use crate::memory::pages::Ring;
+use crate::objects::qp::{Qp, SendRing};
+
+/// Bytes copied at once: sixteen entries of the usual stride.
+const BATCH_LEN: usize = 2048;
+const _: () = assert!(BATCH_LEN >= STRIDE_MAX as usize);
+
+/// Entries that were copied and not yet taken. A worker has one; what is left of it at the end of a turn is
+/// copied again in the next.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Box<[u8; BATCH_LEN]>,
+    stride: usize,
+    rest: Range<usize>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { bytes: Box::new([0; BATCH_LEN]), stride: 1, rest: 0..0 }
+    }
+}
+
+impl Batch {
+    /// Forgets what is left.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.rest = 0..0;
+    }
+
+    /// The bytes of an entry.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self, place: &Range<usize>) -> &[u8] {
+        self.bytes.get(place.clone()).unwrap_or_default()
+    }
+
+    /// Keeps a copy of an entry from elsewhere.
+    #[inline]
+    pub fn put(&mut self, entry: &[u8]) -> Range<usize> {
+        self.clear();
+        let len = entry.len().min(BATCH_LEN);
+        if let (Some(to), Some(from)) = (self.bytes.get_mut(..len), entry.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        0..len
+    }
+
+    /// The place of the entry `index` of the send queue, once copied; `None` when it is not posted.
+    ///
+    /// # Errors
+    /// What is wrong with the queue.
+    #[inline]
+    pub fn take<H: Host>(
+        &mut self,
+        site: &Site<'_, H>,
+        qp: &Qp<H>,
+        index: u32,
+    ) -> Result<Option<Range<usize>>, &'static str> {
+        if self.rest.is_empty() {
+            let filled = match &qp.sq {
+                SendRing::None => 0,
+                SendRing::Guest(ring) => self.fill_from_guest(site, qp, ring, index)?,
+                SendRing::Device { offset, log_size, log_stride } => {
+                    self.fill_from_device(site.host(), (*offset, *log_size, *log_stride), index)?
+                }
+            };
+            if filled == 0 {
+                return Ok(None);
+            }
+            self.rest = 0..filled;
+        }
+        let start = self.rest.start;
+        self.rest.start += self.stride;
+        if self.rest.is_empty()
+            && let SendRing::Guest(ring) = &qp.sq
+        {
+            self.fetch_ahead(site, qp, ring, index.wrapping_add(1));
+        }
+        Ok(Some(start..self.rest.start))
+    }
+
+    /// Lets the entries that are posted behind the batch come nearer while its last one is executed.
+    #[inline]
+    fn fetch_ahead<H: Host>(&self, site: &Site<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
+        let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        if posted != 0
+            && posted <= ring.size()
+            && let Some((addr, count)) =
+                ring.run_at(index, posted.min((BATCH_LEN / self.stride) as u32))
+        {
+            site.memory.fetch_ahead(addr, count as usize * self.stride);
+        }
+    }
+
+    /// Copies entries from a queue in guest memory; returns their bytes.
+    fn fill_from_guest<H: Host>(
+        &mut self,
+        site: &Site<'_, H>,
+        qp: &Qp<H>,
+        ring: &Ring,
+        index: u32,
+    ) -> Result<usize, &'static str> {
+        let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        if posted == 0 {
+            return Ok(0);
+        }
+        if posted > ring.size() {
+            return Err("producer index beyond the ring");
+        }
+        self.stride = ring.stride();
+        let room = posted.min((BATCH_LEN / self.stride) as u32);
+        let (addr, count) = ring.run_at(index, room).ok_or("entry outside its memory")?;
+        let len = count as usize * self.stride;
+        let into = self.bytes.get_mut(..len).ok_or("stride")?;
+        site.memory.read(addr, into).map_err(|_| "its memory cannot be read")?;
+        Ok(len)
+    }
+
+    /// Copies entries from a queue in device memory; returns their bytes.
+    fn fill_from_device<H: Host>(
+        &mut self,
+        host: &H,
+        (offset, log_size, log_stride): (u64, u8, u8),
+        index: u32,
+    ) -> Result<usize, &'static str> {
+        self.stride = 1 << log_stride;
+        let slot = index & ((1 << log_size) - 1);
+        let at = offset + (u64::from(slot) << log_stride);
+        let room = ((1 << log_size) - slot).min((BATCH_LEN / self.stride) as u32);
+        let stamped = |nth: &u32| {
+            let at = at + (u64::from(*nth) << log_stride) + u64::from(STAMP_OFFSET);
+            host.bar_load32(at) == vrnic_abi::stamp(index.wrapping_add(*nth))
+        };
+        let count = (0..room).take_while(stamped).count();
+        let into = self.bytes.get_mut(..count << log_stride).ok_or("stride")?;
+        if !into.is_empty() {
+            host.bar_read(at, into);
+        }
+        Ok(into.len())
+    }
+}

@@ -1,0 +1,356 @@
+//! The address translation table: the pages of all regions of a function.
+//!
+//! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line, up to 512
+//! in a list, more in lists of lists. All is made of atomic words that live as long as the table, so a
+//! look-up takes neither a lock nor a count: what it read of a region that goes away meanwhile is old, never
+//! wild, and a region's blocks are given back only when nobody uses them any more ([`crate::memory::tpt`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::admin::Pages;
+
+use crate::datapath::wqe::Segment;
+use crate::host::{Host, Memory};
+use crate::limits::{MAX_COMMANDS, MAX_PAGES};
+use crate::memory::pages::{self, PageBudget, PagesError};
+use crate::memory::word_arena::Arena;
+use crate::sync::AtomicU64;
+
+/// log2 of the words of a list.
+const LIST: u32 = 9;
+/// log2 of the words of a line.
+const LINE: u32 = 3;
+/// Where the pages of a region stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// log2 of the page size.
+    pub shift: u8,
+    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists; a command's
+    /// [`segments`].
+    pub depth: u8,
+    /// The guest address of the first page, or the number of the first block.
+    pub root: u64,
+}
+
+impl Table {
+    /// A single run of memory from `addr` on.
+    #[must_use]
+    pub const fn run(addr: u64) -> Self {
+        Self { shift: pages::PAGE_SHIFT_MIN, depth: 0, root: addr }
+    }
+}
+
+/// Tables that hold the segments of a command instead of pages.
+pub mod segments {
+    use super::Table;
+
+    /// [`Table::depth`] of segments that name regions.
+    pub const VIRTUAL: u8 = 5;
+    /// [`Table::depth`] of segments that are guest addresses.
+    pub const PHYSICAL: u8 = 6;
+    /// log2 of the words that a command needs: two for each segment.
+    pub(super) const LOG_WORDS: u32 = (2 * vrnic_abi::sq::MAX_SGE).ilog2();
+
+    /// Whether a table is one.
+    #[must_use]
+    pub const fn is(table: &Table) -> bool {
+        table.depth >= VIRTUAL
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Att {
+    lines: Arena,
+    lists: Arena,
+    segments: Arena,
+}
+
+impl Att {
+    /// A table whose blocks are of `budget`, with what they are not given back until the table goes.
+    #[must_use]
+    pub fn new(budget: &Arc<PageBudget>) -> Self {
+        Self {
+            lines: Arena::new(LINE, MAX_PAGES, budget),
+            lists: Arena::new(LIST, MAX_PAGES, budget),
+            segments: Arena::new(segments::LOG_WORDS, MAX_COMMANDS << segments::LOG_WORDS, budget),
+        }
+    }
+
+    /// Words of the budget that its blocks have taken.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        [&self.lines, &self.lists, &self.segments].map(Arena::charged).iter().sum()
+    }
+
+    /// Reads the description of `len` bytes that begin `offset` bytes into the first page.
+    ///
+    /// # Errors
+    /// See [`PagesError`]; nothing is kept then.
+    pub fn load<H: Host>(
+        &self,
+        host: &H,
+        pages: &Pages,
+        offset: u64,
+        len: u64,
+    ) -> Result<Table, PagesError> {
+        let (shift, count) = pages::count_pages(pages, offset, len)?;
+        if pages.levels == 0 {
+            return Ok(Table { shift, depth: 0, root: pages.table.get() });
+        }
+        let depth = depth_of(count).ok_or(PagesError::TooMany)?;
+        let root = self.block(depth)?;
+        let table = Table { shift, depth, root };
+        let mut at = 0;
+        let filled = pages::each_page(host, pages, count, |page| {
+            self.store(&table, at, page)?;
+            at += 1;
+            Ok(())
+        });
+        match filled {
+            Ok(()) => Ok(table),
+            Err(error) => {
+                self.free(&table);
+                Err(error)
+            }
+        }
+    }
+
+    /// Room for `count` pages, to be filled by [`Self::refill`].
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`]; nothing is kept then.
+    pub fn reserve(&self, count: u64) -> Result<Table, PagesError> {
+        let depth = depth_of(count).ok_or(PagesError::TooMany)?;
+        let table = Table { shift: pages::PAGE_SHIFT_MIN, depth, root: self.block(depth)? };
+        // The lists below are made on the way to their first place.
+        let firsts = (0..count).step_by(1 << LIST);
+        firsts
+            .into_iter()
+            .try_for_each(|at| self.store(&table, at, 0))
+            .inspect_err(|_| self.free(&table))?;
+        Ok(table)
+    }
+
+    /// Reads `count` page addresses at guest address `list` into reserved room for as many; how the pages are
+    /// found from then on.
+    ///
+    /// # Errors
+    /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not aligned.
+    pub fn refill<M: Memory>(
+        &self,
+        memory: &M,
+        room: &Table,
+        shift: u8,
+        (list, count): (u64, u64),
+    ) -> Result<Table, PagesError> {
+        let table = Table { shift, ..*room };
+        let mut gapless = true;
+        let mut first = None;
+        let mut at = 0u64;
+        pages::read_list(memory, list, count, &mut |page| {
+            let first = *first.get_or_insert(page);
+            gapless &= Some(page) == (at << shift).checked_add(first);
+            self.store(&table, at, page)?;
+            at += 1;
+            Ok(())
+        })?;
+        match first {
+            // Pages that follow each other need no list.
+            Some(root) if gapless => Ok(Table { shift, depth: 0, root }),
+            _ => Ok(table),
+        }
+    }
+
+    /// Stores the segments of a command.
+    ///
+    /// # Errors
+    /// [`PagesError::TooMany`]; nothing is kept then.
+    pub fn store_segments(
+        &self,
+        data: impl Iterator<Item = Segment>,
+        physical: bool,
+    ) -> Result<Table, PagesError> {
+        let root = self.segments.take().ok_or(PagesError::TooMany)?;
+        let depth = if physical { segments::PHYSICAL } else { segments::VIRTUAL };
+        let table = Table { shift: pages::PAGE_SHIFT_MIN, depth, root };
+        for (at, segment) in (0u64..).zip(data) {
+            let Segment { addr, len, key } = segment;
+            let stored = self.segments.store(root, 2 * at, addr).and_then(|()| {
+                self.segments.store(root, 2 * at + 1, u64::from(len) << 32 | u64::from(key))
+            });
+            if stored.is_none() {
+                self.free(&table);
+                return Err(PagesError::TooMany);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Segment `at` of a command; those that it has not are empty.
+    #[must_use]
+    pub fn segment(&self, table: &Table, at: u64) -> Option<Segment> {
+        let addr = self.segments.load(table.root, 2 * at)?;
+        let rest = self.segments.load(table.root, 2 * at + 1)?;
+        // The lower half is the key.
+        Some(Segment { addr, len: (rest >> 32) as u32, key: rest as u32 })
+    }
+
+    /// Words in blocks that are taken.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        [&self.lines, &self.lists, &self.segments].map(Arena::used).iter().sum()
+    }
+
+    /// Gives the blocks of a table back. Nobody looks at it any more.
+    pub fn free(&self, table: &Table) {
+        match table.depth {
+            0 => {}
+            1 => self.lines.give(table.root),
+            2 => self.lists.give(table.root),
+            segments::VIRTUAL | segments::PHYSICAL => self.segments.give(table.root),
+            depth => {
+                for at in 0..1 << LIST {
+                    // Numbers are stored one higher: zero is an empty place.
+                    let below = self.lists.load(table.root, at).and_then(|n| n.checked_sub(1));
+                    if let Some(root) = below {
+                        self.free(&Table { depth: depth - 1, root, ..*table });
+                    }
+                }
+                self.lists.give(table.root);
+            }
+        }
+    }
+
+    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`. `None` beyond
+    /// the last page.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<(u64, u64)> {
+        if table.depth == 0 {
+            return Some((table.root.checked_add(offset)?, len));
+        }
+        let size = 1u64 << table.shift;
+        let within = offset & (size - 1);
+        let index = offset >> table.shift;
+        let (list, at) = self.list(table, index)?;
+        let mut pages = list.get(at..)?.iter().map(|word| page(word.load(Ordering::Relaxed)));
+        let first = pages.next()??;
+        let mut run = size - within;
+        // Neighbouring pages are usual; one long copy beats many short ones.
+        while run < len && pages.next() == Some(Some(first.wrapping_add(run + within))) {
+            run += size;
+        }
+        Some((first.checked_add(within)?, run.min(len)))
+    }
+
+    /// The block that page `index` stands in, and where.
+    #[inline(always)]
+    fn list(&self, table: &Table, index: u64) -> Option<(&[AtomicU64], usize)> {
+        let below = |list, at| self.lists.load(list, at)?.checked_sub(1);
+        let (arena, block, at) = match table.depth {
+            1 => (&self.lines, table.root, index),
+            2 => (&self.lists, table.root, index),
+            3 => (&self.lists, below(table.root, index >> LIST)?, index & LIST_MASK),
+            4 => {
+                let upper = below(table.root, index >> (2 * LIST))?;
+                (&self.lists, below(upper, index >> LIST & LIST_MASK)?, index & LIST_MASK)
+            }
+            // Segments of a command are no pages.
+            _ => return None,
+        };
+        Some((arena.block(block)?, usize::try_from(at).ok()?))
+    }
+
+    /// Stores the address of page `index`, with the lists on the way to it.
+    fn store(&self, table: &Table, index: u64, page: u64) -> Result<(), PagesError> {
+        if page & ((1 << table.shift) - 1) != 0 {
+            return Err(PagesError::Malformed);
+        }
+        let (arena, block, at) = match table.depth {
+            1 => (&self.lines, table.root, index),
+            2 => (&self.lists, table.root, index),
+            3 => (&self.lists, self.below(table.root, index >> LIST)?, index & LIST_MASK),
+            _ => {
+                let upper = self.below(table.root, index >> (2 * LIST))?;
+                let list = self.below(upper, index >> LIST & LIST_MASK)?;
+                (&self.lists, list, index & LIST_MASK)
+            }
+        };
+        arena.store(block, at, page | 1).ok_or(PagesError::TooMany)
+    }
+
+    /// The list that entry `at` of list `of` names; made if there is none.
+    fn below(&self, of: u64, at: u64) -> Result<u64, PagesError> {
+        match self.lists.load(of, at) {
+            Some(0) => {
+                let made = self.block(2)?;
+                self.lists.store(of, at, made + 1).ok_or(PagesError::TooMany)?;
+                Ok(made)
+            }
+            Some(number) => Ok(number - 1),
+            None => Err(PagesError::TooMany),
+        }
+    }
+
+    /// An empty block for the root of a table of this depth.
+    fn block(&self, depth: u8) -> Result<u64, PagesError> {
+        let arena = if depth == 1 { &self.lines } else { &self.lists };
+        arena.take().ok_or(PagesError::TooMany)
+    }
+}
+
+const LIST_MASK: u64 = (1 << LIST) - 1;
+
+/// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say that there is
+/// one.
+#[inline]
+fn page(stored: u64) -> Option<u64> {
+    (stored & 1 != 0).then_some(stored & !1)
+}
+
+/// Levels that so many pages need.
+fn depth_of(count: u64) -> Option<u8> {
+    let fits = [LINE, LIST, 2 * LIST, 3 * LIST].iter().position(|log| count <= 1 << log)?;
+    u8::try_from(fits + 1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_leave_keys_to_others() {
+        let att = Att::new(&Arc::default());
+        let store = || att.store_segments(std::iter::empty(), true);
+        assert_eq!(std::iter::from_fn(|| store().ok()).count() as u64, MAX_COMMANDS);
+        assert_eq!(store(), Err(PagesError::TooMany));
+    }
+
+    #[test]
+    fn all_depths_resolve_and_give_back() {
+        let att = Att::new(&Arc::default());
+        for (count, depth) in
+            [(1, 1), (8, 1), (9, 2), (512, 2), (513, 3), (1 << 18, 3), ((1 << 18) + 1, 4)]
+        {
+            assert_eq!(depth_of(count), Some(depth));
+            let table = Table { shift: 12, depth, root: att.block(depth).expect("room") };
+            // Pairs of neighbours: a run ends behind each second page.
+            let page = |index: u64| (index / 2 * 5 + index % 2) << 12;
+            (0..count).for_each(|index| att.store(&table, index, page(index)).expect("room"));
+            for index in [0, count / 2, count - 1] {
+                let pages = if index % 2 == 0 && index + 1 < count { 2 } else { 1 };
+                let expected = Some((page(index) + 5, (pages << 12) - 5));
+                assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), expected);
+            }
+            assert_eq!(att.resolve(&table, count << 12, 1), None);
+            assert_eq!(att.store(&table, 0, 1 << 11), Err(PagesError::Malformed));
+            att.free(&table);
+        }
+        // Everything was given back, and came back empty.
+        assert_eq!(att.used(), 0);
+        let list = att.block(2).expect("room");
+        assert!((0..512).all(|at| att.lists.load(list, at) == Some(0)));
+    }
+}

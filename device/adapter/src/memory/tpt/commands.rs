@@ -1,0 +1,185 @@
+//! Regions that live as long as a command: the data segments of a work request, joined, from address zero on.
+//!
+//! A segment stays what it was in the work request, a key with a range, or a guest address; the region behind
+//! the key is checked at each use. So a command holds no region up, and none that ends is reached through a
+//! command.
+
+use vrnic_abi::qp::Access;
+
+use super::denied::Denied;
+use super::entry::{Cold, Kind, Mr, Owner, User};
+use super::{Tpt, Window, index};
+use crate::datapath::wqe::Segment;
+use crate::memory::mtt::{Table, segments};
+
+/// A part of a command's data.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Where it lies.
+    pub window: Window<'a>,
+    /// Bytes, not zero.
+    pub len: u64,
+}
+
+/// The parts of a range of a command's data, in order.
+#[derive(Debug)]
+pub struct Pieces<'a, 'm, M> {
+    tpt: &'a Tpt,
+    held: &'m M,
+    table: Table,
+    pdn: u32,
+    need: Access,
+    /// Segments that were looked at.
+    at: u64,
+    /// Bytes of the data before the range that were not skipped yet.
+    skip: u64,
+    left: u64,
+}
+
+impl<'a, M> Iterator for Pieces<'a, 'a, M> {
+    type Item = Result<Piece<'a>, Denied>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left > 0 {
+            let Some(segment) = self.tpt.att.segment(&self.table, self.at) else {
+                return Some(Err(Denied::Bounds));
+            };
+            self.at += 1;
+            let len = u64::from(segment.len);
+            if self.skip >= len {
+                self.skip -= len;
+                continue;
+            }
+            let skip = std::mem::take(&mut self.skip);
+            let len = (len - skip).min(self.left);
+            self.left -= len;
+            let Some(addr) = segment.addr.checked_add(skip) else {
+                return Some(Err(Denied::Bounds));
+            };
+            let window = if self.table.depth == segments::PHYSICAL {
+                Ok(Window::physical(addr, &self.tpt.att))
+            } else {
+                self.tpt.check(self.held, (segment.key, self.pdn), (addr, len), self.need)
+            };
+            return Some(window.map(|window| Piece { window, len }));
+        }
+        None
+    }
+}
+
+impl Tpt {
+    /// Adds a command's data; its key. `data` is segments or, `physical`, guest addresses.
+    ///
+    /// # Errors
+    /// [`Denied::Full`] when the table is; [`Denied::Bounds`] when there is no data; what is wrong with a segment.
+    pub fn insert_command<M>(
+        &self,
+        held: &M,
+        user: User,
+        (data, physical): (impl Iterator<Item = Segment> + Clone, bool),
+        (access, one_touch): (Access, bool),
+    ) -> Result<u32, Denied> {
+        let length: u64 = data.clone().map(|segment| u64::from(segment.len)).sum();
+        if length == 0 {
+            return Err(Denied::Bounds);
+        }
+        let access = access & (Access::REMOTE_READ | Access::REMOTE_WRITE);
+        if !physical {
+            let mut filled = data.clone().filter(|segment| segment.len > 0);
+            filled.try_for_each(|Segment { addr, len, key }| {
+                let range = (addr, u64::from(len));
+                self.check(held, (key, user.pdn), range, local(access)).map(|_| ())
+            })?;
+        }
+        let table = self.att.store_segments(data, physical).map_err(|_| Denied::Full)?;
+        let Some(index) = self.take_index() else {
+            self.att.free(&table);
+            return Err(Denied::Full);
+        };
+        let key = self.new_key(index);
+        let slot = self.slot(index).ok_or(Denied::Full)?;
+        let User { pdn, qpn } = user;
+        let mut cold = slot.back.cold.lock();
+        *cold = Cold {
+            owner: Owner::Command,
+            instance: cold.instance,
+            key,
+            pdn,
+            qpn,
+            table,
+            ..Cold::default()
+        };
+        let kind = Kind::Command;
+        slot.entry.store(&Mr {
+            key,
+            pdn,
+            qpn,
+            kind,
+            one_touch,
+            access,
+            length,
+            table,
+            ..Mr::default()
+        });
+        Ok(key)
+    }
+
+    /// The parts of `len` bytes of a command's data, of which a check has given `window`, for the rights
+    /// `need`.
+    pub fn pieces<'a, M>(
+        &'a self,
+        held: &'a M,
+        (window, len): (&Window<'_>, u64),
+        pdn: u32,
+        need: Access,
+    ) -> Option<Pieces<'a, 'a, M>> {
+        let Window { table, offset, .. } = *window;
+        segments::is(&table).then_some(Pieces {
+            tpt: self,
+            held,
+            table,
+            pdn,
+            need: local(need),
+            at: 0,
+            skip: offset,
+            left: len,
+        })
+    }
+
+    /// Ends the command of `user` that has this key. Its last use has ended when those who hold the guest's memory
+    /// have given it up; [`Self::finish_command`] is due then.
+    ///
+    /// # Errors
+    /// When there is none; nothing has changed then.
+    pub fn end_command(&self, key: u32, user: User) -> Result<(), Denied> {
+        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+        let mut cold = slot.back.cold.lock();
+        match cold.owner {
+            Owner::Command => {}
+            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            _ => return Err(Denied::Kind),
+        }
+        if cold.pdn != user.pdn || cold.qpn != user.qpn {
+            return Err(Denied::Foreign);
+        }
+        if cold.key != key {
+            return Err(Denied::Stale);
+        }
+        slot.entry.invalidate();
+        cold.owner = Owner::Leaving;
+        Ok(())
+    }
+
+    /// Gives the key of a command that was ended back; nobody uses it any more.
+    pub fn finish_command(&self, key: u32) {
+        let named = self.slot(index(key)).is_some_and(|slot| slot.back.cold.lock().key == key);
+        if named {
+            self.finish(index(key));
+        }
+    }
+}
+
+/// What a peer's use asks of the regions behind a command.
+fn local(access: Access) -> Access {
+    if access.contains(Access::REMOTE_WRITE) { Access::LOCAL_WRITE } else { Access::empty() }
+}

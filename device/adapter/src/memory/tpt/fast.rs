@@ -1,0 +1,154 @@
+//! Regions registered, and keys invalidated, by work requests.
+
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::{MemFlags, RegMrSeg};
+
+use super::denied::Denied;
+use super::entry::{Cold, Kind, Mr, Owner, User};
+use super::touch::Touch;
+use super::{Tpt, index};
+use crate::host::Memory;
+use crate::limits::MAX_MR_SIZE;
+use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PagesError};
+
+/// A registration that a work request asks for, checked for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration {
+    /// What the region will say; its pages come when it is made.
+    mr: Mr,
+    /// Where the page addresses stand.
+    list: u64,
+    count: u32,
+    shift: u8,
+}
+
+impl Registration {
+    /// Checks what a work request says about a region with this key, first address and PD.
+    ///
+    /// # Errors
+    /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long, wraps, or is
+    /// empty; [`Denied::Rights`] when remote writes are allowed where local ones are not.
+    pub fn new((key, pdn): (u32, u32), addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
+        let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
+        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
+            || length == 0
+            || length > MAX_MR_SIZE
+            || addr.checked_add(length).is_none()
+        {
+            return Err(Denied::Bounds);
+        }
+        let offset = addr & ((1 << shift) - 1);
+        if offset + length > u64::from(count) << shift {
+            return Err(Denied::Bounds);
+        }
+        let access = Access::from_bits_truncate(seg.access.get());
+        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Denied::Rights);
+        }
+        let one_touch = MemFlags::from_bits_truncate(seg.flags).contains(MemFlags::ONE_TOUCH);
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
+        let mr = Mr {
+            key,
+            pdn,
+            one_touch,
+            access,
+            iova,
+            length,
+            offset,
+            kind: Kind::Region,
+            ..Mr::default()
+        };
+        Ok(Self { mr, list: seg.table.get(), count, shift })
+    }
+}
+
+impl Tpt {
+    /// Adds an invalid region for registrations of up to `max_pages` pages; `None` when the table or the room for
+    /// pages is full.
+    pub fn insert_fast(&self, pdn: u32, max_pages: u32) -> Option<u32> {
+        let table = self.att.reserve(u64::from(max_pages)).ok()?;
+        let Some(index) = self.take_index() else {
+            self.att.free(&table);
+            return None;
+        };
+        let key = self.new_key(index);
+        let slot = self.slot(index)?;
+        let mut cold = slot.back.cold.lock();
+        *cold = Cold {
+            owner: Owner::Fast,
+            instance: cold.instance,
+            key,
+            pdn,
+            table,
+            max_pages,
+            ..Cold::default()
+        };
+        Some(key)
+    }
+
+    /// Makes an invalid region valid.
+    ///
+    /// # Errors
+    /// The region stays invalid then.
+    pub fn register<M: Memory>(&self, memory: &M, wanted: &Registration) -> Result<(), Denied> {
+        let Mr { key, pdn, .. } = wanted.mr;
+        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+        let mut cold = slot.back.cold.lock();
+        match cold.owner {
+            Owner::Fast => {}
+            Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
+            _ => return Err(Denied::Kind),
+        }
+        if cold.pdn != pdn {
+            return Err(Denied::Foreign);
+        }
+        if slot.entry.load().is_some() {
+            return Err(Denied::InUse);
+        }
+        if wanted.count > cold.max_pages {
+            return Err(Denied::Bounds);
+        }
+        let list = (wanted.list, u64::from(wanted.count));
+        let table =
+            self.att.refill(memory, &cold.table, wanted.shift, list).map_err(
+                |error| match error {
+                    PagesError::Unreachable(_) => Denied::Memory,
+                    PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
+                },
+            )?;
+        cold.key = key;
+        cold.touch = Touch::default();
+        slot.back.open();
+        slot.entry.store(&Mr { table, ..wanted.mr });
+        Ok(())
+    }
+
+    /// Makes a region of [`Self::insert_fast`] or a window of type 2 invalid, for a work request of `user` or,
+    /// `remote`, of its peer. Its last use has ended when those who hold the guest's memory have given it up.
+    ///
+    /// # Errors
+    /// The entry is as it was then.
+    pub fn invalidate(&self, key: u32, user: User, remote: bool) -> Result<(), Denied> {
+        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+        let mut cold = slot.back.cold.lock();
+        let mr = slot.entry.load().ok_or(Denied::Invalid)?;
+        if !matches!(cold.owner, Owner::Fast | Owner::Window2) {
+            return Err(Denied::Kind);
+        }
+        mr.check(key, user, (mr.iova, 0), Access::empty())?;
+        let remote_rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if remote && !mr.access.intersects(remote_rights) {
+            return Err(Denied::Rights);
+        }
+        if cold.owner == Owner::Fast {
+            if !slot.back.close() {
+                return Err(Denied::InUse);
+            }
+        } else {
+            self.release_region(&mut cold);
+        }
+        slot.entry.invalidate();
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! Completion queues.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::cq::Status;
+use vrnic_abi::uar;
+use zerocopy::IntoBytes;
+
+use crate::datapath::turn::Site;
+use crate::host::{Host, Memory};
+use crate::inspect::CqView;
+use crate::memory::pages::Ring;
+use crate::objects::completion::Completion;
+use crate::objects::eq::Eq;
+use crate::stats::{Counter, Counters};
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    /// Its number.
+    pub cqn: u32,
+    /// Its context.
+    pub context: u32,
+    /// The UAR of its slot.
+    pub uar: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// QPs that complete here, counted once for each queue.
+    pub users: AtomicU32,
+    /// The queue of its events.
+    pub eq: Arc<Eq>,
+    slot_offset: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ring: Ring,
+    pi: u32,
+    /// The user's index as last read. It leads from [`Self::ci`] at that time to [`Self::pi`]: what else the user
+    /// says is a fault.
+    ci: u32,
+    armed: u32,
+    arm_seen: u32,
+    /// One past the last solicited entry.
+    solicited: Option<u32>,
+    event: Option<u32>,
+    failed: bool,
+    /// It has been destroyed: neither entries nor events are written any more.
+    ended: bool,
+    /// Completions that must come for an event, and nanoseconds that it may wait for them.
+    moderation: (u32, u64),
+    /// Of an event that waits: completions so far, and until when.
+    held: Option<(u32, u64)>,
+    /// Whether the function's list of waiting events has this CQ.
+    listed: bool,
+}
+
+/// Whether a completion is to raise an event.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub enum Due {
+    /// No.
+    No,
+    /// Yes; [`Cq::fire`] reports it.
+    Now,
+    /// It waits for more; the CQ has to be put on the list of those that wait.
+    Later,
+}
+
+/// What became of an event that waited.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub enum Held {
+    /// It waits until this time.
+    Until(u64),
+    /// Its time has come.
+    Due,
+    /// It has been reported.
+    Gone,
+}
+
+/// The queue takes no entry any more.
+#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+pub enum Overflow {
+    /// Since this entry.
+    Now,
+    /// Since an earlier one.
+    Earlier,
+}
+
+impl Cq {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(cqn: u32, context: u32, uar: u32, slot: u32, eq: Arc<Eq>, ring: Ring) -> Self {
+        Self {
+            cqn,
+            context,
+            uar,
+            slot,
+            users: AtomicU32::new(0),
+            eq,
+            slot_offset: crate::objects::doorbell::offset(uar, slot),
+            inner: Mutex::new(Inner::new(ring)),
+        }
+    }
+
+    /// Writes an entry; tells whether an event is due.
+    ///
+    /// # Errors
+    /// When the queue is full, or was, or its memory is gone.
+    #[inline]
+    pub fn push<H: Host>(
+        &self,
+        site: &Site<'_, H>,
+        completion: &Completion,
+    ) -> Result<Due, Overflow> {
+        let mut inner = self.inner.lock();
+        if inner.failed {
+            return Err(Overflow::Earlier);
+        }
+        let mut room = inner.used() < inner.ring.size();
+        if !room {
+            // The user's index is read when it matters: its line moves between two processors.
+            let ci = site.host().bar_load32(self.slot_offset);
+            room = inner.consumed(ci) && inner.used() < inner.ring.size();
+        }
+        let entry = completion.entry(inner.pi, site.now());
+        let addr = inner.ring.addr(inner.pi).filter(|_| room);
+        let written = addr.is_some_and(|addr| site.memory.write(addr, entry.as_bytes()).is_ok());
+        if !written {
+            inner.failed = true;
+            site.step(Counter::CqOverflows);
+            let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
+            site.function.warn(|name| {
+                tracing::warn!(
+                    function = name,
+                    cqn = self.cqn,
+                    pi,
+                    ci,
+                    size,
+                    "CQ error: it is full, or its index or its memory is faulty"
+                );
+            });
+            return Err(Overflow::Now);
+        }
+        inner.pi = inner.pi.wrapping_add(1);
+        site.step(Counter::Cqes);
+        let solicited = completion.solicited || completion.status != Status::Success;
+        if solicited {
+            inner.solicited = Some(inner.pi);
+        }
+        let due = match inner.armed {
+            uar::ARM_NEXT => true,
+            uar::ARM_SOLICITED => solicited,
+            _ => false,
+        };
+        if due {
+            inner.armed = 0;
+        }
+        Ok(inner.moderate(due, || site.now()))
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> CqView {
+        let inner = self.inner.lock();
+        CqView {
+            cqn: self.cqn,
+            context: self.context,
+            eqn: self.eq.eqn,
+            users: self.users.load(Ordering::Relaxed),
+            uar: self.uar,
+            slot: self.slot,
+            size: inner.ring.size(),
+            produced: inner.pi,
+            consumed: host.bar_load32(self.slot_offset),
+            armed: inner.armed,
+            failed: inner.failed,
+        }
+    }
+
+    /// Sets moderation: see [`vrnic_abi::admin::ModifyCq`].
+    pub fn set_moderation(&self, count: u16, period_us: u16) {
+        self.inner.lock().moderation = (u32::from(count), u64::from(period_us) * 1000);
+    }
+
+    /// Continues in another ring; returns the index of the first entry there. `None` when more entries wait for
+    /// the user than that has room for, or the queue has failed: all is as before then.
+    pub fn resize<H: Host>(&self, host: &H, ring: Ring) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        let ci = host.bar_load32(self.slot_offset);
+        if inner.failed || !inner.consumed(ci) || inner.used() > ring.size() {
+            return None;
+        }
+        let old = std::mem::replace(&mut inner.ring, ring);
+        let first = inner.pi;
+        drop(inner);
+        // The old one's page table may be long.
+        drop(old);
+        Some(first)
+    }
+
+    /// Looks whether an event waits still.
+    #[must_use]
+    pub fn release(&self, now: u64) -> Held {
+        let mut inner = self.inner.lock();
+        match inner.held {
+            Some((_, until)) if until > now => return Held::Until(until),
+            _ => inner.listed = false,
+        }
+        if inner.held.take().is_some() { Held::Due } else { Held::Gone }
+    }
+
+    /// Looks at the slot for an arm request; returns whether there was one.
+    pub fn look<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+        let mut inner = self.inner.lock();
+        let arm = (host.bar_load64(self.slot_offset) >> 32) as u32;
+        if arm == inner.arm_seen {
+            return false;
+        }
+        inner.arm_seen = arm;
+        // The request's store came after that of the index it goes with.
+        let seen = host.bar_load32(self.slot_offset + offset_of!(uar::CqSlot, seen) as u64);
+        let size = inner.ring.size();
+        let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
+        inner.armed = arm & uar::ARM_KIND_MASK;
+        let due = match inner.armed {
+            uar::ARM_NEXT => ahead(inner.pi),
+            uar::ARM_SOLICITED => inner.solicited.is_some_and(ahead),
+            _ => false,
+        };
+        if due {
+            inner.armed = 0;
+            // One that waits is told with this one.
+            inner.held = None;
+            drop(inner);
+            self.fire(host, stats);
+        }
+        true
+    }
+
+    /// Ends the queue: on return neither entries nor events are written for it any more, whoever still knows it.
+    pub fn end(&self) {
+        let mut inner = self.inner.lock();
+        (inner.ended, inner.failed, inner.held) = (true, true, None);
+    }
+
+    /// Reports an event that is due.
+    pub fn fire<H: Host>(&self, host: &H, stats: &Counters) {
+        let mut inner = self.inner.lock();
+        if inner.ended {
+            return;
+        }
+        stats.step(Counter::CompletionEvents);
+        inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
+    }
+}
+
+impl Inner {
+    fn new(ring: Ring) -> Self {
+        Self {
+            ring,
+            pi: 0,
+            ci: 0,
+            armed: 0,
+            arm_seen: 0,
+            solicited: None,
+            event: None,
+            failed: false,
+            ended: false,
+            moderation: (0, 0),
+            held: None,
+            listed: false,
+        }
+    }
+
+    /// Entries that the user has not given back, as far as we know.
+    #[inline]
+    fn used(&self) -> u32 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Takes the user's index over, unless it is one that there cannot be: behind what it was, or beyond what was
+    /// written.
+    #[inline]
+    fn consumed(&mut self, ci: u32) -> bool {
+        let sound = self.pi.wrapping_sub(ci) <= self.used();
+        if sound {
+            self.ci = ci;
+        }
+        sound
+    }
+
+    /// What to do when an event is due, or waits already, and a completion has come.
+    #[inline]
+    fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
+        let (count, period) = self.moderation;
+        let held = match self.held {
+            Some((so_far, until)) => (so_far + 1, until),
+            None if !due => return Due::No,
+            None if count < 2 || period == 0 => return Due::Now,
+            None => (1, now().saturating_add(period)),
+        };
+        if held.0 >= count {
+            self.held = None;
+            return Due::Now;
+        }
+        self.held = Some(held);
+        if std::mem::replace(&mut self.listed, true) { Due::No } else { Due::Later }
+    }
+}

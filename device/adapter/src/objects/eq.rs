@@ -1,0 +1,238 @@
+//! Event queues.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+use parking_lot::Mutex;
+use vrnic_abi::eq::{Eqe, Kind};
+use zerocopy::IntoBytes;
+
+use crate::host::{Host, Memory};
+use crate::inspect::EqView;
+use crate::memory::pages::Ring;
+use crate::stats::{Counter, Counters};
+
+/// Events held back for a full queue; CQs hold at most one each, so only a guest that provokes
+/// asynchronous events and never looks at them gets here.
+const HELD_MAX: usize = 1 << 17;
+
+/// An event queue.
+#[derive(Debug)]
+pub struct Eq {
+    /// Its number; 0 is the asynchronous event queue.
+    pub eqn: u32,
+    /// Its MSI-X vector.
+    pub vector: u16,
+    /// Its slot in UAR 0.
+    pub slot: u32,
+    /// CQs bound to it.
+    pub users: AtomicU32,
+    /// Offset in BAR2 of the consumer index.
+    ci_offset: u64,
+    ring: Ring,
+    inner: Mutex<Inner>,
+    holding: AtomicBool,
+    /// Set with `holding`: one look for all queues of the function.
+    any_holding: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pi: u32,
+    /// By place in the ring: the CQ whose completion event was written there last, or zero.
+    cqns: Vec<u32>,
+    held: VecDeque<(Kind, u32)>,
+    /// CQs with an event in `held`: one there tells of all their completions.
+    held_cqs: HashSet<u32>,
+    /// Its memory is the guest's again: no event is written or held back any more.
+    ended: bool,
+}
+
+impl Eq {
+    /// An empty queue, which sets `any_holding` when it holds events back.
+    #[must_use]
+    pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring, any_holding: Arc<AtomicBool>) -> Self {
+        let ci_offset = u64::from(slot) * u64::from(vrnic_abi::uar::SLOT_LEN);
+        let inner = Inner { cqns: vec![0; ring.size() as usize], ..Inner::default() };
+        Self {
+            eqn,
+            vector,
+            slot,
+            users: AtomicU32::new(0),
+            ci_offset,
+            ring,
+            inner: Mutex::new(inner),
+            holding: AtomicBool::new(false),
+            any_holding,
+        }
+    }
+
+    /// Reports an event, now or as soon as there is room.
+    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
+        let mut inner = self.inner.lock();
+        if inner.ended || inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
+            return;
+        }
+        if inner.held.len() < HELD_MAX {
+            inner.held.push_back((kind, id));
+            self.hold(host);
+        } else {
+            stats.limiter.warn(host.now(), || {
+                tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
+            });
+        }
+    }
+
+    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still. Returns
+    /// the position of the event that will tell the guest.
+    pub fn push_completion<H: Host>(
+        &self,
+        host: &H,
+        stats: &Counters,
+        cqn: u32,
+        position: Option<u32>,
+    ) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        if inner.ended {
+            return None;
+        }
+        // The guest publishes its index before it looks at the CQ, and the CQE was written before
+        // this: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        let ci = host.bar_load32(self.ci_offset);
+        if let Some(position) = position
+            && self.waits(&inner, position, ci, cqn)
+        {
+            return Some(position);
+        }
+        if inner.held.is_empty() {
+            let position = inner.pi;
+            if self.write((host, stats), &mut inner, Kind::Completion, cqn) {
+                return Some(position);
+            }
+        }
+        if inner.held_cqs.insert(cqn) {
+            inner.held.push_back((Kind::Completion, cqn));
+            self.hold(host);
+        }
+        None
+    }
+
+    /// Whether the entry at `position` is an event of this CQ, in the queue, and not yet consumed. Indices
+    /// wrap; the place's last owner tells a position from one of an earlier lap.
+    fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: u32) -> bool {
+        let unread = inner.pi.wrapping_sub(ci);
+        let owner = inner.cqns.get(self.place(position));
+        unread <= self.ring.size() && position.wrapping_sub(ci) < unread && owner == Some(&cqn)
+    }
+
+    /// The place in the ring of an index.
+    fn place(&self, index: u32) -> usize {
+        (index & (self.ring.size() - 1)) as usize
+    }
+
+    /// Moves held events into the queue as far as there is room; returns whether any moved.
+    pub fn release<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+        if !self.holding.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let mut moved = false;
+        while let Some((kind, id)) = inner.held.front().copied() {
+            if !self.write((host, stats), &mut inner, kind, id) {
+                break;
+            }
+            inner.held.pop_front();
+            if kind == Kind::Completion {
+                inner.held_cqs.remove(&id);
+            }
+            moved = true;
+        }
+        self.holding.store(!inner.held.is_empty(), Ordering::Release);
+        moved
+    }
+
+    /// Drops events that are held back for an object that ends.
+    pub fn forget(&self, of_object: impl Fn(Kind, u32) -> bool) {
+        if !self.holding() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        inner.held.retain(|(kind, id)| !of_object(*kind, *id));
+        inner.held_cqs.retain(|id| !of_object(Kind::Completion, *id));
+        self.holding.store(!inner.held.is_empty(), Ordering::Release);
+    }
+
+    /// Ends the queue: on return nothing is written to it any more, whoever still knows it.
+    pub fn end(&self) {
+        let mut inner = self.inner.lock();
+        *inner = Inner { ended: true, ..Inner::default() };
+        self.holding.store(false, Ordering::Release);
+    }
+
+    /// Notes that events are held back, and wakes a worker, which tries again until there is room: all may sleep, and
+    /// any thread may have reported the event.
+    fn hold<H: Host>(&self, host: &H) {
+        self.holding.store(true, Ordering::SeqCst);
+        self.any_holding.store(true, Ordering::SeqCst);
+        host.wake(0);
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> EqView {
+        EqView {
+            eqn: self.eqn,
+            vector: self.vector,
+            cqs: self.users.load(Ordering::Relaxed),
+            size: self.ring.size(),
+            produced: self.inner.lock().pi,
+            consumed: host.bar_load32(self.ci_offset),
+        }
+    }
+
+    /// Whether events are held back.
+    #[must_use]
+    pub fn holding(&self) -> bool {
+        self.holding.load(Ordering::Acquire)
+    }
+
+    /// Writes an entry, and raises the vector if the guest has consumed all before it; false when the
+    /// queue is full or its memory is gone.
+    ///
+    /// A guest that has not will come to this entry without being told: it publishes its index, with a full
+    /// barrier, before it looks at the next entry, and here an entry is written, with a full barrier, before
+    /// the index is read.
+    fn write<H: Host>(
+        &self,
+        (host, stats): (&H, &Counters),
+        inner: &mut Inner,
+        kind: Kind,
+        id: u32,
+    ) -> bool {
+        let ci = host.bar_load32(self.ci_offset);
+        if inner.pi.wrapping_sub(ci) >= self.ring.size() {
+            return false;
+        }
+        let eqe = Eqe::new(kind, id, inner.pi);
+        let Some(addr) = self.ring.addr(inner.pi) else { return false };
+        if let Err(fault) = host.memory().write(addr, eqe.as_bytes()) {
+            stats.limiter.warn(host.now(), || {
+                tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
+            });
+            return false;
+        }
+        let place = self.place(inner.pi);
+        if let Some(owner) = inner.cqns.get_mut(place) {
+            *owner = if kind == Kind::Completion { id } else { 0 };
+        }
+        fence(Ordering::SeqCst);
+        if host.bar_load32(self.ci_offset) == inner.pi {
+            stats.step(Counter::Interrupts);
+            host.raise(self.vector);
+        }
+        inner.pi = inner.pi.wrapping_add(1);
+        true
+    }
+}

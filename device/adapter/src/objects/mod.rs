@@ -1,0 +1,282 @@
+//! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so counts of
+//! users cannot race; look-ups need no lock but the tables' own.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`id_table`] | objects by number |
+//! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
+//! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
+//! | [`multicast`] | multicast groups and their members |
+//! | [`doorbell`] | doorbell pages and their slots |
+
+pub mod completion;
+pub mod cq;
+pub mod doorbell;
+pub mod eq;
+pub mod id_table;
+pub(crate) mod moderation;
+pub mod multicast;
+pub mod qp;
+pub mod srq;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use vrnic_abi::admin::SetGid;
+use vrnic_abi::qp::{GSI_QPN, Type};
+use vrnic_abi::uar;
+
+use crate::host::Host;
+use crate::limits::{self, Limits};
+use crate::memory::device_sq::SqMemory;
+use crate::memory::pages::PageBudget;
+use crate::objects::cq::Cq;
+use crate::objects::doorbell::Uar;
+use crate::objects::eq::Eq;
+use crate::objects::id_table::Table;
+use crate::objects::multicast::Groups;
+use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
+
+/// A user context, or the kernel's.
+#[derive(Debug)]
+pub struct Context {
+    /// Its number; 0 is the kernel's.
+    pub id: u32,
+    /// UARs and PDs that belong to it.
+    pub users: AtomicU32,
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    /// Its number.
+    pub pdn: u32,
+    /// Its context.
+    pub context: u32,
+    /// QPs, SRQs and regions that belong to it.
+    pub users: AtomicU32,
+}
+
+/// An XRC domain: which QPs of any context reach which SRQs of any context.
+#[derive(Debug)]
+pub struct Xrcd {
+    /// Its number.
+    pub xrcdn: u32,
+    /// SRQs and XRC targets that belong to it.
+    pub users: AtomicU32,
+}
+
+/// The admin queue's own state.
+#[derive(Debug, Default)]
+pub struct Admin {
+    /// Rings, while enabled.
+    pub rings: Option<crate::control::registers::Rings>,
+    /// Next command.
+    pub ci: u32,
+    /// Next completion.
+    pub pi: u32,
+}
+
+/// All objects.
+#[derive(Debug)]
+pub struct Objects<H: Host> {
+    /// Serialises control work.
+    pub admin: Mutex<Admin>,
+    /// Contexts by number.
+    pub contexts: Table<Context>,
+    /// PDs by number.
+    pub pds: Table<Pd>,
+    /// CQs by number.
+    pub cqs: Table<Cq>,
+    /// SRQs by number.
+    pub srqs: Table<Srq>,
+    /// XRC domains by number.
+    pub xrcds: Table<Xrcd>,
+    /// QPs by number, but for the one of the general services.
+    qps: Table<Qp<H>>,
+    /// The QP of the general services.
+    gsi: RwLock<Option<Arc<Qp<H>>>>,
+    /// Completion event queues by number.
+    pub eqs: Table<Eq>,
+    /// UARs by number.
+    pub uars: Table<Uar<H>>,
+    /// UARs that the workers look at.
+    pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
+    /// Steps when that list has changed; workers keep copies.
+    uars_version: AtomicU64,
+    /// Whether an event queue may hold events back.
+    pub holding: Arc<AtomicBool>,
+    /// Event queues that may hold events back, the asynchronous one included.
+    pub active_eqs: RwLock<Vec<Arc<Eq>>>,
+    /// Memory of device-resident send queues.
+    pub sq_memory: Mutex<SqMemory>,
+    /// Room for page addresses.
+    pub page_budget: Arc<PageBudget>,
+    /// The GID table.
+    pub gids: RwLock<Vec<Option<SetGid>>>,
+    /// Multicast groups.
+    pub groups: Groups<H>,
+}
+
+impl<H: Host> Objects<H> {
+    /// Room for as many as `limits` say.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            admin: Mutex::default(),
+            contexts: Table::new(0, limits.contexts.saturating_add(1)),
+            pds: Table::new(1, limits.pd),
+            cqs: Table::new(1, limits.cq),
+            srqs: Table::new(1, limits.srq),
+            xrcds: Table::new(1, limits::MAX_XRCD),
+            qps: Table::new(limits::FIRST_QPN, limits.qp),
+            gsi: RwLock::default(),
+            eqs: Table::new(1, limits::MAX_EQ),
+            uars: Table::new(0, uar::UAR_COUNT),
+            active_uars: RwLock::default(),
+            uars_version: AtomicU64::new(1),
+            holding: Arc::default(),
+            active_eqs: RwLock::default(),
+            sq_memory: Mutex::default(),
+            page_budget: Arc::default(),
+            gids: RwLock::default(),
+            groups: Groups::default(),
+        }
+    }
+
+    /// Forgets all objects but QPs, which need an orderly end.
+    pub fn clear(&self) {
+        self.set_uars(Vec::new());
+        self.uars.restart();
+        self.srqs.drain();
+        self.xrcds.drain();
+        // A worker or a peer may be about to report an event of a CQ that it has seen.
+        self.cqs.drain().iter().for_each(|cq| cq.end());
+        self.active_eqs.write().drain(..).for_each(|eq| eq.end());
+        self.eqs.drain();
+        self.pds.drain();
+        self.contexts.restart();
+        *self.sq_memory.lock() = SqMemory::default();
+        self.gids.write().clear();
+        self.groups.clear();
+    }
+
+    /// A QP by number.
+    #[must_use]
+    pub fn qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
+        if qpn == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
+    }
+
+    /// Adds a QP of this type, which learns its number from `make`; `None` when there is no room.
+    pub fn add_qp(&self, kind: Type, make: impl FnOnce(u32) -> Qp<H>) -> Option<Arc<Qp<H>>> {
+        if kind != Type::Gsi {
+            return self.qps.insert(|qpn| Ok::<_, Infallible>(make(qpn))).unwrap_or_default();
+        }
+        let mut gsi = self.gsi.write();
+        if gsi.is_some() {
+            return None;
+        }
+        gsi.insert(Arc::new(make(GSI_QPN))).clone().into()
+    }
+
+    /// Takes a QP out.
+    pub fn remove_qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
+        if qpn == GSI_QPN { self.gsi.write().take() } else { self.qps.remove(qpn) }
+    }
+
+    /// Takes all QPs out.
+    pub fn drain_qps(&self) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.qps.drain();
+        qps.extend(self.gsi.write().take());
+        qps
+    }
+
+    /// All QPs.
+    #[must_use]
+    pub fn all_qps(&self) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.qps.all();
+        qps.extend(self.gsi.read().clone());
+        qps
+    }
+
+    /// The QPs that complete on a CQ.
+    #[must_use]
+    pub fn feeders(&self, cqn: u32) -> Vec<Arc<Qp<H>>> {
+        let mut qps = self.all_qps();
+        qps.retain(|qp| qp.send_cq.cqn == cqn || qp.recv_cq.cqn == cqn);
+        qps
+    }
+
+    /// A valid entry of the GID table.
+    #[must_use]
+    pub fn gid(&self, index: u16) -> Option<SetGid> {
+        self.gids.read().get(usize::from(index)).copied().flatten()
+    }
+
+    /// Whether the GID table holds this address on this VLAN.
+    #[must_use]
+    pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
+        let gids = self.gids.read();
+        gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
+    }
+
+    /// Whether the port is on this VLAN: whether any address is.
+    #[must_use]
+    pub fn has_vlan(&self, vlan: u16) -> bool {
+        self.gids.read().iter().flatten().any(|entry| entry.vlan.get() == vlan)
+    }
+
+    /// Rereads which UARs are in use.
+    pub fn refresh_uars(&self) {
+        self.set_uars(self.uars.all());
+    }
+
+    fn set_uars(&self, uars: Vec<Arc<Uar<H>>>) {
+        let mut active = self.active_uars.write();
+        *active = uars;
+        self.uars_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a copy of this version of the list of UARs is up to date.
+    #[inline]
+    #[must_use]
+    pub fn has_uars(&self, version: u64) -> bool {
+        self.uars_version.load(Ordering::Acquire) == version
+    }
+
+    /// Brings a worker's copy of the list of UARs up to date.
+    #[inline]
+    pub fn look_at_uars(&self, (version, copy): &mut (u64, Vec<Arc<Uar<H>>>)) {
+        if !self.has_uars(*version) {
+            let active = self.active_uars.read();
+            *version = self.uars_version.load(Ordering::Acquire);
+            copy.clone_from(&active);
+        }
+    }
+
+    /// Rereads which event queues are in use.
+    pub fn refresh_eqs(&self, asynchronous: &Arc<Eq>) {
+        let mut eqs = self.eqs.all();
+        eqs.push(Arc::clone(asynchronous));
+        *self.active_eqs.write() = eqs;
+    }
+}
+
+/// One more user.
+pub fn hold(users: &AtomicU32) {
+    users.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One user less.
+pub fn release(users: &AtomicU32) {
+    users.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether there is any.
+#[must_use]
+pub fn held(users: &AtomicU32) -> bool {
+    users.load(Ordering::Relaxed) != 0
+}

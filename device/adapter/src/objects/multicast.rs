@@ -1,0 +1,107 @@
+//! Multicast groups of a function: which of its QPs receive what is sent to a group. There is no list of the
+//! functions that have members; a datagram to a group is offered to all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::host::Host;
+use crate::limits;
+use crate::objects::qp::Qp;
+use crate::transport::network_header;
+
+/// The address of a group.
+pub type Mgid = [u8; 16];
+
+/// A table is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// Members by group. A group exists as long as it has members.
+#[derive(Debug)]
+pub struct Groups<H: Host>(RwLock<BTreeMap<Mgid, Vec<Arc<Qp<H>>>>>);
+
+impl<H: Host> Default for Groups<H> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<H: Host> Groups<H> {
+    /// Groups with members.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.read().len()
+    }
+
+    /// Makes a QP a member, if it is none.
+    ///
+    /// # Errors
+    /// [`Full`] when the group has as many members as it can, or there are as many groups.
+    pub fn attach(&self, group: Mgid, qp: &Arc<Qp<H>>) -> Result<(), Full> {
+        let mut groups = self.0.write();
+        if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GROUPS as usize {
+            return Err(Full);
+        }
+        let members = groups.entry(group).or_default();
+        if members.iter().any(|member| Arc::ptr_eq(member, qp)) {
+            return Ok(());
+        }
+        if members.len() >= limits::MAX_MCAST_QPS as usize {
+            return Err(Full);
+        }
+        members.push(Arc::clone(qp));
+        Ok(())
+    }
+
+    /// Ends the membership of a QP; false if it is no member.
+    pub fn detach(&self, group: Mgid, qpn: u32) -> bool {
+        let mut groups = self.0.write();
+        let Some(members) = groups.get_mut(&group) else { return false };
+        let before = members.len();
+        members.retain(|member| member.qpn != qpn);
+        let found = members.len() < before;
+        if members.is_empty() {
+            groups.remove(&group);
+        }
+        found
+    }
+
+    /// Ends all memberships of a QP.
+    pub fn forget(&self, qpn: u32) {
+        if self.0.read().is_empty() {
+            return;
+        }
+        self.0.write().retain(|_, members| {
+            members.retain(|member| member.qpn != qpn);
+            !members.is_empty()
+        });
+    }
+
+    /// Ends all memberships.
+    pub fn clear(&self) {
+        self.0.write().clear();
+    }
+
+    /// The members of a group.
+    #[must_use]
+    pub fn members(&self, group: &Mgid) -> Vec<Arc<Qp<H>>> {
+        self.0.read().get(group).cloned().unwrap_or_default()
+    }
+}
+
+/// Whether this is the address of a group (RFC 4291, 2.7; RFC 5771 for IPv4).
+#[must_use]
+pub fn is_group(gid: &Mgid) -> bool {
+    match network_header::ipv4(gid) {
+        Some([first, ..]) => first >> 4 == 0xe,
+        None => gid.first() == Some(&0xff),
+    }
+}
+
+/// Whether a MAC is that of a group (IEEE 802, the first bit on the wire).
+#[must_use]
+pub fn is_group_mac(mac: [u8; 6]) -> bool {
+    mac.first().is_some_and(|first| first & 1 == 1)
+}

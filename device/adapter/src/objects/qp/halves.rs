@@ -1,0 +1,217 @@
+//! The two halves of a QP: what the one that sends knows, and the one that receives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vrnic_abi::qp::Access;
+use vrnic_abi::rq;
+use vrnic_abi::sq::STRIDE_MAX;
+
+use super::Qp;
+use crate::datapath::wqe::{Recv, Send};
+use crate::function::Function;
+use crate::host::Host;
+use crate::objects::srq::Srq;
+
+/// Sending halves that have been, whole or after a reset.
+static LIVES: AtomicU32 = AtomicU32::new(0);
+
+/// What the sending half knows.
+#[derive(Debug)]
+pub struct Requester<H: Host> {
+    /// Index of the next entry to start.
+    pub ci: u32,
+    /// The entry in progress.
+    pub current: Option<Send>,
+    /// The bytes of that entry.
+    pub raw: [u8; STRIDE_MAX as usize],
+    /// Bytes of it that have been moved.
+    pub done: u64,
+    /// Transport retries left.
+    pub retries: u8,
+    /// RNR retries left; 7 = for ever.
+    pub rnr_retries: u8,
+    /// When the peer's RNR timer ends.
+    pub rnr_until: Option<u64>,
+    /// Nanoseconds between two looks for a receive of the peer.
+    pub rnr_pause: u64,
+    /// Not before this time, when waiting to try again.
+    pub not_before: Option<u64>,
+    /// Attributes it works with.
+    pub config: RequesterConfig,
+    /// The peer, once found.
+    pub peer: Option<Peer<H>>,
+    /// Whether the guest wants to know when the queue has drained.
+    pub notify_drained: bool,
+    /// What the entry in progress has done about keys.
+    pub keys: Option<Keys>,
+    /// Its number among all sending halves that ever were; a reset makes a new one.
+    life: u32,
+}
+
+impl<H: Host> Requester<H> {
+    /// The number of the message that entry `index` asks for. A QP that has been reset counts its entries anew, and
+    /// another may get its number: their messages are others.
+    #[must_use]
+    pub fn message(&self, index: u32) -> u64 {
+        u64::from(self.life) << 32 | u64::from(index)
+    }
+}
+
+/// What an entry has done about keys, of its own side or the peer's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keys {
+    /// The key that a SEND_CMD carries.
+    pub command: Option<u32>,
+    /// The peer's key that the message has ended.
+    pub ended: Option<Ended>,
+    /// Whose readers are to be waited for.
+    pub readers: Option<Readers>,
+    /// Whether they were.
+    pub waited: bool,
+}
+
+/// A key that a message has ended where it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Of a region or window.
+    Invalidated(u32),
+    /// Of a command.
+    Command(u32),
+}
+
+/// Those who hold the memory of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// The QP's own.
+    Own,
+    /// The peer's.
+    Peer,
+}
+
+/// A connected QP of this daemon.
+#[derive(Debug)]
+pub struct Peer<H: Host> {
+    /// Its function.
+    pub function: Arc<Function<H>>,
+    /// The QP.
+    pub qp: Arc<Qp<H>>,
+}
+
+impl<H: Host> Clone for Peer<H> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function), qp: Arc::clone(&self.qp) }
+    }
+}
+
+/// Attributes of the sending half.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequesterConfig {
+    /// MAC of the peer's port.
+    pub dmac: [u8; 6],
+    /// The peer's QP.
+    pub dest_qpn: u32,
+    /// Path MTU, as `enum ib_mtu`.
+    pub mtu: u8,
+    /// ACK timeout code.
+    pub timeout: u8,
+    /// Transport retries.
+    pub retry_cnt: u8,
+    /// RNR retries.
+    pub rnr_retry: u8,
+    /// READs and atomics outstanding.
+    pub max_rd_atomic: u8,
+    /// The queue key that datagrams carry when their work request says so.
+    pub qkey: u32,
+    /// The PSN that the connection's first message has; with the numbers of both QPs it names the connection.
+    pub first_psn: u32,
+}
+
+/// What the receiving half knows.
+#[derive(Debug)]
+pub struct Responder {
+    /// Index of the next receive to use.
+    pub ci: u32,
+    /// The receive that a message is filling.
+    pub current: Option<Recv>,
+    /// Of an XRC target: the SRQ that the message in progress is for, or the last was.
+    pub xrc: Option<Arc<Srq>>,
+    /// The bytes of that receive's entry.
+    pub raw: [u8; rq::STRIDE_MAX as usize],
+    /// What peers may do.
+    pub access: Rights,
+    /// RNR timer code told to peers.
+    pub min_rnr_timer: u8,
+    /// READs and atomics accepted.
+    pub max_dest_rd_atomic: u8,
+    /// The queue key that datagrams must carry.
+    pub qkey: u32,
+    /// The only QP that may send here.
+    pub source_qpn: u32,
+    /// The only station that may send here.
+    pub source_mac: [u8; 6],
+    /// The only PSN that its first message may have.
+    pub first_psn: u32,
+    /// Whether the first message has been reported.
+    pub established: bool,
+    /// Whether the receive CQ has an event due: reported after the sender's completion is written,
+    /// because raising an interrupt is slow and may wake whoever waits for both.
+    pub event_due: bool,
+    /// Whether the guest has been told that no more receives are taken from the SRQ.
+    pub last_told: bool,
+    /// In the error state: nanoseconds until the next look for receives to flush.
+    pub flush_pause: u64,
+}
+
+/// Rights of peers.
+#[derive(Clone, Copy, Debug)]
+pub struct Rights(pub Access);
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self(Access::empty())
+    }
+}
+
+impl Default for Responder {
+    fn default() -> Self {
+        Self {
+            ci: 0,
+            current: None,
+            xrc: None,
+            raw: [0; rq::STRIDE_MAX as usize],
+            access: Rights::default(),
+            min_rnr_timer: 0,
+            max_dest_rd_atomic: 0,
+            qkey: 0,
+            source_qpn: 0,
+            source_mac: [0; 6],
+            first_psn: 0,
+            established: false,
+            event_due: false,
+            last_told: false,
+            flush_pause: 0,
+        }
+    }
+}
+
+impl<H: Host> Default for Requester<H> {
+    fn default() -> Self {
+        Self {
+            ci: 0,
+            current: None,
+            raw: [0; STRIDE_MAX as usize],
+            done: 0,
+            retries: 0,
+            rnr_retries: 0,
+            rnr_until: None,
+            rnr_pause: 0,
+            not_before: None,
+            config: RequesterConfig::default(),
+            peer: None,
+            notify_drained: false,
+            keys: None,
+            life: LIVES.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A queue pair: its parts, their locks, its states.
+//!
+//! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and, while it
+//! touches the peer, the peer's [`Responder`]; nobody takes a requester while holding a responder, so
+//! there is no cycle. Whatever needs the other half of a QP (an error that flushes both queues) is left
+//! to the QP's own turn in [`crate::function::Function::poll`].
+
+mod halves;
+pub mod transitions;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_abi::sq::STAMP_OFFSET;
+
+pub use self::halves::{Ended, Keys, Peer, Readers, Requester, RequesterConfig, Responder, Rights};
+use crate::datapath::command_tag::Tags;
+use crate::host::Host;
+use crate::memory::pages::Ring;
+use crate::memory::tpt::{Tpt, User};
+use crate::objects::cq::Cq;
+use crate::objects::srq::Srq;
+
+/// Where a send queue lies.
+#[derive(Debug)]
+pub enum SendRing {
+    /// In guest memory, posted by producer index.
+    Guest(Ring),
+    /// In BAR2 at this offset, posted by stamps.
+    Device {
+        /// Offset in BAR2.
+        offset: u64,
+        /// log2 of the entries.
+        log_size: u8,
+        /// log2 of the stride.
+        log_stride: u8,
+    },
+    /// There is none.
+    None,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp<H: Host> {
+    /// Its number.
+    pub qpn: u32,
+    /// Its type.
+    pub kind: Type,
+    /// The type of its peer.
+    pub peer_kind: Type,
+    /// Its PD; zero for an XRC target.
+    pub pdn: u32,
+    /// The XRC domain of an XRC target; else zero.
+    pub xrcdn: u32,
+    /// Its context.
+    pub context: u32,
+    /// The regions of its function.
+    pub tpt: Arc<Tpt>,
+    /// The worker of its function that it belongs to.
+    pub worker: usize,
+    /// The UAR of its slot.
+    pub uar: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// Offset in BAR2 of the slot.
+    pub slot_offset: u64,
+    /// CQ of the send queue.
+    pub send_cq: Arc<Cq>,
+    /// CQ of the receive queue.
+    pub recv_cq: Arc<Cq>,
+    /// Whether every send is signaled.
+    pub signal_all: bool,
+    /// Whether a refused request about a key fails the send queue alone.
+    pub reactive: bool,
+    /// Where its messages carry keys of commands.
+    pub tags: Tags,
+    /// Keys of its commands that wait for a response.
+    pub commands: Mutex<BTreeSet<u32>>,
+    /// The send queue.
+    pub sq: SendRing,
+    /// The receive queue.
+    pub rq: Option<Ring>,
+    /// Or the shared one that it takes receives from.
+    pub srq: Option<Arc<Srq>>,
+    state: AtomicU8,
+    /// Set when the QP is destroyed or reset: work on it stops.
+    pub dead: AtomicBool,
+    /// Whether a worker may remember it as one that rings often.
+    pub hot: AtomicBool,
+    /// Whether it stands in the run queue of its function.
+    pub queued: AtomicBool,
+    /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
+    /// function's schedule alone.
+    pub timer: AtomicU64,
+    /// Index of the send entry that comes next, for a look without a lock.
+    pub next_send: AtomicU32,
+    /// All attributes, as QUERY_QP shows them.
+    pub attr: Mutex<Attr>,
+    /// The half that sends.
+    pub requester: Mutex<Requester<H>>,
+    /// The half that receives.
+    pub responder: Mutex<Responder>,
+}
+
+/// What a QP is created from.
+#[derive(Debug)]
+pub struct Parts {
+    /// The type.
+    pub kind: Type,
+    /// The PD.
+    pub pdn: u32,
+    /// The context.
+    pub context: u32,
+    /// The regions of its function.
+    pub tpt: Arc<Tpt>,
+    /// UAR and slot.
+    pub place: (u32, u32),
+    /// CQs of send and receive queue.
+    pub cqs: (Arc<Cq>, Arc<Cq>),
+    /// Whether every send is signaled.
+    pub signal_all: bool,
+    /// Whether a refused request about a key fails the send queue alone.
+    pub reactive: bool,
+    /// Where its messages carry keys of commands.
+    pub tags: Tags,
+    /// The queues.
+    pub queues: (SendRing, Option<Ring>),
+    /// The shared receive queue.
+    pub srq: Option<Arc<Srq>>,
+    /// The XRC domain of an XRC target.
+    pub xrcdn: u32,
+}
+
+impl<H: Host> Qp<H> {
+    /// A QP in the reset state, of a function with this many workers.
+    #[must_use]
+    pub fn new(qpn: u32, workers: usize, parts: Parts) -> Self {
+        let (uar, slot) = parts.place;
+        Self {
+            qpn,
+            kind: parts.kind,
+            peer_kind: parts.kind.peer(),
+            xrcdn: parts.xrcdn,
+            pdn: parts.pdn,
+            context: parts.context,
+            tpt: parts.tpt,
+            worker: crate::objects::doorbell::worker_of(slot, workers),
+            uar,
+            slot,
+            slot_offset: crate::objects::doorbell::offset(uar, slot),
+            send_cq: parts.cqs.0,
+            recv_cq: parts.cqs.1,
+            signal_all: parts.signal_all,
+            reactive: parts.reactive,
+            tags: parts.tags,
+            commands: Mutex::default(),
+            sq: parts.queues.0,
+            rq: parts.queues.1,
+            srq: parts.srq,
+            state: AtomicU8::new(State::Reset as u8),
+            dead: AtomicBool::new(false),
+            hot: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            timer: AtomicU64::new(0),
+            next_send: AtomicU32::new(0),
+            attr: Mutex::default(),
+            requester: Mutex::default(),
+            responder: Mutex::default(),
+        }
+    }
+
+    /// The state.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::from_raw(self.state.load(Ordering::Acquire)).unwrap_or(State::Err)
+    }
+
+    /// Sets the state.
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Goes from one state to another; false when it has left the first meanwhile.
+    #[must_use]
+    pub fn change_state(&self, from: State, to: State) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the send queue seems to hold an entry that was not started.
+    #[inline]
+    #[must_use]
+    pub fn has_posted(&self, host: &H) -> bool {
+        let next = self.next_send.load(Ordering::Relaxed);
+        match &self.sq {
+            SendRing::Guest(_) => host.bar_load32(self.slot_offset) != next,
+            SendRing::Device { offset, log_size, log_stride } => {
+                let slot = u64::from(next & ((1 << log_size) - 1));
+                let at = offset + (slot << log_stride) + u64::from(STAMP_OFFSET);
+                host.bar_load32(at) == vrnic_abi::stamp(next)
+            }
+            SendRing::None => false,
+        }
+    }
+
+    /// Goes to the error state; true when it was in a state that can fail.
+    pub fn fail(&self) -> bool {
+        let fails = |state| {
+            let fails = !matches!(State::from_raw(state), None | Some(State::Reset | State::Err));
+            fails.then_some(State::Err as u8)
+        };
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
+    }
+
+    /// A send has failed: a QP of a reliable connection goes to the error state, of all others the send queue alone fails
+    /// (IBTA volume 1, 10.3.1).
+    pub fn fail_send(&self) {
+        if matches!(self.kind, Type::Rc | Type::XrcIni) {
+            self.fail();
+        } else {
+            self.stop_sends();
+        }
+    }
+
+    /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing else.
+    pub fn fail_key(&self) {
+        if self.reactive {
+            self.stop_sends();
+        } else {
+            self.fail();
+        }
+    }
+
+    /// Goes to the state in which sends are flushed and receives go on.
+    fn stop_sends(&self) {
+        let stops = |state| {
+            let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
+            sends.then_some(State::Sqe as u8)
+        };
+        // Whoever was first has put it into a state that sends nothing.
+        let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
+    }
+
+    /// Whether it knows its peer.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
+            && !matches!(self.state(), State::Reset | State::Init)
+    }
+
+    /// The QP as a user of keys.
+    #[inline]
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { pdn: self.pdn, qpn: self.qpn }
+    }
+
+    /// Whether its send queue is flushed.
+    #[inline]
+    #[must_use]
+    pub fn flushes_sends(&self) -> bool {
+        matches!(self.state(), State::Err | State::Sqe)
+    }
+
+    /// Whether a turn of its send queue may bring anything.
+    #[inline]
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.state() == State::Rts && self.timer.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether peers may reach it.
+    #[inline]
+    #[must_use]
+    pub fn receives(&self) -> bool {
+        matches!(self.state(), State::Rtr | State::Rts | State::Sqd | State::Sqe)
+            && !self.dead.load(Ordering::Acquire)
+    }
+
+    /// Forgets all work, as in a new QP, and zeroes the doorbell words.
+    pub fn clear(&self, host: &H) {
+        let mut requester = self.requester.lock();
+        *requester = Requester::default();
+        self.next_send.store(0, Ordering::Relaxed);
+        *self.responder.lock() = Responder::default();
+        host.bar_zero(self.slot_offset, 8);
+        if let SendRing::Device { offset, log_size, log_stride } = self.sq {
+            host.bar_zero(offset, 1 << (log_size + log_stride));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Shared receive queues: receives for many QPs, which may belong to different workers.
+//!
+//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which nobody else but
+//! the QPs of this SRQ takes. So its entry is free from then on, whatever the order in which the QPs complete.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use vrnic_abi::admin::SrqStatus;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::uar::SrqSlot;
+
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::Recv;
+use crate::function::Function;
+use crate::host::{Host, Memory};
+use crate::inspect::{QueueView, SrqView};
+use crate::memory::pages::Ring;
+use crate::objects::cq::Cq;
+use crate::stats::Counter;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq {
+    /// Its number.
+    pub srqn: u32,
+    /// The PD of its receives.
+    pub pdn: u32,
+    /// Its context.
+    pub context: u32,
+    /// UAR and slot.
+    pub place: (u32, u32),
+    /// QPs that take from it.
+    pub users: AtomicU32,
+    /// Of one for XRC targets: their domain, and where its receives complete.
+    pub xrc: Option<Xrc>,
+    ring: Ring,
+    slot_offset: u64,
+    inner: Mutex<Inner>,
+    /// It has been destroyed; set under the lock.
+    dead: AtomicBool,
+}
+
+/// What an SRQ for XRC targets has.
+#[derive(Debug)]
+pub struct Xrc {
+    /// The XRC domain.
+    pub xrcdn: u32,
+    /// Where its receives complete.
+    pub cq: Arc<Cq>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Index of the next receive to give out.
+    ci: u32,
+    /// Fewer receives than this raise an event, once; zero does not.
+    limit: u32,
+    /// Its index or memory is faulty: nothing is given out any more.
+    failed: bool,
+}
+
+/// The queue is faulty, or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed;
+
+impl Srq {
+    /// An empty queue in `ring`, with UAR and slot of `place`.
+    #[must_use]
+    pub fn new(
+        srqn: u32,
+        (pdn, context): (u32, u32),
+        place: (u32, u32),
+        ring: Ring,
+        xrc: Option<Xrc>,
+    ) -> Self {
+        Self {
+            srqn,
+            pdn,
+            context,
+            place,
+            users: AtomicU32::new(0),
+            xrc,
+            ring,
+            slot_offset: crate::objects::doorbell::offset(place.0, place.1),
+            inner: Mutex::default(),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the next receive, whose bytes go to `raw`; `None` when none is posted.
+    ///
+    /// # Errors
+    /// When the producer index or the memory is faulty, or was: the SRQ gives out nothing any more.
+    pub fn take<H: Host>(
+        &self,
+        site: &Site<'_, H>,
+        raw: &mut [u8],
+    ) -> Result<Option<Recv>, Failed> {
+        let mut inner = self.inner.lock();
+        if inner.failed {
+            return Err(Failed);
+        }
+        let index = inner.ci;
+        let posted = self.posted(site.host(), index);
+        if posted == 0 {
+            return Ok(None);
+        }
+        let bytes = raw.get_mut(..self.ring.stride()).ok_or(Failed)?;
+        let read = self.ring.addr(index).filter(|_| posted <= self.ring.size());
+        if read.is_none_or(|addr| site.memory.read(addr, bytes).is_err()) {
+            inner.failed = true;
+            drop(inner);
+            self.report_failure(site.function, posted);
+            return Err(Failed);
+        }
+        inner.ci = index.wrapping_add(1);
+        let reached = posted - 1 < inner.limit;
+        if reached {
+            inner.limit = 0;
+        }
+        drop(inner);
+        if reached {
+            site.function.report(Kind::SrqLimit, self.srqn);
+        }
+        site.step(Counter::RecvWrs);
+        Ok(Some(Recv::parse(bytes, index, self.pdn)))
+    }
+
+    /// What it looks like from outside.
+    #[must_use]
+    pub fn view<H: Host>(&self, host: &H) -> SrqView {
+        let inner = self.inner.lock();
+        SrqView {
+            srqn: self.srqn,
+            pdn: self.pdn,
+            context: self.context,
+            uar: self.place.0,
+            slot: self.place.1,
+            users: self.users.load(Ordering::Relaxed),
+            xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
+            recv: QueueView {
+                size: self.ring.size(),
+                posted: host.bar_load32(self.slot_offset),
+                next: inner.ci,
+                in_device: false,
+            },
+            limit: inner.limit,
+            failed: inner.failed,
+        }
+    }
+
+    /// Arms the limit event, which comes at once if it is due.
+    ///
+    /// # Errors
+    /// When the queue has fewer entries than that.
+    pub fn arm<H: Host>(&self, function: &Function<H>, limit: u32) -> Result<(), Failed> {
+        if limit > self.ring.size() {
+            return Err(Failed);
+        }
+        let mut inner = self.inner.lock();
+        let reached = self.posted(function.host(), inner.ci) < limit;
+        inner.limit = if reached { 0 } else { limit };
+        drop(inner);
+        if reached {
+            function.report(Kind::SrqLimit, self.srqn);
+        }
+        Ok(())
+    }
+
+    /// What QUERY_SRQ tells.
+    #[must_use]
+    pub fn status<H: Host>(&self, host: &H) -> SrqStatus {
+        let inner = self.inner.lock();
+        let posted = self.posted(host, inner.ci).min(self.ring.size());
+        SrqStatus {
+            limit: inner.limit.into(),
+            posted: posted.into(),
+            failed: u32::from(inner.failed).into(),
+            ..SrqStatus::default()
+        }
+    }
+
+    /// Tells the guest which entries are free: a QP has ended, and some may have no completion that tells.
+    pub fn publish<H: Host>(&self, host: &H) {
+        let inner = self.inner.lock();
+        // One that was destroyed has no slot.
+        if !self.is_dead() {
+            host.bar_store32(self.slot_offset + offset_of!(SrqSlot, freed) as u64, inner.ci);
+        }
+    }
+
+    /// Whether it has been destroyed.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed: then its CQ may be
+    /// gone, too.
+    pub fn while_alive<R>(&self, write: impl FnOnce() -> R) -> Option<R> {
+        let _inner = self.inner.lock();
+        (!self.is_dead()).then(write)
+    }
+
+    /// Ends the queue: on return nothing is taken from it, or completed for it, any more.
+    pub fn end(&self) {
+        let mut inner = self.inner.lock();
+        self.dead.store(true, Ordering::Release);
+        inner.failed = true;
+    }
+
+    fn posted<H: Host>(&self, host: &H, ci: u32) -> u32 {
+        host.bar_load32(self.slot_offset).wrapping_sub(ci)
+    }
+
+    #[cold]
+    fn report_failure<H: Host>(&self, function: &Function<H>, posted: u32) {
+        function.warn(|name| {
+            tracing::warn!(
+                function = name,
+                srqn = self.srqn,
+                posted,
+                "SRQ: producer index beyond the ring, or its memory is gone"
+            );
+        });
+        function.report(Kind::SrqError, self.srqn);
+    }
+}

@@ -1,0 +1,73 @@
+//! The QPs that rang last: a worker looks at their doorbells first.
+//!
+//! A doorbell is two stores, to the QP's slot and then to the summary that tells which slots to look at. Of a
+//! QP that is likely to ring again the worker sees the first at once; the summary's line, which has to move
+//! between the processors twice more, is then dealt with behind the work.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrayvec::ArrayVec;
+
+use crate::host::Host;
+use crate::objects::qp::Qp;
+use crate::scheduling::schedule::Schedule;
+
+/// QPs that are looked at; each costs an idle worker a look at a cached line.
+const HOT: usize = 4;
+
+/// The QPs.
+#[derive(Debug)]
+pub(crate) struct Hot<H: Host> {
+    qps: ArrayVec<Arc<Qp<H>>, HOT>,
+    /// The one that makes room next.
+    oldest: usize,
+}
+
+impl<H: Host> Default for Hot<H> {
+    fn default() -> Self {
+        Self { qps: ArrayVec::new(), oldest: 0 }
+    }
+}
+
+impl<H: Host> Hot<H> {
+    /// A QP's doorbell was found by its summary.
+    #[inline]
+    pub(crate) fn note(&mut self, qp: &Arc<Qp<H>>) {
+        if self.qps.iter().any(|hot| Arc::ptr_eq(hot, qp)) {
+            return;
+        }
+        qp.hot.store(true, Ordering::SeqCst);
+        if !self.qps.is_full() {
+            self.qps.push(Arc::clone(qp));
+        } else if let Some(place) = self.qps.get_mut(self.oldest) {
+            *place = Arc::clone(qp);
+            self.oldest = (self.oldest + 1) % HOT;
+        }
+    }
+
+    /// Gives a turn to those that have something new; whether there is one.
+    #[inline]
+    pub(crate) fn look(&mut self, host: &H, schedule: &mut Schedule<H>) -> bool {
+        let mut any = false;
+        let mut dead = false;
+        for qp in &self.qps {
+            if qp.dead.load(Ordering::Relaxed) {
+                dead = true;
+            } else if qp.has_posted(host) && qp.may_send() {
+                schedule.activate(qp);
+                any = true;
+            }
+        }
+        if dead {
+            self.qps.retain(|qp| !qp.dead.load(Ordering::Relaxed));
+            self.oldest = 0;
+        }
+        any
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.qps.clear();
+    }
+}

@@ -1,0 +1,14 @@
+//! Ways from one QP to another.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`peers`] | the adapters of this daemon, by MAC |
+//! | `local` | a connected QP's message to a peer of this daemon, by one copy |
+//! | `datagram`, [`network_header`] | datagrams, and the network header that their receives begin with |
+//! | `packet_counters` | the packets that a message would have been |
+
+pub(crate) mod datagram;
+pub(crate) mod local;
+pub mod network_header;
+pub(crate) mod packet_counters;
+pub mod peers;

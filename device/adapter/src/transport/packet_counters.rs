@@ -1,0 +1,100 @@
+//! Counts messages as the packets that they would be on a RoCE wire.
+//!
+//! A message that has come to its end counts as packets of the path MTU, at least one, at both ends; a READ or an
+//! atomic as one packet there and those of the response back. Inside a daemon nothing acknowledges, so
+//! acknowledgements are no packets, and nothing is lost, repeated or comes out of order, so there are no counters
+//! of that.
+
+use vrnic_abi::sq::Opcode;
+
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::Send;
+use crate::host::Host;
+use crate::stats::Counter;
+
+/// Packets of `length` bytes, by a path MTU as `enum ib_mtu`.
+#[inline]
+fn packets(length: u64, mtu: u8) -> u64 {
+    let shift = 7 + u32::from(mtu.min(5));
+    (length.saturating_add((1 << shift) - 1) >> shift).max(1)
+}
+
+/// Counts a request that was executed, between a requester `here` and a responder `there`, whose path has this MTU.
+#[inline]
+pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &Send, mtu: u8) {
+    let packets = packets(send.length, mtu);
+    let response = match send.opcode {
+        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
+            there.step(Counter::RxSendReq);
+            false
+        }
+        Opcode::Write | Opcode::WriteImm => {
+            there.step(Counter::RxWriteRequests);
+            false
+        }
+        Opcode::Read => {
+            there.step(Counter::RxReadRequests);
+            true
+        }
+        Opcode::CmpSwp | Opcode::FetchAdd => {
+            there.step(Counter::RxAtomicRequests);
+            true
+        }
+        // They are not for a peer.
+        Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => return,
+    };
+    if response {
+        leave(here, (1, 0));
+        arrive(there, (1, 0));
+        leave(there, (packets, send.length));
+        arrive(here, (packets, send.length));
+    } else {
+        leave(here, (packets, send.length));
+        arrive(there, (packets, send.length));
+    }
+}
+
+/// Counts a datagram, or the message of an unreliable connection that nobody took, as sent.
+#[inline]
+pub(crate) fn sent<H: Host>(here: &Site<'_, H>, send: &Send, mtu: u8) {
+    leave(here, (packets(send.length, mtu), send.length));
+}
+
+/// Counts a datagram that a queue pair has taken.
+#[inline]
+pub(crate) fn taken<H: Host>(there: &Site<'_, H>, send: &Send) {
+    there.step(Counter::RxSendReq);
+    arrive(there, (1, send.length));
+}
+
+#[inline]
+fn leave<H: Host>(site: &Site<'_, H>, (packets, bytes): (u64, u64)) {
+    site.add(Counter::TxPkts, packets);
+    site.add(Counter::TxBytes, bytes);
+}
+
+#[inline]
+fn arrive<H: Host>(site: &Site<'_, H>, (packets, bytes): (u64, u64)) {
+    site.add(Counter::RxPkts, packets);
+    site.add(Counter::RxBytes, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_of_the_path_mtu() {
+        for (length, mtu, count) in [
+            (0, 3, 1),
+            (1, 3, 1),
+            (1024, 3, 1),
+            (1025, 3, 2),
+            (1 << 30, 5, 1 << 18),
+            (257, 1, 2),
+            (u64::MAX, 5, u64::MAX >> 12),
+        ] {
+            assert_eq!(packets(length, mtu), count, "{length} bytes by {mtu}");
+        }
+    }
+}
