@@ -10,54 +10,35 @@ pub const CQE_LEN: u32 = 64;
 /// Largest log2 of the entries of a CQ.
 pub const LOG_CQES_MAX: u32 = 20;
 
-/// What a completion is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Opcode {
-    /// A SEND, with or without immediate or invalidation.
-    Send = 1,
-    /// An RDMA WRITE, with or without immediate.
-    Write = 3,
-    /// An RDMA READ.
-    Read = 5,
-    /// An atomic compare and swap.
-    CmpSwp = 6,
-    /// An atomic fetch and add.
-    FetchAdd = 7,
-    /// A LOCAL_INV.
-    LocalInv = 9,
-    /// A REG_MR.
-    RegMr = 10,
-    /// A BIND_MW.
-    BindMw = 11,
-    /// A SEND_CMD; [`Cqe::key`] is the key that the command carried.
-    SendCmd = 12,
-    /// A receive that took a SEND; with [`Flags::INVALIDATED`] it ended [`Cqe::key`].
-    Recv = 0x80,
-    /// A receive that was used up by an RDMA WRITE with immediate.
-    RecvWriteImm = 0x81,
+wire_enum! {
+    /// What a completion is of.
+    pub enum Opcode: u8 {
+        /// A SEND, with or without immediate or invalidation.
+        Send = 1,
+        /// An RDMA WRITE, with or without immediate.
+        Write = 3,
+        /// An RDMA READ.
+        Read = 5,
+        /// An atomic compare and swap.
+        CmpSwp = 6,
+        /// An atomic fetch and add.
+        FetchAdd = 7,
+        /// A LOCAL_INV.
+        LocalInv = 9,
+        /// A REG_MR.
+        RegMr = 10,
+        /// A BIND_MW.
+        BindMw = 11,
+        /// A SEND_CMD; [`Cqe::key`] is the key that the command carried.
+        SendCmd = 12,
+        /// A receive that took a SEND; with [`Flags::INVALIDATED`] it ended [`Cqe::key`].
+        Recv = 0x80,
+        /// A receive that was used up by an RDMA WRITE with immediate.
+        RecvWriteImm = 0x81,
+    }
 }
 
 impl Opcode {
-    /// The opcode with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Send,
-            3 => Self::Write,
-            5 => Self::Read,
-            6 => Self::CmpSwp,
-            7 => Self::FetchAdd,
-            9 => Self::LocalInv,
-            10 => Self::RegMr,
-            11 => Self::BindMw,
-            12 => Self::SendCmd,
-            0x80 => Self::Recv,
-            0x81 => Self::RecvWriteImm,
-            _ => return None,
-        })
-    }
-
     /// Whether the work request stood in a receive queue.
     #[must_use]
     pub const fn is_recv(self) -> bool {
@@ -65,54 +46,28 @@ impl Opcode {
     }
 }
 
-/// Completion statuses, numbered as `enum ibv_wc_status` and `enum ib_wc_status`
-/// (IBTA volume 1, 11.6.2, "Completion Return Status").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Status {
-    Success = 0,
-    LocLenErr = 1,
-    LocQpOpErr = 2,
-    LocProtErr = 4,
-    WrFlushErr = 5,
-    /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was refused.
-    MwBindErr = 6,
-    BadRespErr = 7,
-    LocAccessErr = 8,
-    RemInvReqErr = 9,
-    RemAccessErr = 10,
-    RemOpErr = 11,
-    RetryExcErr = 12,
-    RnrRetryExcErr = 13,
-    RemAbortErr = 16,
-    FatalErr = 19,
-    GeneralErr = 21,
-}
-
-impl Status {
-    /// The status with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Success,
-            1 => Self::LocLenErr,
-            2 => Self::LocQpOpErr,
-            4 => Self::LocProtErr,
-            5 => Self::WrFlushErr,
-            6 => Self::MwBindErr,
-            7 => Self::BadRespErr,
-            8 => Self::LocAccessErr,
-            9 => Self::RemInvReqErr,
-            10 => Self::RemAccessErr,
-            11 => Self::RemOpErr,
-            12 => Self::RetryExcErr,
-            13 => Self::RnrRetryExcErr,
-            16 => Self::RemAbortErr,
-            19 => Self::FatalErr,
-            21 => Self::GeneralErr,
-            _ => return None,
-        })
+wire_enum! {
+    /// Completion statuses, numbered as `enum ibv_wc_status` and `enum ib_wc_status`
+    /// (IBTA volume 1, 11.6.2, "Completion Return Status").
+    #[allow(missing_docs)]
+    pub enum Status: u8 {
+        Success = 0,
+        LocLenErr = 1,
+        LocQpOpErr = 2,
+        LocProtErr = 4,
+        WrFlushErr = 5,
+        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was refused.
+        MwBindErr = 6,
+        BadRespErr = 7,
+        LocAccessErr = 8,
+        RemInvReqErr = 9,
+        RemAccessErr = 10,
+        RemOpErr = 11,
+        RetryExcErr = 12,
+        RnrRetryExcErr = 13,
+        RemAbortErr = 16,
+        FatalErr = 19,
+        GeneralErr = 21,
     }
 }
 

@@ -14,58 +14,35 @@ pub const EQE_LEN: u32 = 16;
 /// Largest log2 of the entries of an EQ.
 pub const LOG_SIZE_MAX: u32 = 16;
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// An armed CQ has a completion; `id` is the CQ.
-    Completion = 1,
-    /// A CQ overflowed or its memory went away; `id` is the CQ (`IB_EVENT_CQ_ERR`).
-    CqError = 2,
-    /// A QP went to the error state by itself; `id` is the QP (`IB_EVENT_QP_FATAL`).
-    QpFatal = 3,
-    /// A malformed WQE or packet for the QP `id` (`IB_EVENT_QP_REQ_ERR`).
-    QpRequestError = 4,
-    /// The peer of QP `id` broke an access right (`IB_EVENT_QP_ACCESS_ERR`).
-    QpAccessError = 5,
-    /// The first message arrived on the QP `id` while in RTR (`IB_EVENT_COMM_EST`).
-    CommEstablished = 6,
-    /// The send queue of QP `id` is drained (`IB_EVENT_SQ_DRAINED`).
-    SqDrained = 7,
-    /// The port got a link (`IB_EVENT_PORT_ACTIVE`).
-    PortUp = 8,
-    /// The port lost its link (`IB_EVENT_PORT_ERR`).
-    PortDown = 9,
-    /// The device has failed (`IB_EVENT_DEVICE_FATAL`); `id` is a [`crate::regs::FatalCode`].
-    DeviceFatal = 10,
-    /// The SRQ `id` holds fewer receives than its limit (`IB_EVENT_SRQ_LIMIT_REACHED`).
-    SrqLimit = 11,
-    /// The SRQ `id` has failed: its index or memory is faulty (`IB_EVENT_SRQ_ERR`).
-    SrqError = 12,
-    /// The QP `id`, in the error state, takes no more receives from its SRQ (`IB_EVENT_QP_LAST_WQE_REACHED`).
-    QpLastWqe = 13,
-}
-
-impl Kind {
-    /// The kind with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Completion,
-            2 => Self::CqError,
-            3 => Self::QpFatal,
-            4 => Self::QpRequestError,
-            5 => Self::QpAccessError,
-            6 => Self::CommEstablished,
-            7 => Self::SqDrained,
-            8 => Self::PortUp,
-            9 => Self::PortDown,
-            10 => Self::DeviceFatal,
-            11 => Self::SrqLimit,
-            12 => Self::SrqError,
-            13 => Self::QpLastWqe,
-            _ => return None,
-        })
+wire_enum! {
+    /// What happened.
+    pub enum Kind: u8 {
+        /// An armed CQ has a completion; `id` is the CQ.
+        Completion = 1,
+        /// A CQ overflowed or its memory went away; `id` is the CQ (`IB_EVENT_CQ_ERR`).
+        CqError = 2,
+        /// A QP went to the error state by itself; `id` is the QP (`IB_EVENT_QP_FATAL`).
+        QpFatal = 3,
+        /// A malformed WQE or packet for the QP `id` (`IB_EVENT_QP_REQ_ERR`).
+        QpRequestError = 4,
+        /// The peer of QP `id` broke an access right (`IB_EVENT_QP_ACCESS_ERR`).
+        QpAccessError = 5,
+        /// The first message arrived on the QP `id` while in RTR (`IB_EVENT_COMM_EST`).
+        CommEstablished = 6,
+        /// The send queue of QP `id` is drained (`IB_EVENT_SQ_DRAINED`).
+        SqDrained = 7,
+        /// The port got a link (`IB_EVENT_PORT_ACTIVE`).
+        PortUp = 8,
+        /// The port lost its link (`IB_EVENT_PORT_ERR`).
+        PortDown = 9,
+        /// The device has failed (`IB_EVENT_DEVICE_FATAL`); `id` is a [`crate::regs::FatalCode`].
+        DeviceFatal = 10,
+        /// The SRQ `id` holds fewer receives than its limit (`IB_EVENT_SRQ_LIMIT_REACHED`).
+        SrqLimit = 11,
+        /// The SRQ `id` has failed: its index or memory is faulty (`IB_EVENT_SRQ_ERR`).
+        SrqError = 12,
+        /// The QP `id`, in the error state, takes no more receives from its SRQ (`IB_EVENT_QP_LAST_WQE_REACHED`).
+        QpLastWqe = 13,
     }
 }
 

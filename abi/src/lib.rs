@@ -25,6 +25,9 @@
 //! The crate holds no logic beyond constant arithmetic on these formats.
 #![no_std]
 
+#[macro_use]
+mod wire;
+
 pub mod admin;
 pub mod cq;
 pub mod eq;

@@ -5,39 +5,25 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// QP types, numbered as `enum ib_qp_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Type {
-    /// General services: the datagram QP of the management agents, number [`GSI_QPN`].
-    Gsi = 1,
-    /// Reliable connection.
-    Rc = 2,
-    /// Unreliable connection.
-    Uc = 3,
-    /// Unreliable datagram.
-    Ud = 4,
-    /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA annex A14).
-    XrcIni = 9,
-    /// XRC target: receives for all SRQs of an XRC domain.
-    XrcTgt = 10,
+wire_enum! {
+    /// QP types, numbered as `enum ib_qp_type`.
+    pub enum Type: u8 {
+        /// General services: the datagram QP of the management agents, number [`GSI_QPN`].
+        Gsi = 1,
+        /// Reliable connection.
+        Rc = 2,
+        /// Unreliable connection.
+        Uc = 3,
+        /// Unreliable datagram.
+        Ud = 4,
+        /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA annex A14).
+        XrcIni = 9,
+        /// XRC target: receives for all SRQs of an XRC domain.
+        XrcTgt = 10,
+    }
 }
 
 impl Type {
-    /// The type with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Gsi,
-            2 => Self::Rc,
-            3 => Self::Uc,
-            4 => Self::Ud,
-            9 => Self::XrcIni,
-            10 => Self::XrcTgt,
-            _ => return None,
-        })
-    }
-
     /// The type of a QP that it can be connected to.
     #[must_use]
     pub const fn peer(self) -> Self {
@@ -64,40 +50,23 @@ pub const GRH_LEN: u32 = 40;
 /// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2).
 pub const QKEY_OWN: u32 = 1 << 31;
 
-/// QP states, numbered as `enum ib_qp_state` (IBTA volume 1, 10.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum State {
-    /// Reset.
-    Reset = 0,
-    /// Initialized: receives may be posted.
-    Init = 1,
-    /// Ready to receive.
-    Rtr = 2,
-    /// Ready to send.
-    Rts = 3,
-    /// Send queue drained.
-    Sqd = 4,
-    /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`] only.
-    Sqe = 5,
-    /// Error: everything is flushed.
-    Err = 6,
-}
-
-impl State {
-    /// The state with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Reset,
-            1 => Self::Init,
-            2 => Self::Rtr,
-            3 => Self::Rts,
-            4 => Self::Sqd,
-            5 => Self::Sqe,
-            6 => Self::Err,
-            _ => return None,
-        })
+wire_enum! {
+    /// QP states, numbered as `enum ib_qp_state` (IBTA volume 1, 10.3.1).
+    pub enum State: u8 {
+        /// Reset.
+        Reset = 0,
+        /// Initialized: receives may be posted.
+        Init = 1,
+        /// Ready to receive.
+        Rtr = 2,
+        /// Ready to send.
+        Rts = 3,
+        /// Send queue drained.
+        Sqd = 4,
+        /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`] only.
+        Sqe = 5,
+        /// Error: everything is flushed.
+        Err = 6,
     }
 }
 

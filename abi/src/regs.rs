@@ -109,18 +109,18 @@ bitflags! {
     }
 }
 
-/// Values of [`FATAL_CODE`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum FatalCode {
-    /// No fatal error.
-    None = 0,
-    /// The ring registers do not describe usable rings.
-    BadRings = 1,
-    /// The admin producer index left the ring.
-    AdminIndex = 2,
-    /// Admin or event ring memory cannot be reached.
-    RingMemory = 3,
-    /// A fault inside the device.
-    Internal = 4,
+wire_enum! {
+    /// Values of [`FATAL_CODE`].
+    pub enum FatalCode: u32 {
+        /// No fatal error.
+        None = 0,
+        /// The ring registers do not describe usable rings.
+        BadRings = 1,
+        /// The admin producer index left the ring.
+        AdminIndex = 2,
+        /// Admin or event ring memory cannot be reached.
+        RingMemory = 3,
+        /// A fault inside the device.
+        Internal = 4,
+    }
 }

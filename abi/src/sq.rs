@@ -100,55 +100,33 @@ pub const fn xrc_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + XRC_LEN)
 }
 
-/// Operations of a send queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Opcode {
-    /// SEND.
-    Send = 1,
-    /// SEND with immediate.
-    SendImm = 2,
-    /// RDMA WRITE.
-    Write = 3,
-    /// RDMA WRITE with immediate.
-    WriteImm = 4,
-    /// RDMA READ.
-    Read = 5,
-    /// Atomic compare and swap of 8 bytes.
-    CmpSwp = 6,
-    /// Atomic fetch and add of 8 bytes.
-    FetchAdd = 7,
-    /// SEND that invalidates the peer's key `rkey` when it has arrived.
-    SendInv = 8,
-    /// Invalidates the key `rkey` of this side: a region of ALLOC_MR, or a window of type 2.
-    LocalInv = 9,
-    /// Makes the invalid region of ALLOC_MR that `rkey` names valid, with `rkey` as its key.
-    RegMr = 10,
-    /// Binds the window that `rkey` names, with `rkey` as its key; a length of zero unbinds.
-    BindMw = 11,
-    /// SEND of a command whose data the peer reaches until it responds: see [`CommandSeg`].
-    SendCmd = 12,
-}
-
-impl Opcode {
-    /// The opcode with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Send,
-            2 => Self::SendImm,
-            3 => Self::Write,
-            4 => Self::WriteImm,
-            5 => Self::Read,
-            6 => Self::CmpSwp,
-            7 => Self::FetchAdd,
-            8 => Self::SendInv,
-            9 => Self::LocalInv,
-            10 => Self::RegMr,
-            11 => Self::BindMw,
-            12 => Self::SendCmd,
-            _ => return None,
-        })
+wire_enum! {
+    /// Operations of a send queue.
+    pub enum Opcode: u8 {
+        /// SEND.
+        Send = 1,
+        /// SEND with immediate.
+        SendImm = 2,
+        /// RDMA WRITE.
+        Write = 3,
+        /// RDMA WRITE with immediate.
+        WriteImm = 4,
+        /// RDMA READ.
+        Read = 5,
+        /// Atomic compare and swap of 8 bytes.
+        CmpSwp = 6,
+        /// Atomic fetch and add of 8 bytes.
+        FetchAdd = 7,
+        /// SEND that invalidates the peer's key `rkey` when it has arrived.
+        SendInv = 8,
+        /// Invalidates the key `rkey` of this side: a region of ALLOC_MR, or a window of type 2.
+        LocalInv = 9,
+        /// Makes the invalid region of ALLOC_MR that `rkey` names valid, with `rkey` as its key.
+        RegMr = 10,
+        /// Binds the window that `rkey` names, with `rkey` as its key; a length of zero unbinds.
+        BindMw = 11,
+        /// SEND of a command whose data the peer reaches until it responds: see [`CommandSeg`].
+        SendCmd = 12,
     }
 }
 

@@ -78,12 +78,15 @@ impl Line for QpRecord {
         ))?;
         ring(f, "sq", &self.sq)?;
         ring(f, "rq", &self.rq)?;
-        let doing =
-            [(Doing::Nothing, "nothing"), (Doing::Working, "working"), (Doing::Waiting, "waiting")];
-        // CAST: the enum's number.
-        let doing = doing.into_iter().find(|(doing, _)| *doing as u8 == self.doing);
-        f.write_fmt(fmt!(" requester {}", doing.map_or("busy", |(_, name)| name)))?;
-        if matches!(doing, Some((Doing::Working | Doing::Waiting, _))) {
+        let doing = Doing::from_raw(self.doing);
+        let name = match doing {
+            Some(Doing::Nothing) => "nothing",
+            Some(Doing::Working) => "working",
+            Some(Doing::Waiting) => "waiting",
+            Some(Doing::Busy) | None => "busy",
+        };
+        f.write_fmt(fmt!(" requester {name}"))?;
+        if matches!(doing, Some(Doing::Working | Doing::Waiting)) {
             let (wr_id, done) = (self.wr_id.get(), self.done.get());
             f.write_fmt(fmt!(" wr_id {wr_id:#x} moved {done} retries {}", self.retries))?;
             f.write_fmt(fmt!(" rnr_retries {}", self.rnr_retries))?;
@@ -183,14 +186,13 @@ impl Line for KeyRecord {
 
 /// What has a key, as text.
 fn key_kind(raw: u8) -> &'static str {
-    const KINDS: [(KeyKind, &str); 6] = [
-        (KeyKind::Region, "region"),
-        (KeyKind::Fast, "fast_region"),
-        (KeyKind::Window1, "window1"),
-        (KeyKind::Window2, "window2"),
-        (KeyKind::Command, "command"),
-        (KeyKind::Leaving, "leaving"),
-    ];
-    // CAST: the enum's number.
-    KINDS.iter().find(|(kind, _)| *kind as u8 == raw).map_or("?", |(_, name)| name)
+    match KeyKind::from_raw(raw) {
+        Some(KeyKind::Region) => "region",
+        Some(KeyKind::Fast) => "fast_region",
+        Some(KeyKind::Window1) => "window1",
+        Some(KeyKind::Window2) => "window2",
+        Some(KeyKind::Command) => "command",
+        Some(KeyKind::Leaving) => "leaving",
+        None => "?",
+    }
 }

@@ -8,34 +8,19 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// [`InspectResult::next`] behind the last object; in records, a number that there is not.
 pub const NONE: u32 = u32::MAX;
 
-/// Kinds of objects that INSPECT lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Inspected {
-    /// [`QpRecord`].
-    Qp = 1,
-    /// [`CqRecord`].
-    Cq = 2,
-    /// [`EqRecord`]; number 0 is the asynchronous event queue.
-    Eq = 3,
-    /// [`SrqRecord`].
-    Srq = 4,
-    /// [`KeyRecord`]; the number is the index, the upper 24 bits of a key.
-    Key = 5,
-}
-
-impl Inspected {
-    /// The kind with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Qp,
-            2 => Self::Cq,
-            3 => Self::Eq,
-            4 => Self::Srq,
-            5 => Self::Key,
-            _ => return None,
-        })
+wire_enum! {
+    /// Kinds of objects that INSPECT lists.
+    pub enum Inspected: u8 {
+        /// [`QpRecord`].
+        Qp = 1,
+        /// [`CqRecord`].
+        Cq = 2,
+        /// [`EqRecord`]; number 0 is the asynchronous event queue.
+        Eq = 3,
+        /// [`SrqRecord`].
+        Srq = 4,
+        /// [`KeyRecord`]; the number is the index, the upper 24 bits of a key.
+        Key = 5,
     }
 }
 
@@ -150,18 +135,18 @@ pub struct QpRecord {
     pub reserved: [u8; 4],
 }
 
-/// What a requester does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Doing {
-    /// Nothing is in progress.
-    Nothing = 0,
-    /// An entry is in progress.
-    Working = 1,
-    /// An entry waits for the peer.
-    Waiting = 2,
-    /// It moves data just now: what it knows is not told.
-    Busy = 3,
+wire_enum! {
+    /// What a requester does.
+    pub enum Doing: u8 {
+        /// Nothing is in progress.
+        Nothing = 0,
+        /// An entry is in progress.
+        Working = 1,
+        /// An entry waits for the peer.
+        Waiting = 2,
+        /// It moves data just now: what it knows is not told.
+        Busy = 3,
+    }
 }
 
 /// A completion queue.
@@ -266,22 +251,22 @@ pub struct KeyRecord {
     pub windows: U32,
 }
 
-/// What has a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum KeyKind {
-    /// A region registered by command.
-    Region = 1,
-    /// A region for fast registration.
-    Fast = 2,
-    /// A window of type 1.
-    Window1 = 3,
-    /// A window of type 2.
-    Window2 = 4,
-    /// The data of a command.
-    Command = 5,
-    /// It was removed and may still be in use.
-    Leaving = 6,
+wire_enum! {
+    /// What has a key.
+    pub enum KeyKind: u8 {
+        /// A region registered by command.
+        Region = 1,
+        /// A region for fast registration.
+        Fast = 2,
+        /// A window of type 1.
+        Window1 = 3,
+        /// A window of type 2.
+        Window2 = 4,
+        /// The data of a command.
+        Command = 5,
+        /// It was removed and may still be in use.
+        Leaving = 6,
+    }
 }
 
 const _: () = assert!(size_of::<QpRecord>() == 96);

@@ -32,25 +32,13 @@ bitflags! {
     }
 }
 
-/// Types of windows, numbered as `enum ib_mw_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum MwType {
-    /// Bound for all QPs of its PD; binding it again ends the earlier binding.
-    Type1 = 1,
-    /// Bound for one QP, which alone may reach it; must be invalidated before it is bound again.
-    Type2 = 2,
-}
-
-impl MwType {
-    /// The type with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            1 => Some(Self::Type1),
-            2 => Some(Self::Type2),
-            _ => None,
-        }
+wire_enum! {
+    /// Types of windows, numbered as `enum ib_mw_type`.
+    pub enum MwType: u8 {
+        /// Bound for all QPs of its PD; binding it again ends the earlier binding.
+        Type1 = 1,
+        /// Bound for one QP, which alone may reach it; must be invalidated before it is bound again.
+        Type2 = 2,
     }
 }
 

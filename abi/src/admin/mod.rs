@@ -56,140 +56,74 @@ pub const PARAMS_LEN: usize = 56;
 /// Bytes of result in a completion.
 pub const RESULT_LEN: usize = 48;
 
-/// Admin commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-#[allow(missing_docs)]
-pub enum Opcode {
-    QueryDevice = 1,
-    QueryStats = 2,
-    SetGid = 3,
-    CreateEq = 4,
-    DestroyEq = 5,
-    AllocContext = 6,
-    FreeContext = 7,
-    AllocUar = 8,
-    FreeUar = 9,
-    AllocPd = 10,
-    FreePd = 11,
-    RegMr = 12,
-    DeregMr = 13,
-    CreateCq = 14,
-    DestroyCq = 15,
-    CreateQp = 16,
-    DestroyQp = 17,
-    ModifyQp = 18,
-    QueryQp = 19,
-    ReregMr = 20,
-    AllocMr = 21,
-    AllocMw = 22,
-    DeallocMw = 23,
-    ModifyCq = 24,
-    CreateSrq = 25,
-    DestroySrq = 26,
-    ModifySrq = 27,
-    QuerySrq = 28,
-    AllocXrcd = 29,
-    FreeXrcd = 30,
-    AttachMcast = 33,
-    DetachMcast = 34,
-    SetPort = 35,
-    Inspect = 36,
-    ResizeCq = 31,
-}
-
-impl Opcode {
-    /// The opcode with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u16) -> Option<Self> {
-        Some(match raw {
-            1 => Self::QueryDevice,
-            2 => Self::QueryStats,
-            3 => Self::SetGid,
-            4 => Self::CreateEq,
-            5 => Self::DestroyEq,
-            6 => Self::AllocContext,
-            7 => Self::FreeContext,
-            8 => Self::AllocUar,
-            9 => Self::FreeUar,
-            10 => Self::AllocPd,
-            11 => Self::FreePd,
-            12 => Self::RegMr,
-            13 => Self::DeregMr,
-            14 => Self::CreateCq,
-            15 => Self::DestroyCq,
-            16 => Self::CreateQp,
-            17 => Self::DestroyQp,
-            18 => Self::ModifyQp,
-            19 => Self::QueryQp,
-            20 => Self::ReregMr,
-            21 => Self::AllocMr,
-            22 => Self::AllocMw,
-            23 => Self::DeallocMw,
-            24 => Self::ModifyCq,
-            25 => Self::CreateSrq,
-            26 => Self::DestroySrq,
-            27 => Self::ModifySrq,
-            28 => Self::QuerySrq,
-            29 => Self::AllocXrcd,
-            30 => Self::FreeXrcd,
-            33 => Self::AttachMcast,
-            34 => Self::DetachMcast,
-            35 => Self::SetPort,
-            36 => Self::Inspect,
-            31 => Self::ResizeCq,
-            _ => return None,
-        })
+wire_enum! {
+    /// Admin commands.
+    #[allow(missing_docs)]
+    pub enum Opcode: u16 {
+        QueryDevice = 1,
+        QueryStats = 2,
+        SetGid = 3,
+        CreateEq = 4,
+        DestroyEq = 5,
+        AllocContext = 6,
+        FreeContext = 7,
+        AllocUar = 8,
+        FreeUar = 9,
+        AllocPd = 10,
+        FreePd = 11,
+        RegMr = 12,
+        DeregMr = 13,
+        CreateCq = 14,
+        DestroyCq = 15,
+        CreateQp = 16,
+        DestroyQp = 17,
+        ModifyQp = 18,
+        QueryQp = 19,
+        ReregMr = 20,
+        AllocMr = 21,
+        AllocMw = 22,
+        DeallocMw = 23,
+        ModifyCq = 24,
+        CreateSrq = 25,
+        DestroySrq = 26,
+        ModifySrq = 27,
+        QuerySrq = 28,
+        AllocXrcd = 29,
+        FreeXrcd = 30,
+        ResizeCq = 31,
+        AttachMcast = 33,
+        DetachMcast = 34,
+        SetPort = 35,
+        Inspect = 36,
     }
 }
 
-/// Statuses of admin commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Status {
-    /// Done.
-    Ok = 0,
-    /// No such opcode.
-    BadOpcode = 1,
-    /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its byte
-    /// offset in the parameters (or in the buffer that they point to).
-    BadParam = 2,
-    /// The object's state does not allow this.
-    BadState = 3,
-    /// A table of the device is full.
-    NoResource = 4,
-    /// No such object.
-    NotFound = 5,
-    /// The object is in use by another one.
-    Busy = 6,
-    /// A guest address given cannot be reached.
-    BadAddress = 7,
-    /// An object of another context.
-    Permission = 8,
-    /// The device does not offer this.
-    Unsupported = 9,
-    /// A fault inside the device.
-    Internal = 10,
-}
-
-impl Status {
-    /// The status with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u16) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Ok,
-            1 => Self::BadOpcode,
-            2 => Self::BadParam,
-            3 => Self::BadState,
-            4 => Self::NoResource,
-            5 => Self::NotFound,
-            6 => Self::Busy,
-            7 => Self::BadAddress,
-            8 => Self::Permission,
-            9 => Self::Unsupported,
-            10 => Self::Internal,
-            _ => return None,
-        })
+wire_enum! {
+    /// Statuses of admin commands.
+    pub enum Status: u16 {
+        /// Done.
+        Ok = 0,
+        /// No such opcode.
+        BadOpcode = 1,
+        /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its byte
+        /// offset in the parameters (or in the buffer that they point to).
+        BadParam = 2,
+        /// The object's state does not allow this.
+        BadState = 3,
+        /// A table of the device is full.
+        NoResource = 4,
+        /// No such object.
+        NotFound = 5,
+        /// The object is in use by another one.
+        Busy = 6,
+        /// A guest address given cannot be reached.
+        BadAddress = 7,
+        /// An object of another context.
+        Permission = 8,
+        /// The device does not offer this.
+        Unsupported = 9,
+        /// A fault inside the device.
+        Internal = 10,
     }
 }
 

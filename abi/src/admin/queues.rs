@@ -190,31 +190,18 @@ bitflags! {
     }
 }
 
-/// Where the key of a command region stands in a command, and in its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum TagForm {
-    /// The QP has no commands.
-    None = 0,
-    /// In a response: at [`CreateQp::tag_offset`]. In a command: at [`crate::sq::CommandSeg::tag_offset`].
-    /// All ones there, or a message too short for it, says: no response.
-    General = 1,
-    /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is the
-    /// initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries status, end
-    /// the command.
-    Iscsi = 2,
-}
-
-impl TagForm {
-    /// The form with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            0 => Some(Self::None),
-            1 => Some(Self::General),
-            2 => Some(Self::Iscsi),
-            _ => None,
-        }
+wire_enum! {
+    /// Where the key of a command region stands in a command, and in its response.
+    pub enum TagForm: u8 {
+        /// The QP has no commands.
+        None = 0,
+        /// In a response: at [`CreateQp::tag_offset`]. In a command: at [`crate::sq::CommandSeg::tag_offset`].
+        /// All ones there, or a message too short for it, says: no response.
+        General = 1,
+        /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is the
+        /// initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries status, end
+        /// the command.
+        Iscsi = 2,
     }
 }
 

@@ -6,25 +6,13 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Pages;
 
-/// Who takes receives from an SRQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SrqType {
-    /// QPs that name it at their creation; the receives complete to the CQ of the QP.
-    Basic = 0,
-    /// All XRC targets of an XRC domain, as each message names the SRQ; the receives complete to the CQ of the SRQ.
-    Xrc = 1,
-}
-
-impl SrqType {
-    /// The type with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            0 => Some(Self::Basic),
-            1 => Some(Self::Xrc),
-            _ => None,
-        }
+wire_enum! {
+    /// Who takes receives from an SRQ.
+    pub enum SrqType: u8 {
+        /// QPs that name it at their creation; the receives complete to the CQ of the QP.
+        Basic = 0,
+        /// All XRC targets of an XRC domain, as each message names the SRQ; the receives complete to the CQ of the SRQ.
+        Xrc = 1,
     }
 }
 
