@@ -19,9 +19,8 @@ use kernel::{
 };
 
 use crate::{
-    admin::Admin,
-    life::{Death, Life},
-    uar::Doorbells,
+    hw::{admin::Admin, uar::Doorbells},
+    quiesce::{Cause, Liveness},
 };
 
 /// Time between two looks, in milliseconds.
@@ -36,7 +35,7 @@ pub(crate) struct Health {
     timer: HrTimer<Self>,
     doorbells: Arc<Doorbells>,
     admin: Arc<Admin>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     last: Atomic<u64>,
     misses: Atomic<u32>,
 }
@@ -46,14 +45,14 @@ impl Health {
     pub(crate) fn start(
         doorbells: Arc<Doorbells>,
         admin: Arc<Admin>,
-        life: Arc<Life>,
+        liveness: Arc<Liveness>,
     ) -> Result<ArcHrTimerHandle<Self>> {
         let health = Arc::pin_init(
             pin_init!(Self {
                 timer <- HrTimer::new(),
                 doorbells,
                 admin,
-                life,
+                liveness,
                 last: Atomic::new(0),
                 misses: Atomic::new(0),
             }),
@@ -63,32 +62,32 @@ impl Health {
     }
 
     /// Whether the adapter has died, and how.
-    fn look(&self) -> Option<Death> {
+    fn look(&self) -> Option<Cause> {
         let Some(beat) = self.doorbells.heartbeat() else {
-            dev_err!(self.life.device(), "the adapter does not answer any more\n");
-            return Some(Death::Gone);
+            dev_err!(self.liveness.device(), "the adapter does not answer any more\n");
+            return Some(Cause::Gone);
         };
         let last = self.last.xchg(beat, Relaxed);
         // It counts from 1, and a reset clears it.
         if beat == 0 && last != 0 {
-            dev_err!(self.life.device(), "the adapter was reset by somebody else\n");
-            return Some(Death::Reset);
+            dev_err!(self.liveness.device(), "the adapter was reset by somebody else\n");
+            return Some(Cause::Reset);
         }
         let misses = if beat != last { 0 } else { self.misses.load(Relaxed) + 1 };
         self.misses.store(misses, Relaxed);
         if misses >= MAX_MISSES {
             dev_err!(
-                self.life.device(),
+                self.liveness.device(),
                 "the adapter has stopped: no heartbeat for {HEARTBEAT_DEAD_MS} ms\n"
             );
-            return Some(Death::Silent);
+            return Some(Cause::Silent);
         }
         if self.admin.tick() {
             dev_err!(
-                self.life.device(),
+                self.liveness.device(),
                 "the adapter has stopped: it does not complete an admin command\n"
             );
-            return Some(Death::Failed);
+            return Some(Cause::Failed);
         }
         None
     }
@@ -105,11 +104,11 @@ impl HrTimerCallback for Health {
         this: ArcBorrow<'_, Self>,
         mut context: HrTimerCallbackContext<'_, Self>,
     ) -> HrTimerRestart {
-        if this.life.is_dead() {
+        if this.liveness.is_dead() {
             return HrTimerRestart::NoRestart;
         }
-        if let Some(death) = this.look() {
-            this.life.die(death);
+        if let Some(cause) = this.look() {
+            this.liveness.die(cause);
             return HrTimerRestart::NoRestart;
         }
         context.forward_now(period());

@@ -15,16 +15,16 @@ use kernel::{
         atomic::{Acquire, Atomic, Release},
     },
     time::{Delta, Instant, Monotonic, delay::fsleep},
-    workqueue::{Queue, Work, WorkItem},
+    workqueue::{Work, WorkItem},
 };
 
 use crate::{
-    life::Life,
-    nic::Nic,
-    pci::DeviceLock,
-    queue::{OwnQueue, flush},
+    adapter::Adapter,
+    hw::pci::DeviceLock,
+    quiesce::{AfterDeath, Liveness, Restart},
     rdma::{Registration, device::Config},
     verbs::{Hca, Verbs},
+    workqueue::{OwnQueue, flush},
 };
 
 /// How often it is tried before the adapter is left alone.
@@ -42,7 +42,7 @@ const POLL: Delta = Delta::from_millis(50);
 /// An adapter that is up and registered.
 struct Up {
     _registration: Registration<'static, Verbs>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     since: Instant<Monotonic>,
 }
 
@@ -58,8 +58,6 @@ struct State {
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
     queue: Arc<OwnQueue>,
-    /// Where dead adapters are made quiet, and handlers called in their stead: another queue, because recovery may wait
-    /// for that.
     quiescing: Arc<OwnQueue>,
     ended: Atomic<bool>,
     #[pin]
@@ -86,32 +84,22 @@ impl Recovery {
         // SAFETY: by the caller's promise the device is bound, and so alive, as long as this reference is used:
         // `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
-        let queue = OwnQueue::freezable(c"vrnic_recovery")?;
-        let quiescing = OwnQueue::new(c"vrnic_quiescing")?;
+        let queue = OwnQueue::freezable(c"vradapter_recovery")?;
+        let quiescing = OwnQueue::new(c"vradapter_quiescing")?;
         let this = Arc::pin_init(
             pin_init!(Self {
                 pdev,
                 queue,
                 quiescing,
                 ended: Atomic::new(false),
-                state <- new_mutex!(State::default(), "vrnic::Recovery"),
-                work <- new_work!("vrnic::Recovery"),
+                state <- new_mutex!(State::default(), "vradapter::Recovery"),
+                work <- new_work!("vradapter::Recovery"),
             }),
             GFP_KERNEL,
         )?;
         let up = this.bring_up().inspect_err(|_| this.end())?;
         this.state.lock().up = Some(up);
         Ok(this)
-    }
-
-    /// The adapter has died and is quiet. Callable while it is being brought up.
-    pub(crate) fn begin(self: &Arc<Self>) {
-        let _ = self.queue.enqueue(self.clone());
-    }
-
-    /// Where dead adapters are made quiet, and handlers called in their stead.
-    pub(crate) fn quiescing(&self) -> &Queue {
-        &self.quiescing
     }
 
     /// Takes the RDMA device from everybody and lets go of the adapter, for good.
@@ -128,24 +116,25 @@ impl Recovery {
     }
 
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
-        let nic = Nic::new(self.pdev, self.clone())?;
+        let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
+        let adapter = Adapter::new(self.pdev, after_death)?;
         let config = Config {
-            name: c"vrnic%d",
-            mac: nic.mac(),
-            num_comp_vectors: u32::try_from(nic.handlers().len())?,
+            name: c"vradapter%d",
+            mac: adapter.mac(),
+            num_comp_vectors: u32::try_from(adapter.handlers().len())?,
         };
-        let (life, listeners) = (nic.life(), nic.listeners());
+        let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         // SAFETY: the registration goes into `State::up`, from which `end` takes it.
         let registration =
-            unsafe { Registration::new(self.pdev.as_ref(), &config, Hca::new(nic)) }?;
+            unsafe { Registration::new(self.pdev.as_ref(), &config, Hca::new(adapter)) }?;
         listeners.set_device(registration.link());
-        Ok(Up { _registration: registration, life, since: Instant::now() })
+        Ok(Up { _registration: registration, liveness, since: Instant::now() })
     }
 
     /// Tries once, under the device's lock. Gives the time after which to try again, if that is of use.
     fn step(self: &Arc<Self>) -> Option<Delta> {
         let mut state = self.state.lock();
-        if self.has_ended() || state.up.as_ref().is_some_and(|up| !up.life.is_dead()) {
+        if self.has_ended() || state.up.as_ref().is_some_and(|up| !up.liveness.is_dead()) {
             return None;
         }
         if state.up.take().is_some_and(|up| up.since.elapsed() > STABLE) {
@@ -179,6 +168,12 @@ impl Recovery {
         while !self.has_ended() && start.elapsed() < pause {
             fsleep(POLL);
         }
+    }
+}
+
+impl Restart for Recovery {
+    fn restart(self: Arc<Self>) {
+        let _ = self.queue.enqueue(self.clone());
     }
 }
 

@@ -3,56 +3,50 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`pci`] | probes: brings the adapter up and registers its verbs |
-//! | [`nic`] | the adapter as one thing: bring-up, reset, what verbs need of it |
-//! | [`regs`], [`uar`] | registers and doorbells |
-//! | [`admin`] | admin commands |
-//! | [`eq`], [`events`], [`irq`] | event queues, who hears of them, interrupts |
-//! | [`handlers`], [`balance`], [`tree`] | completion event handlers and their processors, who gets which, and who has which |
-//! | [`inspect`], [`listing`], [`debug`] | what the adapter knows of its objects, and the debugfs files that show it |
+//! | [`probe`] | the PCI driver: probing and unbinding |
+//! | [`recovery`] | brings the adapter up and registers its verbs, and does so again when it has died |
+//! | [`adapter`] | the adapter as one thing: bring-up, and what verbs need of it |
+//! | [`hw`] | what the driver shares with the hardware: registers, doorbells, rings, admin queue, interrupts |
+//! | [`events`], [`listeners`] | handlers of interrupts, and the objects that they report events to |
+//! | [`comp_vectors`] | completion vectors, their processors, and the choice among them |
 //! | [`health`] | watches the adapter's heartbeat |
-//! | [`life`] | what happens when the adapter dies or is let go |
-//! | [`recovery`], [`queue`] | brings the adapter up, and up again; workqueues |
-//! | [`ring`] | rings in memory |
+//! | [`quiesce`] | stops the adapter when it dies or is let go |
+//! | [`workqueue`] | workqueues of the driver's own |
+//! | [`debugfs`] | files that show what the driver and the adapter know of each object |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
-//! | [`rdma`] | abstractions over the RDMA core, the one place with bindings of it |
+//! | [`rdma`] | abstractions over the RDMA core |
+//! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`pci`], [`irq`], [`queue`], [`recovery`] and [`uar`].
+//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`], [`comp_vectors::cpuhp`], [`probe`],
+//! [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 
 use kernel::{driver, prelude::*};
 
-use crate::rdma::hotplug::Hotplug;
+use crate::comp_vectors::cpuhp::Hotplug;
 
-mod admin;
-mod balance;
-mod debug;
-mod eq;
+mod adapter;
+mod bindings;
+mod comp_vectors;
+mod debugfs;
 mod events;
-mod handlers;
 mod health;
-mod inspect;
-mod irq;
-mod life;
-mod listing;
-mod nic;
-mod pci;
-mod queue;
+mod hw;
+mod listeners;
+mod probe;
+mod quiesce;
 mod rdma;
 mod recovery;
-mod regs;
-mod ring;
-mod tree;
-mod uar;
 mod verbs;
+mod workqueue;
 
 /// The module: what its devices share, and their driver.
 #[pin_data]
 struct Module {
     // Dropped first, and with it all devices.
     #[pin]
-    _driver: driver::Registration<kernel::pci::Adapter<pci::Driver>>,
+    _driver: driver::Registration<kernel::pci::Adapter<probe::Driver>>,
     _hotplug: Hotplug,
 }
 

@@ -20,7 +20,7 @@
 
 use kernel::{prelude::*, str::CStr, sync::Arc};
 
-#[path = "../rdma/bindings.rs"]
+#[path = "../bindings/mod.rs"]
 mod bindings;
 mod client;
 mod connection;

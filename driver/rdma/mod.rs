@@ -20,7 +20,7 @@
 //! | [`event`], [`link`] | asynchronous events, references that outlive their object |
 //! | [`netdev`], `pairing` | Ethernet devices, pairing with that of the same MAC |
 //! | [`stats`], [`pma`], [`details`] | hardware counters, the port's own, what `rdma resource show` tells |
-//! | [`hotplug`], [`workqueue`] | processors that come and go, work queues |
+//! | [`workqueue`] | work queues |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
 //! struct: [`object`] has the one wrapper for all of them.
@@ -29,13 +29,11 @@
 
 pub(crate) mod ah;
 pub(crate) mod attr;
-mod bindings;
 pub(crate) mod cq;
 pub(crate) mod details;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod gid;
-pub(crate) mod hotplug;
 pub(crate) mod link;
 pub(crate) mod mmap;
 pub(crate) mod mr;
@@ -59,6 +57,8 @@ pub(crate) mod wc;
 pub(crate) mod workqueue;
 pub(crate) mod wr;
 pub(crate) mod xrcd;
+
+use crate::bindings;
 
 pub(crate) use device::{Device, Registration};
 pub(crate) use ops::Operations;

@@ -25,12 +25,7 @@ impl OrderedQueue {
             | bindings::wq_flags_WQ_MEM_RECLAIM;
         // SAFETY: the format `%s` takes one string, which is copied.
         let raw = unsafe {
-            bindings::alloc_workqueue_noprof(
-                c"%s".as_char_ptr(),
-                flags,
-                1,
-                name.as_char_ptr(),
-            )
+            bindings::alloc_workqueue_noprof(c"%s".as_char_ptr(), flags, 1, name.as_char_ptr())
         };
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }

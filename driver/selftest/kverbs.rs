@@ -26,7 +26,7 @@
 use kernel::{prelude::*, str::CStr};
 
 mod address;
-#[path = "../rdma/bindings.rs"]
+#[path = "../bindings/mod.rs"]
 mod bindings;
 mod check;
 mod client;

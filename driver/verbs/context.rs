@@ -51,10 +51,10 @@ pub(super) fn alloc(
 /// Gives a new context its first doorbell page, and tells the process of it.
 fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
     let uar = uars.add_first(hca, |area| new.add_mapping(area))?;
-    let kick_mmap = new.add_mapping(hca.nic.kick_area()?)?;
-    let caps = hca.nic.caps();
+    let kick_mmap = new.add_mapping(hca.adapter.kick_area()?)?;
+    let caps = hca.adapter.caps();
     udata.respond(&ContextResp {
-        abi_version: hca.nic.abi_version().into(),
+        abi_version: hca.adapter.abi_version().into(),
         uar: uar.index.into(),
         uar_mmap: uar.mmap.into(),
         kick_mmap: kick_mmap.into(),

@@ -23,13 +23,13 @@ use super::{
     poll::KernelCq,
     uar::TakenSlot,
 };
+use crate::hw::ring::Ring;
 use crate::rdma::{
     self, Device,
     cq::{CqInit, Moderation},
     udata::User,
     umem::{Umem, Use},
 };
-use crate::ring::Ring;
 
 /// The adapter's part of a completion queue.
 pub(crate) struct Cq {
@@ -79,7 +79,7 @@ pub(super) fn create(
     if init.flags & !rdma::cq::TIMESTAMPS != 0 {
         return Err(EOPNOTSUPP);
     }
-    if init.entries == 0 || init.entries > hca.nic.caps().max_cqe.get() {
+    if init.entries == 0 || init.entries > hca.adapter.caps().max_cqe.get() {
         return Err(EINVAL);
     }
     match user {
@@ -97,8 +97,8 @@ fn create_user(
     let ring = UserRing::pin(hca, device, init.entries, user)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
-    let handler = if ring.any_vector { hca.nic.handlers().any() } else { init.comp_vector };
-    let eqn = hca.nic.handlers().get(handler)?.eqn;
+    let handler = if ring.any_vector { hca.adapter.handlers().any() } else { init.comp_vector };
+    let eqn = hca.adapter.handlers().get(handler)?.eqn;
     let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
     init.granted = 1 << ring.log_size;
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
@@ -114,7 +114,7 @@ fn create_user(
             vector: handler.into(),
             ..CqResp::default()
         })?;
-        hca.nic.add_cq(handler, cqn, init.link.clone())
+        hca.adapter.add_cq(handler, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, handler, memory))
 }
@@ -145,14 +145,14 @@ impl UserRing {
             return Err(EINVAL);
         }
         let offered = 1u32 << log_size;
-        if entries > offered || offered > hca.nic.caps().max_cqe.get() {
+        if entries > offered || offered > hca.adapter.caps().max_cqe.get() {
             return Err(EINVAL);
         }
         let buffer = request.buf.get();
         let length = u64::from(offered) * u64::from(CQE_LEN);
         let mut umem = Umem::pin(device, buffer, length, Use::Write)?;
         let table =
-            PageTable::of_ring(hca.dma(), &mut umem, hca.nic.caps().page_sizes.get(), buffer)?;
+            PageTable::of_ring(hca.dma(), &mut umem, hca.adapter.caps().page_sizes.get(), buffer)?;
         Ok(Self { umem, table, log_size, any_vector: flags & CQ_ANY_VECTOR != 0 })
     }
 }
@@ -165,13 +165,13 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
     init.granted = ring.size();
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
-    let eqn = hca.nic.handlers().get(init.comp_vector)?.eqn;
+    let eqn = hca.adapter.handlers().get(init.comp_vector)?.eqn;
     let result =
         hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
     queue.set_doorbell(result.slot.get());
     let cqn = result.cqn.get();
     let queue = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, queue, |_| {
-        hca.nic.add_cq(init.comp_vector, cqn, init.link.clone())
+        hca.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
 }
@@ -207,6 +207,6 @@ pub(super) fn resize(
 
 pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
     hca.destroy(Opcode::DestroyCq, cq.cqn)?;
-    hca.nic.remove_cq(cq.handler, cq.cqn, cq.link());
+    hca.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
     Ok(())
 }

@@ -8,7 +8,7 @@ use zerocopy::Immutable;
 
 use super::{Hca, mr::Mr, ops::Verbs};
 use crate::{
-    inspect::Record,
+    debugfs::query::Record,
     rdma::{
         self,
         details::{Details, Raw},
@@ -17,7 +17,7 @@ use crate::{
 
 /// What the adapter knows of an object.
 fn record<R: Record>(hca: &Hca<'_>, number: u32) -> Option<R> {
-    hca.nic.inspector().one(number).ok().flatten()
+    hca.adapter.inspector().one(number).ok().flatten()
 }
 
 /// The record itself. Without one the core is to leave the object out, by `EAGAIN` (`res_get_common_dumpit` in `nldev.c`).
@@ -62,7 +62,7 @@ pub(super) fn qp(hca: &Hca<'_>, qpn: u32, details: &mut Details<'_>) -> Result {
 }
 
 pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, details: &mut Details<'_>) -> Result {
-    let handler = &hca.nic.handlers().get(cq.handler)?.handler;
+    let handler = &hca.adapter.handlers().get(cq.handler)?.handler;
     details.number(c"cqn", cq.cqn)?;
     details.number(c"handler", cq.handler)?;
     if let Some(cpu) = handler.cpu() {

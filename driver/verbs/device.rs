@@ -67,7 +67,7 @@ pub(super) static STAT_DESCS: [StatDesc; STATS] = {
 };
 
 pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
-    let caps = hca.nic.caps();
+    let caps = hca.adapter.caps();
     DeviceAttr {
         fw_ver: caps.fw_version.get(),
         vendor_id: abi::pci::VENDOR_ID.into(),
@@ -96,10 +96,10 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
 }
 
 pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
-    let caps = hca.nic.caps();
+    let caps = hca.adapter.caps();
     let netdev = device.netdev();
     PortAttr {
-        active: !hca.nic.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
+        active: !hca.adapter.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
         max_mtu: MTU_4096,
         active_mtu: netdev.as_ref().and_then(|netdev| netdev.path_mtu()).unwrap_or(MTU_1024),
         phys_mtu: netdev.as_ref().map_or(0, |netdev| netdev.mtu()),
@@ -111,15 +111,15 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
 
 pub(super) fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
     let mtu = settings.path_mtu.unwrap_or(0).try_into()?;
-    hca.nic.wait_for_beat();
+    hca.adapter.wait_for_beat();
     match hca.execute(Opcode::SetPort, &SetPort::new(mtu, settings.active)) {
-        Err(error) if !hca.nic.is_dead() => Err(error),
+        Err(error) if !hca.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }
 }
 
 pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
-    let version = hca.nic.caps().fw_version.get();
+    let version = hca.adapter.caps().fw_version.get();
     let part = |shift: u32| (version >> shift) & 0xffff;
     out.write_fmt(fmt!("{}.{}.{}", part(32), part(16), part(0)))
 }
@@ -161,7 +161,7 @@ pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
 
 pub(super) fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
     match hca.execute(Opcode::SetGid, &SetGid::clear(gid.index())) {
-        Err(error) if !hca.nic.is_dead() => Err(error),
+        Err(error) if !hca.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }
 }

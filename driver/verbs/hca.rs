@@ -4,7 +4,7 @@
 use abi::admin::{ObjectId, Opcode, Request};
 use kernel::{device, new_mutex, prelude::*, sync::Mutex};
 
-use crate::nic::Nic;
+use crate::adapter::Adapter;
 
 /// The context number of the kernel's own objects.
 pub(super) const KERNEL_CONTEXT: u32 = 0;
@@ -14,32 +14,32 @@ pub(super) const KERNEL_UAR: u32 = 0;
 /// The data of a registration.
 pub(crate) struct Hca<'a> {
     /// The adapter itself.
-    pub(super) nic: Nic<'a>,
-    /// Memory that the adapter did not let go of. Dropped after `nic`, which resets the adapter.
+    pub(super) adapter: Adapter<'a>,
+    /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the adapter.
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
 impl<'a> Hca<'a> {
     /// Verbs on this adapter.
-    pub(crate) fn new(nic: Nic<'a>) -> Result<Self> {
-        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Hca::held"), GFP_KERNEL)?;
-        Ok(Self { nic, held })
+    pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
+        let held = KBox::pin_init(new_mutex!(KVec::new(), "vradapter::Hca::held"), GFP_KERNEL)?;
+        Ok(Self { adapter, held })
     }
 
     /// The device that does the DMA.
     pub(super) fn dma(&self) -> &device::Device<device::Bound> {
-        self.nic.dma()
+        self.adapter.dma()
     }
 
     /// Runs an admin command.
     pub(super) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        self.nic.execute(opcode, params)
+        self.adapter.execute(opcode, params)
     }
 
     /// Destroys an object of the adapter. One that is quiet after its death has none any more.
     pub(super) fn destroy(&self, opcode: Opcode, id: u32) -> Result {
         match self.execute(opcode, &ObjectId::new(id)) {
-            Err(error) if !self.nic.is_quiet() => Err(error),
+            Err(error) if !self.adapter.is_quiet() => Err(error),
             _ => Ok(()),
         }
     }

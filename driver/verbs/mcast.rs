@@ -15,7 +15,7 @@ pub(super) fn attach(hca: &Hca<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
 
 pub(super) fn detach(hca: &Hca<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
     match hca.execute(Opcode::DetachMcast, &Mcast::new(qp.qpn, group)) {
-        Err(error) if !hca.nic.is_dead() => Err(error),
+        Err(error) if !hca.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }
 }

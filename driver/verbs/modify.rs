@@ -42,14 +42,14 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     let params = ModifyQp::new(qp.qpn, bits, buffer.dma_address());
     match hca.execute(Opcode::ModifyQp, &params) {
         // An adapter that has died does nothing more for the queue pair, as these states want.
-        Err(_) if hca.nic.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
+        Err(_) if hca.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
         result => drop(result?),
     }
     *state = to;
-    if to == QpState::Error && qp.shares && hca.nic.is_dead() {
+    if to == QpState::Error && qp.shares && hca.adapter.is_dead() {
         // It would have told so itself.
         qp.link().set_last_wqe_due();
-        hca.nic.call_handlers();
+        hca.adapter.call_handlers();
     }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {

@@ -62,7 +62,7 @@ pub(super) fn reg_all(hca: &Hca<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> 
 
 /// The pages of a region's memory.
 fn describe(hca: &Hca<'_>, umem: &mut Umem, iova: u64) -> Result<PageTable> {
-    PageTable::of_umem(hca.dma(), umem, hca.nic.caps().page_sizes.get(), iova)
+    PageTable::of_umem(hca.dma(), umem, hca.adapter.caps().page_sizes.get(), iova)
 }
 
 /// Registers memory that has been pinned for `region`.
@@ -83,7 +83,7 @@ fn register(
 /// Checks what can be checked before memory is pinned.
 fn check(hca: &Hca<'_>, region: &UserRegion) -> Result {
     rights(region.access)?;
-    if region.length > hca.nic.caps().max_mr_size.get() {
+    if region.length > hca.adapter.caps().max_mr_size.get() {
         return Err(EINVAL);
     }
     Ok(())
@@ -175,7 +175,7 @@ pub(super) fn rereg(
 }
 
 pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
-    if max_pages == 0 || max_pages > hca.nic.caps().max_fast_reg_pages.get() {
+    if max_pages == 0 || max_pages > hca.adapter.caps().max_fast_reg_pages.get() {
         return Err(EINVAL);
     }
     let pages = PageList::new(hca.dma(), max_pages)?;

@@ -11,7 +11,7 @@ use kernel::{
     prelude::*,
 };
 
-use crate::{rdma::umem::Umem, ring::Ring};
+use crate::{hw::ring::Ring, rdma::umem::Umem};
 
 /// Entries of a chunk of a table with two levels.
 const CHUNK: usize = 512;

@@ -22,12 +22,12 @@ use super::{
     consumer::{Consumer, Entries, NOBODY},
     qp_kernel::KernelQp,
 };
+use crate::hw::ring::Ring;
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
     wc::{Completions, Wc, WcOpcode, WcOrigin, WcStatus},
 };
-use crate::ring::Ring;
 
 /// A queue pair whose completions come here.
 pub(super) struct Feeder {
@@ -124,12 +124,12 @@ impl KernelCq {
     /// Takes completions.
     pub(super) fn poll(&self, hca: &Hca<'_>, out: &mut Completions<'_>) -> Result {
         // Before the ring is looked at, which the adapter writes to no more if it is.
-        let is_quiet = hca.nic.is_quiet();
+        let is_quiet = hca.adapter.is_quiet();
         let mut state = self.state.lock();
         let first = state.consumer.index;
         let result = self.take(&mut state, out);
         if state.consumer.index != first && !is_quiet {
-            hca.nic.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
+            hca.adapter.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
         }
         if is_quiet {
             state.feeders.values().for_each(|feeder| feeder.flush(out));
@@ -157,11 +157,11 @@ impl KernelCq {
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
         let arm = state.arms << ARM_COUNT_SHIFT | kind;
-        if hca.nic.is_dead() {
+        if hca.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
-            return Ok(notify.report_missed && hca.nic.is_quiet() && ready);
+            return Ok(notify.report_missed && hca.adapter.is_quiet() && ready);
         }
-        hca.nic.doorbells().arm_cq(state.doorbell, ci, seen, arm);
+        hca.adapter.doorbells().arm_cq(state.doorbell, ci, seen, arm);
         Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
     }
 }

@@ -19,9 +19,9 @@ use kernel::{
 use zerocopy::{IntoBytes, little_endian::U64};
 
 use super::{mr::rights, ops::Verbs, poll::is_before};
+use crate::hw::ring::Ring;
 use crate::rdma::mr::Registration;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
-use crate::ring::Ring;
 
 /// A work queue of a kernel client.
 #[pin_data]

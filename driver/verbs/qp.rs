@@ -124,7 +124,7 @@ pub(super) fn create(
     if init.flags() != 0 {
         return Err(EOPNOTSUPP);
     }
-    let caps = hca.nic.caps();
+    let caps = hca.adapter.caps();
     let cap = own_cap(init);
     if cap.max_send_wr > caps.max_wr.get()
         || cap.max_recv_wr > caps.max_wr.get()
@@ -143,7 +143,7 @@ pub(super) fn create(
     };
     let sq_sig_all = init.sq_sig_all();
     let queues = hca.complete(object(qpn), queues, |queues| {
-        hca.nic.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
+        hca.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
             Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
             Queues::Target => {}
@@ -229,7 +229,7 @@ pub(super) fn destroy(
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
     hca.destroy(Opcode::DestroyQp, qp.qpn)?;
-    hca.nic.remove_qp(qp.qpn, qp.link());
+    hca.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
             qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());

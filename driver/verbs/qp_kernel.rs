@@ -21,6 +21,7 @@ use super::{
     qp::{self, Queues},
     srq::KernelSrq,
 };
+use crate::hw::ring::Ring;
 use crate::rdma::{
     self,
     event::QpLink,
@@ -28,7 +29,6 @@ use crate::rdma::{
     qp_attr::{QpCap, QpType},
     wr::{RecvWrs, SendWrs},
 };
-use crate::ring::Ring;
 
 /// The queues of a kernel client.
 #[pin_data]
@@ -79,8 +79,8 @@ impl KernelQp {
 
     /// Posts send work requests.
     pub(super) fn post_send(&self, hca: &Hca<'_>, wrs: &mut SendWrs<'_, Verbs>) -> Result {
-        let bells = hca.nic.doorbells();
-        let result = self.send.send(wrs, |pi| match hca.nic.is_dead() {
+        let bells = hca.adapter.doorbells();
+        let result = self.send.send(wrs, |pi| match hca.adapter.is_dead() {
             true => {}
             false => bells.ring_sq(self.doorbell(), pi),
         });
@@ -90,7 +90,7 @@ impl KernelQp {
 
     /// Posts receive work requests.
     pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let bells = hca.nic.doorbells();
+        let bells = hca.adapter.doorbells();
         let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
         flush_soon(hca);
         result
@@ -100,15 +100,15 @@ impl KernelQp {
     pub(super) fn reset(&self, hca: &Hca<'_>) {
         self.send.reset();
         self.recv.reset();
-        hca.nic.doorbells().reset_qp(self.doorbell());
+        hca.adapter.doorbells().reset_qp(self.doorbell());
     }
 }
 
 /// After the death of the adapter requests are flushed when their completion queue is polled;
-/// what is posted then must lead to that. Before it is quiet they wait for [`crate::life`].
+/// what is posted then must lead to that. Before it is quiet they wait for [`crate::quiesce`].
 fn flush_soon(hca: &Hca<'_>) {
-    if hca.nic.is_quiet() {
-        hca.nic.call_handlers();
+    if hca.adapter.is_quiet() {
+        hca.adapter.call_handlers();
     }
 }
 

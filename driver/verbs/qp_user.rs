@@ -151,7 +151,7 @@ struct Pinned {
 impl Pinned {
     fn new(hca: &Hca<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
         let mut umem = Umem::pin(device, address, length, Use::Read)?;
-        let page_sizes = hca.nic.caps().page_sizes.get();
+        let page_sizes = hca.adapter.caps().page_sizes.get();
         let table = PageTable::of_ring(hca.dma(), &mut umem, page_sizes, address)?;
         Ok(Self { memory: Some(umem), table })
     }
@@ -203,7 +203,7 @@ fn answer(
     };
     if plan.sq_in_device {
         let length = plan.sq.length().next_multiple_of(SQ_MEMORY_UNIT.into());
-        let area = hca.nic.sq_area(result.sq_offset.get(), length)?;
+        let area = hca.adapter.sq_area(result.sq_offset.get(), length)?;
         response.sq_mmap_len = u32::try_from(length)?.into();
         let offset = user.context.add_mapping(area)?;
         memory.sq_mmap = Some(offset);

@@ -24,6 +24,7 @@ use super::{
     qp::Shape,
     uar::TakenSlot,
 };
+use crate::hw::ring::Ring;
 use crate::rdma::{
     self, Device,
     srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery},
@@ -31,7 +32,6 @@ use crate::rdma::{
     umem::{Umem, Use},
     wr::RecvWrs,
 };
-use crate::ring::Ring;
 
 /// The adapter's part of a shared receive queue.
 pub(crate) struct Srq {
@@ -77,7 +77,7 @@ pub(super) struct KernelSrq {
 impl KernelSrq {
     /// Posts receive work requests.
     pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let (bells, slot) = (hca.nic.doorbells(), self.doorbell.load(Relaxed));
+        let (bells, slot) = (hca.adapter.doorbells(), self.doorbell.load(Relaxed));
         self.queue.recv_shared(wrs, || bells.srq_freed(slot), |pi| bells.set_srq_pi(slot, pi))
     }
 
@@ -95,7 +95,7 @@ pub(super) fn create(
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewSrq<Srq>> {
     let (max_wr, max_sge) = init.size();
-    let caps = hca.nic.caps();
+    let caps = hca.adapter.caps();
     if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
         return Err(EINVAL);
     }
@@ -111,7 +111,7 @@ pub(super) fn create(
         None => create_kernel(hca, params, init)?,
     };
     let srqn = object.id;
-    let memory = hca.complete(object, memory, |_| hca.nic.add_srq(srqn, init.link.clone()))?;
+    let memory = hca.complete(object, memory, |_| hca.adapter.add_srq(srqn, init.link.clone()))?;
     init.set_size(entries, max_sge);
     Ok(NewSrq { number: srqn, driver: Srq { srqn, max_wr: entries, max_sge, memory } })
 }
@@ -137,7 +137,8 @@ fn create_user(
     }
     let buffer = request.buf.get();
     let mut umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
-    let table = PageTable::of_ring(hca.dma(), &mut umem, hca.nic.caps().page_sizes.get(), buffer)?;
+    let table =
+        PageTable::of_ring(hca.dma(), &mut umem, hca.adapter.caps().page_sizes.get(), buffer)?;
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
     params.pages = table.pages();
@@ -205,6 +206,6 @@ pub(super) fn query(hca: &Hca<'_>, srq: &Srq) -> Result<SrqQuery> {
 
 pub(super) fn destroy(hca: &Hca<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
     hca.destroy(Opcode::DestroySrq, srq.srqn)?;
-    hca.nic.remove_srq(srq.srqn, srq.link());
+    hca.adapter.remove_srq(srq.srqn, srq.link());
     Ok(())
 }

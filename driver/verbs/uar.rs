@@ -110,7 +110,7 @@ impl UarSet {
         let result = hca.execute(Opcode::AllocUar, &ObjectId::new(self.context))?;
         let mut uar = Uar { index: result.id.get(), mmap: 0 };
         hca.complete(Object { destroy: Opcode::FreeUar, id: uar.index }, (), |()| {
-            uar.mmap = map(hca.nic.uar_area(uar.index)?)?;
+            uar.mmap = map(hca.adapter.uar_area(uar.index)?)?;
             Ok(())
         })?;
         pages.push(Page { uar, used }, GFP_KERNEL)?;

@@ -16,8 +16,8 @@ use super::{
     pages::PageTable,
     qp::Queues,
 };
+use crate::hw::ring::Ring;
 use crate::rdma::{qp::QpInit, qp_attr::QpCap};
-use crate::ring::Ring;
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
@@ -40,7 +40,7 @@ pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
     let ring = Arc::new(Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
     let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
-    let eqn = hca.nic.handlers().get(0)?.eqn;
+    let eqn = hca.adapter.handlers().get(0)?.eqn;
     let result =
         hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
     let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };

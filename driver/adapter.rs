@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The adapter as verbs see it: brought up by [`Nic::new`], reset when dropped.
+//! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
 use abi::{
     admin::{CreateEq, DeviceCaps, Opcode, Pages, QueryParams, Request},
-    pci::{BAR_REGS, BAR_UAR},
+    pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
 };
 use kernel::{
-    cpu::nr_cpu_ids,
+    cpu::{CpuId, nr_cpu_ids},
     device,
     dma::Coherent,
     io::Io,
@@ -20,35 +20,34 @@ use kernel::{
 };
 
 use crate::{
-    admin::Admin,
-    balance::Rule,
-    debug::DebugFiles,
-    eq::{self, EventQueue},
-    events::{AsyncHandler, CompletionHandler, Listeners},
-    handlers::{Descriptor, Handler, Handlers},
+    comp_vectors::{Descriptor, Handler, Handlers, balance::Rule, cpuhp::Following},
+    debugfs::{DebugFiles, query::Inspector},
+    events::{AsyncHandler, CompletionHandler},
     health::Health,
-    inspect::Inspector,
-    irq::Interrupts,
-    life::{Lease, Life},
+    hw::{
+        admin::Admin,
+        eq::{self, EventQueue},
+        irq::Interrupts,
+        pci::start_dma,
+        regs::Registers,
+        uar::Doorbells,
+    },
+    listeners::Listeners,
     module_parameters,
-    pci::start_dma,
+    quiesce::{AfterDeath, Liveness, QuiesceGuard},
     rdma::{
         event::{CqLink, QpLink, SrqLink},
-        hotplug::Following,
         mmap::IoArea,
     },
-    recovery::Recovery,
-    regs::Registers,
-    uar::Doorbells,
 };
 
-/// How often [`Nic::wait_for_beat`] looks.
+/// How often [`Adapter::wait_for_beat`] looks.
 const BEAT_POLL: Delta = Delta::from_millis(10);
 
 /// A running adapter.
-pub(crate) struct Nic<'a> {
+pub(crate) struct Adapter<'a> {
     // Dropped in this order: the adapter stops before its rings go.
-    life: Lease,
+    liveness: QuiesceGuard,
     _health: ArcHrTimerHandle<Health>,
     _files: DebugFiles,
     inspector: Arc<Inspector>,
@@ -62,12 +61,11 @@ pub(crate) struct Nic<'a> {
     pdev: &'a pci::Device<device::Bound>,
 }
 
-impl<'a> Nic<'a> {
-    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask. When the adapter dies `recovery`
-    /// begins.
+impl<'a> Adapter<'a> {
+    /// Brings the adapter up. The PCI device is enabled, with a 64-bit DMA mask.
     pub(crate) fn new(
         pdev: &'a pci::Device<device::Bound>,
-        recovery: Arc<Recovery>,
+        after_death: AfterDeath,
     ) -> Result<Self> {
         let device: &device::Device<device::Bound> = pdev.as_ref();
         let regs = Arc::new(Registers::map(pdev)?, GFP_KERNEL)?;
@@ -82,38 +80,39 @@ impl<'a> Nic<'a> {
         let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
         regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
         regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
-        let life = Life::new(
+        let liveness = Liveness::new(
             pdev,
             regs.clone(),
             doorbells.clone(),
             admin.clone(),
             listeners.clone(),
-            recovery,
+            after_death,
         )?;
-        interrupts.handle_async(AsyncHandler {
+        let handler = AsyncHandler {
             queue,
             admin: admin.clone(),
             listeners: listeners.clone(),
-            life: life.clone(),
-        })?;
+            liveness: liveness.clone(),
+        };
+        interrupts.register(VECTOR_ASYNC.into(), fmt!("async"), None, handler)?;
         // From here on a failure resets the adapter before the rings above go.
-        let life = Lease::new(life);
+        let liveness = QuiesceGuard::new(liveness);
         regs.enable(pdev)?;
-        let health = Health::start(doorbells.clone(), admin.clone(), life.clone())?;
+        let health = Health::start(doorbells.clone(), admin.clone(), liveness.clone())?;
 
-        let caps = query(device, &life)?;
+        let caps = query(device, &liveness)?;
         let mut descriptors = KVec::new();
         for id in 0..u32::try_from(interrupts.completion_vectors())? {
             let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
-            let descriptor = set_handler(&life, &mut interrupts, (id, queue), &listeners)?;
+            let descriptor = set_handler(&liveness, &mut interrupts, (id, queue), &listeners)?;
             descriptors.push(descriptor, GFP_KERNEL)?;
         }
         let rule = Rule::from_raw(module_parameters::balance.value())?;
         let handlers = Handlers::new(device, descriptors, rule)?;
-        let inspector = Inspector::new(device, life.clone())?;
+        let inspector = Inspector::new(device, liveness.clone())?;
         let tree = (handlers.clone(), listeners.clone());
         Ok(Self {
-            life,
+            liveness,
             _health: health,
             _files: DebugFiles::new(device, tree, admin, &inspector)?,
             inspector,
@@ -133,9 +132,9 @@ impl<'a> Nic<'a> {
         self.pdev.as_ref()
     }
 
-    /// Runs an admin command; see [`Life::execute`].
+    /// Runs an admin command; see [`Liveness::execute`].
     pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        self.life.execute(opcode, params)
+        self.liveness.execute(opcode, params)
     }
 
     /// Who asks the adapter about its objects.
@@ -144,18 +143,18 @@ impl<'a> Nic<'a> {
     }
 
     /// Tells whether the adapter has died.
-    pub(crate) fn life(&self) -> Arc<Life> {
-        self.life.clone()
+    pub(crate) fn liveness(&self) -> Arc<Liveness> {
+        self.liveness.clone()
     }
 
     /// Whether the adapter has died.
     pub(crate) fn is_dead(&self) -> bool {
-        self.life.is_dead()
+        self.liveness.is_dead()
     }
 
     /// Whether the adapter has died and touches no memory any more.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.life.is_quiet()
+        self.liveness.is_quiet()
     }
 
     /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of an adapter that
@@ -167,9 +166,9 @@ impl<'a> Nic<'a> {
         }
     }
 
-    /// Has handlers called; see [`Life::call_handlers`].
+    /// Has handlers called; see [`Liveness::call_handlers`].
     pub(crate) fn call_handlers(&self) {
-        self.life.call_handlers();
+        self.liveness.call_handlers();
     }
 
     /// What it can do.
@@ -268,10 +267,10 @@ impl<'a> Nic<'a> {
 }
 
 /// Asks the adapter what it can do.
-fn query(device: &device::Device<device::Bound>, life: &Life) -> Result<DeviceCaps> {
+fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<DeviceCaps> {
     let buffer = Coherent::<u8>::zeroed_slice(device, size_of::<DeviceCaps>(), GFP_KERNEL)?;
     let length = u32::try_from(buffer.size())?;
-    life.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
+    liveness.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
 }
 
@@ -288,28 +287,30 @@ fn completion_vectors(regs: &Registers) -> u32 {
 /// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt of its own,
 /// and an event queue that raises it. Its id is what completion queues are bound by.
 fn set_handler(
-    life: &Life,
+    liveness: &Liveness,
     interrupts: &mut Interrupts<'_>,
     (id, queue): (u32, Arc<EventQueue>),
     listeners: &Arc<Listeners>,
 ) -> Result<Descriptor> {
     let handler = Handler::new(id)?;
     // The handler must be there before the first event.
-    let line = interrupts.handle_completion(CompletionHandler {
+    let handle = CompletionHandler {
         queue: queue.clone(),
         listeners: listeners.clone(),
         handler: handler.clone(),
-    })?;
-    let eqn = create_eq(life, &queue, id as usize)?;
+    };
+    let cpu = CpuId::from_u32(id);
+    let line = interrupts.register(1 + id as usize, fmt!("comp{id}"), cpu, handle)?;
+    let eqn = create_eq(liveness, &queue, id as usize)?;
     Ok(Descriptor { handler, eqn, line })
 }
 
 /// Hands an event queue to the adapter.
-fn create_eq(life: &Life, queue: &EventQueue, vector: usize) -> Result<u32> {
+fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<u32> {
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
     let msix = u16::try_from(1 + vector)?;
-    let result = life.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    let result = liveness.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
     queue.set_doorbell(result.slot.get());
     Ok(result.eqn.get())
 }

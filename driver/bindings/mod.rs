@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The C entities of the RDMA core, generated at build time from the headers of the kernel
-//! that the module is built for (see Kbuild). Types that the kernel's own bindings have come
-//! from there.
+//! The C entities of the RDMA core, and a few of others that the kernel's own bindings lack,
+//! generated at build time from the headers of the kernel that the module is built for (see
+//! Kbuild). Types that the kernel's own bindings have come from there.
 
 #![allow(
     clippy::all,
@@ -26,4 +26,4 @@
 pub(crate) use kernel::bindings::*;
 use kernel::ffi;
 
-include!(env!("VRNIC_RDMA_BINDINGS"));
+include!(env!("VRNIC_BINDINGS"));

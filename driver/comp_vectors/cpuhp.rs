@@ -14,7 +14,7 @@ use kernel::{
     types::Opaque,
 };
 
-use super::bindings;
+use crate::bindings;
 
 /// What follows processors; its methods run in process context, one at a time.
 pub(crate) trait Follower: Send + Sync + 'static {
@@ -105,7 +105,9 @@ impl Following {
         }
         // SAFETY: the state was set up by `Hotplug::new`, and is there while the module has devices. The node is
         // pinned, and `drop` takes it from the list. Failing leaves it out of the list.
-        to_result(unsafe { bindings::__cpuhp_state_add_instance(state, instance.node.get(), true) })?;
+        to_result(unsafe {
+            bindings::__cpuhp_state_add_instance(state, instance.node.get(), true)
+        })?;
         // INVARIANT: the instance was added just now.
         Ok(Self { instance, state })
     }

@@ -7,7 +7,6 @@
 
 use core::pin::Pin;
 
-use abi::pci::VECTOR_ASYNC;
 use kernel::{
     bindings,
     cpu::CpuId,
@@ -28,10 +27,33 @@ use kernel::{
     time::{Delta, Instant, Monotonic, delay::fsleep},
 };
 
-use crate::events::{AsyncHandler, CompletionHandler, Turn};
-
 /// The shortest time that a handler's thread leaves to others between two turns.
 const PAUSE: Delta = Delta::from_micros(20);
+
+/// The context in which events are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// In an interrupt.
+    Interrupt,
+    /// In its thread.
+    Thread,
+}
+
+impl Turn {
+    /// Events of a queue that are taken there at a time, at most.
+    pub(crate) fn budget(self) -> u32 {
+        match self {
+            Self::Interrupt => 16,
+            Self::Thread => 64,
+        }
+    }
+}
+
+/// What a vector's interrupt does.
+pub(crate) trait Handler: Send + Sync {
+    /// Takes some events, as many as `turn` allows. Returns whether there may be more.
+    fn take(&self, turn: Turn) -> bool;
+}
 
 /// An interrupt's number, while it is registered.
 #[pin_data]
@@ -66,12 +88,6 @@ fn single(cpu: CpuId) -> Result<CpumaskVar> {
     Ok(mask)
 }
 
-/// What a vector's interrupt does.
-enum Handler {
-    Async(AsyncHandler),
-    Completion(CompletionHandler),
-}
-
 /// A vector's handler, and what the kernel keeps pointers to while it is registered.
 struct Vector<'a> {
     number: u32,
@@ -80,7 +96,7 @@ struct Vector<'a> {
     name: CString,
     /// Where the interrupt wants to be, for whoever distributes interrupts (`/proc/irq/*/affinity_hint`).
     hint: Option<CpumaskVar>,
-    handler: Handler,
+    handler: KBox<dyn Handler>,
     /// Set while the interrupt or the thread takes events: clients are called by one of them at a time.
     busy: Atomic<bool>,
     _vectors: Arc<IrqVectorRegistration<'a>>,
@@ -97,10 +113,7 @@ impl Vector<'_> {
         if self.busy.xchg(true, Acquire) {
             return true;
         }
-        let more = match &self.handler {
-            Handler::Async(handler) => handler.take(turn),
-            Handler::Completion(handler) => handler.take(turn),
-        };
+        let more = self.handler.take(turn);
         self.busy.store(false, Release);
         more
     }
@@ -210,27 +223,14 @@ impl<'a> Interrupts<'a> {
         self.vectors.len() - 1
     }
 
-    /// Registers the handler of admin completions and asynchronous events.
-    pub(crate) fn handle_async(&mut self, handler: AsyncHandler) -> Result {
-        self.register(VECTOR_ASYNC.into(), fmt!("async"), None, Handler::Async(handler))?;
-        Ok(())
-    }
-
-    /// Registers the handler of a completion vector (from 0), which wants to be on the processor of
-    /// that number.
-    pub(crate) fn handle_completion(&mut self, handler: CompletionHandler) -> Result<Arc<Line>> {
-        let id = handler.handler.id;
-        let cpu = CpuId::from_u32(id);
-        self.register(1 + id as usize, fmt!("comp{id}"), cpu, Handler::Completion(handler))
-    }
-
-    /// Registers the handler of a vector; `what` and the device tell it from others.
-    fn register(
+    /// Registers the handler of a vector, which wants to be on the processor `cpu`. Its name in
+    /// `/proc/interrupts` has `what` and the PCI address of the device.
+    pub(crate) fn register(
         &mut self,
         index: usize,
         what: fmt::Arguments<'_>,
         cpu: Option<CpuId>,
-        handler: Handler,
+        handler: impl Handler + 'static,
     ) -> Result<Arc<Line>> {
         let device: &device::Device<Bound> = self.pdev.as_ref();
         let request: IrqRequest<'_> = self.vectors.index(index)?.into();
@@ -242,7 +242,7 @@ impl<'a> Interrupts<'a> {
             line: line.clone(),
             name: CString::try_from_fmt(fmt!("vrnic-{what}@pci:{}", device.name()))?,
             hint: cpu.map(single).transpose()?,
-            handler,
+            handler: KBox::new(handler, GFP_KERNEL)? as KBox<dyn Handler>,
             busy: Atomic::new(false),
             _vectors: self.vectors.clone(),
         })?;

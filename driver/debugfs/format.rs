@@ -12,7 +12,7 @@ use kernel::{
     str::Formatter,
 };
 
-use super::Line;
+use super::objects::Line;
 
 /// A number that may be missing.
 struct Maybe(u32);

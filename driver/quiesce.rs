@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The end of the adapter's life, by failure or by unbinding: alive → dead → quiet.
+//! The end of the adapter's liveness, by failure or by unbinding: alive → dead → quiet.
 //!
 //! An adapter that has died may only have stalled. When it goes on it may write to all memory
 //! that it ever was given, so none of that is freed before the adapter is *quiet*: it has
 //! answered to a reset, its bus mastering is off, or it is gone. Until then whoever creates or
-//! destroys an object waits in [`Life::execute`].
+//! destroys an object waits in [`Liveness::execute`].
 
 use abi::admin::{Opcode, Request};
 use kernel::{
@@ -20,8 +20,10 @@ use kernel::{
 };
 
 use crate::{
-    admin::Admin, events::Listeners, pci::stop_dma, queue::flush, rdma::event::DeviceEvent,
-    recovery::Recovery, regs::Registers, uar::Doorbells,
+    hw::{admin::Admin, pci::stop_dma, regs::Registers, uar::Doorbells},
+    listeners::Listeners,
+    rdma::event::DeviceEvent,
+    workqueue::{OwnQueue, flush},
 };
 
 /// The states, which only ever increase.
@@ -45,7 +47,7 @@ const AT_ONCE: Delta = Delta::from_secs(1);
 /// Why an adapter counts as dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Death {
+pub(crate) enum Cause {
     /// Its heartbeat stands still.
     Silent,
     /// Nothing answers in its place.
@@ -58,23 +60,39 @@ pub(crate) enum Death {
     Unbound,
 }
 
-/// See the module.
+/// Brings an adapter up again.
+pub(crate) trait Restart: Send + Sync {
+    /// Starts to do so, in the background. Callable while the adapter is being brought up.
+    fn restart(self: Arc<Self>);
+}
+
+/// The means to go on when an adapter has died.
+#[derive(Clone)]
+pub(crate) struct AfterDeath {
+    /// The workqueue on which dead adapters are made quiet, and handlers called in their stead. The work of `restart`
+    /// may wait for that, so it needs another one.
+    pub(crate) queue: Arc<OwnQueue>,
+    /// Called when an adapter that was not unbound is quiet.
+    pub(crate) restart: Arc<dyn Restart>,
+}
+
+/// Whether an adapter lives, and what makes it quiet when it does not.
 #[pin_data]
-pub(crate) struct Life {
+pub(crate) struct Liveness {
     state: Atomic<u32>,
-    /// The [`Death`], as a number.
-    death: Atomic<u32>,
+    /// The [`Cause`], as a number.
+    cause: Atomic<u32>,
     pdev: ARef<pci::Device>,
     regs: Arc<Registers>,
     doorbells: Arc<Doorbells>,
     admin: Arc<Admin>,
     listeners: Arc<Listeners>,
-    recovery: Arc<Recovery>,
+    after: AfterDeath,
     #[pin]
     quiet: Completion,
     #[pin]
     work: Work<Self, RESET>,
-    /// See [`Life::call_handlers`].
+    /// See [`Liveness::call_handlers`].
     #[pin]
     handlers: Work<Self, HANDLERS>,
 }
@@ -84,11 +102,11 @@ const RESET: u64 = 0;
 const HANDLERS: u64 = 1;
 
 impl_has_work! {
-    impl HasWork<Self, RESET> for Life { self.work }
-    impl HasWork<Self, HANDLERS> for Life { self.handlers }
+    impl HasWork<Self, RESET> for Liveness { self.work }
+    impl HasWork<Self, HANDLERS> for Liveness { self.handlers }
 }
 
-impl Life {
+impl Liveness {
     /// Of an adapter that is about to be enabled.
     pub(crate) fn new(
         pdev: &pci::Device,
@@ -96,27 +114,27 @@ impl Life {
         doorbells: Arc<Doorbells>,
         admin: Arc<Admin>,
         listeners: Arc<Listeners>,
-        recovery: Arc<Recovery>,
+        after: AfterDeath,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 state: Atomic::new(ALIVE),
-                death: Atomic::new(Death::Unbound as u32),
+                cause: Atomic::new(Cause::Unbound as u32),
                 pdev: pdev.into(),
                 regs,
                 doorbells,
                 admin,
                 listeners,
-                recovery,
+                after,
                 quiet <- Completion::new(),
-                work <- new_work!("vrnic::Life"),
-                handlers <- new_work!("vrnic::Life::handlers"),
+                work <- new_work!("vrnic::Liveness"),
+                handlers <- new_work!("vrnic::Liveness::handlers"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Whose life it is.
+    /// Whose liveness it is.
     pub(crate) fn device(&self) -> &pci::Device {
         &self.pdev
     }
@@ -143,21 +161,21 @@ impl Life {
 
     /// It has died: no command waits for it any more, everybody is told, and the reset begins.
     /// Callable in interrupts, and more than once.
-    pub(crate) fn die(self: &Arc<Self>, death: Death) {
+    pub(crate) fn die(self: &Arc<Self>, cause: Cause) {
         if self.state.cmpxchg(ALIVE, DEAD, Full).is_err() {
             return;
         }
-        self.death.store(death as u32, Relaxed);
+        self.cause.store(cause as u32, Relaxed);
         self.admin.kill();
-        if death != Death::Unbound {
+        if cause != Cause::Unbound {
             self.listeners.report(DeviceEvent::Fatal);
         }
-        let _ = self.recovery.quiescing().enqueue::<Arc<Self>, RESET>(self.clone());
+        let _ = self.after.queue.enqueue::<Arc<Self>, RESET>(self.clone());
     }
 
     /// Stops the adapter for good; on return it touches no memory any more.
     fn end(self: &Arc<Self>) {
-        self.die(Death::Unbound);
+        self.die(Cause::Unbound);
         self.quiet.wait_for_completion();
         // The first starts the second, which nobody else does any more.
         flush::<_, RESET>(self);
@@ -167,17 +185,17 @@ impl Life {
     /// An adapter that is quiet tells nobody of anything: has the handlers called that wait for what it has left
     /// undone. Callable in any context, within methods of the device too: one work item calls them later.
     pub(crate) fn call_handlers(self: &Arc<Self>) {
-        let _ = self.recovery.quiescing().enqueue::<Arc<Self>, HANDLERS>(self.clone());
+        let _ = self.after.queue.enqueue::<Arc<Self>, HANDLERS>(self.clone());
     }
 
     /// Whether it has died, in this way.
-    fn died(&self, death: Death) -> bool {
-        self.is_dead() && self.death.load(Relaxed) == death as u32
+    fn died(&self, cause: Cause) -> bool {
+        self.is_dead() && self.cause.load(Relaxed) == cause as u32
     }
 
     /// Makes a dead adapter quiet.
     fn quiesce(&self) {
-        if self.died(Death::Silent) {
+        if self.died(Cause::Silent) {
             self.wait_for_sign();
         }
         for _ in 0..ROUNDS {
@@ -209,7 +227,7 @@ impl Life {
     }
 }
 
-impl WorkItem<RESET> for Life {
+impl WorkItem<RESET> for Liveness {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -219,13 +237,13 @@ impl WorkItem<RESET> for Life {
         this.quiet.complete_all();
         this.call_handlers();
         this.listeners.complete_users();
-        if !this.died(Death::Unbound) {
-            this.recovery.begin();
+        if !this.died(Cause::Unbound) {
+            this.after.restart.clone().restart();
         }
     }
 }
 
-impl WorkItem<HANDLERS> for Life {
+impl WorkItem<HANDLERS> for Liveness {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -234,25 +252,25 @@ impl WorkItem<HANDLERS> for Life {
     }
 }
 
-/// Ends the adapter's life on drop, before what the adapter was given may go.
-pub(crate) struct Lease(Arc<Life>);
+/// Ends the adapter's liveness on drop, before what the adapter was given may go.
+pub(crate) struct QuiesceGuard(Arc<Liveness>);
 
-impl Lease {
+impl QuiesceGuard {
     /// The adapter is going to be enabled.
-    pub(crate) fn new(life: Arc<Life>) -> Self {
-        Self(life)
+    pub(crate) fn new(liveness: Arc<Liveness>) -> Self {
+        Self(liveness)
     }
 }
 
-impl core::ops::Deref for Lease {
-    type Target = Arc<Life>;
+impl core::ops::Deref for QuiesceGuard {
+    type Target = Arc<Liveness>;
 
-    fn deref(&self) -> &Arc<Life> {
+    fn deref(&self) -> &Arc<Liveness> {
         &self.0
     }
 }
 
-impl Drop for Lease {
+impl Drop for QuiesceGuard {
     fn drop(&mut self) {
         self.0.end();
     }

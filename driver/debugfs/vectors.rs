@@ -5,8 +5,8 @@
 use kernel::{debugfs::Writer, fmt, prelude::*, sync::Arc};
 
 use crate::{
-    events::Listeners,
-    handlers::{Descriptor, Handlers},
+    comp_vectors::{Descriptor, Handlers},
+    listeners::Listeners,
     rdma::event::Identity,
 };
 
@@ -68,8 +68,7 @@ impl Tree {
             Some(cpu) => f.write_fmt(fmt!("processor {cpu}"))?,
             None => f.write_str("no processor")?,
         }
-        let (events, interrupts, turns) =
-            (handler.events(), handler.interrupts(), handler.turns());
+        let (events, interrupts, turns) = (handler.events(), handler.interrupts(), handler.turns());
         f.write_fmt(fmt!(
             ": handler {}, {events} events, {interrupts} interrupts, {turns} turns of their thread\n",
             handler.id

@@ -11,7 +11,7 @@ use kernel::{
     },
 };
 
-use crate::{ring::Ring, uar::Doorbells};
+use super::{ring::Ring, uar::Doorbells};
 
 /// log2 of the entries: events of one object are folded, so this is no limit on objects.
 pub(crate) const LOG_SIZE: u8 = 9;

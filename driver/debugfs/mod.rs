@@ -4,9 +4,9 @@
 //!
 //! | file | what it shows |
 //! | --- | --- |
-//! | `events` | which processor serves whom ([`crate::tree`]) |
+//! | `events` | which processor serves whom ([`vectors`]) |
 //! | `admin` | the admin queue's rings |
-//! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`crate::listing`]) |
+//! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `tpt` | the table of keys |
 
 use abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
@@ -18,14 +18,21 @@ use kernel::{
     sync::Arc,
 };
 
-use crate::{
-    admin::{Admin, AdminState},
-    events::Listeners,
-    handlers::Handlers,
-    inspect::Inspector,
-    listing::Listing,
-    tree::Tree,
+use self::{
+    objects::{Line, Listing},
+    query::Inspector,
+    vectors::Tree,
 };
+use crate::{
+    comp_vectors::Handlers,
+    hw::admin::{Admin, AdminState},
+    listeners::Listeners,
+};
+
+mod format;
+mod objects;
+pub(crate) mod query;
+mod vectors;
 
 /// The files; they are there until this is dropped.
 pub(crate) struct DebugFiles {
@@ -65,7 +72,7 @@ impl DebugFiles {
 }
 
 /// A file that lists objects.
-fn listing<R: crate::listing::Line>(
+fn listing<R: Line>(
     dir: &Dir,
     name: &CStr,
     inspector: &Arc<Inspector>,

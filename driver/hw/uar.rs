@@ -24,7 +24,7 @@ use kernel::{
     },
 };
 
-use crate::regs::Registers;
+use super::regs::Registers;
 
 const LENGTH: usize = UAR_LEN as usize;
 
@@ -44,7 +44,7 @@ impl Doorbells {
         Ok(Self { bar: bar.into_devres()?, regs })
     }
 
-    /// The adapter's sign of life, or `None` when it has gone.
+    /// The adapter's sign of liveness, or `None` when it has gone.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
         // What is read where nothing answers.

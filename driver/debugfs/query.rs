@@ -11,7 +11,7 @@ use kernel::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{life::Life, ring::Ring};
+use crate::{hw::ring::Ring, quiesce::Liveness};
 
 /// A record of INSPECT.
 pub(crate) trait Record: FromBytes + IntoBytes + Send + Sync + 'static {
@@ -45,7 +45,7 @@ records! {
 
 /// Asks the adapter.
 pub(crate) struct Inspector {
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     /// Where it answers; its lock lets one ask at a time.
     answer: Pin<KBox<Mutex<Ring>>>,
 }
@@ -54,13 +54,13 @@ impl Inspector {
     /// Of an adapter that runs. To be dropped when it is quiet.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
-        life: Arc<Life>,
+        liveness: Arc<Liveness>,
     ) -> Result<Arc<Self>> {
         // One entry, as long as the longest answer.
         // CAST: log2 of a u32.
         let answer = Ring::new(device, 0, INSPECT_LEN_MAX.trailing_zeros() as u8)?;
         let answer = KBox::pin_init(new_mutex!(answer, "vrnic::Inspector"), GFP_KERNEL)?;
-        Ok(Arc::new(Self { life, answer }, GFP_KERNEL)?)
+        Ok(Arc::new(Self { liveness, answer }, GFP_KERNEL)?)
     }
 
     /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the number to go on from,
@@ -95,7 +95,7 @@ impl Inspector {
     ) -> Result<u32> {
         let answer = self.answer.lock();
         let params = Inspect::new(R::KIND, from, answer.dma_address(), length);
-        let result = self.life.execute(Opcode::Inspect, &params)?;
+        let result = self.liveness.execute(Opcode::Inspect, &params)?;
         let most = length as usize / size_of::<R>();
         // What the adapter says is not taken on trust.
         for nth in 0..most.min(result.count.get() as usize) {

@@ -20,7 +20,7 @@ use kernel::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{regs::Registers, ring::Ring};
+use super::{regs::Registers, ring::Ring};
 
 /// log2 of the entries of both rings.
 const LOG_SIZE: u8 = 6;
@@ -94,7 +94,7 @@ impl Admin {
     /// # Errors
     ///
     /// The adapter's status as an error number; `EIO` when it is dead, at once: it may still use
-    /// the memory that the command names, see [`crate::life`].
+    /// the memory that the command names, see [`crate::quiesce`].
     pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
         let mut command = Command {
             // CAST: the enum's number.

@@ -21,12 +21,14 @@ use kernel::{
     },
 };
 
-use crate::{
+use self::{
     balance::{Balance, Candidate, Rule},
-    events::Turn,
-    irq::Line,
-    rdma::hotplug::Follower,
+    cpuhp::Follower,
 };
+use crate::hw::irq::{Line, Turn};
+
+pub(crate) mod balance;
+pub(crate) mod cpuhp;
 
 /// No processor.
 const NOWHERE: u32 = u32::MAX;

@@ -11,9 +11,7 @@ use kernel::{
     uaccess::UserSliceWriter,
 };
 
-use crate::inspect::{Inspector, Record};
-
-mod lines;
+use super::query::{Inspector, Record};
 
 /// Longest line.
 const LINE: usize = 512;

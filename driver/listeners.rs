@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The objects that events are reported to, by number.
+
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::{Arc, SpinLockIrq},
+};
+
+use crate::rdma::event::{CqLink, DeviceEvent, DeviceLink, QpLink, SrqLink};
+
+/// Objects of a kind, by number.
+#[pin_data]
+pub(crate) struct LinkTable<L> {
+    #[pin]
+    links: SpinLockIrq<KBox<RBTree<u32, L>>>,
+}
+
+impl<L: Clone + PartialEq> LinkTable<L> {
+    fn new() -> impl PinInit<Self, Error> {
+        let links = KBox::new(RBTree::new(), GFP_KERNEL);
+        try_pin_init!(Self { links <- new_spinlock_irq!(links?, "vrnic::LinkTable") })
+    }
+
+    /// Adds an object, in place of a forgotten one of the same number.
+    pub(crate) fn add(&self, number: u32, link: L) -> Result {
+        let node = RBTreeNode::new(number, link, GFP_KERNEL)?;
+        let old = self.links.lock().insert(node);
+        drop(old);
+        Ok(())
+    }
+
+    /// Removes an object, unless another has got its number since.
+    pub(crate) fn remove(&self, number: u32, link: &L) {
+        let mut links = self.links.lock();
+        if links.get(&number).is_none_or(|current| current != link) {
+            return;
+        }
+        let old = links.remove_node(&number);
+        // Freed with the lock released.
+        drop(links);
+        drop(old);
+    }
+
+    /// The object of this number.
+    pub(crate) fn get(&self, number: u32) -> Option<L> {
+        self.links.lock().get(&number).cloned()
+    }
+
+    /// The object that follows `number`, by number.
+    pub(crate) fn next(&self, number: Option<u32>) -> Option<(u32, L)> {
+        let links = self.links.lock();
+        let from = match number {
+            Some(number) => number.checked_add(1)?,
+            None => 0,
+        };
+        let cursor = links.cursor_lower_bound(&from)?;
+        let (number, link) = cursor.current();
+        Some((*number, link.clone()))
+    }
+}
+
+/// All who hear of events.
+#[pin_data]
+pub(crate) struct Listeners {
+    /// Completion queues, by completion vector.
+    cqs: KVec<Pin<KBox<LinkTable<CqLink>>>>,
+    /// Queue pairs.
+    #[pin]
+    pub(crate) qps: LinkTable<QpLink>,
+    /// Shared receive queues.
+    #[pin]
+    pub(crate) srqs: LinkTable<SrqLink>,
+    #[pin]
+    device: SpinLockIrq<Audience>,
+}
+
+/// Who hears of the device itself.
+#[derive(Default)]
+struct Audience {
+    link: Option<DeviceLink>,
+    /// The adapter died before anybody could be told.
+    died: bool,
+}
+
+impl Listeners {
+    /// Nobody yet, on this number of completion vectors.
+    pub(crate) fn new(vectors: usize) -> Result<Arc<Self>> {
+        let mut cqs = KVec::with_capacity(vectors, GFP_KERNEL)?;
+        for _ in 0..vectors {
+            cqs.push(KBox::pin_init(LinkTable::new(), GFP_KERNEL)?, GFP_KERNEL)?;
+        }
+        Arc::pin_init(
+            try_pin_init!(Self {
+                cqs,
+                qps <- LinkTable::new(),
+                srqs <- LinkTable::new(),
+                device <- new_spinlock_irq!(Audience::default(), "vrnic::Listeners"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The completion queues of a vector.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a vector that does not exist.
+    pub(crate) fn cqs(&self, vector: usize) -> Result<&LinkTable<CqLink>> {
+        self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
+    }
+
+    /// Whom to tell of events of the device itself. If the adapter has died before, that is told now.
+    pub(crate) fn set_device(&self, link: DeviceLink) {
+        let died = {
+            let mut device = self.device.lock();
+            device.link = Some(link.clone());
+            device.died
+        };
+        if died {
+            link.report(DeviceEvent::Fatal);
+        }
+    }
+
+    /// The completion queue of this number, on whichever vector it is.
+    pub(crate) fn find_cq(&self, cqn: u32) -> Option<CqLink> {
+        self.cqs.iter().find_map(|table| table.get(cqn))
+    }
+
+    /// Tells the kernel clients that wait for completions to look for them.
+    pub(crate) fn complete_armed(&self) {
+        self.each_cq(CqLink::complete_if_armed);
+    }
+
+    /// Tells all processes to look for completions.
+    pub(crate) fn complete_users(&self) {
+        self.each_cq(CqLink::complete_if_users);
+    }
+
+    fn each_cq(&self, call: impl Fn(&CqLink)) {
+        for table in &self.cqs {
+            let mut last = None;
+            while let Some((number, link)) = table.next(last) {
+                call(&link);
+                last = Some(number);
+            }
+        }
+    }
+
+    /// Tells those who wait for it that nothing is taken from a shared receive queue any more.
+    pub(crate) fn report_last_wqes(&self) {
+        let mut last = None;
+        while let Some((number, link)) = self.qps.next(last) {
+            link.report_last_wqe_if_due();
+            last = Some(number);
+        }
+    }
+
+    /// Tells the device's clients of an event.
+    pub(crate) fn report(&self, event: DeviceEvent) {
+        let link = {
+            let mut device = self.device.lock();
+            device.died |= device.link.is_none() && event == DeviceEvent::Fatal;
+            device.link.clone()
+        };
+        if let Some(link) = link {
+            link.report(event);
+        }
+    }
+}

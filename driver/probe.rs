@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The PCI driver: from device to registered verbs and back.
+
+use core::marker::PhantomData;
+
+use kernel::{
+    bindings,
+    device::{Bound, Core},
+    dma::{Device as _, DmaMask},
+    pci,
+    prelude::*,
+    sync::Arc,
+};
+
+use crate::recovery::Recovery;
+
+/// The driver.
+pub(crate) struct Driver;
+
+/// What is alive while a device is bound.
+pub(crate) struct Bond<'a> {
+    recovery: Arc<Recovery>,
+    _bound: PhantomData<&'a pci::Device<Bound>>,
+}
+
+impl Drop for Bond<'_> {
+    fn drop(&mut self) {
+        self.recovery.end();
+    }
+}
+
+const DEVICE_ID: pci::DeviceId = {
+    let id = bindings::pci_device_id {
+        vendor: abi::pci::VENDOR_ID as u32,
+        device: abi::pci::DEVICE_ID as u32,
+        subvendor: bindings::PCI_ANY_ID as u32,
+        subdevice: bindings::PCI_ANY_ID as u32,
+        class: 0,
+        class_mask: 0,
+        driver_data: 0,
+        override_only: 0,
+    };
+    // SAFETY: `DeviceId` is a transparent wrapper of this struct; its constructor only takes
+    // vendors of the kernel's own list.
+    unsafe { core::mem::transmute(id) }
+};
+
+kernel::pci_device_table!(PCI_TABLE, <Driver as pci::Driver>::IdInfo, [(DEVICE_ID, ())]);
+
+impl pci::Driver for Driver {
+    type IdInfo = ();
+    type Data<'bound> = Bond<'bound>;
+    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
+
+    fn probe<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        _info: Option<&'bound Self::IdInfo>,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        bind(pdev)
+    }
+}
+
+fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
+    pdev.enable_device_mem()?;
+    // SAFETY: nothing was allocated for DMA yet.
+    unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
+    // Pinned memory may then be described in pages as large as it is contiguous.
+    // SAFETY: as above.
+    unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
+
+    // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.
+    let recovery = unsafe { Recovery::start(pdev) }?;
+    Ok(Bond { recovery, _bound: PhantomData })
+}
