@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use vrnic_abi::pci::MSIX_VECTORS;
 use vrnic_adapter::limits::Limits;
 
 use crate::access::{Access, SocketGroup, SocketMode};
-use crate::cli::Args;
 use crate::memory::dma::MapRules;
-use crate::monitor::Address;
 use crate::net::mac::{MacAddr, ParseMacError};
+use crate::socket::Address;
+use crate::worker::gear::GearConfig;
 
 /// Most functions of a daemon.
 pub const FUNCTIONS_MAX: usize = 256;
@@ -26,7 +27,7 @@ const CPUS_PER_WORKER: usize = 4;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("configuration file {path}: {error}")]
+    #[error("configuration file {path} cannot be read: {error}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -34,7 +35,7 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// The file is not valid.
-    #[error("configuration file {path}: {error}")]
+    #[error("configuration file {path} is not valid: {error}")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -48,7 +49,7 @@ pub enum ConfigError {
     #[error("{0} functions are configured; the limit is {FUNCTIONS_MAX}")]
     TooMany(usize),
     /// A name, address or path is used twice.
-    #[error("function {name}: its {what} is used by another function too")]
+    #[error("function {name}: another function uses the same {what}")]
     Shared {
         /// The function.
         name: String,
@@ -56,10 +57,10 @@ pub enum ConfigError {
         what: &'static str,
     },
     /// A name that cannot be used.
-    #[error("function name '{0}': use 1 to 32 letters, digits, '-', '_' or '.'")]
+    #[error("function name '{0}' is not valid; use 1 to 32 letters, digits, '-', '_' or '.'")]
     Name(String),
     /// An address that cannot be used.
-    #[error("function {name}: {mac} is not the address of a single station")]
+    #[error("function {name}: {mac} is not a unicast MAC address")]
     GroupMac {
         /// The function.
         name: String,
@@ -79,22 +80,22 @@ pub enum ConfigError {
         max: u64,
     },
     /// A limit that there is not.
-    #[error("unknown limit '{0}'; known are contexts, pd, cq, srq, qp, mr")]
+    #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]
     UnknownLimit(String),
     /// A limit that is no number.
-    #[error("limit '{0}' is not of the form NAME=NUMBER")]
+    #[error("limit '{0}' does not have the form NAME=NUMBER")]
     Limit(String),
     /// Function text without a value.
-    #[error("'{0}' is not of the form key=value")]
+    #[error("'{0}' does not have the form key=value")]
     NoValue(String),
     /// Function text with an unknown key.
-    #[error("unknown key '{0}'; known are name, mac, socket, net")]
+    #[error("a function has no setting '{0}'; the settings are name, mac, socket and net")]
     UnknownKey(String),
     /// Function text with a key given twice.
-    #[error("'{0}' is given twice")]
+    #[error("the function's setting '{0}' is given twice")]
     Twice(String),
     /// Function text without a needed key.
-    #[error("'{0}' is missing")]
+    #[error("the function's setting '{0}' is missing")]
     Missing(&'static str),
     /// A MAC that is none.
     #[error(transparent)]
@@ -113,31 +114,6 @@ pub struct FunctionConfig {
     pub socket: PathBuf,
     /// Ethernet socket; without it the port is always up and has no Ethernet.
     pub net: Option<PathBuf>,
-}
-
-/// When a worker without work spins, naps and sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GearConfig {
-    /// Longest spin, while processors are free.
-    pub spin: Duration,
-    /// Length of a nap.
-    pub nap: Duration,
-    /// Time without work before sleep.
-    pub sleep: Duration,
-    /// How long a sleeping worker waits for a kick before it looks for work unasked: what a lost kick would
-    /// cost. Zero for as long as it takes.
-    pub look: Duration,
-}
-
-impl Default for GearConfig {
-    fn default() -> Self {
-        Self {
-            spin: Duration::from_micros(50),
-            nap: Duration::from_micros(15),
-            sleep: Duration::from_micros(2000),
-            look: Duration::from_millis(200),
-        }
-    }
 }
 
 /// All settings.
@@ -191,68 +167,144 @@ fn set_limit(limits: &mut Limits, limit: &Limit) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    #[serde(default, rename = "function")]
+/// The settings that a user can give, in the file or on the command line.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH. Repeat the option for more functions. Without
+    /// net the function has no Ethernet, and its link is always up
+    #[arg(short, long = "function", value_name = "SETTINGS")]
+    #[serde(rename = "function")]
     functions: Vec<FunctionConfig>,
+
+    /// Set the log level (error, warn, info, debug or trace) or a filter such as info,vrnic_adapter=debug
+    /// [default: info]
+    #[arg(short, long, value_name = "FILTER")]
     log: Option<String>,
+
+    /// Number of worker threads, which execute the work requests of all functions [default: one for every 4
+    /// CPUs, at least 1]
+    #[arg(short, long, value_name = "N")]
     workers: Option<usize>,
+
+    /// Number of MSI-X vectors of each function. The first is for admin commands and asynchronous events,
+    /// the others are completion vectors. In a guest with more CPUs, several share a vector [default: 65]
+    #[arg(long, value_name = "N")]
     vectors: Option<u16>,
+
+    /// Longest time for which an idle worker spins while CPUs are free, in µs [default: 50]
+    #[arg(long, value_name = "US")]
     spin: Option<u64>,
+
+    /// Length of the naps that an idle worker takes instead of spinning when all CPUs are busy, in µs
+    /// [default: 15]
+    #[arg(long, value_name = "US")]
     nap: Option<u64>,
+
+    /// Time without work after which a worker sleeps until a doorbell wakes it, in µs [default: 2000]
+    #[arg(long, value_name = "US")]
     sleep: Option<u64>,
+
+    /// Time after which a sleeping worker checks for work even if no doorbell has woken it, in ms; 0 means
+    /// never [default: 200]
+    #[arg(long, value_name = "MS")]
     look: Option<u64>,
+
+    /// Pin worker n to the n-th of these CPUs, for example 2,3
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pin: Option<Vec<usize>>,
-    #[serde(default)]
-    limit: BTreeMap<String, u32>,
+
+    /// Lower the number of objects that each adapter can have, to test what programs do when they run out.
+    /// NAME is contexts, pd, cq, srq, qp or mr. Repeat the option for more limits
+    #[arg(long = "limit", value_name = "NAME=N")]
+    #[serde(rename = "limit", deserialize_with = "limits_of_file")]
+    limits: Vec<Limit>,
+
+    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are more than
+    /// 16 functions, which share 64 TiB of address space]
+    #[arg(long, value_name = "GIB")]
     guest_memory: Option<u64>,
-    #[serde(default)]
+
+    /// Accept guest memory from files on any file system, not only memfds and files on tmpfs or hugetlbfs.
+    /// A slow file system then delays all guests that share a worker
+    #[arg(long)]
     allow_any_file: bool,
+
+    /// Serve state and metrics over HTTP, on a socket file or a TCP address, for example
+    /// /run/vrnic/monitor.sock or 127.0.0.1:9100. There is no authentication
+    #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
     monitor: Option<Address>,
+
+    /// Permissions of all socket files. Every process that can write to a file can connect [default: 0660]
+    #[arg(long, value_name = "MODE")]
     socket_mode: Option<SocketMode>,
+
+    /// Group of all socket files, by name or number, for example the group that QEMU runs in [default: the
+    /// daemon's group]
+    #[arg(long, value_name = "GROUP")]
     socket_group: Option<SocketGroup>,
 }
 
+impl Settings {
+    /// Returns these settings, and those of `file` where there are none. Lists are joined, the file's first.
+    fn or(self, file: Self) -> Self {
+        Self {
+            functions: file.functions.into_iter().chain(self.functions).collect(),
+            log: self.log.or(file.log),
+            workers: self.workers.or(file.workers),
+            vectors: self.vectors.or(file.vectors),
+            spin: self.spin.or(file.spin),
+            nap: self.nap.or(file.nap),
+            sleep: self.sleep.or(file.sleep),
+            look: self.look.or(file.look),
+            pin: self.pin.or(file.pin),
+            limits: file.limits.into_iter().chain(self.limits).collect(),
+            guest_memory: self.guest_memory.or(file.guest_memory),
+            allow_any_file: self.allow_any_file || file.allow_any_file,
+            monitor: self.monitor.or(file.monitor),
+            socket_mode: self.socket_mode.or(file.socket_mode),
+            socket_group: self.socket_group.or(file.socket_group),
+        }
+    }
+}
+
+/// Reads limits as the file has them: a table of names and numbers.
+fn limits_of_file<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Limit>, D::Error> {
+    let table = BTreeMap::<String, u32>::deserialize(file)?;
+    Ok(table.into_iter().map(|(name, value)| Limit { name, value }).collect())
+}
+
 impl Config {
-    /// Joins file and command line, and checks the result.
+    /// Joins the settings of the command line and those of a file, and checks the result.
     ///
     /// # Errors
     /// See [`ConfigError`].
-    pub fn new(args: Args) -> Result<Self, ConfigError> {
-        let file = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+    pub fn new(given: Settings, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let given = given.or(file.map(read).transpose()?.unwrap_or_default());
         let defaults = GearConfig::default();
-        let micros = |flag: Option<u64>, file: Option<u64>, default: Duration| {
-            flag.or(file).map_or(default, Duration::from_micros)
-        };
+        let micros = |given: Option<u64>, default| given.map_or(default, Duration::from_micros);
         let mut limits = Limits::default();
-        let of_file = file.limit.into_iter().map(|(name, value)| Limit { name, value });
-        for limit in of_file.chain(args.limits) {
-            set_limit(&mut limits, &limit)?;
+        for limit in &given.limits {
+            set_limit(&mut limits, limit)?;
         }
-        let mut functions = file.functions;
-        functions.extend(args.functions);
-        let any_file = args.allow_any_file || file.allow_any_file;
-        let gib = args.guest_memory.or(file.guest_memory);
         let config = Self {
-            map_rules: map_rules(functions.len(), gib, any_file)?,
-            functions,
-            log: args.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
-            workers: args.workers.or(file.workers).unwrap_or_else(default_workers),
-            vectors: args.vectors.or(file.vectors).unwrap_or(MSIX_VECTORS),
+            map_rules: map_rules(given.functions.len(), given.guest_memory, given.allow_any_file)?,
+            functions: given.functions,
+            log: given.log.unwrap_or_else(|| "info".to_owned()),
+            workers: given.workers.unwrap_or_else(default_workers),
+            vectors: given.vectors.unwrap_or(MSIX_VECTORS),
             gears: GearConfig {
-                spin: micros(args.spin, file.spin, defaults.spin),
-                nap: micros(args.nap, file.nap, defaults.nap),
-                sleep: micros(args.sleep, file.sleep, defaults.sleep),
-                look: args.look.or(file.look).map_or(defaults.look, Duration::from_millis),
+                spin: micros(given.spin, defaults.spin),
+                nap: micros(given.nap, defaults.nap),
+                sleep: micros(given.sleep, defaults.sleep),
+                look: given.look.map_or(defaults.look, Duration::from_millis),
             },
-            pin: args.pin.or(file.pin).unwrap_or_default(),
+            pin: given.pin.unwrap_or_default(),
             limits,
-            monitor: args.monitor.or(file.monitor),
+            monitor: given.monitor,
             access: Access {
-                mode: args.socket_mode.or(file.socket_mode).unwrap_or_default(),
-                group: args.socket_group.or(file.socket_group),
+                mode: given.socket_mode.unwrap_or_default(),
+                group: given.socket_group,
             },
         };
         config.check()?;
@@ -301,6 +353,50 @@ impl Config {
     }
 }
 
+impl FromStr for Limit {
+    type Err = ConfigError;
+
+    /// Parses `qp=100`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let parts = text.split_once('=').map(|(name, value)| (name.to_owned(), value.parse()));
+        match parts {
+            Some((name, Ok(value))) => Ok(Self { name, value }),
+            _ => Err(ConfigError::Limit(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for FunctionConfig {
+    type Err = ConfigError;
+
+    /// Parses `name=a,mac=…,socket=…,net=…`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (mut name, mut mac, mut socket, mut net) = (None, None, None, None);
+        for part in text.split(',') {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| ConfigError::NoValue(part.to_owned()))?;
+            let slot = match key {
+                "name" => &mut name,
+                "mac" => &mut mac,
+                "socket" => &mut socket,
+                "net" => &mut net,
+                _ => return Err(ConfigError::UnknownKey(key.to_owned())),
+            };
+            if slot.replace(value).is_some() {
+                return Err(ConfigError::Twice(key.to_owned()));
+            }
+        }
+        let need =
+            |value: Option<&str>, key| value.map(str::to_owned).ok_or(ConfigError::Missing(key));
+        Ok(Self {
+            name: need(name, "name")?,
+            mac: need(mac, "mac")?.parse().map_err(ConfigError::Mac)?,
+            socket: need(socket, "socket")?.into(),
+            net: net.map(PathBuf::from),
+        })
+    }
+}
+
 /// What each of so many functions may map.
 fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
     let mut rules = MapRules { any_file, ..MapRules::share(functions) };
@@ -324,7 +420,7 @@ fn default_workers() -> usize {
     (cpus / CPUS_PER_WORKER).clamp(1, WORKERS_MAX)
 }
 
-fn read(path: &Path) -> Result<File, ConfigError> {
+fn read(path: &Path) -> Result<Settings, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
     toml::from_str(&text)
@@ -336,9 +432,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::cli::Args;
 
     fn config(args: &[&str]) -> Result<Config, ConfigError> {
-        Config::new(Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments"))
+        let args = Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments");
+        Config::new(args.settings, args.config.as_deref())
     }
 
     #[test]
@@ -388,7 +486,7 @@ mod tests {
             (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0a,socket=/b"], "MAC"),
             (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0b,socket=/b,net=/a"], "Ethernet"),
             (vec!["-f", "name=a b,mac=52:54:00:00:00:0a,socket=/a"], "a b"),
-            (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "single station"),
+            (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "unicast"),
             (vec!["-f", a, "--workers", "0"], "workers"),
             (vec!["-f", a, "--vectors", "1"], "vectors"),
             (vec!["-f", a, "--nap", "0"], "nap"),
@@ -410,5 +508,27 @@ mod tests {
         std::fs::write(&path, "wokers = 3\n").expect("write");
         let error = config(&["-c", path.to_str().expect("text")]).expect_err("a fault");
         assert!(error.to_string().contains("wokers"), "{error}");
+    }
+
+    #[test]
+    fn function_is_parsed() {
+        let text = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+        let function: FunctionConfig = text.parse().expect("valid");
+        assert_eq!(function.name, "a");
+        assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
+    }
+
+    #[test]
+    fn faults_of_a_function_are_named() {
+        for (text, part) in [
+            ("name=a,mac=52:54:00:00:00:0a", "socket"),
+            ("name=a,mac=x,socket=/s", "'x'"),
+            ("name=a,colour=red", "colour"),
+            ("name=a,name=b", "twice"),
+            ("name", "name"),
+        ] {
+            let error = text.parse::<FunctionConfig>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 }

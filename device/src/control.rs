@@ -1,67 +1,68 @@
-//! The thread that runs a function's control work: resets, admin commands and changes of the link, which trapped register
-//! writes and the Ethernet switch only ask for.
+//! Control threads. One for each function runs its control work: resets, admin commands and changes
+//! of the link. Trapped register writes and the Ethernet switch only ask for this work.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::function::Function;
-
-/// Asks the thread to look for work.
+/// Asks a control thread to look for work.
 #[derive(Clone, Debug)]
-pub struct Asker(SyncSender<()>);
+pub struct ControlHandle(SyncSender<()>);
 
-/// The thread's end of an [`Asker`].
+/// The control thread's end of a [`ControlHandle`].
 #[derive(Debug)]
-pub struct Asked(Receiver<()>);
+pub struct ControlRequests(Receiver<()>);
 
-/// An asker and what it asks.
+/// Creates a handle, and the requests that a control thread gets through it.
 #[must_use]
-pub fn channel() -> (Asker, Asked) {
-    // One request may wait while another is answered; a third would find the same work.
-    let (asker, asked) = sync_channel(1);
-    (Asker(asker), Asked(asked))
+pub fn channel() -> (ControlHandle, ControlRequests) {
+    // One request may wait while another is served; a third would find the same work.
+    let (sender, receiver) = sync_channel(1);
+    (ControlHandle(sender), ControlRequests(receiver))
 }
 
-impl Asker {
-    /// Asks; several requests may be answered by one look. After the daemon's end nobody answers.
+impl ControlHandle {
+    /// Asks the thread. It may serve several requests at once, and serves none after it has ended.
     pub fn ask(&self) {
         let _waiting_or_ended = self.0.try_send(());
     }
 }
 
-/// The thread. It ends after this has been dropped, when its work lets it.
+/// A control thread. It ends after this has been dropped, as soon as its work returns.
 #[derive(Debug)]
 pub struct ControlThread {
     stop: Arc<AtomicBool>,
-    asker: Asker,
+    handle: ControlHandle,
 }
 
 impl ControlThread {
-    /// Starts the thread of `function`, which `asker` asks.
+    /// Starts a thread that calls `work` for each request made through `handle`.
     ///
     /// # Errors
     /// When threads run out.
-    pub fn start(function: Arc<Function>, (asker, asked): (Asker, Asked)) -> io::Result<Self> {
+    pub fn start(
+        name: &str,
+        (handle, requests): (ControlHandle, ControlRequests),
+        work: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let name = format!("control-{}", function.adapter().name());
-        std::thread::Builder::new().name(name).spawn(move || {
-            for () in asked.0 {
+        std::thread::Builder::new().name(format!("control-{name}")).spawn(move || {
+            for () in requests.0 {
                 if stopped.load(Ordering::Acquire) {
                     break;
                 }
-                function.control();
+                work();
             }
         })?;
-        Ok(Self { stop, asker })
+        Ok(Self { stop, handle })
     }
 }
 
 impl Drop for ControlThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.asker.ask();
+        self.handle.ask();
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::access::Access;
 use crate::config::{Config, FunctionConfig};
-use crate::control::{self, ControlThread};
+use crate::control::{self, ControlHandle, ControlRequests, ControlThread};
 use crate::function::{Function, FunctionDevice};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::Monitor;
@@ -42,11 +42,11 @@ impl Daemon {
         let mut functions = Vec::new();
         let mut control = Vec::new();
         let fabric = Arc::default();
-        let mut workers = workers(config).context("workers")?;
+        let mut workers = workers(config).context("cannot create workers")?;
         let bells = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
         for settings in &config.functions {
             let name = &settings.name;
-            let (asker, asked) = control::channel();
+            let channel = control::channel();
             let function = Function::new(
                 name,
                 settings.mac,
@@ -54,16 +54,16 @@ impl Daemon {
                 &fabric,
                 config.limits,
                 config.map_rules,
-                asker.clone(),
+                channel.0.clone(),
             )
-            .with_context(|| format!("function {name}"))?;
+            .with_context(|| format!("cannot create function {name}"))?;
             function.adapter().limit_vectors(config.vectors);
             let function = Arc::new(function);
             for (index, worker) in workers.iter_mut().enumerate() {
                 worker.engines.push(Arc::new(function.part(index)) as Arc<dyn Engine>);
             }
-            let thread = ControlThread::start(Arc::clone(&function), (asker, asked))
-                .with_context(|| format!("function {name}"))?;
+            let thread = control_thread(&function, channel)
+                .with_context(|| format!("cannot start the control thread of function {name}"))?;
             control.push(thread);
             ports.extend(port(settings, &config.access, &function)?);
             let (server, doorman) = serve(settings, &config.access, &function)?;
@@ -71,16 +71,17 @@ impl Daemon {
             doormen.push(doorman);
             functions.push(function);
         }
-        let switch = SwitchThread::start(ports).context("Ethernet switch")?;
+        let switch = SwitchThread::start(ports).context("cannot start the Ethernet switch")?;
         let monitor =
             config.monitor.as_ref().map(|at| Monitor::start(at, &config.access, functions.clone()));
-        let monitor = monitor.transpose().context("monitor")?;
-        let housekeeping = Housekeeping::start(functions, doormen).context("housekeeping")?;
+        let monitor = monitor.transpose().context("cannot start the monitor")?;
+        let housekeeping = Housekeeping::start(functions, doormen)
+            .context("cannot start the housekeeping thread")?;
         for (server, function) in servers.iter().zip(&config.functions) {
             let socket = server.path().display();
-            tracing::info!(function = function.name, mac = %function.mac, %socket, "serving");
+            tracing::info!(function = function.name, mac = %function.mac, %socket, "the function is ready for a VMM");
         }
-        let workers = Pool::start(workers, &config.gears).context("workers")?;
+        let workers = Pool::start(workers, &config.gears).context("cannot start workers")?;
         Ok(Self {
             servers,
             _switch: switch,
@@ -108,10 +109,19 @@ fn port(
         function.set_link(true);
         return Ok(None);
     };
-    let socket = SocketFile::bind(path, access).context("Ethernet socket")?;
+    let socket = SocketFile::bind(path, access).context("cannot listen for a netdev")?;
     let target = Arc::clone(function);
     let link = Box::new(move |up| target.set_link(up));
     Ok(Some(PortSetup { name: settings.name.clone(), mac: settings.mac, socket, link }))
+}
+
+/// Starts the control thread of a function.
+fn control_thread(
+    function: &Arc<Function>,
+    channel: (ControlHandle, ControlRequests),
+) -> std::io::Result<ControlThread> {
+    let target = Arc::clone(function);
+    ControlThread::start(function.adapter().name(), channel, move || target.control())
 }
 
 /// Workers without functions yet.
@@ -128,8 +138,8 @@ fn serve(
     access: &Access,
     function: &Arc<Function>,
 ) -> anyhow::Result<(ServerThread, Doorman)> {
-    let socket = SocketFile::bind(&settings.socket, access).context("vfio-user socket")?;
+    let socket = SocketFile::bind(&settings.socket, access).context("cannot listen for a VMM")?;
     let device = Box::new(FunctionDevice::new(function));
     ServerThread::start(&settings.name, socket, device)
-        .with_context(|| format!("server of function {}", settings.name))
+        .with_context(|| format!("cannot start the server of function {}", settings.name))
 }

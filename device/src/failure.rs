@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vrnic_adapter::log_ratelimit::Limiter;
 
-use crate::control::Asker;
+use crate::control::ControlHandle;
 use crate::worker::pool::now_ns;
 
 /// Why a function fails in whose work there was a panic.
-pub const INTERNAL: &str = "internal fault";
+pub const INTERNAL: &str = "vrnicd has a bug, and panicked";
 
 /// Whether a function has failed by a fault of ours. Its control thread then resets it, its status says that it has
 /// failed, its heartbeat stops, and nothing more is done for it until its guest or its VMM resets it. The other functions
@@ -19,14 +19,14 @@ pub struct Failure {
     /// The function's name.
     name: String,
     failed: AtomicBool,
-    control: Asker,
+    control: ControlHandle,
     limiter: Limiter,
 }
 
 impl Failure {
     /// No failure of function `name`, whose control thread listens to `control`.
     #[must_use]
-    pub fn new(name: &str, control: Asker) -> Self {
+    pub fn new(name: &str, control: ControlHandle) -> Self {
         let (failed, limiter) = (AtomicBool::new(false), Limiter::default());
         Self { name: name.to_owned(), failed, control, limiter }
     }
@@ -41,7 +41,10 @@ impl Failure {
     pub fn set(&self, why: &str) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             self.limiter.warn(now_ns(), || {
-                tracing::error!(function = self.name, "{why}: the function stops until a reset");
+                tracing::error!(
+                    function = self.name,
+                    "the function stops until it is reset: {why}"
+                );
             });
             self.control.ask();
         }

@@ -10,7 +10,7 @@ use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::transport::peers::Fabric;
 
-use crate::control::Asker;
+use crate::control::ControlHandle;
 use crate::failure::Failure;
 use crate::irq::{Interrupts, IrqError};
 use crate::memory::dma::{DmaRange, DmaTable, MapRules};
@@ -31,7 +31,7 @@ pub type Adapter = vrnic_adapter::function::Function<Surroundings>;
 pub struct Function {
     adapter: Arc<Adapter>,
     failure: Arc<Failure>,
-    control: Asker,
+    control: ControlHandle,
     /// Whether the Ethernet port has a link, as the switch says.
     link: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl Function {
         fabric: &Arc<Fabric<Surroundings>>,
         limits: Limits,
         rules: MapRules,
-        control: Asker,
+        control: ControlHandle,
     ) -> io::Result<Self> {
         let failure = Arc::new(Failure::new(name, control.clone()));
         let surroundings = Surroundings {
@@ -94,7 +94,7 @@ impl Function {
     /// Steps the heartbeat, unless the guest's memory has gone from under it: then the function fails.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
-            self.failure.set("memory of the guest was cut short, or has no page left");
+            self.failure.set("memory of the guest was truncated, or the system ran out of pages");
         }
         self.failure.contain(|| self.adapter.beat());
     }
@@ -180,7 +180,7 @@ impl FunctionDevice {
     }
 
     fn set_bus_master(&self, on: bool) {
-        tracing::debug!(function = self.adapter.name(), on, "bus mastering");
+        tracing::debug!(function = self.adapter.name(), on, "the guest switches bus mastering");
         self.adapter.host().dma.set_bus_master(on);
         self.adapter.host().irqs.set_bus_master(on);
     }
@@ -230,7 +230,10 @@ impl Device for FunctionDevice {
             RegionId::Config => {
                 let effects = self.config.write(offset, from);
                 if effects.reset {
-                    tracing::debug!(function = self.adapter.name(), "function level reset");
+                    tracing::debug!(
+                        function = self.adapter.name(),
+                        "the guest asks for a function level reset"
+                    );
                     self.reset();
                 } else if let Some(on) = effects.bus_master {
                     self.set_bus_master(on);
@@ -248,7 +251,7 @@ impl Device for FunctionDevice {
                         let len = from.len();
                         tracing::warn!(
                             function = name,
-                            "write of {len} bytes to {offset:#x} ignored"
+                            "a write of {len} bytes to register {offset:#x} was ignored: registers have 4 bytes"
                         );
                     }),
                 }

@@ -24,24 +24,23 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> anyhow::Result<()> {
-    let check = args.check;
-    let config = Config::new(args)?;
-    let filter =
-        EnvFilter::try_new(&config.log).with_context(|| format!("log filter '{}'", config.log))?;
+    let config = Config::new(args.settings, args.config.as_deref())?;
+    let filter = EnvFilter::try_new(&config.log)
+        .with_context(|| format!("log filter '{}' is not valid", config.log))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    if check {
+    if args.check {
         return Ok(());
     }
     descriptors::make_room(&config);
     // Before the sockets exist, so that no signal leaves them behind.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("signal handlers")?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot install signal handlers")?;
     let daemon = Daemon::start(&config)?;
     if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "ending");
+        tracing::info!(signal, "the daemon ends, on a signal");
     }
     drop(daemon);
     Ok(())

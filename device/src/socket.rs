@@ -1,14 +1,46 @@
-//! Listening sockets at file-system paths.
+//! Listening sockets at file-system paths, and addresses.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::access::{Access, Peer};
+
+/// An address to listen at: a socket file, or a TCP port.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub enum Address {
+    /// A socket file.
+    Path(PathBuf),
+    /// An address and a port.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Path(text.into()));
+        }
+        let tcp = text.parse().map(Self::Tcp);
+        tcp.map_err(|_| format!("'{text}' is neither a path (with a '/') nor ADDRESS:PORT"))
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -17,19 +49,21 @@ const BACKLOG: i32 = 64;
 #[derive(Debug, Error)]
 pub enum BindError {
     /// Somebody listens there.
-    #[error("{0}: another process is listening on this socket")]
+    #[error("socket {0}: another process is listening on it")]
     Taken(PathBuf),
     /// Something else is there.
-    #[error("{0}: exists and is not a socket")]
+    #[error("socket {0}: a file of this name exists and is not a socket")]
     NotASocket(PathBuf),
     /// The folder is missing.
-    #[error("{0}: the folder does not exist")]
+    #[error("socket {0}: its folder does not exist")]
     NoFolder(PathBuf),
     /// Anybody could put a socket of theirs in its place.
-    #[error("{0}: everybody may write to its folder; take that away, or set the sticky bit")]
+    #[error(
+        "socket {0}: everybody may write to its folder; change its mode, or set its sticky bit"
+    )]
     OpenFolder(PathBuf),
     /// The kernel refused.
-    #[error("{path}: {error}")]
+    #[error("socket {path}: {error}")]
     Os {
         /// The path.
         path: PathBuf,
@@ -93,7 +127,7 @@ impl Drop for SocketFile {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "socket not removed");
+            tracing::warn!(path = %self.path.display(), %error, "the socket file cannot be removed");
         }
     }
 }
@@ -135,7 +169,7 @@ fn check_folder(path: &Path) -> Result<(), BindError> {
     if !ours || writable(0o020) {
         tracing::warn!(
             folder = %folder.display(),
-            "others can replace sockets here: the folder is of user {owner}, group {}, mode {:o}",
+            "other users can replace sockets in this folder: owner {owner}, group {}, mode {:o}",
             meta.gid(),
             meta.mode() & 0o7777
         );
@@ -152,7 +186,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(BindError::Taken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "removing the socket of a process that is gone");
+            tracing::info!(path = %path.display(), "removing the socket file of a process that has ended");
             std::fs::remove_file(path).map_err(os)
         }
         Err(error) => Err(os(error)),
@@ -240,5 +274,14 @@ mod tests {
         let _second = UnixListener::bind(&path).expect("bind again");
         drop(first);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn addresses_are_parsed() {
+        assert_eq!("/run/m".parse(), Ok(Address::Path("/run/m".into())));
+        assert_eq!("./m".parse(), Ok(Address::Path("./m".into())));
+        assert!(matches!("127.0.0.1:9100".parse(), Ok(Address::Tcp(_))));
+        assert!(matches!("[::1]:9100".parse(), Ok(Address::Tcp(_))));
+        assert!("localhost".parse::<Address>().expect_err("no").contains("localhost"));
     }
 }

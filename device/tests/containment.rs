@@ -86,7 +86,7 @@ fn memory_that_is_cut_off_ends_its_function_alone() {
     a.qp.post_send(a.guest, &write).expect("post");
     bad[1].wait_status("FATAL", |status| status.contains(Status::FATAL)).expect("fatal");
     assert_eq!(bad[1].register(regs::FATAL_CODE).expect("code"), FatalCode::Internal as u32);
-    daemon.wait_for_log("memory of the guest was cut short").expect("log");
+    daemon.wait_for_log("memory of the guest was truncated").expect("log");
     still_works(&mut c, &d);
     assert!(bad[0].caps().expect("QUERY_DEVICE").max_qp.get() > 0);
     // No reset helps as long as the memory is what it is. With other memory the function works again.

@@ -76,7 +76,7 @@ fn nothing_is_allocated() {
     let at = folder.path().display();
     let function = |n: u32| format!("name=f{n},mac=52:54:00:00:00:0{n},socket={at}/{n}.sock");
     let args = ["vrnicd", "--function", &function(0), "--function", &function(1)];
-    let config = Config::new(Args::parse_from(args)).expect("settings");
+    let config = Config::new(Args::parse_from(args).settings, None).expect("settings");
     let _daemon = vrnic_device::daemon::Daemon::start(&config).expect("daemon");
     let guests = [0u8, 1].map(|n| {
         let socket = folder.path().join(format!("{n}.sock"));

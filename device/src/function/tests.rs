@@ -2,7 +2,7 @@ use rustix::fs::MemfdFlags;
 use vrnic_abi::regs::Control;
 
 use super::*;
-use crate::control::{self, Asked, ControlThread};
+use crate::control::{self, ControlRequests, ControlThread};
 
 const LEN: u64 = 1 << 20;
 
@@ -13,9 +13,9 @@ struct Rig {
     _control: ControlThread,
 }
 
-fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (Asker, Asked)) {
+fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (ControlHandle, ControlRequests)) {
     let bells = Arc::from([Arc::new(Bell::new().expect("bell"))]);
-    let (asker, asked) = control::channel();
+    let channel = control::channel();
     let (fabric, limits) = (Arc::default(), Limits::default());
     let function = Function::new(
         name,
@@ -24,15 +24,17 @@ fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (Asker, Asked)) {
         &fabric,
         limits,
         MapRules::share(1),
-        asker.clone(),
+        channel.0.clone(),
     );
-    (Arc::new(function.expect("function")), (asker, asked))
+    (Arc::new(function.expect("function")), channel)
 }
 
 impl Rig {
     fn new() -> Self {
         let (function, channel) = function("t", [2, 0, 0, 0, 0, 1]);
-        let control = ControlThread::start(Arc::clone(&function), channel).expect("thread");
+        let target = Arc::clone(&function);
+        let work = move || target.control();
+        let control = ControlThread::start("t", channel, work).expect("thread");
         let mut device = FunctionDevice::new(&function);
         let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd");
         let file = File::from(file);

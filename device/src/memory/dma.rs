@@ -17,7 +17,7 @@ use super::fault::{MAX_RANGES, MapError};
 use super::lane;
 use super::mapping::{HUGETLBFS, Mapping};
 use super::sigbus::MAPPINGS_MAX;
-use super::view::DmaView;
+use super::view::{DmaView, Entry, Reach};
 
 /// What a VMM may map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,24 +71,6 @@ pub struct DmaRange {
     pub offset: u64,
     /// The memory; ranges without are known but cannot be reached (ROMs, BARs of other devices).
     pub file: Option<File>,
-}
-
-/// A mapped range; `last` is inclusive.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) first: u64,
-    pub(super) last: u64,
-    pub(super) readable: bool,
-    pub(super) memory: Option<Arc<Mapping>>,
-}
-
-/// What the device may use.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
-    /// Sorted by address, without overlap.
-    pub(super) ranges: Arc<[Entry]>,
-    /// The bus-master bit.
-    pub(super) bus_master: bool,
 }
 
 /// The table of a function.
@@ -258,7 +240,7 @@ impl DmaTable {
         if !sealed {
             tracing::debug!(
                 function = self.name,
-                "memory file of guest address {iova:#x} is not sealed against shrinking"
+                "the memory file of guest address {iova:#x} is not sealed against shrinking"
             );
         }
         let len = usize::try_from(size).map_err(|_| MapError::BadRange { iova, size })?;

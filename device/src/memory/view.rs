@@ -1,10 +1,10 @@
 //! Guest memory for the length of a turn.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 
-use super::dma::{Entry, Reach};
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::Mapping;
 
@@ -15,6 +15,24 @@ pub enum Intent {
     Read,
     /// Write, or read and write.
     Write,
+}
+
+/// A mapped range; `last` is inclusive.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) readable: bool,
+    pub(super) memory: Option<Arc<Mapping>>,
+}
+
+/// What the device may use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reach {
+    /// Sorted by address, without overlap.
+    pub(super) ranges: Arc<[Entry]>,
+    /// The bus-master bit.
+    pub(super) bus_master: bool,
 }
 
 /// A function's memory, which does not change while this lives. To be held for a bounded time: the VMM that

@@ -13,9 +13,7 @@ mod answer;
 mod metrics;
 mod serve;
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -25,37 +23,7 @@ use tokio::sync::oneshot;
 use self::serve::Listener;
 use crate::access::Access;
 use crate::function::Function;
-use crate::socket::SocketFile;
-
-/// Where to listen.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "String")]
-pub enum Address {
-    /// A socket file.
-    Path(PathBuf),
-    /// An address and a port.
-    Tcp(SocketAddr),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::Path(text.into()));
-        }
-        let tcp = text.parse().map(Self::Tcp);
-        tcp.map_err(|_| format!("'{text}' is neither a path (with a '/') nor ADDRESS:PORT"))
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+use crate::socket::{Address, SocketFile};
 
 /// The running monitor; on drop its thread ends, and it listens no more.
 #[derive(Debug)]
@@ -85,7 +53,7 @@ impl Monitor {
             }
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address)
-                    .with_context(|| format!("listening at {address}"))?;
+                    .with_context(|| format!("cannot listen at {address}"))?;
                 (Listener::tcp(listener)?, None)
             }
         };
@@ -111,19 +79,5 @@ impl Drop for Monitor {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the monitor's thread panicked");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_parsed() {
-        assert_eq!("/run/m".parse(), Ok(Address::Path("/run/m".into())));
-        assert_eq!("./m".parse(), Ok(Address::Path("./m".into())));
-        assert!(matches!("127.0.0.1:9100".parse(), Ok(Address::Tcp(_))));
-        assert!(matches!("[::1]:9100".parse(), Ok(Address::Tcp(_))));
-        assert!("localhost".parse::<Address>().expect_err("no").contains("localhost"));
     }
 }

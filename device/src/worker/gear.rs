@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use crate::config::GearConfig;
 use crate::sys::LoadMeter;
 
 /// Time between two looks at the load.
@@ -18,6 +17,31 @@ const SCARCE_HOLD: u64 = 50_000_000;
 const GAP: u64 = 500_000;
 /// After such a gap, none spins for this long.
 const GAP_HOLD: u64 = 200_000_000;
+
+/// Times after which a worker without work spins, naps and sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GearConfig {
+    /// Longest spin, while processors are free.
+    pub spin: Duration,
+    /// Length of a nap.
+    pub nap: Duration,
+    /// Time without work before sleep.
+    pub sleep: Duration,
+    /// How long a sleeping worker waits for a kick before it looks for work unasked: what a lost kick would
+    /// cost. Zero for as long as it takes.
+    pub look: Duration,
+}
+
+impl Default for GearConfig {
+    fn default() -> Self {
+        Self {
+            spin: Duration::from_micros(50),
+            nap: Duration::from_micros(15),
+            sleep: Duration::from_micros(2000),
+            look: Duration::from_millis(200),
+        }
+    }
+}
 
 /// What to do until the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

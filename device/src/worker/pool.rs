@@ -10,9 +10,8 @@ use rustix::thread::nanosleep;
 
 use super::bell::Bell;
 use super::engine::Engine;
-use super::gear::{Gear, GearBox};
+use super::gear::{Gear, GearBox, GearConfig};
 use super::sleep;
-use crate::config::GearConfig;
 use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
 
@@ -85,7 +84,7 @@ impl Drop for Pool {
         for (bell, thread) in self.workers.drain(..) {
             bell.ring();
             if thread.join().is_err() {
-                tracing::error!("a worker panicked");
+                tracing::error!("a worker thread panicked");
             }
         }
     }
@@ -93,7 +92,7 @@ impl Drop for Pool {
 
 fn gear_box(config: &GearConfig) -> GearBox<LoadMeter> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "load is unknown"));
+    let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "the load of the machine is unknown, so workers may spin when CPUs are scarce"));
     GearBox::new(config, cpus, load.ok(), now_ns())
 }
 
@@ -112,16 +111,19 @@ impl Worker {
     fn prepare(&self) -> io::Result<()> {
         if let Some(cpu) = self.setup.cpu {
             sys::pin(cpu).map_err(|error| {
-                io::Error::new(error.kind(), format!("pin a worker to processor {cpu}: {error}"))
+                io::Error::new(
+                    error.kind(),
+                    format!("a worker cannot be pinned to processor {cpu}: {error}"),
+                )
             })?;
         }
         // Without these two the worker is slower on a busy machine, nothing worse.
         for (what, result) in [
-            ("short slice", sys::set_slice(sys::SLICE_MIN)),
+            ("short time slices", sys::set_slice(sys::SLICE_MIN)),
             ("precise timers", sys::set_precise_timers()),
         ] {
             if let Err(error) = result {
-                tracing::warn!(%error, "worker: {what}");
+                tracing::warn!(%error, "the kernel refuses {what}; workers may be slower on a busy machine");
             }
         }
         Ok(())

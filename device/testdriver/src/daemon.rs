@@ -57,7 +57,7 @@ impl Daemon {
                 bail!("vrnicd ended with {status}: {}", this.log()?);
             }
             // The last thing that a start logs.
-            let serving = this.log()?.matches("serving").count();
+            let serving = this.log()?.matches("is ready for a VMM").count();
             Ok((serving == functions).then_some(()))
         })?;
         Ok(this)

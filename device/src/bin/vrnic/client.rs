@@ -1,4 +1,4 @@
-//! Asking the daemon.
+//! Requests to the daemon.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use vrnic_adapter::inspect::{FunctionView, Page};
-use vrnic_device::monitor::Address;
+use vrnic_device::socket::Address;
 
 /// Longest time to wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,7 +65,9 @@ impl Client {
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<String> {
         self.runtime.block_on(async {
             let answer = timeout(PATIENCE, self.request(path)).await;
-            answer.with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?
+            answer.with_context(|| {
+                format!("the daemon did not answer within {} s", PATIENCE.as_secs())
+            })?
         })
     }
 
@@ -74,14 +76,17 @@ impl Client {
         let (mut sender, connection) = handshake(stream).await?;
         let connection = tokio::spawn(connection);
         let request = Request::get(path).header(HOST, "vrnicd").body(Empty::<Bytes>::new())?;
-        let answer = sender.send_request(request).await.context("the daemon's answer")?;
+        let answer = sender.send_request(request).await.context("the daemon did not answer")?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!(error)).context("the daemon's answer")?;
+        let body = body
+            .map_err(|error| anyhow::anyhow!(error))
+            .context("the daemon's reply was cut off")?;
         connection.abort();
-        let body = String::from_utf8(body.to_bytes().into()).context("the daemon's answer")?;
+        let body =
+            String::from_utf8(body.to_bytes().into()).context("the daemon's reply is not text")?;
         if status != StatusCode::OK {
-            bail!("the daemon refuses {path}: {}", body.trim());
+            bail!("the daemon refused the request for {path}: {}", body.trim());
         }
         Ok(body)
     }
@@ -91,20 +96,22 @@ impl Client {
             Address::Path(path) => {
                 Box::new(UnixStream::connect(path).await.with_context(|| {
                     format!(
-                        "no daemon answers at {}; is vrnicd running with --monitor?",
+                        "cannot connect to {}; is vrnicd running with --monitor?",
                         path.display()
                     )
                 })?)
             }
-            Address::Tcp(address) => Box::new(
-                TcpStream::connect(address)
-                    .await
-                    .with_context(|| format!("no daemon answers at {address}"))?,
-            ),
+            Address::Tcp(address) => {
+                Box::new(TcpStream::connect(address).await.with_context(|| {
+                    format!("cannot connect to {address}; is vrnicd running with --monitor?")
+                })?)
+            }
         })
     }
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).context("the daemon's answer; is it of this version?")
+    serde_json::from_str(text).context(
+        "the daemon's reply has an unexpected form; vrnic and vrnicd may be of different versions",
+    )
 }

@@ -1,10 +1,10 @@
-//! `vrnic`: looks at the adapters of a running vrnicd.
+//! `vrnic`: shows the adapters of a running vrnicd.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`client`] | asking the daemon |
+//! | [`client`] | requests to the daemon |
 //! | [`show`] | tables of objects |
-//! | [`top`] | rates, again and again |
+//! | [`top`] | rates, refreshed |
 
 mod client;
 mod show;
@@ -17,40 +17,40 @@ use clap::{Parser, Subcommand};
 use crate::client::Client;
 use crate::show::Kind;
 
-/// Looks at the adapters of a running vrnicd (started with --monitor).
+/// Shows the adapters of a running vrnicd, which must have been started with --monitor.
 #[derive(Debug, Parser)]
 #[command(name = "vrnic", version)]
 struct Args {
-    /// Where the daemon answers: a path or ADDRESS:PORT
+    /// Path or ADDRESS:PORT that was given to vrnicd --monitor
     #[arg(short, long, env = "VRNIC_MONITOR", default_value = "/run/vrnic/monitor.sock")]
-    monitor: vrnic_device::monitor::Address,
+    monitor: vrnic_device::socket::Address,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show objects
+    /// Show adapters, queues, keys or counters
     Show {
-        /// What to show
+        /// Kind of object
         kind: Kind,
-        /// Of this function only
+        /// Show this function only
         #[arg(short, long)]
         function: Option<String>,
-        /// As JSON: an array with one object for each function, named, with its objects
+        /// Print JSON: an array with an entry for each function, which has its name and its objects
         #[arg(long)]
         json: bool,
     },
-    /// Show rates of all functions, again and again
+    /// Show the rates of all functions, and refresh them
     Top {
-        /// Seconds between two looks
+        /// Seconds between two refreshes
         #[arg(short, long, default_value_t = 1.0, value_parser = top::parse_interval)]
         interval: f64,
-        /// Looks before the end; 0 for no end
+        /// Number of refreshes; 0 means until interrupted
         #[arg(short = 'n', long, default_value_t = 0)]
         looks: u64,
     },
-    /// Print the metrics that Prometheus would get
+    /// Print the metrics in the form that Prometheus reads
     Metrics,
 }
 
