@@ -29,7 +29,7 @@ pub fn make_room(config: &Config) {
             limit,
             functions,
             vectors,
-            "there are descriptors for {fit} functions with all their vectors in use; \
+            "there are file descriptors for {fit} functions with all their vectors in use; \
              raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower --vectors"
         );
     }

@@ -48,7 +48,7 @@ impl Drop for Housekeeping {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("housekeeping panicked");
+            tracing::error!("the housekeeping thread panicked");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::worker::pool::now_ns;
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IrqError {
     /// Vectors beyond the last.
-    #[error("vectors {start}+{count} reach beyond the {MSIX_VECTORS} of the function")]
+    #[error("vectors {start}+{count} do not exist: the function has {MSIX_VECTORS}")]
     Range {
         /// First vector.
         start: u32,
@@ -28,7 +28,7 @@ pub enum IrqError {
         count: u32,
     },
     /// The number of descriptors is neither zero nor that of the vectors.
-    #[error("{fds} descriptors for {count} vectors")]
+    #[error("the number of file descriptors ({fds}) is not that of the vectors ({count})")]
     Count {
         /// Number of vectors.
         count: u32,
@@ -36,7 +36,7 @@ pub enum IrqError {
         fds: usize,
     },
     /// A descriptor is no eventfd; the kernel signals nothing else.
-    #[error("the descriptor for vector {vector} is not an eventfd")]
+    #[error("the file descriptor for vector {vector} is not an eventfd")]
     NotEventFd {
         /// The vector.
         vector: u32,
@@ -174,7 +174,10 @@ impl Interrupts {
         if vector.pending.swap(false, Ordering::SeqCst)
             && let Err(error) = self.signaller.signal(eventfd.as_fd())
         {
-            self.limiter.warn(now_ns(), || tracing::warn!(%error, "interrupt eventfd"));
+            self.limiter.warn(
+                now_ns(),
+                || tracing::warn!(%error, "an interrupt cannot be signalled to the VMM"),
+            );
         }
     }
 }

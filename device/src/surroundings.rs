@@ -60,16 +60,7 @@ impl Surroundings {
 }
 
 fn fault(fault: cause::Fault) -> Fault {
-    let why = match fault.why {
-        cause::FaultKind::Unmapped => "not mapped by the VMM",
-        cause::FaultKind::NoFile => "mapped without a file descriptor",
-        cause::FaultKind::Lost => "lost: its file was cut short, or has no page left",
-        cause::FaultKind::ReadOnly => "read-only for the device",
-        cause::FaultKind::WriteOnly => "write-only for the device",
-        cause::FaultKind::Unaligned => "not aligned for an atomic access",
-        cause::FaultKind::NotBusMaster => "bus mastering is off",
-    };
-    Fault { addr: fault.addr, why }
+    Fault { addr: fault.addr, why: fault.why.text() }
 }
 
 fn copy_fault(failed: cause::CopyFault) -> CopyFault {
@@ -157,7 +148,7 @@ impl Host for Surroundings {
     fn bar_zero(&self, offset: u64, len: u64) {
         if len > PUNCH {
             if let Err(error) = self.uar.clear_range(offset, len) {
-                tracing::error!(%error, "zeroing doorbell memory");
+                tracing::error!(%error, "doorbell memory of a send queue cannot be zeroed");
             }
             return;
         }
@@ -176,7 +167,7 @@ impl Host for Surroundings {
     fn bar_clear(&self) {
         self.spring();
         if let Err(error) = self.uar.clear() {
-            tracing::error!(%error, "zeroing doorbell memory");
+            tracing::error!(%error, "doorbell memory cannot be zeroed");
         }
     }
 

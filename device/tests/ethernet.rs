@@ -108,7 +108,7 @@ fn an_oversized_frame_ends_its_port_alone() {
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| daemon.plug(port).expect("plug"));
     daemon.wait_for_log("link up port=\"f2\"").expect("third port");
     a.write_all(&u32::MAX.to_be_bytes()).expect("send a length");
-    daemon.wait_for_log("frame of 4294967295 bytes").expect("log");
+    daemon.wait_for_log("a frame of 4294967295 bytes is longer").expect("log");
     assert_eq!(a.read(&mut [0; 1]).expect("end of stream"), 0);
     let sent = frame(vrnic_mac(2), B, 60);
     send(&mut b, &sent);
@@ -148,7 +148,7 @@ fn a_second_netdev_is_turned_away() {
     daemon.wait_for_log("link up port=\"f1\"").expect("second port");
     let mut second = daemon.plug(0).expect("connect");
     assert_eq!(second.read(&mut [0; 1]).expect("end of stream"), 0);
-    daemon.wait_for_log("a netdev is connected already").expect("log");
+    daemon.wait_for_log("a netdev is already connected").expect("log");
     let sent = frame(B, A, 60);
     send(&mut a, &sent);
     assert_eq!(receive(&mut b), sent);

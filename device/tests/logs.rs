@@ -50,5 +50,6 @@ fn a_vmm_that_comes_and_goes() {
     for _ in 0..TIMES {
         drop(daemon.guest(0).expect("a VMM"));
     }
-    some_but_not_all(&daemon, "VMM ");
+    some_but_not_all(&daemon, "VMM connected");
+    some_but_not_all(&daemon, "VMM disconnected");
 }

@@ -9,7 +9,7 @@ pub const MAX_RANGES: usize = 4096;
 #[derive(Debug, Error)]
 pub enum MapError {
     /// The range is empty or wraps.
-    #[error("DMA range {iova:#x}+{size:#x} is empty or wraps")]
+    #[error("DMA range {iova:#x}+{size:#x} is empty or wraps around")]
     BadRange {
         /// First guest address.
         iova: u64,
@@ -17,7 +17,7 @@ pub enum MapError {
         size: u64,
     },
     /// Part of the range is mapped already.
-    #[error("DMA range {iova:#x}+{size:#x} overlaps one that is mapped")]
+    #[error("DMA range {iova:#x}+{size:#x} overlaps a range that is already mapped")]
     Overlap {
         /// First guest address.
         iova: u64,
@@ -25,7 +25,7 @@ pub enum MapError {
         size: u64,
     },
     /// An unmap would split a mapping.
-    #[error("DMA unmap {iova:#x}+{size:#x} cuts through a mapping")]
+    #[error("the unmapped range {iova:#x}+{size:#x} contains only a part of a mapping")]
     Split {
         /// First guest address.
         iova: u64,
@@ -33,10 +33,12 @@ pub enum MapError {
         size: u64,
     },
     /// There are too many ranges.
-    #[error("more than {MAX_RANGES} DMA ranges")]
+    #[error("the VMM may map at most {MAX_RANGES} DMA ranges")]
     TooMany,
     /// There is more memory than a VMM may map.
-    #[error("DMA range {iova:#x}+{size:#x} goes beyond the {limit:#x} bytes that a VMM may map")]
+    #[error(
+        "DMA range {iova:#x}+{size:#x} exceeds the {limit:#x} bytes that a VMM may map (see --guest-memory)"
+    )]
     TooMuch {
         /// First guest address.
         iova: u64,
@@ -55,7 +57,7 @@ pub enum MapError {
         iova: u64,
     },
     /// The file cannot be shared memory of the guest.
-    #[error("the descriptor of DMA range {iova:#x} is not a shared memory file")]
+    #[error("the file descriptor of DMA range {iova:#x} is not a shared memory file")]
     NotShared {
         /// First guest address.
         iova: u64,
@@ -71,7 +73,7 @@ pub enum MapError {
         len: u64,
     },
     /// The kernel refused.
-    #[error("DMA range {iova:#x}+{size:#x}: {error}")]
+    #[error("DMA range {iova:#x}+{size:#x} cannot be mapped: {error}")]
     Os {
         /// First guest address.
         iova: u64,
@@ -84,7 +86,7 @@ pub enum MapError {
 
 /// Guest memory that the device wanted and may not touch.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("guest address {addr:#x}: {why}")]
+#[error("guest address {addr:#x} cannot be accessed: {}", why.text())]
 pub struct Fault {
     /// The first address that cannot be accessed.
     pub addr: u64,
@@ -93,29 +95,43 @@ pub struct Fault {
 }
 
 /// Reasons of a [`Fault`].
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Nothing is mapped there.
-    #[error("not mapped by the VMM")]
     Unmapped,
     /// The VMM gave no file descriptor.
-    #[error("mapped without a file descriptor (guest RAM needs memory-backend-memfd,share=on)")]
     NoFile,
     /// The file was cut short, or its pages cannot be had.
-    #[error("lost: its file was cut short, or has no page left")]
     Lost,
     /// Read-only for the device.
-    #[error("read-only for the device")]
     ReadOnly,
     /// Write-only for the device.
-    #[error("write-only for the device")]
     WriteOnly,
     /// An atomic on an unaligned address.
-    #[error("not aligned for an atomic access")]
     Unaligned,
     /// The bus-master bit of the command register is clear.
-    #[error("bus mastering is off")]
     NotBusMaster,
+}
+
+impl FaultKind {
+    /// Returns the text for logs.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Unmapped => "the VMM has not mapped it",
+            Self::NoFile => {
+                "the VMM mapped it without a file descriptor \
+                 (guest RAM needs memory-backend-memfd,share=on)"
+            }
+            Self::Lost => {
+                "its memory is lost: the file was truncated, or the system ran out of pages"
+            }
+            Self::ReadOnly => "it is read-only for the device",
+            Self::WriteOnly => "it is write-only for the device",
+            Self::Unaligned => "it is not aligned for an atomic access",
+            Self::NotBusMaster => "bus mastering is off",
+        }
+    }
 }
 
 impl Fault {
@@ -130,9 +146,9 @@ impl Fault {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CopyFault {
     /// The memory read.
-    #[error("source: {0}")]
+    #[error("the source cannot be read: {0}")]
     Source(Fault),
     /// The memory written.
-    #[error("target: {0}")]
+    #[error("the target cannot be written: {0}")]
     Target(Fault),
 }

@@ -237,7 +237,7 @@ impl Drop for Reservation {
         // SAFETY: the range is the one that `mmap_anonymous` returned, and every pointer or word derived
         // from it borrowed the mapping that owns this, so none outlives this call.
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.len) } {
-            tracing::error!(len = self.len, %error, "munmap failed");
+            tracing::error!(len = self.len, %error, "guest memory cannot be unmapped");
         }
     }
 }

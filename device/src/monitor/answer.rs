@@ -19,7 +19,7 @@ type Answer = Response<Full<Bytes>>;
 /// The answer to a request.
 pub(super) fn answer(functions: &[Arc<Function>], method: &Method, uri: &Uri) -> Answer {
     if *method != Method::GET {
-        let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET");
+        let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET requests are answered");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return answer;
     }
@@ -32,14 +32,17 @@ pub(super) fn answer(functions: &[Arc<Function>], method: &Method, uri: &Uri) ->
         ["functions", name, kind] => {
             let named = functions.iter().find(|function| function.adapter().name() == *name);
             match (named, range(uri.query().unwrap_or_default())) {
-                (None, _) => fault(StatusCode::NOT_FOUND, &format!("no function '{name}'")),
+                (None, _) => {
+                    fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
+                }
                 (_, Err(wrong)) => fault(StatusCode::BAD_REQUEST, &wrong),
                 (Some(function), Ok(range)) => objects(function.adapter(), kind, range),
             }
         }
-        _ => {
-            fault(StatusCode::NOT_FOUND, "known are /metrics, /functions and /functions/NAME/KIND")
-        }
+        _ => fault(
+            StatusCode::NOT_FOUND,
+            "the paths are /metrics, /functions and /functions/NAME/KIND",
+        ),
     }
 }
 
@@ -53,7 +56,7 @@ fn objects(adapter: &Adapter, kind: &str, (from, most): (u32, usize)) -> Answer 
         "keys" => json(&adapter.key_views(from, most)),
         _ => fault(
             StatusCode::NOT_FOUND,
-            &format!("no kind '{kind}'; known are qps, cqs, eqs, srqs, keys"),
+            &format!("there is no kind '{kind}'; the kinds are qps, cqs, eqs, srqs and keys"),
         ),
     }
 }
@@ -62,7 +65,7 @@ fn objects(adapter: &Adapter, kind: &str, (from, most): (u32, usize)) -> Answer 
 fn range(query: &str) -> Result<(u32, usize), String> {
     let (mut from, mut most) = (0, PAGE);
     for part in query.split('&').filter(|part| !part.is_empty()) {
-        let wrong = || format!("'{part}': known are from=NUMBER and limit=1…{PAGE}");
+        let wrong = || format!("'{part}' is not valid; use from=NUMBER and limit=1…{PAGE}");
         match part.split_once('=') {
             Some(("from", value)) => from = value.parse().map_err(|_| wrong())?,
             Some(("limit", value)) => {

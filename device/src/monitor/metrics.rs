@@ -23,7 +23,7 @@ pub(super) fn metrics(functions: &[Arc<Function>]) -> String {
     registry.register_collector(Box::new(Views(views)));
     let mut out = String::new();
     if let Err(error) = text::encode(&mut out, &registry) {
-        tracing::error!(%error, "metrics");
+        tracing::error!(%error, "the metrics cannot be written");
     }
     out
 }

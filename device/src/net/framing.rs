@@ -48,7 +48,7 @@ impl Frame {
 
 /// A stream that cannot be followed any further.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("frame of {0} bytes; the longest is {FRAME_MAX}")]
+#[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
 pub struct Oversized(pub usize);
 
 /// What the decoder found next.

@@ -112,7 +112,7 @@ impl Port {
                     port,
                     socket = %self.socket.path().display(),
                     %client,
-                    "second client turned away: a netdev is connected already"
+                    "second client turned away: a netdev is already connected"
                 );
             });
             return Ok(false);
@@ -134,15 +134,16 @@ impl Port {
         while budget > 0 {
             let len = match peer.stream.read(&mut buffer) {
                 Ok(0) => {
-                    let why = if peer.decoder.in_frame() { "in mid-frame" } else { "orderly" };
-                    log(&|port| tracing::info!(port, "netdev disconnected ({why})"));
+                    let where_ =
+                        if peer.decoder.in_frame() { " in the middle of a frame" } else { "" };
+                    log(&|port| tracing::info!(port, "the netdev disconnected{where_}"));
                     return PeerState::Gone;
                 }
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    log(&|port| tracing::warn!(port, %error, "netdev lost"));
+                    log(&|port| tracing::warn!(port, %error, "the netdev is lost: reading failed"));
                     return PeerState::Gone;
                 }
             };
@@ -153,12 +154,12 @@ impl Port {
                     Ok(Next::Frame(frame)) => forward(frame),
                     Ok(Next::Runt(len)) => {
                         log(&|port| {
-                            tracing::warn!(port, "truncated frame of {len} bytes dropped");
+                            tracing::warn!(port, "a truncated frame of {len} bytes was dropped");
                         });
                     }
                     Ok(Next::NeedMore) => break,
                     Err(error) => {
-                        log(&|port| tracing::error!(port, %error, "netdev disconnected"));
+                        log(&|port| tracing::error!(port, %error, "the netdev was disconnected"));
                         return PeerState::Gone;
                     }
                 }
@@ -173,7 +174,7 @@ impl Port {
         let len = frame.wire().len();
         if peer.queued + len > QUEUE_BYTES {
             self.log(|port| {
-                tracing::warn!(port, "netdev does not take its frames: some are dropped");
+                tracing::warn!(port, "the netdev does not take its frames; some were dropped");
             });
             return;
         }
@@ -191,7 +192,9 @@ impl Port {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.log(|port| tracing::warn!(port, %error, "netdev lost"));
+                    self.log(
+                        |port| tracing::warn!(port, %error, "the netdev is lost: writing failed"),
+                    );
                     return PeerState::Gone;
                 }
             }
@@ -211,7 +214,10 @@ impl Port {
     pub fn forged(&self, frame: &Frame) {
         let source = frame.source();
         self.log(|port| {
-            tracing::warn!(port, "frame from {source}, not an address of this port, dropped");
+            tracing::warn!(
+                port,
+                "a frame was dropped: its source {source} is not an address of this port"
+            );
         });
     }
 

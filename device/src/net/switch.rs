@@ -71,7 +71,7 @@ impl Drop for SwitchThread {
         if let Some(thread) = self.thread.take()
             && (told.is_err() || thread.join().is_err())
         {
-            tracing::error!("the switch did not end well");
+            tracing::error!("the switch thread failed, or could not be told to end");
         }
     }
 }
@@ -121,7 +121,7 @@ impl Switch {
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "switch: epoll");
+                    tracing::error!(%error, "the Ethernet switch stops: epoll failed");
                     return;
                 }
             }
@@ -153,13 +153,13 @@ impl Switch {
                     epoll::add(&self.epoll, stream, Token::Peer(id).data(), EventFlags::IN)
                 });
                 if let Some(Err(error)) = watched {
-                    tracing::error!(%error, "switch: epoll");
+                    tracing::error!(%error, "a netdev is disconnected: epoll cannot watch it");
                     self.disconnect(id);
                 }
             }
             Ok(false) => {}
             Err(error) => {
-                port.log(|port| tracing::warn!(port, %error, "accept"));
+                port.log(|port| tracing::warn!(port, %error, "a netdev cannot be accepted"));
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -226,7 +226,7 @@ impl Switch {
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, backed_up);
         if let Err(error) = epoll::modify(&self.epoll, stream, Token::Peer(id).data(), flags) {
-            tracing::error!(%error, "switch: epoll");
+            tracing::error!(%error, "frames may be delayed: epoll cannot change what it watches");
         }
         if let Some(watched) = self.watched_out.get_mut(id) {
             *watched = backed_up;

@@ -42,7 +42,7 @@ impl Doorman {
                 function = self.name,
                 socket = %self.socket.path().display(),
                 %client,
-                "second client turned away: a VMM is connected already"
+                "second client turned away: a VMM is already connected"
             );
         }
     }

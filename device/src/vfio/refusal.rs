@@ -14,37 +14,37 @@ use crate::memory::fault::MapError;
 #[derive(Debug, Error)]
 pub enum Refusal {
     /// The header's size cannot be.
-    #[error("message of {0} bytes")]
+    #[error("a message cannot have {0} bytes")]
     Size(u32),
     /// A reply to a command that was never sent.
-    #[error("a reply that nobody asked for")]
+    #[error("the message is a reply, but no request was sent")]
     NotACommand,
     /// A command that the protocol does not have.
-    #[error("unknown command {0}")]
+    #[error("command {0} does not exist")]
     Unknown(u16),
     /// A command that this server does not have.
     #[error("command {0:?} is not supported")]
     Unsupported(Command),
     /// The first command is not VERSION.
-    #[error("a command before VERSION")]
+    #[error("a command came before VERSION")]
     Early,
     /// VERSION comes a second time.
-    #[error("VERSION once more")]
+    #[error("VERSION came a second time")]
     Again,
     /// Another protocol.
-    #[error("major version {0}")]
+    #[error("major version {0} of the protocol is not supported")]
     Major(u16),
     /// The capabilities of VERSION do not end with a zero byte.
-    #[error("capabilities without an end")]
+    #[error("the capabilities do not end with a zero byte")]
     NoNul,
     /// The capabilities of VERSION are not what they should be.
-    #[error("capabilities: {0}")]
+    #[error("the capabilities are not valid: {0}")]
     Capabilities(serde_json::Error),
     /// The message is shorter than its command.
-    #[error("a body of {0} bytes is too short")]
+    #[error("a body of {0} bytes is too short for the command")]
     Short(usize),
     /// The count of a write is not the length of its data.
-    #[error("write of {count} bytes with {len} bytes of data")]
+    #[error("a write of {count} bytes carries {len} bytes of data")]
     Count {
         /// What the message says.
         count: u32,
@@ -52,25 +52,29 @@ pub enum Refusal {
         len: usize,
     },
     /// A read longer than what the version reply allows.
-    #[error("read of {0} bytes; the longest is {TRANSFER_MAX}")]
+    #[error("a read of {0} bytes is longer than the limit of {TRANSFER_MAX}")]
     TooLong(u32),
     /// Flags that are not defined, do not go together or are not supported.
-    #[error("flags {0:#x}")]
+    #[error("flags {0:#x} are not valid or not supported")]
     Flags(u32),
     /// There is no such region.
-    #[error("no region {0}")]
+    #[error("there is no region {0}")]
     NoRegion(u32),
     /// There are no such interrupts.
-    #[error("no interrupt index {0}")]
+    #[error("there is no interrupt index {0}")]
     NoIrq(u32),
     /// More descriptors than the command takes.
-    #[error("{0} descriptors or more; a message takes {FDS_MAX}, a map one")]
+    #[error(
+        "the message carries {0} or more file descriptors; the limit is {FDS_MAX}, and one for a map"
+    )]
     Descriptors(usize),
     /// The daemon has no room for the descriptors.
-    #[error("descriptors of the message are lost: the daemon may have no more (ulimit -n)")]
+    #[error(
+        "file descriptors of the message are lost; the daemon has probably reached its limit (ulimit -n)"
+    )]
     NoDescriptors,
     /// BAR2's memory cannot be made.
-    #[error("doorbell memory: {0}")]
+    #[error("the doorbell memory cannot be created: {0}")]
     Memory(io::Error),
     /// The function refuses.
     #[error(transparent)]

@@ -86,12 +86,12 @@ impl Drop for ServerThread {
     fn drop(&mut self) {
         self.stop.asked.store(true, Ordering::SeqCst);
         if let Err(error) = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes()) {
-            tracing::warn!(function = self.name, %error, "server not told to stop");
+            tracing::warn!(function = self.name, %error, "the server thread cannot be told to stop");
         }
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished())
             && thread.join().is_err()
         {
-            tracing::error!(function = self.name, "server thread panicked");
+            tracing::error!(function = self.name, "the server thread panicked");
         }
     }
 }
@@ -116,7 +116,7 @@ impl Listening {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     self.limiter.warn(now_ns(), || {
-                        tracing::warn!(function = self.name, %error, "accept");
+                        tracing::warn!(function = self.name, %error, "a VMM cannot be accepted");
                     });
                     std::thread::sleep(ACCEPT_PAUSE);
                 }
@@ -142,8 +142,8 @@ impl Listening {
         limiter.warn(now_ns(), || match end {
             Ok(End::Closed) if was_open => tracing::info!(function = name, "VMM disconnected"),
             Ok(end) if was_open => tracing::warn!(function = name, "VMM lost: {end}"),
-            Ok(end) => tracing::info!(function = name, %client, "client without a version: {end}"),
-            Err(_) => tracing::error!(function = name, "internal fault: connection ended"),
+            Ok(end) => tracing::info!(function = name, %client, "a client left before it agreed on a version: {end}"),
+            Err(_) => tracing::error!(function = name, "the connection was closed because its thread panicked, which is a bug of vrnicd"),
         });
     }
 
@@ -157,7 +157,7 @@ impl Listening {
             if let Err(error) = poll(&mut fds, None)
                 && error != rustix::io::Errno::INTR
             {
-                tracing::error!(function = self.name, %error, "poll of the vfio-user socket");
+                tracing::error!(function = self.name, %error, "the vfio-user socket is given up: poll failed");
                 return false;
             }
             if self.stop.asked.load(Ordering::SeqCst) {

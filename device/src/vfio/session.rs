@@ -102,7 +102,11 @@ impl<'a> Session<'a> {
         let answer = self.answer(message).inspect_err(|why| {
             let command = header.command;
             self.limiter.warn(now_ns(), || {
-                tracing::error!(function = self.name, command, "request of the VMM refused: {why}");
+                tracing::error!(
+                    function = self.name,
+                    command,
+                    "a request of the VMM was refused: {why}"
+                );
             });
         });
         if !header.wants_reply() {
@@ -152,7 +156,7 @@ impl<'a> Session<'a> {
             (Request::Read(access), true) => self.read(access),
             (Request::Write(access, data), true) => self.write(access, data),
             (Request::Reset, true) => {
-                tracing::debug!(function = self.name, "reset by the VMM");
+                tracing::debug!(function = self.name, "the VMM resets the function");
                 self.device.reset();
                 Ok(Answer::default())
             }
@@ -173,7 +177,7 @@ impl<'a> Session<'a> {
         let DmaMap { flags, offset, iova, size, .. } = map;
         tracing::debug!(
             function = self.name,
-            "map {iova:#x}+{size:#x}, flags {flags:#x}, files {}",
+            "the VMM maps {iova:#x}+{size:#x}, flags {flags:#x}, with {} files",
             files.len()
         );
         if flags & !(VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE) != 0 {
@@ -191,7 +195,10 @@ impl<'a> Session<'a> {
 
     fn dma_unmap(&mut self, unmap: DmaUnmap) -> Result<Answer, Refusal> {
         let DmaUnmap { flags, iova, size, .. } = unmap;
-        tracing::debug!(function = self.name, "unmap {iova:#x}+{size:#x}, flags {flags:#x}");
+        tracing::debug!(
+            function = self.name,
+            "the VMM unmaps {iova:#x}+{size:#x}, flags {flags:#x}"
+        );
         let range = match flags {
             0 => Some((iova, size)),
             VFIO_DMA_UNMAP_FLAG_ALL => None,
@@ -255,7 +262,7 @@ impl<'a> Session<'a> {
             self.limiter.warn(now_ns(), || {
                 tracing::warn!(
                     function = self.name,
-                    "access of the VMM outside a region: {index}, offset {offset:#x}, {count} bytes"
+                    "the VMM accessed {count} bytes at {offset:#x}, outside region {index}"
                 );
             });
         }

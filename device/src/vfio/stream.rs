@@ -26,16 +26,16 @@ const ROOM: usize = FDS_MAX + 1;
 #[derive(Debug, Error)]
 pub enum End {
     /// The VMM has closed the connection.
-    #[error("disconnected")]
+    #[error("the VMM disconnected")]
     Closed,
     /// It has done so before the end of a message.
-    #[error("disconnected within a message")]
+    #[error("the VMM disconnected in the middle of a message")]
     Cut,
     /// It has said nothing, or not enough, in time.
-    #[error("no version within the time allowed")]
+    #[error("the client did not agree on a version in time")]
     Late,
     /// It has sent what cannot be followed by anything.
-    #[error("ended after a refusal")]
+    #[error("the connection was closed after a message that cannot be followed by another")]
     Refused,
     /// The connection is lost.
     #[error(transparent)]

@@ -22,7 +22,7 @@ impl Event {
     /// Steps the count.
     pub fn step(&self) {
         if let Err(error) = rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
-            tracing::error!(%error, "bell of a worker");
+            tracing::error!(%error, "a worker cannot be woken");
         }
     }
 
@@ -40,7 +40,7 @@ impl Event {
             Ok(ready) => ready > 0,
             Err(rustix::io::Errno::INTR) => false,
             Err(error) => {
-                tracing::error!(%error, "bell of a worker");
+                tracing::error!(%error, "a worker cannot wait to be woken");
                 false
             }
         }

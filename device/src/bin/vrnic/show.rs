@@ -11,7 +11,7 @@ use vrnic_adapter::inspect::{CqView, EqView, FunctionView, KeyView, QpView, Queu
 
 use crate::client::Client;
 
-/// What can be shown.
+/// Kinds of objects that can be shown.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Kind {
     /// The adapters
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Eq,
     /// Shared receive queues
     Srq,
-    /// Regions, windows and commands: all that has a key
+    /// Memory regions, memory windows and commands: every object with a key
     Mr,
     /// Counters
     Counters,

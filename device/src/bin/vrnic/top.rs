@@ -1,4 +1,4 @@
-//! Rates of all functions, again and again.
+//! Rates of all functions, refreshed at an interval.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -25,8 +25,11 @@ const RATES: [(&str, &[&str]); 9] = [
 type Counters = BTreeMap<String, u64>;
 
 pub(crate) fn parse_interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
-    (0.1..=3600.0).contains(&seconds).then_some(seconds).ok_or("from 0.1 to 3600".to_owned())
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    (0.1..=3600.0)
+        .contains(&seconds)
+        .then_some(seconds)
+        .ok_or("the interval must be from 0.1 to 3600 seconds".to_owned())
 }
 
 /// Prints rates every `interval` seconds, `looks` times (0: for ever).
