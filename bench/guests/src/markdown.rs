@@ -32,38 +32,42 @@ pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], chart
     text
 }
 
-const NATIVE: &str = "A driver in a program of its own plays both guests over real vfio-user sockets, with \
-the daemon's one worker on the other processor. Each figure is the best of several runs.";
+const NATIVE: &str = "\
+A driver in a program of its own plays both guests over real vfio-user sockets. The daemon has one worker, on the other
+processor. Each figure is the best of several runs.";
 
-const BANDWIDTH: &str = "MiB/s, and messages per second in brackets, as perftest counts. *memcpy* copies a block of \
-that size between the same two places on the host, just before the test over vrnic. Each figure is the best of \
-several tries.";
+const BANDWIDTH: &str = "\
+MiB/s, and messages per second in brackets, as perftest counts them. *memcpy* copies a block of that size between the same
+two places on the host, just before the test over vrnic. Each figure is the best of several tries.";
 
-const LATENCY: &str = "perftest's typical latency of 8 B in µs; for write and send that is half a round trip. The \
-*relay* is what any adapter in software can reach on this machine: two threads spin, as the two guests' processors \
-do, and a third carries each word from one to the other, with no adapter and no guest around it. It is given as the \
-median of half a round trip, for each way in which the third thread may wait.";
+const LATENCY: &str = "\
+perftest's typical latency of 8 B in µs; for write and send that is half a round trip.
+
+The *relay* shows what any adapter in software can reach on this machine. Two threads spin, as the two guests' processors
+do. A third thread carries each word from one to the other; there is no adapter and no guest. The figure is the median of
+half a round trip, for each way in which the third thread may wait. On a machine with fewer than three free processors
+*spin* measures the scheduler: the three spinning threads wait for each other's time slices.";
 
 fn introduction(results: &Results) -> String {
     let machine = &results.machine;
-    format!(
+    let mut text = format!(
         "# Benchmarks\n\n\
-         Written by `scripts/bench` in one run: all that a ratio compares was measured within minutes on the same \
-         machine. Ratios are what to quote; the figures themselves belong to this machine.\n\n\
-         Machine: {} ({} processors), Linux {}, load average {} at the start. Guests: two, each with one \
-         processor, Linux {}, under {}{}.\n",
+         `scripts/bench` wrote this page in one run. All figures of a ratio were measured within minutes on the same \
+         machine.\nQuote ratios; the figures themselves belong to this machine.\n\n\
+         - Machine: {} ({} processors), Linux {}, load average {} at the start.\n\
+         - Guests: two, each with one processor, Linux {}, under {}.\n",
         machine.processor,
         machine.processors,
         machine.kernel,
         machine.load,
         machine.guest_kernel,
         machine.accelerator,
-        if machine.accelerator == "TCG" {
-            " (QEMU translates their code, which then takes some ten times as long as the processor's own)"
-        } else {
-            ""
-        }
-    )
+    );
+    if machine.accelerator == "TCG" {
+        text += "- Under TCG, QEMU translates the guests' code, which then takes about ten times as long as on the bare\n  \
+                 processor.\n";
+    }
+    text
 }
 
 /// The goals and whether they are reached.
@@ -89,7 +93,7 @@ fn reached(goals: &[Goal]) -> String {
         .collect();
     text += &table(&columns, &rows);
     if !goals.iter().all(Goal::reached) {
-        text += "\n[profile.md](profile.md) tells what a profile shows where a goal is hard to reach.\n";
+        text += "\n[profile.md](profile.md) explains the goals that are hard to reach.\n";
     }
     text
 }
