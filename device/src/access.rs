@@ -1,4 +1,4 @@
-//! Who may connect to the daemon's sockets, and who has.
+//! Permissions of the daemon's sockets, and the identity of their clients.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -86,7 +86,7 @@ impl TryFrom<String> for SocketGroup {
 pub struct Peer(Option<nix::sys::socket::UnixCredentials>);
 
 impl Peer {
-    /// Who has connected `socket`.
+    /// Returns the process that has connected `socket`.
     #[must_use]
     pub fn of(socket: &impl AsFd) -> Self {
         Self(getsockopt(socket, PeerCredentials).ok())

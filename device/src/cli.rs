@@ -8,9 +8,10 @@ use crate::config::Settings;
 
 /// Emulates vrnic RDMA adapters for QEMU over vfio-user.
 ///
-/// Each function is one adapter in one guest. It has a vfio-user socket for the adapter itself and an
-/// Ethernet socket for the guest's ordinary NIC with the same MAC. A learning Ethernet switch connects
-/// the NICs. The daemon executes RDMA between the functions by copying from memory to memory.
+/// Each function is one adapter in one guest. It has a vfio-user socket for the adapter itself and
+/// an Ethernet socket for the guest's ordinary NIC with the same MAC. A learning Ethernet switch
+/// connects the NICs. The daemon executes RDMA between the functions by copying from memory to
+/// memory.
 #[derive(Debug, Parser)]
 #[command(name = "vrnicd", version, after_long_help = EXAMPLES)]
 pub struct Args {
@@ -18,7 +19,8 @@ pub struct Args {
     #[command(flatten)]
     pub settings: Settings,
 
-    /// Read settings from a TOML file. The command line adds functions and overrides all other settings
+    /// Read settings from a TOML file. The command line adds functions and overrides all other
+    /// settings
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

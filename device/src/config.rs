@@ -23,7 +23,7 @@ pub const WORKERS_MAX: usize = 64;
 /// Processors for each worker, when the number of workers is not set.
 const CPUS_PER_WORKER: usize = 4;
 
-/// What is wrong with the settings.
+/// An error in the settings.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -31,7 +31,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: std::io::Error,
     },
     /// The file is not valid.
@@ -39,7 +39,7 @@ pub enum ConfigError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The place and the reason.
         error: Box<toml::de::Error>,
     },
     /// There is nothing to serve.
@@ -131,13 +131,13 @@ pub struct Config {
     pub gears: GearConfig,
     /// Processors of the workers.
     pub pin: Vec<usize>,
-    /// How many objects each function has room for.
+    /// Number of objects that each function can have.
     pub limits: Limits,
-    /// What each VMM may map.
+    /// Limits for the mappings of each VMM.
     pub map_rules: MapRules,
-    /// Where watchers are answered, if anywhere.
+    /// Address of the monitor, if there is one.
     pub monitor: Option<Address>,
-    /// Who may connect to the sockets.
+    /// Permissions of the sockets.
     pub access: Access,
 }
 
@@ -171,24 +171,25 @@ fn set_limit(limits: &mut Limits, limit: &Limit) -> Result<(), ConfigError> {
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
-    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH. Repeat the option for more functions. Without
-    /// net the function has no Ethernet, and its link is always up
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH. Repeat the option for more
+    /// functions. Without net the function has no Ethernet, and its link is always up
     #[arg(short, long = "function", value_name = "SETTINGS")]
     #[serde(rename = "function")]
     functions: Vec<FunctionConfig>,
 
-    /// Set the log level (error, warn, info, debug or trace) or a filter such as info,vrnic_adapter=debug
-    /// [default: info]
+    /// Set the log level (error, warn, info, debug or trace) or a filter such as
+    /// info,vrnic_adapter=debug [default: info]
     #[arg(short, long, value_name = "FILTER")]
     log: Option<String>,
 
-    /// Number of worker threads, which execute the work requests of all functions [default: one for every 4
-    /// CPUs, at least 1]
+    /// Number of worker threads, which execute the work requests of all functions [default: one for
+    /// every 4 CPUs, at least 1]
     #[arg(short, long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Number of MSI-X vectors of each function. The first is for admin commands and asynchronous events,
-    /// the others are completion vectors. In a guest with more CPUs, several share a vector [default: 65]
+    /// Number of MSI-X vectors of each function. The first is for admin commands and asynchronous
+    /// events, the others are completion vectors. In a guest with more CPUs, several share a vector
+    /// [default: 65]
     #[arg(long, value_name = "N")]
     vectors: Option<u16>,
 
@@ -196,17 +197,18 @@ pub struct Settings {
     #[arg(long, value_name = "US")]
     spin: Option<u64>,
 
-    /// Length of the naps that an idle worker takes instead of spinning when all CPUs are busy, in µs
-    /// [default: 15]
+    /// Length of the naps that an idle worker takes instead of spinning when all CPUs are busy, in
+    /// µs [default: 15]
     #[arg(long, value_name = "US")]
     nap: Option<u64>,
 
-    /// Time without work after which a worker sleeps until a doorbell wakes it, in µs [default: 2000]
+    /// Time without work after which a worker sleeps until a doorbell wakes it, in µs [default:
+    /// 2000]
     #[arg(long, value_name = "US")]
     sleep: Option<u64>,
 
-    /// Time after which a sleeping worker checks for work even if no doorbell has woken it, in ms; 0 means
-    /// never [default: 200]
+    /// Time after which a sleeping worker checks for work even if no doorbell has woken it, in ms;
+    /// 0 means never [default: 200]
     #[arg(long, value_name = "MS")]
     look: Option<u64>,
 
@@ -214,19 +216,19 @@ pub struct Settings {
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pin: Option<Vec<usize>>,
 
-    /// Lower the number of objects that each adapter can have, to test what programs do when they run out.
-    /// NAME is contexts, pd, cq, srq, qp or mr. Repeat the option for more limits
+    /// Lower the number of objects that each adapter can have, to test what programs do when they
+    /// run out. NAME is contexts, pd, cq, srq, qp or mr. Repeat the option for more limits
     #[arg(long = "limit", value_name = "NAME=N")]
     #[serde(rename = "limit", deserialize_with = "limits_of_file")]
     limits: Vec<Limit>,
 
-    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are more than
-    /// 16 functions, which share 64 TiB of address space]
+    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are
+    /// more than 16 functions, which share 64 TiB of address space]
     #[arg(long, value_name = "GIB")]
     guest_memory: Option<u64>,
 
-    /// Accept guest memory from files on any file system, not only memfds and files on tmpfs or hugetlbfs.
-    /// A slow file system then delays all guests that share a worker
+    /// Accept guest memory from files on any file system, not only memfds and files on tmpfs or
+    /// hugetlbfs. A slow file system then delays all guests that share a worker
     #[arg(long)]
     allow_any_file: bool,
 
@@ -235,18 +237,20 @@ pub struct Settings {
     #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
     monitor: Option<Address>,
 
-    /// Permissions of all socket files. Every process that can write to a file can connect [default: 0660]
+    /// Permissions of all socket files. Every process that can write to a file can connect
+    /// [default: 0660]
     #[arg(long, value_name = "MODE")]
     socket_mode: Option<SocketMode>,
 
-    /// Group of all socket files, by name or number, for example the group that QEMU runs in [default: the
-    /// daemon's group]
+    /// Group of all socket files, by name or number, for example the group that QEMU runs in
+    /// [default: the daemon's group]
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<SocketGroup>,
 }
 
 impl Settings {
-    /// Returns these settings, and those of `file` where there are none. Lists are joined, the file's first.
+    /// Returns these settings, and those of `file` where there are none. Lists are joined, the
+    /// file's first.
     fn or(self, file: Self) -> Self {
         Self {
             functions: file.functions.into_iter().chain(self.functions).collect(),
@@ -397,7 +401,7 @@ impl FromStr for FunctionConfig {
     }
 }
 
-/// What each of so many functions may map.
+/// Returns the limits for the mappings of each of so many functions.
 fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
     let mut rules = MapRules { any_file, ..MapRules::share(functions) };
     if let Some(gib) = gib {

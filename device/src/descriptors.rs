@@ -1,5 +1,5 @@
-//! Room for descriptors. Each function takes as many as its VMM gives it vectors, and some more; a process starts
-//! with room for 1,024 on most systems.
+//! Room for descriptors. Each function takes as many as its VMM gives it vectors, and some more; a
+//! process starts with room for 1,024 on most systems.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -10,8 +10,8 @@ const FUNCTION: u64 = 16;
 /// Descriptors of the daemon itself: streams, epoll sets, bells, watchers.
 const DAEMON: u64 = 96;
 
-/// Raises the limit of open descriptors as far as the system allows, and warns if the functions of `config` may
-/// need more.
+/// Raises the limit of open descriptors as far as the system allows, and warns if the functions of
+/// `config` may need more.
 pub fn make_room(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let limit = match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

@@ -1,10 +1,11 @@
 //! Signals to eventfds of others, which never wait.
 //!
-//! A plain write to an eventfd waits while its count is at the end, unless O_NONBLOCK is set; and whoever shares
-//! the open file, as the VMM does, can clear that flag again and bring the count there. RWF_NOWAIT is of no use: eventfds do
-//! not know it for writes. What the kernel itself does to an eventfd stops at the last count instead and
-//! never waits, and it does it on request when a piece of asynchronous I/O has ended (`aio_resfd`, io_submit(2)). So a signal
-//! is a read of nothing from /dev/null, which ends within the system call that begins it.
+//! A plain write to an eventfd waits while its count is at the end, unless O_NONBLOCK is set; and
+//! whoever shares the open file, as the VMM does, can clear that flag again and bring the count
+//! there. RWF_NOWAIT is of no use: eventfds do not know it for writes. What the kernel itself does
+//! to an eventfd stops at the last count instead and never waits, and it does it on request when a
+//! piece of asynchronous I/O has ended (`aio_resfd`, io_submit(2)). So a signal is a read of
+//! nothing from /dev/null, which ends within the system call that begins it.
 //!
 //! The unsafe code here is the system calls that no crate wraps.
 
@@ -13,11 +14,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// Signals that may wait to be reaped. The kernel makes room for twice as many, and for more on large machines.
+/// Signals that may wait to be reaped. The kernel makes room for twice as many, and for more on
+/// large machines.
 const ROOM: libc::c_long = 64;
 /// Most results reaped at once.
 const REAPED: usize = 256;
-/// Tries of one signal. Each finds no room only if other threads have used all of it since the last.
+/// Tries of one signal. Each finds no room only if other threads have used all of it since the
+/// last.
 const TRIES: usize = 1000;
 /// `IOCB_CMD_PREAD` (linux/aio_abi.h).
 const PREAD: u16 = 0;
@@ -80,7 +83,8 @@ impl Signaller {
         Err(io::Error::new(error.kind(), format!("{why}: {error}")))
     }
 
-    /// Adds one to the count of `eventfd`, as far as that goes. Never waits, whatever its owner does.
+    /// Adds one to the count of `eventfd`, as far as that goes. Never waits, whatever its owner
+    /// does.
     ///
     /// # Errors
     /// When it is no eventfd, or the kernel has no memory.
@@ -95,7 +99,8 @@ impl Signaller {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// One request, which has ended on return; `WouldBlock` when the results of others fill the context.
+    /// One request, which has ended on return; `WouldBlock` when the results of others fill the
+    /// context.
     fn submit(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
         const { assert!(cfg!(target_endian = "little")) };
         let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
@@ -107,9 +112,10 @@ impl Signaller {
             ..Request::default()
         };
         let mut requests = [&raw mut request];
-        // SAFETY: `context` is one that io_setup returned and that lives as long as `self`. The kernel reads one pointer
-        // from `requests`, and reads and writes the request behind it, both of them alive and ours, before the call returns. The
-        // read that it asks for is of zero bytes, so the null buffer is never touched.
+        // SAFETY: `context` is one that io_setup returned and that lives as long as `self`. The
+        // kernel reads one pointer from `requests`, and reads and writes the request behind it,
+        // both of them alive and ours, before the call returns. The read that it asks for is of
+        // zero bytes, so the null buffer is never touched.
         let rc =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
         if rc == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -121,8 +127,9 @@ impl Signaller {
         let mut done = [Done::default(); REAPED];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let [least, most]: [libc::c_long; 2] = [0, REAPED as libc::c_long];
-        // SAFETY: `context` as in `submit`; the kernel writes at most `most` results to `done`, which has room for them, and
-        // reads `now`. With that time it does not wait. Whether it found any shows at the next try.
+        // SAFETY: `context` as in `submit`; the kernel writes at most `most` results to `done`,
+        // which has room for them, and reads `now`. With that time it does not wait. Whether it
+        // found any shows at the next try.
         let _found = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,

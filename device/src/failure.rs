@@ -1,4 +1,4 @@
-//! What becomes of a function in whose work a fault of ours, a panic, has come up.
+//! Containment of panics: a panic in work for a function fails that function only.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use crate::worker::pool::now_ns;
 /// Why a function fails in whose work there was a panic.
 pub const INTERNAL: &str = "vrnicd has a bug, and panicked";
 
-/// Whether a function has failed by a fault of ours. Its control thread then resets it, its status says that it has
-/// failed, its heartbeat stops, and nothing more is done for it until its guest or its VMM resets it. The other functions
-/// go on.
+/// Records whether a panic has failed a function. Its control thread then resets it, its status
+/// says that it has failed, its heartbeat stops, and nothing more is done for it until its guest or
+/// its VMM resets it. The other functions go on.
 #[derive(Debug)]
 pub struct Failure {
     /// The function's name.
@@ -31,13 +31,13 @@ impl Failure {
         Self { name: name.to_owned(), failed, control, limiter }
     }
 
-    /// Whether it has failed.
+    /// Returns whether the function has failed.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// It has failed, and `why`.
+    /// Records that the function has failed, and logs `why`.
     pub fn set(&self, why: &str) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             self.limiter.warn(now_ns(), || {
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// It has been reset.
+    /// Records that the function has been reset.
     pub fn clear(&self) {
         self.failed.store(false, Ordering::Release);
     }

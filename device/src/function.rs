@@ -32,7 +32,7 @@ pub struct Function {
     adapter: Arc<Adapter>,
     failure: Arc<Failure>,
     control: ControlHandle,
-    /// Whether the Ethernet port has a link, as the switch says.
+    /// True if the Ethernet port has a link, as the switch says.
     link: AtomicBool,
 }
 
@@ -46,7 +46,8 @@ pub struct Part {
 }
 
 impl Function {
-    /// A function after power-on, polled by the workers with these bells; `control` asks its control thread.
+    /// A function after power-on, polled by the workers with these bells; `control` asks its
+    /// control thread.
     ///
     /// # Errors
     /// When its doorbell memory, or what interrupts need, cannot be had.
@@ -91,7 +92,8 @@ impl Function {
         self.control.ask();
     }
 
-    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the function fails.
+    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the function
+    /// fails.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
             self.failure.set("memory of the guest was truncated, or the system ran out of pages");

@@ -1,5 +1,5 @@
-//! What has to be done ten to twenty times a second, whatever else happens: heartbeats, and clients that
-//! wait at busy sockets. Nothing here may wait for a guest or a lock held for long.
+//! Work that is done ten to twenty times a second, whatever else happens: heartbeats, and clients
+//! that wait at busy sockets. Nothing here may wait for a guest or a lock held for long.
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! MSI-X vectors: eventfds that the VMM gives with SET_IRQS. A vector raised while it has no eventfd,
-//! is masked, or while bus mastering is off stays pending and fires as soon as it can. Firing never waits: workers and the switch
-//! do it.
+//! MSI-X vectors: eventfds that the VMM gives with SET_IRQS. A vector raised while it has no
+//! eventfd, is masked, or while bus mastering is off stays pending and fires as soon as it can.
+//! Firing never waits: workers and the switch do it.
 
 use std::fs::File;
 use std::io;
@@ -79,7 +79,7 @@ impl Interrupts {
         }
     }
 
-    /// Whether a vector waits to be delivered.
+    /// Returns whether a vector waits to be delivered.
     #[must_use]
     pub fn pending(&self, vector: u16) -> bool {
         let vector = self.vectors.get(usize::from(vector));
@@ -161,8 +161,8 @@ impl Interrupts {
             .ok_or(IrqError::Range { start, count })
     }
 
-    /// Delivers a pending vector if nothing stands in the way. Whoever changes one of the conditions
-    /// calls this after the change, so no order of events loses an interrupt.
+    /// Delivers a pending vector if nothing stands in the way. Whoever changes one of the
+    /// conditions calls this after the change, so no order of events loses an interrupt.
     fn fire(&self, vector: &Vector) {
         let blocked =
             vector.masked.load(Ordering::SeqCst) || !self.bus_master.load(Ordering::SeqCst);
@@ -182,7 +182,7 @@ impl Interrupts {
     }
 }
 
-/// Whether a file is an eventfd, as /proc names it.
+/// Returns whether a file is an eventfd, as /proc names it.
 fn is_eventfd(file: &File) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")

@@ -67,7 +67,7 @@ pub enum BindError {
     Os {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -82,7 +82,8 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, without blocking in accept. A socket that nobody listens on any more is replaced.
+    /// Listens at `path`, without blocking in accept. A socket that nobody listens on any more is
+    /// replaced.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -115,7 +116,7 @@ impl SocketFile {
         &self.listener
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -135,7 +136,7 @@ impl Drop for SocketFile {
 /// Takes a client that waits, and tells who it is.
 ///
 /// # Errors
-/// What accept reports; `WouldBlock` when nobody waits.
+/// Returns the error of `accept`; `WouldBlock` if no client waits.
 pub fn accept(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
     let (stream, _) = listener.accept()?;
     let peer = Peer::of(&stream);
@@ -150,8 +151,8 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Refuses a folder in which anybody could replace the socket. One in which a single other user or a group could is
-/// the administrator's choice, and reported.
+/// Refuses a folder in which anybody could replace the socket. One in which a single other user or
+/// a group could is the administrator's choice, and reported.
 fn check_folder(path: &Path) -> Result<(), BindError> {
     const STICKY: u32 = 0o1000;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -1,4 +1,5 @@
-//! What the adapter model sees of this process: the function's guest memory, BAR2, vectors, clock and bell.
+//! The adapter model's view of this process: the function's guest memory, BAR2, vectors, clock and
+//! bell.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ pub struct Surroundings {
     pub irqs: Arc<Interrupts>,
     /// Wake the workers, by number.
     pub bells: Arc<[Arc<Bell>]>,
-    /// Whether a fault of ours has stopped the function.
+    /// Whether a panic has stopped the function. See [`Failure`].
     pub failure: Arc<Failure>,
     /// Makes a panic of the next access to BAR2.
     #[cfg(test)]
@@ -38,7 +39,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Where tests provoke a fault of ours; the program has no such place.
+    /// Lets tests provoke a panic; the program has no such place.
     #[cfg(test)]
     fn spring(&self) {
         assert!(!self.trap.load(Ordering::SeqCst), "a fault on purpose");

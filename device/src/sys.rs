@@ -1,4 +1,5 @@
-//! Scheduling of the calling thread. The only unsafe code here is a system call that no crate wraps.
+//! Scheduling of the calling thread. The only unsafe code here is a system call that no crate
+//! wraps.
 
 use std::fs::File;
 use std::io;
@@ -12,11 +13,11 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 /// The shortest slice that the kernel grants (EEVDF, since Linux 6.12).
 pub const SLICE_MIN: Duration = Duration::from_micros(100);
 
-/// Asks for a short slice of processor time: the thread then preempts long-running ones soon after it wakes
-/// (sched(7), `sched_attr.sched_runtime` of SCHED_OTHER).
+/// Asks for a short slice of processor time: the thread then preempts long-running ones soon after
+/// it wakes (sched(7), `sched_attr.sched_runtime` of SCHED_OTHER).
 ///
 /// # Errors
-/// What the kernel reports; kernels before 6.12 accept and ignore it.
+/// Returns the kernel's error. Kernels before 6.12 accept and ignore the request.
 pub fn set_slice(slice: Duration) -> io::Result<()> {
     let attr = libc::sched_attr {
         size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
@@ -29,8 +30,8 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: `attr` is valid for reads of the length it states for the whole call; thread id 0 is the
-    // caller, flags 0 are the only ones defined. The call changes nothing but scheduling.
+    // SAFETY: `attr` is valid for reads of the length it states for the whole call; thread id 0 is
+    // the caller, flags 0 are the only ones defined. The call changes nothing but scheduling.
     let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -38,7 +39,7 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
 /// Makes sleeps end on time, instead of up to 50 µs late.
 ///
 /// # Errors
-/// What the kernel reports.
+/// Returns the kernel's error.
 pub fn set_precise_timers() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZero::new(1))?)
 }
@@ -46,7 +47,7 @@ pub fn set_precise_timers() -> io::Result<()> {
 /// Binds the thread to one processor.
 ///
 /// # Errors
-/// What the kernel reports, e.g. when there is no such processor.
+/// Returns the kernel's error, for example if there is no such processor.
 pub fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -9,7 +9,8 @@ const EVENTS: u64 = 100_000;
 /// Handlers that run at the same time.
 const HANDLERS: u16 = 2;
 
-/// Handlers on vectors of their own, each with `queues` completion queues; the event queues have 64 entries.
+/// Handlers on vectors of their own, each with `queues` completion queues; the event queues have 64
+/// entries.
 fn nothing_is_lost(workers: &str, queues: u32, sleeps: bool) {
     let events = std::env::var("VRNIC_ARMING_EVENTS").ok().and_then(|n| n.parse().ok());
     let events = events.unwrap_or(EVENTS) / u64::from(HANDLERS);

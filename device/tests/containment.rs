@@ -1,4 +1,4 @@
-//! What one VMM or one fault does to its own function alone.
+//! A fault of one VMM or one function affects that function only.
 
 mod common;
 
@@ -68,7 +68,8 @@ fn an_eventfd_that_would_block_stops_nobody() {
     assert!(daemon.stop(Signal::TERM).expect("end").success());
 }
 
-/// The VMM cuts its memory file short while others write to it: its function fails, and no other notices.
+/// The VMM cuts its memory file short while others write to it: its function fails, and no other
+/// notices.
 #[test]
 fn memory_that_is_cut_off_ends_its_function_alone() {
     let mut daemon = start_with(4, &["--workers", "1"]);
@@ -89,7 +90,8 @@ fn memory_that_is_cut_off_ends_its_function_alone() {
     daemon.wait_for_log("memory of the guest was truncated").expect("log");
     still_works(&mut c, &d);
     assert!(bad[0].caps().expect("QUERY_DEVICE").max_qp.get() > 0);
-    // No reset helps as long as the memory is what it is. With other memory the function works again.
+    // No reset helps as long as the memory is what it is. With other memory the function works
+    // again.
     bad[1].reset().expect("reset");
     bad[1].wait_status("FATAL", |status| status.contains(Status::FATAL)).expect("fatal");
     let [first, lost] = bad;

@@ -1,4 +1,5 @@
-//! What a hostile or mistaken guest gets: a status or a logged line, never a panic, and no other function notices.
+//! A hostile or mistaken guest gets a status or a logged line. Nothing panics, and no other
+//! function notices.
 
 mod common;
 

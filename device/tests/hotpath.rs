@@ -1,4 +1,4 @@
-//! What the hot path must not do: allocate, or call the kernel.
+//! The data path does not allocate and does not call the kernel.
 
 mod common;
 
@@ -90,7 +90,8 @@ fn nothing_is_allocated() {
         let region = Region::new(ALLOCATOR);
         (0..ROUNDS).for_each(|_| traffic.round());
         let change = region.change();
-        // Other threads of the daemon allocate now and then; a hot path that does, does it each round.
+        // Other threads of the daemon allocate now and then; a hot path that does, does it each
+        // round.
         let allocations = change.allocations + change.reallocations;
         assert!(allocations < ROUNDS as usize / 4, "{change:?}");
     }
@@ -107,8 +108,8 @@ fn the_kernel_is_not_called() {
     let guests = common::pair(&daemon);
     let mut traffic = Traffic::new(&guests, false);
     (0..100).for_each(|_| traffic.round());
-    // What a worker may do that has nothing to do at the moment: look how busy the machine is, rest, and take
-    // note of the kick that woke it.
+    // What a worker may do that has nothing to do at the moment: look how busy the machine is,
+    // rest, and take note of the kick that woke it.
     let resting = [
         libc::SYS_read,
         libc::SYS_nanosleep,

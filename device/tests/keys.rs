@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 const PAGE: u64 = 4096;
 const ROUNDS: u32 = 300;
 
-/// As a storage driver works: register, let the peer write, get a response that invalidates; each round by a key of
-/// its own, on send queues in guest and in device memory.
+/// Works as a storage driver does: it registers, lets the peer write, and gets a response that
+/// invalidates; each round by a key of its own, on send queues in guest and in device memory.
 #[test]
 fn register_write_respond() {
     let mut daemon = start_with(2, &["--workers", "2"]);

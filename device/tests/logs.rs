@@ -1,4 +1,4 @@
-//! What guests, VMMs and netdevs can do again and again fills no log.
+//! Repeated actions of guests, VMMs and netdevs do not fill the log.
 
 mod common;
 
@@ -6,9 +6,10 @@ use common::start;
 use vrnic_abi::regs::{self, Control, Status};
 use vrnic_testdriver::daemon::Daemon;
 
-/// How often each thing is done.
+/// Number of times that each action is repeated.
 const TIMES: usize = 300;
-/// Most lines: a share for each ten seconds that it takes, of which there are a few on a busy machine.
+/// Most lines: a share for each ten seconds that it takes, of which there are a few on a busy
+/// machine.
 const LINES: usize = TIMES / 2;
 
 /// Lines of the log that contain a text.

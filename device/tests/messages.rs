@@ -1,5 +1,5 @@
-//! vfio-user messages that no proper VMM sends: each is answered with an error and harms nothing, however its bytes
-//! come.
+//! vfio-user messages that no proper VMM sends: each is answered with an error and harms nothing,
+//! however its bytes come.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn call(client: &mut RawClient, command: u16, body: &[u8]) -> Reply {
     client.reply().expect("reply")
 }
 
-/// Whether a reply refuses with this number.
+/// Returns whether a reply refuses with this number.
 fn refused(reply: &Reply, errno: Errno) -> bool {
     reply.error && reply.errno == errno.raw_os_error().unsigned_abs()
 }
@@ -202,7 +202,8 @@ fn too_many_descriptors_are_refused_and_closed() {
     daemon.check().expect("healthy");
 }
 
-/// A daemon that has no descriptor left refuses what needs one, and the VMM that asked stays connected.
+/// A daemon that has no descriptor left refuses what needs one, and the VMM that asked stays
+/// connected.
 #[test]
 fn a_lack_of_descriptors_is_told_and_ends_no_connection() {
     let mut daemon = start(1);
@@ -236,7 +237,8 @@ fn a_command_that_wants_no_reply_gets_none() {
     answers(&mut client);
 }
 
-/// Clients that connect and say nothing, or not enough, do not keep the VMM behind them waiting for long.
+/// Clients that connect and say nothing, or not enough, do not keep the VMM behind them waiting for
+/// long.
 #[test]
 fn a_silent_client_does_not_hold_a_function() {
     let mut daemon = start(1);

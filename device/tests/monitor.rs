@@ -1,4 +1,4 @@
-//! What watchers are told: by the command `vrnic`, and over HTTP.
+//! The monitor, by the command `vrnic` and over HTTP.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn vrnic(monitor: &Path, args: &[&str]) -> Output {
     command.args(["--monitor", monitor]).args(args).output().expect("vrnic runs")
 }
 
-/// What it prints; it must succeed.
+/// Returns what it prints; it must succeed.
 fn said(monitor: &Path, args: &[&str]) -> String {
     let output = vrnic(monitor, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -125,7 +125,8 @@ fn faults_are_named() {
     assert!(status.success() && !monitor.exists(), "the monitor's socket is left");
 }
 
-/// Watchers that say nothing hold few descriptors, and not for ever: others are answered in the end.
+/// Watchers that say nothing hold few descriptors, and not for ever: others are answered in the
+/// end.
 #[test]
 fn silent_watchers_are_limited() {
     let (_folder, monitor, mut daemon) = monitored(1);

@@ -39,7 +39,8 @@ fn signals_end_it_and_remove_the_sockets() {
     }
 }
 
-/// The daemon under limits of a shell: it takes what the hard limit allows, and says how many functions fit.
+/// The daemon under limits of a shell: it takes what the hard limit allows, and says how many
+/// functions fit.
 #[test]
 fn room_for_descriptors_is_made() {
     let start_under = |limits: &str, functions| {
@@ -153,7 +154,8 @@ fn check_neither_serves_nor_fails() {
     assert!(!Path::new(&path).exists());
 }
 
-/// Processor time that a process has used so far, in clock ticks (proc_pid_stat(5), fields 14 and 15).
+/// Processor time that a process has used so far, in clock ticks (proc_pid_stat(5), fields 14 and
+/// 15).
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let fields = stat.rsplit(')').next().expect("fields after the name");

@@ -13,9 +13,9 @@ const POSTS: u64 = 100_000;
 /// More than any wake-up takes on a loaded machine. A lost one takes for ever.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The worker sleeps after a few looks and never looks unasked, so a doorbell that neither it nor the guest
-/// notices would hang. Posts come at random times around its falling asleep, from two guests at once, and
-/// with `workers` that wake each other.
+/// The worker sleeps after a few looks and never looks unasked, so a doorbell that neither it nor
+/// the guest notices would hang. Posts come at random times around its falling asleep, from two
+/// guests at once, and with `workers` that wake each other.
 fn no_doorbell_is_lost(workers: &str) {
     let posts =
         std::env::var("VRNIC_WAKE_POSTS").ok().and_then(|n| n.parse().ok()).unwrap_or(POSTS);

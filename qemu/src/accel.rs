@@ -1,7 +1,7 @@
 //! Which accelerator guests run under.
 //!
-//! A /dev/kvm that opens is no proof: there are kinds of KVM on which a stock kernel does not boot. So a
-//! guest is booted under KVM, with a time limit; what comes of it is kept in the cache.
+//! A /dev/kvm that opens is no proof: there are kinds of KVM on which a stock kernel does not boot.
+//! So a guest is booted under KVM, with a time limit; what comes of it is kept in the cache.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use anyhow::bail;
 use crate::paths::Paths;
 use crate::process::Killed;
 
-/// How long the probing guest may take to say its first word; a real KVM needs a tenth of it.
+/// Time limit for the probing guest's first message; a real KVM needs a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An accelerator.
@@ -62,7 +62,7 @@ impl Accel {
     }
 }
 
-/// Whether a guest under KVM gets as far as looking for its root.
+/// Returns whether a guest under KVM gets as far as looking for its root.
 fn probe(paths: &Paths) -> bool {
     let Ok(log) = tempfile::NamedTempFile::new() else { return false };
     let mut command = crate::guest::qemu(paths);

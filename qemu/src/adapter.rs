@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the second ones in another.
+/// An adapter. Each is a rail of its own: the first ones of all guests are in one subnet, the
+/// second ones in another.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Name of the daemon's function: the guest's letter, and for all but its first adapter a number.
+    /// Name of the daemon's function: the guest's letter, and for all but its first adapter a
+    /// number.
     pub name: String,
     /// MAC of the function and of the virtio NIC beside it.
     pub mac: String,

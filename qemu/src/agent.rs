@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::protocol::{Event, PIECE, Request, receive, send};
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// Exit code, or 128 + signal.
@@ -25,7 +25,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether the exit code is 0.
+    /// Returns whether the exit code is 0.
     #[must_use]
     pub fn ok(&self) -> bool {
         self.code == 0
@@ -104,7 +104,7 @@ impl Agent {
     /// Runs a shell command that must succeed; returns its standard output.
     ///
     /// # Errors
-    /// As [`Self::run`], and when the exit code is not 0.
+    /// Fails as [`Self::run`] does, and if the exit code is not 0.
     pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
         let output = self.run(script, patience)?;
         ensure!(

@@ -1,4 +1,4 @@
-//! What the log of a guest's console says.
+//! The log of a guest's console.
 
 use std::fs;
 use std::path::Path;

@@ -22,8 +22,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with functions for these adapters and further arguments, its own files in `dir`, and waits until it
-    /// serves.
+    /// Starts a daemon with functions for these adapters and further arguments, its own files in
+    /// `dir`, and waits until it serves.
     ///
     /// # Errors
     /// When it ends, or does not serve within seconds; its log's end is part of the text.
@@ -79,7 +79,7 @@ impl Daemon {
         &self.monitor
     }
 
-    /// Whether it runs.
+    /// Returns whether it runs.
     pub fn alive(&mut self) -> bool {
         self.process.alive()
     }

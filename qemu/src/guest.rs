@@ -18,15 +18,16 @@ use crate::process::Killed;
 use crate::progress::step;
 use crate::qmp;
 
-/// How long a guest may take from start to its agent's first word. TCG on a loaded machine needs 30 s.
+/// Time limit from a guest's start to its agent's first message. TCG on a loaded machine needs 30
+/// s.
 const BOOT: Duration = Duration::from_secs(180);
 
-/// How often a guest is started whose kernel panics on its way up under TCG. On a busy host one of several processors may
-/// execute what was translated of code before another patched it (a static key of the scheduler), and trap on a
-/// breakpoint that is gone: seen once in some hundred starts.
+/// Number of starts of a guest whose kernel panics while it boots under TCG. On a busy host one of
+/// several processors may execute what was translated of code before another patched it (a static
+/// key of the scheduler), and trap on a breakpoint that is gone: seen once in some hundred starts.
 const STARTS: u32 = 3;
 
-/// What a guest is made of.
+/// Parameters of a guest.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Its name, one word.
@@ -35,13 +36,13 @@ pub struct Setup {
     pub adapter: Adapter,
     /// More adapters.
     pub more: Vec<Adapter>,
-    /// Whether its adapter is plugged in later, by [`Guest::plug`].
+    /// True if its adapter is plugged in later, by [`Guest::plug`].
     pub plugged: bool,
     /// Virtual processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory: u32,
-    /// Whether it has a second network card with its adapter's MAC, and without a cable.
+    /// True if it has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
     /// Folder for its sockets and its console's log.
     pub dir: PathBuf,
@@ -57,8 +58,8 @@ pub struct Guest {
     agent: Agent,
 }
 
-/// QEMU out of the tool root, without its arguments: started by the root's own loader, since it needs the
-/// libraries of another Debian than this one.
+/// QEMU out of the tool root, without its arguments: started by the root's own loader, since it
+/// needs the libraries of another Debian than this one.
 #[must_use]
 pub fn qemu(paths: &Paths) -> Command {
     let root = &paths.toolroot;
@@ -74,7 +75,8 @@ impl Guest {
     /// Boots a guest and waits for its agent.
     ///
     /// # Errors
-    /// When QEMU ends early or the guest does not come up; its console's last lines are part of the text.
+    /// When QEMU ends early or the guest does not come up; its console's last lines are part of the
+    /// text.
     pub fn boot(paths: &Paths, accel: Accel, setup: Setup) -> anyhow::Result<Self> {
         let mut starts = 1;
         loop {
@@ -136,7 +138,7 @@ impl Guest {
         &self.agent
     }
 
-    /// What the guest is made of.
+    /// Returns the guest's parameters.
     #[must_use]
     pub fn setup(&self) -> &Setup {
         &self.setup
@@ -165,7 +167,7 @@ impl Guest {
     /// Runs a shell command that must succeed; see [`Agent::check`].
     ///
     /// # Errors
-    /// As there; the kernel's last messages are part of the text.
+    /// Adds the kernel's last messages to the text.
     pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
         self.agent.check(script, patience).with_context(|| {
             format!("guest {}: kernel log ends with\n{}", self.setup.name, self.kernel_log(15))
@@ -181,7 +183,8 @@ impl Guest {
         }
     }
 
-    /// Waits until something listens (state 0A) on a TCP port. Connections of the one before may linger there.
+    /// Waits until something listens (state 0A) on a TCP port. Connections of the one before may
+    /// linger there.
     ///
     /// # Errors
     /// When nothing does within half a minute.
@@ -255,7 +258,8 @@ impl Setup {
     fn addressing(&self) -> String {
         let mut script = "set -e".to_owned();
         if !self.more.is_empty() {
-            // All rails share an Ethernet: each answers for its own addresses alone, and also to the guest's others.
+            // All rails share an Ethernet: each answers for its own addresses alone, and also to
+            // the guest's others.
             script += "; cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; \
                        echo 1 >accept_local";
         }
@@ -274,8 +278,8 @@ impl Setup {
         let mut add =
             |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
         add(&["-name", name, "-nodefaults", "-display", "none", "-no-reboot"]);
-        // With one possible processor TCG would compile locked instructions and barriers to plain ones,
-        // though the daemon shares this memory.
+        // With one possible processor TCG would compile locked instructions and barriers to plain
+        // ones, though the daemon shares this memory.
         let smp = format!("{cpus},maxcpus={}", (*cpus).max(2));
         add(&["-smp", &smp, "-m", &format!("{memory}M")]);
         add(&["-machine", "q35,memory-backend=ram"]);
@@ -311,9 +315,10 @@ impl Setup {
         add(&["-serial", &format!("file:{}", path(&self.console_log()))]);
         add(&["-serial", &format!("unix:{},server=on,wait=off", path(&self.shell_socket()))]);
         add(&["-initrd", &path(&self.initramfs)]);
-        // On a busy host an emulated timer may miss the moments in which the kernel tests whether it and the time stamp
-        // counter work. Without the latter a program's clock is a device, and perftest gives no figures when that answers
-        // late (of its runs between two loaded guests one in five; with the counter none of 72).
+        // On a busy host an emulated timer may miss the moments in which the kernel tests whether
+        // it and the time stamp counter work. Without the latter a program's clock is a device, and
+        // perftest gives no figures when that answers late (of its runs between two loaded guests
+        // one in five; with the counter none of 72).
         let kernel = format!(
             "console=ttyS0 quiet no_timer_check tsc=reliable rdinit=/init panic=-1 hostname={name}"
         );

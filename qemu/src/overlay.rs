@@ -1,4 +1,5 @@
-//! What is put over the base image: a second cpio archive behind it, which the kernel unpacks on top.
+//! Files on top of the base image: a second cpio archive behind it, which the kernel unpacks on
+//! top.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,7 +10,8 @@ use cpio::newc::{self, ModeFileType};
 
 use crate::paths::Paths;
 
-/// Starts the guest: file systems, modules of the console, the agent, a shell on the second serial line.
+/// Starts the guest: file systems, modules of the console, the agent, a shell on the second serial
+/// line.
 const INIT: &str = include_str!("init.sh");
 
 /// An archive in the making.

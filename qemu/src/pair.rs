@@ -27,11 +27,11 @@ pub struct Options {
     pub memory: u32,
     /// Adapters of each guest, at least 1.
     pub adapters: u8,
-    /// Whether each guest has a second network card with its adapter's MAC, and without a cable.
+    /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
-    /// Whether the adapters of both guests are plugged in later, by [`Guest::plug`].
+    /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,
-    /// Whether to load vrnic.ko and wait for the RDMA devices.
+    /// True if to load vrnic.ko and wait for the RDMA devices.
     pub module: bool,
     /// More files for the guests: path and content.
     pub files: Vec<(String, Vec<u8>)>,
@@ -138,7 +138,7 @@ impl Pair {
         )
     }
 
-    /// What the daemon says of an adapter, `vrnic show function` as JSON.
+    /// Returns the daemon's view of an adapter: `vrnic show function` as JSON.
     ///
     /// # Errors
     /// When it says nothing.
@@ -146,7 +146,7 @@ impl Pair {
         self.monitor(&["show", "function", "--json", "--function", name])
     }
 
-    /// What `vrnic` with these arguments says of the daemon.
+    /// Returns the output of `vrnic` with these arguments.
     ///
     /// # Errors
     /// When it fails, with its complaint.
@@ -167,14 +167,14 @@ impl Pair {
         self.dir.path()
     }
 
-    /// What guests run under.
+    /// The accelerator of the guests.
     #[must_use]
     pub fn accel(&self) -> Accel {
         self.accel
     }
 }
 
-/// What the daemon has: the adapters of all guests, the first ones first.
+/// Returns the daemon's functions: the adapters of all guests, the first ones first.
 fn functions(dir: &Path, options: &Options) -> Vec<Adapter> {
     let rail = |rail| (0..GUESTS).map(move |guest| Adapter::new(dir, guest, rail));
     (0..options.adapters.max(1)).flat_map(rail).collect()
@@ -202,10 +202,10 @@ pub fn load_module(guest: &Guest) -> anyhow::Result<()> {
     load_module_with(guest, "")
 }
 
-/// The same with parameters of the module.
+/// Loads the module with parameters.
 ///
 /// # Errors
-/// As [`load_module`].
+/// Fails as [`load_module`] does.
 pub fn load_module_with(guest: &Guest, parameters: &str) -> anyhow::Result<()> {
     guest.check("modprobe -a ib_uverbs rdma_ucm", SHORT)?;
     guest.check(&format!("insmod /vrnic/vrnic.ko {parameters}"), SHORT)?;

@@ -1,4 +1,4 @@
-//! Where things are. The scripts export these places (scripts/lib/common.sh); a program that is started
+//! Paths. The scripts export them (scripts/lib/common.sh); a program that is started
 //! without them says so.
 
 use std::path::{Path, PathBuf};

@@ -11,13 +11,13 @@ use crate::guest::Guest;
 use crate::pair::Pair;
 use crate::progress::step;
 
-/// How long one test may take; under TCG on two cores the longest takes half of it.
+/// Time limit of one test; under TCG on two cores the longest takes half of it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where its servers listen.
+/// Port of its servers.
 const PORT: u16 = 18515;
 
-/// How often a run is tried of which perftest thinks that the clocks disagree.
+/// Number of tries for a run that perftest rejects because of its clocks.
 const ATTEMPTS: u32 = 3;
 
 /// A run of a perftest tool.
@@ -29,7 +29,7 @@ pub struct Case {
     pub options: Cow<'static, str>,
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The case.
@@ -67,8 +67,9 @@ const fn case(tool: &'static str, options: &'static str) -> Case {
     Case { tool, options: Cow::Borrowed(options) }
 }
 
-/// The whole set: every tool, plain, and the variants that it takes. Write tools take no `-e`: a WRITE tells its target
-/// nothing, and those with immediate data may have it from perftest 26.01 on.
+/// The whole set: every tool, plain, and the variants that it takes. Write tools take no `-e`: a
+/// WRITE tells its target nothing, and those with immediate data may have it from perftest 26.01
+/// on.
 pub const SET: &[Case] = &[
     case("ib_send_bw", "-a -n 200"),
     case("ib_send_bw", "-b -s 65536 -n 500"),
@@ -116,10 +117,10 @@ impl Pair {
         self.perftest_within(case, PATIENCE)
     }
 
-    /// As [`Self::perftest`]; the client is ended after `patience`.
+    /// Runs a case as [`Self::perftest`] does, and ends the client after `patience`.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as that does.
     pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
         with_sound_clocks(
             || perftest(&self.b, &self.a, case, patience),
@@ -128,12 +129,13 @@ impl Pair {
     }
 }
 
-/// Runs a perftest tool, and again if it fails and says that it gives no figures because the clocks of its machine, which
-/// it compares (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they do in a guest whose virtual processor was
-/// kept waiting, and another run may fare better. `failure` is what was said by a run that failed.
+/// Runs a perftest tool, and again if it fails and says that it gives no figures because the clocks
+/// of its machine, which it compares (`sample_get_cpu_mhz` in its `get_clock.c`), disagree. So they
+/// do in a guest whose virtual processor was kept waiting, and another run may fare better.
+/// `failure` is what was said by a run that failed.
 ///
 /// # Errors
-/// Those of `run`; a run that failed is its result.
+/// Fails as `run` does. A test that fails is a result, not an error.
 pub fn with_sound_clocks<R>(
     run: impl Fn() -> anyhow::Result<R>,
     failure: impl Fn(&R) -> Option<String>,
@@ -229,7 +231,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// Whether the test succeeded and gave a figure.
+    /// Returns whether the test succeeded and gave a figure.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.code == 0 && self.figure.is_some()
@@ -246,8 +248,8 @@ pub fn summary(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Runs a set and prints a line for each test when it has ended. Prints what perftest said of each failed test, and with
-/// `verbose` of every test.
+/// Runs a set and prints a line for each test when it has ended. Prints what perftest said of each
+/// failed test, and with `verbose` of every test.
 ///
 /// # Errors
 /// When a guest is gone.

@@ -1,7 +1,7 @@
 //! Child processes that end when we do.
 //!
-//! Each child asks the kernel for SIGKILL at its parent's death. The kernel means the parent *thread*, so all
-//! children are started by one thread that lives as long as the process.
+//! Each child asks the kernel for SIGKILL at its parent's death. The kernel means the parent
+//! *thread*, so all children are started by one thread that lives as long as the process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ type Job = (Command, Sender<io::Result<Child>>);
 /// Starts `command`; it is killed when this process ends in whatever way.
 ///
 /// # Errors
-/// As [`Command::spawn`].
+/// Returns the error of [`Command::spawn`].
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<parking_lot::Mutex<Sender<Job>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -51,7 +51,7 @@ impl Killed {
     /// Starts `command`.
     ///
     /// # Errors
-    /// As [`spawn`].
+    /// Returns the error of [`spawn`].
     pub fn start(command: Command) -> io::Result<Self> {
         spawn(command).map(Self)
     }
@@ -67,7 +67,7 @@ impl Killed {
         self.0.id()
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub fn alive(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }

@@ -1,5 +1,5 @@
-//! Messages between harness and agent, over a virtio-serial port: a length (4 bytes, little-endian), then a
-//! message in postcard's encoding.
+//! Messages between harness and agent, over a virtio-serial port: a length (4 bytes,
+//! little-endian), then a message in postcard's encoding.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ pub const MESSAGE_MAX: usize = 4 << 20;
 /// Length of a piece of a file in bytes.
 pub const PIECE: usize = 1 << 20;
 
-/// What the harness asks for. `id` is chosen by the harness and names the command in all that follows.
+/// A request of the harness. It chooses `id`, which names the command in all later messages.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Runs a shell command.
@@ -28,7 +28,7 @@ pub enum Request {
     },
     /// Appends to a file (made anew by the first piece, at offset 0).
     Put {
-        /// Where.
+        /// Path of the file.
         path: String,
         /// Offset of this piece.
         offset: u64,
@@ -39,7 +39,7 @@ pub enum Request {
     },
 }
 
-/// What the agent tells.
+/// A message of the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// The agent listens.
@@ -48,7 +48,7 @@ pub enum Event {
     Output {
         /// The command.
         id: u32,
-        /// Whether it went to standard error.
+        /// True if it went to standard error.
         stderr: bool,
         /// The bytes.
         data: Vec<u8>,

@@ -28,8 +28,8 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// Writes a chart for each operation's bandwidth and message rate, one for latency, and one for events if those
-/// were measured.
+/// Writes a chart for each operation's bandwidth and message rate, one for latency, and one for
+/// events if those were measured.
 ///
 /// # Errors
 /// When `dir` cannot be made or written.

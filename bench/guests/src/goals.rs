@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::plan::{Device, Operation};
 use crate::results::Results;
 
-/// Where a figure is to lie.
+/// The range that a figure should be in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Aim {
@@ -18,16 +18,16 @@ pub(crate) enum Aim {
 pub(crate) struct Goal {
     /// Its name among the ratios, if it is one of them.
     pub(crate) name: Option<&'static str>,
-    /// What is divided by what, or measured.
+    /// Description of the ratio or the figure.
     pub(crate) meaning: &'static str,
     #[serde(flatten)]
     pub(crate) aim: Aim,
-    /// What came out, unless a figure that it needs is missing.
+    /// The value, unless a figure that it needs is missing.
     pub(crate) value: Option<f64>,
 }
 
 impl Goal {
-    /// Whether the aim is reached; a missing figure reaches nothing.
+    /// Returns whether the aim is reached; a missing figure reaches nothing.
     pub(crate) fn reached(&self) -> bool {
         self.value.is_some_and(|value| match self.aim {
             Aim::AtLeast(least) => value >= least,

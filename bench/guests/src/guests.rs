@@ -1,7 +1,7 @@
 //! One RDMA device after the other in both guests, and perftest over it.
 //!
-//! Each device is alone while it is measured: they share the guests' NIC, and the connection manager would
-//! take the first device that has the address.
+//! Each device is alone while it is measured: they share the guests' NIC, and the connection
+//! manager would take the first device that has the address.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,10 @@ use crate::host;
 use crate::plan::{Device, LATENCY_BYTES, OPERATIONS};
 use crate::results::{Bandwidth, Failure, Latency, Results};
 
-/// Where the guests have siw.ko.
+/// Path of siw.ko in the guests.
 pub(crate) const SIW_MODULE: &str = "/vrnic/siw.ko";
-/// How long a test over a software device may take. They hang now and then, and are then tried once more.
+/// Time limit of a test over a software device. Such tests hang now and then, and are then tried
+/// once more.
 const SOFTWARE_PATIENCE: Duration = Duration::from_secs(45);
 /// Less time is not worth a try.
 const TOO_SHORT: Duration = Duration::from_secs(5);
@@ -36,14 +37,15 @@ impl Deadline {
         Self(Instant::now() + span)
     }
 
-    /// `patience`, or what is left when that is less; `None` when that is too little to test anything.
+    /// `patience`, or what is left when that is less; `None` when that is too little to test
+    /// anything.
     pub(crate) fn limit(self, patience: Duration) -> Option<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         (left > TOO_SHORT).then_some(patience.min(left))
     }
 }
 
-/// How much is done for a figure.
+/// Effort for each figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// Tries of each test, of which the best counts.
@@ -60,8 +62,9 @@ impl Effort {
     }
 }
 
-/// Makes `device` in both guests, measures it with messages of `sizes` bytes and removes it. A test that
-/// fails is noted among the results. What the host can do is measured between the tests of the first device.
+/// Makes `device` in both guests, measures it with messages of `sizes` bytes and removes it. A test
+/// that fails is noted among the results. What the host can do is measured between the tests of the
+/// first device.
 ///
 /// # Errors
 /// When a guest is gone, or the device cannot be made or removed.

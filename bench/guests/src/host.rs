@@ -1,4 +1,4 @@
-//! What the machine itself can do: memcpy, and a word relayed between two spinning threads.
+//! Limits of the machine itself: memcpy, and a word relayed between two spinning threads.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,19 +11,20 @@ use vrnic_device::sys::{SLICE_MIN, set_precise_timers, set_slice};
 use crate::plan::Operation;
 use crate::results::MIB;
 
-/// How long a memcpy measurement takes; the best of [`SPANS`] counts, as for the tests beside it.
+/// Duration of a memcpy measurement; the best of [`SPANS`] counts, as for the tests beside it.
 const SPAN: Duration = Duration::from_millis(40);
 const SPANS: usize = 5;
-/// How long a relay measurement takes at most, and its most rounds.
+/// Longest duration of a relay measurement, and its largest number of rounds.
 const RELAY_TIME: Duration = Duration::from_millis(1500);
 const RELAY_ROUNDS: u64 = 20_000;
 /// Fewer rounds say nothing.
 const RELAY_ROUNDS_MIN: usize = 20;
 
-/// How memory of one size is copied.
+/// Buffers for copies of one size.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Memcpy {
-    /// The operation beside whose test it was measured: a shared machine is not as fast at all times.
+    /// The operation beside whose test it was measured: a shared machine is not as fast at all
+    /// times.
     pub(crate) operation: Operation,
     /// Block length.
     pub(crate) bytes: u64,
@@ -31,7 +32,8 @@ pub(crate) struct Memcpy {
     pub(crate) mib_s: f64,
 }
 
-/// Copies a block of `bytes` over and over between the same two places, as perftest moves its buffer.
+/// Copies a block of `bytes` over and over between the same two places, as perftest moves its
+/// buffer.
 pub(crate) fn memcpy(operation: Operation, bytes: u64) -> Memcpy {
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     let (from, mut to) = (vec![1_u8; len], vec![0_u8; len]);
@@ -49,24 +51,25 @@ pub(crate) fn memcpy(operation: Operation, bytes: u64) -> Memcpy {
     Memcpy { operation, bytes, mib_s: rates.fold(0.0, f64::max) }
 }
 
-/// What the relaying thread does between two looks.
+/// What the relaying thread does between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gear {
     Spin,
     Nap(Duration),
 }
 
-/// What a relay reached.
+/// Result of a relay.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Relay {
-    /// What the relaying thread does between two looks.
+    /// What the relaying thread does between two polls.
     pub(crate) gear: String,
     /// Half of a round trip in µs, median.
     pub(crate) half_round_us: f64,
 }
 
-/// Two threads spin, as two virtual processors in a latency test do, and a third relays each word between
-/// them, as the adapter has to: the time of one crossing, for every gear that a relay may choose.
+/// Two threads spin, as two virtual processors in a latency test do, and a third relays each word
+/// between them, as the adapter has to: the time of one crossing, for every gear that a relay may
+/// choose.
 pub(crate) fn relays() -> Vec<Relay> {
     let naps = [12, 20].map(|us| Gear::Nap(Duration::from_micros(us)));
     let gears = [Gear::Spin].into_iter().chain(naps);

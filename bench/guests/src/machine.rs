@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use vrnic_qemu::pair::Pair;
 
-/// What a reader of the figures has to know.
+/// The machine that the figures belong to.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Machine {
     /// Model of the processor.
@@ -17,7 +17,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// Load average of the last minute before the run: others that compute disturb the figures.
     pub(crate) load: f64,
-    /// What guests run under.
+    /// The accelerator of the guests.
     pub(crate) accelerator: String,
     /// The guests' kernel.
     pub(crate) guest_kernel: String,

@@ -37,12 +37,12 @@ use crate::machine::Machine;
 use crate::plan::{Device, SIZES};
 use crate::results::{Failure, Results};
 
-/// How long the measurement without guests may take.
+/// Time limit of the measurement without guests.
 const NATIVE_PATIENCE: Duration = Duration::from_secs(180);
 
-/// Measures the daemon without guests; then boots two and measures perftest over vrnic, rxe and siw in them, and
-/// on the host memcpy of the same blocks and a word relayed between threads. Prints Markdown. Other work on the
-/// machine spoils the figures.
+/// Measures the daemon without guests; then boots two and measures perftest over vrnic, rxe and siw
+/// in them, and on the host memcpy of the same blocks and a word relayed between threads. Prints
+/// Markdown. Other work on the machine spoils the figures.
 #[derive(Debug, Parser)]
 struct Args {
     /// Devices to measure
@@ -62,7 +62,8 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
 
-    /// The harness that measures the daemon without guests [default: vrnic-bench beside this program]
+    /// The harness that measures the daemon without guests [default: vrnic-bench beside this
+    /// program]
     #[arg(long, value_name = "FILE")]
     native: Option<PathBuf>,
 

@@ -6,8 +6,8 @@ use crate::goals::{Aim, Goal, goals};
 use crate::plan::{Device, OPERATIONS, Operation, size};
 use crate::results::{Failure, Results};
 
-/// Everything that was measured on `devices` with messages of `sizes` bytes. With `charts` the page shows those
-/// of [`crate::chart`], which are to lie beside it.
+/// Everything that was measured on `devices` with messages of `sizes` bytes. With `charts` the page
+/// shows those of [`crate::chart`], which are to lie beside it.
 pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], charts: bool) -> String {
     let mut text = introduction(results);
     text += &reached(&goals(results));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use vrnic_qemu::process::Killed;
 
-/// What the harness found.
+/// Results of the harness.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Native {
     /// All figures by name.

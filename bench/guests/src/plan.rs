@@ -1,4 +1,4 @@
-//! What is measured: devices, operations, sizes, and how many messages each test sends.
+//! The plan: devices, operations, sizes, and the number of messages of each test.
 
 use std::fmt;
 
@@ -83,8 +83,9 @@ impl Device {
         Case { tool, options: options.into() }
     }
 
-    /// Messages of a bandwidth test: about a second of work, as far as that can be foreseen, so that what comes
-    /// before the first ones (translation of code, waking a worker) does not count. perftest wants 5 at least.
+    /// Messages of a bandwidth test: about a second of work, as far as that can be foreseen, so
+    /// that what comes before the first ones (translation of code, waking a worker) does not count.
+    /// perftest wants 5 at least.
     fn messages(self, bytes: u64) -> u64 {
         let (volume, most) = match self {
             Self::Vrnic => (16 << 30, 500_000),

@@ -1,4 +1,4 @@
-//! What was measured.
+//! The measurements.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -26,8 +26,9 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// From the columns of perftest's table. It rounds MB/s to two digits behind the point and millions of
-    /// messages to six, so small messages are told by their rate and large ones by their bytes.
+    /// From the columns of perftest's table. It rounds MB/s to two digits behind the point and
+    /// millions of messages to six, so small messages are told by their rate and large ones by
+    /// their bytes.
     pub(crate) fn new(
         device: Device,
         operation: Operation,
@@ -64,7 +65,7 @@ pub(crate) struct Failure {
     pub(crate) test: String,
     /// Exit code.
     pub(crate) code: i32,
-    /// What client and server said.
+    /// Output of client and server.
     pub(crate) text: String,
 }
 

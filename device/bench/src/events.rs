@@ -1,5 +1,5 @@
-//! Completion events: from a completion to a handler that slept, over as many handlers as processors or over one;
-//! and queues armed at random, of which none may lose an event.
+//! Completion events: from a completion to a handler that slept, over as many handlers as
+//! processors or over one; and queues armed at random, of which none may lose an event.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::rig::Rig;
 
 /// Completion queues.
 const QUEUES: u32 = 4;
-/// What a handler does with an event beside taking it.
+/// Work of a handler for each event.
 const WORK: [Duration; 2] = [Duration::ZERO, Duration::from_micros(20)];
 /// An event that takes longer is lost.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -90,7 +90,7 @@ fn armed_at_random([near, far]: &[Guest; 2], count: u64) -> anyhow::Result<Outco
     })
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     /// Events per second.

@@ -17,8 +17,8 @@ use crate::rig::{Pair, Rig};
 /// Slots that an endpoint's QP and CQs take of their UAR.
 const TAKEN: u32 = 3;
 
-/// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take. The two
-/// take turns, since a machine that others use too is not the same a second later.
+/// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take.
+/// The two take turns, since a machine that others use too is not the same a second later.
 ///
 /// # Errors
 /// When an operation fails.
@@ -78,7 +78,8 @@ impl Maker {
         Ok(Self { ring: on.guest.ram.alloc(4096)?, attributes: on.guest.ram.alloc(4096)? })
     }
 
-    /// Makes `count`. The first ones share the UAR, and some the doorbell group, of the endpoint's own.
+    /// Makes `count`. The first ones share the UAR, and some the doorbell group, of the endpoint's
+    /// own.
     fn make(&self, on: &Endpoint<'_>, count: u32, peer: u32) -> anyhow::Result<Idle> {
         let mut idle = Idle::default();
         let (mut uar, mut free) = (on.uar, SLOTS - TAKEN);

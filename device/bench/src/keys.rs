@@ -1,4 +1,4 @@
-//! What keys cost: looking one up, in this process; making and ending them, by the daemon.
+//! Costs of keys: look-ups, in this process; creating and destroying them, in the daemon.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use crate::rate::await_batch;
 use crate::report::Report;
 use crate::rig::{LOG_WQES, Pair, Rig};
 
-/// Look-ups of a run, which is short: a program that takes turns on the processor spoils few of many.
+/// Look-ups of a run, which is short: a program that takes turns on the processor spoils few of
+/// many.
 const LOOKS: u32 = 1 << 15;
 /// Runs of look-ups for each repeat.
 const LOOK_RUNS: u32 = 50;
@@ -40,7 +41,8 @@ pub(crate) fn measure(
     for (regions, step, order) in [
         (1, 1, "over and over"),
         (MAX_MR - 1, 1, "in turn"),
-        // Prime, and far enough for another page each time: what is measured is the machine's memory.
+        // Prime, and far enough for another page each time: what is measured is the machine's
+        // memory.
         (MAX_MR - 1, 611_953, "in no order"),
     ] {
         let ns = look_up((regions, step), repeats)?;
@@ -99,7 +101,7 @@ fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
     Ok(best)
 }
 
-/// What requests do, and their WQEs.
+/// Names of requests, and their WQEs.
 type Sequence = (&'static str, Vec<Vec<u8>>);
 
 /// Sequences of requests about keys that can be posted over and over.
@@ -196,8 +198,8 @@ fn worker_ns(
     Ok(ns / f64::from(done / each))
 }
 
-/// Shortest time of a registration in ms, from the command to its completion. All pages are the same: the device
-/// looks at their addresses alone.
+/// Shortest time of a registration in ms, from the command to its completion. All pages are the
+/// same: the device looks at their addresses alone.
 fn registration(
     guest: &Guest,
     pdn: u32,

@@ -25,7 +25,8 @@ impl Latencies {
         self.0.get(at).map_or(f64::NAN, |ns| ns_to_us(*ns))
     }
 
-    /// Counts by power of two: bucket `i` holds latencies below `1 << i` ns that the one before does not.
+    /// Counts by power of two: bucket `i` holds latencies below `1 << i` ns that the one before
+    /// does not.
     pub(crate) fn buckets(&self) -> Vec<(u64, usize)> {
         let bucket = |ns: &u64| ns.checked_next_power_of_two().unwrap_or(u64::MAX);
         self.0

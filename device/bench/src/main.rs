@@ -1,5 +1,5 @@
-//! Measures the daemon without a guest: a driver in this process, `vrnicd` in another, a real vfio-user
-//! socket between them.
+//! Measures the daemon without a guest: a driver in this process, `vrnicd` in another, a real
+//! vfio-user socket between them.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -33,8 +33,8 @@ use crate::rate::Kind;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
 
-/// Measures vrnicd without a guest. Each figure is the best of several runs, since another program on the
-/// machine can only make one worse.
+/// Measures vrnicd without a guest. Each figure is the best of several runs, since another program
+/// on the machine can only make one worse.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -69,7 +69,7 @@ struct Args {
 enum Part {
     /// Latency and rates of small messages, the send queue in guest memory
     Guest,
-    /// The same, the send queue in device memory
+    /// Latency and rates of small messages, the send queue in device memory
     Device,
     /// Bandwidth against memcpy
     Large,
@@ -142,7 +142,8 @@ fn small(
     place: &str,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
-    // Beside the latency: where the processors of a virtual machine run changes, and with it both figures.
+    // Beside the latency: where the processors of a virtual machine run changes, and with it both
+    // figures.
     let line = yardstick::ping_pong(repeats)?;
     report.figure(&format!("cache line, round trip of two threads, {place}, µs"), line);
     let latency = latency::best(pair, repeats)?;

@@ -1,4 +1,5 @@
-//! Operations per second: as many in flight as the queue holds, a doorbell and a completion for each batch.
+//! Operations per second: as many in flight as the queue holds, a doorbell and a completion for
+//! each batch.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ pub(crate) enum Kind {
     Send,
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
     operations: u32,
@@ -42,8 +43,8 @@ impl Rate {
         if beaten { other } else { self }
     }
 
-    /// Processor time of the worker for each operation in ns. Unlike the rate it does not suffer from
-    /// other programs that take turns on the worker's processor.
+    /// Processor time of the worker for each operation in ns. Unlike the rate it does not suffer
+    /// from other programs that take turns on the worker's processor.
     pub(crate) fn worker_ns(&self) -> f64 {
         self.worker_seconds * 1e9 / f64::from(self.operations)
     }

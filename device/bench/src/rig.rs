@@ -75,15 +75,15 @@ impl<'a> Pair<'a> {
     /// Makes and connects them.
     ///
     /// # Errors
-    /// As the commands that it needs.
+    /// Fails if one of the commands that it needs fails.
     pub(crate) fn new(rig: &'a Rig, in_device: bool) -> anyhow::Result<Self> {
         Self::with(rig, EndpointSetup { in_device, ..EndpointSetup::default() })
     }
 
-    /// The same, otherwise as `setup` says.
+    /// Creates the pair as `setup` says.
     ///
     /// # Errors
-    /// As the commands that it needs.
+    /// Fails if one of the commands that it needs fails.
     pub(crate) fn with(rig: &'a Rig, setup: EndpointSetup) -> anyhow::Result<Self> {
         let setup = EndpointSetup {
             buffer: 1 << 20,

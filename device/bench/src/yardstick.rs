@@ -1,4 +1,4 @@
-//! What the machine can do, to compare with.
+//! Limits of the machine itself, to compare with.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,10 @@
-//! The table of keys: what control commands and work requests do to the same entries at the same time.
+//! The table of keys: what control commands and work requests do to the same entries at the same
+//! time.
 //!
-//! One thread does what the control thread does, the other is a worker in the turn of a QP: it holds the guest's
-//! memory for as long as it uses what it found. A region's pages are freed by the guest as soon as it has been
-//! removed, so a use after that is the error that each model looks for.
+//! One thread does what the control thread does, the other is a worker in the turn of a QP: it
+//! holds the guest's memory for as long as it uses what it found. A region's pages are freed by the
+//! guest as soon as it has been removed, so a use after that is the error that each model looks
+//! for.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +35,7 @@ struct World {
     tpt: Tpt,
     /// Held while the guest's memory is: the lane of the worker.
     lane: RwLock<()>,
-    /// Whether the guest has taken the memory at `OLD` back.
+    /// True if the guest has taken the memory at `OLD` back.
     freed: AtomicBool,
 }
 
@@ -124,7 +126,7 @@ impl World {
         true
     }
 
-    /// What must hold when everything has come to rest.
+    /// Asserts what must hold in the end.
     fn check(&self) {
         let valid = self.touch(WINDOW);
         let bound = (2..=3).filter_map(|index| self.tpt.known(index)).map(|known| known.windows);
@@ -144,7 +146,8 @@ fn race(preemptions: usize, make: fn() -> Arc<World>, control: fn(&World), worke
     });
 }
 
-/// A process binds a window by a guessed key while the region is being registered, and the region goes at once.
+/// A process binds a window by a guessed key while the region is being registered, and the region
+/// goes at once.
 #[test]
 fn a_region_comes_and_goes_while_a_window_is_bound_to_it() {
     race(
@@ -222,7 +225,8 @@ fn a_window_is_invalidated_while_its_region_goes() {
     );
 }
 
-/// A region is registered anew, elsewhere in memory, while its keys are used and a window is bound to it.
+/// A region is registered anew, elsewhere in memory, while its keys are used and a window is bound
+/// to it.
 #[test]
 fn a_region_moves_while_a_window_is_bound_to_it() {
     race(
@@ -270,7 +274,8 @@ fn a_region_is_amended_while_a_window_is_bound_to_it() {
     );
 }
 
-/// A region is registered and invalidated by work requests while another QP's work request binds a window to it.
+/// A region is registered and invalidated by work requests while another QP's work request binds a
+/// window to it.
 #[test]
 fn a_fast_region_comes_and_goes_while_a_window_is_bound_to_it() {
     race(

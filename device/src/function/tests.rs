@@ -93,7 +93,8 @@ impl Rig {
         self.function.adapter.host().trap.store(set, Ordering::SeqCst);
     }
 
-    /// Runs one thing while everything fails: the function fails, and the caller learns nothing of it.
+    /// Runs one thing while everything fails: the function fails, and the caller learns nothing of
+    /// it.
     fn fails_in(&mut self, what: &str, step: impl FnOnce(&Self)) {
         self.enable();
         self.trap(true);

@@ -1,9 +1,10 @@
 //! The guest's physical memory as the device may use it: the ranges that the VMM maps with DMA_MAP.
 //!
-//! Each worker has a copy of the list of ranges ([`super::lane`]) and holds it locked for a turn, as a
-//! [`DmaView`]. A change replaces one copy after the other. So it returns when nobody uses the old list any
-//! more: no access to a range follows the reply to the VMM that unmapped it. No more than one copy is
-//! locked for a change at a time, and no view is taken for writing, so there is no cycle of waits.
+//! Each worker has a copy of the list of ranges ([`super::lane`]) and holds it locked for a turn,
+//! as a [`DmaView`]. A change replaces one copy after the other. So it returns when nobody uses the
+//! old list any more: no access to a range follows the reply to the VMM that unmapped it. No more
+//! than one copy is locked for a change at a time, and no view is taken for writing, so there is no
+//! cycle of waits.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -19,20 +20,21 @@ use super::mapping::{HUGETLBFS, Mapping};
 use super::sigbus::MAPPINGS_MAX;
 use super::view::{DmaView, Entry, Reach};
 
-/// What a VMM may map.
+/// Limits for the mappings of a VMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRules {
     /// Ranges with memory.
     pub ranges: usize,
     /// Bytes of them.
     pub bytes: u64,
-    /// Whether files of any file system will do. One that is slow, or waits for a server, keeps a worker waiting.
+    /// True if files of any file system will do. One that is slow, or waits for a server, keeps a
+    /// worker waiting.
     pub any_file: bool,
 }
 
 impl MapRules {
-    /// What each of so many functions may map, so that none can take the address space of the others: a share of what the
-    /// process can have of both.
+    /// Returns the limits for each of so many functions. None can take the address space of the
+    /// others: each gets a share of what the process can have of both.
     #[must_use]
     pub fn share(functions: usize) -> Self {
         let ranges = (RANGES / functions.max(1)).min(MAX_RANGES);
@@ -63,9 +65,9 @@ pub struct DmaRange {
     pub iova: u64,
     /// Length in bytes.
     pub size: u64,
-    /// Whether the device may read.
+    /// True if the device may read.
     pub readable: bool,
-    /// Whether the device may write.
+    /// True if the device may write.
     pub writable: bool,
     /// Offset in `file`.
     pub offset: u64,
@@ -79,7 +81,7 @@ pub struct DmaTable {
     /// Prefix of log lines: the function's name.
     name: String,
     rules: MapRules,
-    /// What the copies are copies of; its lock serialises changes.
+    /// The original of the workers' copies. Its lock serialises changes.
     reach: Mutex<Reach>,
     lanes: Box<[CachePadded<RwLock<Reach>>]>,
 }
@@ -92,8 +94,8 @@ impl DmaTable {
         Self { name: name.to_owned(), rules, reach: Mutex::default(), lanes }
     }
 
-    /// The memory as it is now, and stays while the view lives. The thread takes views of several tables, or
-    /// of this one again, at will, but changes none while it holds one.
+    /// The memory as it is now, and stays while the view lives. The thread takes views of several
+    /// tables, or of this one again, at will, but changes none while it holds one.
     #[inline]
     #[must_use]
     pub fn view(&self) -> DmaView<'_> {
@@ -125,7 +127,7 @@ impl DmaTable {
         }
     }
 
-    /// Whether the bus-master bit is set.
+    /// Returns whether the bus-master bit is set.
     #[must_use]
     pub fn bus_master(&self) -> bool {
         self.reach.lock().bus_master
@@ -158,7 +160,8 @@ impl DmaTable {
         Ok(())
     }
 
-    /// Removes all ranges inside `iova`, `size` and waits for their users. Nothing there is no error.
+    /// Removes all ranges inside `iova`, `size` and waits for their users. Nothing there is no
+    /// error.
     ///
     /// # Errors
     /// [`MapError::Split`] when a range lies only partly inside; the table is unchanged then.
@@ -188,14 +191,14 @@ impl DmaTable {
         memories(&self.reach.lock().ranges).map(|memory| memory.len() as u64).sum()
     }
 
-    /// Whether memory of a range has gone, as far as that can be told without waiting.
+    /// Returns whether memory of a range has gone, as far as that can be told without waiting.
     #[must_use]
     pub fn has_lost(&self) -> bool {
         let reach = self.reach.try_lock();
         reach.is_some_and(|reach| memories(&reach.ranges).any(|memory| memory.is_lost()))
     }
 
-    /// Whether there is room for one more mapping of `size` bytes.
+    /// Returns whether there is room for one more mapping of `size` bytes.
     fn fits(&self, ranges: &[Entry], iova: u64, size: u64) -> Result<(), MapError> {
         let (mut count, mut bytes) = (0, size);
         for memory in memories(ranges) {

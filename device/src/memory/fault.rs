@@ -44,7 +44,7 @@ pub enum MapError {
         iova: u64,
         /// Length in bytes.
         size: u64,
-        /// What it may map, all in all.
+        /// The total limit.
         limit: u64,
     },
     /// The file is of a file system that could keep a worker waiting.
@@ -79,7 +79,7 @@ pub enum MapError {
         iova: u64,
         /// Length in bytes.
         size: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         error: std::io::Error,
     },
 }

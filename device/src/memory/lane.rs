@@ -1,7 +1,7 @@
 //! Which copy of shared state a thread uses: one for each worker, and one for all other threads.
 //!
-//! A worker locks its own copy, which nobody else touches but whoever changes the state, so that the lock
-//! stays in the worker's cache.
+//! A worker locks its own copy, which nobody else touches but whoever changes the state, so that
+//! the lock stays in the worker's cache.
 
 use std::cell::Cell;
 
@@ -25,6 +25,7 @@ pub fn enter(index: usize) {
 #[must_use]
 pub fn current(count: usize) -> usize {
     let lane = LANE.get();
-    // A worker of another daemon in this process, as in tests, may have a number that this one lacks.
+    // A worker of another daemon in this process, as in tests, may have a number that this one
+    // lacks.
     if lane < count { lane } else { 0 }
 }

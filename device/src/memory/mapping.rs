@@ -19,15 +19,16 @@ const TAIL: usize = 64;
 
 /// A shared mapping of part of a file, unmapped on drop.
 ///
-/// It lies in a reservation with some pages to spare, no two alike. Two guests' memories would otherwise stand
-/// at a distance of a power of two, and copies between equal guest addresses would meet in the same ways of
-/// the processor's caches (measured: 0.8 of the bandwidth). The spare pages also catch what runs over an end.
+/// It lies in a reservation with some pages to spare, no two alike. Two guests' memories would
+/// otherwise stand at a distance of a power of two, and copies between equal guest addresses would
+/// meet in the same ways of the processor's caches (measured: 0.8 of the bandwidth). The spare
+/// pages also catch what runs over an end.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// What the handler of SIGBUS knows of it.
+    /// Its record for the handler of SIGBUS.
     slot: &'static Slot,
     _reserved: Reservation,
 }
@@ -60,7 +61,7 @@ impl Mapping {
     /// Maps `len` bytes of `file` from `offset` on, shared.
     ///
     /// # Errors
-    /// What mmap reports, and `InvalidInput` for a length of zero.
+    /// Returns the error of mmap, and `InvalidInput` for a length of zero.
     pub fn new(file: &File, offset: u64, len: usize, writable: bool) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         if len == 0 {
@@ -82,7 +83,8 @@ impl Mapping {
         // Unmaps the reservation if a later step fails.
         let reserved = Reservation { start, len: whole };
         let ahead = (start.addr().get() + spare * PAGE).next_multiple_of(page);
-        // SAFETY: the spare pages, the alignment and `pages` bytes fit the reservation, with a page to spare at its end.
+        // SAFETY: the spare pages, the alignment and `pages` bytes fit the reservation, with a page
+        // to spare at its end.
         let base = unsafe { start.add(ahead - start.addr().get()) };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range lies inside the reservation made above, which nobody else knows of yet.
@@ -91,31 +93,34 @@ impl Mapping {
         Ok(Self { base, len, writable, slot, _reserved: reserved })
     }
 
-    /// Whether the memory has gone, by an act of whoever has the file. What was read may be zeroes.
+    /// Returns whether the memory has been lost, because a holder of the file has changed it. Data
+    /// read before may be zeroes.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.slot.is_lost()
     }
 
-    /// Whether an access that has ended was to memory that is there.
+    /// Returns whether an access that has ended reached the memory, and not the zero pages in its
+    /// place.
     #[inline]
     fn there(&self) -> Option<()> {
         (!self.is_lost()).then_some(())
     }
 
-    /// Puts the first bytes of `file` in the place of what is mapped. An access at the same time reaches the one
-    /// memory or the other.
+    /// Puts the first bytes of `file` in the place of what is mapped. An access at the same time
+    /// reaches the one memory or the other.
     ///
     /// # Errors
-    /// What mmap reports; the old memory is in place then, because the kernel checks its limits first.
+    /// Returns the error of mmap. The old memory is then still in place, because the kernel checks
+    /// its limits first.
     pub fn replace(&self, file: &File) -> io::Result<()> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, self.writable);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range is this mapping's own and has the length given. The kernel exchanges the memory in
-        // one step, so that every pointer and word in use stays valid; that bytes change under them is what
-        // each of them expects of shared memory.
+        // SAFETY: the range is this mapping's own and has the length given. The kernel exchanges
+        // the memory in one step, so that every pointer and word in use stays valid; that bytes
+        // change under them is what each of them expects of shared memory.
         unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_fd(), 0) }?;
         self.slot.restore();
         Ok(())
@@ -127,13 +132,13 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the mapping is empty; it never is.
+    /// Returns whether the mapping is empty; it never is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the device may write here.
+    /// Returns whether the device may write here.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
@@ -174,7 +179,8 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes in, the last ones last; `None` when they do not lie inside or the mapping is read-only.
+    /// Copies bytes in, the last ones last; `None` when they do not lie inside or the mapping is
+    /// read-only.
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let to = self.at_mut(offset, from.len())?;
@@ -184,8 +190,8 @@ impl Mapping {
         self.there()
     }
 
-    /// Copies `len` bytes from one mapping into another, the last ones last; `None` when either range
-    /// does not lie inside or `to` is read-only. The ranges may overlap.
+    /// Copies `len` bytes from one mapping into another, the last ones last; `None` when either
+    /// range does not lie inside or `to` is read-only. The ranges may overlap.
     #[must_use]
     pub fn copy(
         from: &Self,
@@ -234,8 +240,8 @@ impl Drop for Mapping {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is the one that `mmap_anonymous` returned, and every pointer or word derived
-        // from it borrowed the mapping that owns this, so none outlives this call.
+        // SAFETY: the range is the one that `mmap_anonymous` returned, and every pointer or word
+        // derived from it borrowed the mapping that owns this, so none outlives this call.
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.len) } {
             tracing::error!(len = self.len, %error, "guest memory cannot be unmapped");
         }
@@ -255,8 +261,8 @@ fn fetch_line(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 processor has this instruction, which accesses nothing that a program could
-        // observe and never faults, whatever the address.
+        // SAFETY: every x86-64 processor has this instruction, which accesses nothing that a
+        // program could observe and never faults, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast::<i8>()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,12 +1,14 @@
-//! What an access to mapped memory does whose file ends before it, or whose pages cannot be had: a VMM may cut the
-//! file short, punch holes into huge pages and use up their pool, or fill its file system, at any time. The kernel then
-//! sends SIGBUS to the thread that made the access.
+//! Handling of SIGBUS: accesses to mapped memory whose file ends before it, or whose pages cannot
+//! be allocated. A VMM may cut the file short, punch holes into huge pages and use up their pool,
+//! or fill its file system, at any time. The kernel then sends SIGBUS to the thread that made the
+//! access.
 //!
-//! The handler puts zero pages in the place of the whole mapping and marks it lost; the access then goes on. Whoever makes one looks at
-//! the mark afterwards, and does not believe what it read; nobody begins another.
+//! The handler puts zero pages in the place of the whole mapping and marks it lost; the access then
+//! goes on. Whoever makes one looks at the mark afterwards, and does not believe what it read;
+//! nobody begins another.
 //!
-//! The handler only does what may be done at any place in any thread: it loads and stores atomics of a static table, and makes
-//! one system call. It takes no lock and allocates nothing.
+//! The handler only does what may be done at any place in any thread: it loads and stores atomics
+//! of a static table, and makes one system call. It takes no lock and allocates nothing.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,14 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Mappings that the daemon may have at a time. Each takes up to three of the 65,530 areas that the kernel grants a process.
+/// Mappings that the daemon may have at a time. Each takes up to three of the 65,530 areas that the
+/// kernel grants a process.
 pub const MAPPINGS_MAX: usize = 20_000;
 
 /// All mappings. A slot that is free has a base of zero.
 static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::free() }; MAPPINGS_MAX];
-/// Where to look for a free slot; its lock serialises claims.
+/// Position at which the search for a free slot starts. Its lock serialises claims.
 static NEXT: Mutex<usize> = Mutex::new(0);
-/// What SIGBUS did before.
+/// The earlier action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A mapping, as the handler knows it.
@@ -39,7 +42,8 @@ impl Slot {
         Self { base: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
     }
 
-    /// Makes `len` bytes at `base`, whole pages of a mapping that nobody uses yet, known to the handler.
+    /// Makes `len` bytes at `base`, whole pages of a mapping that nobody uses yet, known to the
+    /// handler.
     ///
     /// # Errors
     /// When there are too many.
@@ -65,7 +69,7 @@ impl Slot {
         self.base.store(0, Ordering::Release);
     }
 
-    /// Whether the memory is lost, and zero pages are in its place.
+    /// Returns whether the memory is lost, and zero pages are in its place.
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
@@ -76,11 +80,11 @@ impl Slot {
         self.lost.store(false, Ordering::Relaxed);
     }
 
-    /// Whether `addr` lies in it; its base and length.
+    /// Returns base and length if `addr` lies in it.
     ///
-    /// A slot may be claimed anew meanwhile, but not that of the mapping that the faulting access is about, which is
-    /// alive. Any pair found here was, at some time since the fault, the place of another living mapping, and the two do
-    /// not overlap.
+    /// A slot may be claimed anew meanwhile, but not that of the mapping that the faulting access
+    /// is about, which is alive. Any pair found here was, at some time since the fault, the place
+    /// of another living mapping, and the two do not overlap.
     fn holds(&self, addr: usize) -> Option<(usize, usize)> {
         let base = self.base.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);
@@ -97,7 +101,8 @@ fn install() -> io::Result<()> {
         return Ok(());
     }
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null action asks only; the kernel's answer fits `before`, all of whose bytes may be zero.
+    // SAFETY: a null action asks only; the kernel's answer fits `before`, all of whose bytes may be
+    // zero.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -107,8 +112,8 @@ fn install() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: `action` is valid and names a handler of the form that SA_SIGINFO asks for, which keeps to what a signal
-    // handler may do (see the head of this file).
+    // SAFETY: `action` is valid and names a handler of the form that SA_SIGINFO asks for, which
+    // keeps to what a signal handler may do (see the head of this file).
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -118,8 +123,8 @@ fn install() -> io::Result<()> {
 
 /// The handler. The thread's errno is as it was when it returns.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid `info`; with a code above zero the signal comes from a fault, whose address it
-    // holds.
+    // SAFETY: the kernel passes a valid `info`; with a code above zero the signal comes from a
+    // fault, whose address it holds.
     let addr = unsafe { if (*info).si_code > 0 { (*info).si_addr() as usize } else { 0 } };
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
@@ -140,8 +145,9 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 fn give_zeroes(base: usize, len: usize) -> bool {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the range is that of a living mapping of ours, whole pages of it. The kernel exchanges the memory in one step,
-    // so every pointer into it stays valid. No memory is taken before it is written to, and mmap is one system call.
+    // SAFETY: the range is that of a living mapping of ours, whole pages of it. The kernel
+    // exchanges the memory in one step, so every pointer into it stays valid. No memory is taken
+    // before it is written to, and mmap is one system call.
     let at = unsafe { libc::mmap(base as *mut libc::c_void, len, prot, flags, -1, 0) };
     at as usize == base
 }
@@ -154,12 +160,14 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     });
     if let Some(before) = before {
         type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: SA_SIGINFO says that the number is the address of such a function, which was installed for this signal.
+        // SAFETY: SA_SIGINFO says that the number is the address of such a function, which was
+        // installed for this signal.
         let handler: Handler =
             unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
         handler(signal, info, context);
     } else {
-        // SAFETY: the default action of the signal; the access, made again on return, ends the process.
+        // SAFETY: the default action of the signal; the access, made again on return, ends the
+        // process.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     }
 }

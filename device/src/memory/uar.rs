@@ -22,7 +22,7 @@ impl UarMemory {
     /// Allocates and maps the memory of function `name`.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn new(name: &str) -> io::Result<Self> {
         let file = allocate(name)?;
         let len = usize::try_from(BAR_UAR_LEN).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -30,11 +30,11 @@ impl UarMemory {
         Ok(Self { name: name.to_owned(), file: Mutex::new(file), memory })
     }
 
-    /// Puts new memory in the place of the old and returns its file, to give to a VMM. Whoever still maps
-    /// the old memory shares it with nobody.
+    /// Puts new memory in the place of the old and returns its file, to give to a VMM. Whoever
+    /// still maps the old memory shares it with nobody.
     ///
     /// # Errors
-    /// What the kernel reports; the old memory stays then.
+    /// Returns the kernel's error; the old memory stays then.
     pub fn renew(&self) -> io::Result<File> {
         let new = allocate(&self.name)?;
         let given = new.try_clone()?;
@@ -53,7 +53,7 @@ impl UarMemory {
     /// Zeroes everything, also in the guest's view.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn clear(&self) -> io::Result<()> {
         self.clear_range(0, BAR_UAR_LEN)
     }
@@ -61,7 +61,7 @@ impl UarMemory {
     /// Zeroes a range, also in the guest's view, and gives its pages back.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn clear_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&*self.file.lock(), flags, offset, len)?)

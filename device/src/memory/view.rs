@@ -8,7 +8,7 @@ use parking_lot::RwLockReadGuard;
 use super::fault::{CopyFault, Fault, FaultKind};
 use super::mapping::Mapping;
 
-/// What an access wants to do.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// Read only.
@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub(super) memory: Option<Arc<Mapping>>,
 }
 
-/// What the device may use.
+/// The memory that the device may use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
     /// Sorted by address, without overlap.
@@ -35,8 +35,8 @@ pub(super) struct Reach {
     pub(super) bus_master: bool,
 }
 
-/// A function's memory, which does not change while this lives. To be held for a bounded time: the VMM that
-/// unmaps memory waits for it.
+/// A function's memory, which does not change while this lives. To be held for a bounded time: the
+/// VMM that unmaps memory waits for it.
 #[derive(Debug)]
 pub struct DmaView<'a> {
     reach: RwLockReadGuard<'a, Reach>,

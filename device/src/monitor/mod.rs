@@ -1,7 +1,8 @@
-//! What the daemon tells whoever watches it, over HTTP on a local socket or a TCP port: metrics for Prometheus,
+//! The monitor: it serves state over HTTP, on a local socket or a TCP port: metrics for Prometheus,
 //! and views of the adapters' objects as JSON (docs/monitor.md).
 //!
-//! It reads; nothing can be changed through it. All watchers are served by one thread, which cannot hold up a worker.
+//! It reads; nothing can be changed through it. All watchers are served by one thread, which cannot
+//! hold up a worker.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! Connections of watchers. Any local user may connect many times, send slowly, or not read the answer, so
-//! connections are limited in number, in the size of a request and in time.
+//! Connections of watchers. Any local user may connect many times, send slowly, or not read the
+//! answer, so connections are limited in number, in the size of a request and in time.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,7 +21,8 @@ use crate::worker::pool::now_ns;
 
 /// Watchers that are connected at the same time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
-/// Longest time from the start of a request, or from the end of the last one, to the end of its header.
+/// Longest time from the start of a request, or from the end of the last one, to the end of its
+/// header.
 const HEADER: Duration = Duration::from_secs(3);
 /// Longest time of a connection. A watcher that asks for more connects again.
 const CONNECTION: Duration = Duration::from_secs(30);

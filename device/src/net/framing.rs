@@ -25,13 +25,13 @@ impl Frame {
         &self.0
     }
 
-    /// Where the frame goes.
+    /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> MacAddr {
         self.address(0)
     }
 
-    /// Where it comes from.
+    /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> MacAddr {
         self.address(6)
@@ -51,7 +51,7 @@ impl Frame {
 #[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
 pub struct Oversized(pub usize);
 
-/// What the decoder found next.
+/// Result of decoding.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// A frame.
@@ -80,7 +80,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether a frame has begun and not ended.
+    /// Returns whether a frame has begun and not ended.
     #[must_use]
     pub fn in_frame(&self) -> bool {
         self.buffer.len() > self.start

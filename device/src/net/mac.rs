@@ -12,13 +12,13 @@ use thiserror::Error;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Whether the address names a group, broadcast included (IEEE 802.3, I/G bit).
+    /// Returns whether the address names a group, broadcast included (IEEE 802.3, I/G bit).
     #[must_use]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether all bits are zero.
+    /// Returns whether all bits are zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0 == [0; 6]

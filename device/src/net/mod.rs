@@ -1,4 +1,5 @@
-//! Ethernet between the guests' ordinary NICs: QEMU's `-netdev stream` sockets and a learning switch.
+//! Ethernet between the guests' ordinary NICs: QEMU's `-netdev stream` sockets and a learning
+//! switch.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -63,12 +63,12 @@ impl Peer {
     }
 }
 
-/// What became of the peer.
+/// State of a peer after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// It is there.
+    /// The peer is connected.
     Up,
-    /// It has gone.
+    /// The peer has disconnected.
     Gone,
 }
 
@@ -91,7 +91,7 @@ impl Port {
         self.peer.as_ref().map(|peer| &peer.stream)
     }
 
-    /// Whether frames wait for the peer to take them.
+    /// Returns whether frames wait for the peer to take them.
     #[must_use]
     pub fn is_backed_up(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| !peer.queue.is_empty())
@@ -100,7 +100,7 @@ impl Port {
     /// Takes a waiting client; true when it became the peer.
     ///
     /// # Errors
-    /// What accept reports.
+    /// Returns the error of `accept`.
     pub fn accept(&mut self) -> io::Result<bool> {
         let (stream, client) = match accept(self.socket.listener()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -221,8 +221,8 @@ impl Port {
         });
     }
 
-    /// Writes a log line about the port, which is told its name, unless there have been many lately: whoever is at
-    /// the port's other end can cause any number.
+    /// Writes a log line about the port, which is told its name, unless there have been many
+    /// lately: whoever is at the port's other end can cause any number.
     pub fn log(&self, line: impl FnOnce(&str)) {
         self.limiter.warn(now_ns(), || line(&self.name));
     }

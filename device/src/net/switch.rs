@@ -26,7 +26,7 @@ pub struct PortSetup {
     pub name: String,
     /// The function's address; no other port may use it.
     pub mac: MacAddr,
-    /// Where the netdev connects.
+    /// The socket that the netdev connects to.
     pub socket: SocketFile,
     /// Hears of the link.
     pub link: LinkListener,
@@ -76,7 +76,7 @@ impl Drop for SwitchThread {
     }
 }
 
-/// What an epoll event is about.
+/// The object of an epoll event.
 #[derive(Clone, Copy)]
 enum Token {
     Listener(PortId),

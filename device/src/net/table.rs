@@ -1,5 +1,5 @@
-//! The switch's address table (IEEE 802.1Q, 8.8): learnt entries age, those of the configured functions are
-//! static, so that no guest draws another's frames to itself.
+//! The switch's address table (IEEE 802.1Q, 8.8): learnt entries age, those of the configured
+//! functions are static, so that no guest draws another's frames to itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use super::mac::MacAddr;
 
 /// Time after which an address that was not heard of is forgotten (IEEE 802.1Q, table 8-6).
 pub const AGEING: Duration = Duration::from_secs(300);
-/// Most addresses learnt from one port. A guest that makes up addresses fills its own share of the table; frames to
-/// addresses that found no room are flooded.
+/// Most addresses learnt from one port. A guest that makes up addresses fills its own share of the
+/// table; frames to addresses that found no room are flooded.
 pub const PORT_CAPACITY: usize = 512;
 
 /// Number of a port.
 pub type PortId = usize;
 
-/// What the table makes of a source address.
+/// Result of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The frame may pass.
@@ -24,7 +24,7 @@ pub enum Verdict {
     Forged,
 }
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To one port.
@@ -97,7 +97,7 @@ impl MacTable {
         }
     }
 
-    /// Where a frame from `port` to `mac` goes.
+    /// Returns the destination of a frame from `port` to `mac`.
     #[must_use]
     pub fn route(&self, mac: MacAddr, port: PortId) -> Route {
         if mac.is_group() {

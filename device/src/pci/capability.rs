@@ -29,9 +29,10 @@ const EXPRESS_ID: u8 = 0x10;
 const EXPRESS_FLAGS: u16 = 0x0002;
 /// Payload 256 bytes, extended tags, role-based error reporting, function level reset.
 const DEVCAP: u32 = 0x0000_0001 | 1 << 5 | 1 << 15 | 1 << 28;
-/// Error reporting enables, relaxed ordering, payload size, extended tags, no-snoop, read request size.
+/// Error reporting enables, relaxed ordering, payload size, extended tags, no-snoop, read request
+/// size.
 const DEVCTL_WRITABLE: u16 = 0x7fff;
-/// What Device Control holds after a reset: relaxed ordering, no-snoop, read requests of 512 bytes.
+/// Device Control after a reset: relaxed ordering, no-snoop, read requests of 512 bytes.
 const DEVCTL_RESET: u16 = 0x2810;
 /// 16 GT/s, 16 lanes.
 const LINK: u16 = 0x0104;

@@ -34,7 +34,7 @@ const BAR_64: u64 = 0x4;
 /// Prefetchable.
 const BAR_PREFETCH: u64 = 0x8;
 
-/// What a write to configuration space asks the function to do.
+/// The effects of a write to configuration space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The bus-master bit has this new value.
@@ -78,12 +78,13 @@ impl ConfigSpace {
         this
     }
 
-    /// Back to the state after power-on, as a function level reset does (PCI Express Base 5.0, 6.6.2).
+    /// Back to the state after power-on, as a function level reset does (PCI Express Base 5.0,
+    /// 6.6.2).
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Whether the function may use DMA and interrupts.
+    /// Returns whether the function may use DMA and interrupts.
     #[must_use]
     pub fn bus_master(&self) -> bool {
         self.word(COMMAND) & COMMAND_BUS_MASTER != 0
@@ -143,7 +144,7 @@ impl ConfigSpace {
     }
 }
 
-/// Where byte `index` of an access at `offset` lies, if inside the space.
+/// Returns the position of byte `index` of an access at `offset`, if it is inside the space.
 fn position(offset: u64, index: usize) -> Option<usize> {
     let at = usize::try_from(offset).ok()?.checked_add(index)?;
     (at < CONFIG_LEN).then_some(at)
@@ -222,7 +223,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written, what a driver relies on stays, and the effects tell of every change.
+        /// Whatever is written, what a driver relies on stays, and the effects tell of every
+        /// change.
         #[test]
         fn any_writes_leave_the_fixed_part_alone(
             writes in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! What the vfio-user server needs of a device. Everything the VMM can ask for passes here.
+//! The device behind a vfio-user server. Everything that a VMM can ask for passes here.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ pub enum RegionId {
     Config,
 }
 
-/// What SET_IRQS asks for.
+/// The action of SET_IRQS.
 #[derive(Debug)]
 pub enum IrqRequest {
     /// Give these eventfds to the vectors, or take theirs away when there are none.
@@ -37,10 +37,11 @@ pub enum IrqRequest {
 
 /// A function as the VMM drives it. All calls come from one thread and return at once.
 pub trait Device: Send {
-    /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map the old one.
+    /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map
+    /// the old one.
     ///
     /// # Errors
-    /// What the kernel reports; the VMM cannot be served then.
+    /// Returns the kernel's error; the VMM cannot be served then.
     fn connected(&mut self) -> io::Result<File>;
 
     /// Reads a region. An access that the function does not define reads as ones.

@@ -28,8 +28,8 @@ impl Doorman {
         Self { name: name.to_owned(), socket, busy, waited: 0 }
     }
 
-    /// Looks for a waiting client; called every tenth of a second. One that waits while a VMM is connected
-    /// gets a second, in case the VMM is just ending, and is then closed.
+    /// Looks for a waiting client; called every tenth of a second. One that waits while a VMM is
+    /// connected gets a second, in case the VMM is just ending, and is then closed.
     pub fn look(&mut self) {
         let listener = self.socket.listener();
         let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);
@@ -48,7 +48,7 @@ impl Doorman {
     }
 }
 
-/// Whether accept would find somebody.
+/// Returns whether a client waits to be accepted.
 fn readable(listener: &UnixListener) -> bool {
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)

@@ -1,6 +1,7 @@
-//! The vfio-user edge: a Unix socket for each function, and the server half of the protocol. It trusts nothing that
-//! comes: a message is read whole and within bounds, then parsed, then carried out, and what it may not ask for is
-//! answered with an error. The protocol's client, for tests, is the `vfio_user` crate's.
+//! The vfio-user edge: a Unix socket for each function, and the server half of the protocol. It
+//! trusts nothing that comes: a message is read whole and within bounds, then parsed, then carried
+//! out, and what it may not ask for is answered with an error. The protocol's client, for tests, is
+//! the `vfio_user` crate's.
 //!
 //! | module | what it holds |
 //! | --- | --- |

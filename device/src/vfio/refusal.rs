@@ -46,9 +46,9 @@ pub enum Refusal {
     /// The count of a write is not the length of its data.
     #[error("a write of {count} bytes carries {len} bytes of data")]
     Count {
-        /// What the message says.
+        /// Length according to the message.
         count: u32,
-        /// What it has.
+        /// Actual length.
         len: usize,
     },
     /// A read longer than what the version reply allows.

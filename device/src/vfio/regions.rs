@@ -35,7 +35,8 @@ pub fn region_len(region: RegionId) -> u64 {
     }
 }
 
-/// The region with this number as the VMM is told of it; absent ones have no length. `None` beyond the last.
+/// The region with this number as the VMM is told of it; absent ones have no length. `None` beyond
+/// the last.
 #[must_use]
 pub fn region_info(index: u32) -> Option<RegionInfo> {
     if index >= VFIO_PCI_NUM_REGIONS {
@@ -53,7 +54,7 @@ pub fn region_info(index: u32) -> Option<RegionInfo> {
     Some(RegionInfo { argsz: len_of::<RegionInfo>(), flags, index, cap_offset: 0, size, offset: 0 })
 }
 
-/// That the VMM maps all of BAR2.
+/// The area that the VMM maps: all of BAR2.
 #[must_use]
 pub fn uar_areas() -> SparseMmap {
     // The number is below 2^16.
@@ -61,8 +62,8 @@ pub fn uar_areas() -> SparseMmap {
     SparseMmap { id, version: 1, next: 0, areas: 1, reserved: 0, offset: 0, size: BAR_UAR_LEN }
 }
 
-/// The interrupts with this index: MSI-X only has any. An error interrupt, if offered, would let us stop the VM.
-/// `None` beyond the last.
+/// The interrupts with this index: MSI-X only has any. An error interrupt, if offered, would let us
+/// stop the VM. `None` beyond the last.
 #[must_use]
 pub fn irq_info(index: u32) -> Option<IrqInfo> {
     let count = if index == VFIO_PCI_MSIX_IRQ_INDEX { u32::from(MSIX_VECTORS) } else { 0 };

@@ -9,7 +9,7 @@ use super::wire::{
     DeviceInfo, DmaMap, DmaUnmap, IrqInfo, IrqSet, RegionAccess, RegionInfo, TRANSFER_MAX, Version,
 };
 
-/// What a VMM asks for.
+/// A request of a VMM.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Agree on a version.
@@ -34,15 +34,15 @@ pub enum Request<'a> {
     Reset,
 }
 
-/// The capabilities of a VMM. None of them matters: of descriptors we send one at a time, and how much is read
-/// at a time is the VMM's choice.
+/// The capabilities of a VMM. None of them matters: of descriptors we send one at a time, and how
+/// much is read at a time is the VMM's choice.
 #[derive(Deserialize)]
 struct Capabilities {
     #[serde(default, rename = "capabilities")]
     _capabilities: Limits,
 }
 
-/// Those with a type that can be wrong; others are passed over.
+/// The capabilities whose type can be wrong. Others are ignored.
 #[derive(Default, Deserialize)]
 struct Limits {
     #[serde(default, rename = "max_msg_fds")]
@@ -52,8 +52,8 @@ struct Limits {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a command's body. What follows a body of fixed length is passed over, as the specification's
-    /// `argsz` wants it.
+    /// Reads a command's body. What follows a body of fixed length is passed over, as the
+    /// specification's `argsz` wants it.
     ///
     /// # Errors
     /// See [`Refusal`].

@@ -20,7 +20,7 @@ use crate::access::Peer;
 use crate::socket::{SocketFile, accept};
 use crate::worker::pool::now_ns;
 
-/// How long a client may take for its VERSION: one that says nothing keeps others waiting for as long.
+/// Time limit for a client's VERSION. A silent client delays others for this time.
 const GREETING: Duration = Duration::from_secs(3);
 /// Pause after an accept that failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ impl ServerThread {
         Ok((Self { name: name.to_owned(), stop, thread: Some(thread), socket }, doorman))
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &std::path::Path {
         self.socket.path()
@@ -101,7 +101,7 @@ struct Listening {
     name: String,
     listener: UnixListener,
     stop: Arc<Stop>,
-    /// Whether a VMM is connected.
+    /// True if a VMM is connected.
     busy: Arc<AtomicBool>,
     device: Box<dyn Device>,
     limiter: Limiter,
@@ -170,8 +170,8 @@ impl Listening {
     }
 }
 
-/// Answers messages until the connection ends; calls `opened` when a version is agreed on. Before that, and
-/// where no next message can be found, a refusal is the end.
+/// Answers messages until the connection ends; calls `opened` when a version is agreed on. Before
+/// that, and where no next message can be found, a refusal is the end.
 fn converse(session: &mut Session<'_>, mut stream: Stream, opened: impl FnOnce()) -> End {
     let mut opened = Some(opened);
     let mut step = || -> Result<(), End> {

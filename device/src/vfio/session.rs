@@ -1,4 +1,4 @@
-//! What a VMM's messages do, without the socket that they come by: a message goes in, a reply comes out.
+//! The protocol without its socket: a message goes in, a reply comes out.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,9 +28,9 @@ use crate::worker::pool::now_ns;
 /// Descriptors that came with a message.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    /// Those that arrived; one more than there may be stands for any number more.
+    /// Descriptors that arrived. One more than the limit stands for any larger number.
     pub files: Vec<File>,
-    /// Whether some could not be taken, for lack of room in the process.
+    /// True if some could not be received because the process has reached its limit.
     pub lost: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Descriptors {
 pub struct Message<'a> {
     /// Its header.
     pub header: Header,
-    /// What follows the header.
+    /// The body: what follows the header.
     pub body: &'a [u8],
     /// Its descriptors.
     pub descriptors: Descriptors,
@@ -54,11 +54,11 @@ pub struct Reply<'a> {
     pub file: Option<BorrowedFd<'a>>,
 }
 
-/// What a command is answered with.
+/// The answer to a command.
 #[derive(Default)]
 struct Answer {
     body: Vec<u8>,
-    /// Whether the file of BAR2 goes with it.
+    /// True if the file of BAR2 is attached.
     uar: bool,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         Self { name, device, limiter, uar: None }
     }
 
-    /// Whether a version has been agreed on.
+    /// Returns whether a version has been agreed on.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.uar.is_some()

@@ -17,7 +17,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::session::{Descriptors, Message, Reply};
 use super::wire::{FDS_MAX, Header};
 
-/// Bytes for which room is made at a time: a length in a header takes no memory before its bytes come.
+/// Bytes for which room is made at a time: a length in a header takes no memory before its bytes
+/// come.
 const STEP: usize = 64 << 10;
 /// Room for descriptors: one more than a message may have, to see that it has too many.
 const ROOM: usize = FDS_MAX + 1;
@@ -28,13 +29,13 @@ pub enum End {
     /// The VMM has closed the connection.
     #[error("the VMM disconnected")]
     Closed,
-    /// It has done so before the end of a message.
+    /// It has disconnected in the middle of a message.
     #[error("the VMM disconnected in the middle of a message")]
     Cut,
-    /// It has said nothing, or not enough, in time.
+    /// It has not sent a whole message in time.
     #[error("the client did not agree on a version in time")]
     Late,
-    /// It has sent what cannot be followed by anything.
+    /// It has sent a header after which the stream cannot be parsed.
     #[error("the connection was closed after a message that cannot be followed by another")]
     Refused,
     /// The connection is lost.
@@ -164,7 +165,7 @@ impl Stream {
     }
 }
 
-/// How far [`Stream::fill`] came before the end.
+/// Progress of [`Stream::fill`] before the end.
 struct Filled {
     done: usize,
     end: End,

@@ -1,4 +1,5 @@
-//! The layouts of vfio-user messages, after the protocol's specification. Numbers are in the host's byte order.
+//! The layouts of vfio-user messages, after the protocol's specification. Numbers are in the host's
+//! byte order.
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,11 +19,11 @@ const TYPE_REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What every message begins with.
+/// Header of every message.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
-    /// The same in a command and its reply.
+    /// Identifies a command and its reply.
     pub id: u16,
     /// The command.
     pub command: u16,
@@ -42,13 +43,13 @@ impl Header {
         (len <= BODY_MAX).then_some(len)
     }
 
-    /// Whether it is a command.
+    /// Returns whether the message is a command.
     #[must_use]
     pub fn is_command(&self) -> bool {
         self.flags & TYPE_MASK == TYPE_COMMAND
     }
 
-    /// Whether the sender waits for a reply.
+    /// Returns whether the sender waits for a reply.
     #[must_use]
     pub fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
@@ -134,7 +135,7 @@ pub struct RegionInfo {
     pub flags: u32,
     /// Number of the region.
     pub index: u32,
-    /// Where capabilities begin; 0 when there are none.
+    /// Offset of the capabilities; 0 if there are none.
     pub cap_offset: u32,
     /// Length of the region in bytes.
     pub size: u64,
@@ -156,7 +157,7 @@ pub struct SparseMmap {
     pub areas: u32,
     /// Zero.
     pub reserved: u32,
-    /// Where the area begins.
+    /// Offset of the area.
     pub offset: u64,
     /// Its length.
     pub size: u64,

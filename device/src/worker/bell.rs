@@ -1,4 +1,4 @@
-//! How a worker sleeps: until its bell rings or a time has passed.
+//! Sleep of a worker, until its bell rings or a time has passed.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -47,8 +47,8 @@ impl Bell {
     /// Ends the sleep, however it ended.
     pub fn get_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
-        // The count is taken even if nobody rang since this sleep began: a ring of an earlier sleep may write
-        // it late, and the next wait would not wait.
+        // The count is taken even if nobody rang since this sleep began: a ring of an earlier sleep
+        // may write it late, and the next wait would not wait.
         self.event.take();
     }
 }
@@ -65,8 +65,8 @@ mod tests {
         bell.wait(Duration::ZERO)
     }
 
-    /// Whoever rings may be interrupted between finding the worker asleep and writing the count. The count
-    /// then ends one sleep early, and no more.
+    /// Whoever rings may be interrupted between finding the worker asleep and writing the count.
+    /// The count then ends one sleep early, and no more.
     #[test]
     fn a_late_count_ends_one_sleep_alone() {
         let bell = Bell::new().expect("bell");

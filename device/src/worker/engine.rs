@@ -1,16 +1,16 @@
-//! What a worker runs.
+//! The work of a worker.
 
 /// Something that is polled: a worker's part of a function.
 pub trait Engine: Send + Sync {
     /// Does a bounded amount of work; false when there was none.
     fn poll(&self) -> bool;
 
-    /// Tells that the worker goes to sleep, or has woken. While all workers of a function sleep, its guest
-    /// kicks when it rings a doorbell. A full barrier follows.
+    /// Tells that the worker goes to sleep, or has woken. While all workers of a function sleep,
+    /// its guest kicks when it rings a doorbell. A full barrier follows.
     fn set_asleep(&self, asleep: bool);
 
-    /// Whether something waits to be polled. [`Self::poll`] may miss it while another thread holds the
-    /// engine; this does not.
+    /// Returns whether something waits to be polled. [`Self::poll`] may miss it while another
+    /// thread holds the engine; this does not.
     fn has_work(&self) -> bool;
 
     /// When to poll again though nothing rings, in nanoseconds of [`super::pool::now_ns`].

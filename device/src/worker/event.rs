@@ -1,4 +1,4 @@
-//! What a worker waits for: a count in the kernel.
+//! The event that a worker waits for: a counter in the kernel.
 
 use std::io;
 use std::os::fd::OwnedFd;

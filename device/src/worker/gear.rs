@@ -1,9 +1,9 @@
-//! When a worker without work spins, naps or sleeps.
+//! Decides when a worker without work spins, naps or sleeps.
 //!
 //! Spinning answers a doorbell within 0.1 µs, but only while nobody else wants the processor: three
-//! spinning threads on two processors wait for scheduler slices of milliseconds. Napping with a short
-//! slice answers within tens of microseconds even then. So a worker spins while processors are free,
-//! naps when they are not, and sleeps when nothing has come for long.
+//! spinning threads on two processors wait for scheduler slices of milliseconds. Napping with a
+//! short slice answers within tens of microseconds even then. So a worker spins while processors
+//! are free, naps when they are not, and sleeps when nothing has come for long.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub struct GearConfig {
     pub nap: Duration,
     /// Time without work before sleep.
     pub sleep: Duration,
-    /// How long a sleeping worker waits for a kick before it looks for work unasked: what a lost kick would
-    /// cost. Zero for as long as it takes.
+    /// Time after which a sleeping worker checks for work without a kick, which bounds what a lost
+    /// kick would cost. Zero for as long as it takes.
     pub look: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for GearConfig {
     }
 }
 
-/// What to do until the next poll.
+/// The state of a worker until its next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gear {
     /// Poll at once.
@@ -118,7 +118,7 @@ impl<L: Load> GearBox<L> {
         self.last = now;
     }
 
-    /// Whether spinning would take a processor from somebody.
+    /// Returns whether spinning would take a processor from somebody.
     fn scarce(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.last) > GAP {
             self.scarce_until = self.scarce_until.max(now + GAP_HOLD);

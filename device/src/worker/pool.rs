@@ -18,7 +18,7 @@ use crate::sys::{self, LoadMeter};
 /// Polls without work between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
 
-/// Where the clock starts.
+/// Zero of the daemon's clock.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Nanoseconds on the daemon's monotonic clock.
@@ -158,7 +158,7 @@ impl Worker {
         sleep::poll(&self.setup.engines)
     }
 
-    /// How long to rest: until the earliest deadline, at most `limit`.
+    /// Returns the time to rest: until the earliest deadline, at most `limit`.
     fn pause(&self, now: u64, limit: Duration) -> Duration {
         let deadline = self.setup.engines.iter().filter_map(|engine| engine.deadline()).min();
         let until =

@@ -24,7 +24,7 @@ const ENTRY: u64 = 64;
 pub struct Refused {
     /// The status.
     pub status: Status,
-    /// Where, if the status is [`Status::BadParam`].
+    /// Byte offset of the bad field, if the status is [`Status::BadParam`].
     pub detail: u32,
 }
 
@@ -143,7 +143,7 @@ impl Guest {
     /// Frees or destroys an object.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn destroy(&self, opcode: Opcode, id: u32) -> anyhow::Result<()> {
         self.command(opcode, &ObjectId::new(id)).map(|_| ())
     }
@@ -151,7 +151,7 @@ impl Guest {
     /// A context.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn alloc_context(&self) -> anyhow::Result<u32> {
         Ok(self.command(Opcode::AllocContext, &NoParams::default())?.id.get())
     }
@@ -159,7 +159,7 @@ impl Guest {
     /// A UAR of a context.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn alloc_uar(&self, context: u32) -> anyhow::Result<u32> {
         Ok(self.command(Opcode::AllocUar, &ObjectId::new(context))?.id.get())
     }
@@ -167,7 +167,7 @@ impl Guest {
     /// A PD of a context.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn alloc_pd(&self, context: u32) -> anyhow::Result<u32> {
         Ok(self.command(Opcode::AllocPd, &ObjectId::new(context))?.id.get())
     }
@@ -175,7 +175,7 @@ impl Guest {
     /// A region; gives its key.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn reg_mr(&self, params: &RegMr) -> anyhow::Result<u32> {
         Ok(self.command(Opcode::RegMr, params)?.key.get())
     }
@@ -183,7 +183,7 @@ impl Guest {
     /// A region of contiguous pages, addressed by guest address.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn reg_flat(&self, pdn: u32, access: u32, addr: u64, len: u64) -> anyhow::Result<u32> {
         let pages = Pages::new(addr & !0xfff, 12, 0);
         self.reg_mr(&RegMr::new(pdn, access, addr, len, pages))
@@ -192,7 +192,7 @@ impl Guest {
     /// An event queue; gives number and slot.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn create_eq(&self, params: &CreateEq) -> anyhow::Result<(u32, u32)> {
         let result = self.command(Opcode::CreateEq, params)?;
         Ok((result.eqn.get(), result.slot.get()))
@@ -201,7 +201,7 @@ impl Guest {
     /// A completion queue; gives number and slot.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn create_cq(&self, params: &CreateCq) -> anyhow::Result<(u32, u32)> {
         let result = self.command(Opcode::CreateCq, params)?;
         Ok((result.cqn.get(), result.slot.get()))
@@ -210,7 +210,7 @@ impl Guest {
     /// A QP; gives number, slot and the offset of a device-resident send queue.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn create_qp(&self, params: &CreateQp) -> anyhow::Result<(u32, u32, u64)> {
         let result = self.command(Opcode::CreateQp, params)?;
         Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
@@ -219,7 +219,7 @@ impl Guest {
     /// Sets attributes of a QP.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn modify_qp(&self, qpn: u32, mask: AttrMask, attr: &Attr) -> anyhow::Result<()> {
         let buffer = self.ram.alloc(size_of::<Attr>() as u64)?;
         self.ram.write(buffer, attr.as_bytes())?;
@@ -230,17 +230,17 @@ impl Guest {
     /// Reads the attributes of a QP.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn query_qp(&self, qpn: u32) -> anyhow::Result<Attr> {
         let buffer = self.ram.alloc(size_of::<Attr>() as u64)?;
         self.command(Opcode::QueryQp, &QueryQp::new(qpn, buffer))?;
         self.fetch(buffer)
     }
 
-    /// What the device can do.
+    /// Returns the device's capabilities.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn caps(&self) -> anyhow::Result<DeviceCaps> {
         let buffer = self.ram.alloc(size_of::<DeviceCaps>() as u64)?;
         let len = u32::try_from(size_of::<DeviceCaps>())?;
@@ -251,7 +251,7 @@ impl Guest {
     /// The counters.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Fails as [`Self::command`] does.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let buffer = self.ram.alloc(size_of::<Stats>() as u64)?;
         let len = u32::try_from(size_of::<Stats>())?;

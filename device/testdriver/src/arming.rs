@@ -1,9 +1,9 @@
 //! Completion queues armed at random while completions come: each request must bring its event.
 //!
-//! A handler serves some queues that share an event queue, as a driver's interrupt handler and its users together
-//! would. Whenever a queue's event comes it takes some completions or all, in any order with posting more, and
-//! arms again for the next completion or a solicited one, of which it knows that it will come. A queue that waits
-//! for ever has lost an event.
+//! A handler serves some queues that share an event queue, as a driver's interrupt handler and its
+//! users together would. Whenever a queue's event comes it takes some completions or all, in any
+//! order with posting more, and arms again for the next completion or a solicited one, of which it
+//! knows that it will come. A queue that waits for ever has lost an event.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const BATCH: u64 = 4;
 /// Looks at an empty event queue between two looks at the clock.
 const LOOKS: u32 = 1 << 12;
 
-/// What a handler is to do.
+/// Settings of a handler.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// MSI-X vector.
@@ -38,13 +38,14 @@ pub struct Setup {
     pub queues: u32,
     /// Events until it ends.
     pub events: u64,
-    /// Whether it sleeps until the vector is raised, rather than looking at the event queue all the time.
+    /// True if it sleeps until the vector is raised, rather than looking at the event queue all the
+    /// time.
     pub sleeps: bool,
     /// Of the random numbers.
     pub seed: u64,
 }
 
-/// What a handler has seen.
+/// What a handler has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Arm requests.

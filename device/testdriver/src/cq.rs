@@ -31,7 +31,7 @@ impl CompletionQueue {
     /// Creates a CQ of `1 << log` entries.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn create(guest: &Guest, uar: u32, eqn: u32, log: u8) -> anyhow::Result<Self> {
         let (ring, pages) = guest.ring_memory(u64::from(CQE_LEN) << log)?;
         let (cqn, slot) = guest.create_cq(&CreateCq::new(uar, eqn, log, pages))?;
@@ -50,7 +50,7 @@ impl CompletionQueue {
         Ok(entry)
     }
 
-    /// Whether the next entry is there; takes no memory, unlike [`Self::poll`].
+    /// Returns whether the next entry is there; takes no memory, unlike [`Self::poll`].
     ///
     /// # Errors
     /// Never with a ring inside guest memory.
@@ -72,7 +72,7 @@ impl CompletionQueue {
         self.release(guest, 1)
     }
 
-    /// Where the next entry lies.
+    /// Returns the address of the next entry.
     fn next(&self) -> u64 {
         self.ring + u64::from(self.ci & ((1 << self.log) - 1)) * u64::from(CQE_LEN)
     }
@@ -126,7 +126,7 @@ impl CompletionQueue {
     /// Asks for an event; `kind` is [`uar::ARM_NEXT`] or [`uar::ARM_SOLICITED`].
     ///
     /// # Errors
-    /// What the server reports about a kick.
+    /// Fails if the server refuses a kick.
     pub fn arm(&mut self, guest: &Guest, kind: u32) -> anyhow::Result<()> {
         self.arms = self.arms.wrapping_add(1);
         let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;

@@ -78,7 +78,7 @@ impl Daemon {
     /// Connects to the Ethernet socket of function `index`.
     ///
     /// # Errors
-    /// What connect reports.
+    /// Returns the error of `connect`.
     pub fn plug(&self, index: usize) -> anyhow::Result<UnixStream> {
         let stream = UnixStream::connect(self.net(index)).context("Ethernet socket")?;
         stream.set_read_timeout(Some(wait::LIMIT))?;
@@ -101,7 +101,7 @@ impl Daemon {
         self.prepare(index, self.guest(index)?)
     }
 
-    /// The same with memory of the caller's.
+    /// Connects as a VMM with memory of the caller's.
     ///
     /// # Errors
     /// When the adapter does not come up.
@@ -123,10 +123,10 @@ impl Daemon {
         self.child.id()
     }
 
-    /// What the daemon has logged.
+    /// Returns what the daemon has logged.
     ///
     /// # Errors
-    /// What the file system reports.
+    /// Returns the file system's error.
     pub fn log(&self) -> anyhow::Result<String> {
         let mut text = String::new();
         std::fs::File::open(self.folder.path().join("log"))?.read_to_string(&mut text)?;
@@ -142,7 +142,7 @@ impl Daemon {
         found.with_context(|| self.log().unwrap_or_default())
     }
 
-    /// Whether it still runs and has not panicked anywhere.
+    /// Returns whether it still runs and has not panicked anywhere.
     ///
     /// # Errors
     /// When it has.

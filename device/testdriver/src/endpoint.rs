@@ -30,11 +30,11 @@ pub struct EndpointSetup {
     pub log_wqes: u8,
     /// log2 of the send stride.
     pub log_stride: u8,
-    /// Whether the send queue lies in device memory.
+    /// True if the send queue lies in device memory.
     pub in_device: bool,
     /// The MSI-X vector of the CQs.
     pub vector: u16,
-    /// Whether it is the kernel's, and not of a user context of its own.
+    /// True if it is the kernel's, and not of a user context of its own.
     pub kernel: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Endpoint<'a> {
     /// Makes all of it.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn new(guest: &'a Guest, setup: &EndpointSetup) -> anyhow::Result<Self> {
         let log_events = 6;
         let (ring, pages) = guest.ring_memory(u64::from(EQE_LEN) << log_events)?;
@@ -96,7 +96,7 @@ impl<'a> Endpoint<'a> {
     /// Like [`Self::new`] with the event queue of another, of which there are few.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn beside(other: &Self, setup: &EndpointSetup) -> anyhow::Result<Self> {
         Self::with_events(other.guest, setup, (other.eqn, other.events.clone()))
     }
@@ -147,7 +147,7 @@ impl<'a> Endpoint<'a> {
     /// Connects two sides.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn connect(a: &Self, b: &Self) -> anyhow::Result<()> {
         Self::connect_with(a, b, |_| {})
     }
@@ -155,7 +155,7 @@ impl<'a> Endpoint<'a> {
     /// Connects two sides with other attributes.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn connect_with(a: &Self, b: &Self, tune: impl Fn(&mut Attr)) -> anyhow::Result<()> {
         a.qp.connect(a.guest, b.guest.mac, b.qp.qpn, &tune).context("one side")?;
         b.qp.connect(b.guest, a.guest.mac, a.qp.qpn, &tune).context("other side")

@@ -63,7 +63,7 @@ impl Guest {
     /// Connects, maps memory at [`BASE`] and sets all interrupts. The adapter is left as it is.
     ///
     /// # Errors
-    /// What the server or the system reports.
+    /// Returns the error of the server or the system.
     pub fn connect(socket: &Path, mac: [u8; 6]) -> anyhow::Result<Self> {
         let ram = Arc::new(Ram::new(RAM_LEN)?);
         Self::connect_with(socket, mac, ram)
@@ -72,7 +72,7 @@ impl Guest {
     /// Like [`Self::connect`], with memory of an earlier guest.
     ///
     /// # Errors
-    /// What the server or the system reports.
+    /// Returns the error of the server or the system.
     pub fn connect_with(socket: &Path, mac: [u8; 6], ram: Arc<Ram>) -> anyhow::Result<Self> {
         let mut client = Client::new(socket).context("vfio-user connection")?;
         client.dma_map(0, BASE, ram.len(), ram.fd()).context("DMA_MAP")?;
@@ -105,7 +105,7 @@ impl Guest {
     /// Gives a vector another eventfd than its own.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn assign(&self, vector: u16, event: RawFd) -> anyhow::Result<()> {
         let fds = [event];
         let mut client = self.client.lock();
@@ -150,7 +150,7 @@ impl Guest {
     /// The status register.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn status(&self) -> anyhow::Result<Status> {
         Ok(Status::from_bits_retain(self.register(regs::STATUS)?))
     }
@@ -166,7 +166,7 @@ impl Guest {
     /// Reads a register.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn register(&self, offset: u32) -> anyhow::Result<u32> {
         let mut word = [0; 4];
         self.client.lock().region_read(pci::BAR_REGS, u64::from(offset), &mut word)?;
@@ -176,7 +176,7 @@ impl Guest {
     /// Writes a register.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn set_register(&self, offset: u32, value: u32) -> anyhow::Result<()> {
         let word = value.to_le_bytes();
         Ok(self.client.lock().region_write(pci::BAR_REGS, u64::from(offset), &word)?)
@@ -185,7 +185,7 @@ impl Guest {
     /// Writes a pair of registers that hold an address.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn write_address(&self, offset: u32, addr: u64) -> anyhow::Result<()> {
         let [low, high] = [addr & u64::from(u32::MAX), addr >> 32];
         self.set_register(offset, u32::try_from(low)?)?;
@@ -195,7 +195,7 @@ impl Guest {
     /// Reads configuration space.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn read_config(&self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
         Ok(self.client.lock().region_read(CONFIG_REGION, offset, into)?)
     }
@@ -203,7 +203,7 @@ impl Guest {
     /// Writes configuration space.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn write_config(&self, offset: u64, from: &[u8]) -> anyhow::Result<()> {
         Ok(self.client.lock().region_write(CONFIG_REGION, offset, from)?)
     }
@@ -228,7 +228,7 @@ impl Guest {
     /// Rings a slot: summary, then a kick if the device asks for one.
     ///
     /// # Errors
-    /// What the server reports.
+    /// Returns the server's error.
     pub fn ring(&self, uar: u32, slot: u32) -> anyhow::Result<()> {
         let page = (uar * uar::UAR_LEN) as usize;
         let summary = self.bar.word64(page + uar::SUMMARY_OFFSET as usize).context("summary")?;

@@ -1,6 +1,6 @@
-//! A driver for the vrnic adapter that needs no guest: it plays the VMM on a real vfio-user socket, a memory file
-//! is its guest memory, and it drives the adapter as a kernel and a user library would. Tests and benchmarks of the
-//! daemon use it.
+//! A driver for the vrnic adapter that needs no guest: it plays the VMM on a real vfio-user socket,
+//! a memory file is its guest memory, and it drives the adapter as a kernel and a user library
+//! would. Tests and benchmarks of the daemon use it.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -13,7 +13,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::guest::Guest;
 
-/// Where a send queue lies.
+/// The memory of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendRing {
     /// At a guest address.
@@ -22,7 +22,7 @@ enum SendRing {
     Device(usize),
 }
 
-/// What a QP is made of.
+/// Parameters of a QP.
 #[derive(Clone, Copy, Debug)]
 pub struct QpSetup {
     /// The PD.
@@ -37,7 +37,7 @@ pub struct QpSetup {
     pub log_size: u8,
     /// log2 of the send stride.
     pub log_stride: u8,
-    /// Whether the send queue lies in device memory.
+    /// True if the send queue lies in device memory.
     pub in_device: bool,
 }
 
@@ -65,7 +65,7 @@ impl QueuePair {
     /// Creates a QP in state Reset.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn create(guest: &Guest, setup: &QpSetup) -> anyhow::Result<Self> {
         let sq = 1u64 << (setup.log_size + setup.log_stride);
         let send = if setup.in_device { 0 } else { guest.ram.alloc(sq)? };
@@ -111,7 +111,7 @@ impl QueuePair {
     /// Takes the QP through Init and RTR to RTS, towards `peer_qpn` at `peer_mac`.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn connect(
         &self,
         guest: &Guest,
@@ -131,7 +131,7 @@ impl QueuePair {
     /// Moves the QP to a state that needs no other attribute.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn set_state(&mut self, guest: &Guest, state: State) -> anyhow::Result<()> {
         let attr = Attr { state: state as u8, ..Attr::default() };
         guest.modify_qp(self.qpn, AttrMask::STATE, &attr)?;
@@ -147,7 +147,7 @@ impl QueuePair {
     /// The state, as the device says.
     ///
     /// # Errors
-    /// As [`Guest::command`].
+    /// Fails as [`Guest::command`] does.
     pub fn state(&self, guest: &Guest) -> anyhow::Result<State> {
         State::from_raw(guest.query_qp(self.qpn)?.state).context("unknown state")
     }
@@ -168,7 +168,8 @@ impl QueuePair {
         word.store(self.recv_pi, Ordering::Release).context("slot")
     }
 
-    /// Stores a send work request without ringing. In device memory its stamp makes it valid at once.
+    /// Stores a send work request without ringing. In device memory its stamp makes it valid at
+    /// once.
     ///
     /// # Errors
     /// When it does not fit the stride.
@@ -176,7 +177,8 @@ impl QueuePair {
         self.store_encoded(guest, &wr.encode())
     }
 
-    /// Like [`Self::store_send`], of what [`Send::encode`] gave: costs no more than a lean driver does.
+    /// Like [`Self::store_send`], of what [`Send::encode`] gave: costs no more than a lean driver
+    /// does.
     ///
     /// # Errors
     /// When it does not fit the stride.
@@ -205,7 +207,7 @@ impl QueuePair {
     /// Tells the device of the sends stored so far.
     ///
     /// # Errors
-    /// What the server reports about a kick.
+    /// Fails if the server refuses a kick.
     pub fn ring(&self, guest: &Guest) -> anyhow::Result<()> {
         self.ring_at(guest, self.send_pi)
     }
@@ -213,7 +215,7 @@ impl QueuePair {
     /// Rings with any producer index.
     ///
     /// # Errors
-    /// What the server reports about a kick.
+    /// Fails if the server refuses a kick.
     pub fn ring_at(&self, guest: &Guest, index: u32) -> anyhow::Result<()> {
         let word = guest.bar().word32(Guest::slot_offset(self.uar, self.slot)).context("slot")?;
         word.store(index, Ordering::Release).context("slot")?;
@@ -223,7 +225,7 @@ impl QueuePair {
     /// Stores a send work request and rings.
     ///
     /// # Errors
-    /// As [`Self::store_send`] and [`Self::ring`].
+    /// Fails as [`Self::store_send`] and [`Self::ring`] do.
     pub fn post_send(&mut self, guest: &Guest, wr: &Send) -> anyhow::Result<()> {
         self.store_send(guest, wr)?;
         self.ring(guest)
@@ -235,7 +237,8 @@ impl QueuePair {
         self.send_pi
     }
 
-    /// Whether the send queue lies in device memory; its group bit then is all the ringing there is.
+    /// Returns whether the send queue lies in device memory; its group bit then is all the ringing
+    /// there is.
     #[must_use]
     pub fn in_device(&self) -> bool {
         matches!(self.send_ring, SendRing::Device(_))
@@ -248,10 +251,10 @@ impl QueuePair {
     }
 }
 
-/// What the transition Reset to Init of an RC QP needs (IBTA volume 1, table 91).
+/// Returns the attributes that an RC QP needs for Reset to Init (IBTA volume 1, table 91).
 pub const INIT: AttrMask =
     AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
-/// What the transition Init to RTR needs.
+/// Returns the attributes for Init to RTR.
 pub const RTR: AttrMask = AttrMask::STATE
     .union(AttrMask::AV)
     .union(AttrMask::PATH_MTU)
@@ -259,7 +262,7 @@ pub const RTR: AttrMask = AttrMask::STATE
     .union(AttrMask::RQ_PSN)
     .union(AttrMask::MAX_DEST_RD_ATOMIC)
     .union(AttrMask::MIN_RNR_TIMER);
-/// What the transition RTR to RTS needs.
+/// Returns the attributes for RTR to RTS.
 pub const RTS: AttrMask = AttrMask::STATE
     .union(AttrMask::TIMEOUT)
     .union(AttrMask::RETRY_CNT)

@@ -25,17 +25,17 @@ impl Ram {
     /// `len` bytes of zeroes.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn new(len: u64) -> anyhow::Result<Self> {
         let this = Self::unsealed(len)?;
         rustix::fs::fcntl_add_seals(&this.file, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(this)
     }
 
-    /// The same, of a file that can be cut short.
+    /// Creates memory on a file that can be truncated.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn unsealed(len: u64) -> anyhow::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("guest", flags)?);
@@ -50,7 +50,7 @@ impl Ram {
         self.memory.len() as u64
     }
 
-    /// Whether there is none; there always is.
+    /// Returns whether there is none; there always is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
@@ -59,7 +59,7 @@ impl Ram {
     /// Cuts the file short.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Returns the kernel's error.
     pub fn truncate(&self, len: u64) -> anyhow::Result<()> {
         Ok(self.file.set_len(len)?)
     }

@@ -37,7 +37,7 @@ pub enum Command {
 /// A reply: its error, and what follows the header.
 #[derive(Debug)]
 pub struct Reply {
-    /// Whether the error bit is set.
+    /// True if the error bit is set.
     pub error: bool,
     /// The error number.
     pub errno: u32,
@@ -56,7 +56,7 @@ impl RawClient {
     /// Connects and says nothing.
     ///
     /// # Errors
-    /// What connect reports.
+    /// Returns the error of `connect`.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("vfio-user socket")?;
         stream.set_read_timeout(Some(wait::LIMIT))?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-/// How long tests wait for anything before they fail; generous, for loaded machines.
+/// Time limit for everything that tests wait for; generous, for loaded machines.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// Calls `probe` until it gives something, for at most [`LIMIT`].

@@ -1,4 +1,4 @@
-//! What the tests share; not every test uses all of it.
+//! Shared by the tests; not every test uses all of it.
 #![allow(dead_code)]
 
 use std::path::Path;

@@ -17,8 +17,8 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::perftest::{SET, run_set, summary};
 use vrnic_qemu::progress::step;
 
-/// Boots two guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs perftest
-/// between them.
+/// Boots two guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
+/// perftest between them.
 #[derive(Debug, Parser)]
 struct Args {
     /// Give a shell in this guest instead; Ctrl-] leaves it

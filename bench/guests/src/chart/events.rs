@@ -4,7 +4,7 @@ use super::{Axis, BOTTOM, HOST, LEFT, RIGHT, Svg};
 use crate::markdown::number;
 use crate::native::Native;
 
-/// What the names of the harness's figures begin and end with.
+/// First and last parts of the names of the harness's figures.
 const PREFIX: &str = "events of 4 CQs on ";
 const SUFFIX: &str = " µs of work each, thousand/s";
 /// By number of vectors: its words and its colour.

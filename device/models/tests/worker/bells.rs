@@ -32,7 +32,8 @@ fn work_off(bell: &Bell, work: &AtomicU32, all: u32) {
     }
 }
 
-/// No ring is lost, whenever it comes; and whatever counts came late, the sleep after the next one is whole.
+/// No ring is lost, whenever it comes; and whatever counts came late, the sleep after the next one
+/// is whole.
 #[test]
 fn rings_end_sleeps_and_only_theirs() {
     model(5, || {
@@ -47,7 +48,7 @@ fn rings_end_sleeps_and_only_theirs() {
     });
 }
 
-/// The same when two ring.
+/// Rings from two threads.
 #[test]
 fn two_ring_at_the_same_time() {
     model(3, || {

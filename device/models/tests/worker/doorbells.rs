@@ -1,5 +1,5 @@
-//! Doorbells of a guest whose adapter has one worker: whatever the two do at the same time, what was posted is
-//! executed.
+//! Doorbells of a guest whose adapter has one worker: whatever the two do at the same time, what
+//! was posted is executed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ impl Engine for Part {
     }
 }
 
-/// What a worker does until `done`.
+/// Runs a worker until `done`.
 fn work(function: &Arc<Function<TestHost>>, bell: &Bell, done: impl Fn() -> bool) {
     let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Part(Arc::clone(function)))];
     let stop = AtomicBool::new(false);
@@ -65,7 +65,7 @@ fn post(guest: &Guest, endpoint: &mut Endpoint) {
     }
 }
 
-/// Whether entry `index` of a CQ has been written.
+/// Returns whether entry `index` of a CQ has been written.
 fn written(host: &TestHost, ring: u64, index: u32) -> bool {
     let mut stamp = [0; 4];
     host.memory().read(ring + u64::from(index) * 64 + 60, &mut stamp).expect("ring");

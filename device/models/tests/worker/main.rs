@@ -1,8 +1,8 @@
-//! How a worker sleeps and is woken: by bells, and by the doorbells of a guest.
+//! Sleep and wake-up of a worker: by bells, and by the doorbells of a guest.
 //!
-//! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync` here, and a count
-//! of loom's in `event`; and that of the adapter. Nobody waits for a time in a model, so that a sleep that a doorbell
-//! does not end is seen as what it is.
+//! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync`
+//! here, and a count of loom's in `event`; and that of the adapter. Nobody waits for a time in a
+//! model, so that a sleep that a doorbell does not end is seen as what it is.
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Largest answer in bytes: a page of the largest objects is well below.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Where the daemon answers.
+/// A connection to the daemon's monitor.
 pub(crate) struct Client {
     address: Address,
     runtime: Runtime,

@@ -29,7 +29,7 @@ impl Bar {
         (offset == u64::from(SUMMARY_OFFSET)).then_some(&self.summary)
     }
 
-    /// Whether the guest is asked to kick.
+    /// Returns whether the guest is asked to kick.
     pub(crate) fn armed(&self) -> bool {
         self.armed.load(Ordering::SeqCst) != 0
     }
