@@ -11,18 +11,18 @@ use vrnic_qemu::paths::Paths;
 
 use crate::health;
 
-/// Longest time that a binary may take; each step has a limit of its own, this one is for what nobody
-/// thought of.
+/// Longest time that a binary may take; each step has a limit of its own, this one is for what
+/// nobody thought of.
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
-/// What a case does.
+/// The function of a case.
 type Run = dyn Fn(&mut Pair) -> Result<()> + Send + Sync;
 
 /// A case over a pair of guests.
 pub struct Case {
     name: String,
     run: Box<Run>,
-    /// Whether the pair is of no use afterwards.
+    /// True if the pair is of no use afterwards.
     ruins: bool,
 }
 
@@ -44,7 +44,7 @@ impl Case {
     }
 }
 
-/// Where the pair is kept between cases.
+/// Holds the pair between cases.
 struct Bench {
     options: Options,
     pair: Option<Pair>,
@@ -125,7 +125,8 @@ fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {
     })
 }
 
-/// The innermost cause first, then the logs, then the cause again: who reads only the end sees why, too.
+/// The innermost cause first, then the logs, then the cause again: who reads only the end sees why,
+/// too.
 fn explain(error: &anyhow::Error) -> String {
     let mut causes: Vec<_> = error.chain().rev().map(ToString::to_string).collect();
     if causes.len() > 1 {

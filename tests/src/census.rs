@@ -1,4 +1,5 @@
-//! What is in use, counted at three levels: what is equal before and after shows that nothing is left.
+//! Leak check: objects in use, counted at three levels. Equal counts before and after a case show
+//! that nothing is left.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -11,26 +12,26 @@ use vrnic_qemu::pair::Pair;
 
 use crate::talk::SHORT;
 
-/// How often to look again.
+/// Number of tries.
 const LOOKS: u32 = 15;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Counts of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
-    /// What the kernel's RDMA core counts, as `rdma resource show` says it, without the number of the device.
+    /// Counts of the kernel's RDMA core: `rdma resource show` without the number of the device.
     pub core: String,
     /// Lines of the driver's tree of events: processors, CQs, QPs.
     pub driver: u64,
     /// Pages that the kernel has pinned for devices, less those that it has let go.
     pub pinned: i64,
-    /// What its adapters have: objects, doorbell pages, device memory, page addresses, groups.
+    /// Counts of its adapters: objects, doorbell pages, device memory, page addresses, groups.
     pub adapters: BTreeMap<String, u64>,
 }
 
 impl Census {
-    /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait for a processor, is
-    /// the last to let go of a queue and its memory.
+    /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait
+    /// for a processor, is the last to let go of a queue and its memory.
     ///
     /// # Errors
     /// When something cannot be read.
@@ -77,7 +78,7 @@ impl Census {
         self.unchanged_within(pair, guest, LOOKS * PAUSE)
     }
 
-    /// As [`Self::unchanged`], for what takes longer to go.
+    /// Checks as [`Self::unchanged`] does, with more time for objects that take longer to go.
     ///
     /// # Errors
     /// When anything is not, and does not become in that time, as it was.

@@ -13,8 +13,8 @@ const PORT: u16 = 7471;
 /// Longest time that a run may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues lie. Nothing that
-/// they made is left afterwards, in the guests' kernels or in the adapters.
+/// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues
+/// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
 ///
 /// # Errors
 /// When a case fails, the program's own count is not of as many lines, or something is left.

@@ -1,4 +1,4 @@
-//! What came of a client and its server.
+//! Results of a client and its server.
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::agent::{Output, Running};
@@ -24,7 +24,7 @@ impl Ends {
         Ok(Self { client, server: server.wait(SHORT)? })
     }
 
-    /// Whether both succeeded.
+    /// Returns whether both succeeded.
     #[must_use]
     pub fn ok(&self) -> bool {
         self.client.ok() && self.server.ok()
@@ -39,7 +39,7 @@ impl Ends {
     /// Checks that both succeeded. Gives what the client said.
     ///
     /// # Errors
-    /// What both said, if one did not.
+    /// Fails with the output of both if one did not succeed.
     pub fn succeed(self, what: &str) -> Result<String> {
         let (client, server) = (self.client.code, self.server.code);
         ensure!(

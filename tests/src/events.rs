@@ -1,4 +1,5 @@
-//! Who handles completion events in a guest: what /proc/interrupts and the driver's debugfs file say.
+//! The handlers of completion events in a guest, as /proc/interrupts and the driver's debugfs file
+//! show them.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
@@ -12,7 +13,7 @@ use crate::talk::{LONG, SHORT, said, serve};
 pub struct Interrupts(Vec<Vec<(u32, u64)>>);
 
 impl Interrupts {
-    /// What /proc/interrupts says.
+    /// The contents of /proc/interrupts.
     ///
     /// # Errors
     /// When it cannot be understood.
@@ -31,14 +32,14 @@ impl Interrupts {
         Ok(Self(vectors.collect::<Result<_>>()?))
     }
 
-    /// Those of a vector on a processor; none on one that is offline.
+    /// Returns the interrupts of a vector on a processor; none on one that is offline.
     #[must_use]
     pub fn on(&self, vector: usize, cpu: u32) -> u64 {
         let vector = self.0.get(vector).into_iter().flatten();
         vector.filter(|(at, _)| *at == cpu).map(|(_, count)| count).sum()
     }
 
-    /// Those of a vector on all processors.
+    /// Returns the interrupts of a vector on all processors.
     #[must_use]
     pub fn of(&self, vector: usize) -> u64 {
         self.0.get(vector).into_iter().flatten().map(|(_, count)| count).sum()
@@ -103,7 +104,8 @@ pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
     Ok(handlers)
 }
 
-/// The handler ids of the completion queues of programs of this name, in the order of their creation.
+/// The handler ids of the completion queues of programs of this name, in the order of their
+/// creation.
 ///
 /// # Errors
 /// When `rdma resource` fails or shows no handler.
@@ -122,7 +124,8 @@ pub fn handlers_of(guest: &Guest, program: &str) -> Result<Vec<u32>> {
 pub struct Streams(Vec<(Running, Running)>);
 
 impl Streams {
-    /// Starts a stream for each of these vectors, which both ends use: `command` with vector and port.
+    /// Starts a stream for each of these vectors, which both ends use: `command` with vector and
+    /// port.
     ///
     /// # Errors
     /// When a server does not come up.

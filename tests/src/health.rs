@@ -1,4 +1,4 @@
-//! What must hold after every case, whatever it did.
+//! Checks after every case.
 
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;

@@ -1,39 +1,46 @@
 //! Whole-system tests: a daemon, two guests with a stock kernel, and what users run in them.
 //!
 //! They need everything that `scripts/setup` and a build make, and say so when it is not there;
-//! `scripts/test` provides it. A test binary boots one pair of guests for all its cases, because booting
-//! is the expensive part, and a fresh pair after a failure.
+//! `scripts/test` provides it. A test binary boots one pair of guests for all its cases, because
+//! booting is the expensive part, and a fresh pair after a failure.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`bench`] | the pair that a binary's cases share, and how cases are run and reported |
 //! | [`burst`] | many completion events at once |
-//! | [`census`] | what is in use: what is equal before and after shows that nothing is left |
-//! | [`health`] | what must hold after every case: no kernel fault, no panic, a live daemon |
+//! | [`census`] | counts of objects in use: equal counts before and after show that nothing is left |
+//! | [`health`] | checks after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other |
-//! | [`ends`] | what came of a client and its server |
+//! | [`ends`] | the results of a client and its server |
+//! | [`events`] | the handlers of completion events in a guest |
 //! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
 //! | [`rails`] | one of several devices of a guest |
+//! | [`storage`] | a disk of one guest that the other uses |
 //!
 //! | test binary | what it shows |
 //! | --- | --- |
 //! | `tools` | that the usual tools see a sound device: ibv_devinfo, rdma, counters, pingpong |
-//! | `inspect` | what `rdma` and the driver's debugfs files tell of the device and its objects |
+//! | `inspect` | the device and its objects in `rdma` and the driver's debugfs files |
 //! | `cm` | management datagrams and the RDMA connection manager |
 //! | `perftest` | that every perftest tool and variant runs and its figures make sense |
 //! | `verify` | all of vrnic-verify, with send queues in guest and in device memory |
 //! | `smp` | the parts of it that have to do with concurrency, in guests with two processors |
-//! | `events` | completion events in guests with four processors: who handles them, and where |
+//! | `events` | completion events in guests with four processors: their handlers and processors |
 //! | `module` | loading and unloading the kernel module, idle and in use |
+//! | `port` | the port follows its network device; what a closed port stops |
 //! | `pairing` | which network device the port follows |
+//! | `vlan` | addresses and traffic on VLANs |
 //! | `hotplug` | adapters that are plugged into running machines |
 //! | `rails` | two adapters in each guest |
+//! | `limits` | as many objects as a daemon with low limits promises, and no more |
 //! | `processes` | processes that are killed with all that they hold |
 //! | `containers` | network namespaces, and limits of control groups |
 //! | `nvme` | a disk of one guest used by the other, by NVMe over Fabrics |
 //! | `faults` | death of a guest, of the daemon, of a process, in mid-transfer |
+//! | `apps` | other people's programs |
+//! | `tree` | the source tree: lines, tables of modules, cycles; it needs no guest |
 
 pub mod bench;
 pub mod burst;

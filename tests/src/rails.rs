@@ -16,7 +16,7 @@ use crate::talk::{LONG, SHORT, settles};
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rail<'a> {
-    /// Whose.
+    /// The guest.
     pub guest: &'a Guest,
     /// Which, from 0.
     pub number: u8,
@@ -35,7 +35,7 @@ impl<'a> Rail<'a> {
         Self { guest: &pair.b, number }
     }
 
-    /// What the harness gave the guest for it.
+    /// What the harness gave to the guest for it.
     ///
     /// # Errors
     /// When the guest has fewer.
@@ -104,7 +104,7 @@ impl<'a> Rail<'a> {
         counters.collect()
     }
 
-    /// How much `self` received and sent while `run` ran, in bytes.
+    /// Returns how many bytes `self` received and sent while `run` ran.
     ///
     /// # Errors
     /// When `run` fails.
@@ -137,8 +137,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts `command` (of rdma-core's examples or perftest) on the devices of `server` and `client`, which may be one
-    /// and the same, with its control connection on `port` of the same rail.
+    /// Starts `command` (of rdma-core's examples or perftest) on the devices of `server` and
+    /// `client`, which may be one and the same, with its control connection on `port` of the same
+    /// rail.
     ///
     /// # Errors
     /// When the server does not listen.
@@ -173,7 +174,8 @@ impl Session {
         Ok(this)
     }
 
-    /// Waits for the end; both must succeed, and say nothing of wrong data. Gives what the client said.
+    /// Waits for the end; both must succeed, and say nothing of wrong data. Gives what the client
+    /// said.
     ///
     /// # Errors
     /// When one does not, with what both said.

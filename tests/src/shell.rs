@@ -1,4 +1,5 @@
-//! The shell on a guest's second serial line. It outlives a sleep of the machine, as the agent's port does not.
+//! The shell on a guest's second serial line. It outlives a sleep of the machine, as the agent's
+//! port does not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 
-/// How long one read waits.
+/// Time limit of one read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A shell of a guest; there is one.
 pub struct Shell(UnixStream);
 
 impl Shell {
-    /// That of this guest.
+    /// Connects to the shell of this guest.
     ///
     /// # Errors
     /// When it is not there.

@@ -1,4 +1,5 @@
-//! A RAM disk of guest b, offered by the kernel's `nvmet-rdma` and attached to guest a by `nvme-rdma`.
+//! A RAM disk of guest b, offered by the kernel's `nvmet-rdma` and attached to guest a by
+//! `nvme-rdma`.
 
 use anyhow::Result;
 use vrnic_qemu::pair::Pair;

@@ -61,8 +61,8 @@ pub fn registration(guest: &Guest) -> Result<u32> {
     number.parse().with_context(|| format!("no device's number: '{text}'"))
 }
 
-/// Waits until the driver has registered the guest's RDMA device anew, after this registration, and the device can be
-/// used.
+/// Waits until the driver has registered the guest's RDMA device anew, after this registration, and
+/// the device can be used.
 ///
 /// # Errors
 /// When it does not within a minute and a half.
@@ -141,13 +141,13 @@ pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
 /// Checks that the pair moves data.
 ///
 /// # Errors
-/// What both sides said when it does not.
+/// Fails with the output of both sides.
 pub fn works(pair: &Pair) -> Result<()> {
     both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
 }
 
-/// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits until data
-/// flows. Gives server and client.
+/// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits
+/// until data flows. Gives server and client.
 ///
 /// # Errors
 /// When it does not get so far.

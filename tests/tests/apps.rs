@@ -1,4 +1,5 @@
-//! Other people's programs over vrnic, in guests that have them installed. `scripts/test --all` runs this.
+//! Other people's programs over vrnic, in guests that have them installed. `scripts/test --all`
+//! runs this.
 
 use std::process::ExitCode;
 
@@ -37,7 +38,8 @@ fn fabric(pair: &mut Pair, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// ucx_perftest over a transport. It takes itself for an MPI program unless its standard input is a terminal.
+/// ucx_perftest over a transport. It takes itself for an MPI program unless its standard input is a
+/// terminal.
 fn ucx(pair: &mut Pair, transport: &str, test: &str) -> Result<()> {
     let settings = format!("export UCX_TLS={transport},self UCX_NET_DEVICES=vrnic0:1;");
     let command = |arguments: &str| {

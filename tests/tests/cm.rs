@@ -1,4 +1,5 @@
-//! The RDMA connection manager over RoCE: management datagrams, connections, and the programs that use them.
+//! The RDMA connection manager over RoCE: management datagrams, connections, and the programs that
+//! use them.
 
 use std::process::ExitCode;
 
@@ -60,8 +61,8 @@ fn called(pair: &Pair, command: &str, option: &str) -> Result<String> {
     pairwise((&pair.b, command), (&pair.a, &format!("{command} {option}")))
 }
 
-/// Runs a server and, when it listens, a client with the server's address behind its command; both must succeed.
-/// Gives what the client said.
+/// Runs a server and, when it listens, a client with the server's address behind its command; both
+/// must succeed. Gives what the client said.
 fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) -> Result<String> {
     let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
     listens(server)?;
@@ -70,7 +71,7 @@ fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) 
     Ends::of(serving, there)?.succeed(command)
 }
 
-/// The same over IPv6, in addresses that come and go.
+/// Connects over IPv6, with addresses that come and go.
 fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT)?;
@@ -86,7 +87,8 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Messages to a multicast group come to who has joined it. Of IPv4: the kernel joins no IPv6 groups over RoCE v2.
+/// Messages to a multicast group come to who has joined it. Of IPv4: the kernel joins no IPv6
+/// groups over RoCE v2.
 fn multicast(pair: &mut Pair) -> Result<()> {
     let command = |own| format!("modprobe rdma_ucm; exec mckey -m 239.1.1.1 -b {own} -C 50");
     let member = pair.b.agent().start(&command(pair.b.ip()))?;

@@ -1,4 +1,4 @@
-//! What containers need: network namespaces, shared and exclusive, and limits of a control group.
+//! Containers: network namespaces, shared and exclusive, and limits of a control group.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ fn grouped(command: &str) -> String {
     format!("echo $$ >{GROUP}/cgroup.procs; exec {command}")
 }
 
-/// What the control group uses.
+/// Returns what the control group uses.
 fn current(guest: &Guest) -> Result<String> {
     Ok(guest.check(&format!("cat {GROUP}/rdma.current"), SHORT)?.trim().to_owned())
 }
@@ -162,7 +162,8 @@ fn talk_inside(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// In shared mode all namespaces see the device, and its addresses are those of where its network device is.
+/// In shared mode all namespaces see the device, and its addresses are those of where its network
+/// device is.
 fn shared(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "shared")?;
@@ -202,7 +203,8 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Programs that hold the device when it leaves their namespace are told so, and end with nothing left.
+/// Programs that hold the device when it leaves their namespace are told so, and end with nothing
+/// left.
 fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;

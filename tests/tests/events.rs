@@ -1,5 +1,5 @@
-//! Completion events on guests with four processors: a handler on each, queues bound to them, interrupts that
-//! follow, handlers that run at the same time, processors that go and come.
+//! Completion events on guests with four processors: a handler on each, queues bound to them,
+//! interrupts that follow, handlers that run at the same time, processors that go and come.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ const ALL: [u32; 4] = [0, 1, 2, 3];
 const PINGPONG: &str = "ib_send_lat -s 64 -n 2000";
 /// A stream that lasts until it is ended.
 const ENDLESS: &str = "ib_send_lat -s 64 -n 1000000";
-/// Interrupts of a vector that may hit another processor: a change of affinity takes effect with the next.
+/// Interrupts of a vector that may hit another processor: a change of affinity takes effect with
+/// the next.
 const STRAY: u64 = 2;
 
 fn main() -> ExitCode {
@@ -86,7 +87,8 @@ fn follow(
     Ok(())
 }
 
-/// A stream for each vector: /proc/interrupts, `rdma resource` and the driver's tree agree on who serves it.
+/// A stream for each vector: /proc/interrupts, `rdma resource` and the driver's tree agree on who
+/// serves it.
 fn binding(pair: &mut Pair) -> Result<()> {
     let before = [Interrupts::read(&pair.a)?, Interrupts::read(&pair.b)?];
     let trees = tree(&pair.a)?;
@@ -211,7 +213,8 @@ fn end_all(programs: Vec<Running>) -> Result<()> {
     Ok(())
 }
 
-/// Queues whose creator leaves the choice go to the handlers with few recent events, and are spread over those.
+/// Queues whose creator leaves the choice go to the handlers with few recent events, and are spread
+/// over those.
 fn least_loaded(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18140)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
@@ -274,8 +277,8 @@ fn adaptive(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A processor goes offline under a stream bound to it, and comes back: the stream goes on, its interrupts move
-/// and come home.
+/// A processor goes offline under a stream bound to it, and comes back: the stream goes on, its
+/// interrupts move and come home.
 fn hotplug(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[2, 3], 18150)?;
     wait_for(&pair.b, "ib_send_lat", 4)?;
@@ -360,7 +363,8 @@ fn never_polls(pair: &mut Pair) -> Result<()> {
     stuck.end()
 }
 
-/// Many programs on one vector keep its processor busy; another's queue on another processor goes on.
+/// Many programs on one vector keep its processor busy; another's queue on another processor goes
+/// on.
 fn storm(pair: &mut Pair) -> Result<()> {
     let streams = Streams::start(pair, ENDLESS, &[0; 6], 18200)?;
     wait_for(&pair.b, "ib_send_lat", 12)?;

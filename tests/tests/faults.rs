@@ -19,15 +19,18 @@ use vrnic_tests::talk::{
 
 /// Control port of the transfers.
 const PORT: u16 = 18800;
-/// Time in which a QP must fail whose peer is gone: perftest's timeout (14: 67 ms) eight times, and slack.
+/// Time in which a QP must fail whose peer is gone: perftest's timeout (14: 67 ms) eight times, and
+/// slack.
 const FAILS: Duration = Duration::from_secs(30);
 /// Rounds of the daemon's death, of which one must get past QEMU's own fault.
 const DEATHS: u32 = 6;
 /// The driver calls the device dead after 5 s without a heartbeat.
 const NOTICED: Duration = Duration::from_secs(30);
-/// It leaves a silent device alone for 40 s more, and a VMM that has lost its server takes its time.
+/// It leaves a silent device alone for 40 s more, and a VMM that has lost its server takes its
+/// time.
 const FLUSHED: Duration = Duration::from_secs(120);
-/// It takes a silent adapter for gone after 40 s more, and then tries for half a minute to bring it up.
+/// It takes a silent adapter for gone after 40 s more, and then tries for half a minute to bring it
+/// up.
 const GONE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -76,8 +79,8 @@ fn client_process(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// A guest dies as by a power cut: the other's QPs fail, nothing hangs, and the guest, booted anew, works
-/// against the same daemon.
+/// A guest dies as by a power cut: the other's QPs fail, nothing hangs, and the guest, booted anew,
+/// works against the same daemon.
 fn guest_killed(pair: &mut Pair) -> Result<()> {
     let (_server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
     let daemon = pair.daemon.pid();
@@ -126,9 +129,10 @@ fn daemon_hesitates(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The daemon stands still in mid-transfer and goes on after the driver has given the adapter up: that reports a fatal
-/// event and the port down, and keeps all memory that the daemon may still write to until the daemon goes on. Then it
-/// brings the adapter up again by itself, and programs may open the device anew.
+/// The daemon stands still in mid-transfer and goes on after the driver has given the adapter up:
+/// that reports a fatal event and the port down, and keeps all memory that the daemon may still
+/// write to until the daemon goes on. Then it brings the adapter up again by itself, and programs
+/// may open the device anew.
 fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     let watchers = [watch(&pair.a)?, watch(&pair.b)?];
     let before = [registration(&pair.a)?, registration(&pair.b)?];
@@ -152,9 +156,9 @@ fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     works(pair)
 }
 
-/// What is read where no adapter answers is all ones: the driver then lets go at once, without waiting for a
-/// daemon that may only stand still. The daemon's end makes the registers read so, and the test the heartbeat,
-/// as the adapter's removal would.
+/// Where no adapter answers, reads return all ones. The driver then releases it at once, without
+/// waiting for a daemon that may only stand still. The daemon's end makes the registers read so,
+/// and the test the heartbeat, as the adapter's removal would.
 fn gone(pair: &mut Pair) -> Result<()> {
     let heartbeat = Heartbeat::of(pair, "a")?;
     pair.daemon.kill();
@@ -172,7 +176,7 @@ fn gone(pair: &mut Pair) -> Result<()> {
 struct Heartbeat(File);
 
 impl Heartbeat {
-    /// That of the function of this name.
+    /// Opens the heartbeat of the function of this name.
     fn of(pair: &Pair, name: &str) -> Result<Self> {
         let memory = format!("/memfd:vrnic-{name} (deleted)");
         for entry in std::fs::read_dir(format!("/proc/{}/fd", pair.daemon.pid()))? {
@@ -189,11 +193,11 @@ impl Heartbeat {
     }
 }
 
-/// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get a fatal
-/// event and an error, the port goes down, the module can be unloaded; nothing hangs.
-/// QEMU 11.1's vfio-user client sometimes aborts when its server dies with a request unread: it reports the
-/// broken socket twice into one error. That guest is lost then, and shows nothing about the driver, so the
-/// case starts over with new guests.
+/// The daemon dies: stores into the BAR still succeed, but the heartbeat stands still. Programs get
+/// a fatal event and an error, the port goes down, the module can be unloaded; nothing hangs. QEMU
+/// 11.1's vfio-user client sometimes aborts when its server dies with a request unread: it reports
+/// the broken socket twice into one error. That guest is lost then, and shows nothing about the
+/// driver, so the case starts over with new guests.
 fn daemon_killed(pair: &mut Pair) -> Result<()> {
     for _ in 1..DEATHS {
         match daemon_dies(pair) {

@@ -26,7 +26,7 @@ fn plugged(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// What QEMU cannot do to the adapter the guest can.
+/// The guest can remove the adapter, which QEMU cannot.
 fn remove(pair: &mut Pair) -> Result<()> {
     pair.a.check(&format!("echo 1 > {PCI}/remove; ! ls /sys/class/infiniband/*"), SHORT)?;
     pair.a.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;

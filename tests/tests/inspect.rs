@@ -1,5 +1,5 @@
-//! What the guest's tools tell of the device and its objects: `rdma` with driver details, and the driver's files in
-//! debugfs.
+//! The guest's views of the device and its objects: `rdma` with driver details, and the driver's
+//! files in debugfs.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -181,7 +181,7 @@ fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>>
     Ok(objects.into_iter().filter_map(|object| Some((number(&object)?, object))).collect())
 }
 
-/// The same as records of the adapter.
+/// Shows the objects as records of the adapter.
 fn raw<R: FromBytes>(
     guest: &Guest,
     kind: &str,

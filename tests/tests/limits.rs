@@ -8,7 +8,7 @@ use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
 use vrnic_tests::talk::{SHORT, said, works};
 
-/// What the daemon is told.
+/// Arguments of the daemon.
 const LIMITS: [(&str, u32); 5] = [("pd", 40), ("cq", 60), ("srq", 30), ("qp", 50), ("mr", 70)];
 
 fn main() -> ExitCode {
@@ -34,7 +34,8 @@ fn told(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Programs that come when all is taken are told so, and end; all is back when the others have ended.
+/// Programs that come when all is taken are told so, and end; all is back when the others have
+/// ended.
 fn shared(pair: &mut Pair) -> Result<()> {
     let crowd = pair.a.agent().start(
         "for n in $(seq 60); do ibv_rc_pingpong -g 1 -p $((20000 + n)) & done; wait; sleep 1000",

@@ -55,8 +55,8 @@ fn rounds(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// perftest knows by the part number whether an adapter takes inline data. As one that does (ERDMA's
-/// number), its WQEs with 64 bytes of data go to device memory.
+/// perftest knows by the part number whether an adapter takes inline data. As one that does
+/// (ERDMA's number), its WQEs with 64 bytes of data go to device memory.
 fn inline(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("rmmod vrnic", SHORT)?;
@@ -76,8 +76,8 @@ fn inline(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver's own kernel client (driver/selftest): loading it runs its tests. It goes before the driver, and leaves
-/// nothing.
+/// The driver's own kernel client (driver/selftest): loading it runs its tests. It goes before the
+/// driver, and leaves nothing.
 fn kernel_client(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let load =
@@ -91,8 +91,9 @@ fn kernel_client(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The adapter is reset under a kernel client with requests outstanding: they are flushed, and draining a
-/// queue pair, which the client does when the device goes, returns. The client then gets the device that comes back.
+/// The adapter is reset under a kernel client with requests outstanding: they are flushed, and
+/// draining a queue pair, which the client does when the device goes, returns. The client then gets
+/// the device that comes back.
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
     pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
     let before = registration(&pair.a)?;
@@ -107,7 +108,8 @@ fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
 /// Rounds of a kernel client over each of its connections.
 const ROUNDS: u64 = 50;
 
-/// Loads the kernel client of `guest` that asks the server in `server` (driver/kping); it fails if data is wrong.
+/// Loads the kernel client of `guest` that asks the server in `server` (driver/kping); it fails if
+/// data is wrong.
 fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     let peer: Ipv4Addr = server.ip().parse()?;
     let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));
@@ -121,8 +123,8 @@ fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Kernel clients of both guests connect by the connection manager and move data by fast registration, READ, WRITE and
-/// SEND with invalidation; each way of taking completions; draining.
+/// Kernel clients of both guests connect by the connection manager and move data by fast
+/// registration, READ, WRITE and SEND with invalidation; each way of taking completions; draining.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
     for (client, server) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
         server.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
@@ -147,8 +149,8 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The driver goes under a server that listens, idle and with a client at work, who is told; the server serves the
-/// next device.
+/// The driver goes under a server that listens, idle and with a client at work, who is told; the
+/// server serves the next device.
 fn kernel_server(pair: &mut Pair) -> Result<()> {
     pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
     ask(&pair.a, &pair.b)?;
@@ -168,7 +170,7 @@ fn kernel_server(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// What a former kernel left running in the adapter must not touch this one's memory: the driver resets the adapter
+/// Rings of a former kernel must not touch this one's memory: the driver resets the adapter
 /// before it lets it use the bus.
 fn reset_first(pair: &mut Pair) -> Result<()> {
     let command = "dd bs=1 seek=4 conv=notrunc";
@@ -188,9 +190,9 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The module goes while data flows: programs are told by the fatal event, can be ended, and the device
-/// works after the next insmod. (Their queues are their own memory, in which nothing happens any more;
-/// perftest does not listen to events and polls on until it is ended.)
+/// The module goes while data flows: programs are told by the fatal event, can be ended, and the
+/// device works after the next insmod. (Their queues are their own memory, in which nothing happens
+/// any more; perftest does not listen to events and polls on until it is ended.)
 fn in_use(pair: &mut Pair) -> Result<()> {
     let watcher = watch(&pair.a)?;
     let (server, client) = transfer(pair, "ib_write_bw", 120, 18700)?;
@@ -253,8 +255,8 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Somebody resets the function while the driver runs it and a program moves data: the driver notices and brings the
-/// adapter up again by itself; programs are told, and new ones work.
+/// Somebody resets the function while the driver runs it and a program moves data: the driver
+/// notices and brings the adapter up again by itself; programs are told, and new ones work.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         let watcher = watch(&pair.a)?;
@@ -283,9 +285,10 @@ fn works_in(shell: &mut Shell, pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The machine sleeps for a few seconds. Idle, by the kernel's own test of that, since no clock wakes a guest: devices
-/// are suspended and resumed, and the adapter goes on as if nothing had been. Then to memory, until its clock wakes it:
-/// QEMU resets the adapter, and the driver brings it up again.
+/// The machine sleeps for a few seconds. Idle, by the kernel's own test of that, since no clock
+/// wakes a guest: devices are suspended and resumed, and the adapter goes on as if nothing had
+/// been. Then to memory, until its clock wakes it: QEMU resets the adapter, and the driver brings
+/// it up again.
 fn sleeps(pair: &mut Pair) -> Result<()> {
     let before = registration(&pair.a)?;
     let mut shell = Shell::of(&pair.a)?;
@@ -320,8 +323,8 @@ fn unbind(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The kernel lets following the processors fail once, the last step of bringing the adapter up: what was brought up
-/// goes again, and the next try succeeds.
+/// The kernel lets following the processors fail once, the last step of bringing the adapter up:
+/// what was brought up goes again, and the next try succeeds.
 fn refused(pair: &mut Pair) -> Result<()> {
     let script = format!(
         "set -e; device=$(basename {PCI}); driver=$(readlink -f {PCI}/driver); \

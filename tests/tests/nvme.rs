@@ -1,6 +1,6 @@
-//! NVMe over Fabrics between the guests, with the kernel's own `nvmet-rdma` (guest b, a RAM disk) and
-//! `nvme-rdma` (guest a): the kernel's storage clients on kernel queues, fast registration and invalidation for
-//! each command.
+//! NVMe over Fabrics between the guests, with the kernel's own `nvmet-rdma` (guest b, a RAM disk)
+//! and `nvme-rdma` (guest a): the kernel's storage clients on kernel queues, fast registration and
+//! invalidation for each command.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     bench::main(Options::default(), cases)
 }
 
-/// What is written is on the target's disk, and is what is read; by fast registration.
+/// Written data is on the target's disk and is read back, by fast registration.
 fn blocks(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let before = (counter(&pair.a, "reg_wqes")?, counter(&pair.a, "remote_invalidations")?);
@@ -75,7 +75,8 @@ fn format(folder: &Path) -> Result<std::path::PathBuf> {
     Ok(image.with_extension("gz"))
 }
 
-/// The same with a target whose queue pairs share receive queues, which drains them by the event of the last receive.
+/// Uses a target whose queue pairs share receive queues; it drains them by the event of the last
+/// receive.
 fn shared_receives(pair: &mut Pair) -> Result<()> {
     offer(pair)?;
     reload_target(pair, "use_srq=1")?;
@@ -100,7 +101,8 @@ fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
     Ok(())
 }
 
-/// A file system on the disk: files written, read again after a new mount, and read by the target itself.
+/// A file system on the disk: files written, read again after a new mount, and read by the target
+/// itself.
 fn file_system(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let image = format(pair.dir())?;
@@ -162,7 +164,8 @@ fn reconnected(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The target's driver goes and comes back, and its port is opened anew: the initiator finds its disk again.
+/// The target's driver goes and comes back, and its port is opened anew: the initiator finds its
+/// disk again.
 fn target_removed(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let reader = pair.a.agent().start(BUSY)?;
@@ -179,8 +182,8 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
     reader.wait(SHORT).context("the reader hangs").map(|_| ())
 }
 
-/// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings the adapter up
-/// again, and the initiator finds its disk again.
+/// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings
+/// the adapter up again, and the initiator finds its disk again.
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
     attach(pair)?;
     let reader = pair.a.agent().start(BUSY)?;

@@ -1,5 +1,5 @@
-//! Which network device the port follows: the network card of its MAC, whatever else has that address and whoever
-//! makes it; and that nobody waits for that.
+//! Which network device the port follows: the network card of its MAC, whatever else has that
+//! address and whoever makes it; and that nobody waits for that.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -109,7 +109,8 @@ fn stacked(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Somebody without any privilege makes, in a network namespace of their own, a device with the port's address.
+/// Somebody without any privilege makes, in a network namespace of their own, a device with the
+/// port's address.
 fn unprivileged(pair: &mut Pair) -> Result<()> {
     load(&pair.a)?;
     let downs = counter(&pair.a, "link_downed")?;
@@ -127,7 +128,8 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// When the card goes another with the same address takes its place, with its addresses; and the other way round.
+/// When the card goes another with the same address takes its place, with its addresses; and the
+/// other way round.
 fn successor(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let address = &guest.setup().adapter.address;
@@ -155,8 +157,8 @@ fn successor(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// With a daemon that stands still the guest's network can be configured, its card included. The adapter does not
-/// die meanwhile, so it is not its end that lets the commands go on.
+/// With a daemon that stands still the guest's network can be configured, its card included. The
+/// adapter does not die meanwhile, so it is not its end that lets the commands go on.
 fn stalled(pair: &mut Pair) -> Result<()> {
     pair.daemon.pause()?;
     let configured = pair.a.agent().run(
@@ -199,7 +201,8 @@ fn died(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// What the guest's watcher has said when the adapter has died and the card's link is down.
+/// Returns the output of the guest's watcher after the adapter has died and the card's link is
+/// down.
 fn after_death(guest: &Guest) -> Result<String> {
     settles(guest, "! rdma link show | grep -q 'state ACTIVE'", 30)?;
     guest.check("ip link set eth0 down; sleep 1; cat /tmp/watch", SHORT)

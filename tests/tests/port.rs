@@ -1,4 +1,5 @@
-//! The port: what it says of itself, how it follows its network device, and what programs are told of that.
+//! The port: what it says of itself, how it follows its network device, and what programs are told
+//! of that.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -83,8 +84,8 @@ fn tables(pair: &mut Pair) -> Result<()> {
 const NEVER_TRUE: [&str; 5] =
     ["PATH_MIG", "LID_CHANGE", "SM_CHANGE", "PKEY_CHANGE", "CLIENT_REREGISTER"];
 
-/// The port goes down and up with its network device, each is one event, an address is one of its kind, and there
-/// is none about paths.
+/// The port goes down and up with its network device, each is one event, an address is one of its
+/// kind, and there is none about paths.
 fn events(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
@@ -113,7 +114,8 @@ fn events(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The path MTU is the largest that fits the network device's, at once, and so is the longest datagram.
+/// The path MTU is the largest that fits the network device's, at once, and so is the longest
+/// datagram.
 fn mtu(pair: &mut Pair) -> Result<()> {
     for (bytes, path) in [(9000, 4096), (4200, 4096), (2200, 2048), (1500, 1024), (1000, 512)] {
         for guest in [&pair.a, &pair.b] {
@@ -166,7 +168,7 @@ fn stopped(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// How often the port goes and comes back.
+/// Number of times that the port goes down and comes back.
 const BREAKS: u64 = 5;
 
 /// Ports that come back within the retries' time: each message arrives, once, with its content.
@@ -183,7 +185,8 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     for n in 1..=BREAKS {
         for (guest, before) in [&pair.a, &pair.b].into_iter().zip(before) {
             guest.check("printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -", SHORT)?;
-            // The adapter is told soon, and of several breaks at once if it was not told of the first.
+            // The adapter is told soon, and of several breaks at once if it was not told of the
+            // first.
             settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) = {} ]", before + n), 10)?;
         }
     }
@@ -199,7 +202,8 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Datagrams leave with success and are lost: those to a port that is down at that port, those of one at once.
+/// Datagrams leave with success and are lost: those to a port that is down at that port, those of
+/// one at once.
 fn dropped(pair: &mut Pair) -> Result<()> {
     let command = "ib_send_bw -c UD -s 1024 --run_infinitely -p 18801";
     let server = serve(&pair.b, command, 18801)?;
@@ -234,8 +238,8 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The adapter is removed while programs hold it, one of them with objects: they are told, can end, and the next
-/// adapter works.
+/// The adapter is removed while programs hold it, one of them with objects: they are told, can end,
+/// and the next adapter works.
 fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;

@@ -1,5 +1,5 @@
-//! Processes that are killed with objects of all kinds, in use, half made: nothing of them is left, in the kernel's
-//! RDMA core, in the driver, in the adapter.
+//! Processes that are killed with objects of all kinds, in use, half made: nothing of them is left,
+//! in the kernel's RDMA core, in the driver, in the adapter.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,11 +13,13 @@ use vrnic_tests::census::Census;
 use vrnic_tests::ends::Ends;
 use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, works};
 
-/// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests and daemon.
+/// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
+/// and daemon.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Seconds in which a process must have made its objects.
 const MAKING: u32 = 120;
-/// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each object.
+/// KiB by which the kernel's own memory may seem to grow meanwhile: less than 64 bytes for each
+/// object.
 const SLACK: i64 = 1024;
 
 fn main() -> ExitCode {
@@ -73,7 +75,8 @@ fn thousands(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Processes with objects of all kinds, which work on them, are killed at any time, often while they make them.
+/// Processes with objects of all kinds, which work on them, are killed at any time, often while
+/// they make them.
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     // What the kernel and the daemon allocate at the first use stays.
     pair.a.check("vrnic-verify crowd --processes 3 --seed 99", SHORT)?;
@@ -88,7 +91,8 @@ fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// Clients of the connection manager are killed at any time of a connection; so are servers in the end.
+/// Clients of the connection manager are killed at any time of a connection; so are servers in the
+/// end.
 fn connections(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         guest.check("modprobe rdma_ucm", SHORT)?;
@@ -125,7 +129,8 @@ fn forks(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// A killed process has a child, which has inherited the context: that ends with the last who holds it.
+/// A killed process has a child, which has inherited the context: that ends with the last who holds
+/// it.
 fn orphan(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     pair.a.check(
@@ -150,8 +155,8 @@ fn orphan(pair: &mut Pair) -> Result<()> {
     before.unchanged(pair, &pair.a)
 }
 
-/// The adapter goes from under a process with thousands of objects and traffic on them, which can end, and the next
-/// adapter has as few as the first had.
+/// The adapter goes from under a process with thousands of objects and traffic on them, which can
+/// end, and the next adapter has as few as the first had.
 fn removal(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     let hoard = hoard(&pair.a, 3000)?;

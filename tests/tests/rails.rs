@@ -1,4 +1,5 @@
-//! Two adapters in each guest: each is a device of its own, with its own network device, and none disturbs the other.
+//! Two adapters in each guest: each is a device of its own, with its own network device, and none
+//! disturbs the other.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
 const RAILS: u8 = 2;
 /// Both ways to pick one of two.
 const EACH: [(u8, u8); 2] = [(0, 1), (1, 0)];
-/// Where servers listen; the one of the other rail is next to it.
+/// Port of servers; the other rail uses the next one.
 const PORT: u16 = 18520;
 const PINGPONG: &str = "ibv_rc_pingpong -g 1 -c -n 500";
 
@@ -61,8 +62,8 @@ fn work(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Devices are numbered as the network devices are, each is paired with the one of its MAC, and has that one's addresses
-/// alone.
+/// Devices are numbered as the network devices are, each is paired with the one of its MAC, and has
+/// that one's addresses alone.
 fn identity(pair: &mut Pair) -> Result<()> {
     let mut guids = Vec::new();
     for guest in [&pair.a, &pair.b] {
@@ -97,7 +98,8 @@ fn identity(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Data between two devices is counted by these, and the other devices of both guests count nothing.
+/// Data between two devices is counted by these, and the other devices of both guests count
+/// nothing.
 fn apart(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         let idle = || [Rail::a(pair, other).traffic(), Rail::b(pair, other).traffic()];
@@ -166,7 +168,8 @@ fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
     Ends::of(serving, there)?.succeed(&format!("rping to {to}")).map(drop)
 }
 
-/// An address belongs to one device: connections to it are made there, from the device of the same network.
+/// An address belongs to one device: connections to it are made there, from the device of the same
+/// network.
 fn by_address(pair: &mut Pair) -> Result<()> {
     for (rail, other) in EACH {
         for (server, client) in [(&pair.b, &pair.a), (&pair.a, &pair.a)] {
@@ -312,7 +315,8 @@ fn monitor(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Takes a device away by `take`, a shell command, while both carry data: the other goes on. After `give` all is well.
+/// Takes a device away by `take`, a shell command, while both carry data: the other goes on. After
+/// `give` all is well.
 fn gone(
     pair: &Pair,
     take: impl Fn(Rail<'_>) -> String,

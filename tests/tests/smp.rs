@@ -1,5 +1,5 @@
-//! Guests with two processors: two completion vectors, agents and interrupts that really run at the same
-//! time.
+//! Guests with two processors: two completion vectors, agents and interrupts that really run at the
+//! same time.
 
 use std::process::ExitCode;
 
@@ -43,7 +43,8 @@ fn vectors(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Threads of one process with queues of their own, with shared ones, and making objects; see `vrnic-verify threads`.
+/// Threads of one process with queues of their own, with shared ones, and making objects; see
+/// `vrnic-verify threads`.
 fn threads(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
@@ -55,7 +56,8 @@ fn threads(pair: &mut Pair) -> Result<()> {
 
 /// Several programs of different kinds transfer at the same time, in both directions.
 fn programs(pair: &mut Pair) -> Result<()> {
-    // With -F perftest does not fail when a processor that had to wait spoils its figures; here they do not matter.
+    // With -F perftest does not fail when a processor that had to wait spoils its figures; here
+    // they do not matter.
     const PROGRAMS: [&str; 6] = [
         "ib_write_bw -F -s 65536 -n 3000",
         "ib_read_bw -F -s 4096 -n 3000",

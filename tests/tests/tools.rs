@@ -114,8 +114,8 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The plugin stays out of a libibverbs of another release, and says so. The library here is the same one under the
-/// file name of another, by which alone a plugin can tell.
+/// The plugin stays out of a libibverbs of another release, and says so. The library here is the
+/// same one under the file name of another, by which alone a plugin can tell.
 fn other_release(pair: &mut Pair) -> Result<()> {
     let script = "real=$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1) && mkdir -p /tmp/other && \
                   cp $real /tmp/other/libibverbs.so.1.14.44.0 && \

@@ -44,7 +44,7 @@ const GROUPS: &[&str] = &[
     "hostile",
 ];
 
-/// Those that run over the extended interfaces too.
+/// Groups that also run over the extended interfaces.
 const EXTENDED: [&str; 12] = [
     "data",
     "segments",
@@ -83,7 +83,8 @@ fn main() -> ExitCode {
     bench::main(Options { memory: 2560, ..Options::default() }, cases)
 }
 
-/// A plugin whose payloads to and from the kernel are as long as those of another version works with this module.
+/// A plugin whose payloads to and from the kernel are as long as those of another version works
+/// with this module.
 fn payloads(pair: &mut Pair, version: &str) -> Result<()> {
     let groups = "--only data/write --only regions/ --only srq/ --only credits/ --only datagrams/";
     let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups}");

@@ -1,5 +1,5 @@
-//! RDMA on VLANs: the addresses of the network device's VLANs are the port's, and carry connections, datagrams and
-//! groups like its own.
+//! RDMA on VLANs: the addresses of the network device's VLANs are the port's, and carry
+//! connections, datagrams and groups like its own.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use vrnic_tests::ends::Ends;
 use vrnic_tests::modules;
 use vrnic_tests::talk::{LONG, SHORT, listens, said, settles, works};
 
-/// What 8021q needs, and it.
+/// 8021q, and what it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 /// The VLANs, each with the network 10.9.N.0/24 and fdN::/64.
 const VLANS: [u16; 2] = [5, 6];
@@ -98,7 +98,8 @@ fn groups(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// When a VLAN goes its addresses go, and nothing else. What others send there to groups is not heard any more.
+/// When a VLAN goes its addresses go, and nothing else. What others send there to groups is not
+/// heard any more.
 fn go(pair: &mut Pair) -> Result<()> {
     leave(&pair.b)?;
     ensure!(!reaches(pair, "10.9.5.1", "10.9.6.2")?, "a message from a VLAN that b has left");

@@ -12,6 +12,7 @@
 //! | [`endpoint`] | a PD, a region, CQs and a QP, ready to be connected |
 //! | [`arming`] | completion queues armed at random |
 //! | [`raw`] | vfio-user messages byte by byte, for hostile ones |
+//! | [`wait`] | waiting with a time limit |
 //!
 //! Everything returns [`anyhow::Result`]: a test has nothing to do with an error but to show it.
 

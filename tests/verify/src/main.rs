@@ -1,5 +1,5 @@
-//! Tests an RDMA device through public libibverbs: data integrity, completion semantics, errors, limits,
-//! hostile programs. Needs two ends that reach each other, which may be the same machine:
+//! Tests an RDMA device through public libibverbs: data integrity, completion semantics, errors,
+//! limits, hostile programs. Needs two ends that reach each other, which may be the same machine:
 //!
 //! ```text
 //! b$ vrnic-verify serve
@@ -61,17 +61,18 @@ enum Command {
     Crowd(Crowd),
     /// Fork in several ways, while the device is used.
     Family,
-    /// Use one context by many threads: queues of their own, shared ones, and objects that come and go.
+    /// Use one context by many threads: queues of their own, shared ones, and objects that come and
+    /// go.
     Threads,
-    /// Hold objects of all kinds, and use them, until killed. Says so when it has them.
+    /// Hold objects of all kinds, and use them, until killed. Prints a line once they exist.
     Hoard(Alone),
-    /// Use the device until it dies, which is to happen from outside, and look whether all that is outstanding is
-    /// flushed then. Says so when it is in use.
+    /// Use the device until it dies, which is to happen from outside, and look whether all that is
+    /// outstanding is flushed then. Prints a line once it is in use.
     Outlive,
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
     Agent {
-        /// As for `run`.
+        /// Use the extended interfaces, as `run --extended` does.
         #[arg(long)]
         extended: bool,
     },
@@ -79,16 +80,16 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Where end a is: "spawn" for this machine, or ADDRESS:PORT of a `serve`.
+    /// Place of end a: "spawn" for this machine, or ADDRESS:PORT of a `serve`.
     #[arg(long, default_value = "spawn")]
     a: Place,
-    /// Where end b is.
+    /// Place of end b.
     #[arg(long, default_value = "spawn")]
     b: Place,
     /// RDMA device at both ends, if there are several.
     #[arg(long)]
     device: Option<String>,
-    /// Where send queues lie: the value of VRNIC_SQ for the agents.
+    /// Memory of send queues: the value of VRNIC_SQ for the agents.
     #[arg(long, value_parser = ["guest", "device"])]
     sq: Option<String>,
     /// Make CQs and QPs with the extended interfaces, and poll and post by these.

@@ -142,12 +142,12 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Whether the peer needs a posted receive.
+    /// Returns whether the peer needs a posted receive.
     pub(crate) fn takes_receive(self) -> bool {
         matches!(self, Self::Send | Self::SendImm | Self::SendInv | Self::WriteImm)
     }
 
-    /// Whether the peer sees immediate data.
+    /// Returns whether the peer sees immediate data.
     pub(crate) fn has_immediate(self) -> bool {
         matches!(self, Self::SendImm | Self::WriteImm)
     }
@@ -165,7 +165,7 @@ impl Op {
         }
     }
 
-    /// As case names spell it.
+    /// Returns its spelling in names of cases.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -201,7 +201,7 @@ pub(crate) struct SendWr {
     pub(crate) imm: u32,
     pub(crate) raddr: u64,
     pub(crate) rkey: u32,
-    /// What to compare with, or to add.
+    /// The value to compare with, or to add.
     pub(crate) compare_add: u64,
     pub(crate) swap: u64,
     /// Of a datagram: where it goes.
@@ -210,7 +210,7 @@ pub(crate) struct SendWr {
     pub(crate) srq: Option<u32>,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Destination {
     /// Handle of the address handle.
@@ -219,7 +219,7 @@ pub(crate) struct Destination {
     pub(crate) qkey: u32,
 }
 
-/// What an address handle is made of.
+/// Parameters of an address handle.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Path {
     pub(crate) dgid: [u8; 16],
@@ -230,11 +230,11 @@ pub(crate) struct Path {
     pub(crate) port: u8,
 }
 
-/// What a window is bound to.
+/// The range that a window is bound to.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Bind {
     pub(crate) wr_id: u64,
-    /// Those of a send work request.
+    /// Flags of a send work request.
     pub(crate) flags: u32,
     pub(crate) addr: u64,
     pub(crate) length: u64,
@@ -243,7 +243,7 @@ pub(crate) struct Bind {
     pub(crate) one_touch: bool,
 }
 
-/// What becomes different of a region (`enum ibv_rereg_mr_flags` in `what`).
+/// Changes to a region (`enum ibv_rereg_mr_flags` in `what`).
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) what: u32,
@@ -259,7 +259,7 @@ pub(crate) mod change {
     pub(crate) const ACCESS: u32 = 4;
 }
 
-/// What only direct verbs ask of a QP.
+/// Settings of a QP that only direct verbs have.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct QpExtras {
     pub(crate) reactive: bool,
@@ -298,14 +298,14 @@ pub(crate) struct Wc {
     pub(crate) byte_len: u32,
     /// Immediate data, if the completion says that it has some.
     pub(crate) imm: Option<u32>,
-    /// Whether the message has invalidated `key`.
+    /// True if the message has invalidated `key`.
     pub(crate) invalidated: bool,
-    /// That key, or the one that a command carried.
+    /// The invalidated key, or the one that a command carried.
     pub(crate) key: u32,
     pub(crate) qpn: u32,
     /// The sender of a datagram.
     pub(crate) src_qpn: u32,
-    /// Whether 40 bytes of network header precede the data.
+    /// True if 40 bytes of network header precede the data.
     pub(crate) header: bool,
     /// By the extended interface: the device's clock, and the time of day, in nanoseconds.
     pub(crate) timestamp: u64,
@@ -403,7 +403,8 @@ pub(crate) struct PortInfo {
 }
 
 impl DeviceInfo {
-    /// Whether this is the kernel's software RoCE device, against which the suite itself is tested.
+    /// Returns whether this is the kernel's software RoCE device, against which the suite itself is
+    /// tested.
     pub(crate) fn is_rxe(&self) -> bool {
         self.name.starts_with("rxe")
     }

@@ -1,4 +1,5 @@
-//! A process whose device dies in mid-transfer: each request that it has posted completes once, as done or as flushed.
+//! A process whose device dies in mid-transfer: each request that it has posted completes once, as
+//! done or as flushed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -113,7 +114,7 @@ impl User {
         self.poll()
     }
 
-    /// Whether the device is dead, and nothing outstanding.
+    /// Returns whether the device is dead, and nothing outstanding.
     fn is_over(&self) -> bool {
         self.done < self.posted && self.completed == self.posted && self.flushed == self.receives
     }
@@ -154,7 +155,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// What is posted to a dead device is flushed too, and its objects can be destroyed.
+/// Requests posted to a dead device are flushed, and its objects can be destroyed.
 fn later(user: &mut User) -> Result<()> {
     user.write()?;
     user.receive(2)?;

@@ -1,5 +1,5 @@
-//! The agent's objects, by handle. Handles of all kinds come from one counter, so that a wrong one is
-//! never another object by accident.
+//! The agent's objects, by handle. Handles of all kinds come from one counter, so that a wrong one
+//! is never another object by accident.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -69,7 +69,8 @@ impl<T> Table<T> {
         })
     }
 
-    /// Destroys everything, the newest first; the first failure is reported, after all have been tried.
+    /// Destroys everything, the newest first; the first failure is reported, after all have been
+    /// tried.
     fn clear(&mut self, destroy: impl Fn(T) -> Result<(), (T, io::Error)>) -> io::Result<()> {
         let mut result = Ok(());
         for (handle, object) in std::mem::take(&mut self.map).into_iter().rev() {
@@ -102,7 +103,7 @@ pub(super) struct Objects {
     pub(super) qps: Table<Qp>,
     pub(super) ahs: Table<Ah>,
     last: u32,
-    /// Whether CQs and QPs get the extended interfaces.
+    /// True if CQs and QPs get the extended interfaces.
     extended: bool,
     always_extended: bool,
 }

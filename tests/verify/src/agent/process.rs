@@ -21,16 +21,17 @@ use crate::rpc::frame;
 
 /// The provider's choice of where send queues lie.
 const SQ_VARIABLE: &str = "VRNIC_SQ";
-/// Longest time a call may take; a process that hangs for longer ends itself, so that nothing is left
-/// behind when the device stops answering.
+/// Longest time a call may take; a process that hangs for longer ends itself, so that nothing is
+/// left behind when the device stops answering.
 const WATCHDOG: Duration = Duration::from_secs(140);
 
-/// What an agent is to be like; what a client of [`serve`] says first.
+/// Settings of an agent; a client of [`serve`] sends them first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// Where its send queues lie (`guest`, `device`): the value of the provider's variable; `None` for its default.
+    /// Memory of its send queues (`guest`, `device`): the value of the provider's variable; `None`
+    /// for its default.
     pub(crate) sq: Option<String>,
-    /// Whether its CQs and QPs have the extended interfaces.
+    /// True if its CQs and QPs have the extended interfaces.
     pub(crate) extended: bool,
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Whose pages are they, once the process has forked and both sides write?
+/// Tests whose pages they are, once the process has forked and both sides write.
 fn memory_is_the_parents() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;
@@ -67,7 +67,8 @@ fn memory_is_the_parents() -> Result<()> {
     own.write(BEFORE)?;
     let steps = Steps(Shared::new(1)?);
     let child = Child::fork(|| {
-        // Both halves are as they were, whatever the parent does meanwhile; writing to them is nobody else's business.
+        // Both halves are as they were, whatever the parent does meanwhile; writing to them is
+        // nobody else's business.
         own.expect(0, BEFORE)?;
         own.buffer.fill(0, LEN, CHILDS, 0)?;
         steps.reach(1);
@@ -88,7 +89,8 @@ fn memory_is_the_parents() -> Result<()> {
     Ok(own.destroy()?)
 }
 
-/// A child that ends, as itself and by libibverbs' tidying up, does not take what it inherited with it.
+/// A child that ends, as itself and by libibverbs' tidying up, does not take what it inherited with
+/// it.
 fn end_of_a_child() -> Result<()> {
     let context = Context::open(None)?;
     let own = Own::new(&context, &context.info()?)?;

@@ -50,7 +50,7 @@ struct Domain {
     ahs: Vec<Ah>,
 }
 
-/// What the process holds.
+/// Objects that the process holds.
 pub(super) struct Hoard {
     context: Context,
     info: DeviceInfo,

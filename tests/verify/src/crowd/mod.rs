@@ -1,5 +1,5 @@
-//! Processes that are killed with all that they hold, that fork, that have many threads. What is left of them the
-//! caller of this program counts.
+//! Processes that are killed with all that they hold, that fork, that have many threads. What is
+//! left of them the caller of this program counts.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -28,7 +28,7 @@ use hoard::Hoard;
 /// Objects that a process of the crowd makes, if it lives so long: between these.
 const OBJECTS: (u64, u64) = (20, 160);
 
-/// How many processes, and how long they live.
+/// Number of processes, and how long they live.
 #[derive(Debug, Args)]
 pub(crate) struct Crowd {
     /// Processes in all.
@@ -40,12 +40,12 @@ pub(crate) struct Crowd {
     /// Longest life, in milliseconds.
     #[arg(long, default_value_t = 200)]
     life: u64,
-    /// What the choices depend on.
+    /// Seed of the random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What became of a crowd.
+/// Result of a crowd.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     killed: usize,
@@ -71,13 +71,13 @@ struct Member {
     wanted: u64,
 }
 
-/// How many objects one process holds.
+/// Number of objects that one process holds.
 #[derive(Debug, Args)]
 pub(crate) struct Alone {
     /// Objects in all.
     #[arg(long)]
     objects: u64,
-    /// What the choices depend on.
+    /// Seed of the random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Have a child then, which does nothing, but inherits the context.

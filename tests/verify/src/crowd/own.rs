@@ -76,7 +76,8 @@ impl Own {
         Ok(Self { buffer, mr, qp, cq, pd })
     }
 
-    /// Writes bytes of stream `seed` from the first half of the region to the second, and looks whether they are there.
+    /// Writes bytes of stream `seed` from the first half of the region to the second, and looks
+    /// whether they are there.
     pub(super) fn write(&self, seed: u64) -> io::Result<()> {
         self.buffer.fill(0, LEN, seed, 0)?;
         let (lkey, rkey) = self.mr.keys();

@@ -22,7 +22,7 @@ const ROUNDS: u64 = 60;
 /// Time in which a message must have arrived.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What all threads use.
+/// Objects that all threads share.
 struct Common {
     context: Context,
     info: DeviceInfo,
@@ -32,12 +32,12 @@ struct Common {
     qp: Qp,
     /// The last message of each thread whose completion some thread has seen.
     done: [AtomicU64; THREADS as usize],
-    /// Whether a thread has failed: the others need not go on.
+    /// True if a thread has failed: the others need not go on.
     failed: AtomicBool,
 }
 
-/// Runs threads that have queues of their own, threads that share one queue pair and one completion queue, and threads
-/// that make and destroy objects, all at the same time.
+/// Runs threads that have queues of their own, threads that share one queue pair and one completion
+/// queue, and threads that make and destroy objects, all at the same time.
 pub(crate) fn run() -> Result<()> {
     let context = Context::open(None)?;
     let info = context.info()?;

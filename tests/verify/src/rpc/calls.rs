@@ -1,4 +1,4 @@
-//! What an agent can be asked. Each call is a struct of its parameters with the type of its answer;
+//! The calls of an agent. Each call is a struct of its parameters with the type of its answer;
 //! objects are named by handles, which the agent gives out.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::model::{
 
 /// A call and its answer.
 pub(crate) trait Call: Into<Request> {
-    /// What the agent answers.
+    /// The agent's answer.
     type Answer: DeserializeOwned;
 }
 
@@ -65,7 +65,7 @@ calls! {
     Open { device: Option<String> } -> DeviceInfo;
     /// Reads the attributes of the device and its port again.
     Query {} -> DeviceInfo;
-    /// Whether there is a port of that number.
+    /// True if there is a port of that number.
     QueryPort { port: u8 } -> ();
     /// An entry of the GID table.
     QueryGid { index: i32 } -> [u8; 16];
@@ -77,9 +77,10 @@ calls! {
     UseExtended {} -> ();
     /// The counters of the port, by name.
     Counters {} -> BTreeMap<String, u64>;
-    /// What time it is.
+    /// Reads the clocks.
     Clocks {} -> Times;
-    /// Lets the agent lock so much memory and no more, as it would be without privileges, from now on.
+    /// Lets the agent lock so much memory and no more, as it would be without privileges, from now
+    /// on.
     LimitMemory { bytes: u64 } -> ();
     /// Ends the agent at once, without tidying up.
     Crash {} -> ();
@@ -96,7 +97,7 @@ calls! {
     DeallocPd { pd: u32 } -> ();
     /// Maps memory, zeroed.
     AllocBuffer { len: u64, misalign: u64 } -> BufferInfo;
-    /// The same out of a DMA buffer.
+    /// Creates a buffer as a DMA buffer.
     AllocDmabuf { len: u64, misalign: u64 } -> BufferInfo;
     /// Makes a buffer read only for this process.
     ProtectBuffer { buffer: u32 } -> ();
@@ -132,7 +133,8 @@ calls! {
     AllocMw { pd: u32, mw_type: u32 } -> MwInfo;
     /// Frees a window.
     DeallocMw { mw: u32 } -> ();
-    /// Posts a binding by the verb (type 1) or direct verb (any type); answers the key that it has then.
+    /// Posts a binding by the verb (type 1) or direct verb (any type); answers the key that it has
+    /// then.
     BindMw { qp: u32, mw: u32, mr: Option<u32>, bind: Bind } -> u32;
     /// Posts a binding by a work request, with the key `rkey`.
     PostBind { qp: u32, mw: u32, rkey: u32, mr: Option<u32>, bind: Bind } -> ();
@@ -143,7 +145,8 @@ calls! {
     DestroyChannel { channel: u32 } -> ();
     /// Creates a CQ.
     CreateCq { cqe: i32, channel: Option<u32>, vector: i32 } -> CqInfo;
-    /// Creates a CQ (a direct verb), on a vector of the driver's choice if `any_vector` says so; answers the vector, too.
+    /// Creates a CQ (a direct verb), on a vector of the driver's choice if `any_vector` says so;
+    /// answers the vector, too.
     CreateCqDirect { cqe: i32, channel: Option<u32>, vector: i32, any_vector: bool }
         -> (CqInfo, u32);
     /// Gives a CQ room for so many entries; answers for how many it has.
@@ -194,13 +197,14 @@ calls! {
     DestroyAh { ah: u32 } -> ();
     /// Lets a QP receive what is sent to a multicast group.
     AttachMcast { qp: u32, gid: [u8; 16], lid: u16 } -> ();
-    /// Ends that.
+    /// Detaches from a multicast group.
     DetachMcast { qp: u32, gid: [u8; 16], lid: u16 } -> ();
     /// Destroys a QP.
     DestroyQp { qp: u32 } -> ();
     /// Posts send work requests, and optionally zeroes a range as soon as that has returned.
     PostSend { qp: u32, requests: Vec<SendWr>, wipe: Option<(u32, u64, u64)> } -> Posted;
-    /// Posts send work requests together by the extended interface, or aborts that at the end; if it fails, none is posted.
+    /// Posts send work requests together by the extended interface, or aborts that at the end; if
+    /// it fails, none is posted.
     PostTogether { qp: u32, requests: Vec<SendWr>, abort: bool } -> ();
     /// Posts receive work requests.
     PostRecv { qp: u32, requests: Vec<RecvWr> } -> Posted;
@@ -214,16 +218,16 @@ calls! {
     Stream {
         qp: u32, cq: u32, request: SendWr, count: u64, depth: u64, step: u64, timeout_ms: u64,
     } -> ();
-    /// As `Stream`, and gives the CQ ever other sizes meanwhile, one after each poll that found something; answers how
-    /// often.
+    /// Streams as `Stream` does, and resizes the CQ after each poll that found something; answers
+    /// how often.
     StreamResizing { stream: Stream, sizes: Vec<i32> } -> u64;
-    /// Keeps `depth` receives without buffers posted and takes `count` completions, giving the CQ ever other sizes as
-    /// above; answers how often.
+    /// Keeps `depth` receives without buffers posted and takes `count` completions, giving the CQ
+    /// ever other sizes as above; answers how often.
     ReceiveResizing {
         qp: u32, cq: u32, count: u64, depth: u64, sizes: Vec<i32>, timeout_ms: u64,
     } -> u64;
-    /// Fetch-and-add `count` times, `depth` at a time; answers the values fetched. The results land in
-    /// the 8-byte slots of `buffer`.
+    /// Fetch-and-add `count` times, `depth` at a time; answers the values fetched. The results land
+    /// in the 8-byte slots of `buffer`.
     FetchAddMany {
         qp: u32, cq: u32, buffer: u32, lkey: u32, raddr: u64, rkey: u32, add: u64, count: u64,
         depth: u64, timeout_ms: u64,
@@ -234,17 +238,19 @@ calls! {
         timeout_ms: u64,
     } -> u64;
 
-    /// Registers a range whose key a program can guess, with an answer that cannot be written; when the kernel begins to
-    /// write that, posts a binding to the guessed key. Answers the errno, and what became of the binding.
+    /// Registers a range whose key a program can guess, with an answer that cannot be written; when
+    /// the kernel begins to write that, posts a binding to the guessed key. Answers the errno, and
+    /// what became of the binding.
     RegMrFaulting { pd: u32, addr: u64, length: u64, access: u32, guess: u32, window: PostBind, cq: u32 }
         -> (Option<i32>, Vec<Wc>);
-    /// Gives a CQ room for so many entries, by a command whose answer cannot be written. Answers the errno.
+    /// Gives a CQ room for so many entries, by a command whose answer cannot be written. Answers
+    /// the errno.
     ResizeCqFaulting { cq: u32, buffer: u32, log_size: u8 } -> Option<i32>;
     /// Writes garbage into what the process shares with the device, for some time.
     Scribble { target: Target, seed: u64, duration_ms: u64 } -> Scribbled;
 }
 
-/// What to write garbage into.
+/// Targets for garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
     /// Doorbell pages and device-resident queues.
@@ -255,7 +261,7 @@ pub(crate) enum Target {
     Entries,
 }
 
-/// What was done.
+/// Numbers of what was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Scribbled {
     /// Mappings that were written to.
@@ -316,7 +322,7 @@ pub(crate) struct SrqInfo {
 /// A new SRQ for XRC.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct XrcSrqInfo {
-    /// What requests name it by.
+    /// Its number in requests.
     pub(crate) number: u32,
     pub(crate) info: SrqInfo,
 }
@@ -330,7 +336,7 @@ pub(crate) struct QpInfo {
     pub(crate) cap: QpCap,
 }
 
-/// What became of a posted chain.
+/// Result of posting a chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Posted {
     /// Work requests that went in.

@@ -18,13 +18,13 @@ use super::calls::{Call, Failure, Request};
 use super::frame;
 use crate::agent::process;
 
-/// How long an agent may be silent. The calls' own timeouts are shorter, and the agent's watchdog
+/// Time limit for an agent's answer. The calls' own timeouts are shorter, and the agent's watchdog
 /// ends a call that takes longer than this.
 const SILENCE: Duration = Duration::from_secs(150);
-/// How long a connection attempt may take.
+/// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Where an agent runs.
+/// The place of an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// In a process that we start.

@@ -1,4 +1,5 @@
-//! How the suite commands its agents: one JSON request, one JSON answer, over a stream socket.
+//! The protocol between the suite and its agents: one JSON request, one JSON answer, over a stream
+//! socket.
 //!
 //! | module | what |
 //! | --- | --- |

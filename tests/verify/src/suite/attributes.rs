@@ -1,4 +1,4 @@
-//! What the device and its port say of themselves, and what they say that they lack.
+//! Attributes of the device and its port, and operations that they lack.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
@@ -118,7 +118,7 @@ fn pkeys(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// What the device does not have is "not supported", not "invalid" or half there.
+/// Operations that the device lacks fail as "not supported".
 fn unsupported(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.call(AllocPd {})?;

@@ -1,5 +1,6 @@
-//! Counters: each is moved by the cause that it is named for, by the exact number. The names are those that
-//! drivers of Linux share; a device that lacks one fails, but a software device, which has few, is passed over.
+//! Counters: each is moved by the cause that it is named for, by the exact number. The names are
+//! those that drivers of Linux share; a device that lacks one fails, but a software device, which
+//! has few, is passed over.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -37,10 +38,10 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// How much counters have moved.
+/// Changes of counters.
 type Moved<'a> = &'a [(&'a str, u64)];
 
-/// What error counters there are: those that a case does not name must stand still.
+/// The error counters. Those that a case does not name must not change.
 const ERRORS: [&str; 20] = [
     "local_ack_timeout_err",
     "retry_exceeded_err",
@@ -64,7 +65,8 @@ const ERRORS: [&str; 20] = [
     "link_downed",
 ];
 
-/// Runs `work` and checks how the counters of both ends have moved; errors that are not named have not.
+/// Runs `work` and checks how the counters of both ends have moved; errors that are not named have
+/// not.
 fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Result<()> {
     if env.a.info.is_rxe() {
         return Ok(());
@@ -226,7 +228,7 @@ fn malformed(env: &Env) -> Result<()> {
     })
 }
 
-/// What is posted to a queue pair in the error state.
+/// Counts requests posted to a queue pair in the error state.
 fn flushes(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     link.a.to(State::Err)?;
@@ -269,7 +271,7 @@ fn unreliable(env: &Env) -> Result<Link> {
     Ok(Link { a, b })
 }
 
-/// The same over an unreliable connection.
+/// Counts messages over an unreliable connection.
 fn lost_messages(env: &Env) -> Result<()> {
     let link = unreliable(env)?;
     let at_a = [("tx_pkts", 1), ("tx_roce_discards", 1)];

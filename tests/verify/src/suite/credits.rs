@@ -32,7 +32,8 @@ fn options(depth: u32, cqe: i32) -> Options {
     Options { cap, cqe, ..Options::default() }
 }
 
-/// Posts receives without buffers until one is refused, which must be with ENOMEM; returns how many went in.
+/// Posts receives without buffers until one is refused, which must be with ENOMEM; returns how many
+/// went in.
 fn fill_receives(side: &Side, first: u64) -> Result<u64> {
     for wr_id in first.. {
         let posted = side.try_post_recv(&[RecvWr { wr_id, sges: Vec::new() }])?;
@@ -50,7 +51,8 @@ fn send(link: &Link, wr_id: u64) -> Result<()> {
     Ok(())
 }
 
-/// A full receive queue takes no more, at any fill and over many laps, and the connection never learns of it.
+/// A full receive queue takes no more, at any fill and over many laps, and the connection never
+/// learns of it.
 fn receive_queue(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(16, 64))?;
     let depth = u64::from(link.b.cap.recv_wr);
@@ -83,7 +85,8 @@ fn polling_gives_credits(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The same for sends: a request that does not complete by itself gives its place with the next that does.
+/// Tests credits of sends: a request without a completion of its own frees its place with the next
+/// that has one.
 fn send_queue(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(16, 64))?;
     let depth = u64::from(link.a.cap.send_wr);
@@ -169,7 +172,8 @@ fn limits(env: &Env) -> Result<()> {
     Ok(agent.call(DestroyCq { cq })?)
 }
 
-/// Both CQs of a connection change their size while messages stream: each completion comes once, in order.
+/// Both CQs of a connection change their size while messages stream: each completion comes once, in
+/// order.
 fn under_traffic(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 64))?;
     let sizes = SIZES.to_vec();

@@ -1,4 +1,5 @@
-//! Datagrams: the network header before the data, queue keys, address handles, and multicast groups.
+//! Datagrams: the network header before the data, queue keys, address handles, and multicast
+//! groups.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ const HEADER: u64 = 40;
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// 239.7.7.7.
 const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 7, 7, 7];
-/// How long "nothing arrives" is watched, in milliseconds.
+/// Time to watch that nothing arrives, in milliseconds.
 const QUIET_MS: u64 = 100;
 /// A queue key with this bit stands for the sending QP's own.
 const OWN_KEY: u32 = 1 << 31;
@@ -109,7 +110,8 @@ fn sizes(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Of IPv4 the header is in the last 20 bytes of the 40, with a valid checksum, and names both addresses.
+/// Of IPv4 the header is in the last 20 bytes of the 40, with a valid checksum, and names both
+/// addresses.
 fn ipv4_header(env: &Env) -> Result<()> {
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     let (from, to) = (env.a.info.gid, env.b.info.gid);
@@ -156,7 +158,8 @@ fn to_oneself(env: &Env) -> Result<()> {
     transfer(&a, &other, towards(&a, &other)?, 100, 5)
 }
 
-/// A datagram without the receiver's queue key is dropped; with the highest bit set the sender's own counts.
+/// A datagram without the receiver's queue key is dropped; with the highest bit set the sender's
+/// own counts.
 fn queue_keys(env: &Env) -> Result<()> {
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     let way = towards(&a, &b)?;
@@ -225,7 +228,7 @@ fn address_handles(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// What is no operation of datagrams is refused, at posting or by its completion.
+/// Operations that datagrams do not have are refused, at posting or by the completion.
 fn operations(env: &Env) -> Result<()> {
     for op in [Op::Write, Op::Read, Op::FetchAdd, Op::CmpSwp] {
         let a = ready(&env.a)?;
@@ -247,7 +250,7 @@ fn detach(side: &Side, gid: [u8; 16]) -> Result<(), CallError> {
     side.end.agent.call(DetachMcast { qp: side.qp, gid, lid: 0xc000 })
 }
 
-/// Whether what `from` sends to a group arrives at `to`.
+/// Returns whether what `from` sends to a group arrives at `to`.
 fn reaches(from: &Side, to: &Side, way: Destination, seed: u64) -> Result<bool> {
     let (source, target) = (from.region(16, 0)?, to.region(HEADER + 16, 0)?);
     source.fill(seed)?;
@@ -346,7 +349,8 @@ fn refused(env: &Env) -> Result<()> {
     expect_errno("to leave twice", detach(&side, GROUP), invalid)
 }
 
-/// A QP that is a member cannot be destroyed, by the rules of the verbs; when its process dies it leaves.
+/// A QP that is a member cannot be destroyed, by the rules of the verbs; when its process dies it
+/// leaves.
 fn ends(env: &Env) -> Result<()> {
     let side = ready(&env.a)?;
     attach(&side, GROUP)?;

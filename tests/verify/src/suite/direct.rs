@@ -1,4 +1,4 @@
-//! What only the direct verbs of vrnic say: keys for one touch, commands whose data live as long as they do, and
+//! The direct verbs of vrnic: one-touch keys, commands whose data live as long as they do, and
 //! the two forms in which a refused memory operation fails. Other devices fail these cases.
 
 use std::collections::BTreeSet;
@@ -51,8 +51,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// One message of a peer by the region's key; local use before it does not count, a second one is refused, and the
-/// region can be deregistered afterwards.
+/// One message of a peer by the region's key; local use before it does not count, a second one is
+/// refused, and the region can be deregistered afterwards.
 fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let region = Region::for_one_touch(&b.end, b.pd, len, access::ALL)?;
@@ -127,8 +127,8 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     to.check(1)
 }
 
-/// CQs whose creator leaves the choice are spread over all vectors, say on which they are, and report events; one that
-/// names a vector is on that.
+/// CQs whose creator leaves the choice are spread over all vectors, say on which they are, and
+/// report events; one that names a vector is on that.
 fn any_vector(env: &Env) -> Result<()> {
     let (agent, vectors) = (&env.a.agent, env.a.info.comp_vectors);
     let channel = agent.call(CreateChannel {})?;
@@ -176,8 +176,8 @@ fn reactive_options() -> Options {
     Options { extras: Some(extras), ..Options::default() }
 }
 
-/// After a refused operation of b: later sends are flushed, all else goes on, and after a return to RTS the
-/// send queue does too.
+/// After a refused operation of b: later sends are flushed, all else goes on, and after a return to
+/// RTS the send queue does too.
 fn survives(a: &Side, b: &Side, refused: u64) -> Result<()> {
     let (near, far) = (a.region(100, 0)?, b.region(100, 0)?);
     b.post(&[Side::request(Op::Send, 41, &[far.sge()])])?;
@@ -243,9 +243,9 @@ struct Form {
     extras: QpExtras,
     /// Bytes of a message.
     len: u64,
-    /// Where a command carries its tag.
+    /// Place of the tag in a command.
     tag: u64,
-    /// What the work request says of that.
+    /// `tag_offset` of the work request.
     tag_offset: u32,
     /// The first byte of a command and of a response.
     opcodes: [u8; 2],
@@ -259,8 +259,8 @@ const GENERAL: Form = Form {
     opcodes: [7, 8],
 };
 
-/// A basic header segment behind 4 other bytes: SCSI command and SCSI response (RFC 7143, 11.2.1.2), with the
-/// initiator task tag in bytes 16 to 19.
+/// A basic header segment behind 4 other bytes: SCSI command and SCSI response (RFC 7143,
+/// 11.2.1.2), with the initiator task tag in bytes 16 to 19.
 const ISCSI: Form = Form {
     extras: QpExtras { reactive: false, tag_form: 2, tag_offset: 4, max_command_sge: 3 },
     len: 52,
@@ -275,7 +275,7 @@ impl Form {
         Options { cap, extras: Some(self.extras), ..Options::impatient() }
     }
 
-    /// Where responses carry the tag.
+    /// Place of the tag in responses.
     fn response_tag(&self) -> u64 {
         match self.extras.tag_form {
             1 => self.extras.tag_offset.into(),
@@ -283,7 +283,7 @@ impl Form {
         }
     }
 
-    /// Where the opcode of a message is.
+    /// Place of a message's opcode.
     fn opcode_at(&self) -> u64 {
         if self.extras.tag_form == 2 { self.extras.tag_offset.into() } else { 0 }
     }

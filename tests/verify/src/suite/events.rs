@@ -7,9 +7,9 @@ use super::kit::{Env, Link, Options, Side};
 use crate::model::{Op, State, Status, flags};
 use crate::rpc::calls::{Arm, Moderate, WaitChannel};
 
-/// How long "no event comes" is watched, in milliseconds.
+/// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
-/// How long an event may take, in milliseconds.
+/// Time limit for an event, in milliseconds.
 const PATIENCE_MS: u64 = 20_000;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,4 +1,5 @@
-//! The extended interfaces. Whole groups run over them with `run --extended`; here is what the plain ones do not have.
+//! The extended interfaces. Whole groups run over them with `run --extended`; here is what the
+//! plain ones do not have.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::model::{Op, QpCap, SendWr, Status, Wc};
 use crate::rpc::calls::{Clocks, PostTogether, UseExtended};
 use crate::rpc::client::CallError;
 
-/// What two clocks may differ by, beside the time that reading them takes, in nanoseconds.
+/// Largest difference of two clocks, beside the time that reading them takes, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -65,8 +66,8 @@ fn timestamps(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The time of day of a completion is that of the process that polls it, also after the clocks' relation was looked up
-/// some time ago.
+/// The time of day of a completion is that of the process that polls it, also after the clocks'
+/// relation was looked up some time ago.
 fn wallclock(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     for pause in [0, 10, 40, 1200] {
@@ -103,7 +104,7 @@ fn together(side: &Side, requests: &[SendWr], abort: bool) -> Result<(), CallErr
     side.end.agent.call(PostTogether { qp: side.qp, requests: requests.to_vec(), abort })
 }
 
-/// What is aborted leaves no trace: nothing is written, nothing completes, no place is used up.
+/// Aborted requests leave no trace: nothing is written, nothing completes, no place is used up.
 fn abort(env: &Env) -> Result<()> {
     let cap = QpCap { send_wr: 16, inline: 32, ..cap() };
     let link = link(env, cap)?;

@@ -12,7 +12,7 @@ use crate::rpc::calls::{
     AllocBuffer, PostBind, RegMrFaulting, ResizeCqFaulting, Scribble, Stream, Target,
 };
 
-/// How long garbage is written, in milliseconds.
+/// Time to write garbage, in milliseconds.
 const DURATION_MS: u64 = 2_000;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,8 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A hostile process at end a with several connections to a victim process at end b. Their peers are
-/// expected to see errors, not harm.
+/// A hostile process at end a with several connections to a victim process at end b. Their peers
+/// are expected to see errors, not harm.
 fn intruder(env: &Env) -> Result<(End, Vec<Link>)> {
     let (bad, peer) = (env.another_a()?, env.another_b()?);
     let links = (0..4)
@@ -76,8 +76,8 @@ fn exits(env: &Env) -> Result<()> {
     fresh.a.prove_towards(&fresh.b)
 }
 
-/// Entries that are wrong in few places get far into the device: each connection lives until the first
-/// that is refused, so there are many.
+/// Entries that are wrong in few places get far into the device: each connection lives until the
+/// first that is refused, so there are many.
 fn plausible(env: &Env) -> Result<()> {
     let good = Link::new(env, &Options::default())?;
     for seed in 20..32 {
@@ -101,8 +101,9 @@ fn guess(key: u32) -> u32 {
     ((key >> 8) + 1) << 8 | 1
 }
 
-/// A process binds a window to a region that the kernel is registering still, and whose answer cannot be written: the
-/// region must not be there, as the kernel could not take it back while it has a window, and would unpin its memory.
+/// A process binds a window to a region that the kernel is registering still, and whose answer
+/// cannot be written: the region must not be there, as the kernel could not take it back while it
+/// has a window, and would unpin its memory.
 fn faulting_region(env: &Env) -> Result<()> {
     let side = Link::new(env, &Options::impatient())?.a;
     let window = Window::new(&side, 2)?;

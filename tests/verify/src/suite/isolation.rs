@@ -1,4 +1,4 @@
-//! What belongs to another process, or to another connection, is out of reach.
+//! Objects of another process, or of another connection, are out of reach.
 
 use anyhow::Result;
 
@@ -49,8 +49,8 @@ fn foreign_lkey(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A QP that claims to be connected to b, while b is connected to another one: b does not listen, and
-/// its connection goes on.
+/// A QP that claims to be connected to b, while b is connected to another one: b does not listen,
+/// and its connection goes on.
 fn not_the_peer(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let far = link.b.region(4096, 0)?;

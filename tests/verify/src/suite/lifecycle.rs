@@ -166,7 +166,8 @@ fn largest_queues(env: &Env) -> Result<()> {
     link.a.prove_towards(&link.b)
 }
 
-/// Memory that is not there, or that this process may not write to, cannot be registered for writing.
+/// Memory that is not there, or that this process may not write to, cannot be registered for
+/// writing.
 fn mr_bad(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.call(AllocPd {})?;
@@ -244,7 +245,8 @@ fn overlapping(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// As many as the device has, at most 1000; then one is still an error or success, never a hang.
+/// Creates as many as the device has, at most 1000. One more is an error or a success, never a
+/// hang.
 fn many_pds(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let count = (env.a.info.max_pd / 2).min(1000);

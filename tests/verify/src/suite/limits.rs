@@ -1,5 +1,5 @@
-//! Limits of the device: as many objects as it says can be created, and not one more. Only where the limits are so
-//! low that it does not take the machine's memory.
+//! Limits of the device: as many objects as it says can be created, and not one more. Only where
+//! the limits are so low that it does not take the machine's memory.
 
 use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ use crate::rpc::calls::{
 };
 use crate::rpc::client::CallError;
 
-/// What the kernel's own clients may hold of each kind.
+/// Number of objects of each kind that the kernel's own clients may hold.
 const KERNELS: u32 = 8;
 /// Limits above this are not tried.
 const MOST: u32 = 4096;
@@ -29,8 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.huge(true)).collect()
 }
 
-/// Creates until it fails: with ENOMEM, at the limit less what others hold. Then destroys one, for which another
-/// can be created.
+/// Creates until it fails: with ENOMEM, at the limit less what others hold. Then destroys one, for
+/// which another can be created.
 fn fill(
     (what, limit): (&str, u32),
     create: impl Fn() -> Result<u32, CallError>,

@@ -177,8 +177,8 @@ fn too_many_segments(env: &Env) -> Result<()> {
     a.prove_towards(b)
 }
 
-/// Everything behind a failed request completes in order with WR_FLUSH_ERR, signaled or not, and so do
-/// requests posted later, and receives.
+/// Everything behind a failed request completes in order with WR_FLUSH_ERR, signaled or not, and so
+/// do requests posted later, and receives.
 fn flush(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let a = &link.a;

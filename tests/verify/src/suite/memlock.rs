@@ -1,5 +1,5 @@
-//! Memory that the device uses is locked, and counts against the limit of its process (RLIMIT_MEMLOCK) if that has one:
-//! regions, and the rings of queues.
+//! Memory that the device uses is locked, and counts against the limit of its process
+//! (RLIMIT_MEMLOCK) if that has one: regions, and the rings of queues.
 
 use anyhow::{Result, ensure};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use crate::rpc::calls::{
 use crate::rpc::client::CallError;
 
 const PAGE: u64 = 4096;
-/// What a process may lock.
+/// Limit of locked memory of a process.
 const LIMIT: u64 = 64 * PAGE;
 /// More than fits, of anything that locks a page at least.
 const MANY: usize = (LIMIT / PAGE) as usize + 1;
@@ -53,7 +53,8 @@ fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
     }
 }
 
-/// As many can be created as fit; one that goes makes room for one, and all for as many.
+/// As many can be created as fit. Destroying one makes room for one, and destroying all for as
+/// many.
 fn check(
     create: impl Fn() -> Result<u32, CallError>,
     destroy: impl Fn(u32) -> Result<(), CallError>,

@@ -1,5 +1,5 @@
-//! The cases, and what runs them. Each is a function over two agents; it fails by returning an error
-//! that says what was seen and what should have been.
+//! The cases, and what runs them. Each is a function over two agents; it fails by returning an
+//! error that says what was seen and what should have been.
 //!
 //! | module | cases |
 //! | --- | --- |
@@ -10,7 +10,7 @@
 //! | [`order`] | fences, order of placement, windows of READs |
 //! | [`atomics`] | values, contention, atomicity against the processor |
 //! | [`events`] | completion events |
-//! | [`attributes`] | what device and port say of themselves |
+//! | [`attributes`] | attributes of the device and the port |
 //! | [`limits`] | as many objects as promised |
 //! | [`memlock`] | the limit of locked memory |
 //! | [`notices`] | asynchronous events |
@@ -31,13 +31,13 @@
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
 //! | [`hostile`] | garbage in the shared pages |
-//!
-//! [`kit`] has what cases are made of, [`runner`] runs them.
+//! | [`kit`] | (building blocks of cases) |
+//! | [`runner`] | (runs them) |
 //!
 //! The suite itself is tested against the kernel's rxe, which passes all but these: it completes
 //! requests with a bad local key with WR_FLUSH_ERR (READs excepted), receives with one with
-//! LOC_QP_OP_ERR, too short receives at the sender with REM_OP_ERR; it reports no asynchronous event
-//! to the responder of a refused request; errors do not count as solicited; after SQD nothing
+//! LOC_QP_OP_ERR, too short receives at the sender with REM_OP_ERR; it reports no asynchronous
+//! event to the responder of a refused request; errors do not count as solicited; after SQD nothing
 //! starts again; any P_Key index is taken; a QP listens to QPs it is not connected to; misaligned
 //! atomics are refused at posting. Its rings are device mappings, so `hostile/` finds none to fill.
 
@@ -78,14 +78,14 @@ use anyhow::Result;
 use kit::Env;
 pub(crate) use kit::env::Setup;
 
-/// What a case does.
+/// The function of a case.
 type Run = dyn Fn(&Env) -> Result<()>;
 
 /// A case.
 pub(crate) struct Case {
     /// `group/what`, unique.
     pub(crate) name: String,
-    /// Whether it needs more memory than guests usually have.
+    /// True if it needs more memory than guests usually have.
     pub(crate) huge: bool,
     run: Box<Run>,
 }

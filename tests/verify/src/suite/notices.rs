@@ -7,7 +7,7 @@ use super::kit::{Env, Link, Options, Side};
 use crate::model::{Op, State, Status, event};
 use crate::rpc::calls::WaitAsync;
 
-/// How long "no event comes" is watched, in milliseconds.
+/// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -33,7 +33,8 @@ fn send(from: &Side, to: &Side, wr_id: u64) -> Result<()> {
     Ok(())
 }
 
-/// The first message that comes to a QP in RTR says that the other side is there; later ones do not.
+/// The first message that comes to a QP in RTR says that the other side is there; later ones do
+/// not.
 fn established(env: &Env) -> Result<()> {
     let (a, b) = (Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?);
     b.to_init()?;
@@ -77,8 +78,8 @@ fn fatal(env: &Env) -> Result<()> {
     expect_none(&b)
 }
 
-/// Connecting, moving data, disconnecting and destroying are no events: nor is anything about paths, of which
-/// there is one.
+/// Connecting, moving data, disconnecting and destroying are no events: nor is anything about
+/// paths, of which there is one.
 fn ordinary(env: &Env) -> Result<()> {
     for _ in 0..10 {
         let link = Link::new(env, &Options::default())?;

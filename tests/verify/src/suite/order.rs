@@ -1,4 +1,4 @@
-//! What is ordered with what.
+//! Ordering of operations.
 
 use anyhow::{Context, Result, ensure};
 

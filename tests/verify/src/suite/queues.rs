@@ -285,7 +285,7 @@ fn both_directions(env: &Env) -> Result<()> {
     crossed(&[&link])
 }
 
-/// The same with a second process at either end.
+/// Runs streams both ways with a second process at either end.
 fn two_processes(env: &Env) -> Result<()> {
     let (a2, b2) = (env.another_a()?, env.another_b()?);
     let link = Link::new(env, &Options::default())?;

@@ -72,7 +72,8 @@ fn zero_based_ends(env: &Env) -> Result<()> {
     far.check_zero()
 }
 
-/// DMA buffers at both ends: sent from and into, written to, read from; nothing beside the region changes.
+/// DMA buffers at both ends: sent from and into, written to, read from; nothing beside the region
+/// changes.
 fn dmabuf(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for (len, misalign) in [(100, 0), (4096, 1), (300_000, 4095)] {

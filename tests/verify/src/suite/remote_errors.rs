@@ -1,5 +1,5 @@
-//! Faults that the responder finds: what the requester's completion says, what the responder sees, and that
-//! memory outside the rules is never touched.
+//! Faults that the responder finds: what the requester's completion says, what the responder sees,
+//! and that memory outside the rules is never touched.
 
 use anyhow::{Result, ensure};
 
@@ -137,7 +137,8 @@ fn region_lacks_right(env: &Env, op: Op) -> Result<()> {
     expect_refused(&link, request, &far, Status::RemAccessErr, event::QP_ACCESS_ERR)
 }
 
-/// A QP that was not enabled for the operation refuses it as an invalid request (IBTA volume 1, 9.7.4.1).
+/// A QP that was not enabled for the operation refuses it as an invalid request (IBTA volume 1,
+/// 9.7.4.1).
 fn qp_lacks_right(env: &Env, op: Op) -> Result<()> {
     let a = Side::new(&env.a, &Options::impatient())?;
     let options = Options { access: access::ALL & !right(op), ..Options::impatient() };

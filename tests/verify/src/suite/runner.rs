@@ -14,7 +14,7 @@ pub(crate) struct Filter {
     pub(crate) only: Vec<String>,
     /// Name parts of cases that do not run.
     pub(crate) skip: Vec<String>,
-    /// Whether cases run that need much memory.
+    /// True if cases run that need much memory.
     pub(crate) huge: bool,
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn run(setup: &Setup, filter: &Filter, times: bool) -> Result<bool> {
     Ok(failed == 0 && passed > 0)
 }
 
-/// Runs a case with the agents at hand, or new ones. After a failure the agents are discarded: their
-/// objects are in no known state.
+/// Runs a case with the agents at hand, or new ones. After a failure the agents are discarded:
+/// their objects are in no known state.
 fn run_one(setup: &Setup, agents: &mut Option<Env>, case: &Case) -> Result<()> {
     let env = match agents.take() {
         Some(env) => env,

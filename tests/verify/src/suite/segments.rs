@@ -147,7 +147,8 @@ fn one_sided(link: &Link, op: Op, near: &Cut, message: u64) -> Result<()> {
     near.check(1, message)
 }
 
-/// Segments of length zero among others, their keys and addresses arbitrary: they are not looked at.
+/// Segments of length zero among others, their keys and addresses arbitrary: they are not looked
+/// at.
 fn empty_segments(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &options(4))?;
     let (near, far) = (a.region(100, 0)?, b.region(100, 0)?);
@@ -176,8 +177,8 @@ fn no_segments(env: &Env) -> Result<()> {
     far.check(5)
 }
 
-/// Inline messages of all lengths up to the limit. The source has no valid key, and is wiped as soon
-/// as the post has returned.
+/// Inline messages of all lengths up to the limit. The source has no valid key, and is wiped as
+/// soon as the post has returned.
 fn inline(env: &Env, op: Op) -> Result<()> {
     let cap = QpCap { inline: 96, ..Options::default().cap };
     let link = Link::new(env, &Options { cap, ..Options::default() })?;

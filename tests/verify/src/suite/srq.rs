@@ -14,7 +14,7 @@ use crate::rpc::calls::{
 const ROOM: u32 = 16;
 /// Bytes of a receive.
 const LEN: u32 = 64;
-/// How long "no event comes" is watched, in milliseconds.
+/// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -34,7 +34,7 @@ struct Shared<'a> {
     env: &'a Env,
     srq: SrqInfo,
     links: Vec<Link>,
-    /// Where receives land: `LEN` bytes for each wr_id.
+    /// Memory of receives: `LEN` bytes for each wr_id.
     inbox: Region,
 }
 

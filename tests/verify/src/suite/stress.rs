@@ -1,5 +1,5 @@
-//! Random operations: kinds, lengths, places, segments and signaling, many at a time; each byte of both
-//! sides is known before and after.
+//! Random operations: kinds, lengths, places, segments and signaling, many at a time; each byte of
+//! both sides is known before and after.
 
 use anyhow::{Context, Result, ensure};
 
@@ -28,7 +28,8 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// An operation of a round: `len` bytes at `near` of the requester's region and `far` of the other's.
+/// An operation of a round: `len` bytes at `near` of the requester's region and `far` of the
+/// other's.
 struct Step {
     op: Op,
     near: u64,
@@ -54,7 +55,7 @@ impl Step {
         cuts.windows(2).map(|w| region.part(at + w[0], w[1] - w[0])).collect()
     }
 
-    /// Whether the far side is the one written to.
+    /// Returns whether the far side is the one written to.
     fn writes_far(&self) -> bool {
         self.op != Op::Read
     }
@@ -120,8 +121,8 @@ fn request(
     request
 }
 
-/// The slot of the written side holds the message where it belongs and is otherwise as before; the other
-/// side's slot is as before.
+/// The slot of the written side holds the message where it belongs and is otherwise as before; the
+/// other side's slot is as before.
 fn check(step: &Step, near: &Region, far: &Region) -> Result<()> {
     let Step { len, .. } = *step;
     let (from, to) = if step.writes_far() {

@@ -1,5 +1,5 @@
-//! The state machine of QPs, whole: every type, every pair of states, and for legal transitions every attribute more
-//! or less, against the table in `transitions.txt`.
+//! The state machine of QPs, whole: every type, every pair of states, and for legal transitions
+//! every attribute more or less, against the table in `transitions.txt`.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
@@ -74,7 +74,7 @@ fn attributes(list: &str) -> Result<u32> {
     list.split_whitespace().try_fold(0, |all, name| Ok(all | named(&ATTRIBUTES, name)?))
 }
 
-/// What the table says of a type.
+/// The table's rows for a type.
 fn table(kind: &str) -> Result<Vec<Rule>> {
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut rules = Vec::new();
@@ -133,7 +133,8 @@ impl Subject<'_> {
             from = *to;
         }
         if state == Sqe {
-            // Of RC only memory operations can bring it there, and of these none that all devices have.
+            // Of RC only memory operations can bring it there, and of these none that all devices
+            // have.
             if self.side.options.qp_type == qp_type::RC {
                 return Ok(false);
             }

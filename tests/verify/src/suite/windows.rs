@@ -49,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Where windows lie in their regions.
+/// Places of windows in their regions.
 const PART: (u64, u64) = (4000, 5000);
 const REGION: u64 = 3 * 4096;
 

@@ -1,4 +1,5 @@
-//! XRC: targets and shared receive queues of a domain that processes share by a file (IBTA volume 1, annex A14).
+//! XRC: targets and shared receive queues of a domain that processes share by a file (IBTA volume
+//! 1, annex A14).
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const CREATE: i32 = 0o100;
 const EXCLUSIVE: i32 = 0o200;
 /// Bytes of a receive.
 const LEN: u64 = 64;
-/// How long an awaited completion or event may take, in milliseconds.
+/// Time limit for a completion or event, in milliseconds.
 const PATIENCE_MS: u64 = 30_000;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -198,8 +199,8 @@ fn chosen(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// One process makes domain and target; another opens the domain by the same file, and messages of the connection
-/// land in its SRQ as well as in the first one's.
+/// One process makes domain and target; another opens the domain by the same file, and messages of
+/// the connection land in its SRQ as well as in the first one's.
 fn shared(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
@@ -216,8 +217,8 @@ fn shared(env: &Env) -> Result<()> {
     mine.prove(&a, qpn, 20)
 }
 
-/// A domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator with its target, which is
-/// `first`'s.
+/// A domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator with its
+/// target, which is `first`'s.
 fn lent(env: &Env, first: &End) -> Result<(u32, Inbox, Side, u32)> {
     let xrcd = open(first, FILE, CREATE)?;
     let again = open(&env.b, FILE, 0)?;
@@ -234,7 +235,8 @@ fn another_target(env: &Env, xrcd: u32, inbox: &Inbox, seed: u64) -> Result<()> 
     inbox.prove(&fresh, qpn, seed)
 }
 
-/// The process that made domain and target is killed; one that opened both goes on, and closes them at its end.
+/// The process that made domain and target is killed; one that opened both goes on, and closes them
+/// at its end.
 fn creator_killed(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;
@@ -266,7 +268,8 @@ fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
     Ok(())
 }
 
-/// A target that nobody else has opened ends with its process; the domain and its SRQs stay, for another target.
+/// A target that nobody else has opened ends with its process; the domain and its SRQs stay, for
+/// another target.
 fn last_user(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;
@@ -330,8 +333,8 @@ fn source_of(side: &Side) -> Result<Region> {
     side.region(LEN, 0)
 }
 
-/// A target's failure is told to the process that created it; who opened it sees its state. (Linux gives openers no
-/// events: `ib_uverbs_open_qp` sets no event file.)
+/// A target's failure is told to the process that created it; who opened it sees its state. (Linux
+/// gives openers no events: `ib_uverbs_open_qp` sets no event file.)
 fn events(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);

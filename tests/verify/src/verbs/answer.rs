@@ -1,5 +1,5 @@
-//! Commands to the kernel whose answer cannot be written: by hand, as a program may give them that is no friend of
-//! the device.
+//! Commands to the kernel whose answer cannot be written: by hand, as a program may give them that
+//! is no friend of the device.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -42,7 +42,8 @@ struct Trap {
 impl Trap {
     fn new() -> io::Result<Self> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+        // exists.
         let pages = unsafe { mmap_anonymous(ptr::null_mut(), 2 * PAGE, rights, flags)? };
         let pages = NonNull::new(pages.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: the descriptor is new; what it is used for is told below.
@@ -54,8 +55,8 @@ impl Trap {
         Ok(this)
     }
 
-    /// Where an answer starts, of which the kernel's own part of so many bytes ends in the first page, and the driver's
-    /// part crosses into the second.
+    /// Returns the start of an answer whose kernel part of so many bytes ends in the first page,
+    /// and the driver's part crosses into the second.
     fn answer(&self, own: usize) -> u64 {
         self.second() - own.next_multiple_of(8) as u64
     }
@@ -81,8 +82,8 @@ impl Trap {
     }
 
     fn control(&self, request: libc::c_ulong, mut words: [u64; 4]) -> io::Result<()> {
-        // SAFETY: the descriptor is live; no struct of these requests is longer than the array. They concern the pages
-        // of this mapping alone, in which no Rust value lives.
+        // SAFETY: the descriptor is live; no struct of these requests is longer than the array.
+        // They concern the pages of this mapping alone, in which no Rust value lives.
         match unsafe { libc::ioctl(self.faults.as_raw_fd(), request, words.as_mut_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -97,7 +98,7 @@ impl Drop for Trap {
     }
 }
 
-/// What a region is to be.
+/// Parameters of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) addr: u64,
@@ -105,8 +106,8 @@ pub(crate) struct Wanted {
     pub(crate) access: u32,
 }
 
-/// Registers a region, and calls `meanwhile` when the kernel begins to write the driver's part of the answer, for
-/// which there is no room. Answers how the command failed.
+/// Registers a region, and calls `meanwhile` when the kernel begins to write the driver's part of
+/// the answer, for which there is no room. Answers how the command failed.
 pub(crate) fn reg_mr(
     pd: &Pd,
     wanted: Wanted,
@@ -133,8 +134,8 @@ pub(crate) fn reg_mr(
     })
 }
 
-/// Gives a queue room for `cqe` entries, in a ring at `ring` for 2 to the power of `log_size`, with no room for the
-/// driver's part of the answer. Answers how the command failed.
+/// Gives a queue room for `cqe` entries, in a ring at `ring` for 2 to the power of `log_size`, with
+/// no room for the driver's part of the answer. Answers how the command failed.
 pub(crate) fn resize_cq(cq: &Cq, cqe: u32, ring: u64, log_size: u8) -> io::Result<io::Error> {
     let trap = Trap::new()?;
     trap.close()?;
@@ -158,7 +159,8 @@ fn give(fd: i32, command: u32, body: &[u64], own: usize) -> io::Result<()> {
     let (words, answer) = (2 * (1 + body.len()), room / 4);
     let head = u64::from(command) | (words as u64) << 32 | (answer as u64) << 48;
     let message: Vec<u64> = [head].into_iter().chain(body.iter().copied()).collect();
-    // SAFETY: `message` is live and that long. The answer goes to pages in which no Rust value lives.
+    // SAFETY: `message` is live and that long. The answer goes to pages in which no Rust value
+    // lives.
     let written = unsafe { libc::write(fd, message.as_ptr().cast(), 8 * message.len()) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

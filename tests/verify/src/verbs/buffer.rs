@@ -37,9 +37,9 @@ pub(crate) struct Buffer {
 pub(crate) struct Mismatch {
     /// Its offset in the buffer; negative or beyond the end in a canary.
     pub(crate) offset: i64,
-    /// What should be there.
+    /// The expected byte.
     pub(crate) want: u8,
-    /// What is there.
+    /// The byte found.
     pub(crate) got: u8,
 }
 
@@ -61,7 +61,7 @@ impl Buffer {
         Self::framed((map, map_len), start, len, None)
     }
 
-    /// The same out of a DMA buffer.
+    /// Creates a buffer as a DMA buffer.
     pub(crate) fn of_dmabuf(len: usize, misalign: usize) -> io::Result<Self> {
         let start = PAGE + misalign % PAGE;
         let map_len = (start + len + CANARY).next_multiple_of(PAGE);
@@ -109,7 +109,7 @@ impl Buffer {
         self.len
     }
 
-    /// Where each canary lies in the mapping and what it holds.
+    /// Offset and value of each canary in the mapping.
     fn canaries(&self) -> [(usize, [u8; CANARY]); 2] {
         let mut bytes = [0; CANARY];
         generate(CANARY_SEED, 0, &mut bytes);

@@ -8,8 +8,9 @@ use super::ffi;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
-/// Whether a program that forks has to keep its regions from its children (`ibv_is_fork_initialized`): kernels before
-/// 5.12 did not give a child copies of pages that are pinned.
+/// Returns whether a program that forks has to keep its regions from its children
+/// (`ibv_is_fork_initialized`): kernels before 5.12 did not give a child copies of pages that are
+/// pinned.
 pub(crate) fn fork_needs_care() -> bool {
     // SAFETY: no preconditions.
     unsafe { ffi::ibv_is_fork_initialized() != ffi::IBV_FORK_UNNEEDED }
@@ -19,10 +20,11 @@ pub(crate) fn fork_needs_care() -> bool {
 pub(crate) struct Child(Pid);
 
 impl Child {
-    /// Forks. The child runs `life` and ends; an error is told on standard error and by its exit status.
+    /// Forks. The child runs `life` and ends; an error is told on standard error and by its exit
+    /// status.
     pub(crate) fn fork(life: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
-        // SAFETY: only the commands that make children get here, and they have no thread but this one; so the
-        // child's only thread finds all locks free and may call anything.
+        // SAFETY: only the commands that make children get here, and they have no thread but this
+        // one; so the child's only thread finds all locks free and may call anything.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -64,7 +66,8 @@ impl Shared {
 
     /// All of them.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is as long as that, page aligned, and stays for ever; everybody uses it by atomics.
+        // SAFETY: the mapping is as long as that, page aligned, and stays for ever; everybody uses
+        // it by atomics.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 }

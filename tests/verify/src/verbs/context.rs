@@ -119,7 +119,7 @@ impl Context {
         })
     }
 
-    /// Whether there is a port of that number.
+    /// Returns whether there is a port of that number.
     pub(crate) fn has_port(&self, port: u8) -> io::Result<()> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut attr: ffi::ibv_port_attr = unsafe { mem::zeroed() };

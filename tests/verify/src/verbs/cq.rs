@@ -51,7 +51,7 @@ impl Channel {
 /// A completion queue.
 pub(crate) struct Cq {
     raw: NonNull<ffi::ibv_cq>,
-    /// Whether it is polled by the newer interface.
+    /// True if it is polled by the newer interface.
     extended: bool,
 }
 
@@ -75,7 +75,8 @@ impl Cq {
         Ok(Self { raw: object(raw)?, extended })
     }
 
-    /// Creates one by a direct verb, on a vector of the driver's choice if `any_vector` says so. Also gives the vector.
+    /// Creates one by a direct verb, on a vector of the driver's choice if `any_vector` says so.
+    /// Also gives the vector.
     pub(crate) fn direct(
         context: &Context,
         cqe: i32,
@@ -99,7 +100,7 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// What events name this CQ by.
+    /// Returns the name that events have for this CQ.
     pub(crate) fn identity(&self) -> usize {
         self.raw.as_ptr() as usize
     }

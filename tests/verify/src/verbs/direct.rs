@@ -37,7 +37,8 @@ pub(super) unsafe fn create_qp(
     object(qp.cast())
 }
 
-/// `vrnicdv_create_cq`, for which the driver chooses the vector if `any_vector` says so; also gives the vector.
+/// `vrnicdv_create_cq`, for which the driver chooses the vector if `any_vector` says so; also gives
+/// the vector.
 ///
 /// # Safety
 /// The context must be open, and the channel live or null.
@@ -98,7 +99,8 @@ impl Qp {
             num_data: data.len() as u32,
             num_message: message.len() as u32,
         };
-        // SAFETY: the handle is live and the arrays outlive the call; inline data would be a mapped buffer.
+        // SAFETY: the handle is live and the arrays outlive the call; inline data would be a mapped
+        // buffer.
         check(unsafe { functions()?.post_command(self.raw().cast(), &command) })
     }
 }

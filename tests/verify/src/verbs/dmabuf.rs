@@ -20,8 +20,8 @@ struct Create {
 /// UDMABUF_FLAGS_CLOEXEC.
 const CLOEXEC: u32 = 1;
 
-// SAFETY: the opcode is UDMABUF_CREATE, whose argument is this struct, which the kernel only reads; it
-// returns a new descriptor.
+// SAFETY: the opcode is UDMABUF_CREATE, whose argument is this struct, which the kernel only reads;
+// it returns a new descriptor.
 unsafe impl Ioctl for Create {
     type Output = OwnedFd;
 
@@ -44,7 +44,7 @@ unsafe impl Ioctl for Create {
 /// A memory file of `len` bytes, whole pages, and the DMA buffer that it is.
 ///
 /// # Errors
-/// What the kernel reports, as when it has no `/dev/udmabuf`.
+/// Returns the kernel's error, for example if it has no `/dev/udmabuf`.
 pub(super) fn create(len: usize) -> io::Result<(File, OwnedFd)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = File::from(rustix::fs::memfd_create("dmabuf", flags)?);

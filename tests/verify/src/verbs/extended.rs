@@ -1,4 +1,5 @@
-//! The extended interfaces: completions one by one, requests built call by call, the device's clock.
+//! The extended interfaces: completions one by one, requests built call by call, the device's
+//! clock.
 
 use std::io;
 use std::mem;
@@ -20,20 +21,20 @@ const FIELDS: u32 = ffi::IBV_WC_EX_WITH_BYTE_LEN
     | ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 /// Operations that all QPs have.
 const SENDS: u32 = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
-/// Those of connections.
+/// Operations of connections.
 const WRITES: u32 = SENDS
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | ffi::IBV_QP_EX_WITH_LOCAL_INV
     | ffi::IBV_QP_EX_WITH_BIND_MW;
-/// Those of XRC initiators.
+/// Operations of XRC initiators.
 const INITIATOR: u32 = SENDS
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE
     | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | ffi::IBV_QP_EX_WITH_RDMA_READ
     | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-/// Those of reliable connections.
+/// Operations of reliable connections.
 const ALL: u32 = WRITES
     | ffi::IBV_QP_EX_WITH_RDMA_READ
     | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
@@ -56,7 +57,7 @@ pub(super) fn create_cq(
     Ok(object(raw)?.cast())
 }
 
-/// What a CQ with all fields is made from.
+/// Returns the attributes of a CQ with all fields.
 pub(super) fn cq_attr(
     cqe: i32,
     channel: *mut ffi::ibv_comp_channel,
@@ -80,7 +81,8 @@ pub(super) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<W
     const NONE: i32 = 2; // ENOENT
     let cq: *mut ffi::ibv_cq_ex = cq.cast();
     let mut attr = ffi::ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: by the caller's promise; the functions are those of a queue that was asked for all fields.
+    // SAFETY: by the caller's promise; the functions are those of a queue that was asked for all
+    // fields.
     unsafe {
         let start = (*cq).start_poll.ok_or_else(missing)?;
         let next = (*cq).next_poll.ok_or_else(missing)?;
@@ -108,7 +110,7 @@ pub(super) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<W
 /// The completion that a series is at.
 ///
 /// # Safety
-/// As for [`poll`], in a series.
+/// The conditions of [`poll`] apply, within a series.
 unsafe fn completion(cq: *mut ffi::ibv_cq_ex) -> io::Result<Wc> {
     /// Reads a field.
     macro_rules! read {
@@ -172,12 +174,13 @@ pub(super) unsafe fn create_qp(
 }
 
 impl Qp {
-    /// Builds requests and posts them together, or drops them at the end if `abort` says so. On an error none is posted.
+    /// Builds requests and posts them together, or drops them at the end if `abort` says so. On an
+    /// error none is posted.
     pub(crate) fn post_together(&self, requests: &[SendWr], abort: bool) -> io::Result<()> {
         self.build_together(requests, &[], abort)
     }
 
-    /// The same; `paths` are the address handles of datagrams, as far as they have one.
+    /// Builds requests; `paths` are the address handles of datagrams, as far as they have one.
     fn build_together(
         &self,
         requests: &[SendWr],
@@ -187,7 +190,8 @@ impl Qp {
         let paths = paths.iter().copied().chain(std::iter::repeat(None));
         // SAFETY: the handle is live.
         let qp = object(unsafe { ffi::ibv_qp_to_qp_ex(self.raw()) })?.as_ptr();
-        // SAFETY: the handle is live, and no other thread uses it; what the requests name outlives the calls.
+        // SAFETY: the handle is live, and no other thread uses it; what the requests name outlives
+        // the calls.
         unsafe {
             (*qp).wr_start.ok_or_else(missing)?(qp);
             let built = requests.iter().zip(paths).try_for_each(|(wr, path)| build(qp, wr, path));
@@ -199,7 +203,8 @@ impl Qp {
         }
     }
 
-    /// As `ibv_post_send`, with the newer interface: what goes in before one that is refused is posted.
+    /// Posts as `ibv_post_send` does, with the newer interface: requests before a refused one are
+    /// posted.
     pub(super) fn build_and_post(
         &self,
         requests: &[SendWr],
@@ -261,7 +266,7 @@ unsafe fn build(qp: *mut ffi::ibv_qp_ex, request: &SendWr, path: Option<&Ah>) ->
 /// Says whom the request that was begun is for, if it is one of those that do.
 ///
 /// # Safety
-/// As for [`build`].
+/// The conditions of [`build`] apply.
 unsafe fn set_destination(
     qp: *mut ffi::ibv_qp_ex,
     request: &SendWr,
@@ -282,7 +287,7 @@ unsafe fn set_destination(
 /// Gives the request that was begun its data, by the function for so many pieces.
 ///
 /// # Safety
-/// As for [`build`].
+/// The conditions of [`build`] apply.
 unsafe fn set_data(qp: *mut ffi::ibv_qp_ex, request: &SendWr) -> io::Result<()> {
     let sges = segments(&request.sges);
     // SAFETY: as the caller promises; the pieces outlive the calls.

@@ -21,7 +21,7 @@ use std::os::raw::c_int;
 
 include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 
-/// What a call returns when the provider lacks the operation.
+/// Returned by a call if the provider lacks the operation.
 const NO_OPERATION: c_int = 95; // EOPNOTSUPP
 
 /// `ibv_post_send`.
@@ -44,7 +44,7 @@ pub unsafe fn post_send(
 /// `ibv_post_recv`.
 ///
 /// # Safety
-/// As for [`post_send`].
+/// The conditions of [`post_send`] apply.
 pub unsafe fn post_recv(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
@@ -61,7 +61,7 @@ pub unsafe fn post_recv(
 /// `ibv_post_srq_recv`.
 ///
 /// # Safety
-/// As for [`post_send`].
+/// The conditions of [`post_send`] apply.
 pub unsafe fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -81,7 +81,8 @@ pub unsafe fn post_srq_recv(
 /// `context` is open.
 pub(super) unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
     let offset = std::mem::offset_of!(verbs_context, context);
-    // SAFETY: every context that a plugin of this library makes is the last part of an extended one.
+    // SAFETY: every context that a plugin of this library makes is the last part of an extended
+    // one.
     unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }
 }
 
@@ -194,8 +195,8 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int {
 /// # Safety
 /// `cq` is live and `attr` valid.
 pub unsafe fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: a live CQ has a live context. One that says it is extended (all ones, by the library's
-    // definition) is the field of a larger struct, which holds the newer operations.
+    // SAFETY: a live CQ has a live context. One that says it is extended (all ones, by the
+    // library's definition) is the field of a larger struct, which holds the newer operations.
     let call = unsafe {
         let context = (*cq).context;
         if (*context).abi_compat.addr() != usize::MAX {

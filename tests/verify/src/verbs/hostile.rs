@@ -1,4 +1,4 @@
-//! What a hostile program can do without the provider's consent: find the pages that the process
+//! Actions of a hostile program that bypasses the provider: it finds the pages that the process
 //! shares with the device, and write whatever it likes into them.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::pattern::Rng;
 pub(crate) struct Mapping {
     start: usize,
     len: usize,
-    /// Whether it is device memory (a doorbell page, a device-resident queue) and not a ring.
+    /// True if it is device memory (a doorbell page, a device-resident queue) and not a ring.
     pub(crate) device: bool,
 }
 
@@ -28,8 +28,8 @@ impl Mapping {
     pub(crate) fn store(&self, offset: usize, value: u64) {
         let at = offset.next_multiple_of(8) % self.len;
         // SAFETY: `at` is 8-byte aligned and inside a writable mapping of this process, which holds
-        // only what the provider shares with the device: no Rust value lives there. What the provider
-        // makes of the garbage can only harm this process, which exists to be harmed.
+        // only what the provider shares with the device: no Rust value lives there. What the
+        // provider makes of the garbage can only harm this process, which exists to be harmed.
         unsafe { ptr::write_volatile((self.start + at) as *mut u64, value) };
     }
 
@@ -128,8 +128,8 @@ fn receive(named: &[Named], rng: &mut Rng) -> [u64; 8] {
     entry
 }
 
-/// The writable mappings of the verbs device, and the anonymous ones that the provider excluded from
-/// fork, which is what it must do with every ring.
+/// The writable mappings of the verbs device, and the anonymous ones that the provider excluded
+/// from fork, which is what it must do with every ring.
 pub(crate) fn mappings() -> io::Result<Vec<Mapping>> {
     let text = fs::read_to_string("/proc/self/smaps")?;
     let mut found = Vec::new();

@@ -81,7 +81,7 @@ impl Mr {
         Ok(Self { raw: object(raw)? })
     }
 
-    /// The same for one message of a peer.
+    /// Registers memory for one message of a peer.
     pub(crate) fn for_one_touch(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
         // SAFETY: as in `new`.
         let raw = unsafe { direct::reg_one_touch(pd.raw(), (addr, length), access) }?;

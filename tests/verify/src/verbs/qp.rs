@@ -17,11 +17,11 @@ const ALL: i32 = (1 << 21) - 1;
 /// A queue pair.
 pub(crate) struct Qp {
     raw: NonNull<ffi::ibv_qp>,
-    /// Whether it is posted to by the newer interface.
+    /// True if it is posted to by the newer interface.
     pub(super) extended: bool,
 }
 
-/// How a QP is made.
+/// Parameters of a QP.
 pub(crate) enum Kind<'a> {
     /// By `ibv_create_qp`.
     Plain,
@@ -77,7 +77,7 @@ impl Qp {
         self.raw.as_ptr()
     }
 
-    /// What events name this QP by.
+    /// Returns the name that events have for this QP.
     pub(crate) fn identity(&self) -> usize {
         self.raw.as_ptr() as usize
     }

@@ -33,7 +33,7 @@ impl Srq {
         self.raw.as_ptr()
     }
 
-    /// What events name it by.
+    /// Returns the name that events have for it.
     pub(crate) fn identity(&self) -> usize {
         self.raw.as_ptr() as usize
     }

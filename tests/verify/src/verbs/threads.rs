@@ -1,5 +1,6 @@
-//! Handles may be used by many threads: libibverbs and its plugins do their own locking (`ibv_post_send(3)` and its
-//! kin: "all libibverbs verbs are thread safe"). Destroying a handle consumes it here, so no thread can use it later.
+//! Handles may be used by many threads: libibverbs and its plugins do their own locking
+//! (`ibv_post_send(3)` and its kin: "all libibverbs verbs are thread safe"). Destroying a handle
+//! consumes it here, so no thread can use it later.
 
 use super::context::Context;
 use super::cq::Cq;

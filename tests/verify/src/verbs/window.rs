@@ -27,8 +27,8 @@ impl Mw {
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// Binds by the verb of windows of type 1, or with one touch by the direct verb of any type; afterwards
-    /// the key is another.
+    /// Binds by the verb of windows of type 1, or with one touch by the direct verb of any type;
+    /// afterwards the key is another.
     pub(crate) fn bind(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         let mut wanted = ffi::ibv_mw_bind {
             wr_id: bind.wr_id,
@@ -62,7 +62,7 @@ impl Qp {
         self.post_bind_info(mw, rkey, info(mr, bind), bind)
     }
 
-    /// The same to whatever region has that local key.
+    /// Binds it to whatever region has that local key.
     pub(crate) fn post_bind_to_key(
         &self,
         mw: &Mw,
@@ -92,7 +92,8 @@ impl Qp {
         wr.__bindgen_anon_2.bind_mw =
             ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.raw.as_ptr(), rkey, bind_info };
         let mut bad = ptr::null_mut();
-        // SAFETY: the handles are live; the chain is one complete work request, and the region is alive during the call.
+        // SAFETY: the handles are live; the chain is one complete work request, and the region is
+        // alive during the call.
         check(unsafe { ffi::post_send(self.raw(), &raw mut wr, &raw mut bad) })
     }
 }

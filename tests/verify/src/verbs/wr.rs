@@ -22,8 +22,8 @@ impl Qp {
         self.post_send_to(requests, &[])
     }
 
-    /// Posts a chain of send work requests, whose address handles are `paths`; requests without one do not
-    /// say where to.
+    /// Posts a chain of send work requests, whose address handles are `paths`; requests without one
+    /// do not say where to.
     pub(crate) fn post_send_to(
         &self,
         requests: &[SendWr],
@@ -68,7 +68,8 @@ impl Qp {
     }
 }
 
-/// Hands a chain of receive work requests to `post`, which is not empty, and ends with a null `next`.
+/// Hands a chain of receive work requests to `post`, which is not empty, and ends with a null
+/// `next`.
 pub(super) fn post_recvs(
     requests: &[RecvWr],
     post: impl FnOnce(*mut ffi::ibv_recv_wr, *mut *mut ffi::ibv_recv_wr) -> i32,

@@ -20,7 +20,8 @@ pub(crate) struct Xrcd {
 }
 
 impl Xrcd {
-    /// Opens the domain of a file, or one that nobody else can open; `flags` are `O_CREAT` and `O_EXCL`.
+    /// Opens the domain of a file, or one that nobody else can open; `flags` are `O_CREAT` and
+    /// `O_EXCL`.
     pub(crate) fn open(context: &Context, file: Option<&File>, flags: i32) -> io::Result<Self> {
         let mut attr = ffi::ibv_xrcd_init_attr {
             comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -91,8 +92,8 @@ impl Qp {
 }
 
 impl Srq {
-    /// Creates one that the targets of a domain take receives from, and which completes to `cq`. Also gives the sizes
-    /// granted.
+    /// Creates one that the targets of a domain take receives from, and which completes to `cq`.
+    /// Also gives the sizes granted.
     pub(crate) fn for_xrc(
         pd: &Pd,
         xrcd: &Xrcd,

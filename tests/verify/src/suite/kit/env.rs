@@ -7,14 +7,14 @@ use crate::model::DeviceInfo;
 use crate::rpc::calls::{CheckCanaries, Open, Reset};
 use crate::rpc::client::{Agent, Place};
 
-/// What the command line says about the two ends.
+/// Settings of the two ends, from the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// Where agents of end a and of end b run.
+    /// Places of the agents of ends a and b.
     pub(crate) places: [Place; 2],
     /// Name of the device at both ends; `None` for the only one.
     pub(crate) device: Option<String>,
-    /// What agents are like.
+    /// Settings of agents.
     pub(crate) start: Start,
 }
 

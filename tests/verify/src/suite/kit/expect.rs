@@ -7,7 +7,7 @@ use crate::model::{AsyncEvent, Op, RecvWr, SendWr, Sge, Status, Wc, flags};
 use crate::rpc::calls::{Poll, PostRecv, PostSend, Posted, WaitAsync};
 use crate::rpc::client::CallError;
 
-/// How long an awaited completion may take, in milliseconds. Far more than it needs: a loaded
+/// Time limit for a completion, in milliseconds. Far more than it needs: a loaded
 /// machine that emulates the guests is slow.
 const PATIENCE_MS: u64 = 30_000;
 
@@ -71,7 +71,7 @@ impl Side {
         Ok(wc)
     }
 
-    /// The same, with one of several statuses.
+    /// Expects one of several statuses.
     pub(crate) fn expect_sent_any(&self, wr_id: u64, statuses: &[Status]) -> Result<Wc> {
         let wc = self.sent(1)?[0];
         expect_wc(self, "send", &wc, wr_id, statuses)?;

@@ -1,4 +1,4 @@
-//! What cases are made of.
+//! Building blocks of cases.
 //!
 //! | module | what |
 //! | --- | --- |

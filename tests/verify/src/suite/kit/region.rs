@@ -30,7 +30,7 @@ impl Region {
         Ok(Self::over(agent, &made, &mr, len))
     }
 
-    /// The same, registered for one message of a peer.
+    /// Creates a region that is registered for one message of a peer.
     pub(crate) fn for_one_touch(end: &End, pd: u32, len: u64, access: u32) -> Result<Self> {
         let agent = end.agent.clone();
         let made = agent.call(AllocBuffer { len, misalign: 0 })?;
@@ -38,7 +38,7 @@ impl Region {
         Ok(Self::over(agent, &made, &mr, len))
     }
 
-    /// The same in a DMA buffer, registered as that.
+    /// Creates a region in a DMA buffer, registered as such.
     pub(crate) fn of_dmabuf(
         end: &End,
         pd: u32,

@@ -11,15 +11,15 @@ use crate::rpc::client::CallError;
 /// Queue key of QPs for datagrams.
 pub(crate) const QKEY: u32 = 0x1122_3344;
 
-/// How a connection is made.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) cap: QpCap,
     /// Entries of each CQ.
     pub(crate) cqe: i32,
-    /// Whether the CQs report to a completion channel.
+    /// True if the CQs report to a completion channel.
     pub(crate) channel: bool,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub(crate) access: u32,
     /// ACK timeout code: 4.096 µs · 2^n.
     pub(crate) timeout: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     pub(crate) signal_all: bool,
     /// Type of the QP.
     pub(crate) qp_type: u32,
-    /// What only direct verbs ask of a QP.
+    /// Settings of a QP that only direct verbs have.
     pub(crate) extras: Option<QpExtras>,
     /// The SRQ of its agent that it takes receives from, in place of a queue of its own.
     pub(crate) srq: Option<u32>,
@@ -84,7 +84,7 @@ impl Side {
         Self::within(end, pd, options)
     }
 
-    /// As [`Self::new`], in a PD that exists.
+    /// Creates a side as [`Self::new`] does, in an existing PD.
     pub(crate) fn within(end: &End, pd: u32, options: &Options) -> Result<Self> {
         let agent = &end.agent;
         let channel = options.channel.then(|| agent.call(CreateChannel {})).transpose()?;
@@ -226,7 +226,7 @@ impl Link {
         Ok(Self { a, b })
     }
 
-    /// The same, seen from the other end.
+    /// Returns the connection as seen from the other end.
     pub(crate) fn reversed(self) -> Self {
         Self { a: self.b, b: self.a }
     }

@@ -43,8 +43,8 @@ impl Window {
         Ok(())
     }
 
-    /// Posts a binding in the way of its type, under a new key. The key that it has when this is refused
-    /// stays the old one.
+    /// Posts a binding in the way of its type, under a new key. The key that it has when this is
+    /// refused stays the old one.
     pub(crate) fn post(
         &mut self,
         side: &Side,
