@@ -16,7 +16,7 @@ use kernel::{
     pci,
     prelude::*,
     sync::Arc,
-    time::{Delta, delay::fsleep, hrtimer::ArcHrTimerHandle},
+    time::hrtimer::ArcHrTimerHandle,
 };
 
 use crate::{
@@ -34,15 +34,13 @@ use crate::{
     },
     listeners::Listeners,
     module_parameters,
+    pairing::Port,
     quiesce::{AfterDeath, Liveness, QuiesceGuard},
     rdma::{
         event::{CqLink, QpLink, SrqLink},
         mmap::IoArea,
     },
 };
-
-/// How often [`Adapter::wait_for_beat`] looks.
-const BEAT_POLL: Delta = Delta::from_millis(10);
 
 /// A running adapter.
 pub(crate) struct Adapter<'a> {
@@ -157,15 +155,6 @@ impl<'a> Adapter<'a> {
         self.liveness.is_quiet()
     }
 
-    /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of an adapter that
-    /// runs: each command writes a register, and such a write stops the whole machine while the adapter stalls.
-    pub(crate) fn wait_for_beat(&self) {
-        let beat = self.doorbells.heartbeat();
-        while self.doorbells.heartbeat() == beat && !self.is_dead() {
-            fsleep(BEAT_POLL);
-        }
-    }
-
     /// Has handlers called; see [`Liveness::call_handlers`].
     pub(crate) fn call_handlers(&self) {
         self.liveness.call_handlers();
@@ -179,6 +168,11 @@ impl<'a> Adapter<'a> {
     /// Version of its interface.
     pub(crate) fn abi_version(&self) -> u32 {
         self.regs.version()
+    }
+
+    /// The port, for its pairing.
+    pub(crate) fn port(&self) -> Port {
+        Port::new(self.liveness.clone(), self.doorbells.clone())
     }
 
     /// The MAC of the port.

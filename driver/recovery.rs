@@ -21,8 +21,9 @@ use kernel::{
 use crate::{
     adapter::Adapter,
     hw::pci::DeviceLock,
+    pairing::Pairing,
     quiesce::{AfterDeath, Liveness, Restart},
-    rdma::{Registration, device::Config},
+    rdma::registration::{Config, Registration, Unregistered},
     verbs::{Hca, Verbs},
     workqueue::{OwnQueue, flush},
 };
@@ -41,6 +42,8 @@ const POLL: Delta = Delta::from_millis(50);
 
 /// An adapter that is up and registered.
 struct Up {
+    // Dropped in this order.
+    _pairing: Pairing,
     _registration: Registration<'static, Verbs>,
     liveness: Arc<Liveness>,
     since: Instant<Monotonic>,
@@ -118,17 +121,22 @@ impl Recovery {
     fn bring_up(self: &Arc<Self>) -> Result<Up> {
         let after_death = AfterDeath { queue: self.quiescing.clone(), restart: self.clone() };
         let adapter = Adapter::new(self.pdev, after_death)?;
+        let (mac, port) = (adapter.mac(), adapter.port());
         let config = Config {
-            name: c"vradapter%d",
-            mac: adapter.mac(),
+            node_guid: node_guid(mac),
             num_comp_vectors: u32::try_from(adapter.handlers().len())?,
+            use_cq_dim: true,
         };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
-        // SAFETY: the registration goes into `State::up`, from which `end` takes it.
-        let registration =
-            unsafe { Registration::new(self.pdev.as_ref(), &config, Hca::new(adapter)) }?;
-        listeners.set_device(registration.link());
-        Ok(Up { _registration: registration, liveness, since: Instant::now() })
+        // SAFETY: the registration made of it goes into `State::up`, from which `end` takes it.
+        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Hca::new(adapter)) }?;
+        let link = device.link();
+        let pairing = Pairing::new(link.clone(), mac, port)?;
+        let registration = Registration::new(device, self.pdev.as_ref(), c"vrnic%d")?;
+        // The core reports changes of a state that it knows.
+        pairing.report();
+        listeners.set_device(link);
+        Ok(Up { _pairing: pairing, _registration: registration, liveness, since: Instant::now() })
     }
 
     /// Tries once, under the device's lock. Gives the time after which to try again, if that is of use.
@@ -169,6 +177,12 @@ impl Recovery {
             fsleep(POLL);
         }
     }
+}
+
+/// The GUID of a node with a port of this MAC (EUI-64).
+fn node_guid(mac: [u8; 6]) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac;
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }
 
 impl Restart for Recovery {

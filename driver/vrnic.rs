@@ -11,14 +11,15 @@
 //! | [`comp_vectors`] | completion vectors, their processors, and the choice among them |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`quiesce`] | stops the adapter when it dies or is let go |
+//! | [`pairing`] | keeps the port paired with the Ethernet device of its MAC |
 //! | [`workqueue`] | workqueues of the driver's own |
 //! | [`debugfs`] | files that show what the driver and the adapter know of each object |
 //! | [`verbs`] | verbs translated into admin commands and queue entries |
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`], [`comp_vectors::cpuhp`], [`probe`],
-//! [`recovery`] and [`workqueue`].
+//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`], [`comp_vectors::cpuhp`], [`pairing`],
+//! [`probe`], [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 
@@ -34,6 +35,7 @@ mod events;
 mod health;
 mod hw;
 mod listeners;
+mod pairing;
 mod probe;
 mod quiesce;
 mod rdma;

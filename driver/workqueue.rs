@@ -17,7 +17,7 @@ pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: workqueues may be used and destroyed by any thread.
 unsafe impl Send for OwnQueue {}
-// SAFETY: as above.
+// SAFETY: the functions of workqueues may be called by several threads at a time.
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
@@ -31,11 +31,29 @@ impl OwnQueue {
         Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE)
     }
 
+    /// A queue that runs one item at a time, in the order in which they came.
+    pub(crate) fn ordered(name: &'static CStr) -> Result<Arc<Self>> {
+        Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags___WQ_ORDERED)
+    }
+
+    /// Waits until all that was enqueued before has run.
+    pub(crate) fn flush(&self) {
+        // SAFETY: the queue is alive until `drop`.
+        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
+    }
+
     fn with_flags(name: &'static CStr, flags: bindings::wq_flags) -> Result<Arc<Self>> {
+        // Zero stands for the usual number of work items at a time.
+        let max_active = i32::from(flags & bindings::wq_flags___WQ_ORDERED != 0);
         let flags = flags | bindings::wq_flags_WQ_MEM_RECLAIM;
-        // SAFETY: the format takes one string, which is copied; 0 is the usual number of work items at a time.
+        // SAFETY: the format takes one string, which is copied.
         let raw = unsafe {
-            bindings::alloc_workqueue_noprof(c"%s".as_char_ptr(), flags, 0, name.as_char_ptr())
+            bindings::alloc_workqueue_noprof(
+                c"%s".as_char_ptr(),
+                flags,
+                max_active,
+                name.as_char_ptr(),
+            )
         };
         let queue = Self(NonNull::new(raw).ok_or(ENOMEM)?);
         Ok(Arc::new(queue, GFP_KERNEL)?)

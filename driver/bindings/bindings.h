@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What bindgen reads, for the driver and for the clients in kping/ and selftest/: the RDMA core's headers and the few
- * of the network stack that rdma/pairing.rs and comp_vectors/cpuhp.rs need. Everything that the kernel's own Rust bindings
+ * of the network stack that pairing/ and comp_vectors/cpuhp.rs need. Everything that the kernel's own Rust bindings
  * already have is taken from there (see Kbuild), so a struct device is one type on both sides.
  */
 #include <linux/cpuhotplug.h>
@@ -21,4 +21,5 @@
 
 #include "../kclient/helpers.h"
 #include "../kping/helpers.h"
+#include "../pairing/helpers.h"
 #include "../rdma/helpers.h"

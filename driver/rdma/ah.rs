@@ -7,14 +7,13 @@ use kernel::types::Opaque;
 
 use super::{
     bindings,
-    device::PORT,
+    driver::Driver,
     gid::{Gid, GidAttr},
     object::Object,
-    ops::Operations,
 };
 
 /// An address handle; derefs to the driver's part.
-pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Operations>::Ah>;
+pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
 
 /// The address vector of an operation; the core has resolved the MAC and the source GID.
 ///
@@ -84,6 +83,8 @@ pub(crate) struct AhValues {
     pub(crate) dgid: Gid,
     /// Destination MAC.
     pub(crate) dmac: [u8; 6],
+    /// Port that it is reached by.
+    pub(crate) port: u32,
     /// Index of the source GID.
     pub(crate) sgid_index: u8,
     /// Service level.
@@ -102,7 +103,7 @@ impl AhValues {
         out.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
         // CAST: the flag is bit 0 of a byte.
         out.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
-        out.port_num = PORT;
+        out.port_num = self.port;
         out.sl = self.sl;
         out.grh.dgid.raw = ManuallyDrop::new(self.dgid);
         out.grh.sgid_index = self.sgid_index;

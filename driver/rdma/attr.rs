@@ -116,6 +116,54 @@ impl DeviceAttr {
     }
 }
 
+/// Link layers.
+///
+/// C: `enum rdma_link_layer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(dead_code, reason = "part of the abstraction")]
+pub(crate) enum LinkLayer {
+    /// InfiniBand.
+    InfiniBand = bindings::rdma_link_layer_IB_LINK_LAYER_INFINIBAND,
+    /// Ethernet.
+    Ethernet = bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET,
+}
+
+/// The properties of a port that never change.
+///
+/// C: `struct ib_port_immutable`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortImmutable {
+    /// Protocol and agents (`RDMA_CORE_CAP_*`).
+    pub(crate) core_cap_flags: u32,
+    /// Entries of the GID table.
+    pub(crate) gid_table_len: u32,
+    /// Entries of the table of partition keys.
+    pub(crate) pkey_table_len: u32,
+    /// Bytes of a management datagram, or none.
+    pub(crate) max_mad_size: u32,
+}
+
+impl PortImmutable {
+    /// RoCE v2 with management datagrams, and with them the connection manager
+    /// (`RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP`).
+    pub(crate) const ROCE_V2: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
+        | bindings::RDMA_CORE_CAP_IB_MAD
+        | bindings::RDMA_CORE_CAP_IB_CM
+        | bindings::RDMA_CORE_CAP_AF_IB
+        | bindings::RDMA_CORE_CAP_ETH_AH;
+    /// Bytes of a management datagram of InfiniBand (`IB_MGMT_MAD_SIZE`).
+    pub(crate) const MAD_SIZE: u32 = bindings::IB_MGMT_MAD_SIZE;
+
+    /// Fills the core's struct.
+    pub(super) fn write_to(&self, out: &mut bindings::ib_port_immutable) {
+        out.core_cap_flags = self.core_cap_flags;
+        out.gid_tbl_len = i32::try_from(self.gid_table_len).unwrap_or(i32::MAX);
+        out.pkey_tbl_len = i32::try_from(self.pkey_table_len).unwrap_or(i32::MAX);
+        out.max_mad_size = self.max_mad_size;
+    }
+}
+
 /// State of a port.
 ///
 /// C: `struct ib_port_attr`.

@@ -3,19 +3,19 @@
 
 use core::ops::Deref;
 
-use super::{bindings, event::CqLink, object::Object, ops::Operations};
+use super::{bindings, driver::Driver, event::CqLink, object::Object};
 
 /// What lies behind `struct ib_cq`.
-pub(super) struct Parts<T: Operations> {
+pub(super) struct Parts<T: Driver> {
     pub(super) link: CqLink,
     pub(super) driver: T::Cq,
 }
 
 /// A completion queue; derefs to the driver's part.
 #[repr(transparent)]
-pub(crate) struct Cq<T: Operations>(Object<bindings::ib_cq, Parts<T>>);
+pub(crate) struct Cq<T: Driver>(Object<bindings::ib_cq, Parts<T>>);
 
-impl<T: Operations> Cq<T> {
+impl<T: Driver> Cq<T> {
     pub(super) const SIZE: usize = Object::<bindings::ib_cq, Parts<T>>::SIZE;
 
     /// # Safety
@@ -32,7 +32,7 @@ impl<T: Operations> Cq<T> {
     }
 }
 
-impl<T: Operations> Deref for Cq<T> {
+impl<T: Driver> Deref for Cq<T> {
     type Target = T::Cq;
 
     fn deref(&self) -> &T::Cq {

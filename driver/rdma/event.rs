@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Asynchronous events (IBTA volume 1, 11.6.3).
 
-use core::{mem::ManuallyDrop, ptr::NonNull};
+use core::mem::ManuallyDrop;
 
-use super::{bindings, link::Link};
+use super::{bindings, revocable::Link};
 
-pub(crate) use super::link::Identity;
+pub(crate) use super::revocable::Identity;
 
 /// Events of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,8 @@ impl CqLink {
             record.device = device;
             record.element.cq = ManuallyDrop::new(cq.as_ptr());
             if let Some(handler) = handler {
-                // SAFETY: as in `complete`.
+                // SAFETY: the handler that the owner gave, with its context, for a live queue; it may be called in any
+                // context.
                 unsafe { handler(&mut record, context) };
             }
         });
@@ -179,11 +180,10 @@ impl CqLink {
 impl DeviceLink {
     /// Tells all clients of the device about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: DeviceEvent) {
-        self.with(|device: NonNull<bindings::ib_device>| {
+        self.with(|device| {
             // CAST: the enum's values are those of `enum ib_event_type`.
             let mut record = empty_event(event as u32);
             record.device = device.as_ptr();
-            record.element.port_num = ManuallyDrop::new(super::device::PORT);
             // SAFETY: the device is registered while the link is alive; the function copies
             // the record and may be called in any context.
             unsafe { bindings::ib_dispatch_event(&record) };

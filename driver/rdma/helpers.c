@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
-#include <linux/etherdevice.h>
-#include <linux/pci.h>
-#include <linux/rtnetlink.h>
-#include <net/addrconf.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
 #include <rdma/ib_addr.h>
 #include <rdma/rdma_netlink.h>
 
 #include "helpers.h"
-
-struct module *rdma_helper_this_module(void)
-{
-	return THIS_MODULE;
-}
 
 struct ib_device *rdma_helper_alloc_device(size_t size)
 {
@@ -86,36 +77,6 @@ int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev)
 	return iboe_get_mtu(READ_ONCE(netdev->mtu));
 }
 
-bool rdma_helper_is_card(const struct net_device *netdev, const u8 *mac)
-{
-	const struct device *dev;
-
-	if (netdev->addr_len != ETH_ALEN || !ether_addr_equal(netdev->perm_addr, mac))
-		return false;
-	/* Virtual devices, some of which have that address too, are below none of the bus. */
-	for (dev = netdev->dev.parent; dev; dev = dev->parent)
-		if (dev_is_pci(dev))
-			return true;
-	return false;
-}
-
-struct net_device *rdma_helper_find_card(const u8 *mac, const struct net_device *except)
-{
-	struct net_device *netdev, *found = NULL;
-	struct net *net;
-
-	ASSERT_RTNL();
-	down_read(&net_rwsem);
-	for_each_net(net) {
-		for_each_netdev(net, netdev) {
-			if (!found && netdev != except && rdma_helper_is_card(netdev, mac))
-				found = netdev;
-		}
-	}
-	up_read(&net_rwsem);
-	return found;
-}
-
 void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev)
 {
 	/* Before and after its registration there is nobody to be told. */
@@ -133,19 +94,14 @@ void rdma_helper_rescan_addresses(struct ib_device *device)
 	ib_device_put(device);
 }
 
-struct net_device *rdma_helper_notifier_netdev(void *info)
+void rdma_helper_netdev_hold(struct net_device *netdev)
 {
-	return netdev_notifier_info_to_dev(info);
+	dev_hold(netdev);
 }
 
 void rdma_helper_netdev_put(struct net_device *netdev)
 {
 	dev_put(netdev);
-}
-
-void rdma_helper_node_guid(u8 *guid, const u8 *mac)
-{
-	addrconf_addr_eui48(guid, mac);
 }
 
 struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message)

@@ -7,14 +7,12 @@
 #define VRNIC_RDMA_HELPERS_H
 
 #include <linux/netdevice.h>
-#include <linux/notifier.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
-struct module *rdma_helper_this_module(void);
 struct ib_device *rdma_helper_alloc_device(size_t size);
 struct ib_udata *rdma_helper_bundle_udata(struct uverbs_attr_bundle *bundle);
 void rdma_helper_umem_block_iter_start(struct ib_block_iter *iter, struct ib_umem *umem,
@@ -31,17 +29,12 @@ int rdma_helper_mmap_uncached(struct ib_ucontext *context, struct vm_area_struct
 u8 rdma_helper_port_state(struct net_device *netdev);
 u32 rdma_helper_netdev_mtu(const struct net_device *netdev);
 int rdma_helper_netdev_rdma_mtu(const struct net_device *netdev);
-/* Whether it is a network card with this permanent address. */
-bool rdma_helper_is_card(const struct net_device *netdev, const u8 *mac);
-/* Such a card in any network namespace; called under the RTNL. */
-struct net_device *rdma_helper_find_card(const u8 *mac, const struct net_device *except);
 /* Tells the clients of the state of the port that is paired with netdev, unless they know it. */
 void rdma_helper_report_port(struct ib_device *device, struct net_device *netdev);
 /* Looks for addresses of which no notification has told. */
 void rdma_helper_rescan_addresses(struct ib_device *device);
-struct net_device *rdma_helper_notifier_netdev(void *info);
+void rdma_helper_netdev_hold(struct net_device *netdev);
 void rdma_helper_netdev_put(struct net_device *netdev);
-void rdma_helper_node_guid(u8 *guid, const u8 *mac);
 struct nlattr *rdma_helper_driver_nest_start(struct sk_buff *message);
 void rdma_helper_nest_finish(struct sk_buff *message, struct nlattr *nest, bool keep);
 int rdma_helper_put_raw(struct sk_buff *message, const void *data, u32 length);

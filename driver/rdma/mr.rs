@@ -3,7 +3,7 @@
 
 use kernel::{prelude::*, types::Opaque};
 
-use super::{bindings, ops::Operations, page_list::PageList, pd::Pd};
+use super::{bindings, driver::Driver, object::Pd, page_list::PageList};
 
 /// A new region.
 pub(crate) struct NewMr<D> {
@@ -31,7 +31,7 @@ pub(crate) struct UserRegion {
 }
 
 /// What shall change of a region; see `ibv_rereg_mr(3)`.
-pub(crate) struct RegionChange<'a, T: Operations> {
+pub(crate) struct RegionChange<'a, T: Driver> {
     /// Other memory; its rights are `access`, or the old ones.
     pub(crate) memory: Option<UserRegion>,
     /// Another protection domain.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory windows (IBTA volume 1, 10.6.7).
 
-use super::{bindings, object::Object, ops::Operations};
+use super::{bindings, driver::Driver, object::Object};
 
 /// A window; derefs to the driver's part.
-pub(crate) type Mw<T> = Object<bindings::ib_mw, <T as Operations>::Mw>;
+pub(crate) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
 
 /// Types of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,71 +1,110 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Ethernet devices, as far as a port follows one.
+//! The Ethernet devices that ports are paired with.
+//!
+//! C header: `include/linux/netdevice.h`.
 
 use core::ptr::NonNull;
 
-use super::bindings;
+use kernel::{error::to_result, prelude::*};
+
+use super::{bindings, event::DeviceLink};
 
 /// A counted reference to a network device.
+///
+/// # Invariants
+///
+/// The pointer is that of a network device, of which the type owns a reference.
 pub(crate) struct NetdevRef(NonNull<bindings::net_device>);
 
 impl NetdevRef {
-    /// Takes over a reference.
+    /// Takes a reference.
     ///
     /// # Safety
     ///
-    /// `raw` must be a network device with a reference that the caller owns.
-    pub(super) unsafe fn from_raw(raw: NonNull<bindings::net_device>) -> Self {
+    /// `raw` must be a network device that is alive during the call.
+    pub(crate) unsafe fn new(raw: NonNull<bindings::net_device>) -> Self {
+        // SAFETY: the caller promises that the device is alive.
+        unsafe { bindings::rdma_helper_netdev_hold(raw.as_ptr()) };
+        // INVARIANT: the reference was taken just now.
         Self(raw)
     }
 
+    /// The Ethernet device that a port is paired with, if it is there.
+    ///
+    /// # Safety
+    ///
+    /// `device` must be an RDMA device that is alive during the call.
+    pub(super) unsafe fn of_port(device: NonNull<bindings::ib_device>, port: u32) -> Option<Self> {
+        // SAFETY: the caller promises that the device is alive; the core refuses ports that it does not have.
+        let raw = unsafe { bindings::ib_device_get_netdev(device.as_ptr(), port) };
+        // INVARIANT: the core has taken a reference for the caller.
+        NonNull::new(raw).map(Self)
+    }
+
     /// The device itself.
-    pub(super) fn as_raw(&self) -> *mut bindings::net_device {
+    pub(crate) fn as_raw(&self) -> *mut bindings::net_device {
         self.0.as_ptr()
     }
 
     /// Whether the device is up and has a carrier.
     pub(crate) fn is_active(&self) -> bool {
-        // SAFETY: a live device, by the reference.
+        // SAFETY: the device is alive by the type's invariants.
         let state = unsafe { bindings::rdma_helper_port_state(self.0.as_ptr()) };
         u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
     }
 
     /// The longest IP packet in bytes.
     pub(crate) fn mtu(&self) -> u32 {
-        // SAFETY: a live device, by the reference.
+        // SAFETY: the device is alive by the type's invariants.
         unsafe { bindings::rdma_helper_netdev_mtu(self.0.as_ptr()) }
     }
 
     /// The largest path MTU (`enum ib_mtu`) whose packets fit, if any does.
     pub(crate) fn path_mtu(&self) -> Option<u32> {
-        // SAFETY: a live device, by the reference.
+        // SAFETY: the device is alive by the type's invariants.
         let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(self.0.as_ptr()) };
         u32::try_from(mtu).ok().filter(|mtu| *mtu != 0)
-    }
-
-    /// What it says of the port.
-    pub(super) fn settings(&self) -> PortSettings {
-        PortSettings { path_mtu: self.path_mtu(), active: self.is_active() }
     }
 }
 
 impl Drop for NetdevRef {
     fn drop(&mut self) {
-        // SAFETY: gives back the reference that the type owns.
+        // SAFETY: gives back the reference that the type owns by its invariants.
         unsafe { bindings::rdma_helper_netdev_put(self.0.as_ptr()) };
     }
 }
 
-/// What the Ethernet device says of the port.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PortSettings {
-    /// The largest path MTU (`enum ib_mtu`), if it has changed or there is one.
-    pub(crate) path_mtu: Option<u32>,
-    /// Whether the port may carry anything.
-    pub(crate) active: bool,
-}
+/// Operations on the ports of a device, which do nothing when it has gone.
+impl DeviceLink {
+    /// The Ethernet device that a port is paired with, if it is there.
+    pub(crate) fn netdev(&self, port: u32) -> Option<NetdevRef> {
+        // SAFETY: `with` keeps the device alive.
+        self.with(|device| unsafe { NetdevRef::of_port(device, port) }).flatten()
+    }
 
-impl PortSettings {
-    /// Of a port without an Ethernet device.
-    pub(super) const CLOSED: Self = Self { path_mtu: None, active: false };
+    /// Pairs a port with an Ethernet device, or with none.
+    pub(crate) fn set_netdev(&self, port: u32, netdev: Option<&NetdevRef>) -> Result {
+        let netdev = netdev.map_or(core::ptr::null_mut(), NetdevRef::as_raw);
+        let set = |device: NonNull<bindings::ib_device>| {
+            // SAFETY: `with` keeps the device alive, which has its ports' data; the core takes a reference of its own.
+            to_result(unsafe { bindings::ib_device_set_netdev(device.as_ptr(), netdev, port) })
+        };
+        self.with(set).unwrap_or(Ok(()))
+    }
+
+    /// Tells the clients of the state of the port that is paired with `netdev`, unless they know it.
+    pub(crate) fn report_port_state(&self, netdev: &NetdevRef) {
+        self.with(|device| {
+            // SAFETY: `with` keeps the device alive, and the reference `netdev`.
+            unsafe { bindings::rdma_helper_report_port(device.as_ptr(), netdev.as_raw()) };
+        });
+    }
+
+    /// Looks for addresses of Ethernet devices of which no notification has told.
+    pub(crate) fn rescan_gids(&self) {
+        self.with(|device| {
+            // SAFETY: `with` keeps the device alive.
+            unsafe { bindings::rdma_helper_rescan_addresses(device.as_ptr()) };
+        });
+    }
 }

@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The layout of objects that the core allocates: its struct first, the driver's part behind.
 
-use core::{alloc::Layout, mem::MaybeUninit, ops::Deref};
+use core::{
+    alloc::Layout,
+    mem::{MaybeUninit, offset_of},
+    ops::Deref,
+};
 
 use kernel::types::Opaque;
+
+use super::{bindings, driver::Driver};
+
+/// A protection domain; derefs to the driver's part.
+pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+
+/// An XRC domain (IBTA annex A14), which processes may share by a file; derefs to the driver's part.
+pub(crate) type Xrcd<T> = Object<bindings::ib_xrcd, <T as Driver>::Xrcd>;
 
 /// A core struct `C` at offset 0 and the driver's `D` behind it.
 ///
@@ -28,7 +40,10 @@ unsafe impl<C, D: Sync> Sync for Object<C, D> {}
 impl<C, D> Object<C, D> {
     /// The size that the core allocates (`size_ib_*`), a multiple of the alignment as kmalloc
     /// wants it.
-    pub(super) const SIZE: usize = Layout::new::<Self>().pad_to_align().size();
+    pub(super) const SIZE: usize = {
+        assert!(offset_of!(Self, core) == 0, "the core's struct must come first");
+        Layout::new::<Self>().pad_to_align().size()
+    };
 
     /// The wrapper of a core object.
     ///

@@ -1,111 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a driver implements.
+//! The operations of an RDMA device.
 
-use kernel::{fmt, prelude::*};
+use kernel::{build_error, error::VTABLE_DEFAULT_ERROR, fmt, prelude::*};
 
 use super::{
     ah::{AhAttr, AhValues},
-    attr::{DeviceAttr, PortAttr},
+    attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
     cq::{Cq, CqInit, Moderation, Notify},
-    details::{Details, Raw},
     device::Device,
+    driver::Driver,
     gid::{Gid, GidAttr},
+    mad::{Mad, MadResult},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
-    netdev::PortSettings,
-    pd::Pd,
-    pma::PortCounters,
+    object::{Pd, Xrcd},
     qp::{NewQp, Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    restrack::{RawResEntry, ResEntry},
     srq::{NewSrq, Srq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
     wr::{RecvWrs, SendWrs},
-    xrcd::Xrcd,
 };
 
-/// The operations of an RDMA device with one Ethernet port that speaks RoCE v2.
+/// The operations of an RDMA device, under the names that C gives them.
 ///
-/// The associated types are the driver's parts of the core's objects: a creating operation
-/// returns one, later operations see it through the object's wrapper (`&Qp<Self>` derefs to
-/// `Self::Qp`), and it is dropped after the destroying operation has returned `Ok`. Whatever the
-/// driver's part owns (pinned memory, rings) is thus freed after the device has let go of it.
+/// Those of the first group are required: without them the core takes a device for one that kernel clients cannot use.
+/// All others are optional, and what belongs together is given together: a device that has shared receive queues
+/// has `create_srq` and what follows it.
 ///
-/// Each operation gets the data of the [`Registration`](super::Registration). Unless said otherwise it may
+/// Each operation gets the data of the [`Registration`](super::registration::Registration). Unless said otherwise it may
 /// sleep, and the core serialises creation and destruction of one object but nothing else.
-/// `user` is `None` for kernel clients. What the device cannot do gets `EOPNOTSUPP`.
+/// `user` is `None` for kernel clients.
 ///
 /// C header: `struct ib_device_ops` in `include/rdma/ib_verbs.h`.
-pub(crate) trait Operations: Sized + 'static {
-    /// What all operations work on; may borrow what is bound to the parent device.
-    type Data<'a>: Send + Sync + 'a;
-    /// The driver's part of a user context.
-    type Ucontext: Send + Sync;
-    /// The driver's part of a protection domain.
-    type Pd: Send + Sync;
-    /// The driver's part of a completion queue.
-    type Cq: Send + Sync;
-    /// The driver's part of an XRC domain.
-    type Xrcd: Send + Sync;
-    /// The driver's part of a shared receive queue.
-    type Srq: Send + Sync;
-    /// The driver's part of a queue pair.
-    type Qp: Send + Sync;
-    /// The driver's part of a memory region.
-    type Mr: Send + Sync;
-    /// The driver's part of an address handle, which lives in memory alone: the device does not know it,
-    /// and it may be dropped in any context.
-    type Ah: Send + Sync;
-    /// The driver's part of a memory window.
-    type Mw: Send + Sync;
-
-    /// Matched by the user-space half (`ib_device_ops::driver_id`).
+#[vtable]
+pub(crate) trait Operations: Driver {
+    /// The number by which the user-space half finds its devices (`ib_device_ops::driver_id`).
     const DRIVER_ID: u32;
     /// Version of the private payloads (`ib_device_ops::uverbs_abi_ver`).
     const UVERBS_ABI_VERSION: u32;
-    /// The counters that [`Operations::read_stats`] fills.
-    const STATS: &'static [StatDesc];
+    /// Number of ports; they are counted from 1.
+    const PORTS: u32;
+    /// The counters of a port that [`Operations::get_hw_stats`] fills.
+    const STATS: &'static [StatDesc] = &[];
 
-    /// The device's limits.
+    /// Returns the limits of the device.
     fn query_device(data: &Self::Data<'_>) -> Result<DeviceAttr>;
 
-    /// The state of the port.
-    fn query_port(data: &Self::Data<'_>, device: &Device<Self>) -> Result<PortAttr>;
+    /// Returns the state of a port.
+    fn query_port(data: &Self::Data<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr>;
 
-    /// The port is now like this; also before the device is registered.
-    fn set_port(data: &Self::Data<'_>, settings: &PortSettings) -> Result;
+    /// Returns what never changes of a port.
+    fn get_port_immutable(data: &Self::Data<'_>, port: u32) -> Result<PortImmutable>;
 
-    /// Writes the version of the device's firmware, up to 31 characters.
-    fn fw_version(data: &Self::Data<'_>, out: &mut dyn fmt::Write) -> fmt::Result;
-
-    /// Reads the counters, in the order of [`Operations::STATS`].
-    fn read_stats(data: &Self::Data<'_>, values: &mut [u64]) -> Result;
-
-    /// What the port has carried.
-    fn port_counters(data: &Self::Data<'_>) -> Result<PortCounters>;
-
-    /// An entry was added to the GID table.
-    fn add_gid(data: &Self::Data<'_>, gid: &GidAttr) -> Result;
-
-    /// An entry of the GID table goes.
-    fn del_gid(data: &Self::Data<'_>, gid: &GidAttr) -> Result;
-
-    /// A process opens the device.
-    fn alloc_ucontext(
-        data: &Self::Data<'_>,
-        context: &NewUcontext<'_, Self>,
-        udata: &Udata<'_>,
-    ) -> Result<Self::Ucontext>;
-
-    /// A process is done with the device; its mmap keys are gone already.
-    fn dealloc_ucontext(data: &Self::Data<'_>, context: &Ucontext<Self>);
+    /// Returns the link layer of a port.
+    fn get_link_layer(port: u32) -> LinkLayer;
 
     /// Creates a protection domain.
     fn alloc_pd(data: &Self::Data<'_>, user: Option<&User<'_, Self>>) -> Result<Self::Pd>;
 
-    /// Frees a protection domain.
+    /// Destroys a protection domain.
     fn dealloc_pd(data: &Self::Data<'_>, pd: &Pd<Self>) -> Result;
 
     /// Registers all of memory, addressed by DMA address, for kernel clients.
@@ -120,74 +77,8 @@ pub(crate) trait Operations: Sized + 'static {
         udata: Option<&Udata<'_>>,
     ) -> Result<NewMr<Self::Mr>>;
 
-    /// As [`Self::reg_user_mr`], for the DMA buffer `fd`; `start` is the offset in it.
-    fn reg_dmabuf_mr(
-        data: &Self::Data<'_>,
-        device: &Device<Self>,
-        pd: &Pd<Self>,
-        region: &UserRegion,
-        fd: i32,
-    ) -> Result<NewMr<Self::Mr>>;
-
-    /// Changes a region of a process, which is as it was on an error. Returns its new key.
-    fn rereg_user_mr(
-        data: &Self::Data<'_>,
-        device: &Device<Self>,
-        mr: &Self::Mr,
-        change: &RegionChange<'_, Self>,
-    ) -> Result<u32>;
-
-    /// Allocates a region of up to `max_pages` pages for fast registration, with its page list.
-    fn alloc_mr(data: &Self::Data<'_>, pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>>;
-
     /// Removes a region; on return the device no longer touches its memory.
     fn dereg_mr(data: &Self::Data<'_>, mr: &Self::Mr) -> Result;
-
-    /// Creates an address handle; for kernel clients in any context.
-    fn create_ah(
-        data: &Self::Data<'_>,
-        attr: &AhAttr,
-        user: Option<&User<'_, Self>>,
-    ) -> Result<Self::Ah>;
-
-    /// What an address handle was created with.
-    fn query_ah(ah: &Self::Ah) -> AhValues;
-
-    /// Makes a datagram queue pair a member of a multicast group.
-    fn attach_mcast(data: &Self::Data<'_>, qp: &Qp<Self>, group: Gid) -> Result;
-
-    /// Ends that.
-    fn detach_mcast(data: &Self::Data<'_>, qp: &Qp<Self>, group: Gid) -> Result;
-
-    /// Allocates a window, which is bound by work requests.
-    fn alloc_mw(data: &Self::Data<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<Self::Mw>>;
-
-    /// Removes a window; on return nobody reaches memory by it.
-    fn dealloc_mw(data: &Self::Data<'_>, mw: &Mw<Self>) -> Result;
-
-    /// Adds to what `rdma resource show mr` tells.
-    fn describe_mr(data: &Self::Data<'_>, mr: &Self::Mr, details: &mut Details<'_>) -> Result;
-
-    /// The same in the driver's own bytes, for `rdma resource show mr -r`.
-    fn raw_mr(data: &Self::Data<'_>, mr: &Self::Mr, raw: Raw<'_>) -> Result;
-
-    /// Adds to what `rdma resource show cq` tells.
-    fn describe_cq(data: &Self::Data<'_>, cq: &Cq<Self>, details: &mut Details<'_>) -> Result;
-
-    /// The same in the driver's own bytes, for `rdma resource show cq -r`.
-    fn raw_cq(data: &Self::Data<'_>, cq: &Cq<Self>, raw: Raw<'_>) -> Result;
-
-    /// Adds to what `rdma resource show srq` tells.
-    fn describe_srq(data: &Self::Data<'_>, srq: &Srq<Self>, details: &mut Details<'_>) -> Result;
-
-    /// The same in the driver's own bytes, for `rdma resource show srq -r`.
-    fn raw_srq(data: &Self::Data<'_>, srq: &Srq<Self>, raw: Raw<'_>) -> Result;
-
-    /// Adds to what `rdma resource show qp` tells.
-    fn describe_qp(data: &Self::Data<'_>, qp: &Qp<Self>, details: &mut Details<'_>) -> Result;
-
-    /// The same in the driver's own bytes, for `rdma resource show qp -r`.
-    fn raw_qp(data: &Self::Data<'_>, qp: &Qp<Self>, raw: Raw<'_>) -> Result;
 
     /// Creates a completion queue.
     fn create_cq(
@@ -196,19 +87,6 @@ pub(crate) trait Operations: Sized + 'static {
         init: &mut CqInit<'_>,
         user: Option<&User<'_, Self>>,
     ) -> Result<Self::Cq>;
-
-    /// Sets how events of a completion queue are moderated. Process context.
-    fn modify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, moderation: Moderation) -> Result;
-
-    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls for one queue may
-    /// come at the same time.
-    fn resize_cq(
-        data: &Self::Data<'_>,
-        device: &Device<Self>,
-        cq: &Cq<Self>,
-        entries: u32,
-        user: &User<'_, Self>,
-    ) -> Result<u32>;
 
     /// Destroys a completion queue.
     fn destroy_cq(data: &Self::Data<'_>, cq: &Cq<Self>) -> Result;
@@ -219,33 +97,6 @@ pub(crate) trait Operations: Sized + 'static {
     /// Arms a kernel client's queue; any context. Returns whether completions may already be
     /// there, if [`Notify::report_missed`] asks for it.
     fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
-
-    /// Creates an XRC domain, which may outlive the process that asks for it.
-    fn alloc_xrcd(data: &Self::Data<'_>) -> Result<Self::Xrcd>;
-
-    /// Destroys an XRC domain, which nobody uses.
-    fn dealloc_xrcd(data: &Self::Data<'_>, xrcd: &Xrcd<Self>) -> Result;
-
-    /// Creates a shared receive queue.
-    fn create_srq(
-        data: &Self::Data<'_>,
-        device: &Device<Self>,
-        pd: &Pd<Self>,
-        init: &mut SrqInit<'_, Self>,
-        user: Option<&User<'_, Self>>,
-    ) -> Result<NewSrq<Self::Srq>>;
-
-    /// Changes a shared receive queue.
-    fn modify_srq(data: &Self::Data<'_>, srq: &Srq<Self>, change: SrqChange) -> Result;
-
-    /// Reads what a shared receive queue is.
-    fn query_srq(data: &Self::Data<'_>, srq: &Srq<Self>) -> Result<SrqQuery>;
-
-    /// Destroys a shared receive queue, which no queue pair uses.
-    fn destroy_srq(data: &Self::Data<'_>, srq: &Srq<Self>) -> Result;
-
-    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
-    fn post_srq_recv(data: &Self::Data<'_>, srq: &Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result;
 
     /// Creates a queue pair. Only an XRC target has no protection domain; it is the kernel's, whoever asked.
     fn create_qp(
@@ -260,9 +111,6 @@ pub(crate) trait Operations: Sized + 'static {
     /// only for users.
     fn modify_qp(data: &Self::Data<'_>, qp: &Qp<Self>, attr: &QpAttr, mask: QpAttrMask) -> Result;
 
-    /// Reads all attributes.
-    fn query_qp(data: &Self::Data<'_>, qp: &Qp<Self>) -> Result<QpQuery>;
-
     /// Destroys a queue pair.
     fn destroy_qp(data: &Self::Data<'_>, qp: &Qp<Self>, user: Option<&User<'_, Self>>) -> Result;
 
@@ -271,4 +119,277 @@ pub(crate) trait Operations: Sized + 'static {
 
     /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
     fn post_recv(data: &Self::Data<'_>, qp: &Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result;
+
+    // Device and port: firmware version, partition keys, GID table, counters, management datagrams.
+
+    /// Writes the version of the firmware, up to 31 characters.
+    fn get_dev_fw_str(_data: &Self::Data<'_>, _out: &mut dyn fmt::Write) -> fmt::Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns an entry of the table of partition keys.
+    fn query_pkey(_data: &Self::Data<'_>, _port: u32, _index: u16) -> Result<u16> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Tells the device that an entry was added to its GID table.
+    fn add_gid(_data: &Self::Data<'_>, _gid: &GidAttr) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Tells the device that an entry of its GID table goes.
+    fn del_gid(_data: &Self::Data<'_>, _gid: &GidAttr) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Reports an event (`enum netdev_cmd`) of the Ethernet device of a port to clients, in the core's place.
+    fn report_port_event(_data: &Self::Data<'_>, _event: usize) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Reads the counters of a port, in the order of [`Operations::STATS`].
+    fn get_hw_stats(_data: &Self::Data<'_>, _port: u32, _values: &mut [u64]) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Answers a management datagram for a port, or leaves it to the core. What follows the header of the answer
+    /// goes to `answer`.
+    fn process_mad(
+        _data: &Self::Data<'_>,
+        _port: u32,
+        _mad: &Mad<'_>,
+        _answer: &mut [u8],
+    ) -> MadResult {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Processes.
+
+    /// Opens the device for a process.
+    fn alloc_ucontext(
+        _data: &Self::Data<'_>,
+        _context: &NewUcontext<'_, Self>,
+        _udata: &Udata<'_>,
+    ) -> Result<Self::Ucontext> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Closes the device for a process, whose mmap keys are gone already.
+    fn dealloc_ucontext(_data: &Self::Data<'_>, _context: &Ucontext<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // More of regions.
+
+    /// Registers the DMA buffer `fd` as [`Self::reg_user_mr`] registers memory; `start` is the offset in it.
+    fn reg_user_mr_dmabuf(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _pd: &Pd<Self>,
+        _region: &UserRegion,
+        _fd: i32,
+    ) -> Result<NewMr<Self::Mr>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes a region of a process, which is as it was on an error. Returns its new key.
+    fn rereg_user_mr(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _mr: &Self::Mr,
+        _change: &RegionChange<'_, Self>,
+    ) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Allocates a region of up to `max_pages` pages for fast registration, with its page list.
+    fn alloc_mr(
+        _data: &Self::Data<'_>,
+        _pd: &Pd<Self>,
+        _max_pages: u32,
+    ) -> Result<NewMr<Self::Mr>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // More of completion queues and queue pairs.
+
+    /// Sets how events of a completion queue are moderated. Process context.
+    fn modify_cq(_data: &Self::Data<'_>, _cq: &Cq<Self>, _moderation: Moderation) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls for one queue may
+    /// come at the same time.
+    fn resize_user_cq(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _cq: &Cq<Self>,
+        _entries: u32,
+        _user: &User<'_, Self>,
+    ) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns all attributes of a queue pair.
+    fn query_qp(_data: &Self::Data<'_>, _qp: &Qp<Self>) -> Result<QpQuery> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Address handles and multicast groups.
+
+    /// Creates an address handle; for kernel clients in any context.
+    fn create_ah(
+        _data: &Self::Data<'_>,
+        _attr: &AhAttr,
+        _user: Option<&User<'_, Self>>,
+    ) -> Result<Self::Ah> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns what an address handle was created with.
+    fn query_ah(_ah: &Self::Ah) -> AhValues {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Makes a datagram queue pair a member of a multicast group.
+    fn attach_mcast(_data: &Self::Data<'_>, _qp: &Qp<Self>, _group: Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Ends the membership of a datagram queue pair in a multicast group.
+    fn detach_mcast(_data: &Self::Data<'_>, _qp: &Qp<Self>, _group: Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Memory windows.
+
+    /// Allocates a window, which is bound by work requests.
+    fn alloc_mw(_data: &Self::Data<'_>, _pd: &Pd<Self>, _kind: MwType) -> Result<NewMw<Self::Mw>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Removes a window; on return nobody reaches memory by it.
+    fn dealloc_mw(_data: &Self::Data<'_>, _mw: &Mw<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // Shared receive queues.
+
+    /// Creates a shared receive queue.
+    fn create_srq(
+        _data: &Self::Data<'_>,
+        _device: &Device<Self>,
+        _pd: &Pd<Self>,
+        _init: &mut SrqInit<'_, Self>,
+        _user: Option<&User<'_, Self>>,
+    ) -> Result<NewSrq<Self::Srq>> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes a shared receive queue.
+    fn modify_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>, _change: SrqChange) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the sizes and the limit of a shared receive queue.
+    fn query_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>) -> Result<SrqQuery> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Destroys a shared receive queue, which no queue pair uses.
+    fn destroy_srq(_data: &Self::Data<'_>, _srq: &Srq<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Posts a kernel client's receive work requests, up to the first that is refused; any context.
+    fn post_srq_recv(_data: &Self::Data<'_>, _srq: &Srq<Self>, _wrs: &mut RecvWrs<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // XRC domains.
+
+    /// Creates an XRC domain, which may outlive the process that asks for it.
+    fn alloc_xrcd(_data: &Self::Data<'_>) -> Result<Self::Xrcd> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Destroys an XRC domain, which nobody uses.
+    fn dealloc_xrcd(_data: &Self::Data<'_>, _xrcd: &Xrcd<Self>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    // What `rdma resource show` adds to the core's knowledge of an object: names and values, or (`-r`) the
+    // driver's own bytes.
+
+    /// Adds names and values of a memory region to an entry.
+    fn fill_res_mr_entry(
+        _data: &Self::Data<'_>,
+        _mr: &Self::Mr,
+        _entry: &mut ResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds a memory region in the driver's own bytes to an entry.
+    fn fill_res_mr_entry_raw(
+        _data: &Self::Data<'_>,
+        _mr: &Self::Mr,
+        _entry: RawResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds names and values of a completion queue to an entry.
+    fn fill_res_cq_entry(
+        _data: &Self::Data<'_>,
+        _cq: &Cq<Self>,
+        _entry: &mut ResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds a completion queue in the driver's own bytes to an entry.
+    fn fill_res_cq_entry_raw(
+        _data: &Self::Data<'_>,
+        _cq: &Cq<Self>,
+        _entry: RawResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds names and values of a shared receive queue to an entry.
+    fn fill_res_srq_entry(
+        _data: &Self::Data<'_>,
+        _srq: &Srq<Self>,
+        _entry: &mut ResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds a shared receive queue in the driver's own bytes to an entry.
+    fn fill_res_srq_entry_raw(
+        _data: &Self::Data<'_>,
+        _srq: &Srq<Self>,
+        _entry: RawResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds names and values of a queue pair to an entry.
+    fn fill_res_qp_entry(
+        _data: &Self::Data<'_>,
+        _qp: &Qp<Self>,
+        _entry: &mut ResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds a queue pair in the driver's own bytes to an entry.
+    fn fill_res_qp_entry_raw(
+        _data: &Self::Data<'_>,
+        _qp: &Qp<Self>,
+        _entry: RawResEntry<'_>,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }

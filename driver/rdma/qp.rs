@@ -8,25 +8,25 @@ use kernel::prelude::*;
 use super::{
     bindings,
     cq::Cq,
+    driver::Driver,
     event::QpLink,
     object::Object,
-    ops::Operations,
+    object::Xrcd,
     qp_attr::{QpCap, QpType},
     srq::Srq,
-    xrcd::Xrcd,
 };
 
 /// What lies behind `struct ib_qp`.
-pub(super) struct Parts<T: Operations> {
+pub(super) struct Parts<T: Driver> {
     pub(super) link: QpLink,
     pub(super) driver: T::Qp,
 }
 
 /// A queue pair; derefs to the driver's part.
 #[repr(transparent)]
-pub(crate) struct Qp<T: Operations>(Object<bindings::ib_qp, Parts<T>>);
+pub(crate) struct Qp<T: Driver>(Object<bindings::ib_qp, Parts<T>>);
 
-impl<T: Operations> Qp<T> {
+impl<T: Driver> Qp<T> {
     pub(super) const SIZE: usize = Object::<bindings::ib_qp, Parts<T>>::SIZE;
 
     /// # Safety
@@ -61,7 +61,7 @@ impl<T: Operations> Qp<T> {
     }
 }
 
-impl<T: Operations> Deref for Qp<T> {
+impl<T: Driver> Deref for Qp<T> {
     type Target = T::Qp;
 
     fn deref(&self) -> &T::Qp {
@@ -72,7 +72,7 @@ impl<T: Operations> Deref for Qp<T> {
 /// # Safety
 ///
 /// `raw` must be null or a live completion queue of driver `T`, for `'a`.
-unsafe fn cq_from_raw<'a, T: Operations>(raw: *mut bindings::ib_cq) -> Option<&'a Cq<T>> {
+unsafe fn cq_from_raw<'a, T: Driver>(raw: *mut bindings::ib_cq) -> Option<&'a Cq<T>> {
     // SAFETY: by the caller's promise.
     (!raw.is_null()).then(|| unsafe { Cq::from_raw(raw) })
 }
@@ -88,14 +88,14 @@ pub(crate) struct NewQp<D> {
 /// What a new queue pair shall be.
 ///
 /// C: `struct ib_qp_init_attr`.
-pub(crate) struct QpInit<'a, T: Operations> {
+pub(crate) struct QpInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_qp_init_attr,
     /// To be kept by whoever handles the device's events.
     pub(crate) link: &'a QpLink,
     _driver: PhantomData<T>,
 }
 
-impl<'a, T: Operations> QpInit<'a, T> {
+impl<'a, T: Driver> QpInit<'a, T> {
     /// # Safety
     ///
     /// The completion queues, the shared receive queue and the XRC domain in `raw` must be live ones of driver `T`.

@@ -6,7 +6,6 @@ use kernel::{prelude::*, types::Opaque};
 use super::{
     ah::{AhAttr, AhValues},
     bindings,
-    device::PORT,
 };
 
 /// The type of a queue pair (`enum ib_qp_type`).
@@ -294,7 +293,7 @@ impl QpQuery {
         attr.rq_psn = values.rq_psn;
         attr.sq_psn = values.sq_psn;
         attr.dest_qp_num = values.dest_qpn;
-        attr.port_num = PORT;
+        attr.port_num = values.port;
         attr.pkey_index = values.pkey_index;
         attr.en_sqd_async_notify = u8::from(values.en_sqd_async_notify);
         attr.sq_draining = u8::from(values.sq_draining);

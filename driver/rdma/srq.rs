@@ -5,19 +5,25 @@ use core::{marker::PhantomData, ops::Deref};
 
 use kernel::prelude::*;
 
-use super::{bindings, cq::Cq, event::SrqLink, object::Object, ops::Operations, xrcd::Xrcd};
+use super::{
+    bindings,
+    cq::Cq,
+    driver::Driver,
+    event::SrqLink,
+    object::{Object, Xrcd},
+};
 
 /// What lies behind `struct ib_srq`.
-pub(super) struct Parts<T: Operations> {
+pub(super) struct Parts<T: Driver> {
     pub(super) link: SrqLink,
     pub(super) driver: T::Srq,
 }
 
 /// A shared receive queue; derefs to the driver's part.
 #[repr(transparent)]
-pub(crate) struct Srq<T: Operations>(Object<bindings::ib_srq, Parts<T>>);
+pub(crate) struct Srq<T: Driver>(Object<bindings::ib_srq, Parts<T>>);
 
-impl<T: Operations> Srq<T> {
+impl<T: Driver> Srq<T> {
     pub(super) const SIZE: usize = Object::<bindings::ib_srq, Parts<T>>::SIZE;
 
     /// # Safety
@@ -34,7 +40,7 @@ impl<T: Operations> Srq<T> {
     }
 }
 
-impl<T: Operations> Deref for Srq<T> {
+impl<T: Driver> Deref for Srq<T> {
     type Target = T::Srq;
 
     fn deref(&self) -> &T::Srq {
@@ -43,7 +49,7 @@ impl<T: Operations> Deref for Srq<T> {
 }
 
 /// Who takes receives from a queue.
-pub(crate) enum SrqKind<'a, T: Operations> {
+pub(crate) enum SrqKind<'a, T: Driver> {
     /// The queue pairs that are created with it.
     Basic,
     /// The targets of an XRC domain.
@@ -64,14 +70,14 @@ pub(crate) struct NewSrq<D> {
 }
 
 /// What a new queue shall be.
-pub(crate) struct SrqInit<'a, T: Operations> {
+pub(crate) struct SrqInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_srq_init_attr,
     /// To be kept by whoever handles the device's events.
     pub(crate) link: &'a SrqLink,
     _driver: PhantomData<T>,
 }
 
-impl<'a, T: Operations> SrqInit<'a, T> {
+impl<'a, T: Driver> SrqInit<'a, T> {
     /// # Safety
     ///
     /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be live ones of

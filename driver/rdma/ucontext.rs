@@ -7,22 +7,22 @@ use kernel::prelude::*;
 
 use super::{
     bindings,
+    driver::Driver,
     mmap::{IoArea, MmapKeys},
     object::Object,
-    ops::Operations,
 };
 
 /// What lies behind `struct ib_ucontext`.
-pub(super) struct Parts<T: Operations> {
+pub(super) struct Parts<T: Driver> {
     keys: Pin<KBox<MmapKeys>>,
     driver: T::Ucontext,
 }
 
 /// An open context; derefs to the driver's part.
 #[repr(transparent)]
-pub(crate) struct Ucontext<T: Operations>(Object<bindings::ib_ucontext, Parts<T>>);
+pub(crate) struct Ucontext<T: Driver>(Object<bindings::ib_ucontext, Parts<T>>);
 
-impl<T: Operations> Ucontext<T> {
+impl<T: Driver> Ucontext<T> {
     pub(super) const SIZE: usize = Object::<bindings::ib_ucontext, Parts<T>>::SIZE;
 
     /// # Safety
@@ -55,7 +55,7 @@ impl<T: Operations> Ucontext<T> {
     }
 }
 
-impl<T: Operations> Deref for Ucontext<T> {
+impl<T: Driver> Deref for Ucontext<T> {
     type Target = T::Ucontext;
 
     fn deref(&self) -> &T::Ucontext {
@@ -64,13 +64,13 @@ impl<T: Operations> Deref for Ucontext<T> {
 }
 
 /// A context that is being opened: it can already have mappings.
-pub(crate) struct NewUcontext<'a, T: Operations> {
+pub(crate) struct NewUcontext<'a, T: Driver> {
     raw: NonNull<bindings::ib_ucontext>,
     keys: Pin<KBox<MmapKeys>>,
     _driver: core::marker::PhantomData<&'a T>,
 }
 
-impl<T: Operations> NewUcontext<'_, T> {
+impl<T: Driver> NewUcontext<'_, T> {
     /// # Safety
     ///
     /// `raw` must be the context that the core is opening, for the lifetime of the result.

@@ -6,7 +6,7 @@ use core::{marker::PhantomData, mem::size_of, ptr::NonNull};
 use kernel::{error::to_result, prelude::*};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{bindings, ops::Operations, ucontext::Ucontext};
+use super::{bindings, driver::Driver, ucontext::Ucontext};
 
 /// The driver's part of a uverbs command.
 pub(crate) struct Udata<'a> {
@@ -78,14 +78,21 @@ impl<'a> Udata<'a> {
         self.respond::<[u8; 0]>(&[])
     }
 
-    /// For a command without private payloads: none may have come, and the answer is zeroed.
+    /// For a command without private payloads: none may have come, and the answer is zeroed. Kernel clients have none.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the provider sent something, `EFAULT`.
-    pub(crate) fn none(&self) -> Result {
-        // SAFETY: the udata is valid by the type's construction.
-        to_result(unsafe { bindings::rdma_helper_no_udata_io(self.raw.as_ptr()) })
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be null or the udata of the uverbs command under way.
+    pub(super) unsafe fn expect_none(raw: *mut bindings::ib_udata) -> Result {
+        if raw.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller promises that the udata is valid.
+        to_result(unsafe { bindings::rdma_helper_no_udata_io(raw) })
     }
 
     /// The context of the caller.
@@ -93,7 +100,7 @@ impl<'a> Udata<'a> {
     /// # Safety
     ///
     /// The command must be one of an open context of driver `T`.
-    pub(super) unsafe fn ucontext<T: Operations>(&self) -> &'a Ucontext<T> {
+    pub(super) unsafe fn ucontext<T: Driver>(&self) -> &'a Ucontext<T> {
         // SAFETY: a udata is always part of an attribute bundle; its context is set for every
         // command but the one that makes the context, by the caller's promise.
         unsafe { Ucontext::from_raw(bindings::rdma_helper_udata_ucontext(self.raw.as_ptr())) }
@@ -101,14 +108,14 @@ impl<'a> Udata<'a> {
 }
 
 /// A command of a user-space process; kernel clients have none.
-pub(crate) struct User<'a, T: Operations> {
+pub(crate) struct User<'a, T: Driver> {
     /// Its private payload.
     pub(crate) data: Udata<'a>,
     /// Its context.
     pub(crate) context: &'a Ucontext<T>,
 }
 
-impl<'a, T: Operations> User<'a, T> {
+impl<'a, T: Driver> User<'a, T> {
     /// The user behind a udata pointer; `None` for a kernel client.
     ///
     /// # Safety

@@ -8,7 +8,7 @@ use kernel::{
     prelude::*,
 };
 
-use super::{bindings, device::Device, ops::Operations};
+use super::{bindings, device::Device, driver::Driver};
 
 /// Whether the device will write to pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Umem {
     ///
     /// `EINVAL` for an empty or wrapping range, `ENOMEM` beyond RLIMIT_MEMLOCK, `EFAULT` if
     /// something is not mapped or not writable as asked.
-    pub(crate) fn pin<T: Operations>(
+    pub(crate) fn pin<T: Driver>(
         device: &Device<T>,
         address: u64,
         length: u64,
@@ -55,7 +55,7 @@ impl Umem {
     /// # Errors
     ///
     /// As [`Self::pin`].
-    pub(crate) fn pin_for<T: Operations>(
+    pub(crate) fn pin_for<T: Driver>(
         device: &Device<T>,
         address: u64,
         length: u64,
@@ -81,7 +81,7 @@ impl Umem {
     /// # Errors
     ///
     /// `EBADF` or `EINVAL` if `fd` is not a DMA buffer of that length, or one that cannot be pinned.
-    pub(crate) fn pin_dmabuf<T: Operations>(
+    pub(crate) fn pin_dmabuf<T: Driver>(
         device: &Device<T>,
         fd: i32,
         offset: u64,

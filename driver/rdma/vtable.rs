@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The table of operations and its trampolines. Each follows one pattern: wrap the core's
+//! The tables of operations and their trampolines. Each follows one pattern: wrap the core's
 //! pointers, call the trait, hand the result back.
+//!
+//! All trampolines rely on what the core promises to the functions of `struct ib_device_ops`: they are called for
+//! registered devices of this driver; an object that they get is one that the creating operation of this table has set
+//! up, and nobody else uses one that is being created or that has been destroyed; pointers to attributes are valid
+//! during the call.
 
 use core::{marker::PhantomData, ptr::NonNull};
 
@@ -8,6 +13,7 @@ use kernel::{
     error::from_result,
     ffi::{c_char, c_int, c_uint, c_ulong, c_void},
     fmt,
+    module::this_module,
     prelude::*,
     str::Formatter,
 };
@@ -16,64 +22,88 @@ use super::{
     bindings,
     device::Device,
     gid::GidAttr,
+    mad::{Mad, MadResult},
     mmap,
-    object::Object,
+    object::{Object, Pd},
     ops::Operations,
-    pd::Pd,
-    pma,
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::Udata,
 };
 
+/// The entry of an operation that drivers may lack.
+macro_rules! optional {
+    ($has:ident => $operation:ident) => {
+        if T::$has { Some(Self::$operation) } else { None }
+    };
+}
+
 mod address;
-mod details;
 mod memory;
 mod queues;
+mod restrack;
 mod srq;
+
+/// A table without operations.
+// SAFETY: a C struct of numbers and optional pointers, for which zero is valid.
+const EMPTY: bindings::ib_device_ops = unsafe { core::mem::zeroed() };
 
 /// Trampolines for driver `T`.
 pub(super) struct VTable<T: Operations>(PhantomData<T>);
 
+/// The C struct of an object, which names its device.
+trait CoreObject {
+    /// Its device.
+    ///
+    /// # Safety
+    ///
+    /// `object` must be valid.
+    unsafe fn device(object: *mut Self) -> *mut bindings::ib_device;
+}
+
+macro_rules! core_objects {
+    ($($object:ident)*) => {
+        $(impl CoreObject for bindings::$object {
+            unsafe fn device(object: *mut Self) -> *mut bindings::ib_device {
+                // SAFETY: the caller promises that the object is valid. The field does not change.
+                unsafe { (*object).device }
+            }
+        })*
+    };
+}
+
+core_objects! { ib_ah ib_cq ib_mr ib_mw ib_pd ib_qp ib_srq ib_ucontext ib_xrcd }
+
 impl<T: Operations> VTable<T> {
-    /// The table; the core copies it.
-    pub(super) fn new() -> bindings::ib_device_ops {
-        // SAFETY: a plain C struct of numbers and optional functions, for which zero is valid.
-        let mut ops: bindings::ib_device_ops = unsafe { core::mem::zeroed() };
-        // SAFETY: no preconditions.
-        ops.owner = unsafe { bindings::rdma_helper_this_module() };
-        ops.driver_id = T::DRIVER_ID;
-        ops.uverbs_abi_ver = T::UVERBS_ABI_VERSION;
-        ops.set_uverbs_robust_udata(1);
+    /// All tables; the core takes from each what it has.
+    pub(super) const TABLES: [&'static bindings::ib_device_ops; 6] =
+        [&Self::DEVICE, &Self::ADDRESS, &Self::MEMORY, &Self::QUEUES, &Self::RESTRACK, &Self::SRQ];
 
-        ops.query_device = Some(Self::query_device);
-        ops.query_port = Some(Self::query_port);
-        ops.get_port_immutable = Some(Self::get_port_immutable);
-        ops.get_link_layer = Some(Self::get_link_layer);
-        ops.query_pkey = Some(Self::query_pkey);
-        ops.add_gid = Some(Self::add_gid);
-        ops.del_gid = Some(Self::del_gid);
-        ops.report_port_event = Some(Self::report_port_event);
-        ops.get_dev_fw_str = Some(Self::get_dev_fw_str);
-        ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
-        ops.get_hw_stats = Some(Self::get_hw_stats);
-        ops.process_mad = Some(Self::process_mad);
-
-        ops.size_ib_ucontext = Ucontext::<T>::SIZE;
-        ops.alloc_ucontext = Some(Self::alloc_ucontext);
-        ops.dealloc_ucontext = Some(Self::dealloc_ucontext);
-        ops.disassociate_ucontext = Some(Self::disassociate_ucontext);
-        ops.mmap = Some(Self::mmap);
-        ops.mmap_free = Some(Self::mmap_free);
-
-        ops.size_ib_pd = Object::<bindings::ib_pd, T::Pd>::SIZE;
-        Self::fill_memory(&mut ops);
-        Self::fill_address(&mut ops);
-        Self::fill_details(&mut ops);
-        Self::fill_queues(&mut ops);
-        Self::fill_srq(&mut ops);
-        ops
-    }
+    /// Operations of the device and its ports, and of contexts.
+    const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
+        owner: this_module::<T::OwnerModule>().as_ptr(),
+        driver_id: T::DRIVER_ID,
+        uverbs_abi_ver: T::UVERBS_ABI_VERSION,
+        query_device: Some(Self::query_device),
+        query_port: Some(Self::query_port),
+        get_port_immutable: Some(Self::get_port_immutable),
+        get_link_layer: Some(Self::get_link_layer),
+        query_pkey: optional!(HAS_QUERY_PKEY => query_pkey),
+        add_gid: optional!(HAS_ADD_GID => add_gid),
+        del_gid: optional!(HAS_DEL_GID => del_gid),
+        report_port_event: optional!(HAS_REPORT_PORT_EVENT => report_port_event),
+        get_dev_fw_str: optional!(HAS_GET_DEV_FW_STR => get_dev_fw_str),
+        alloc_hw_port_stats: optional!(HAS_GET_HW_STATS => alloc_hw_port_stats),
+        get_hw_stats: optional!(HAS_GET_HW_STATS => get_hw_stats),
+        process_mad: optional!(HAS_PROCESS_MAD => process_mad),
+        size_ib_ucontext: Ucontext::<T>::SIZE,
+        alloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => alloc_ucontext),
+        dealloc_ucontext: optional!(HAS_ALLOC_UCONTEXT => dealloc_ucontext),
+        disassociate_ucontext: optional!(HAS_ALLOC_UCONTEXT => disassociate_ucontext),
+        mmap: optional!(HAS_ALLOC_UCONTEXT => mmap),
+        mmap_free: optional!(HAS_ALLOC_UCONTEXT => mmap_free),
+        ..EMPTY
+    };
 
     /// Runs `f` with the device and the registration's data.
     ///
@@ -84,8 +114,25 @@ impl<T: Operations> VTable<T> {
         device: *mut bindings::ib_device,
         f: impl for<'a> FnOnce(&'a Device<T>, &'a T::Data<'a>) -> R,
     ) -> R {
-        // SAFETY: the core only calls operations of registered devices.
-        unsafe { Device::<T>::from_raw(device).with_data(f) }
+        // SAFETY: the core calls operations of registered devices only, whose table is that of `Device<T>`.
+        let device = unsafe { Device::<T>::from_raw(device) };
+        // SAFETY: the caller promises that this is an operation of the device.
+        unsafe { device.with_data(f) }
+    }
+
+    /// Runs `f` with the device of an object and the registration's data.
+    ///
+    /// # Safety
+    ///
+    /// To be called from an operation, with an object that the core has passed to it.
+    unsafe fn with_device_of<C: CoreObject, R>(
+        object: *mut C,
+        f: impl for<'a> FnOnce(&'a Device<T>, &'a T::Data<'a>) -> R,
+    ) -> R {
+        // SAFETY: the core passes valid objects, whose device it has set before.
+        let device = unsafe { C::device(object) };
+        // SAFETY: the caller promises that this is an operation, which is one of the object's device.
+        unsafe { Self::with(device, f) }
     }
 
     unsafe extern "C" fn query_device(
@@ -94,125 +141,125 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core's pointers; `udata` is null for kernel callers.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
-            // SAFETY: called by the core for this device.
+            // SAFETY: the core passes the payload of the command, or null to kernel callers.
+            unsafe { Udata::expect_none(udata) }?;
+            // SAFETY: an operation of this device.
             let attr = unsafe { Self::with(device, |_, data| T::query_device(data)) }?;
-            // SAFETY: `out` is the core's, zeroed.
-            unsafe { attr.write_to(&mut *out, (*device).node_guid) };
+            // SAFETY: the device is valid; its GUID does not change.
+            let guid = unsafe { (*device).node_guid };
+            // SAFETY: the core passes a struct of its own, zeroed.
+            attr.write_to(unsafe { &mut *out }, guid);
             Ok(0)
         })
     }
 
     unsafe extern "C" fn query_port(
         device: *mut bindings::ib_device,
-        _port: u32,
+        port: u32,
         out: *mut bindings::ib_port_attr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: called by the core for this device.
-            let attr = unsafe { Self::with(device, |device, data| T::query_port(data, device)) }?;
-            // SAFETY: `out` is the core's, zeroed.
+            // SAFETY: an operation of this device.
+            let attr =
+                unsafe { Self::with(device, |device, data| T::query_port(data, device, port)) }?;
+            // SAFETY: the core passes a struct of its own, zeroed.
             attr.write_to(unsafe { &mut *out });
             Ok(0)
         })
     }
 
-    /// Nothing: the pairing reports such events, those of a port that opens when the driver knows.
     unsafe extern "C" fn report_port_event(
-        _device: *mut bindings::ib_device,
+        device: *mut bindings::ib_device,
         _netdev: *mut bindings::net_device,
-        _event: c_ulong,
+        event: c_ulong,
     ) {
+        // SAFETY: an operation of this device.
+        unsafe { Self::with(device, |_, data| T::report_port_event(data, event)) };
     }
 
     unsafe extern "C" fn get_port_immutable(
         device: *mut bindings::ib_device,
-        _port: u32,
+        port: u32,
         out: *mut bindings::ib_port_immutable,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: called by the core for this device.
-            let attr = unsafe { Self::with(device, |device, data| T::query_port(data, device)) }?;
-            // SAFETY: `out` is the core's.
-            let out = unsafe { &mut *out };
-            // `RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP`: management datagrams, and with them the
-            // connection manager.
-            out.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
-                | bindings::RDMA_CORE_CAP_IB_MAD
-                | bindings::RDMA_CORE_CAP_IB_CM
-                | bindings::RDMA_CORE_CAP_AF_IB
-                | bindings::RDMA_CORE_CAP_ETH_AH;
-            out.gid_tbl_len = attr.gid_table_len.try_into()?;
-            out.pkey_tbl_len = 1;
-            out.max_mad_size = bindings::IB_MGMT_MAD_SIZE;
+            // SAFETY: an operation of this device.
+            let port = unsafe { Self::with(device, |_, data| T::get_port_immutable(data, port)) }?;
+            // SAFETY: the core passes a struct of its own.
+            port.write_to(unsafe { &mut *out });
             Ok(0)
         })
     }
 
     unsafe extern "C" fn get_link_layer(
         _device: *mut bindings::ib_device,
-        _port: u32,
+        port: u32,
     ) -> bindings::rdma_link_layer {
-        bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET
+        T::get_link_layer(port) as bindings::rdma_link_layer
     }
 
     unsafe extern "C" fn query_pkey(
-        _device: *mut bindings::ib_device,
-        _port: u32,
+        device: *mut bindings::ib_device,
+        port: u32,
         index: u16,
         out: *mut u16,
     ) -> c_int {
-        /// The only one that RoCE has: full member of the default partition.
-        const DEFAULT_PKEY: u16 = 0xffff;
-        if index != 0 {
-            return EINVAL.to_errno();
-        }
-        // SAFETY: `out` is the core's.
-        unsafe { *out = DEFAULT_PKEY };
-        0
+        from_result(|| {
+            // SAFETY: an operation of this device.
+            let pkey = unsafe { Self::with(device, |_, data| T::query_pkey(data, port, index)) }?;
+            // SAFETY: the core passes a place of its own.
+            unsafe { *out = pkey };
+            Ok(0)
+        })
     }
 
     unsafe extern "C" fn add_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: the core passes a valid entry of one of its devices.
-            unsafe {
-                Self::with((*attr).device, |_, data| T::add_gid(data, GidAttr::from_raw(attr)))
-            }?;
-            Ok(0)
-        })
+        // SAFETY: the core's argument.
+        unsafe { Self::with_gid(attr, T::add_gid) }
     }
 
     unsafe extern "C" fn del_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
+        // SAFETY: the core's argument.
+        unsafe { Self::with_gid(attr, T::del_gid) }
+    }
+
+    /// Runs `f` with an entry of the GID table.
+    ///
+    /// # Safety
+    ///
+    /// To be called from an operation, with its argument.
+    unsafe fn with_gid(
+        attr: *const bindings::ib_gid_attr,
+        f: fn(&T::Data<'_>, &GidAttr) -> Result,
+    ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes a valid entry of one of its devices.
-            unsafe {
-                Self::with((*attr).device, |_, data| T::del_gid(data, GidAttr::from_raw(attr)))
-            }?;
+            // SAFETY: the core passes a valid entry, of one of this driver's devices.
+            let device = unsafe { (*attr).device };
+            // SAFETY: the core passes a valid entry.
+            let gid = unsafe { GidAttr::from_raw(attr) };
+            // SAFETY: the caller promises that this is an operation, of the entry's device.
+            unsafe { Self::with(device, |_, data| f(data, gid)) }?;
             Ok(0)
         })
     }
 
     unsafe extern "C" fn get_dev_fw_str(device: *mut bindings::ib_device, out: *mut c_char) {
         const LENGTH: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
-        // SAFETY: `out` has room for that many bytes; the last stays zero.
-        let buffer = unsafe {
-            out.write_bytes(0, LENGTH);
-            core::slice::from_raw_parts_mut(out.cast::<u8>(), LENGTH - 1)
-        };
+        // SAFETY: the core passes room for that many bytes.
+        unsafe { out.write_bytes(0, LENGTH) };
+        // SAFETY: the bytes were written above; the last stays zero.
+        let buffer = unsafe { core::slice::from_raw_parts_mut(out.cast::<u8>(), LENGTH - 1) };
         let mut formatter = Formatter::new(buffer);
-        // SAFETY: called by the core for this device.
         // What does not fit is left out.
         let _: fmt::Result =
-            unsafe { Self::with(device, |_, data| T::fw_version(data, &mut formatter)) };
+            // SAFETY: an operation of this device.
+            unsafe { Self::with(device, |_, data| T::get_dev_fw_str(data, &mut formatter)) };
     }
 
     unsafe extern "C" fn alloc_hw_port_stats(
@@ -223,74 +270,49 @@ impl<T: Operations> VTable<T> {
         let Ok(count) = c_int::try_from(T::STATS.len()) else {
             return core::ptr::null_mut();
         };
-        // SAFETY: `StatDesc` is transparent and the table static.
-        unsafe {
-            bindings::rdma_alloc_hw_stats_struct(
-                descs.cast(),
-                count,
-                bindings::RDMA_HW_STATS_DEFAULT_LIFESPAN as usize,
-            )
-        }
+        let lifespan = bindings::RDMA_HW_STATS_DEFAULT_LIFESPAN as usize;
+        // SAFETY: `StatDesc` is transparent, and the table of that length is static.
+        unsafe { bindings::rdma_alloc_hw_stats_struct(descs.cast(), count, lifespan) }
     }
 
     unsafe extern "C" fn get_hw_stats(
         device: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,
-        _port: u32,
+        port: u32,
         _index: c_int,
     ) -> c_int {
         from_result(|| {
             let count = T::STATS.len();
-            // SAFETY: allocated by `alloc_hw_port_stats` with room for so many values, and
-            // locked by the core.
-            let values = unsafe {
-                let first = (&raw mut (*stats).value).cast::<u64>();
-                core::slice::from_raw_parts_mut(first, count)
-            };
-            // SAFETY: called by the core for this device.
-            unsafe { Self::with(device, |_, data| T::read_stats(data, values)) }?;
+            // SAFETY: the core passes what `alloc_hw_port_stats` has allocated; only the field's address is made.
+            let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
+            // SAFETY: there is room for so many values, to which the core's lock gives access.
+            let values = unsafe { core::slice::from_raw_parts_mut(first, count) };
+            // SAFETY: an operation of this device.
+            unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
             Ok(c_int::try_from(count)?)
         })
     }
 
-    /// Answers the core's own questions for the port's counters. All else, and whatever came from the network,
-    /// goes on to the core's agents.
     unsafe extern "C" fn process_mad(
         device: *mut bindings::ib_device,
         _flags: c_int,
-        _port: u32,
+        port: u32,
         received: *const bindings::ib_wc,
         _grh: *const bindings::ib_grh,
-        question: *const bindings::ib_mad,
+        mad: *const bindings::ib_mad,
         answer: *mut bindings::ib_mad,
         _answer_size: *mut usize,
         _pkey_index: *mut u16,
     ) -> c_int {
-        // CAST: small bit masks of the core.
-        const PASSED: c_int = bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS as c_int;
-        const ANSWERED: c_int = PASSED | bindings::ib_mad_result_IB_MAD_RESULT_REPLY as c_int;
-        const FAILED: c_int = bindings::ib_mad_result_IB_MAD_RESULT_FAILURE as c_int;
-        // SAFETY: the core's datagram.
-        let header = unsafe { &(*question).mad_hdr };
-        if !received.is_null()
-            || u32::from(header.mgmt_class) != bindings::IB_MGMT_CLASS_PERF_MGMT
-            || u32::from(header.method) != bindings::IB_MGMT_METHOD_GET
-        {
-            return PASSED;
-        }
-        let Some(attribute) = pma::Attribute::from_raw(u16::from_be(header.attr_id)) else {
-            return FAILED;
-        };
-        // SAFETY: called by the core for this device.
-        let counters = unsafe { Self::with(device, |_, data| T::port_counters(data)) };
-        let Ok(counters) = counters else { return FAILED };
-        // SAFETY: the core's own datagram, with room for the data; what is not written there stays as it is.
-        let data = unsafe { &mut (*answer).data };
-        if let Some(out) = data.get_mut(pma::DATA_OFFSET..) {
-            // CAST: there is one port.
-            counters.write(attribute, super::device::PORT as u8, out);
-        }
-        ANSWERED
+        // SAFETY: the core passes a datagram, which does not change during the call.
+        let mad = Mad::new(unsafe { &*mad }, received);
+        // SAFETY: the core passes a datagram of its own for the answer; what is not written stays as it is.
+        let answer = unsafe { &mut (*answer).data };
+        // SAFETY: an operation of this device.
+        let result: MadResult =
+            unsafe { Self::with(device, |_, data| T::process_mad(data, port, &mad, answer)) };
+        // CAST: a small bit mask.
+        result.bits() as c_int
     }
 
     unsafe extern "C" fn alloc_ucontext(
@@ -298,32 +320,32 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the new context and the command's payload.
-            let (udata, device) = unsafe { (Udata::from_raw(udata), (*context).device) };
-            let udata = udata.ok_or(EINVAL)?;
-            let context = NonNull::new(context).ok_or(EINVAL)?;
-            // SAFETY: as above.
-            let context = unsafe { NewUcontext::<T>::new(context) }?;
-            // SAFETY: called by the core for this device.
-            let driver =
-                unsafe { Self::with(device, |_, data| T::alloc_ucontext(data, &context, &udata)) };
-            // SAFETY: called once.
-            unsafe { context.finish(driver) }?;
+            // SAFETY: the core passes the payload of the command.
+            let udata = unsafe { Udata::from_raw(udata) }.ok_or(EINVAL)?;
+            let raw = NonNull::new(context).ok_or(EINVAL)?;
+            // SAFETY: the core passes the context that it is opening.
+            let new = unsafe { NewUcontext::<T>::new(raw) }?;
+            // SAFETY: an operation of the context's device.
+            let driver = unsafe {
+                Self::with_device_of(context, |_, data| T::alloc_ucontext(data, &new, &udata))
+            };
+            // SAFETY: called once, in the trampoline that made `new`.
+            unsafe { new.finish(driver) }?;
             Ok(0)
         })
     }
 
     unsafe extern "C" fn dealloc_ucontext(context: *mut bindings::ib_ucontext) {
-        // SAFETY: a context that `alloc_ucontext` has set up; nobody uses it after this.
-        unsafe {
-            let this = Ucontext::<T>::from_raw(context);
-            this.remove_all_mappings();
-            Self::with((*context).device, |_, data| T::dealloc_ucontext(data, this));
-            NewUcontext::<T>::destroy(context);
-        }
+        // SAFETY: the core passes a context that `alloc_ucontext` has set up.
+        let this = unsafe { Ucontext::<T>::from_raw(context) };
+        this.remove_all_mappings();
+        // SAFETY: an operation of the context's device.
+        unsafe { Self::with_device_of(context, |_, data| T::dealloc_ucontext(data, this)) };
+        // SAFETY: the core frees the context after this, so nobody uses it.
+        unsafe { NewUcontext::<T>::destroy(context) };
     }
 
-    /// The core has already unmapped everything; nothing else keeps the device.
+    /// Does nothing: the core has already unmapped everything, and nothing else keeps the device.
     unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
 
     unsafe extern "C" fn mmap(
@@ -331,14 +353,14 @@ impl<T: Operations> VTable<T> {
         vma: *mut bindings::vm_area_struct,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core's pointers, valid for the call.
+            // SAFETY: the core passes an open context and the area that mmap is setting up.
             unsafe { mmap::map(context, vma) }?;
             Ok(0)
         })
     }
 
     unsafe extern "C" fn mmap_free(entry: *mut bindings::rdma_user_mmap_entry) {
-        // SAFETY: the core calls this once, for a key that has been removed.
+        // SAFETY: the core calls this once for each key, when it has been removed and its mappings have gone.
         unsafe { mmap::free(entry) };
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Wc {
     pub(crate) imm: Option<[u8; 4]>,
     /// The key that the message has invalidated.
     pub(crate) invalidated: Option<u32>,
+    /// The port of the queue pair.
+    pub(crate) port: u32,
     /// The sender's queue pair.
     pub(crate) src_qp: u32,
     /// Of a datagram: where it came from; its network header stands at the start of the receive.
@@ -103,7 +105,7 @@ impl WcOrigin {
 
 impl Wc {
     /// A request that was not carried out because its queue had failed.
-    pub(crate) fn flushed(wr_id: u64, opcode: WcOpcode) -> Self {
+    pub(crate) fn flushed(wr_id: u64, opcode: WcOpcode, port: u32) -> Self {
         let status = WcStatus::Flushed;
         Self {
             wr_id,
@@ -113,6 +115,7 @@ impl Wc {
             byte_len: 0,
             imm: None,
             invalidated: None,
+            port,
             src_qp: 0,
             origin: None,
         }
@@ -168,7 +171,7 @@ impl<'a> Completions<'a> {
             raw.wc_flags = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32;
         }
         raw.src_qp = wc.src_qp;
-        raw.port_num = super::device::PORT;
+        raw.port_num = wc.port;
         slot.write(raw);
         self.filled += 1;
     }

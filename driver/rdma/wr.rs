@@ -5,7 +5,7 @@ use core::{marker::PhantomData, slice};
 
 use kernel::prelude::*;
 
-use super::{ah::Ah, bindings, mr::Registration, ops::Operations, qp_attr::QpType};
+use super::{ah::Ah, bindings, driver::Driver, mr::Registration, qp_attr::QpType};
 
 /// A scatter/gather entry.
 #[repr(transparent)]
@@ -77,14 +77,14 @@ pub(crate) enum SendOp {
 }
 
 /// A send work request.
-pub(crate) struct SendWr<'a, T: Operations> {
+pub(crate) struct SendWr<'a, T: Driver> {
     raw: &'a bindings::ib_send_wr,
     kind: QpType,
     _driver: PhantomData<T>,
 }
 
 /// Where a datagram goes.
-pub(crate) struct Destination<'a, T: Operations> {
+pub(crate) struct Destination<'a, T: Driver> {
     /// The path.
     pub(crate) ah: &'a Ah<T>,
     /// The queue pair there.
@@ -93,7 +93,7 @@ pub(crate) struct Destination<'a, T: Operations> {
     pub(crate) qkey: u32,
 }
 
-impl<'a, T: Operations> SendWr<'a, T> {
+impl<'a, T: Driver> SendWr<'a, T> {
     /// Opaque; comes back in the completion.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: both views of the union are 64 bits.
@@ -284,23 +284,20 @@ unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
 }
 
 /// Send work requests. The one that was taken last is the one that an error is about.
-pub(crate) struct SendWrs<'a, T: Operations> {
+pub(crate) struct SendWrs<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     last: *const bindings::ib_send_wr,
     kind: QpType,
     _call: PhantomData<(&'a bindings::ib_send_wr, T)>,
 }
 
-impl<T: Operations> SendWrs<'_, T> {
+impl<T: Driver> SendWrs<'_, T> {
     /// # Safety
     ///
     /// `first` must be null or the head of a list that stays valid for `'a`, for a queue pair of
     /// type `kind` of driver `T`.
-    pub(super) unsafe fn new(
-        first: *const bindings::ib_send_wr,
-        kind: bindings::ib_qp_type,
-    ) -> Self {
-        Self { next: first, last: first, kind: QpType(kind), _call: PhantomData }
+    pub(super) unsafe fn new(first: *const bindings::ib_send_wr, kind: QpType) -> Self {
+        Self { next: first, last: first, kind, _call: PhantomData }
     }
 
     /// The request that was taken last.
@@ -309,7 +306,7 @@ impl<T: Operations> SendWrs<'_, T> {
     }
 }
 
-impl<'a, T: Operations> Iterator for SendWrs<'a, T> {
+impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
     type Item = SendWr<'a, T>;
 
     fn next(&mut self) -> Option<SendWr<'a, T>> {

@@ -11,7 +11,7 @@ use crate::{
     debugfs::query::Record,
     rdma::{
         self,
-        details::{Details, Raw},
+        restrack::{RawResEntry, ResEntry},
     },
 };
 
@@ -21,8 +21,12 @@ fn record<R: Record>(hca: &Hca<'_>, number: u32) -> Option<R> {
 }
 
 /// The record itself. Without one the core is to leave the object out, by `EAGAIN` (`res_get_common_dumpit` in `nldev.c`).
-pub(super) fn raw<R: Record + Immutable>(hca: &Hca<'_>, number: u32, raw: Raw<'_>) -> Result {
-    raw.put(record::<R>(hca, number).ok_or(EAGAIN)?.as_bytes())
+pub(super) fn raw<R: Record + Immutable>(
+    hca: &Hca<'_>,
+    number: u32,
+    entry: RawResEntry<'_>,
+) -> Result {
+    entry.put(record::<R>(hca, number).ok_or(EAGAIN)?.as_bytes())
 }
 
 /// Names of a queue's three numbers.
@@ -35,72 +39,72 @@ struct Names {
 const SEND: Names = Names { size: c"sq_size", producer: c"sq_pi", consumer: c"sq_ci" };
 const RECV: Names = Names { size: c"rq_size", producer: c"rq_pi", consumer: c"rq_ci" };
 
-fn ring(details: &mut Details<'_>, names: &Names, ring: &RingRecord) -> Result {
+fn ring(entry: &mut ResEntry<'_>, names: &Names, ring: &RingRecord) -> Result {
     if ring.size.get() == 0 {
         return Ok(());
     }
-    details.number(names.size, ring.size)?;
-    details.number(names.producer, ring.posted)?;
-    details.number(names.consumer, ring.next)
+    entry.number(names.size, ring.size)?;
+    entry.number(names.producer, ring.posted)?;
+    entry.number(names.consumer, ring.next)
 }
 
-pub(super) fn qp(hca: &Hca<'_>, qpn: u32, details: &mut Details<'_>) -> Result {
+pub(super) fn qp(hca: &Hca<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
     let Some(qp) = record::<QpRecord>(hca, qpn) else { return Ok(()) };
-    details.number(c"send_cqn", qp.send_cqn)?;
-    details.number(c"recv_cqn", qp.recv_cqn)?;
+    entry.number(c"send_cqn", qp.send_cqn)?;
+    entry.number(c"recv_cqn", qp.recv_cqn)?;
     if qp.srqn.get() != NONE {
-        details.number(c"srqn", qp.srqn)?;
+        entry.number(c"srqn", qp.srqn)?;
     }
-    details.number(c"uar", qp.uar)?;
-    details.number(c"slot", qp.slot)?;
-    details.number(c"worker", u32::from(qp.worker))?;
-    details.number(c"path_mtu", qp.path_mtu)?;
+    entry.number(c"uar", qp.uar)?;
+    entry.number(c"slot", qp.slot)?;
+    entry.number(c"worker", u32::from(qp.worker))?;
+    entry.number(c"path_mtu", qp.path_mtu)?;
     let place = if qp.sq_in_device == 0 { c"guest" } else { c"device" };
-    details.word(c"sq_memory", place)?;
-    ring(details, &SEND, &qp.sq)?;
-    ring(details, &RECV, &qp.rq)
+    entry.word(c"sq_memory", place)?;
+    ring(entry, &SEND, &qp.sq)?;
+    ring(entry, &RECV, &qp.rq)
 }
 
-pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, details: &mut Details<'_>) -> Result {
+pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'_>) -> Result {
     let handler = &hca.adapter.handlers().get(cq.handler)?.handler;
-    details.number(c"cqn", cq.cqn)?;
-    details.number(c"handler", cq.handler)?;
+    entry.number(c"cqn", cq.cqn)?;
+    entry.number(c"handler", cq.handler)?;
     if let Some(cpu) = handler.cpu() {
-        details.number(c"cpu", cpu)?;
+        entry.number(c"cpu", cpu)?;
     }
-    details.number(c"events", cq.link().reports())?;
+    entry.number(c"events", cq.link().reports())?;
     let moderation = cq.moderation.load(Relaxed);
-    details.number(c"moderation_count", moderation >> 16)?;
-    details.number(c"moderation_usec", moderation & 0xffff)?;
+    entry.number(c"moderation_count", moderation >> 16)?;
+    entry.number(c"moderation_usec", moderation & 0xffff)?;
     let Some(cq) = record::<CqRecord>(hca, cq.cqn) else { return Ok(()) };
-    details.number(c"size", cq.size)?;
-    details.number(c"pi", cq.produced)?;
-    details.number(c"ci", cq.consumed)?;
-    details.number(c"armed", cq.armed)?;
-    details.number(c"failed", cq.failed)
+    entry.number(c"size", cq.size)?;
+    entry.number(c"pi", cq.produced)?;
+    entry.number(c"ci", cq.consumed)?;
+    entry.number(c"armed", cq.armed)?;
+    entry.number(c"failed", cq.failed)
 }
 
-pub(super) fn srq(hca: &Hca<'_>, srqn: u32, details: &mut Details<'_>) -> Result {
+pub(super) fn srq(hca: &Hca<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result {
     let Some(srq) = record::<SrqRecord>(hca, srqn) else { return Ok(()) };
-    details.number(c"uar", srq.uar)?;
-    details.number(c"slot", srq.slot)?;
-    ring(details, &RECV, &srq.ring)?;
-    details.number(c"users", srq.users)?;
-    details.number(c"limit", srq.limit)?;
-    details.number(c"failed", srq.failed)
+    entry.number(c"uar", srq.uar)?;
+    entry.number(c"slot", srq.slot)?;
+    ring(entry, &RECV, &srq.ring)?;
+    entry.number(c"users", srq.users)?;
+    entry.number(c"limit", srq.limit)?;
+    entry.number(c"failed", srq.failed)
 }
 
-pub(super) fn mr(hca: &Hca<'_>, mr: &Mr, details: &mut Details<'_>) -> Result {
+pub(super) fn mr(hca: &Hca<'_>, mr: &Mr, entry: &mut ResEntry<'_>) -> Result {
     let Some(key) = record::<KeyRecord>(hca, mr.key() >> 8) else { return Ok(()) };
     // CAST: the enum's number.
     let kind = if key.kind == KeyKind::Fast as u8 { c"fast_region" } else { c"region" };
-    details.word(c"kind", kind)?;
-    details.word(c"state", if key.valid == 0 { c"free" } else { c"valid" })?;
+    entry.word(c"kind", kind)?;
+    entry.word(c"state", if key.valid == 0 { c"free" } else { c"valid" })?;
     if key.valid != 0 {
-        details.bits(c"access", key.access.get())?;
+        entry.bits(c"access", key.access.get())?;
         if key.page_shift != 0 {
-            details.number(c"page_size", 1u64 << key.page_shift.min(63))?;
+            entry.number(c"page_size", 1u64 << key.page_shift.min(63))?;
         }
     }
-    details.number(c"windows", key.windows)
+    entry.number(c"windows", key.windows)
 }

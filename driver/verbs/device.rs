@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device and its port: limits, GIDs, counters.
 
-use abi::admin::{Counter, Opcode, QueryParams, STAT_NAMES, SetGid, SetPort, Stats};
+use abi::admin::{Counter, Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
 use kernel::{
     dma::Coherent,
     fmt,
@@ -10,13 +10,11 @@ use kernel::{
     str::CStr,
 };
 
-use super::{Hca, ops::Verbs};
+use super::{Hca, ops::Verbs, pma::PortCounters};
 use crate::rdma::{
     Device,
-    attr::{DeviceAttr, PortAttr},
+    attr::{DeviceAttr, PortAttr, PortImmutable},
     gid::GidAttr,
-    netdev::PortSettings,
-    pma::PortCounters,
     stats::StatDesc,
 };
 
@@ -95,9 +93,9 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
     }
 }
 
-pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
+pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>, port: u32) -> PortAttr {
     let caps = hca.adapter.caps();
-    let netdev = device.netdev();
+    let netdev = device.netdev(port);
     PortAttr {
         active: !hca.adapter.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
         max_mtu: MTU_4096,
@@ -109,13 +107,18 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>) -> PortAttr {
     }
 }
 
-pub(super) fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
-    let mtu = settings.path_mtu.unwrap_or(0).try_into()?;
-    hca.adapter.wait_for_beat();
-    match hca.execute(Opcode::SetPort, &SetPort::new(mtu, settings.active)) {
-        Err(error) if !hca.adapter.is_dead() => Err(error),
-        _ => Ok(()),
+pub(super) fn port_immutable(hca: &Hca<'_>) -> PortImmutable {
+    PortImmutable {
+        core_cap_flags: PortImmutable::ROCE_V2,
+        gid_table_len: hca.adapter.caps().max_gid.get(),
+        pkey_table_len: 1,
+        max_mad_size: PortImmutable::MAD_SIZE,
     }
+}
+
+/// Returns an entry of the table of partition keys, of which RoCE has one: full member of the default partition.
+pub(super) fn query_pkey(index: u16) -> Result<u16> {
+    if index == 0 { Ok(u16::MAX) } else { Err(EINVAL) }
 }
 
 pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {

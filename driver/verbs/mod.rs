@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`hca`] | what all operations work on; creation that undoes itself |
 //! | `ops` | the trait's methods: one line each, to the module of the object |
-//! | [`device`] | limits, port, GIDs, counters |
+//! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
@@ -14,7 +14,7 @@
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
 //! | [`describe`] | what `rdma resource show` tells |
-//! | [`ring`], [`post`], [`poll`] | rings of kernel clients |
+//! | [`post`], [`poll`], [`consumer`] | rings of kernel clients |
 
 mod ah;
 mod consumer;
@@ -29,6 +29,7 @@ mod mr;
 mod mw;
 mod ops;
 mod pages;
+mod pma;
 mod poll;
 mod post;
 mod qp;

@@ -9,6 +9,7 @@ use kernel::{dma::Coherent, io::Io, prelude::*};
 use zerocopy::IntoBytes;
 
 use super::{Hca, device::NO_VLAN, ops::Verbs, qp::Queues};
+use crate::pairing::PORT;
 use crate::rdma::{
     ah::{AhAttr, AhValues},
     qp::Qp,
@@ -110,7 +111,7 @@ fn decode(attr: &Attr) -> QpValues {
         rq_psn: attr.rq_psn.get(),
         sq_psn: attr.sq_psn.get(),
         dest_qpn: attr.dest_qpn.get(),
-        port: attr.port.into(),
+        port: PORT,
         pkey_index: attr.pkey_index.get(),
         en_sqd_async_notify: attr.en_sqd_async_notify != 0,
         sq_draining: attr.sq_draining != 0,
@@ -144,6 +145,7 @@ pub(super) fn decode_av(av: &AddressVector) -> AhValues {
     AhValues {
         dgid: av.dgid,
         dmac: av.dmac,
+        port: PORT,
         sgid_index: u8::try_from(av.sgid_index.get()).unwrap_or(u8::MAX),
         sl: av.sl,
         hop_limit: av.hop_limit,

@@ -4,34 +4,33 @@
 use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, describe, device, mcast, modify, mr, mw, qp, srq, xrc};
+use super::{Hca, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc};
+use crate::pairing::PORT;
 use crate::rdma::{
-    self, Device, Operations,
+    self, Device, Driver, Operations,
     ah::{AhAttr, AhValues},
-    attr::{DeviceAttr, PortAttr},
+    attr::{DeviceAttr, LinkLayer, PortAttr, PortImmutable},
     cq::{CqInit, Moderation, Notify},
-    details::{Details, Raw},
     gid::{Gid, GidAttr},
+    mad::{Mad, MadResult},
     mr::{NewMr, RegionChange, UserRegion},
     mw::{Mw, MwType, NewMw},
-    netdev::PortSettings,
-    pd::Pd,
-    pma::PortCounters,
+    object::{Pd, Xrcd},
     qp::{NewQp, QpInit},
     qp_attr::{QpAttr, QpAttrMask, QpQuery},
+    restrack::{RawResEntry, ResEntry},
     srq::{NewSrq, SrqChange, SrqInit, SrqQuery},
     stats::StatDesc,
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
     wc::Completions,
     wr::{RecvWrs, SendWrs},
-    xrcd::Xrcd,
 };
 
 /// The adapter's verbs.
 pub(crate) struct Verbs;
 
-impl Operations for Verbs {
+impl Driver for Verbs {
     type Data<'a> = Hca<'a>;
     type Ucontext = context::Context;
     type Pd = context::Pd;
@@ -42,33 +41,48 @@ impl Operations for Verbs {
     type Mr = mr::Mr;
     type Ah = ah::Ah;
     type Mw = mw::Mw;
+}
 
+#[vtable]
+impl Operations for Verbs {
     const DRIVER_ID: u32 = abi::RDMA_DRIVER_ID;
     const UVERBS_ABI_VERSION: u32 = abi::UVERBS_ABI_VERSION;
+    const PORTS: u32 = PORT;
     const STATS: &'static [StatDesc] = &device::STAT_DESCS;
 
     fn query_device(hca: &Hca<'_>) -> Result<DeviceAttr> {
         Ok(device::query(hca))
     }
 
-    fn query_port(hca: &Hca<'_>, device: &Device<Self>) -> Result<PortAttr> {
-        Ok(device::query_port(hca, device))
+    fn query_port(hca: &Hca<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr> {
+        Ok(device::query_port(hca, device, port))
     }
 
-    fn set_port(hca: &Hca<'_>, settings: &PortSettings) -> Result {
-        device::set_port(hca, settings)
+    fn get_port_immutable(hca: &Hca<'_>, _port: u32) -> Result<PortImmutable> {
+        Ok(device::port_immutable(hca))
     }
 
-    fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+    fn get_link_layer(_port: u32) -> LinkLayer {
+        LinkLayer::Ethernet
+    }
+
+    fn query_pkey(_hca: &Hca<'_>, _port: u32, index: u16) -> Result<u16> {
+        device::query_pkey(index)
+    }
+
+    /// Does nothing: the pairing reports such events, those of a port that opens when the adapter knows.
+    fn report_port_event(_hca: &Hca<'_>, _event: usize) {}
+
+    fn get_dev_fw_str(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
         device::fw_version(hca, out)
     }
 
-    fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
+    fn get_hw_stats(hca: &Hca<'_>, _port: u32, values: &mut [u64]) -> Result {
         device::read_stats(hca, values)
     }
 
-    fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
-        device::port_counters(hca)
+    fn process_mad(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
+        pma::process(hca, port, mad, answer)
     }
 
     fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
@@ -113,7 +127,7 @@ impl Operations for Verbs {
         mr::reg_user(hca, device, pd, region, udata)
     }
 
-    fn reg_dmabuf_mr(
+    fn reg_user_mr_dmabuf(
         hca: &Hca<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
@@ -177,7 +191,7 @@ impl Operations for Verbs {
         cq::modify(hca, cq, moderation)
     }
 
-    fn resize_cq(
+    fn resize_user_cq(
         hca: &Hca<'_>,
         device: &Device<Self>,
         cq: &rdma::cq::Cq<Self>,
@@ -187,40 +201,60 @@ impl Operations for Verbs {
         cq::resize(hca, device, cq, entries, user)
     }
 
-    fn describe_mr(hca: &Hca<'_>, mr: &mr::Mr, details: &mut Details<'_>) -> Result {
-        describe::mr(hca, mr, details)
+    fn fill_res_mr_entry(hca: &Hca<'_>, mr: &mr::Mr, entry: &mut ResEntry<'_>) -> Result {
+        describe::mr(hca, mr, entry)
     }
 
-    fn describe_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, details: &mut Details<'_>) -> Result {
-        describe::cq(hca, cq, details)
+    fn fill_res_cq_entry(
+        hca: &Hca<'_>,
+        cq: &rdma::cq::Cq<Self>,
+        entry: &mut ResEntry<'_>,
+    ) -> Result {
+        describe::cq(hca, cq, entry)
     }
 
-    fn describe_srq(
+    fn fill_res_srq_entry(
         hca: &Hca<'_>,
         srq: &rdma::srq::Srq<Self>,
-        details: &mut Details<'_>,
+        entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::srq(hca, srq.srqn, details)
+        describe::srq(hca, srq.srqn, entry)
     }
 
-    fn describe_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, details: &mut Details<'_>) -> Result {
-        describe::qp(hca, qp.qpn, details)
+    fn fill_res_qp_entry(
+        hca: &Hca<'_>,
+        qp: &rdma::qp::Qp<Self>,
+        entry: &mut ResEntry<'_>,
+    ) -> Result {
+        describe::qp(hca, qp.qpn, entry)
     }
 
-    fn raw_mr(hca: &Hca<'_>, mr: &mr::Mr, raw: Raw<'_>) -> Result {
-        describe::raw::<KeyRecord>(hca, mr.key() >> 8, raw)
+    fn fill_res_mr_entry_raw(hca: &Hca<'_>, mr: &mr::Mr, entry: RawResEntry<'_>) -> Result {
+        describe::raw::<KeyRecord>(hca, mr.key() >> 8, entry)
     }
 
-    fn raw_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, raw: Raw<'_>) -> Result {
-        describe::raw::<CqRecord>(hca, cq.cqn, raw)
+    fn fill_res_cq_entry_raw(
+        hca: &Hca<'_>,
+        cq: &rdma::cq::Cq<Self>,
+        entry: RawResEntry<'_>,
+    ) -> Result {
+        describe::raw::<CqRecord>(hca, cq.cqn, entry)
     }
 
-    fn raw_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, raw: Raw<'_>) -> Result {
-        describe::raw::<SrqRecord>(hca, srq.srqn, raw)
+    fn fill_res_srq_entry_raw(
+        hca: &Hca<'_>,
+        srq: &rdma::srq::Srq<Self>,
+        entry: RawResEntry<'_>,
+    ) -> Result {
+        describe::raw::<SrqRecord>(hca, srq.srqn, entry)
     }
 
-    fn raw_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, raw: Raw<'_>) -> Result {
-        describe::raw::<QpRecord>(hca, qp.qpn, raw)
+    fn fill_res_qp_entry_raw(
+        hca: &Hca<'_>,
+        qp: &rdma::qp::Qp<Self>,
+        entry: RawResEntry<'_>,
+    ) -> Result {
+        describe::raw::<QpRecord>(hca, qp.qpn, entry)
     }
 
     fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {

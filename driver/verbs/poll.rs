@@ -23,6 +23,7 @@ use super::{
     qp_kernel::KernelQp,
 };
 use crate::hw::ring::Ring;
+use crate::pairing::PORT;
 use crate::rdma::{
     cq::Notify,
     event::QpLink,
@@ -54,7 +55,7 @@ impl Feeder {
         for (_, queue, opcode) in queues.into_iter().filter(|(here, ..)| *here) {
             while !out.is_full() {
                 let Some(wr_id) = queue.take_back() else { break };
-                out.push(&self.link, &Wc::flushed(wr_id, opcode));
+                out.push(&self.link, &Wc::flushed(wr_id, opcode, PORT));
             }
         }
     }
@@ -210,6 +211,7 @@ fn completion(cqe: &Cqe) -> Wc {
         wr_id: cqe.wr_id.get(),
         status,
         opcode,
+        port: PORT,
         vendor_err: cqe.vendor_err.get(),
         byte_len: cqe.byte_len.get(),
         imm: flags.contains(Flags::IMM).then_some(cqe.imm),

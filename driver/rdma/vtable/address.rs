@@ -10,16 +10,17 @@ use crate::rdma::{
 };
 
 impl<T: Operations> VTable<T> {
-    /// Fills in this file's operations.
-    pub(super) fn fill_address(ops: &mut bindings::ib_device_ops) {
-        ops.size_ib_ah = Ah::<T>::SIZE;
-        ops.create_ah = Some(Self::create_ah);
-        ops.create_user_ah = Some(Self::create_ah);
-        ops.query_ah = Some(Self::query_ah);
-        ops.destroy_ah = Some(Self::destroy_ah);
-        ops.attach_mcast = Some(Self::attach_mcast);
-        ops.detach_mcast = Some(Self::detach_mcast);
-    }
+    /// The operations of this file.
+    pub(super) const ADDRESS: bindings::ib_device_ops = bindings::ib_device_ops {
+        size_ib_ah: Ah::<T>::SIZE,
+        create_ah: optional!(HAS_CREATE_AH => create_ah),
+        create_user_ah: optional!(HAS_CREATE_AH => create_ah),
+        query_ah: optional!(HAS_QUERY_AH => query_ah),
+        destroy_ah: optional!(HAS_CREATE_AH => destroy_ah),
+        attach_mcast: optional!(HAS_ATTACH_MCAST => attach_mcast),
+        detach_mcast: optional!(HAS_DETACH_MCAST => detach_mcast),
+        ..EMPTY
+    };
 
     unsafe extern "C" fn create_ah(
         ah: *mut bindings::ib_ah,
@@ -27,14 +28,17 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: a command of an open context, or null.
+            // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: the core's pointers; the address vector is constant during the call.
-            let (device, attr) = unsafe { ((*ah).device, AhAttr::from_raw((*attr).ah_attr)) };
-            // SAFETY: called by the core for this device.
-            let driver =
-                unsafe { Self::with(device, |_, data| T::create_ah(data, attr, user.as_ref())) }?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
+            // SAFETY: the core passes valid attributes.
+            let attr = unsafe { (*attr).ah_attr };
+            // SAFETY: the address vector is valid and constant during the call.
+            let attr = unsafe { AhAttr::from_raw(attr) };
+            // SAFETY: an operation of the handle's device.
+            let driver = unsafe {
+                Self::with_device_of(ah, |_, data| T::create_ah(data, attr, user.as_ref()))
+            }?;
+            // SAFETY: the core has allocated the handle with the size in the table, and only this call knows it.
             unsafe { Object::init(ah, driver) };
             Ok(0)
         })
@@ -44,9 +48,10 @@ impl<T: Operations> VTable<T> {
         ah: *mut bindings::ib_ah,
         out: *mut bindings::rdma_ah_attr,
     ) -> c_int {
-        // SAFETY: set up by `create_ah`; `out` is the caller's.
-        let (ah, out) = unsafe { (Ah::<T>::from_raw(ah), &mut *out) };
-        T::query_ah(ah).write_to(out);
+        // SAFETY: the core passes a handle that `create_ah` has set up.
+        let this = unsafe { Ah::<T>::from_raw(ah) };
+        // SAFETY: the core passes a struct of the caller's.
+        T::query_ah(this).write_to(unsafe { &mut *out });
         0
     }
 
@@ -55,7 +60,7 @@ impl<T: Operations> VTable<T> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: the core's pointers; the queue pair has been created.
+        // SAFETY: the core's arguments.
         unsafe { Self::with_group(qp, gid, T::attach_mcast) }
     }
 
@@ -64,7 +69,7 @@ impl<T: Operations> VTable<T> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: the core's pointers; the queue pair has been created.
+        // SAFETY: the core's arguments.
         unsafe { Self::with_group(qp, gid, T::detach_mcast) }
     }
 
@@ -79,16 +84,18 @@ impl<T: Operations> VTable<T> {
         f: fn(&T::Data<'_>, &Qp<T>, Gid) -> Result,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: a queue pair that was created, and a GID, whose views are all bytes.
-            let (this, gid) = unsafe { (Qp::<T>::from_raw(qp), *(*gid).raw) };
-            // SAFETY: called by the core for this device.
-            unsafe { Self::with((*qp).device, |_, data| f(data, this, gid)) }?;
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the core passes a valid GID, whose views are all bytes.
+            let gid = unsafe { *(*gid).raw };
+            // SAFETY: the caller promises that this is an operation, of the queue pair's device.
+            unsafe { Self::with_device_of(qp, |_, data| f(data, this, gid)) }?;
             Ok(0)
         })
     }
 
     unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
-        // SAFETY: set up by `create_ah`; nobody uses it any more.
+        // SAFETY: the core passes a handle that `create_ah` has set up, and frees it after this.
         unsafe { Ah::<T>::destroy(ah) };
         0
     }

@@ -9,33 +9,35 @@ use crate::rdma::{
 };
 
 impl<T: Operations> VTable<T> {
-    /// Fills in this file's operations.
-    pub(super) fn fill_memory(ops: &mut bindings::ib_device_ops) {
-        ops.alloc_pd = Some(Self::alloc_pd);
-        ops.dealloc_pd = Some(Self::dealloc_pd);
-        ops.get_dma_mr = Some(Self::get_dma_mr);
-        ops.reg_user_mr = Some(Self::reg_user_mr);
-        ops.reg_user_mr_dmabuf = Some(Self::reg_user_mr_dmabuf);
-        ops.rereg_user_mr = Some(Self::rereg_user_mr);
-        ops.dereg_mr = Some(Self::dereg_mr);
-        ops.alloc_mr = Some(Self::alloc_mr);
-        ops.map_mr_sg = Some(Self::map_mr_sg);
-        ops.size_ib_mw = Mw::<T>::SIZE;
-        ops.alloc_mw = Some(Self::alloc_mw);
-        ops.dealloc_mw = Some(Self::dealloc_mw);
-    }
+    /// The operations of this file.
+    pub(super) const MEMORY: bindings::ib_device_ops = bindings::ib_device_ops {
+        size_ib_pd: Pd::<T>::SIZE,
+        alloc_pd: Some(Self::alloc_pd),
+        dealloc_pd: Some(Self::dealloc_pd),
+        get_dma_mr: Some(Self::get_dma_mr),
+        reg_user_mr: Some(Self::reg_user_mr),
+        reg_user_mr_dmabuf: optional!(HAS_REG_USER_MR_DMABUF => reg_user_mr_dmabuf),
+        rereg_user_mr: optional!(HAS_REREG_USER_MR => rereg_user_mr),
+        dereg_mr: Some(Self::dereg_mr),
+        alloc_mr: optional!(HAS_ALLOC_MR => alloc_mr),
+        map_mr_sg: optional!(HAS_ALLOC_MR => map_mr_sg),
+        size_ib_mw: Mw::<T>::SIZE,
+        alloc_mw: optional!(HAS_ALLOC_MW => alloc_mw),
+        dealloc_mw: optional!(HAS_DEALLOC_MW => dealloc_mw),
+        ..EMPTY
+    };
 
     unsafe extern "C" fn alloc_pd(
         pd: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the command's payload, or null.
+            // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: called by the core for this device.
+            // SAFETY: an operation of the domain's device.
             let driver =
-                unsafe { Self::with((*pd).device, |_, data| T::alloc_pd(data, user.as_ref())) }?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
+                unsafe { Self::with_device_of(pd, |_, data| T::alloc_pd(data, user.as_ref())) }?;
+            // SAFETY: the core has allocated the domain with the size in the table, and only this call knows it.
             unsafe { Object::init(pd, driver) };
             Ok(0)
         })
@@ -46,12 +48,12 @@ impl<T: Operations> VTable<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: set up by `alloc_pd`; nobody uses it after success.
-            unsafe {
-                let this = Pd::<T>::from_raw(pd);
-                Self::with((*pd).device, |_, data| T::dealloc_pd(data, this))?;
-                Object::<_, T::Pd>::destroy(pd);
-            }
+            // SAFETY: the core passes a domain that `alloc_pd` has set up.
+            let this = unsafe { Pd::<T>::from_raw(pd) };
+            // SAFETY: an operation of the domain's device.
+            unsafe { Self::with_device_of(pd, |_, data| T::dealloc_pd(data, this)) }?;
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Pd::<T>::destroy(pd) };
             Ok(0)
         })
     }
@@ -65,13 +67,11 @@ impl<T: Operations> VTable<T> {
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
-        // SAFETY: the core passes a live protection domain of this driver.
-        unsafe {
-            Self::with((*pd).device, |_, data| {
-                let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(|| T::get_dma_mr(data, pd, access as u32))
-            })
-        }
+        // SAFETY: the core passes a domain that `alloc_pd` has set up.
+        let this = unsafe { Pd::<T>::from_raw(pd) };
+        let create = |data: &T::Data<'_>| T::get_dma_mr(data, this, access as u32);
+        // SAFETY: an operation of the domain's device.
+        unsafe { Self::with_device_of(pd, |_, data| Self::allocate(|| create(data))) }
     }
 
     unsafe extern "C" fn reg_user_mr(
@@ -86,15 +86,15 @@ impl<T: Operations> VTable<T> {
         if !dmah.is_null() {
             return EOPNOTSUPP.to_ptr();
         }
-        // SAFETY: the core passes the command's payload, or null.
+        // SAFETY: the core passes the payload of the command, or null.
         let udata = unsafe { Udata::from_raw(udata) };
         let region = UserRegion { start, length, iova, access: access as u32 };
-        // SAFETY: the core passes a live protection domain of this driver.
+        // SAFETY: the core passes a domain that `alloc_pd` has set up.
+        let this = unsafe { Pd::<T>::from_raw(pd) };
+        // SAFETY: an operation of the domain's device.
         unsafe {
-            Self::with((*pd).device, |device, data| {
-                let pd = Pd::<T>::from_raw(pd);
-                let udata = udata.as_ref();
-                Self::allocate(|| T::reg_user_mr(data, device, pd, &region, udata))
+            Self::with_device_of(pd, |device, data| {
+                Self::allocate(|| T::reg_user_mr(data, device, this, &region, udata.as_ref()))
             })
         }
     }
@@ -104,12 +104,12 @@ impl<T: Operations> VTable<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: made by `allocate`; nobody uses it after success.
-            unsafe {
-                let driver = Mr::<T::Mr>::driver(mr);
-                Self::with((*mr).device, |_, data| T::dereg_mr(data, driver))?;
-                Mr::<T::Mr>::free(mr);
-            }
+            // SAFETY: the core passes a region that `allocate` has made.
+            let driver = unsafe { Mr::<T::Mr>::driver(mr) };
+            // SAFETY: an operation of the region's device.
+            unsafe { Self::with_device_of(mr, |_, data| T::dereg_mr(data, driver)) }?;
+            // SAFETY: the device has let go of the region, and the core forgets it after success.
+            unsafe { Mr::<T::Mr>::free(mr) };
             Ok(0)
         })
     }
@@ -128,11 +128,12 @@ impl<T: Operations> VTable<T> {
             return EOPNOTSUPP.to_ptr();
         }
         let region = UserRegion { start: offset, length, iova, access: access as u32 };
-        // SAFETY: the core passes a live protection domain of this driver.
+        // SAFETY: the core passes a domain that `alloc_pd` has set up.
+        let this = unsafe { Pd::<T>::from_raw(pd) };
+        // SAFETY: an operation of the domain's device.
         unsafe {
-            Self::with((*pd).device, |device, data| {
-                let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(|| T::reg_dmabuf_mr(data, device, pd, &region, fd))
+            Self::with_device_of(pd, |device, data| {
+                Self::allocate(|| T::reg_user_mr_dmabuf(data, device, this, &region, fd))
             })
         }
     }
@@ -150,28 +151,26 @@ impl<T: Operations> VTable<T> {
         let has = |flag| flags as u32 & flag != 0;
         let access = access as u32;
         let run = || {
-            // SAFETY: the core passes the command's payload, or null.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
-            let change =
-                RegionChange {
-                    memory: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS)
-                        .then_some(UserRegion { start, length, iova, access }),
-                    // SAFETY: with this flag the core passes a live protection domain of this driver.
-                    pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD)
-                        .then(|| unsafe { Pd::<T>::from_raw(pd) }),
-                    access: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS).then_some(access),
-                };
-            // SAFETY: made by `allocate`; the core lets nobody else use it during the call.
-            unsafe {
-                let driver = Mr::<T::Mr>::driver(mr);
-                let key = Self::with((*mr).device, |device, data| {
+            // SAFETY: the core passes the payload of the command, or null.
+            unsafe { Udata::expect_none(udata) }?;
+            let region = UserRegion { start, length, iova, access };
+            let change = RegionChange {
+                memory: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS).then_some(region),
+                // SAFETY: with this flag the core passes a domain that `alloc_pd` has set up.
+                pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD)
+                    .then(|| unsafe { Pd::<T>::from_raw(pd) }),
+                access: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS).then_some(access),
+            };
+            // SAFETY: the core passes a region that `allocate` has made.
+            let driver = unsafe { Mr::<T::Mr>::driver(mr) };
+            // SAFETY: an operation of the region's device.
+            let key = unsafe {
+                Self::with_device_of(mr, |device, data| {
                     T::rereg_user_mr(data, device, driver, &change)
-                })?;
-                (*mr).lkey = key;
-                (*mr).rkey = key;
-            }
+                })
+            }?;
+            // SAFETY: the region is valid, and the core lets nobody else use it during the call.
+            unsafe { ((*mr).lkey, (*mr).rkey) = (key, key) };
             Ok(())
         };
         // Null: it is the same region.
@@ -186,13 +185,11 @@ impl<T: Operations> VTable<T> {
         if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
             return EOPNOTSUPP.to_ptr();
         }
-        // SAFETY: the core passes a live protection domain of this driver.
-        unsafe {
-            Self::with((*pd).device, |_, data| {
-                let pd = Pd::<T>::from_raw(pd);
-                Self::allocate(|| T::alloc_mr(data, pd, max_pages))
-            })
-        }
+        // SAFETY: the core passes a domain that `alloc_pd` has set up.
+        let this = unsafe { Pd::<T>::from_raw(pd) };
+        let create = |data: &T::Data<'_>| T::alloc_mr(data, this, max_pages);
+        // SAFETY: an operation of the domain's device.
+        unsafe { Self::with_device_of(pd, |_, data| Self::allocate(|| create(data))) }
     }
 
     unsafe extern "C" fn map_mr_sg(
@@ -201,17 +198,18 @@ impl<T: Operations> VTable<T> {
         entries: c_int,
         offset: *mut c_uint,
     ) -> c_int {
-        // SAFETY: made by `allocate`, and the client's alone.
+        // SAFETY: the core passes a region that `allocate` has made, which the client alone uses.
         let Some(pages) = (unsafe { mr::page_list(mr) }) else { return EINVAL.to_errno() };
         pages.clear();
-        // SAFETY: the client's list, mapped for DMA; `set_page` is called for `mr` only.
+        // SAFETY: the client passes a list that is mapped for DMA; `set_page` is called for `mr` only.
         unsafe { bindings::ib_sg_to_pages(mr, list, entries, offset, Some(Self::set_page)) }
     }
 
     unsafe extern "C" fn set_page(mr: *mut bindings::ib_mr, address: u64) -> c_int {
         from_result(|| {
-            // SAFETY: the region that `map_mr_sg` was called for.
-            unsafe { mr::page_list(mr) }.ok_or(EINVAL)?.push(address)?;
+            // SAFETY: the core passes the region that `map_mr_sg` was called for.
+            let pages = unsafe { mr::page_list(mr) }.ok_or(EINVAL)?;
+            pages.push(address)?;
             Ok(0)
         })
     }
@@ -221,34 +219,30 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the command's payload, or null.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
-            // SAFETY: the core has set up its struct; the protection domain is this driver's.
-            let new = unsafe {
-                let kind = MwType::from_raw((*mw).type_).ok_or(EINVAL)?;
-                Self::with((*mw).device, |_, data| {
-                    T::alloc_mw(data, Pd::<T>::from_raw((*mw).pd), kind)
-                })
-            }?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
-            unsafe {
-                (*mw).rkey = new.rkey;
-                Object::init(mw, new.driver);
-            }
+            // SAFETY: the core passes the payload of the command, or null.
+            unsafe { Udata::expect_none(udata) }?;
+            // SAFETY: the core has set the window's type and domain, and only this call knows it.
+            let raw = unsafe { &mut *mw };
+            let kind = MwType::from_raw(raw.type_).ok_or(EINVAL)?;
+            // SAFETY: the core names a domain that `alloc_pd` has set up.
+            let pd = unsafe { Pd::<T>::from_raw(raw.pd) };
+            // SAFETY: an operation of the window's device.
+            let new = unsafe { Self::with(raw.device, |_, data| T::alloc_mw(data, pd, kind)) }?;
+            raw.rkey = new.rkey;
+            // SAFETY: the core has allocated the window with the size in the table, and only this call knows it.
+            unsafe { Object::init(mw, new.driver) };
             Ok(0)
         })
     }
 
     unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
         from_result(|| {
-            // SAFETY: set up by `alloc_mw`; nobody uses it after success.
-            unsafe {
-                let this = Mw::<T>::from_raw(mw);
-                Self::with((*mw).device, |_, data| T::dealloc_mw(data, this))?;
-                Object::<_, T::Mw>::destroy(mw);
-            }
+            // SAFETY: the core passes a window that `alloc_mw` has set up.
+            let this = unsafe { Mw::<T>::from_raw(mw) };
+            // SAFETY: an operation of the window's device.
+            unsafe { Self::with_device_of(mw, |_, data| T::dealloc_mw(data, this)) }?;
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Mw::<T>::destroy(mw) };
             Ok(0)
         })
     }

@@ -15,24 +15,24 @@ use crate::rdma::{
 };
 
 impl<T: Operations> VTable<T> {
-    /// Fills in this file's operations.
-    pub(super) fn fill_queues(ops: &mut bindings::ib_device_ops) {
-        ops.size_ib_cq = Cq::<T>::SIZE;
-        ops.create_cq = Some(Self::create_cq);
-        ops.modify_cq = Some(Self::modify_cq);
-        ops.resize_user_cq = Some(Self::resize_user_cq);
-        ops.destroy_cq = Some(Self::destroy_cq);
-        ops.poll_cq = Some(Self::poll_cq);
-        ops.req_notify_cq = Some(Self::req_notify_cq);
-
-        ops.size_ib_qp = Qp::<T>::SIZE;
-        ops.create_qp = Some(Self::create_qp);
-        ops.modify_qp = Some(Self::modify_qp);
-        ops.query_qp = Some(Self::query_qp);
-        ops.destroy_qp = Some(Self::destroy_qp);
-        ops.post_send = Some(Self::post_send);
-        ops.post_recv = Some(Self::post_recv);
-    }
+    /// The operations of this file.
+    pub(super) const QUEUES: bindings::ib_device_ops = bindings::ib_device_ops {
+        size_ib_cq: Cq::<T>::SIZE,
+        create_cq: Some(Self::create_cq),
+        modify_cq: optional!(HAS_MODIFY_CQ => modify_cq),
+        resize_user_cq: optional!(HAS_RESIZE_USER_CQ => resize_user_cq),
+        destroy_cq: Some(Self::destroy_cq),
+        poll_cq: Some(Self::poll_cq),
+        req_notify_cq: Some(Self::req_notify_cq),
+        size_ib_qp: Qp::<T>::SIZE,
+        create_qp: Some(Self::create_qp),
+        modify_qp: Some(Self::modify_qp),
+        query_qp: optional!(HAS_QUERY_QP => query_qp),
+        destroy_qp: Some(Self::destroy_qp),
+        post_send: Some(Self::post_send),
+        post_recv: Some(Self::post_recv),
+        ..EMPTY
+    };
 
     unsafe extern "C" fn create_cq(
         cq: *mut bindings::ib_cq,
@@ -44,15 +44,15 @@ impl<T: Operations> VTable<T> {
             let udata = if bundle.is_null() {
                 core::ptr::null_mut()
             } else {
-                // SAFETY: the core's pointer, of which only a field's address is made.
+                // SAFETY: the core passes a valid pointer, of which only a field's address is made.
                 unsafe { bindings::rdma_helper_bundle_udata(bundle) }
             };
-            // SAFETY: a command of an open context.
+            // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_cq`.
             let link = unsafe { CqLink::new(raw) }?;
-            // SAFETY: the core's pointers.
-            let (attr, device) = unsafe { (&*attr, (*cq).device) };
+            // SAFETY: the core passes attributes of its own.
+            let attr = unsafe { &*attr };
             let mut init = CqInit {
                 entries: attr.cqe,
                 comp_vector: attr.comp_vector,
@@ -60,31 +60,29 @@ impl<T: Operations> VTable<T> {
                 link: &link,
                 granted: attr.cqe,
             };
-            // SAFETY: called by the core for this device.
+            // SAFETY: an operation of the queue's device.
             let created = unsafe {
-                Self::with(device, |device, data| {
+                Self::with_device_of(cq, |device, data| {
                     T::create_cq(data, device, &mut init, user.as_ref())
                 })
             };
             let granted = c_int::try_from(init.granted).unwrap_or(c_int::MAX);
             let driver = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
-            unsafe {
-                (*cq).cqe = granted;
-                Object::init(cq, cq::Parts::<T> { link, driver });
-            }
+            // SAFETY: only this call knows the queue.
+            unsafe { (*cq).cqe = granted };
+            // SAFETY: the core has allocated the queue with the size in the table, and only this call knows it.
+            unsafe { Object::init(cq, cq::Parts::<T> { link, driver }) };
             Ok(0)
         })
     }
 
     unsafe extern "C" fn modify_cq(cq: *mut bindings::ib_cq, count: u16, period: u16) -> c_int {
         from_result(|| {
-            // SAFETY: a live completion queue of this driver, set up by `create_cq`.
-            unsafe {
-                let this = Cq::<T>::from_raw(cq);
-                let moderation = Moderation { count, period };
-                Self::with((*cq).device, |_, data| T::modify_cq(data, this, moderation))?;
-            }
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            let this = unsafe { Cq::<T>::from_raw(cq) };
+            let moderation = Moderation { count, period };
+            // SAFETY: an operation of the queue's device.
+            unsafe { Self::with_device_of(cq, |_, data| T::modify_cq(data, this, moderation)) }?;
             Ok(0)
         })
     }
@@ -95,17 +93,18 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: a command of an open context.
+            // SAFETY: the core passes the payload of a command of an open context.
             let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
-            // SAFETY: a live completion queue of this driver, set up by `create_cq`.
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            let this = unsafe { Cq::<T>::from_raw(cq) };
+            // SAFETY: an operation of the queue's device.
             let granted = unsafe {
-                let this = Cq::<T>::from_raw(cq);
-                Self::with((*cq).device, |device, data| {
-                    T::resize_cq(data, device, this, entries, &user)
+                Self::with_device_of(cq, |device, data| {
+                    T::resize_user_cq(data, device, this, entries, &user)
                 })
             }?;
             let granted = c_int::try_from(granted)?;
-            // SAFETY: live. A number for people, which other resizes may write meanwhile.
+            // SAFETY: the queue is valid. The number is for people, and other resizes may write it meanwhile.
             unsafe { (&raw mut (*cq).cqe).write_volatile(granted) };
             Ok(0)
         })
@@ -116,13 +115,13 @@ impl<T: Operations> VTable<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: set up by `create_cq`; nobody uses it after success.
-            unsafe {
-                let this = Cq::<T>::from_raw(cq);
-                Self::with((*cq).device, |_, data| T::destroy_cq(data, this))?;
-                this.link().revoke();
-                Object::<_, cq::Parts<T>>::destroy(cq);
-            }
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            let this = unsafe { Cq::<T>::from_raw(cq) };
+            // SAFETY: an operation of the queue's device.
+            unsafe { Self::with_device_of(cq, |_, data| T::destroy_cq(data, this)) }?;
+            this.link().revoke();
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Object::<_, cq::Parts<T>>::destroy(cq) };
             Ok(0)
         })
     }
@@ -137,16 +136,15 @@ impl<T: Operations> VTable<T> {
             if count == 0 {
                 return Ok(0);
             }
+            let first = out.cast::<MaybeUninit<bindings::ib_wc>>();
             // SAFETY: the client gives room for `count` completions.
-            let slots = unsafe {
-                core::slice::from_raw_parts_mut(out.cast::<MaybeUninit<bindings::ib_wc>>(), count)
-            };
+            let slots = unsafe { core::slice::from_raw_parts_mut(first, count) };
             let mut completions = Completions::new(slots);
-            // SAFETY: a live completion queue of this driver.
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            let this = unsafe { Cq::<T>::from_raw(cq) };
+            // SAFETY: an operation of the queue's device.
             unsafe {
-                Self::with((*cq).device, |_, data| {
-                    T::poll_cq(data, Cq::from_raw(cq), &mut completions)
-                })
+                Self::with_device_of(cq, |_, data| T::poll_cq(data, this, &mut completions))
             }?;
             Ok(c_int::try_from(completions.len())?)
         })
@@ -158,12 +156,13 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             let notify = Notify::from_raw(flags);
-            // SAFETY: a live completion queue of this driver.
+            // SAFETY: the core passes a queue that `create_cq` has set up.
+            let this = unsafe { Cq::<T>::from_raw(cq) };
+            // First: the event may come before the call below returns.
+            this.link().arm();
+            // SAFETY: an operation of the queue's device.
             let missed = unsafe {
-                let this = Cq::<T>::from_raw(cq);
-                // First: the event may come before the call below returns.
-                this.link().arm();
-                Self::with((*cq).device, |_, data| T::req_notify_cq(data, this, notify))
+                Self::with_device_of(cq, |_, data| T::req_notify_cq(data, this, notify))
             }?;
             Ok(c_int::from(missed))
         })
@@ -176,26 +175,29 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             let raw = NonNull::new(qp).ok_or(EINVAL)?;
-            // SAFETY: a command of an open context, or null.
+            // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_qp`.
             let link = unsafe { QpLink::new(raw) }?;
-            // SAFETY: the core's pointers; the completion queues, the shared receive queue and the XRC
-            // domain are this device's.
+            // SAFETY: the core passes attributes of its own.
+            let attr = unsafe { &mut *attr };
+            // SAFETY: the queues and the XRC domain in the attributes are this device's.
+            let mut init = unsafe { QpInit::new(attr, &link) };
+            // SAFETY: the core has set the queue pair's domain.
+            let pd = unsafe { (*qp).pd };
+            // SAFETY: if the core names a domain, then one that `alloc_pd` has set up.
+            let pd = (!pd.is_null()).then(|| unsafe { Pd::<T>::from_raw(pd) });
+            // SAFETY: an operation of the queue pair's device.
             let created = unsafe {
-                let mut init = QpInit::new(&mut *attr, &link);
-                Self::with((*qp).device, |device, data| {
-                    let pd = (*qp).pd;
-                    let pd = (!pd.is_null()).then(|| Pd::<T>::from_raw(pd));
+                Self::with_device_of(qp, |device, data| {
                     T::create_qp(data, device, pd, &mut init, user.as_ref())
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
-            unsafe {
-                (*qp).qp_num = new.number;
-                Object::init(qp, qp::Parts::<T> { link, driver: new.driver });
-            }
+            // SAFETY: only this call knows the queue pair.
+            unsafe { (*qp).qp_num = new.number };
+            // SAFETY: the core has allocated the queue pair with the size in the table, and only this call knows it.
+            unsafe { Object::init(qp, qp::Parts::<T> { link, driver: new.driver }) };
             Ok(0)
         })
     }
@@ -207,17 +209,15 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the command's payload, or null.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
+            // SAFETY: the core passes the payload of the command, or null.
+            unsafe { Udata::expect_none(udata) }?;
             let mask = QpAttrMask::from_raw(mask)?;
-            // SAFETY: a live queue pair of this driver; the attributes are the core's.
-            unsafe {
-                Self::with((*qp).device, |_, data| {
-                    T::modify_qp(data, Qp::from_raw(qp), QpAttr::from_raw(attr), mask)
-                })
-            }?;
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the core passes attributes that are valid and constant during the call.
+            let attr = unsafe { QpAttr::from_raw(attr) };
+            // SAFETY: an operation of the queue pair's device.
+            unsafe { Self::with_device_of(qp, |_, data| T::modify_qp(data, this, attr, mask)) }?;
             Ok(0)
         })
     }
@@ -229,13 +229,14 @@ impl<T: Operations> VTable<T> {
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: a live queue pair of this driver.
-            unsafe {
-                let this = Qp::<T>::from_raw(qp);
-                let query = Self::with((*qp).device, |_, data| T::query_qp(data, this))?;
-                // SAFETY: the outputs are the core's, zeroed.
-                query.write_to(&mut *attr, &mut *init);
-            }
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: an operation of the queue pair's device.
+            let query = unsafe { Self::with_device_of(qp, |_, data| T::query_qp(data, this)) }?;
+            // SAFETY: the core passes a struct of its own, zeroed.
+            let attr = unsafe { &mut *attr };
+            // SAFETY: the core passes another one, zeroed.
+            query.write_to(attr, unsafe { &mut *init });
             Ok(0)
         })
     }
@@ -245,15 +246,17 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the command or the clean-up of an open context, or null.
+            // SAFETY: the core passes the payload of a command or of the clean-up of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: set up by `create_qp`; nobody uses it after success.
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: an operation of the queue pair's device.
             unsafe {
-                let this = Qp::<T>::from_raw(qp);
-                Self::with((*qp).device, |_, data| T::destroy_qp(data, this, user.as_ref()))?;
-                this.link().revoke();
-                Object::<_, qp::Parts<T>>::destroy(qp);
-            }
+                Self::with_device_of(qp, |_, data| T::destroy_qp(data, this, user.as_ref()))
+            }?;
+            this.link().revoke();
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Object::<_, qp::Parts<T>>::destroy(qp) };
             Ok(0)
         })
     }
@@ -264,13 +267,15 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the client's list is valid during the call, and meant for this queue pair.
-            let mut wrs = unsafe { SendWrs::new(first, (*qp).qp_type) };
-            // SAFETY: a live queue pair of this driver; `bad` is the client's.
-            unsafe {
-                Self::with((*qp).device, |_, data| T::post_send(data, Qp::from_raw(qp), &mut wrs))
-                    .inspect_err(|_| *bad = wrs.taken())?;
-            }
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the client passes a list for this queue pair that is valid during the call.
+            let mut wrs = unsafe { SendWrs::new(first, this.kind()) };
+            // SAFETY: an operation of the queue pair's device.
+            let result =
+                unsafe { Self::with_device_of(qp, |_, data| T::post_send(data, this, &mut wrs)) };
+            // SAFETY: the client passes a place of its own.
+            result.inspect_err(|_| unsafe { *bad = wrs.taken() })?;
             Ok(0)
         })
     }
@@ -281,13 +286,15 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the client's list is valid during the call.
+            // SAFETY: the core passes a queue pair that `create_qp` has set up.
+            let this = unsafe { Qp::<T>::from_raw(qp) };
+            // SAFETY: the client passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: a live queue pair of this driver; `bad` is the client's.
-            unsafe {
-                Self::with((*qp).device, |_, data| T::post_recv(data, Qp::from_raw(qp), &mut wrs))
-                    .inspect_err(|_| *bad = wrs.taken())?;
-            }
+            // SAFETY: an operation of the queue pair's device.
+            let result =
+                unsafe { Self::with_device_of(qp, |_, data| T::post_recv(data, this, &mut wrs)) };
+            // SAFETY: the client passes a place of its own.
+            result.inspect_err(|_| unsafe { *bad = wrs.taken() })?;
             Ok(0)
         })
     }

@@ -4,39 +4,37 @@
 use super::*;
 use crate::rdma::{
     event::SrqLink,
+    object::Xrcd,
     srq::{self, Srq, SrqChange, SrqInit},
     udata::User,
     wr::RecvWrs,
-    xrcd::Xrcd,
 };
 
 impl<T: Operations> VTable<T> {
-    /// Fills in this file's operations.
-    pub(super) fn fill_srq(ops: &mut bindings::ib_device_ops) {
-        ops.size_ib_xrcd = Xrcd::<T>::SIZE;
-        ops.alloc_xrcd = Some(Self::alloc_xrcd);
-        ops.dealloc_xrcd = Some(Self::dealloc_xrcd);
-
-        ops.size_ib_srq = Srq::<T>::SIZE;
-        ops.create_srq = Some(Self::create_srq);
-        ops.modify_srq = Some(Self::modify_srq);
-        ops.query_srq = Some(Self::query_srq);
-        ops.destroy_srq = Some(Self::destroy_srq);
-        ops.post_srq_recv = Some(Self::post_srq_recv);
-    }
+    /// The operations of this file.
+    pub(super) const SRQ: bindings::ib_device_ops = bindings::ib_device_ops {
+        size_ib_xrcd: Xrcd::<T>::SIZE,
+        alloc_xrcd: optional!(HAS_ALLOC_XRCD => alloc_xrcd),
+        dealloc_xrcd: optional!(HAS_DEALLOC_XRCD => dealloc_xrcd),
+        size_ib_srq: Srq::<T>::SIZE,
+        create_srq: optional!(HAS_CREATE_SRQ => create_srq),
+        modify_srq: optional!(HAS_MODIFY_SRQ => modify_srq),
+        query_srq: optional!(HAS_QUERY_SRQ => query_srq),
+        destroy_srq: optional!(HAS_DESTROY_SRQ => destroy_srq),
+        post_srq_recv: optional!(HAS_POST_SRQ_RECV => post_srq_recv),
+        ..EMPTY
+    };
 
     unsafe extern "C" fn alloc_xrcd(
         xrcd: *mut bindings::ib_xrcd,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the command's payload, or null.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
-            // SAFETY: called by the core for this device.
-            let driver = unsafe { Self::with((*xrcd).device, |_, data| T::alloc_xrcd(data)) }?;
-            // SAFETY: allocated by the core with the size in the table, and still private.
+            // SAFETY: the core passes the payload of the command, or null.
+            unsafe { Udata::expect_none(udata) }?;
+            // SAFETY: an operation of the domain's device.
+            let driver = unsafe { Self::with_device_of(xrcd, |_, data| T::alloc_xrcd(data)) }?;
+            // SAFETY: the core has allocated the domain with the size in the table, and only this call knows it.
             unsafe { Object::init(xrcd, driver) };
             Ok(0)
         })
@@ -47,12 +45,12 @@ impl<T: Operations> VTable<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: set up by `alloc_xrcd`; nobody uses it after success.
-            unsafe {
-                let this = Xrcd::<T>::from_raw(xrcd);
-                Self::with((*xrcd).device, |_, data| T::dealloc_xrcd(data, this))?;
-                Object::<_, T::Xrcd>::destroy(xrcd);
-            }
+            // SAFETY: the core passes a domain that `alloc_xrcd` has set up.
+            let this = unsafe { Xrcd::<T>::from_raw(xrcd) };
+            // SAFETY: an operation of the domain's device.
+            unsafe { Self::with_device_of(xrcd, |_, data| T::dealloc_xrcd(data, this)) }?;
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Xrcd::<T>::destroy(xrcd) };
             Ok(0)
         })
     }
@@ -64,27 +62,31 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             let raw = NonNull::new(srq).ok_or(EINVAL)?;
-            // SAFETY: a command of an open context, or null.
+            // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: revoked here on failure, else by `destroy_srq`.
             let link = unsafe { SrqLink::new(raw) }?;
-            // SAFETY: the core's pointers; completion queue and XRC domain are this device's.
+            // SAFETY: the core passes attributes of its own.
+            let attr = unsafe { &mut *attr };
+            // SAFETY: completion queue and XRC domain in the attributes are this device's.
+            let mut init = unsafe { SrqInit::new(attr, &link) };
+            // SAFETY: the core has set the queue's domain, type and device, and only this call knows it.
+            let ib = unsafe { &mut *srq };
+            // SAFETY: the core names a domain that `alloc_pd` has set up.
+            let pd = unsafe { Pd::<T>::from_raw(ib.pd) };
+            // SAFETY: an operation of the queue's device.
             let created = unsafe {
-                let mut init = SrqInit::new(&mut *attr, &link);
-                Self::with((*srq).device, |device, data| {
-                    let pd = Pd::<T>::from_raw((*srq).pd);
+                Self::with(ib.device, |device, data| {
                     T::create_srq(data, device, pd, &mut init, user.as_ref())
                 })
             };
             let new = created.inspect_err(|_| link.revoke())?;
-            // SAFETY: allocated by the core with the size in the table, and still private; the type says that the
-            // view of the union is valid.
-            unsafe {
-                if (*srq).srq_type == bindings::ib_srq_type_IB_SRQT_XRC {
-                    (*(*srq).ext.__bindgen_anon_1.xrc).srq_num = new.number;
-                }
-                Object::init(srq, srq::Parts::<T> { link, driver: new.driver });
+            if ib.srq_type == bindings::ib_srq_type_IB_SRQT_XRC {
+                // SAFETY: the type says that this view of the union is valid.
+                unsafe { (*ib.ext.__bindgen_anon_1.xrc).srq_num = new.number };
             }
+            // SAFETY: the core has allocated the queue with the size in the table, and only this call knows it.
+            unsafe { Object::init(srq, srq::Parts::<T> { link, driver: new.driver }) };
             Ok(0)
         })
     }
@@ -96,15 +98,14 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the command's payload, or null.
-            if let Some(udata) = unsafe { Udata::from_raw(udata) } {
-                udata.none()?;
-            }
-            // SAFETY: a live queue of this driver; the attributes are the core's.
-            unsafe {
-                let change = SrqChange::from_raw(&*attr, mask);
-                Self::with((*srq).device, |_, data| T::modify_srq(data, Srq::from_raw(srq), change))
-            }?;
+            // SAFETY: the core passes the payload of the command, or null.
+            unsafe { Udata::expect_none(udata) }?;
+            // SAFETY: the core passes a queue that `create_srq` has set up.
+            let this = unsafe { Srq::<T>::from_raw(srq) };
+            // SAFETY: the core passes attributes of its own.
+            let change = SrqChange::from_raw(unsafe { &*attr }, mask);
+            // SAFETY: an operation of the queue's device.
+            unsafe { Self::with_device_of(srq, |_, data| T::modify_srq(data, this, change)) }?;
             Ok(0)
         })
     }
@@ -114,12 +115,12 @@ impl<T: Operations> VTable<T> {
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: a live queue of this driver; the output is the core's.
-            unsafe {
-                let this = Srq::<T>::from_raw(srq);
-                let query = Self::with((*srq).device, |_, data| T::query_srq(data, this))?;
-                query.write_to(&mut *attr);
-            }
+            // SAFETY: the core passes a queue that `create_srq` has set up.
+            let this = unsafe { Srq::<T>::from_raw(srq) };
+            // SAFETY: an operation of the queue's device.
+            let query = unsafe { Self::with_device_of(srq, |_, data| T::query_srq(data, this)) }?;
+            // SAFETY: the core passes attributes of its own.
+            query.write_to(unsafe { &mut *attr });
             Ok(0)
         })
     }
@@ -129,13 +130,13 @@ impl<T: Operations> VTable<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: set up by `create_srq`; nobody uses it after success.
-            unsafe {
-                let this = Srq::<T>::from_raw(srq);
-                Self::with((*srq).device, |_, data| T::destroy_srq(data, this))?;
-                this.link().revoke();
-                Object::<_, srq::Parts<T>>::destroy(srq);
-            }
+            // SAFETY: the core passes a queue that `create_srq` has set up.
+            let this = unsafe { Srq::<T>::from_raw(srq) };
+            // SAFETY: an operation of the queue's device.
+            unsafe { Self::with_device_of(srq, |_, data| T::destroy_srq(data, this)) }?;
+            this.link().revoke();
+            // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
+            unsafe { Object::<_, srq::Parts<T>>::destroy(srq) };
             Ok(0)
         })
     }
@@ -146,15 +147,16 @@ impl<T: Operations> VTable<T> {
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the client's list is valid during the call.
+            // SAFETY: the core passes a queue that `create_srq` has set up.
+            let this = unsafe { Srq::<T>::from_raw(srq) };
+            // SAFETY: the client passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: a live queue of this driver; `bad` is the client's.
-            unsafe {
-                Self::with((*srq).device, |_, data| {
-                    T::post_srq_recv(data, Srq::from_raw(srq), &mut wrs)
-                })
-                .inspect_err(|_| *bad = wrs.taken())?;
-            }
+            // SAFETY: an operation of the queue's device.
+            let result = unsafe {
+                Self::with_device_of(srq, |_, data| T::post_srq_recv(data, this, &mut wrs))
+            };
+            // SAFETY: the client passes a place of its own.
+            result.inspect_err(|_| unsafe { *bad = wrs.taken() })?;
             Ok(0)
         })
     }

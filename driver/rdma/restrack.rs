@@ -8,12 +8,12 @@ use kernel::{error::to_result, prelude::*, str::CStr};
 use super::bindings;
 
 /// A netlink message that is being filled.
-pub(crate) struct Details<'a> {
+pub(crate) struct ResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,
 }
 
-impl Details<'_> {
+impl ResEntry<'_> {
     /// Lets `fill` add what the driver says to a message. The message is as it was if that fails.
     ///
     /// # Safety
@@ -21,14 +21,14 @@ impl Details<'_> {
     /// `message` must be a message of the core that is being filled, and the caller's alone.
     pub(super) unsafe fn fill(
         message: NonNull<bindings::sk_buff>,
-        fill: impl FnOnce(&mut Details<'_>) -> Result,
+        fill: impl FnOnce(&mut ResEntry<'_>) -> Result,
     ) -> Result {
         // SAFETY: by the caller's promise.
         let nest = unsafe { bindings::rdma_helper_driver_nest_start(message.as_ptr()) };
         if nest.is_null() {
             return Err(EMSGSIZE);
         }
-        let result = fill(&mut Details { message, _message: PhantomData });
+        let result = fill(&mut ResEntry { message, _message: PhantomData });
         // SAFETY: the nest was started above, in this message.
         unsafe { bindings::rdma_helper_nest_finish(message.as_ptr(), nest, result.is_ok()) };
         result
@@ -71,17 +71,17 @@ impl Details<'_> {
 }
 
 /// A netlink message to which an object goes as the driver's own bytes.
-pub(crate) struct Raw<'a> {
+pub(crate) struct RawResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,
 }
 
-impl Raw<'_> {
+impl RawResEntry<'_> {
     /// A message that is being filled.
     ///
     /// # Safety
     ///
-    /// As for [`Details::fill`].
+    /// As for [`ResEntry::fill`].
     pub(super) unsafe fn new(message: NonNull<bindings::sk_buff>) -> Self {
         Self { message, _message: PhantomData }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The port's own counters: those of the performance management agent (IBTA volume 1, 16.1), which the core asks
-//! for by management datagrams and shows as `ports/1/counters` in sysfs.
+//! The agent of performance management (IBTA volume 1, 16.1), which tells the port's own counters. The core asks for
+//! them by management datagrams, and shows them as `ports/1/counters` in sysfs.
 
 use zerocopy::{
     FromZeros as _,
@@ -8,26 +8,43 @@ use zerocopy::{
 };
 use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::{Hca, device};
+use crate::rdma::mad::{CLASS_PERF_MGMT, METHOD_GET, Mad, MadResult};
+
+/// Answers the core's own questions for the port's counters. All else, and whatever came from the network, goes on to
+/// the core's agents.
+pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
+    if !mad.is_local() || mad.class() != CLASS_PERF_MGMT || mad.method() != METHOD_GET {
+        return MadResult::Passed;
+    }
+    let Some(attribute) = Attribute::from_raw(mad.attribute()) else { return MadResult::Failed };
+    let Ok(counters) = device::port_counters(hca) else { return MadResult::Failed };
+    if let (Some(out), Ok(port)) = (answer.get_mut(DATA_OFFSET..), u8::try_from(port)) {
+        counters.write(attribute, port, out);
+    }
+    MadResult::Replied
+}
+
 /// What a port has carried.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PortCounters {
+pub(super) struct PortCounters {
     /// Bytes of data sent.
-    pub(crate) sent_bytes: u64,
+    pub(super) sent_bytes: u64,
     /// Bytes of data received.
-    pub(crate) received_bytes: u64,
+    pub(super) received_bytes: u64,
     /// Packets sent.
-    pub(crate) sent_packets: u64,
+    pub(super) sent_packets: u64,
     /// Packets received.
-    pub(crate) received_packets: u64,
+    pub(super) received_packets: u64,
     /// Messages sent that nobody took.
-    pub(crate) discards: u64,
+    pub(super) discards: u64,
     /// Times that the port went down.
-    pub(crate) downed: u64,
+    pub(super) downed: u64,
 }
 
 /// Attributes of the agent that are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attribute {
+enum Attribute {
     ClassPortInfo,
     PortCounters,
     PortCountersExtended,
@@ -35,7 +52,7 @@ pub(super) enum Attribute {
 
 impl Attribute {
     /// The attribute with this number.
-    pub(super) fn from_raw(raw: u16) -> Option<Self> {
+    fn from_raw(raw: u16) -> Option<Self> {
         Some(match raw {
             0x01 => Self::ClassPortInfo,
             0x12 => Self::PortCounters,
@@ -46,7 +63,7 @@ impl Attribute {
 }
 
 /// Where the attribute stands in the bytes behind a datagram's header.
-pub(super) const DATA_OFFSET: usize = 40;
+const DATA_OFFSET: usize = 40;
 
 /// `CapabilityMask`: extended counters, without those by kind of destination.
 const EXTENDED_WITHOUT_IETF: u16 = 1 << 10;
@@ -111,7 +128,7 @@ fn short(value: u64) -> U32 {
 
 impl PortCounters {
     /// Writes an attribute to where it stands in a datagram; nothing when there is no room.
-    pub(super) fn write(&self, attribute: Attribute, port: u8, out: &mut [u8]) {
+    fn write(&self, attribute: Attribute, port: u8, out: &mut [u8]) {
         match attribute {
             Attribute::ClassPortInfo => put(
                 out,

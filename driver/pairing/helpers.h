@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRNIC_PAIRING_HELPERS_H
+#define VRNIC_PAIRING_HELPERS_H
+
+#include <linux/netdevice.h>
+
+/* The device that a notification is about. */
+struct net_device *pairing_notifier_netdev(void *info);
+/* Whether it is a network card with this permanent address. */
+bool pairing_is_card(const struct net_device *netdev, const u8 *mac);
+/* Such a card in any network namespace; called under the RTNL. */
+struct net_device *pairing_find_card(const u8 *mac, const struct net_device *except);
+
+#endif

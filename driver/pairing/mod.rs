@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pairing of a port with the Ethernet device of the same adapter: the network card whose permanent address is
+//! the port's MAC. It may appear, go and come back at any time.
+//!
+//! Other devices have that address, too: macvlan, ipvlan and their like inherit it, in any network namespace and for
+//! users without privilege. Only a network card is ever paired with, and only one at a time.
+//!
+//! Notifications come under the RTNL, for which the whole network configuration of the machine waits. So the adapter
+//! is told by work, which may wait for it.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::to_result,
+    ffi::{c_int, c_ulong, c_void},
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc, ArcBorrow, SpinLock,
+        atomic::{Atomic, Relaxed},
+    },
+    types::Opaque,
+    workqueue::{Work, WorkItem, impl_has_work, new_work},
+};
+
+use self::port::Settings;
+use crate::{
+    bindings,
+    rdma::{event::DeviceLink, netdev::NetdevRef},
+    workqueue::OwnQueue,
+};
+
+mod port;
+
+pub(crate) use port::Port;
+
+/// The number of the one port.
+pub(crate) const PORT: u32 = 1;
+
+/// Keeps a device's port paired; unpairs on drop.
+pub(crate) struct Pairing(Arc<Notifier>);
+
+/// The notifier of a pairing, and what its work needs.
+///
+/// # Invariants
+///
+/// `block` is the first field, and registered as long as there is the [`Pairing`].
+#[pin_data]
+#[repr(C)]
+struct Notifier {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    device: DeviceLink,
+    mac: [u8; 6],
+    port: Port,
+    #[pin]
+    news: SpinLock<News>,
+    #[pin]
+    work: Work<Self>,
+    queue: Arc<OwnQueue>,
+    /// Set when the pairing ends, which is no news for the adapter: clients may still have to disconnect.
+    ending: Atomic<bool>,
+}
+
+const _: () = assert!(core::mem::offset_of!(Notifier, block) == 0);
+
+impl_has_work! {
+    impl HasWork<Self> for Notifier { self.work }
+}
+
+// SAFETY: the block belongs to the network stack while it is registered; all else is `Send`.
+unsafe impl Send for Notifier {}
+// SAFETY: the block belongs to the network stack while it is registered; all else that changes has a lock or is
+// atomic.
+unsafe impl Sync for Notifier {}
+
+/// What the adapter has not been told yet.
+#[derive(Default)]
+struct News {
+    /// How the port is now.
+    settings: Option<Settings>,
+    /// Whether it was closed meanwhile, if only for a moment.
+    closed: bool,
+    /// Whether the Ethernet device may have addresses that the core has not seen.
+    addresses: bool,
+}
+
+impl Pairing {
+    /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is there already is
+    /// found, and the adapter told of it, before this returns.
+    pub(crate) fn new(device: DeviceLink, mac: [u8; 6], port: Port) -> Result<Self> {
+        let notifier = Arc::pin_init(
+            try_pin_init!(Notifier {
+                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    let block = bindings::notifier_block {
+                        notifier_call: Some(Notifier::call),
+                        next: core::ptr::null_mut(),
+                        // Before the core's own notifier, which asks for the pairing.
+                        priority: 1,
+                    };
+                    // SAFETY: `slot` is the memory of the block.
+                    unsafe { slot.write(block) };
+                }),
+                device,
+                mac,
+                port,
+                news <- new_spinlock!(News::default(), "vrnic::Pairing"),
+                work <- new_work!("vrnic::Pairing"),
+                queue: OwnQueue::ordered(c"vrnic_pairing")?,
+                ending: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )?;
+        // Until an Ethernet device is there.
+        notifier.port.set(&Settings::CLOSED);
+        // SAFETY: the block is pinned and lives until `drop` unregisters it.
+        to_result(unsafe { bindings::register_netdevice_notifier(notifier.block.get()) })?;
+        notifier.queue.flush();
+        Ok(Self(notifier))
+    }
+
+    /// Tells the clients of the port's state if they do not know it.
+    pub(crate) fn report(&self) {
+        if let Some(netdev) = self.0.paired() {
+            self.0.device.report_port_state(&netdev);
+        }
+    }
+}
+
+impl Drop for Pairing {
+    fn drop(&mut self) {
+        self.0.ending.store(true, Relaxed);
+        // SAFETY: registered by `new`. On return no notification is under way.
+        unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
+        self.0.queue.flush();
+        self.0.pair(None);
+    }
+}
+
+impl Notifier {
+    /// The Ethernet device that the port is paired with.
+    fn paired(&self) -> Option<NetdevRef> {
+        self.device.netdev(PORT)
+    }
+
+    /// Pairs with an Ethernet device, or with none.
+    fn pair(&self, netdev: Option<&NetdevRef>) {
+        if let Err(error) = self.device.set_netdev(PORT, netdev) {
+            self.port.warn(error);
+        }
+    }
+
+    /// Whether an Ethernet device is the port's network card.
+    fn is_card(&self, netdev: &NetdevRef) -> bool {
+        // SAFETY: the device is alive, as it is referred to; `mac` has 6 bytes.
+        unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
+    }
+
+    /// Pairs with another network card in place of `leaving`, if there is one; whether there is. To be called under the
+    /// RTNL.
+    fn succeed(&self, leaving: &NetdevRef) -> bool {
+        // SAFETY: the caller holds the RTNL; `mac` has 6 bytes.
+        let next = unsafe { bindings::pairing_find_card(self.mac.as_ptr(), leaving.as_raw()) };
+        // SAFETY: devices that are found stay alive under the RTNL.
+        let next = NonNull::new(next).map(|next| unsafe { NetdevRef::new(next) });
+        self.pair(next.as_ref());
+        next.is_some()
+    }
+
+    /// Sees to it that the adapter is told how the port is now.
+    fn note(self: ArcBorrow<'_, Self>, addresses: bool) {
+        let netdev = self.paired();
+        let settings = netdev.as_ref().map_or(Settings::CLOSED, Settings::of);
+        {
+            let mut news = self.news.lock();
+            news.settings = Some(settings);
+            news.closed |= addresses || !settings.active;
+            news.addresses |= addresses;
+        }
+        // That it is open is told when it is.
+        if let Some(netdev) = netdev.filter(|_| !settings.active) {
+            self.device.report_port_state(&netdev);
+        }
+        // It is enqueued already if others have not been told yet.
+        let _ = self.queue.enqueue(Arc::from(self));
+    }
+
+    /// Handles a notification about `netdev`, under the RTNL. Returns whether it concerns the port.
+    fn notified(self: ArcBorrow<'_, Self>, event: u32, netdev: &NetdevRef) -> bool {
+        let paired = self.paired();
+        let is_paired = paired.as_ref().is_some_and(|paired| paired.as_raw() == netdev.as_raw());
+        let mut addresses = false;
+        match event {
+            bindings::netdev_cmd_NETDEV_REGISTER if paired.is_none() && self.is_card(netdev) => {
+                self.pair(Some(netdev));
+            }
+            bindings::netdev_cmd_NETDEV_UNREGISTER if is_paired => {
+                addresses = self.succeed(netdev);
+            }
+            bindings::netdev_cmd_NETDEV_UP
+            | bindings::netdev_cmd_NETDEV_CHANGE
+            | bindings::netdev_cmd_NETDEV_DOWN
+            | bindings::netdev_cmd_NETDEV_CHANGEMTU
+                if is_paired => {}
+            _ => return false,
+        }
+        // Under the RTNL nobody waits for this reference, which `netdev` is another of.
+        drop(paired);
+        self.note(addresses);
+        true
+    }
+
+    /// The notifier's callback; runs under the RTNL.
+    ///
+    /// # Safety
+    ///
+    /// `block` must be that of a `Notifier` in an `Arc`, `info` that of a netdevice notification.
+    unsafe extern "C" fn call(
+        block: *mut bindings::notifier_block,
+        event: c_ulong,
+        info: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the caller passes the block of a `Notifier`, whose first field it is; the `Pairing` has a reference as
+        // long as the block is registered.
+        let this = unsafe { ArcBorrow::from_raw(block.cast::<Self>().cast_const()) };
+        if this.ending.load(Relaxed) {
+            return bindings::NOTIFY_DONE as c_int;
+        }
+        // SAFETY: the network stack passes the information of a notification.
+        let netdev = unsafe { bindings::pairing_notifier_netdev(info) };
+        let Some(netdev) = NonNull::new(netdev) else { return bindings::NOTIFY_DONE as c_int };
+        // SAFETY: the network stack keeps the device alive during the notification.
+        let netdev = unsafe { NetdevRef::new(netdev) };
+        // CAST: the event's numbers are those of `enum netdev_cmd`.
+        let result = match this.notified(event as u32, &netdev) {
+            true => bindings::NOTIFY_OK,
+            false => bindings::NOTIFY_DONE,
+        };
+        result as c_int
+    }
+}
+
+impl WorkItem for Notifier {
+    type Pointer = Arc<Self>;
+
+    /// Tells the adapter, then the clients.
+    fn run(this: Arc<Self>) {
+        let news = core::mem::take(&mut *this.news.lock());
+        let Some(settings) = news.settings else { return };
+        if news.closed && settings.active {
+            this.port.set(&Settings::CLOSED);
+        }
+        this.port.set(&settings);
+        if news.addresses {
+            this.device.rescan_gids();
+        }
+        if let Some(netdev) = this.paired() {
+            this.device.report_port_state(&netdev);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The registration of RDMA devices.
+
+use core::{alloc::Layout, cell::UnsafeCell, ptr::NonNull};
+
+use kernel::{device, error::to_result, prelude::*, str::CStr};
+
+use super::{bindings, device::Device, event::DeviceLink, ops::Operations, vtable::VTable};
+
+/// The properties that a device is allocated with.
+pub(crate) struct Config {
+    /// GUID of the node, first byte first.
+    pub(crate) node_guid: [u8; 8],
+    /// Number of completion vectors.
+    pub(crate) num_comp_vectors: u32,
+    /// Whether the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
+    pub(crate) use_cq_dim: bool,
+}
+
+/// The C struct of a device.
+fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
+    // The wrapper is transparent; its own accessor is private to the kernel crate.
+    core::ptr::from_ref(device).cast_mut().cast()
+}
+
+/// A device that the core has allocated.
+///
+/// # Invariants
+///
+/// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is dropped.
+struct Allocated<T: Operations>(NonNull<Device<T>>);
+
+impl<T: Operations> Drop for Allocated<T> {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariants the core has allocated the device, and it is not registered.
+        unsafe { bindings::ib_dealloc_device(self.as_raw()) };
+    }
+}
+
+impl<T: Operations> Allocated<T> {
+    fn new(parent: &device::Device<device::Bound>, config: &Config) -> Result<Self> {
+        let size = Layout::new::<Device<T>>().pad_to_align().size();
+        // SAFETY: the size is that of a `Device<T>`, which begins with an `ib_device`.
+        let raw = unsafe { bindings::rdma_helper_alloc_device(size) };
+        // INVARIANT: the core has allocated it just now.
+        let this = Self(NonNull::new(raw.cast()).ok_or(ENOMEM)?);
+        // SAFETY: the device was allocated above, and nobody else knows it.
+        let ib = unsafe { &mut *raw };
+        ib.node_type = bindings::RDMA_NODE_IB_CA as u8;
+        ib.node_guid = u64::from_ne_bytes(config.node_guid);
+        ib.phys_port_cnt = T::PORTS;
+        ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
+        ib.set_use_cq_dim(config.use_cq_dim.into());
+        ib.ops.set_uverbs_robust_udata(1);
+        // SAFETY: this view of the union is the device's own `struct device`, which the core has initialised.
+        unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };
+        for table in VTable::<T>::TABLES {
+            // SAFETY: the device is not registered; the core copies the table.
+            unsafe { bindings::ib_set_device_ops(raw, table) };
+        }
+        // Allocates the data of all ports, so that `set_netdev` need not.
+        // SAFETY: the device has a port 1 and its operations; null is no Ethernet device.
+        to_result(unsafe { bindings::ib_device_set_netdev(raw, core::ptr::null_mut(), 1) })?;
+        Ok(this)
+    }
+
+    fn as_raw(&self) -> *mut bindings::ib_device {
+        self.0.cast().as_ptr()
+    }
+}
+
+/// A device with the data of its operations.
+///
+/// # Invariants
+///
+/// `registered` says whether the device is registered. `Device::data` points to `_data`.
+struct Inner<'a, T: Operations> {
+    link: DeviceLink,
+    registered: bool,
+    // Dropped in this order: pinned memory in the data refers to the device.
+    _data: Pin<KBox<T::Data<'a>>>,
+    device: Allocated<T>,
+}
+
+impl<T: Operations> Drop for Inner<'_, T> {
+    fn drop(&mut self) {
+        self.link.revoke();
+        if self.registered {
+            // SAFETY: the device is registered by the type's invariants. On return no operation runs or will run.
+            unsafe { bindings::ib_unregister_device(self.device.as_raw()) };
+        }
+    }
+}
+
+// SAFETY: the core allows its devices to be used and freed on any thread that may sleep; the data is `Send`.
+unsafe impl<T: Operations> Send for Inner<'_, T> {}
+// SAFETY: the one shared operation is a clone of `link`, which is `Sync`.
+unsafe impl<T: Operations> Sync for Inner<'_, T> {}
+
+/// A device that is not registered yet: it can be paired with Ethernet devices, but nobody uses it.
+pub(crate) struct Unregistered<'a, T: Operations>(Inner<'a, T>);
+
+impl<'a, T: Operations> Unregistered<'a, T> {
+    /// Allocates a device below `parent`; `data` is what its operations work on.
+    ///
+    /// # Safety
+    ///
+    /// The result, or the [`Registration`] made of it, must be dropped before `'a` ends: not leaked.
+    pub(crate) unsafe fn new(
+        parent: &'a device::Device<device::Bound>,
+        config: &Config,
+        data: impl PinInit<T::Data<'a>, Error>,
+    ) -> Result<Self> {
+        let device = Allocated::<T>::new(parent, config)?;
+        let data: Pin<KBox<T::Data<'a>>> = KBox::pin_init(data, GFP_KERNEL)?;
+        let pointer = UnsafeCell::new(NonNull::from(data.as_ref().get_ref()).cast());
+        // SAFETY: the device was allocated with room for the field, and nobody else knows it.
+        unsafe { (&raw mut (*device.0.as_ptr()).data).write(pointer) };
+        let raw = NonNull::new(device.as_raw()).ok_or(ENOMEM)?;
+        // SAFETY: `Inner::drop` revokes the link before the device goes.
+        let link = unsafe { DeviceLink::new(raw) }?;
+        // INVARIANT: the field was written above, and the device is new.
+        Ok(Self(Inner { link, registered: false, _data: data, device }))
+    }
+
+    /// Returns a reference that events are reported through, and that outlives the device.
+    pub(crate) fn link(&self) -> DeviceLink {
+        self.0.link.clone()
+    }
+}
+
+/// A registered device, which owns the data of its operations.
+///
+/// On drop all events cease, user contexts are disassociated and all objects destroyed; then the
+/// data is dropped. As the lifetime is that of a bound parent, this happens before unbinding.
+pub(crate) struct Registration<'a, T: Operations> {
+    _inner: Inner<'a, T>,
+}
+
+impl<'a, T: Operations> Registration<'a, T> {
+    /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced by a number.
+    pub(crate) fn new(
+        device: Unregistered<'a, T>,
+        parent: &'a device::Device<device::Bound>,
+        name: &'static CStr,
+    ) -> Result<Self> {
+        let Unregistered(mut inner) = device;
+        let raw = inner.device.as_raw();
+        // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data; the name is a format with
+        // one `%d` at most, of which the core makes sure.
+        to_result(unsafe {
+            bindings::ib_register_device(raw, name.as_char_ptr(), raw_device(parent))
+        })?;
+        // INVARIANT: it was registered just now.
+        inner.registered = true;
+        Ok(Self { _inner: inner })
+    }
+}
