@@ -21,7 +21,7 @@ use crate::objects::cq::Cq;
 use crate::objects::doorbell;
 use crate::objects::eq::Eq;
 use crate::objects::moderation::Moderation;
-use crate::objects::qp::{Qp, Responder};
+use crate::objects::qp::{Path, Qp};
 use crate::scheduling::worker_state::Shard;
 use crate::stats::{Counter, Counters};
 use crate::transport::peers::Fabric;
@@ -302,7 +302,11 @@ impl<H: Host> Function<H> {
         let (mac, qpn) = (responder.source_mac, responder.source_qpn);
         drop(responder);
         if let Some(peer) = self.fabric.find(mac, qpn) {
-            peer.qp.requester.lock().peer.take_if(|known| std::ptr::eq(&raw const *known.qp, qp));
+            let mut requester = peer.qp.requester.lock();
+            if matches!(&requester.path, Path::Local(known) if std::ptr::eq(&raw const *known.qp, qp))
+            {
+                requester.path = Path::Unknown;
+            }
         }
     }
 
@@ -317,16 +321,6 @@ impl<H: Host> Function<H> {
         let ended: Vec<u32> = commands.into_iter().filter(ended).collect();
         self.host.drain();
         ended.into_iter().for_each(|key| qp.tpt.finish_command(key));
-    }
-
-    /// Reports the first message on a QP that waits for one.
-    pub fn established(&self, qp: &Qp<H>, responder: &mut Responder) {
-        if !responder.established {
-            responder.established = true;
-            if qp.state() == State::Rtr {
-                self.report(Kind::CommEstablished, qp.qpn);
-            }
-        }
     }
 
     /// Gives a QP a turn soon; callable from any thread.

@@ -7,7 +7,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::{Segment, SegmentList};
+use crate::datapath::wqe::{Segment, SegmentList, Send};
 use crate::host::{CopyFault, Host, Memory};
 use crate::memory::tpt::{Denied, Piece, User, Window};
 
@@ -43,7 +43,25 @@ impl<'a> Side<'a> {
         list.iter(raw).try_for_each(|segment| self.add((site, pdn), &segment, need))
     }
 
-    /// The same with what a message of `length` bytes fills: segments or parts of them behind that are not looked at.
+    /// Adds the memory that a send work request, whose WQE is `raw`, is sent from.
+    ///
+    /// # Errors
+    /// The first refusal.
+    #[inline(always)]
+    pub fn add_source<H: Host>(
+        &mut self,
+        own: (&'a Site<'_, H>, u32),
+        send: &Send,
+        raw: &'a [u8],
+    ) -> Result<(), Denied> {
+        if let Some(data) = send.inline(raw) {
+            self.set_inline(data);
+            return Ok(());
+        }
+        self.add_list(own, (&send.segments, raw), Access::empty())
+    }
+
+    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that are not looked at.
     ///
     /// # Errors
     /// The first refusal.

@@ -5,7 +5,8 @@
 
 use vrnic_abi::eq::Kind;
 
-use crate::datapath::responder::{Refusal, There};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::there::There;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::Responder;

@@ -136,14 +136,21 @@ fn ring(size: u32, posted: u32, next: u32) -> RingRecord {
 
 /// Tells what the sending half does.
 fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
-    record.doing = match (&requester.current, requester.not_before) {
+    let current = requester.current.as_ref().map(|send| (send, requester.done));
+    let read = requester.ledger.oldest_read().map(|read| (&read.send, read.done));
+    let waits = match read {
+        Some(_) => requester.ledger.resume_at,
+        None => requester.not_before,
+    };
+    let oldest = read.or(current);
+    record.doing = match (oldest, waits) {
         (None, _) => Doing::Nothing,
         (Some(_), None) => Doing::Working,
         (Some(_), Some(_)) => Doing::Waiting,
     } as u8;
-    if let Some(send) = &requester.current {
+    if let Some((send, done)) = oldest {
         record.wr_id = send.wr_id.into();
-        record.done = requester.done.into();
+        record.done = done.into();
         record.retries = requester.retries;
         record.rnr_retries = requester.rnr_retries;
     }

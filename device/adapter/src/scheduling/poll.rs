@@ -7,8 +7,9 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::uar;
 
-use crate::datapath::requester::{self, Turn};
+use crate::datapath::requester;
 use crate::datapath::responder;
+use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::wqe_fetch::Batch;
 use crate::function::Function;
@@ -161,9 +162,9 @@ impl<H: Host> Function<H> {
 
     /// Completes what is posted to a QP in the error state with a flush error.
     fn flush(self: &Arc<Self>, schedule: &mut Schedule<H>, batch: &mut Batch, qp: Arc<Qp<H>>) {
-        let sends = requester::flush(self, &qp, batch);
-        let receives = responder::flush(self, &qp);
-        if sends >= requester::BATCH || receives >= requester::BATCH {
+        let sends = send_queue::flush(self, &qp, batch);
+        let receives = responder::outcome::flush(self, &qp);
+        if sends >= BATCH || receives >= BATCH {
             return schedule.activate(&qp);
         }
         if qp.state() != State::Err || qp.rq.is_none() {

@@ -13,9 +13,11 @@ use vrnic_abi::qp::{Access, GRH_LEN, MULTICAST_QPN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::datapath::requester::{BATCH, Turn, advance, not_now};
-use crate::datapath::responder::{self, Refusal, There};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::{outcome, receives};
+use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::there::There;
 use crate::datapath::turn::Site;
 use crate::datapath::wqe::{Segment, Send};
 use crate::datapath::wqe_fetch::Batch;
@@ -111,7 +113,7 @@ fn execute<H: Host>(
     let mut source = Side::default();
     let too_long = send.length > here.function.mtu_bytes();
     let up = here.function.carries();
-    let sent = match add_source(here, qp, (send, raw), &mut source) {
+    let sent = match source.add_source((here, qp.pdn), send, raw) {
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
@@ -156,20 +158,6 @@ fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Opt
     // An overflowing CQ has raised its own event.
     let _overflow = here.complete(&qp.send_cq, completion);
     Some(Turn::Failed)
-}
-
-/// The memory that a datagram, or any message, is sent from.
-pub(crate) fn add_source<'a, H: Host>(
-    here: &'a Site<'_, H>,
-    qp: &Qp<H>,
-    (send, raw): (&Send, &'a [u8]),
-    side: &mut Side<'a>,
-) -> Result<(), Denied> {
-    if let Some(data) = send.inline(raw) {
-        side.set_inline(data);
-        return Ok(());
-    }
-    side.add_list((here, qp.pdn), (&send.segments, raw), Access::empty())
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
@@ -294,7 +282,7 @@ fn bring<H: Host>(
         }
         Err(Fault::Dropped) => return Sent::Dropped,
         Err(Fault::Receiver(refusal)) => {
-            there.act(|| responder::fail(there, &mut responder, refusal));
+            there.act(|| outcome::fail(there, &mut responder, refusal));
             return Sent::Dropped;
         }
     }
@@ -316,7 +304,7 @@ fn bring<H: Host>(
         srqn: 0,
         key: None,
     };
-    match there.act(|| responder::complete(there, &mut responder, &completion)) {
+    match there.act(|| outcome::complete(there, &mut responder, &completion)) {
         Ok(()) => {
             packet_counters::taken(&there.site, send);
             Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
@@ -355,7 +343,7 @@ fn place<H: Host>(
     (source, header, length): (&Side<'_>, &network_header::Header, u64),
 ) -> Result<(), Fault> {
     if responder.current.is_none() {
-        responder.current = there.act(|| responder::next(there, responder))?;
+        responder.current = there.act(|| receives::next(there, responder))?;
     }
     let Some(recv) = responder.current.as_ref() else {
         there.site.step(Counter::OutOfBuffer);

@@ -1,22 +1,23 @@
-//! One send work request, or a turn of a long one, executed against the peer's responder.
+//! The local path: a work request, or a turn of a long one, executed against a peer of this daemon by one copy.
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
-use vrnic_abi::sq::Opcode;
+use vrnic_abi::sq::{Flags, Opcode};
 
-use crate::datapath::memory_wr;
-use crate::datapath::responder::{self, Refusal, There};
+use crate::datapath::inbound::{Inbound, Operation, Remote};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder;
+use crate::datapath::responder::outcome;
 use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::there::There;
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::{Segment, Send};
-use crate::datapath::xrc;
-use crate::host::{Host, Memory};
-use crate::memory::tpt::{Denied, Message};
+use crate::datapath::wqe::Send;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
-use crate::stats::Counter;
 
-/// Who does what to whom.
+/// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's function.
     pub here: &'e Site<'a, H>,
@@ -32,7 +33,7 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub from: u64,
     /// Up to where to move now.
     pub to: u64,
-    /// The number of the message, as keys that are good for one know it.
+    /// The number of the message, by which keys that are good for one message know it.
     pub message: u64,
     /// READs and atomics that the requester may have outstanding.
     pub max_rd_atomic: u8,
@@ -74,28 +75,31 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// peer, the receive stays open: [`Self::arrive`] is due when the key's last use has ended.
     ///
     /// # Errors
-    /// Who refuses, and why.
+    /// The side that refuses, and why.
     #[inline]
     pub(crate) fn run(
         &self,
         responder: &mut MutexGuard<'_, Responder>,
     ) -> Result<Option<Ended>, Stop> {
-        if self.qp.kind == Type::XrcIni {
-            self.there.act(|| xrc::choose(self.there, responder, Send::xrc_srqn(self.raw)))?;
-        }
         match self.send.opcode {
             Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
-                return self.send(responder);
+                let invalidates = self.send.opcode == Opcode::SendInv;
+                let key = self.send.rkey;
+                self.push(
+                    responder,
+                    if invalidates { Operation::SendInvalidate(key) } else { Operation::Send },
+                )
             }
-            Opcode::Write | Opcode::WriteImm => self.write(responder)?,
-            Opcode::Read => self.read(responder)?,
-            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder)?,
+            Opcode::Write | Opcode::WriteImm => {
+                self.push(responder, Operation::Write(self.remote()))
+            }
+            Opcode::Read => self.read(responder),
+            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder),
             // They are not for a peer.
             Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => {
-                return Err(Stop::Local(Status::LocQpOpErr, 0));
+                Err(Stop::Local(Status::LocQpOpErr, 0))
             }
         }
-        Ok(None)
     }
 
     /// Completes the peer's receive of a message that has ended a key.
@@ -103,115 +107,59 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// # Errors
     /// When the peer's CQ takes no entry any more.
     pub(crate) fn arrive(&self, responder: &mut Responder) -> Result<(), Stop> {
-        self.complete_receive(responder, self.keys.ended)
+        let inbound = self.inbound(Operation::Send);
+        let ended = self.keys.ended;
+        Ok(self.there.act(|| outcome::received(self.there, responder, &inbound, ended))?)
     }
 
-    /// The requester's regions, as its QP may use them.
-    fn own(&self) -> (&'e Site<'a, H>, u32) {
-        (self.here, self.qp.pdn)
+    /// The message as the responder sees it.
+    #[inline(always)]
+    fn inbound(&self, operation: Operation) -> Inbound {
+        let xrc = self.qp.kind == Type::XrcIni;
+        Inbound {
+            operation,
+            length: self.send.length,
+            from: self.from,
+            imm: self.send.imm(),
+            solicited: self.send.flags.contains(Flags::SOLICITED),
+            src_qpn: self.qp.qpn,
+            srqn: if xrc { Send::xrc_srqn(self.raw) } else { 0 },
+            number: self.message,
+        }
+    }
+
+    /// The responder's memory that the work request names.
+    fn remote(&self) -> Remote {
+        Remote { addr: self.send.raddr, key: self.send.rkey }
     }
 
     fn ends(&self) -> bool {
         self.to == self.send.length
     }
 
-    /// The requester's own memory, to be read.
-    fn add_source(&self, side: &mut Side<'e>) -> Result<(), Stop> {
-        if let Some(data) = self.send.inline(self.raw) {
-            side.set_inline(data);
-            return Ok(());
-        }
-        let list = (&self.send.segments, self.raw);
-        side.add_list(self.own(), list, Access::empty()).map_err(Stop::denied)
-    }
-
-    /// The requester's own memory, to be written.
-    fn add_sink(&self, side: &mut Side<'e>) -> Result<(), Stop> {
-        let list = (&self.send.segments, self.raw);
-        side.add_list(self.own(), list, Access::LOCAL_WRITE).map_err(Stop::denied)
-    }
-
-    /// The responder's memory that the work request names.
-    fn add_remote(
-        &self,
-        side: &mut Side<'e>,
-        responder: &Responder,
-        need: Access,
-    ) -> Result<(), Stop> {
-        if !responder.access.0.contains(need) {
-            return Err(Refusal::Invalid.into());
-        }
-        let len = u32::try_from(self.send.length).map_err(|_| Refusal::Invalid)?;
-        let segment = Segment { addr: self.send.raddr, len, key: self.send.rkey };
-        let user = (&self.there.site, responder::user(self.there, responder));
-        self.there
-            .act(|| side.add_remote(user, &segment, need, self.message))
-            .map_err(|denied| Stop::Remote(Refusal::Access(denied)))
-    }
-
-    /// The last bytes of the message have been placed, or taken, by the peer's key.
+    /// Executes a SEND or a WRITE: the bytes go from the requester to the responder.
     #[inline]
-    fn placed(&self, remote: &Side<'_>) {
-        if remote.one_touch() && self.ends() {
-            let message = Message { qpn: self.there.qp.qpn, number: self.message };
-            // Nothing comes out of order here: the stream ends with the message.
-            let tpt = &self.there.site.tpt;
-            let _dead = self.there.act(|| tpt.placed(self.send.rkey, message, Some(0), 0));
-        }
-    }
-
-    /// Copies from the requester to the responder.
-    fn push(&self, source: &Side<'_>, target: &Side<'_>) -> Result<(), Stop> {
-        let (here, there) = (&self.here.memory, &self.there.site.memory);
-        copy::<H>((source, here), (target, there), self.from, self.to)
+    fn push(&self, responder: &mut Responder, operation: Operation) -> Result<Option<Ended>, Stop> {
+        let Self { here, there, .. } = *self;
+        let inbound = self.inbound(operation);
+        let (mut source, mut target) = (Side::default(), Side::default());
+        source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
+        there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
+        let memories = (&here.memory, &there.site.memory);
+        copy::<H>((&source, memories.0), (&target, memories.1), self.from, self.to)
             .map_err(|broken| Stop::broken(broken, Broken::Source))?;
-        let moved = self.to - self.from;
-        self.there.site.moved(moved);
-        self.here.moved(moved);
-        Ok(())
-    }
-
-    fn complete_receive(
-        &self,
-        responder: &mut Responder,
-        ended: Option<Ended>,
-    ) -> Result<(), Stop> {
-        let Self { there, send, .. } = self;
-        Ok(there.act(|| responder::received(there, responder, send, self.qp.qpn, ended))?)
-    }
-
-    fn send(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<Option<Ended>, Stop> {
-        {
-            let (mut source, mut target) = (Side::default(), Side::default());
-            self.add_source(&mut source)?;
-            let (there, length) = (self.there, self.send.length);
-            there.act(|| responder::receive(there, responder, &mut target, length, self.from))?;
-            self.push(&source, &target)?;
-            if !self.ends() {
-                return Ok(None);
-            }
-            let plain = matches!(self.send.opcode, Opcode::Send | Opcode::SendImm);
-            if !plain || self.there.qp.tags.any() {
-                let ended = self.carry_keys(&target)?;
-                if ended.is_some() {
-                    return Ok(ended);
-                }
-            }
+        self.moved();
+        if !self.ends() {
+            return Ok(None);
         }
-        self.complete_receive(responder, None)?;
-        Ok(None)
-    }
-
-    /// What a message that has been placed does about keys.
-    #[cold]
-    fn carry_keys(&self, target: &Side<'_>) -> Result<Option<Ended>, Stop> {
         if let Some(key) = self.keys.command {
-            self.insert_key(target, key)?;
+            self.insert_key(&target, key)?;
         }
-        self.there.act(|| self.end_key(target))
+        Ok(there.act(|| responder::end(there, responder, &inbound, &target))?)
     }
 
     /// Stores the key of a command in the message that has been placed.
+    #[cold]
     fn insert_key(&self, target: &Side<'_>, key: u32) -> Result<(), Stop> {
         let place = Send::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
@@ -221,87 +169,67 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             .map_err(|_| Stop::Remote(Refusal::Operational))
     }
 
-    /// Ends the key of the peer that the message says, if it says one: a SEND_INV, or a response to a command.
-    fn end_key(&self, target: &Side<'_>) -> Result<Option<Ended>, Stop> {
-        let (there, qp) = (&self.there.site, self.there.qp);
-        let refused = |denied| Stop::Remote(Refusal::Access(denied));
-        if self.send.opcode == Opcode::SendInv {
-            let key = self.send.rkey;
-            there.tpt.invalidate(key, qp.user(), true).map_err(refused)?;
-            there.step(Counter::RemoteInvalidations);
-            return Ok(Some(Ended::Invalidated(key)));
-        }
-        let read = |at, into: &mut [u8]| target.read::<H>(&there.memory, at, into);
-        let tag = qp.tags.response(self.send.length, read).map_err(|_| Refusal::Operational)?;
-        let Some(key) = tag else { return Ok(None) };
-        memory_wr::end_command(there, qp, key).map_err(refused)?;
-        there.step(Counter::RemoteInvalidations);
-        Ok(Some(Ended::Command(key)))
-    }
-
-    fn write(&self, responder: &mut MutexGuard<'_, Responder>) -> Result<(), Stop> {
-        let immediate = self.send.imm().is_some();
-        {
-            let (mut source, mut target) = (Side::default(), Side::default());
-            self.add_source(&mut source)?;
-            self.add_remote(&mut target, responder, Access::REMOTE_WRITE)?;
-            if immediate {
-                // A receive must be there before anything lands.
-                self.there.act(|| responder::take(self.there, responder, self.from))?;
-            }
-            self.push(&source, &target)?;
-            self.placed(&target);
-        }
-        if immediate && self.ends() { self.complete_receive(responder, None) } else { Ok(()) }
-    }
-
-    fn read(&self, responder: &Responder) -> Result<(), Stop> {
-        self.may_read(responder)?;
+    /// Executes a READ: the bytes go from the responder to the requester.
+    fn read(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
+        self.may_read()?;
+        let Self { here, there, .. } = *self;
+        let inbound = self.inbound(Operation::Read(self.remote()));
         let (mut source, mut target) = (Side::default(), Side::default());
         self.add_sink(&mut target)?;
-        self.add_remote(&mut source, responder, Access::REMOTE_READ)?;
-        let (here, there) = (&self.here.memory, &self.there.site.memory);
-        copy::<H>((&source, there), (&target, here), self.from, self.to)
+        there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
+        let memories = (&there.site.memory, &here.memory);
+        copy::<H>((&source, memories.0), (&target, memories.1), self.from, self.to)
             .map_err(|broken| Stop::broken(broken, Broken::Target))?;
-        self.here.moved(self.to - self.from);
-        self.placed(&source);
-        Ok(())
+        self.moved();
+        if !self.ends() {
+            return Ok(None);
+        }
+        Ok(there.act(|| responder::end(there, responder, &inbound, &source))?)
     }
 
-    /// READs and atomics need room for one on both sides.
-    fn may_read(&self, responder: &Responder) -> Result<(), Stop> {
-        if self.max_rd_atomic == 0 {
-            return Err(Stop::Local(Status::LocQpOpErr, 0));
-        }
-        if responder.max_dest_rd_atomic == 0 {
-            return Err(Refusal::Invalid.into());
-        }
-        Ok(())
-    }
-
-    fn atomic(&self, responder: &Responder) -> Result<(), Stop> {
-        self.may_read(responder)?;
-        // The result's place first: once the word has changed there is no way back.
-        let mut target = Side::default();
-        self.add_sink(&mut target)?;
-        let place = &self.here.memory;
-        if !self.send.raddr.is_multiple_of(8) {
-            return Err(Refusal::Invalid.into());
-        }
-        let mut word = Side::default();
-        self.add_remote(&mut word, responder, Access::REMOTE_ATOMIC)?;
-        let addr = word.word().ok_or(Refusal::Operational)?;
+    /// Executes an atomic operation; the word's old value goes to the requester.
+    fn atomic(&self, responder: &mut Responder) -> Result<Option<Ended>, Stop> {
+        self.may_read()?;
+        let Self { here, there, .. } = *self;
         let (value, compare) = self.send.operands;
-        let memory = &self.there.site.memory;
-        let old = self.there.act(|| match self.send.opcode {
-            Opcode::FetchAdd => memory.fetch_add(addr, value),
-            _ => memory.compare_swap(addr, compare, value),
+        let word = self.remote();
+        let inbound = self.inbound(match self.send.opcode {
+            Opcode::FetchAdd => Operation::FetchAdd { word, add: value },
+            _ => Operation::CompareSwap { word, compare, swap: value },
         });
-        let old = old.map_err(|_| Refusal::Operational)?.to_le_bytes();
-        self.placed(&word);
+        // The result's place first: once the word has changed there is no way back.
+        let (mut target, mut side) = (Side::default(), Side::default());
+        self.add_sink(&mut target)?;
+        let old = there.act(|| {
+            responder::begin(there, responder, &inbound, &mut side)?;
+            let old = responder::execute_atomic(there, &inbound, &side)?;
+            responder::end(there, responder, &inbound, &side)?;
+            Ok::<_, Refusal>(old)
+        })?;
+        let old = old.to_le_bytes();
         let mut result = Side::default();
         result.set_inline(&old);
-        copy::<H>((&result, place), (&target, place), 0, 8)
-            .map_err(|_| Stop::denied(Denied::Memory))
+        copy::<H>((&result, &here.memory), (&target, &here.memory), 0, 8)
+            .map_err(|_| Stop::denied(Denied::Memory))?;
+        Ok(None)
+    }
+
+    /// The requester's own memory, to be written.
+    fn add_sink(&self, side: &mut Side<'e>) -> Result<(), Stop> {
+        let list = (&self.send.segments, self.raw);
+        side.add_list((self.here, self.qp.pdn), list, Access::LOCAL_WRITE).map_err(Stop::denied)
+    }
+
+    /// READs and atomics need room for one.
+    fn may_read(&self) -> Result<(), Stop> {
+        if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr, 0)) } else { Ok(()) }
+    }
+
+    /// Notes on both sides that bytes were moved, which takes time.
+    #[inline]
+    fn moved(&self) {
+        let moved = self.to - self.from;
+        self.there.site.moved(moved);
+        self.here.moved(moved);
     }
 }

@@ -21,6 +21,7 @@ mod keys;
 mod limits;
 mod multicast;
 mod port;
+mod reads;
 mod rereg;
 mod srq;
 mod states;

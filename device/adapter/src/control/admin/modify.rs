@@ -12,7 +12,7 @@ use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::limits;
 use crate::objects::qp::transitions;
-use crate::objects::qp::{Qp, RequesterConfig, Rights};
+use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
 
 /// PSNs have 24 bits; users may give more.
 const PSN_MASK: u32 = (1 << 24) - 1;
@@ -166,7 +166,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
     let attr = *qp.attr.lock();
     {
         let mut requester = qp.requester.lock();
-        requester.peer = None;
+        requester.path = Path::Unknown;
         requester.config = RequesterConfig {
             dmac: attr.av.dmac,
             dest_qpn: attr.dest_qpn.get(),

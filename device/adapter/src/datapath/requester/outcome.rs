@@ -5,8 +5,8 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::{Flags, Opcode};
 
-use super::Turn;
 use super::work::{Entry, Step, Work};
+use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::Side;
 use crate::datapath::wqe::Send;
 use crate::host::Host;
@@ -14,7 +14,6 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
 use crate::objects::qp::Keys;
 use crate::stats::Counter;
-use crate::transport::datagram;
 use crate::transport::packet_counters;
 
 /// How long to wait before a peer that did not answer is looked for again when there is no time-out.
@@ -35,8 +34,13 @@ impl<H: Host> Work<'_, H> {
                 turn
             }
             Step::Failed(status, vendor) => self.complete(&entry.send, status, vendor),
+            Step::Partly(done) if entry.send.opcode == Opcode::Read => self.open_read(entry, done),
             Step::Partly(done) => {
                 entry.done = done;
+                self.keep(entry);
+                Some(Turn::More)
+            }
+            Step::Behind => {
                 self.keep(entry);
                 Some(Turn::More)
             }
@@ -57,7 +61,7 @@ impl<H: Host> Work<'_, H> {
     /// A request about a key was refused: the send queue fails alone, or the QP does and its peer, if the ports carry
     /// anything, is told.
     #[cold]
-    fn refused(&self, send: &Send, denied: Denied) -> Option<Turn> {
+    fn refused(&mut self, send: &Send, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
         if !self.qp.reactive
             && let Some((there, _)) = &self.there
@@ -73,12 +77,11 @@ impl<H: Host> Work<'_, H> {
     /// A message of an unreliable connection is lost, which its sender does not know. What is wrong with the
     /// sender's own memory it must know nevertheless.
     #[cold]
-    fn lost(&self, entry: &Entry) -> Option<Turn> {
+    fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
-        let mut source = Side::default();
-        if let Err(denied) =
-            datagram::add_source(&self.here, self.qp, (&entry.send, raw), &mut source)
-        {
+        let own = (&self.here, self.qp.pdn);
+        let checked = Side::default().add_source(own, &entry.send, raw);
+        if let Err(denied) = checked {
             return self.complete(&entry.send, denied.local_status(), denied as u32);
         }
         if self.here.function.carries() {
@@ -90,17 +93,22 @@ impl<H: Host> Work<'_, H> {
 
     /// The peer does not answer.
     fn retry(&mut self, entry: &Entry) -> Option<Turn> {
+        match self.next_try() {
+            Some(at) => self.wait(entry, at),
+            None => self.complete(&entry.send, Status::RetryExcErr, 0),
+        }
+    }
+
+    /// Counts a request that was not answered; returns when it is sent again, `None` when there are no tries left.
+    pub(super) fn next_try(&mut self) -> Option<u64> {
         let now = self.here.host().now();
         let config = self.requester.config;
         if config.timeout == 0 {
-            return self.wait(entry, now.saturating_add(NO_TIMEOUT_RETRY_NS));
+            return Some(now.saturating_add(NO_TIMEOUT_RETRY_NS));
         }
         self.here.step(Counter::LocalAckTimeoutErr);
-        if self.requester.retries == 0 {
-            return self.complete(&entry.send, Status::RetryExcErr, 0);
-        }
-        self.requester.retries -= 1;
-        self.wait(entry, now.saturating_add(4096 << config.timeout.min(31)))
+        self.requester.retries = self.requester.retries.checked_sub(1)?;
+        Some(now.saturating_add(4096 << config.timeout.min(31)))
     }
 
     /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a
@@ -137,29 +145,55 @@ impl<H: Host> Work<'_, H> {
 
     /// Ends an entry with a status and, where one is due, a completion.
     #[inline]
-    fn complete(&self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
-        let (here, qp) = (&self.here, self.qp);
+    fn complete(&mut self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
         let ok = status == Status::Success;
         if !ok && status != Status::MwBindErr {
             // First the state, so that whoever sees the completion finds the QP in error.
-            qp.fail_send();
+            self.qp.fail_send();
         }
-        if !ok || qp.signal_all || send.flags.contains(Flags::SIGNALED) {
-            let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
-            let byte_len =
-                if ok && reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 };
-            let place = (send.wr_id, send.index);
-            let completion = Completion {
-                vendor_err,
-                byte_len,
-                key: self.requester.keys.and_then(|keys| keys.command).map(Key::Carried),
-                ..Completion::of_send(qp.qpn, place, send.completed(), status)
-            };
-            if here.complete(&qp.send_cq, &completion).is_err() {
-                here.function.qp_failed(qp, Kind::QpFatal);
-                return Some(Turn::Failed);
+        if !self.requester.ledger.is_empty() {
+            // Only success comes here: what fails behind a READ is executed again after it.
+            self.requester.ledger.push_done(self.completion(send), self.is_signaled(send));
+            return None;
+        }
+        if !ok || self.is_signaled(send) {
+            let mut completion = self.completion(send);
+            if !ok {
+                (completion.status, completion.vendor_err) = (status, vendor_err);
+                completion.byte_len = 0;
+            }
+            if let Some(turn) = self.write(&completion) {
+                return Some(turn);
             }
         }
         (!ok).then_some(Turn::Failed)
+    }
+
+    /// Whether the success of a work request is reported.
+    #[inline]
+    pub(super) fn is_signaled(&self, send: &Send) -> bool {
+        self.qp.signal_all || send.flags.contains(Flags::SIGNALED)
+    }
+
+    /// The completion of a work request that has succeeded.
+    #[inline]
+    pub(super) fn completion(&self, send: &Send) -> Completion {
+        let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
+        let place = (send.wr_id, send.index);
+        Completion {
+            byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
+            key: self.requester.keys.and_then(|keys| keys.command).map(Key::Carried),
+            ..Completion::of_send(self.qp.qpn, place, send.completed(), Status::Success)
+        }
+    }
+
+    /// Writes a completion.
+    #[inline]
+    pub(super) fn write(&self, completion: &Completion) -> Option<Turn> {
+        if self.here.complete(&self.qp.send_cq, completion).is_ok() {
+            return None;
+        }
+        self.here.function.qp_failed(self.qp, Kind::QpFatal);
+        Some(Turn::Failed)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
@@ -9,9 +10,11 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
 
-use super::{BATCH, Turn, advance, not_now};
 use crate::datapath::memory_wr::{self, Settled};
-use crate::datapath::responder::{self, Refusal, There};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::{outcome, rnr};
+use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
+use crate::datapath::there::There;
 use crate::datapath::turn::Site;
 use crate::datapath::wqe::{Malformed, Send};
 use crate::datapath::wqe_fetch::Batch;
@@ -43,6 +46,8 @@ pub(super) enum Step {
     Refused(Denied),
     /// A key has ended; the entry goes on when these do not use it any more.
     Readers(Readers, Option<Ended>),
+    /// The entry has to wait until READs before it have ended.
+    Behind,
 }
 
 /// An entry at work: what it asks for, and where its bytes stand in the batch.
@@ -68,20 +73,33 @@ pub(super) struct Work<'a, H: Host> {
 enum Taken {
     Entry,
     Empty,
+    /// It cannot be parsed, which is reported when everything before it has ended.
+    Malformed,
     Failed,
 }
 
 impl<H: Host> Work<'_, H> {
-    /// Executes entries until the queue is empty, or the turn is over.
-    pub(super) fn run(&mut self) -> Turn {
+    /// Executes entries until the queue is empty, or the turn is over; with `wait`, READs that are outstanding alone.
+    pub(super) fn run(&mut self, wait: Option<Turn>) -> Turn {
+        if self.requester.ledger.is_empty() { self.entries() } else { self.beside_reads(wait) }
+    }
+
+    /// Takes entries and executes them.
+    #[inline]
+    pub(super) fn entries(&mut self) -> Turn {
         let mut entry = Entry { send: Send::EMPTY, place: 0..0, done: 0 };
         for _ in 0..BATCH {
             match self.take(&mut entry) {
                 Taken::Entry => {}
                 Taken::Empty => return Turn::Idle,
+                Taken::Malformed => return Turn::More,
                 Taken::Failed => return Turn::Failed,
             }
-            let step = self.execute(&entry);
+            let step = if self.requester.ledger.is_empty() {
+                self.execute(&entry)
+            } else {
+                self.execute_behind_reads(&entry)
+            };
             if let Some(turn) = self.finish(&mut entry, step) {
                 return turn;
             }
@@ -122,6 +140,13 @@ impl<H: Host> Work<'_, H> {
                 requester.keys = None;
                 Taken::Entry
             }
+            Err(_) if !requester.ledger.is_empty() => {
+                // It is taken, and copied, again.
+                requester.ci = index;
+                self.qp.next_send.store(index, Ordering::Relaxed);
+                self.batch.clear();
+                Taken::Malformed
+            }
             Err(malformed) => self.malformed(&malformed, index),
         }
     }
@@ -154,7 +179,7 @@ impl<H: Host> Work<'_, H> {
 
     /// Executes an entry, or a turn of it.
     #[inline]
-    fn execute(&mut self, entry: &Entry) -> Step {
+    pub(super) fn execute(&mut self, entry: &Entry) -> Step {
         if entry.send.opcode as u8 >= FIRST_ABOUT_KEYS
             && let Some(step) = self.about_keys(entry)
         {
@@ -169,7 +194,6 @@ impl<H: Host> Work<'_, H> {
         if !there.qp.receives() {
             return Step::Retry;
         }
-        there.act(|| there.site.function.established(there.qp, responder));
         let keys = self.requester.keys.unwrap_or_default();
         let (from, to) = if keys.waited {
             // All of it was moved before the wait, whatever this turn's budget.
@@ -248,7 +272,7 @@ fn stopped<H: Host>(
         // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
         match refusal {
             Refusal::Operational | Refusal::Malformed => {
-                there.act(|| responder::fail(there, responder, refusal));
+                there.act(|| outcome::fail(there, responder, refusal));
             }
             Refusal::NotReady => there.site.step(Counter::OutOfBuffer),
             _ => {}
@@ -256,10 +280,10 @@ fn stopped<H: Host>(
         return Step::Lost;
     }
     if refusal == Refusal::NotReady {
-        return Step::NotReady(responder::rnr_delay(responder.min_rnr_timer));
+        return Step::NotReady(rnr::rnr_delay(responder.min_rnr_timer));
     }
     let (status, vendor) = refusal.requester_status();
-    there.act(|| responder::fail(there, responder, refusal));
+    there.act(|| outcome::fail(there, responder, refusal));
     Step::Failed(status, vendor)
 }
 

@@ -8,6 +8,7 @@ use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
 
 use super::Qp;
+use super::ledger::Ledger;
 use crate::datapath::wqe::{Recv, Send};
 use crate::function::Function;
 use crate::host::Host;
@@ -23,7 +24,9 @@ pub struct Requester<H: Host> {
     pub ci: u32,
     /// The entry in progress.
     pub current: Option<Send>,
-    /// The bytes of that entry.
+    /// The entries before it whose completion is not written yet.
+    pub ledger: Ledger,
+    /// The bytes of the entry in progress.
     pub raw: [u8; STRIDE_MAX as usize],
     /// Bytes of it that have been moved.
     pub done: u64,
@@ -39,8 +42,8 @@ pub struct Requester<H: Host> {
     pub not_before: Option<u64>,
     /// Attributes it works with.
     pub config: RequesterConfig,
-    /// The peer, once found.
-    pub peer: Option<Peer<H>>,
+    /// The way to the peer.
+    pub path: Path<H>,
     /// Whether the guest wants to know when the queue has drained.
     pub notify_drained: bool,
     /// What the entry in progress has done about keys.
@@ -87,6 +90,17 @@ pub enum Readers {
     Own,
     /// The peer's.
     Peer,
+}
+
+/// The way to the peer of a connected QP, which is found when the QP first sends. A transport between daemons is one
+/// more variant here and one more arm in [`crate::datapath::requester`].
+#[derive(Debug, Default)]
+pub enum Path<H: Host> {
+    /// It was not found yet, or has been lost.
+    #[default]
+    Unknown,
+    /// The peer is a QP of this daemon: messages are copied from one guest's memory to the other's.
+    Local(Peer<H>),
 }
 
 /// A connected QP of this daemon.
@@ -200,6 +214,7 @@ impl<H: Host> Default for Requester<H> {
         Self {
             ci: 0,
             current: None,
+            ledger: Ledger::default(),
             raw: [0; STRIDE_MAX as usize],
             done: 0,
             retries: 0,
@@ -208,7 +223,7 @@ impl<H: Host> Default for Requester<H> {
             rnr_pause: 0,
             not_before: None,
             config: RequesterConfig::default(),
-            peer: None,
+            path: Path::Unknown,
             notify_drained: false,
             keys: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),

@@ -6,6 +6,7 @@
 //! to the QP's own turn in [`crate::function::Function::poll`].
 
 mod halves;
+pub mod ledger;
 pub mod transitions;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,9 @@ use parking_lot::Mutex;
 use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::sq::STAMP_OFFSET;
 
-pub use self::halves::{Ended, Keys, Peer, Readers, Requester, RequesterConfig, Responder, Rights};
+pub use self::halves::{
+    Ended, Keys, Path, Peer, Readers, Requester, RequesterConfig, Responder, Rights,
+};
 use crate::datapath::command_tag::Tags;
 use crate::host::Host;
 use crate::memory::pages::Ring;
@@ -40,6 +43,18 @@ pub enum SendRing {
     },
     /// There is none.
     None,
+}
+
+impl SendRing {
+    /// The number of its entries.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        match self {
+            Self::Guest(ring) => ring.size(),
+            Self::Device { log_size, .. } => 1 << log_size,
+            Self::None => 0,
+        }
+    }
 }
 
 /// A queue pair.

@@ -1,0 +1,40 @@
+//! What a responder answers instead of taking a message.
+
+use vrnic_abi::cq::Status;
+
+use crate::memory::tpt::Denied;
+
+/// What a responder answers instead of taking a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No receive is posted: RNR NAK.
+    NotReady,
+    /// The operation is malformed or not enabled for the QP: NAK "invalid request".
+    Invalid,
+    /// The remote key does not allow it: NAK "remote access error".
+    Access(Denied),
+    /// The responder's own queue or memory is faulty: NAK "remote operational error".
+    Operational,
+    /// The responder's receive is malformed: NAK "remote operational error".
+    Malformed,
+    /// The rest of a message whose beginning came before a reset: no answer, as hardware gives none to what is out of
+    /// sequence.
+    Unexpected,
+    /// The receive's buffer is too short: NAK "invalid request", and an error there too.
+    TooShort,
+}
+
+impl Refusal {
+    /// Status at the requester, and the number of the check that failed.
+    #[must_use]
+    pub const fn requester_status(self) -> (Status, u32) {
+        match self {
+            Self::NotReady => (Status::RnrRetryExcErr, 0),
+            Self::Unexpected => (Status::RetryExcErr, 0),
+            Self::Invalid | Self::TooShort => (Status::RemInvReqErr, 0),
+            Self::Access(denied) => (denied.remote_status(), denied as u32),
+            Self::Operational => (Status::RemOpErr, Denied::Memory as u32),
+            Self::Malformed => (Status::RemOpErr, 0),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! READs that take more than a turn, and the entries that pass them.
+//!
+//! A responder executes READs and atomics in their order, and may execute a SEND or WRITE that comes behind a READ before
+//! it has read all of that one's bytes (IBTA volume 1, 9.5). So the oldest READ goes on by a part in each turn, READs
+//! behind it are checked and wait, and other entries are executed meanwhile, unless they ask for a fence, are atomics,
+//! or end a key that a READ may use.
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::{Flags, Opcode};
+
+use super::work::{Entry, Step, Work};
+use crate::datapath::send_queue::Turn;
+use crate::host::Host;
+use crate::objects::qp::ledger::OpenRead;
+
+impl<H: Host> Work<'_, H> {
+    /// Makes a READ whose bytes have come up to `done` an outstanding one.
+    #[cold]
+    pub(super) fn open_read(&mut self, entry: &Entry, done: u64) -> Option<Turn> {
+        let mut read = OpenRead { send: entry.send, raw: self.requester.raw, done };
+        let raw = self.batch.entry(&entry.place);
+        if let Some(kept) = read.raw.get_mut(..raw.len()) {
+            kept.copy_from_slice(raw);
+        }
+        let (completion, signaled) = (self.completion(&entry.send), self.is_signaled(&entry.send));
+        self.requester.ledger.push_read(completion, signaled, read);
+        None
+    }
+
+    /// Takes entries behind outstanding READs with half of the turn's bytes, unless `wait` says that none may be taken,
+    /// and goes on with the READs.
+    #[cold]
+    pub(super) fn beside_reads(&mut self, wait: Option<Turn>) -> Turn {
+        let reserve = self.budget / 2;
+        self.budget -= reserve;
+        let turn = match wait {
+            Some(turn) => turn,
+            None if self.is_full() => Turn::More,
+            None => self.entries(),
+        };
+        self.budget += reserve;
+        if turn == Turn::Failed {
+            return turn;
+        }
+        match self.read_on() {
+            Some(turn) => turn,
+            None if self.requester.ledger.is_empty() => Turn::More,
+            None => self.requester.ledger.resume_at.map_or(Turn::More, Turn::Wait),
+        }
+    }
+
+    /// Whether as many work requests are outstanding as the queue has entries: an honest guest waits for completions.
+    fn is_full(&self) -> bool {
+        self.requester.ledger.len() >= self.qp.sq.size() as usize
+    }
+
+    /// Executes an entry behind outstanding READs, if it may pass them. One that fails is executed again when they have
+    /// ended, since its failure ends the QP, and they came first.
+    #[cold]
+    pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {
+        let send = &entry.send;
+        let reads = self.requester.ledger.reads();
+        let most = usize::from(self.requester.config.max_rd_atomic);
+        let waits = match send.opcode {
+            Opcode::Read => reads >= most,
+            Opcode::CmpSwp | Opcode::FetchAdd | Opcode::LocalInv => true,
+            _ => false,
+        };
+        if waits || send.flags.contains(Flags::FENCE) {
+            return Step::Behind;
+        }
+        // A READ is checked by moving none of its bytes.
+        let kept = if send.opcode == Opcode::Read { std::mem::take(&mut self.budget) } else { 0 };
+        let step = self.execute(entry);
+        self.budget += kept;
+        match step {
+            Step::Failed(..) | Step::Refused(_) | Step::Retry => Step::Behind,
+            step => step,
+        }
+    }
+
+    /// Goes on with the oldest READs until they have ended or the turn has moved all that it may; `None` when the QP
+    /// goes on as before.
+    fn read_on(&mut self) -> Option<Turn> {
+        if let Some(at) = self.requester.ledger.resume_at {
+            if self.here.host().now() < at {
+                return Some(Turn::Wait(at));
+            }
+            self.requester.ledger.resume_at = None;
+        }
+        while self.budget > 0
+            && let Some(mut read) = self.requester.ledger.take_read()
+        {
+            let place = self.batch.put(&read.raw);
+            let entry = Entry { send: read.send, place, done: read.done };
+            let keys = self.requester.keys.take();
+            let step = self.execute(&entry);
+            self.requester.keys = keys;
+            let ledger = &mut self.requester.ledger;
+            match step {
+                Step::Partly(done) => {
+                    read.done = done;
+                    ledger.put_back(read);
+                }
+                Step::Done { .. } => ledger.settle(read.send.index, Status::Success, 0),
+                Step::Failed(status, vendor_err) => {
+                    ledger.settle(read.send.index, status, vendor_err);
+                }
+                _ => {
+                    ledger.put_back(read);
+                    self.no_answer(entry.send.index);
+                }
+            }
+            if let Some(turn) = self.complete_settled() {
+                return Some(turn);
+            }
+            if let Some(at) = self.requester.ledger.resume_at {
+                return Some(Turn::Wait(at));
+            }
+        }
+        None
+    }
+
+    /// The peer does not answer the READ at this index.
+    fn no_answer(&mut self, index: u32) {
+        match self.next_try() {
+            Some(at) => self.requester.ledger.resume_at = Some(at),
+            None => {
+                let _failed = self.requester.ledger.take_read();
+                self.requester.ledger.settle(index, Status::RetryExcErr, 0);
+            }
+        }
+    }
+
+    /// Writes the completions of the oldest entries that have ended.
+    fn complete_settled(&mut self) -> Option<Turn> {
+        while let Some(entry) = self.requester.ledger.pop_settled() {
+            let ok = entry.completion.status == Status::Success;
+            if !ok {
+                // First the state, so that whoever sees the completion finds the QP in error.
+                self.qp.fail_send();
+            }
+            if (!ok || entry.signaled)
+                && let Some(turn) = self.write(&entry.completion)
+            {
+                return Some(turn);
+            }
+            if !ok {
+                return Some(Turn::Failed);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,201 @@
+//! The receiving half of a QP: takes messages, whoever brings them, under the responder's lock.
+//!
+//! [`begin`] checks a message and finds its memory, the bringer moves the bytes, [`end`] ends keys and completes the
+//! receive. A long message passes [`begin`] once for each of its parts, [`end`] with the last one alone.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`receives`] | taking the next receive |
+//! | [`outcome`] | completions of receives, failures, the flush |
+//! | [`rnr`] | the table of RNR timers |
+
+pub mod outcome;
+pub mod receives;
+pub mod rnr;
+
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, State, Type};
+
+use self::outcome::received;
+use self::receives::{receive, take};
+use crate::datapath::inbound::{Inbound, Operation, Remote};
+use crate::datapath::memory_wr;
+use crate::datapath::refusal::Refusal;
+use crate::datapath::sgl::Side;
+use crate::datapath::there::There;
+use crate::datapath::wqe::Segment;
+use crate::datapath::xrc;
+use crate::host::{Host, Memory};
+use crate::memory::tpt::{Message, User};
+use crate::objects::qp::{Ended, Responder};
+use crate::stats::Counter;
+
+/// Checks a message, or the part of it that comes now, and adds the memory that its bytes go to, or come from, to
+/// `side`. Nothing has to be undone when the part comes again: a receive that was taken for the message stays its own.
+///
+/// # Errors
+/// Why the message is refused.
+#[inline(always)]
+pub fn begin<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+    side: &mut Side<'a>,
+) -> Result<(), Refusal> {
+    if !responder.established {
+        established(there, responder);
+    }
+    if there.qp.kind == Type::XrcTgt {
+        xrc::choose(there, responder, inbound.srqn)?;
+    }
+    match inbound.operation {
+        Operation::Send | Operation::SendInvalidate(_) => {
+            receive(there, responder, side, inbound.length, inbound.from)
+        }
+        Operation::Write(remote) => {
+            add_remote(there, responder, side, (inbound, remote), Access::REMOTE_WRITE)?;
+            // A receive must be there before anything lands.
+            if inbound.imm.is_some() { take(there, responder, inbound.from) } else { Ok(()) }
+        }
+        Operation::Read(remote) => {
+            accepts_reads(responder)?;
+            add_remote(there, responder, side, (inbound, remote), Access::REMOTE_READ)
+        }
+        Operation::FetchAdd { word, .. } | Operation::CompareSwap { word, .. } => {
+            accepts_reads(responder)?;
+            if !word.addr.is_multiple_of(8) {
+                return Err(Refusal::Invalid);
+            }
+            add_remote(there, responder, side, (inbound, word), Access::REMOTE_ATOMIC)
+        }
+    }
+}
+
+/// Ends a message whose last bytes have been moved to or from `side`: a key that it ends dies, and its receive is
+/// completed. When a key has died the receive stays open, and [`received`] is due as soon as the key's last use has
+/// ended.
+///
+/// # Errors
+/// When the key may not be ended, or the receive CQ takes no entry any more; the QP has failed then.
+#[inline(always)]
+pub fn end<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+    side: &Side<'_>,
+) -> Result<Option<Ended>, Refusal> {
+    match inbound.operation {
+        Operation::Send | Operation::SendInvalidate(_) => {
+            let plain = matches!(inbound.operation, Operation::Send);
+            if !plain || there.qp.tags.any() {
+                let ended = end_key(there, inbound, side)?;
+                if ended.is_some() {
+                    return Ok(ended);
+                }
+            }
+            received(there, responder, inbound, None)?;
+        }
+        Operation::Write(remote) => {
+            placed(there, inbound, remote, side);
+            if inbound.imm.is_some() {
+                received(there, responder, inbound, None)?;
+            }
+        }
+        Operation::Read(remote)
+        | Operation::FetchAdd { word: remote, .. }
+        | Operation::CompareSwap { word: remote, .. } => placed(there, inbound, remote, side),
+    }
+    Ok(None)
+}
+
+/// Executes an atomic operation that [`begin`] has accepted on the word that `side` holds; returns the word's old
+/// value.
+///
+/// # Errors
+/// When the word is not in memory.
+pub fn execute_atomic<H: Host>(
+    there: &There<'_, H>,
+    inbound: &Inbound,
+    side: &Side<'_>,
+) -> Result<u64, Refusal> {
+    let addr = side.word().ok_or(Refusal::Operational)?;
+    let memory = &there.site.memory;
+    let old = match inbound.operation {
+        Operation::FetchAdd { add, .. } => memory.fetch_add(addr, add),
+        Operation::CompareSwap { compare, swap, .. } => memory.compare_swap(addr, compare, swap),
+        _ => return Err(Refusal::Invalid),
+    };
+    old.map_err(|_| Refusal::Operational)
+}
+
+/// Reports the first message on a QP whose driver waits for one.
+#[cold]
+fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
+    responder.established = true;
+    if there.qp.state() == State::Rtr {
+        there.site.function.report(Kind::CommEstablished, there.qp.qpn);
+    }
+}
+
+/// The peer's QP as a user of keys here.
+#[inline]
+pub fn user<H: Host>(there: &There<'_, H>, responder: &Responder) -> User {
+    match &responder.xrc {
+        Some(srq) if there.qp.kind == Type::XrcTgt => User { pdn: srq.pdn, qpn: there.qp.qpn },
+        _ => there.qp.user(),
+    }
+}
+
+/// READs and atomics need room for one.
+fn accepts_reads(responder: &Responder) -> Result<(), Refusal> {
+    if responder.max_dest_rd_atomic == 0 { Err(Refusal::Invalid) } else { Ok(()) }
+}
+
+/// Adds the memory that a message names by a key.
+#[inline(always)]
+fn add_remote<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &Responder,
+    side: &mut Side<'a>,
+    (inbound, remote): (&Inbound, Remote),
+    need: Access,
+) -> Result<(), Refusal> {
+    if !responder.access.0.contains(need) {
+        return Err(Refusal::Invalid);
+    }
+    let len = u32::try_from(inbound.length).map_err(|_| Refusal::Invalid)?;
+    let segment = Segment { addr: remote.addr, len, key: remote.key };
+    let user = (&there.site, user(there, responder));
+    side.add_remote(user, &segment, need, inbound.number).map_err(Refusal::Access)
+}
+
+/// Notes that the last bytes of a message have been placed, or taken, by a key that may be good for one message.
+#[inline]
+fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &Side<'_>) {
+    if side.one_touch() {
+        let message = Message { qpn: there.qp.qpn, number: inbound.number };
+        // Nothing comes out of order here: the stream ends with the message.
+        let _dead = there.site.tpt.placed(remote.key, message, Some(0), 0);
+    }
+}
+
+/// Ends the key that a message says, if it says one: a SEND with invalidate, or a response to a command.
+#[cold]
+fn end_key<H: Host>(
+    there: &There<'_, H>,
+    inbound: &Inbound,
+    side: &Side<'_>,
+) -> Result<Option<Ended>, Refusal> {
+    let (site, qp) = (&there.site, there.qp);
+    if let Operation::SendInvalidate(key) = inbound.operation {
+        site.tpt.invalidate(key, qp.user(), true).map_err(Refusal::Access)?;
+        site.step(Counter::RemoteInvalidations);
+        return Ok(Some(Ended::Invalidated(key)));
+    }
+    let read = |at, into: &mut [u8]| side.read::<H>(&site.memory, at, into);
+    let tag = qp.tags.response(inbound.length, read).map_err(|_| Refusal::Operational)?;
+    let Some(key) = tag else { return Ok(None) };
+    memory_wr::end_command(site, qp, key).map_err(Refusal::Access)?;
+    site.step(Counter::RemoteInvalidations);
+    Ok(Some(Ended::Command(key)))
+}

@@ -1,0 +1,182 @@
+//! The end of a receive: its completion, the failure of its QP, the flush of its queue.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{State, Type};
+
+use super::receives::next;
+use crate::datapath::inbound::{Inbound, Operation};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::send_queue::BATCH;
+use crate::datapath::there::There;
+use crate::datapath::wqe::Recv;
+use crate::datapath::xrc;
+use crate::function::Function;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::completion::{Completion, Key};
+use crate::objects::qp::{Ended, Qp, Responder};
+use crate::stats::Counter;
+
+/// Completes the receive that a message has filled or used up; `ended` is a key that the message has ended.
+///
+/// # Errors
+/// When the receive CQ takes no entry any more; the QP has failed then.
+pub fn received<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+    ended: Option<Ended>,
+) -> Result<(), Refusal> {
+    let Some(recv) = responder.current.take() else { return Ok(()) };
+    let write = matches!(inbound.operation, Operation::Write(_));
+    let completion = Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn: there.qp.qpn,
+        opcode: if write { Opcode::RecvWriteImm } else { Opcode::Recv },
+        status: Status::Success,
+        vendor_err: 0,
+        byte_len: u32::try_from(inbound.length).unwrap_or(u32::MAX),
+        imm: inbound.imm,
+        solicited: inbound.solicited,
+        src_qpn: inbound.src_qpn,
+        origin: None,
+        srqn: 0,
+        key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| Key::Ended(key)),
+    };
+    complete(there, responder, &completion)
+}
+
+/// Writes the completion of a receive; its event, if one is due, is left for the requester to fire.
+///
+/// # Errors
+/// When the receive CQ takes no entry any more; the QP has failed then.
+pub fn complete<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    completion: &Completion,
+) -> Result<(), Refusal> {
+    if there.qp.kind == Type::XrcTgt {
+        return xrc::complete(there, responder, completion);
+    }
+    match there.site.complete_quietly(&there.qp.recv_cq, completion) {
+        Ok(due) => {
+            responder.event_due |= due;
+            Ok(())
+        }
+        Err(_) => {
+            there.site.function.qp_failed(there.qp, Kind::QpFatal);
+            Err(Refusal::Operational)
+        }
+    }
+}
+
+/// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells
+/// the guest.
+pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: Refusal) {
+    let (kind, status) = match refusal {
+        Refusal::Access(Denied::Memory) | Refusal::Operational => {
+            (Kind::QpFatal, Status::LocProtErr)
+        }
+        Refusal::Access(_) => {
+            there.site.step(Counter::RespRemoteAccessErrors);
+            (Kind::QpAccessError, Status::WrFlushErr)
+        }
+        Refusal::Malformed => (Kind::QpFatal, Status::LocQpOpErr),
+        Refusal::TooShort => {
+            there.site.step(Counter::RespLocalLengthError);
+            (Kind::QpRequestError, Status::LocLenErr)
+        }
+        Refusal::Invalid => {
+            there.site.step(Counter::RespRemoteInvalidRequest);
+            (Kind::QpRequestError, Status::WrFlushErr)
+        }
+        Refusal::NotReady | Refusal::Unexpected => return,
+    };
+    // A receive with an error of its own tells by its completion; otherwise an event does.
+    let own = responder.current.is_some() && status != Status::WrFlushErr;
+    let failed = there.qp.fail();
+    if let Some(recv) = responder.current.take() {
+        // An overflowing CQ has raised its own event.
+        let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
+    }
+    if failed && !own {
+        there.site.function.report(kind, there.qp.qpn);
+    }
+    there.site.function.schedule(there.qp);
+}
+
+/// Writes the completion of a receive that took no message, and fires its event.
+///
+/// # Errors
+/// When the CQ takes no entry any more.
+fn complete_failed<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    completion: &Completion,
+) -> Result<(), Refusal> {
+    if there.qp.kind == Type::XrcTgt {
+        return xrc::complete(there, responder, completion);
+    }
+    there.site.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
+}
+
+/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error;
+/// returns how many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
+    let there = There::new(function, qp);
+    let mut responder = qp.responder.lock();
+    let mut count = 0;
+    while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
+        let recv = match responder.current.take() {
+            Some(recv) => recv,
+            None if qp.rq.is_none() => break,
+            None => match next(&there, &mut responder) {
+                Ok(Some(recv)) => recv,
+                Ok(None) | Err(_) => break,
+            },
+        };
+        let completion = flushed(qp.qpn, &recv, Status::WrFlushErr);
+        if complete_failed(&there, &responder, &completion).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    tell_last(function, qp, &mut responder);
+    count
+}
+
+/// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who takes holds the
+/// responder's lock, and finds the state.
+fn tell_last<H: Host>(function: &Function<H>, qp: &Qp<H>, responder: &mut Responder) {
+    let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
+    let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;
+    if shares && ended && !responder.last_told {
+        responder.last_told = true;
+        function.report(Kind::QpLastWqe, qp.qpn);
+    }
+}
+
+/// The completion of a receive that took no message.
+#[must_use]
+pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
+    Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn,
+        opcode: Opcode::Recv,
+        status,
+        vendor_err: 0,
+        byte_len: 0,
+        imm: None,
+        solicited: false,
+        src_qpn: 0,
+        origin: None,
+        srqn: 0,
+        key: None,
+    }
+}

@@ -1,0 +1,101 @@
+//! Receives: taking the next one for a message, and finding the memory that it names.
+
+use vrnic_abi::qp::{Access, Type};
+
+use crate::datapath::refusal::Refusal;
+use crate::datapath::sgl::Side;
+use crate::datapath::there::There;
+use crate::datapath::wqe::Recv;
+use crate::host::{Host, Memory};
+use crate::objects::qp::Responder;
+use crate::stats::Counter;
+
+/// Makes sure that a receive is taken for the message in progress, of which `done` bytes have come.
+///
+/// # Errors
+/// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
+/// [`Refusal::Invalid`] when a message begins though the one before has not ended, [`Refusal::Unexpected`] when one goes
+/// on that has not begun here.
+pub fn take<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    done: u64,
+) -> Result<(), Refusal> {
+    // What an unreliable connection has lost the end of leaves its receive to the next message.
+    if responder.current.is_some() && done == 0 && there.qp.kind != Type::Uc {
+        return Err(Refusal::Invalid);
+    }
+    if responder.current.is_none() {
+        if done > 0 {
+            return Err(Refusal::Unexpected);
+        }
+        let recv = next(there, responder)?.ok_or(Refusal::NotReady)?;
+        responder.current = Some(recv);
+    }
+    Ok(())
+}
+
+/// Takes the next posted receive, of the QP's own queue or of its SRQ.
+///
+/// # Errors
+/// [`Refusal::Operational`] when the queue's index or memory is faulty.
+pub fn next<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+) -> Result<Option<Recv>, Refusal> {
+    let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
+    let index = responder.ci;
+    let posted = there.site.host().bar_load32(there.qp.slot_offset + 4).wrapping_sub(index);
+    if posted == 0 {
+        return Ok(None);
+    }
+    let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
+    let read = ring.addr(index).filter(|_| posted <= ring.size());
+    if read.is_none_or(|addr| there.site.memory.read(addr, bytes).is_err()) {
+        there.site.function.warn(|name| {
+            tracing::warn!(
+                function = name,
+                qpn = there.qp.qpn,
+                posted,
+                "receive queue: producer index beyond the ring, or its memory is gone"
+            );
+        });
+        return Err(Refusal::Operational);
+    }
+    responder.ci = index.wrapping_add(1);
+    there.site.step(Counter::RecvWrs);
+    Ok(Some(Recv::parse(bytes, index, there.qp.pdn)))
+}
+
+/// Takes the next receive of the SRQ, if the QP or the message has one.
+#[inline(never)]
+fn next_shared<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+) -> Result<Option<Recv>, Refusal> {
+    let Responder { xrc, raw, .. } = responder;
+    let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
+    srq.take(&there.site, raw).map_err(|_| Refusal::Operational)
+}
+
+/// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.
+///
+/// # Errors
+/// When there is no receive, or it does not fit, or its memory may not be written.
+pub fn receive<'a, H: Host>(
+    there: &'a There<'_, H>,
+    responder: &mut Responder,
+    side: &mut Side<'a>,
+    length: u64,
+    done: u64,
+) -> Result<(), Refusal> {
+    take(there, responder, done)?;
+    let recv = responder.current.as_ref().ok_or(Refusal::NotReady)?;
+    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
+    if segments.total() < length {
+        return Err(Refusal::TooShort);
+    }
+    let own = (&there.site, recv.pdn);
+    side.add_filled(own, (segments, &responder.raw), Access::LOCAL_WRITE, length)
+        .map_err(|_| Refusal::Operational)
+}

@@ -1,0 +1,112 @@
+//! The send queue of a QP of any type: whether it may be worked on, its index, its flush.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+
+use crate::datapath::turn::Site;
+use crate::datapath::wqe::Send;
+use crate::datapath::wqe_fetch::Batch;
+use crate::function::Function;
+use crate::host::Host;
+use crate::objects::completion::Completion;
+use crate::objects::qp::{Qp, Requester};
+
+/// Entries that a QP may execute in one turn.
+pub const BATCH: u32 = 64;
+
+/// What a turn left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The queue is empty, or the QP may not send.
+    Idle,
+    /// There is more to do.
+    More,
+    /// Nothing to do before this time.
+    Wait(u64),
+    /// The QP has failed; its queues are to be flushed.
+    Failed,
+}
+
+/// Why a QP does not execute its next entry at the moment.
+#[inline]
+pub(crate) fn not_now<H: Host>(
+    function: &Function<H>,
+    qp: &Qp<H>,
+    requester: &mut Requester<H>,
+) -> Option<Turn> {
+    if qp.dead.load(Ordering::Acquire) {
+        return Some(Turn::Idle);
+    }
+    match qp.state() {
+        State::Rts => {}
+        State::Sqd if requester.current.is_some() => {}
+        // Nothing new is taken, and what is outstanding goes on.
+        State::Sqd if !requester.ledger.is_empty() => return Some(Turn::More),
+        State::Sqd => return Some(drained(function, qp, requester)),
+        State::Err | State::Sqe => return Some(Turn::Failed),
+        _ => return Some(Turn::Idle),
+    }
+    if let Some(until) = requester.not_before {
+        if function.host().now() < until {
+            return Some(Turn::Wait(until));
+        }
+        requester.not_before = None;
+    }
+    None
+}
+
+fn drained<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
+    let mut attr = qp.attr.lock();
+    if attr.sq_draining != 0 {
+        attr.sq_draining = 0;
+        if requester.notify_drained {
+            function.report(Kind::SqDrained, qp.qpn);
+        }
+    }
+    Turn::Idle
+}
+
+/// An entry has been taken.
+#[inline]
+pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
+    requester.ci = requester.ci.wrapping_add(1);
+    qp.next_send.store(requester.ci, Ordering::Relaxed);
+}
+
+/// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush error;
+/// returns how many.
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> u32 {
+    let mut guard = qp.requester.lock();
+    let requester = &mut *guard;
+    let here = Site::new(function, qp);
+    batch.clear();
+    (requester.not_before, requester.ledger.resume_at) = (None, None);
+    let mut flushed = 0;
+    while flushed < BATCH && qp.flushes_sends() && !qp.dead.load(Ordering::Acquire) {
+        let (wr_id, wqe_index, opcode) = if let Some(entry) = requester.ledger.pop() {
+            let Completion { wr_id, wqe_index, opcode, .. } = entry.completion;
+            (wr_id, wqe_index, opcode)
+        } else if let Some(send) = requester.current.take() {
+            (send.wr_id, send.index, send.completed())
+        } else {
+            let index = requester.ci;
+            let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
+            advance(qp, requester);
+            match Send::parse(qp.kind, batch.entry(&place), index) {
+                Ok(send) => (send.wr_id, index, send.completed()),
+                Err(malformed) => (malformed.wr_id, index, malformed.opcode),
+            }
+        };
+        let status = Status::WrFlushErr;
+        let completion = Completion::of_send(qp.qpn, (wr_id, wqe_index), opcode, status);
+        if here.complete(&qp.send_cq, &completion).is_err() {
+            break;
+        }
+        flushed += 1;
+    }
+    flushed
+}

@@ -1,0 +1,48 @@
+//! A QP as the receiver of a message, while another has its turn.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use crate::datapath::turn::Site;
+use crate::function::Function;
+use crate::host::Host;
+use crate::objects::qp::Qp;
+
+/// The responder's QP, while a requester has its turn.
+pub struct There<'a, H: Host> {
+    /// Its function.
+    pub site: Site<'a, H>,
+    /// The QP.
+    pub qp: &'a Arc<Qp<H>>,
+    /// Whether the requester's turn is about the responder's own objects just now.
+    acts: Cell<bool>,
+}
+
+impl<'a, H: Host> There<'a, H> {
+    /// Holds the memory of `function`, whose QP it is.
+    #[inline]
+    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Arc<Qp<H>>) -> Self {
+        Self { site: Site::new(function, qp), qp, acts: Cell::new(false) }
+    }
+
+    /// Runs work on the responder's own objects. A panic in it is the failure of its function.
+    #[inline(always)]
+    pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
+        let outer = self.acts.replace(true);
+        let done = work();
+        self.acts.set(outer);
+        done
+    }
+
+    /// Charges the panic that has ended a turn to the responder's function, if the turn was about its objects. Else
+    /// the panic goes on.
+    #[cold]
+    pub fn charge(&self, panic: Box<dyn Any + std::marker::Send>) {
+        if !self.acts.get() {
+            resume_unwind(panic);
+        }
+        self.site.host().fail();
+    }
+}

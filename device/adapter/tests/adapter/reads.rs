@@ -1,0 +1,249 @@
+//! READs that take more than a turn: what passes them, what waits for them, and the order of completions.
+
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_adapter::datapath::requester;
+use vrnic_adapter::datapath::send_queue::Turn;
+use vrnic_adapter::datapath::wqe_fetch::Batch;
+
+use crate::common::pair::{ALL, Pair, Setup, Wr, status};
+
+/// Bytes of a long READ, and of a turn: it takes four of them.
+const LONG: u32 = 1 << 20;
+const TURN: u64 = 256 << 10;
+/// Where side A keeps what it reads, and what it sends.
+const SINK: u64 = 0;
+const SOURCE: u64 = 6 << 20;
+
+fn pair(max_rd_atomic: u8) -> Pair {
+    Pair::with(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic)
+}
+
+/// A turn of side A's QP that moves up to [`TURN`] bytes.
+fn turn(p: &Pair) -> Turn {
+    let qp = p.ga.function.qp(p.a.qpn).expect("QP");
+    requester::run(&p.ga.function, &qp, &mut Batch::default(), TURN)
+}
+
+/// The n-th long READ, into a place of its own.
+fn read(p: &Pair, nth: u64) -> Wr {
+    let at = nth * u64::from(LONG);
+    Wr::new(Opcode::Read, &[p.a.sge(SINK + at, LONG)]).to(p.b.buffer + at, p.b.key).id(100 + nth)
+}
+
+fn send(p: &Pair, id: u64) -> Wr {
+    Wr::new(Opcode::Send, &[p.a.sge(SOURCE, 64)]).id(id)
+}
+
+/// Fills what side B's n-th READ reads; checks it at side A.
+fn fill(p: &Pair, nth: u64) {
+    p.b.fill(&p.gb, nth * u64::from(LONG), &bytes(nth));
+}
+
+fn bytes(nth: u64) -> Vec<u8> {
+    (0..u64::from(LONG)).map(|at| (at ^ at >> 8 ^ nth * 77) as u8).collect()
+}
+
+fn arrived(p: &Pair, nth: u64) -> bool {
+    p.a.bytes(&p.ga, SINK + nth * u64::from(LONG), LONG as usize) == bytes(nth)
+}
+
+/// The work requests that side A has completed, with their statuses.
+fn completed(p: &mut Pair) -> Vec<(u64, Status)> {
+    std::iter::from_fn(|| p.sent()).map(|cqe| (cqe.wr_id.get(), status(&cqe))).collect()
+}
+
+fn post(p: &mut Pair, wrs: &[Wr]) {
+    wrs.iter().for_each(|wr| p.a.store_send(&p.ga, wr));
+    p.a.ring(&p.ga);
+}
+
+#[test]
+fn a_send_passes_a_long_read_and_completes_after_it() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+    let wrs = [read(&p, 0), send(&p, 2)];
+    post(&mut p, &wrs);
+    assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
+    assert_eq!(p.received().map(|cqe| cqe.wr_id.get()), Some(7), "the SEND waits for the READ");
+    assert!(completed(&mut p).is_empty() && !arrived(&p, 0), "the READ is done too early");
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
+    assert!(arrived(&p, 0));
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+    let wrs = [read(&p, 0), send(&p, 2).flags(Flags::SIGNALED | Flags::FENCE)];
+    post(&mut p, &wrs);
+    while !arrived(&p, 0) {
+        assert!(p.received().is_none(), "the fence lets the SEND pass");
+        assert_eq!(turn(&p), Turn::More);
+    }
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
+    assert!(p.received().is_some());
+}
+
+#[test]
+fn as_many_reads_are_outstanding_as_the_peer_allows() {
+    for (most, outstanding) in [(1, false), (2, true)] {
+        let mut p = pair(most);
+        (0..2).for_each(|nth| fill(&p, nth));
+        p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+        let wrs = [read(&p, 0), read(&p, 1), send(&p, 2)];
+        post(&mut p, &wrs);
+        let _turns = (turn(&p), turn(&p));
+        assert_eq!(p.received().is_some(), outstanding, "of at most {most}");
+        p.settle();
+        let all = [(100, Status::Success), (101, Status::Success), (2, Status::Success)];
+        assert_eq!(completed(&mut p), all);
+        assert!(arrived(&p, 0) && arrived(&p, 1));
+    }
+}
+
+#[test]
+fn an_atomic_waits_for_reads() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    let word = p.b.buffer + (7 << 20);
+    let mut add = Wr::new(Opcode::FetchAdd, &[p.a.sge(SOURCE, 8)]).to(word, p.b.key).id(2);
+    add.atomic = Some((5, 0));
+    let wrs = [read(&p, 0), add];
+    post(&mut p, &wrs);
+    assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
+    assert_eq!(p.b.bytes(&p.gb, 7 << 20, 8), [0; 8]);
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
+    assert_eq!(p.b.bytes(&p.gb, 7 << 20, 8), [5, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// The entry is refused only after the READ before it has brought all of its bytes: a refusal ends both QPs.
+#[test]
+fn a_refused_entry_waits_for_the_reads_before_it() {
+    let p = pair(16);
+    let bad = Wr::new(Opcode::Write, &[p.a.sge(SOURCE, 64)]).to(p.b.buffer, p.b.key ^ 0xff).id(2);
+    let bad_read = read(&p, 1).to(p.b.buffer, p.b.key ^ 0xff).id(3);
+    for refused in [bad, bad_read] {
+        let id = refused.wr_id;
+        let mut p = pair(16);
+        fill(&p, 0);
+        let wrs = [read(&p, 0), refused, send(&p, 9)];
+        post(&mut p, &wrs);
+        p.settle();
+        let all = [(100, Status::Success), (id, Status::RemAccessErr), (9, Status::WrFlushErr)];
+        assert_eq!(completed(&mut p), all);
+        assert!(arrived(&p, 0));
+    }
+}
+
+#[test]
+fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    let wrs = [read(&p, 0), Wr { opcode: 0xee, ..send(&p, 2) }];
+    post(&mut p, &wrs);
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::LocQpOpErr)]);
+    assert!(arrived(&p, 0));
+}
+
+/// The region goes while the READ is under way. The SEND behind it has been executed, and is flushed nevertheless.
+#[test]
+fn a_read_that_fails_on_the_way_flushes_what_is_behind() {
+    let mut p = pair(16);
+    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+    let key = p.gb.reg_flat(p.b.pdn, ALL, p.b.buffer, u64::from(LONG)).expect("MR");
+    let wrs = [read(&p, 0).to(p.b.buffer, key), send(&p, 2), send(&p, 3)];
+    post(&mut p, &wrs[..2]);
+    assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
+    assert!(p.received().is_some());
+    p.gb.on_object(Admin::DeregMr, key).expect("DEREG_MR");
+    post(&mut p, &wrs[2..]);
+    p.settle();
+    let all = [(100, Status::RemAccessErr), (2, Status::WrFlushErr), (3, Status::WrFlushErr)];
+    assert_eq!(completed(&mut p), all);
+    assert_eq!(p.a.state(&p.ga), State::Err);
+}
+
+#[test]
+fn a_read_is_tried_again_while_the_port_is_closed() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+    let wrs = [read(&p, 0), send(&p, 2)];
+    post(&mut p, &wrs[..1]);
+    assert_eq!(turn(&p), Turn::More);
+    p.gb.function.set_link(false);
+    let Turn::Wait(until) = turn(&p) else { panic!("no answer, and no wait") };
+    post(&mut p, &wrs[1..]);
+    p.gb.function.set_link(true);
+    p.world.advance(until);
+    p.settle();
+    assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
+    assert!(arrived(&p, 0));
+
+    post(&mut p, &wrs[..1]);
+    assert_eq!(turn(&p), Turn::More);
+    p.gb.function.set_link(false);
+    while let Turn::Wait(until) = turn(&p) {
+        p.world.advance(until);
+    }
+    assert_eq!(completed(&mut p), [(100, Status::RetryExcErr)]);
+}
+
+#[test]
+fn the_send_queue_drains_when_its_reads_have_ended() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
+    let wrs = [read(&p, 0), send(&p, 2)];
+    post(&mut p, &wrs[..1]);
+    assert_eq!(turn(&p), Turn::More);
+    p.a.set_state(&p.ga, State::Sqd);
+    post(&mut p, &wrs[1..]);
+    assert_eq!(turn(&p), Turn::More);
+    assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 1);
+    p.settle();
+    assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 0);
+    assert_eq!(completed(&mut p), [(100, Status::Success)]);
+    p.a.set_state(&p.ga, State::Rts);
+    p.settle();
+    assert_eq!(completed(&mut p), [(2, Status::Success)]);
+}
+
+#[test]
+fn a_reset_ends_outstanding_reads() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    let wrs = [read(&p, 0)];
+    post(&mut p, &wrs);
+    assert_eq!(turn(&p), Turn::More);
+    p.a.set_state(&p.ga, State::Reset);
+    p.settle();
+    assert!(completed(&mut p).is_empty() && !arrived(&p, 0));
+}
+
+/// More entries than the queue has are not outstanding, though the guest overwrites those that are.
+#[test]
+fn no_more_is_outstanding_than_the_queue_holds() {
+    let mut p = pair(16);
+    fill(&p, 0);
+    let long = read(&p, 0);
+    post(&mut p, &[long]);
+    assert_eq!(turn(&p), Turn::More);
+    let write = Wr::new(Opcode::Write, &[]).to(p.b.buffer, p.b.key).id(2);
+    for _ in 0..40 {
+        post(&mut p, std::slice::from_ref(&write));
+        let qp = p.ga.function.qp(p.a.qpn).expect("QP");
+        let turn = requester::run(&p.ga.function, &qp, &mut Batch::default(), 2);
+        assert_ne!(turn, Turn::Idle);
+        assert!(qp.requester.lock().ledger.len() <= 16);
+    }
+}
