@@ -121,13 +121,13 @@ impl<H: Host> Function<H> {
         self.vectors.load(Ordering::Relaxed)
     }
 
-    /// Drives only the first `vectors` vectors of its table, at least two: that of asynchronous events and
-    /// one for completions. To be called before a driver comes.
+    /// Drives only the first `vectors` vectors of its table, at least two: that of asynchronous
+    /// events and one for completions. To be called before a driver comes.
     pub fn limit_vectors(&self, vectors: u16) {
         self.vectors.store(vectors.clamp(2, pci::MSIX_VECTORS), Ordering::Relaxed);
     }
 
-    /// What reading a page table needs.
+    /// Returns what is needed to read a page table.
     pub(crate) fn paging(&self) -> (&H, &Arc<PageBudget>) {
         (&self.host, &self.objects.page_budget)
     }
@@ -156,7 +156,7 @@ impl<H: Host> Function<H> {
         self.objects.qp(qpn)
     }
 
-    /// Whether the port carries traffic: it has a link, and the driver has not closed it.
+    /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
     #[inline]
     #[must_use]
     pub fn carries(&self) -> bool {
@@ -173,8 +173,8 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// The driver opens or closes the port. When it has been closed, nothing moves in or out of this guest's memory
-    /// any more. The caller holds none.
+    /// The driver opens or closes the port. When it has been closed, nothing moves in or out of
+    /// this guest's memory any more. The caller holds none.
     pub(crate) fn set_open(&self, open: bool) {
         let change = self.port.set_open(open);
         self.count_downed(change);
@@ -195,7 +195,7 @@ impl<H: Host> Function<H> {
         self.port.mtu()
     }
 
-    /// The same in bytes.
+    /// Returns the free device memory in bytes.
     #[must_use]
     pub fn mtu_bytes(&self) -> u64 {
         128 << self.mtu()
@@ -206,8 +206,9 @@ impl<H: Host> Function<H> {
         self.port.set_mtu(mtu);
     }
 
-    /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0 stands
-    /// still while the adapter serves nobody, so that a driver notices a reset that it did not ask for.
+    /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0
+    /// stands still while the adapter serves nobody, so that a driver notices a reset that it did
+    /// not ask for.
     pub fn beat(&self) {
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();
@@ -241,8 +242,8 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Writes a register of BAR0. Returns at once: what it starts is done by [`Self::control`] (true
-    /// is returned when there is something for it) or by the worker.
+    /// Writes a register of BAR0. Returns at once: what it starts is done by [`Self::control`]
+    /// (true is returned when there is something for it) or by the worker.
     #[must_use]
     pub fn write_register(&self, offset: u32, value: u32) -> bool {
         if (regs::KICK..regs::KICK + regs::KICK_LEN).contains(&offset) {
@@ -286,8 +287,8 @@ impl<H: Host> Function<H> {
         self.schedule(qp);
     }
 
-    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones too. The caller may
-    /// have any of them locked.
+    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones
+    /// too. The caller may have any of them locked.
     #[cold]
     pub(crate) fn cq_failed(&self, cqn: u32) {
         self.report(Kind::CqError, cqn);
@@ -310,7 +311,8 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Ends the commands of a QP that does nothing any more, and waits until their last use has ended.
+    /// Ends the commands of a QP that does nothing any more, and waits until their last use has
+    /// ended.
     pub(crate) fn end_commands(&self, qp: &Qp<H>) {
         let commands = std::mem::take(&mut *qp.commands.lock());
         if commands.is_empty() {
@@ -338,8 +340,8 @@ impl<H: Host> Function<H> {
         (0..self.workers()).for_each(|worker| self.host.wake(worker));
     }
 
-    /// A worker goes to sleep or has woken. While all sleep, the guest is asked to kick; as long as one is
-    /// awake, that one wakes the others when their doorbells ring.
+    /// A worker goes to sleep or has woken. While all sleep, the guest is asked to kick; as long as
+    /// one is awake, that one wakes the others when their doorbells ring.
     pub fn set_asleep(&self, asleep: bool) {
         let mut awake = self.awake.lock();
         *awake = if asleep { awake.saturating_sub(1) } else { *awake + 1 };
@@ -364,7 +366,7 @@ impl<H: Host> Function<H> {
         crate::control::admin::run(self);
     }
 
-    /// Whether a reset that the driver asked for has not ended.
+    /// Returns whether a reset that the driver asked for has not ended.
     #[must_use]
     pub fn is_resetting(&self) -> bool {
         self.registers.status().contains(regs::Status::RESETTING)
@@ -376,7 +378,8 @@ impl<H: Host> Function<H> {
         self.registers.reset_done();
     }
 
-    /// Runs work on this function's behalf in another's turn. A panic in it is this function's failure, not the other's.
+    /// Runs work on this function's behalf in another's turn. A panic in it is this function's
+    /// failure, not the other's.
     pub(crate) fn contain(&self, work: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             self.host.fail();
@@ -401,7 +404,8 @@ impl<H: Host> Function<H> {
         tracing::debug!(function = self.name, qps, "reset");
     }
 
-    /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there were.
+    /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there
+    /// were.
     pub(crate) fn halt(&self) -> usize {
         let qps = self.objects.drain_qps();
         for qp in &qps {

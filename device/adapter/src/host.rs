@@ -1,4 +1,4 @@
-//! What the adapter asks of the daemon: guest memory, doorbell memory, interrupts, time.
+//! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, time.
 
 use thiserror::Error;
 
@@ -23,8 +23,9 @@ pub enum CopyFault {
     Target(Fault),
 }
 
-/// A guest's memory for the length of a turn: what is mapped does not change while this lives. Addresses are
-/// guest-physical, as the device sees them. Memory may be missing: a fault is an ordinary result.
+/// A guest's memory for the length of a turn: what is mapped does not change while this lives.
+/// Addresses are guest-physical, as the device sees them. Memory may be missing: a fault is an
+/// ordinary result.
 pub trait Memory {
     /// Copies guest memory out.
     ///
@@ -38,7 +39,8 @@ pub trait Memory {
     /// The first address that cannot be written.
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault>;
 
-    /// Lets memory that will be read soon come nearer. A hint: whatever is wrong with it is passed over.
+    /// Lets memory that will be read soon come nearer. A hint: whatever is wrong with it is passed
+    /// over.
     fn fetch_ahead(&self, _addr: u64, _len: usize) {}
 
     /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
@@ -68,14 +70,16 @@ pub trait Host: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Holds guest memory. It is given up after a bounded time, since the VMM may wait for that. One thread
-    /// may hold several.
+    /// Holds guest memory. It is given up after a bounded time, since the VMM may wait for that.
+    /// One thread may hold several.
     fn memory(&self) -> Self::Memory<'_>;
 
-    /// Waits until whoever holds guest memory now has given it up. The caller holds none, of any function.
+    /// Waits until whoever holds guest memory now has given it up. The caller holds none, of any
+    /// function.
     fn drain(&self);
 
-    /// Copies from one guest's memory into another's, or the same; the last bytes become visible last.
+    /// Copies from one guest's memory into another's, or the same; the last bytes become visible
+    /// last.
     ///
     /// # Errors
     /// The side and address that cannot be accessed.
@@ -94,8 +98,8 @@ pub trait Host: Send + Sync + 'static {
     /// Loads a 64-bit word of BAR2 with acquire semantics; zero outside of it.
     fn bar_load64(&self, offset: u64) -> u64;
 
-    /// Clears the bits of `mask` in a 64-bit word of BAR2, sequentially consistent; returns those that
-    /// were set.
+    /// Clears the bits of `mask` in a 64-bit word of BAR2, sequentially consistent; returns those
+    /// that were set.
     fn bar_take64(&self, offset: u64, mask: u64) -> u64;
 
     /// Copies bytes of BAR2 out; zeroes outside of it.
@@ -113,15 +117,17 @@ pub trait Host: Send + Sync + 'static {
     /// Wakes a worker, if it sleeps.
     fn wake(&self, worker: usize);
 
-    /// A fault of the adapter's own has come up in the function's work: nothing more is done for it until a reset.
+    /// A fault of the adapter's own has come up in the function's work: nothing more is done for it
+    /// until a reset.
     fn fail(&self);
 
-    /// How many lanes there are: one for each thread that polls, and the first for all others.
+    /// Returns the number of lanes: one for each thread that polls, and the first for all others.
     fn lanes(&self) -> usize {
         1
     }
 
-    /// The calling thread's lane, below [`Self::lanes`]. No two threads that run have the same, but the first.
+    /// The calling thread's lane, below [`Self::lanes`]. No two threads that run have the same, but
+    /// the first.
     fn lane(&self) -> usize {
         0
     }

@@ -1,9 +1,9 @@
-//! The vrnic adapter as a model: it has no threads of its own, no sockets and no `unsafe`, and time is
-//! a parameter.
+//! The vrnic adapter as a model: it has no threads of its own, no sockets and no `unsafe`, and time
+//! is a parameter.
 //!
-//! The daemon supplies the surroundings ([`host::Host`]) and calls in; guests are on the other side of
-//! registers, rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied once, then
-//! checked.
+//! The daemon supplies the surroundings ([`host::Host`]) and calls in; guests are on the other side
+//! of registers, rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied
+//! once, then checked.
 //!
 //! | module | contents |
 //! | --- | --- |

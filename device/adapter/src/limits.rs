@@ -1,4 +1,4 @@
-//! What a function offers; QUERY_DEVICE tells these numbers and the tables keep them.
+//! Limits of a function. QUERY_DEVICE reports them and the tables enforce them.
 
 use vrnic_abi::admin::DeviceCaps;
 use vrnic_abi::{cq, sq};
@@ -29,20 +29,22 @@ pub const MAX_MCAST_QPS: u32 = 256;
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
 pub const FIRST_QPN: u32 = 2;
-/// Page addresses that a function keeps for all its regions and rings together, 8 bytes each: enough
-/// for 256 GiB in pages of 4 KiB. Keys and the segments of commands are counted in the same words.
+/// Page addresses that a function keeps for all its regions and rings together, 8 bytes each:
+/// enough for 256 GiB in pages of 4 KiB. Keys and the segments of commands are counted in the same
+/// words.
 pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
-/// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few enough that a process
-/// needs many QPs to take what others need.
+/// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few
+/// enough that a process needs many QPs to take what others need.
 pub const MAX_QP_COMMANDS: usize = 4096;
-/// The same of all QPs: the other three quarters of the keys are for regions and windows.
+/// Largest number of commands of all QPs. The other three quarters of the keys are for regions and
+/// windows.
 pub const MAX_COMMANDS: u64 = crate::memory::tpt::MAX_MR as u64 / 4;
 /// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 
-/// How many objects a function has room for.
+/// Number of objects that a function can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// User contexts.

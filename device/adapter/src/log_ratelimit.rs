@@ -15,7 +15,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Runs `warn` unless too many have run lately; the first of a window says how many were left out.
+    /// Runs `warn` unless too many have run lately; the first of a window says how many were left
+    /// out.
     pub fn warn(&self, now: u64, warn: impl FnOnce()) {
         // Windows count from 1, so that the first warning ever begins one.
         let window = now / WINDOW_NS + 1;

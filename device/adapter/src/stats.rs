@@ -9,19 +9,20 @@ use vrnic_abi::admin::STAT_NAMES;
 
 use crate::log_ratelimit::Limiter;
 
-/// How many there are.
+/// Number of counters.
 const COUNTERS: usize = STAT_NAMES.len();
 
 /// The counts of one lane, in the order of [`vrnic_abi::admin::Stats`].
 #[derive(Debug)]
 struct Lane([AtomicU64; COUNTERS]);
 
-/// The counters: a copy for each thread that the host tells apart ([`crate::host::Host::lane`]), which are added up
-/// when they are read. The first copy is all other threads'.
+/// The counters: a copy for each thread that the host tells apart ([`crate::host::Host::lane`]),
+/// which are added up when they are read. The first copy is all other threads'.
 #[derive(Debug)]
 pub struct Counters {
     lanes: Box<[CachePadded<Lane>]>,
-    /// What they held at the last reset. The copies are never set back: that is not for others than their threads.
+    /// The values at the last reset. The workers' copies are never reset, because only their own
+    /// threads may write them.
     base: Mutex<[u64; COUNTERS]>,
     /// For warnings about the guest.
     pub limiter: Limiter,

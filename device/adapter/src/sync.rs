@@ -1,5 +1,5 @@
-//! The locks and atomics of what the models run ([docs/testing.md]): those of the standard library and of
-//! parking_lot or, with `--cfg loom`, loom's of the same shape.
+//! The locks and atomics of what the models run ([docs/testing.md]): those of the standard library
+//! and of parking_lot or, with `--cfg loom`, loom's of the same shape.
 //!
 //! [docs/testing.md]: ../../../docs/testing.md
 
@@ -36,8 +36,8 @@ mod real {
 
 pub(crate) use self::real::*;
 
-/// Words that the models read and write at once with the modelled word next to them: they are written and read
-/// like it, and to model each of them as well would multiply the orders to try.
+/// Words that the models read and write at once with the modelled word next to them: they are
+/// written and read like it, and to model each of them as well would multiply the orders to try.
 pub(crate) mod beside {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::limits;
 
-/// What decides whether a port carries traffic.
+/// State that decides whether a port carries traffic.
 #[derive(Clone, Copy, Debug)]
 struct Gates {
     /// The link is up.
@@ -25,12 +25,12 @@ pub(crate) struct Port {
     mtu: AtomicU8,
 }
 
-/// What has become of a port.
+/// Change of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Whether the link has changed.
+    /// True if the link has changed.
     pub(crate) link: bool,
-    /// Whether the port carried traffic and does no more.
+    /// True if the port carried traffic and does no more.
     pub(crate) downed: bool,
 }
 
@@ -46,13 +46,13 @@ impl Default for Port {
 }
 
 impl Port {
-    /// Whether requests leave and come in.
+    /// Returns whether requests leave and come in.
     #[inline]
     pub(crate) fn carries(&self) -> bool {
         self.carries.load(Ordering::Acquire)
     }
 
-    /// Whether there is a link.
+    /// Returns whether there is a link.
     pub(crate) fn link(&self) -> bool {
         self.gates.lock().link
     }

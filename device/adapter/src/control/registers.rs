@@ -15,7 +15,7 @@ pub struct Registers {
     admin_pi: AtomicU32,
 }
 
-/// Where the rings lie.
+/// Addresses of the rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rings {
     /// Admin submission ring.
@@ -114,12 +114,12 @@ impl Registers {
         self.admin_pi.load(Ordering::Acquire)
     }
 
-    /// Whether a reset was asked for since the last call.
+    /// Returns whether a reset was asked for since the last call.
     pub fn take_reset(&self) -> bool {
         self.reset.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether ENABLE was written since the last call.
+    /// Returns whether ENABLE was written since the last call.
     pub fn take_enable(&self) -> bool {
         self.enable.swap(false, Ordering::AcqRel)
     }

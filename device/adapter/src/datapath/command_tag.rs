@@ -1,4 +1,4 @@
-//! Where the key of a command region stands in the messages of a QP.
+//! Position of a command region's key in the messages of a QP.
 
 use vrnic_abi::admin::TagForm;
 
@@ -6,8 +6,8 @@ use vrnic_abi::admin::TagForm;
 const NO_TAG: u32 = u32::MAX;
 /// Bytes of a tag.
 pub const TAG_LEN: u64 = 4;
-/// Bytes of an iSCSI basic header segment that say whether it ends a command, and its initiator task tag
-/// (RFC 7143, 11.4 and 11.7).
+/// Bytes of an iSCSI basic header segment that say whether it ends a command, and its initiator
+/// task tag (RFC 7143, 11.4 and 11.7).
 const BHS_TAG: u64 = 16;
 const BHS_OPCODE_MASK: u8 = 0x3f;
 const SCSI_RESPONSE: u8 = 0x21;
@@ -28,15 +28,15 @@ impl Tags {
         Self { form, offset }
     }
 
-    /// Whether the QP has commands.
+    /// Returns whether the QP has commands.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
         self.form != TagForm::None
     }
 
-    /// Where in a command of `length` bytes its tag goes; `wanted` is what the work request says. `None` when it
-    /// does not fit, or the QP has no commands.
+    /// Returns the position of the tag in a command of `length` bytes; `wanted` is the work
+    /// request's. `None` when it does not fit, or the QP has no commands.
     #[must_use]
     pub fn place(&self, wanted: u32, length: u64) -> Option<u64> {
         let at = match self.form {
@@ -48,10 +48,11 @@ impl Tags {
         (at + TAG_LEN <= length).then_some(at)
     }
 
-    /// The tag of a message of `length` bytes that is a response. `read` copies bytes of the message out.
+    /// The tag of a message of `length` bytes that is a response. `read` copies bytes of the
+    /// message out.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Returns the error of `read`.
     pub fn response<E>(
         &self,
         length: u64,

@@ -11,7 +11,7 @@ pub struct Inbound {
     pub from: u64,
     /// Immediate data.
     pub imm: Option<[u8; 4]>,
-    /// Whether the sender asks for a solicited event.
+    /// True if the sender asks for a solicited event.
     pub solicited: bool,
     /// The sender's QP.
     pub src_qpn: u32,

@@ -63,9 +63,9 @@ pub(crate) fn run<H: Host>(
 /// Makes the region of a SEND_CMD, whose WQE is `raw`; its key.
 ///
 /// # Errors
-/// The check that failed; [`Denied::Kind`] when the QP has no commands, [`Denied::Bounds`] when the key's place is
-/// not in the message, [`Denied::Foreign`] for guest addresses of a user's QP, [`Denied::Full`] when too many commands
-/// wait for a response.
+/// The check that failed; [`Denied::Kind`] when the QP has no commands, [`Denied::Bounds`] when the
+/// key's place is not in the message, [`Denied::Foreign`] for guest addresses of a user's QP,
+/// [`Denied::Full`] when too many commands wait for a response.
 pub(crate) fn open_command<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,
@@ -93,8 +93,8 @@ pub(crate) fn open_command<H: Host>(
     Ok(key)
 }
 
-/// Ends the command of `qp` that a response names; its last use has ended when those who hold the guest's memory
-/// have given it up.
+/// Ends the command of `qp` that a response names; its last use has ended when those who hold the
+/// guest's memory have given it up.
 ///
 /// # Errors
 /// When the QP has no such command.

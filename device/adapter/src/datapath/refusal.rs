@@ -1,10 +1,10 @@
-//! What a responder answers instead of taking a message.
+//! Answers of a responder that does not take a message.
 
 use vrnic_abi::cq::Status;
 
 use crate::memory::tpt::Denied;
 
-/// What a responder answers instead of taking a request.
+/// Answers of a responder that does not execute a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No receive is posted: RNR NAK.
@@ -17,8 +17,8 @@ pub enum Refusal {
     Operational,
     /// The responder's receive is malformed: NAK "remote operational error".
     Malformed,
-    /// The rest of a message whose beginning came before a reset: no answer, as hardware gives none to what is out of
-    /// sequence.
+    /// The rest of a message whose beginning came before a reset: no answer, as hardware gives none
+    /// to what is out of sequence.
     Unexpected,
     /// The receive's buffer is too short: NAK "invalid request", and an error there too.
     TooShort,

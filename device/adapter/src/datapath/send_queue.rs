@@ -18,7 +18,7 @@ use crate::objects::qp::{Qp, Requester};
 /// Entries that a QP may execute in one turn.
 pub const BATCH: u32 = 64;
 
-/// What a turn left behind.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The queue is empty, or the QP may not send.
@@ -77,8 +77,8 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
     qp.next_send.store(requester.ci, Ordering::Relaxed);
 }
 
-/// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush error;
-/// returns how many.
+/// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush
+/// error; returns how many.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;

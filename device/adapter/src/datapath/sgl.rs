@@ -16,15 +16,15 @@ pub const TURN: u64 = 256 << 10;
 /// Most bytes that it moves while none does: what rings meanwhile waits as long as that takes.
 pub const LONG_TURN: u64 = 1 << 20;
 
-/// Checked memory of one side of a message. It is filled in place: moving it costs more than a short
-/// message.
+/// Checked memory of one side of a message. It is filled in place: moving it costs more than a
+/// short message.
 #[derive(Debug, Default)]
 pub struct Side<'a> {
     /// Windows with their lengths, which are not zero.
     windows: ArrayVec<(Window<'a>, u64), { MAX_SGE as usize }>,
     /// Or bytes of a WQE.
     inline: Option<&'a [u8]>,
-    /// Whether a key is good for this message alone.
+    /// True if a key is good for this message alone.
     one_touch: bool,
 }
 
@@ -61,7 +61,8 @@ impl<'a> Side<'a> {
         self.add_list(own, (&send.segments, raw), Access::empty())
     }
 
-    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that are not looked at.
+    /// Adds the part of a list that a message of `length` bytes fills. The segments behind that are
+    /// not looked at.
     ///
     /// # Errors
     /// The first refusal.
@@ -104,8 +105,8 @@ impl<'a> Side<'a> {
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }
 
-    /// Adds memory that a peer's message names, after checking it; none of length zero is looked at. `user` is
-    /// who receives the message, as its number `message`.
+    /// Adds memory that a peer's message names, after checking it; none of length zero is looked
+    /// at. `user` is who receives the message, as its number `message`.
     ///
     /// # Errors
     /// The refusal.
@@ -135,7 +136,8 @@ impl<'a> Side<'a> {
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }
 
-    /// Whether a key is good for this message alone: [`crate::memory::tpt::Tpt::placed`] wants to know its end.
+    /// Returns whether a key is good for this message alone: [`crate::memory::tpt::Tpt::placed`]
+    /// wants to know its end.
     #[inline]
     #[must_use]
     pub fn one_touch(&self) -> bool {
@@ -185,7 +187,8 @@ impl<'a> Side<'a> {
             .ok_or(Broken::Target)
     }
 
-    /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes are there.
+    /// Calls `each` with the guest addresses of `len` bytes from `at` on, and which of these bytes
+    /// are there.
     fn pieces(
         &self,
         at: u64,
@@ -262,8 +265,8 @@ pub fn copy<H: Host>(
     Ok(())
 }
 
-/// A walk along a side, which looks each run of memory up once, however short the pieces are that the other
-/// side has.
+/// A walk along a side, which looks each run of memory up once, however short the pieces are that
+/// the other side has.
 struct Cursor<'s, 'a> {
     side: &'s Side<'a>,
     at: u64,
@@ -277,7 +280,8 @@ impl<'s, 'a> Cursor<'s, 'a> {
         Self { side, at, end, run: (0, 0) }
     }
 
-    /// Guest address and length of what comes next, `Some(None)` at the end; `None` when the memory is not there.
+    /// Guest address and length of what comes next, `Some(None)` at the end; `None` when the memory
+    /// is not there.
     #[inline(always)]
     fn piece(&mut self) -> Option<Option<(u64, u64)>> {
         if self.at >= self.end {

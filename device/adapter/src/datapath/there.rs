@@ -16,7 +16,7 @@ pub struct There<'a, H: Host> {
     pub site: Site<'a, H>,
     /// The QP.
     pub qp: &'a Arc<Qp<H>>,
-    /// Whether the requester's turn is about the responder's own objects just now.
+    /// True if the requester's turn is about the responder's own objects just now.
     acts: Cell<bool>,
 }
 
@@ -36,8 +36,8 @@ impl<'a, H: Host> There<'a, H> {
         done
     }
 
-    /// Charges the panic that has ended a turn to the responder's function, if the turn was about its objects. Else
-    /// the panic goes on.
+    /// Charges the panic that has ended a turn to the responder's function, if the turn was about
+    /// its objects. Else the panic goes on.
     #[cold]
     pub fn charge(&self, panic: Box<dyn Any + std::marker::Send>) {
         if !self.acts.get() {

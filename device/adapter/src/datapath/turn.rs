@@ -17,8 +17,8 @@ use crate::stats::{Counter, Counters};
 /// Bytes moved after which a time read earlier is old.
 const TIME_KEEPS: u64 = 16 << 10;
 
-/// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the time, and
-/// the counters, which other processors write too.
+/// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the
+/// time, and the counters, which other processors write too.
 pub struct Site<'a, H: Host> {
     /// The function.
     pub function: &'a Arc<Function<H>>,
@@ -70,9 +70,8 @@ impl<'a, H: Host> Site<'a, H> {
         Ok(())
     }
 
-    /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first that
-    /// finds the CQ full
-    /// raises the CQ's error event and ends all QPs that feed it.
+    /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first
+    /// that finds the CQ full raises the CQ's error event and ends all QPs that feed it.
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
@@ -136,8 +135,8 @@ impl<'a, H: Host> Site<'a, H> {
         }
     }
 
-    /// The time, read anew at the first call and after a long copy: reading the clock costs as much as a
-    /// short message.
+    /// The time, read anew at the first call and after a long copy: reading the clock costs as much
+    /// as a short message.
     #[inline]
     pub fn now(&self) -> u64 {
         self.time.get().unwrap_or_else(|| {

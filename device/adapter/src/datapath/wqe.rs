@@ -20,7 +20,7 @@ pub struct Segment {
     pub key: u32,
 }
 
-/// Where the scatter/gather entries of a work request stand in the copy of its WQE.
+/// Position of a work request's scatter/gather entries in the copy of its WQE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentList {
     offset: usize,
@@ -68,9 +68,9 @@ pub struct Send {
     pub wr_id: u64,
     /// Its index.
     pub index: u32,
-    /// What to do.
+    /// The opcode.
     pub opcode: Opcode,
-    /// How.
+    /// The flags.
     pub flags: Flags,
     /// Immediate data.
     pub imm: [u8; 4],
@@ -80,7 +80,7 @@ pub struct Send {
     pub rkey: u32,
     /// Operands of an atomic.
     pub operands: (u64, u64),
-    /// Where the data is or goes; empty, but at its place, when inline.
+    /// Segments of the data; empty, but at its place, if the data is inline.
     pub segments: SegmentList,
     /// Message length in bytes.
     pub length: u64,
@@ -91,14 +91,14 @@ pub struct Send {
 pub struct Malformed {
     /// From the WQE.
     pub wr_id: u64,
-    /// What to call it.
+    /// The user's name for the request.
     pub opcode: cq::Opcode,
     /// Status of the completion.
     pub status: cq::Status,
 }
 
 impl Send {
-    /// What stands in a place that [`Self::parse_into`] fills.
+    /// Returns a value for [`Self::parse_into`] to fill.
     pub const EMPTY: Self = Self {
         wr_id: 0,
         index: 0,
@@ -122,11 +122,11 @@ impl Send {
         Ok(send)
     }
 
-    /// The same, in its place: to move the result costs as much as to make it, because the loads of a move wait for
-    /// the narrower stores before it.
+    /// Parses in place. Moving the result would cost as much as making it, because the loads of a
+    /// move wait for the narrower stores before it.
     ///
     /// # Errors
-    /// As [`Self::parse`]; what stands here then means nothing.
+    /// Fails as [`Self::parse`] does; the value is then meaningless.
     #[inline(always)]
     pub fn parse_into(&mut self, kind: Type, bytes: &[u8], index: u32) -> Result<(), Malformed> {
         let Ok((header, _)) = SqWqe::ref_from_prefix(bytes) else {
@@ -214,7 +214,7 @@ impl Send {
         data.filter(|_| self.flags.contains(Flags::INLINE))
     }
 
-    /// Where the datagram goes that the entry, which is `bytes`, asks for.
+    /// Returns the destination of the datagram in the entry `bytes`.
     #[must_use]
     pub fn destination(bytes: &[u8]) -> Option<&DatagramSeg> {
         let rest = bytes.get(HEADER_LEN as usize..)?;
@@ -227,20 +227,21 @@ impl Send {
         Self::body::<XrcSeg>(bytes).map_or(0, |seg| seg.srqn.get())
     }
 
-    /// Whether it is about a key of its own side, and no message.
+    /// Returns whether it is about a key of its own side, and no message.
     #[inline]
     #[must_use]
     pub fn is_about_key(&self) -> bool {
         matches!(self.opcode, Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw)
     }
 
-    /// What follows the header of the entry, which is `bytes`.
+    /// Returns what follows the header of the entry `bytes`.
     #[must_use]
     pub fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<&T> {
         T::ref_from_prefix(bytes.get(HEADER_LEN as usize..)?).ok().map(|(body, _)| body)
     }
 
-    /// What the SEND_CMD, which is `bytes`, gives to the peer: the segment that says how, and the data.
+    /// Returns what the SEND_CMD in `bytes` gives to the peer: the segment with its parameters, and
+    /// the data.
     #[must_use]
     pub fn command(bytes: &[u8]) -> Option<(&CommandSeg, SegmentList)> {
         let seg: &CommandSeg = Self::body(bytes)?;
@@ -250,13 +251,13 @@ impl Send {
         (data.count > 0).then_some((seg, data))
     }
 
-    /// What the completion calls it.
+    /// Returns its opcode in completions.
     #[must_use]
     pub fn completed(&self) -> cq::Opcode {
         completed(self.opcode)
     }
 
-    /// Whether it carries immediate data.
+    /// Returns whether it carries immediate data.
     #[must_use]
     pub fn imm(&self) -> Option<[u8; 4]> {
         matches!(self.opcode, Opcode::SendImm | Opcode::WriteImm).then_some(self.imm)
@@ -267,7 +268,8 @@ fn is_zero(reserved: &[u8]) -> bool {
     reserved.iter().all(|byte| *byte == 0)
 }
 
-/// Whether the segment that says whom an entry is for, if a QP of this type has one, leaves what is reserved zero.
+/// Returns whether the segment that says whom an entry is for, if a QP of this type has one, leaves
+/// what is reserved zero.
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     match kind {
         Type::Rc | Type::Uc => true,
@@ -278,7 +280,8 @@ fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether a QP of this type, which is not RC, has the operation (IBTA volume 1, 9.4; annex A14).
+/// Returns whether a QP of this type, which is not RC, has the operation (IBTA volume 1, 9.4; annex
+/// A14).
 fn offers(kind: Type, opcode: Opcode) -> bool {
     match opcode {
         Opcode::Send | Opcode::SendImm => kind != Type::XrcTgt,
@@ -312,7 +315,7 @@ pub struct Recv {
     pub index: u32,
     /// The PD of the regions that it names.
     pub pdn: u32,
-    /// Where the data goes; `None` when the entry is malformed.
+    /// Segments for the data; `None` if the entry is malformed.
     pub segments: Option<SegmentList>,
 }
 

@@ -1,5 +1,5 @@
-//! Send entries copied out of their queue together: they arrive from another processor's cache, and one wait
-//! serves several.
+//! Send entries copied out of their queue together: they arrive from another processor's cache, and
+//! one wait serves several.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::objects::qp::{Qp, SendRing};
 const BATCH_LEN: usize = 2048;
 const _: () = assert!(BATCH_LEN >= STRIDE_MAX as usize);
 
-/// Entries that were copied and not yet taken. A worker has one; what is left of it at the end of a turn is
-/// copied again in the next.
+/// Entries that were copied and not yet taken. A worker has one; what is left of it at the end of a
+/// turn is copied again in the next.
 #[derive(Debug)]
 pub struct Batch {
     bytes: Box<[u8; BATCH_LEN]>,
@@ -57,7 +57,7 @@ impl Batch {
     /// The place of the entry `index` of the send queue, once copied; `None` when it is not posted.
     ///
     /// # Errors
-    /// What is wrong with the queue.
+    /// Returns what is wrong with the queue.
     #[inline]
     pub fn take<H: Host>(
         &mut self,
@@ -88,7 +88,8 @@ impl Batch {
         Ok(Some(start..self.rest.start))
     }
 
-    /// Lets the entries that are posted behind the batch come nearer while its last one is executed.
+    /// Lets the entries that are posted behind the batch come nearer while its last one is
+    /// executed.
     #[inline]
     fn fetch_ahead<H: Host>(&self, site: &Site<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
         let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);

@@ -1,5 +1,5 @@
-//! What is different of XRC targets (IBTA annex A14): each message names the SRQ that it is for. That one's PD is the
-//! one of the message's keys, its receives are taken, and they complete to its CQ.
+//! Differences of XRC targets (IBTA annex A14): each message names the SRQ that it is for. That
+//! one's PD is the one of the message's keys, its receives are taken, and they complete to its CQ.
 //!
 //! The SRQ may belong to another context than the target, and end at any time.
 
@@ -14,7 +14,8 @@ use crate::objects::qp::Responder;
 /// Makes the SRQ with this number the one that the message in progress is for.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] when there is none in the target's domain, or the one that the message began with has gone.
+/// [`Refusal::Invalid`] when there is none in the target's domain, or the one that the message
+/// began with has gone.
 pub(crate) fn choose<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
@@ -34,7 +35,8 @@ pub(crate) fn choose<H: Host>(
     responder.xrc.as_ref().map(|_| ()).ok_or(Refusal::Invalid)
 }
 
-/// Writes the completion of a receive to the CQ of its SRQ, and fires its event. Nobody learns of one whose SRQ is gone.
+/// Writes the completion of a receive to the CQ of its SRQ, and fires its event. Nobody learns of
+/// one whose SRQ is gone.
 ///
 /// # Errors
 /// When that CQ takes no entry any more; the target has failed then.

@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::memory::mtt::segments;
 use crate::memory::tpt::{Kind, Mr};
 
-/// What a valid key stands for.
+/// View of a valid key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct KeyView {
@@ -27,7 +27,7 @@ pub struct KeyView {
     pub length: u64,
     /// Bytes of a page; none for a single run of memory and for a command's segments.
     pub page_size: Option<u64>,
-    /// Whether it is good for one message.
+    /// True if it is good for one message.
     pub one_touch: bool,
 }
 

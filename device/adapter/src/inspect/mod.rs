@@ -1,7 +1,8 @@
-//! What an adapter looks like from outside: plain copies of its objects, for whoever watches it.
+//! Inspection: plain copies of the adapter's objects.
 //!
-//! A view is taken without stopping anything, so two numbers of it may be of slightly different moments. Locks of
-//! the datapath are held for a few loads, and those that a message holds are not waited for.
+//! A view is taken without stopping anything, so two numbers of it may be of slightly different
+//! moments. Locks of the datapath are held for a few loads, and those that a message holds are not
+//! waited for.
 
 mod keys;
 mod queues;
@@ -27,14 +28,15 @@ pub struct FunctionView {
     pub name: String,
     /// MAC of its port.
     pub mac: String,
-    /// Whether a driver has enabled it.
+    /// True if a driver has enabled it.
     pub enabled: bool,
     /// The register FATAL_CODE; zero while all is well.
     pub fatal: u32,
-    /// Whether its port carries traffic: the link is up, and the driver has opened the port.
+    /// True if its port carries traffic: the link is up, and the driver has opened the port.
     pub link: bool,
-    /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device memory in which
-    /// send queues lie, page addresses of rings, and words taken for those of regions.
+    /// Its objects by kind: how many there are. Also multicast groups with members, bytes of device
+    /// memory in which send queues lie, page addresses of rings, and words taken for those of
+    /// regions.
     pub objects: BTreeMap<String, u64>,
     /// Its counters, named as the guest's are.
     pub counters: BTreeMap<String, u64>,

@@ -21,7 +21,7 @@ pub struct QueueView {
     pub posted: u32,
     /// Index of the entry that comes next.
     pub next: u32,
-    /// Whether it lies in device memory.
+    /// True if it lies in device memory.
     pub in_device: bool,
 }
 
@@ -69,9 +69,9 @@ pub struct CqView {
     pub produced: u32,
     /// The user's consumer index, as it stands in the doorbell.
     pub consumed: u32,
-    /// What it is armed for: 0 nothing, 1 the next completion, 2 the next solicited one.
+    /// The kind it is armed for: 0 nothing, 1 the next completion, 2 the next solicited one.
     pub armed: u32,
-    /// Whether it has overflowed, or its memory was not there.
+    /// True if it has overflowed, or its memory was not there.
     pub failed: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct SrqView {
     pub recv: QueueView,
     /// Fewer receives than this raise an event; zero does not.
     pub limit: u32,
-    /// Whether its doorbell or memory was faulty.
+    /// True if its doorbell or memory was faulty.
     pub failed: bool,
 }
 

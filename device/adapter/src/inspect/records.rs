@@ -56,7 +56,8 @@ impl<H: Host> Function<H> {
         page(all.iter().map(|srq| (srq.srqn, srq.view(self.host()).into())), most)
     }
 
-    /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the table is empty.
+    /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the
+    /// table is empty.
     pub(crate) fn key_records(&self, from: u32, most: usize) -> Records<KeyRecord> {
         let mut records = Vec::new();
         let tpt = self.tpt();

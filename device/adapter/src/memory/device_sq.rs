@@ -1,7 +1,7 @@
 //! Allocation of BAR2 memory for device-resident send queues: first fit over units of 4 KiB.
 //!
-//! A process may keep its mapping of a send queue after the QP's end. So what a context gives back goes to
-//! the same context again, and to others only when the context itself is gone.
+//! A process may keep its mapping of a send queue after the QP's end. So what a context gives back
+//! goes to the same context again, and to others only when the context itself is gone.
 
 use std::collections::{BTreeMap, HashMap};
 

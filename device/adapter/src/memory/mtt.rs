@@ -1,9 +1,10 @@
 //! The address translation table: the pages of all regions of a function.
 //!
-//! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line, up to 512
-//! in a list, more in lists of lists. All is made of atomic words that live as long as the table, so a
-//! look-up takes neither a lock nor a count: what it read of a region that goes away meanwhile is old, never
-//! wild, and a region's blocks are given back only when nobody uses them any more ([`crate::memory::tpt`]).
+//! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line,
+//! up to 512 in a list, more in lists of lists. All is made of atomic words that live as long as
+//! the table, so a look-up takes neither a lock nor a count: what it read of a region that goes
+//! away meanwhile is old, never wild, and a region's blocks are given back only when nobody uses
+//! them any more ([`crate::memory::tpt`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,13 +22,13 @@ use crate::sync::AtomicU64;
 const LIST: u32 = 9;
 /// log2 of the words of a line.
 const LINE: u32 = 3;
-/// Where the pages of a region stand.
+/// Position of a region's page addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// log2 of the page size.
     pub shift: u8,
-    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists; a command's
-    /// [`segments`].
+    /// Kind of `root`: 0, a guest address; 1, a line; 2, a list; 3 and 4, lists of lists; a
+    /// command's [`segments`].
     pub depth: u8,
     /// The guest address of the first page, or the number of the first block.
     pub root: u64,
@@ -52,7 +53,7 @@ pub mod segments {
     /// log2 of the words that a command needs: two for each segment.
     pub(super) const LOG_WORDS: u32 = (2 * vrnic_abi::sq::MAX_SGE).ilog2();
 
-    /// Whether a table is one.
+    /// Returns whether a table is one.
     #[must_use]
     pub const fn is(table: &Table) -> bool {
         table.depth >= VIRTUAL
@@ -68,7 +69,8 @@ pub struct Att {
 }
 
 impl Att {
-    /// A table whose blocks are of `budget`, with what they are not given back until the table goes.
+    /// A table whose blocks are of `budget`, with what they are not given back until the table
+    /// goes.
     #[must_use]
     pub fn new(budget: &Arc<PageBudget>) -> Self {
         Self {
@@ -133,11 +135,12 @@ impl Att {
         Ok(table)
     }
 
-    /// Reads `count` page addresses at guest address `list` into reserved room for as many; how the pages are
-    /// found from then on.
+    /// Reads `count` page addresses at guest address `list` into reserved room for as many; how the
+    /// pages are found from then on.
     ///
     /// # Errors
-    /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not aligned.
+    /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not
+    /// aligned.
     pub fn refill<M: Memory>(
         &self,
         memory: &M,
@@ -223,8 +226,8 @@ impl Att {
         }
     }
 
-    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`. `None` beyond
-    /// the last page.
+    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`.
+    /// `None` beyond the last page.
     #[inline]
     #[must_use]
     pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<(u64, u64)> {
@@ -303,8 +306,8 @@ impl Att {
 
 const LIST_MASK: u64 = (1 << LIST) - 1;
 
-/// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say that there is
-/// one.
+/// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say
+/// that there is one.
 #[inline]
 fn page(stored: u64) -> Option<u64> {
     (stored & 1 != 0).then_some(stored & !1)

@@ -26,8 +26,9 @@ pub enum PagesError {
     TooMany,
 }
 
-/// How many page addresses, or other words of 8 bytes, a function may still keep: of rings, of regions and of keys.
-/// Tables that overlap would otherwise let a guest fill the daemon's memory from little memory of its own.
+/// Number of page addresses, or other words of 8 bytes, that a function may still keep: for rings,
+/// regions and keys. Tables that overlap would otherwise let a guest fill the daemon's memory from
+/// little memory of its own.
 #[derive(Debug)]
 pub struct PageBudget(AtomicU64);
 
@@ -38,7 +39,7 @@ impl Default for PageBudget {
 }
 
 impl PageBudget {
-    /// How many are taken.
+    /// Returns the number of words that are taken.
     #[must_use]
     pub fn used(&self) -> u64 {
         MAX_PAGES.saturating_sub(self.0.load(Ordering::Relaxed))
@@ -66,7 +67,7 @@ impl Drop for Charge {
     }
 }
 
-/// Where a ring or region lies: the pages, resolved once.
+/// Memory of a ring or region: the pages, resolved once.
 #[derive(Debug)]
 pub struct PageMap {
     shift: u8,
@@ -138,8 +139,8 @@ impl PageMap {
     }
 }
 
-/// Checks a description of `len` bytes that begin `offset` bytes into the first page: log2 of the page size
-/// and the number of pages.
+/// Checks a description of `len` bytes that begin `offset` bytes into the first page: log2 of the
+/// page size and the number of pages.
 ///
 /// # Errors
 /// [`PagesError::Malformed`].
@@ -161,8 +162,8 @@ pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<(u8, u64), Pa
 
 /// Calls `each` for the page addresses of a description of one or two levels.
 ///
-/// They are read in pieces, so that a huge count fails at the first address that is not there, before
-/// memory for it is taken.
+/// They are read in pieces, so that a huge count fails at the first address that is not there,
+/// before memory for it is taken.
 ///
 /// # Errors
 /// The first address that cannot be read, or what `each` returns.
@@ -208,7 +209,7 @@ fn chunks(
 /// Calls `each` for `count` page addresses at guest address `table`.
 ///
 /// # Errors
-/// As [`each_page`].
+/// Fails as [`each_page`] does.
 pub fn read_list<M: Memory>(
     memory: &M,
     table: u64,
@@ -274,8 +275,8 @@ impl Ring {
         1 << self.log_stride
     }
 
-    /// Guest address of entry `index`, and how many entries from it on follow each other without a gap, up
-    /// to `max`, which is not zero.
+    /// Guest address of entry `index`, and how many entries from it on follow each other without a
+    /// gap, up to `max`, which is not zero.
     #[inline]
     #[must_use]
     pub fn run_at(&self, index: u32, max: u32) -> Option<(u64, u32)> {

@@ -98,7 +98,7 @@ impl Arena {
         self.word(block, at).map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Sets a word; `None` as there.
+    /// Sets a word; `None` if it is outside of the area.
     pub(crate) fn store(&self, block: u64, at: u64, value: u64) -> Option<()> {
         self.word(block, at).map(|word| word.store(value, Ordering::Relaxed))
     }

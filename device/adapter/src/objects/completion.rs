@@ -1,8 +1,8 @@
-//! What completions tell, and their place in the entry of a completion queue.
+//! Contents of completions, and their place in the entry of a completion queue.
 
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
 
-/// What a completion tells; the queue adds the rest.
+/// Contents of a completion; the queue adds the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     /// From the WQE.
@@ -21,7 +21,7 @@ pub struct Completion {
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<[u8; 4]>,
-    /// Whether the sender asked for an event.
+    /// True if the sender asked for an event.
     pub solicited: bool,
     /// The sender's QP.
     pub src_qpn: u32,
@@ -42,10 +42,10 @@ pub enum Key {
     Carried(u32),
 }
 
-/// Where a datagram came from.
+/// Source of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// Whether its network header is IPv4.
+    /// True if its network header is IPv4.
     pub ipv4: bool,
     /// MAC of the sender's port.
     pub smac: [u8; 6],

@@ -40,8 +40,8 @@ pub struct Cq {
 struct Inner {
     ring: Ring,
     pi: u32,
-    /// The user's index as last read. It leads from [`Self::ci`] at that time to [`Self::pi`]: what else the user
-    /// says is a fault.
+    /// The user's index as last read. It leads from [`Self::ci`] at that time to [`Self::pi`]: what
+    /// else the user says is a fault.
     ci: u32,
     armed: u32,
     arm_seen: u32,
@@ -49,17 +49,17 @@ struct Inner {
     solicited: Option<u32>,
     event: Option<u32>,
     failed: bool,
-    /// It has been destroyed: neither entries nor events are written any more.
+    /// True once it has been destroyed: neither entries nor events are written any more.
     ended: bool,
     /// Completions that must come for an event, and nanoseconds that it may wait for them.
     moderation: (u32, u64),
     /// Of an event that waits: completions so far, and until when.
     held: Option<(u32, u64)>,
-    /// Whether the function's list of waiting events has this CQ.
+    /// True if the function's list of waiting events has this CQ.
     listed: bool,
 }
 
-/// Whether a completion is to raise an event.
+/// True if a completion is to raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
 pub enum Due {
     /// No.
@@ -70,14 +70,14 @@ pub enum Due {
     Later,
 }
 
-/// What became of an event that waited.
+/// Result for an event that waited.
 #[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
 pub enum Held {
     /// It waits until this time.
     Until(u64),
     /// Its time has come.
     Due,
-    /// It has been reported.
+    /// The event has been reported.
     Gone,
 }
 
@@ -162,7 +162,7 @@ impl Cq {
         Ok(inner.moderate(due, || site.now()))
     }
 
-    /// What it looks like from outside.
+    /// Returns a snapshot for inspection.
     #[must_use]
     pub fn view<H: Host>(&self, host: &H) -> CqView {
         let inner = self.inner.lock();
@@ -186,8 +186,9 @@ impl Cq {
         self.inner.lock().moderation = (u32::from(count), u64::from(period_us) * 1000);
     }
 
-    /// Continues in another ring; returns the index of the first entry there. `None` when more entries wait for
-    /// the user than that has room for, or the queue has failed: all is as before then.
+    /// Continues in another ring; returns the index of the first entry there. `None` when more
+    /// entries wait for the user than that has room for, or the queue has failed: all is as before
+    /// then.
     pub fn resize<H: Host>(&self, host: &H, ring: Ring) -> Option<u32> {
         let mut inner = self.inner.lock();
         let ci = host.bar_load32(self.slot_offset);
@@ -241,7 +242,8 @@ impl Cq {
         true
     }
 
-    /// Ends the queue: on return neither entries nor events are written for it any more, whoever still knows it.
+    /// Ends the queue: on return neither entries nor events are written for it any more, whoever
+    /// still knows it.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         (inner.ended, inner.failed, inner.held) = (true, true, None);
@@ -282,8 +284,8 @@ impl Inner {
         self.pi.wrapping_sub(self.ci)
     }
 
-    /// Takes the user's index over, unless it is one that there cannot be: behind what it was, or beyond what was
-    /// written.
+    /// Takes the user's index over, unless it is one that there cannot be: behind what it was, or
+    /// beyond what was written.
     #[inline]
     fn consumed(&mut self, ci: u32) -> bool {
         let sound = self.pi.wrapping_sub(ci) <= self.used();
@@ -293,7 +295,7 @@ impl Inner {
         sound
     }
 
-    /// What to do when an event is due, or waits already, and a completion has come.
+    /// Decides what to do when an event is due, or waits already, and a completion has come.
     #[inline]
     fn moderate(&mut self, due: bool, now: impl FnOnce() -> u64) -> Due {
         let (count, period) = self.moderation;

@@ -21,7 +21,7 @@ pub fn base(uar: u32) -> u64 {
     u64::from(uar) * u64::from(UAR_LEN)
 }
 
-/// Who owns a slot.
+/// The owner of a slot.
 #[derive(Debug)]
 pub enum Owner<H: Host> {
     /// A QP.
@@ -80,7 +80,8 @@ impl<H: Host> Uar<H> {
         Self { number, context, slots: RwLock::new(slots) }
     }
 
-    /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a free one.
+    /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a
+    /// free one.
     pub fn take(&self, spread: Option<usize>) -> Option<u32> {
         let mut slots = self.slots.write();
         let turn = slots.turn;
@@ -112,7 +113,7 @@ impl<H: Host> Uar<H> {
         }
     }
 
-    /// Whether any slot is taken.
+    /// Returns whether any slot is taken.
     #[must_use]
     pub fn in_use(&self) -> bool {
         self.slots.read().used > 0
@@ -134,7 +135,7 @@ impl<H: Host> Uar<H> {
 }
 
 impl<H: Host> Slots<H> {
-    /// The lowest free slot that is to the caller's taste.
+    /// Returns the lowest free slot for which `accept` holds.
     fn free(&self, taste: impl Fn(u32) -> bool) -> Option<u32> {
         let free = |slot: &u32| !matches!(self.owners.get(index(*slot)), Some(Some(_)));
         (SLOT_FIRST..SLOT_END).filter(|slot| taste(*slot)).find(free)

@@ -84,8 +84,8 @@ impl Eq {
         }
     }
 
-    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still. Returns
-    /// the position of the event that will tell the guest.
+    /// Reports a completion event of CQ `cqn`, unless its last one, at `position`, waits still.
+    /// Returns the position of the event that will tell the guest.
     pub fn push_completion<H: Host>(
         &self,
         host: &H,
@@ -119,8 +119,8 @@ impl Eq {
         None
     }
 
-    /// Whether the entry at `position` is an event of this CQ, in the queue, and not yet consumed. Indices
-    /// wrap; the place's last owner tells a position from one of an earlier lap.
+    /// Returns whether the entry at `position` is an event of this CQ, in the queue, and not yet
+    /// consumed. Indices wrap; the place's last owner tells a position from one of an earlier lap.
     fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: u32) -> bool {
         let unread = inner.pi.wrapping_sub(ci);
         let owner = inner.cqns.get(self.place(position));
@@ -171,15 +171,15 @@ impl Eq {
         self.holding.store(false, Ordering::Release);
     }
 
-    /// Notes that events are held back, and wakes a worker, which tries again until there is room: all may sleep, and
-    /// any thread may have reported the event.
+    /// Notes that events are held back, and wakes a worker, which tries again until there is room:
+    /// all may sleep, and any thread may have reported the event.
     fn hold<H: Host>(&self, host: &H) {
         self.holding.store(true, Ordering::SeqCst);
         self.any_holding.store(true, Ordering::SeqCst);
         host.wake(0);
     }
 
-    /// What it looks like from outside.
+    /// Returns a snapshot for inspection.
     #[must_use]
     pub fn view<H: Host>(&self, host: &H) -> EqView {
         EqView {
@@ -192,18 +192,18 @@ impl Eq {
         }
     }
 
-    /// Whether events are held back.
+    /// Returns whether events are held back.
     #[must_use]
     pub fn holding(&self) -> bool {
         self.holding.load(Ordering::Acquire)
     }
 
-    /// Writes an entry, and raises the vector if the guest has consumed all before it; false when the
-    /// queue is full or its memory is gone.
+    /// Writes an entry, and raises the vector if the guest has consumed all before it; false when
+    /// the queue is full or its memory is gone.
     ///
-    /// A guest that has not will come to this entry without being told: it publishes its index, with a full
-    /// barrier, before it looks at the next entry, and here an entry is written, with a full barrier, before
-    /// the index is read.
+    /// A guest that has not will come to this entry without being told: it publishes its index,
+    /// with a full barrier, before it looks at the next entry, and here an entry is written, with a
+    /// full barrier, before the index is read.
     fn write<H: Host>(
         &self,
         (host, stats): (&H, &Counters),

@@ -38,7 +38,7 @@ impl<T> Table<T> {
     /// Adds an object that learns its number from `make`; `None` when the table is full.
     ///
     /// # Errors
-    /// What `make` returns; the table is unchanged then.
+    /// Returns the error of `make`; the table is unchanged then.
     pub fn insert<E>(&self, make: impl FnOnce(u32) -> Result<T, E>) -> Result<Option<Arc<T>>, E> {
         let mut inner = self.inner.write();
         if inner.used >= self.max {
@@ -93,13 +93,13 @@ impl<T> Table<T> {
         inner.slots.clear();
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.inner.read().used
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

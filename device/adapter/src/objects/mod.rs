@@ -1,5 +1,5 @@
-//! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so counts of
-//! users cannot race; look-ups need no lock but the tables' own.
+//! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so
+//! counts of users cannot race; look-ups need no lock but the tables' own.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -107,7 +107,7 @@ pub struct Objects<H: Host> {
     pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
     /// Steps when that list has changed; workers keep copies.
     uars_version: AtomicU64,
-    /// Whether an event queue may hold events back.
+    /// True if an event queue may hold events back.
     pub holding: Arc<AtomicBool>,
     /// Event queues that may hold events back, the asynchronous one included.
     pub active_eqs: RwLock<Vec<Arc<Eq>>>,
@@ -216,14 +216,14 @@ impl<H: Host> Objects<H> {
         self.gids.read().get(usize::from(index)).copied().flatten()
     }
 
-    /// Whether the GID table holds this address on this VLAN.
+    /// Returns whether the GID table holds this address on this VLAN.
     #[must_use]
     pub fn has_gid(&self, gid: [u8; 16], vlan: u16) -> bool {
         let gids = self.gids.read();
         gids.iter().flatten().any(|entry| entry.gid == gid && entry.vlan.get() == vlan)
     }
 
-    /// Whether the port is on this VLAN: whether any address is.
+    /// Returns whether the port is on this VLAN: whether any address is.
     #[must_use]
     pub fn has_vlan(&self, vlan: u16) -> bool {
         self.gids.read().iter().flatten().any(|entry| entry.vlan.get() == vlan)
@@ -240,7 +240,7 @@ impl<H: Host> Objects<H> {
         self.uars_version.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a copy of this version of the list of UARs is up to date.
+    /// Returns whether a copy of this version of the list of UARs is up to date.
     #[inline]
     #[must_use]
     pub fn has_uars(&self, version: u64) -> bool {
@@ -275,7 +275,7 @@ pub fn release(users: &AtomicU32) {
     users.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Whether there is any.
+/// Returns whether there is any.
 #[must_use]
 pub fn held(users: &AtomicU32) -> bool {
     users.load(Ordering::Relaxed) != 0

@@ -1,5 +1,5 @@
-//! Multicast groups of a function: which of its QPs receive what is sent to a group. There is no list of the
-//! functions that have members; a datagram to a group is offered to all.
+//! Multicast groups of a function: which of its QPs receive what is sent to a group. There is no
+//! list of the functions that have members; a datagram to a group is offered to all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl<H: Host> Groups<H> {
     }
 }
 
-/// Whether this is the address of a group (RFC 4291, 2.7; RFC 5771 for IPv4).
+/// Returns whether this is the address of a group (RFC 4291, 2.7; RFC 5771 for IPv4).
 #[must_use]
 pub fn is_group(gid: &Mgid) -> bool {
     match network_header::ipv4(gid) {
@@ -100,7 +100,7 @@ pub fn is_group(gid: &Mgid) -> bool {
     }
 }
 
-/// Whether a MAC is that of a group (IEEE 802, the first bit on the wire).
+/// Returns whether a MAC is that of a group (IEEE 802, the first bit on the wire).
 #[must_use]
 pub fn is_group_mac(mac: [u8; 6]) -> bool {
     mac.first().is_some_and(|first| first & 1 == 1)

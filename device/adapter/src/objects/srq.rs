@@ -1,7 +1,8 @@
 //! Shared receive queues: receives for many QPs, which may belong to different workers.
 //!
-//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which nobody else but
-//! the QPs of this SRQ takes. So its entry is free from then on, whatever the order in which the QPs complete.
+//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which nobody
+//! else but the QPs of this SRQ takes. So its entry is free from then on, whatever the order in
+//! which the QPs complete.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -39,16 +40,16 @@ pub struct Srq {
     ring: Ring,
     slot_offset: u64,
     inner: Mutex<Inner>,
-    /// It has been destroyed; set under the lock.
+    /// True once it has been destroyed; set under the lock.
     dead: AtomicBool,
 }
 
-/// What an SRQ for XRC targets has.
+/// Additional state of an SRQ for XRC targets.
 #[derive(Debug)]
 pub struct Xrc {
     /// The XRC domain.
     pub xrcdn: u32,
-    /// Where its receives complete.
+    /// The CQ of its receives.
     pub cq: Arc<Cq>,
 }
 
@@ -129,7 +130,7 @@ impl Srq {
         Ok(Some(Recv::parse(bytes, index, self.pdn)))
     }
 
-    /// What it looks like from outside.
+    /// Returns a snapshot for inspection.
     #[must_use]
     pub fn view<H: Host>(&self, host: &H) -> SrqView {
         let inner = self.inner.lock();
@@ -170,7 +171,7 @@ impl Srq {
         Ok(())
     }
 
-    /// What QUERY_SRQ tells.
+    /// Returns the result of QUERY_SRQ.
     #[must_use]
     pub fn status<H: Host>(&self, host: &H) -> SrqStatus {
         let inner = self.inner.lock();
@@ -183,7 +184,8 @@ impl Srq {
         }
     }
 
-    /// Tells the guest which entries are free: a QP has ended, and some may have no completion that tells.
+    /// Tells the guest which entries are free: a QP has ended, and some may have no completion that
+    /// tells.
     pub fn publish<H: Host>(&self, host: &H) {
         let inner = self.inner.lock();
         // One that was destroyed has no slot.
@@ -192,14 +194,14 @@ impl Srq {
         }
     }
 
-    /// Whether it has been destroyed.
+    /// Returns whether it has been destroyed.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed: then its CQ may be
-    /// gone, too.
+    /// Runs `write`, which completes a receive of this queue, unless the queue has been destroyed:
+    /// then its CQ may be gone, too.
     pub fn while_alive<R>(&self, write: impl FnOnce() -> R) -> Option<R> {
         let _inner = self.inner.lock();
         (!self.is_dead()).then(write)

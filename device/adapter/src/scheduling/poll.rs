@@ -23,27 +23,27 @@ use crate::scheduling::schedule::Schedule;
 use crate::scheduling::worker_state::Bench;
 use crate::stats::Counter;
 
-/// How soon a QP in the error state is looked at again for receives to flush, because posting one rings
-/// no bell: at first, and at most.
+/// Interval at which a QP in the error state is checked for receives to flush, because posting one
+/// rings no bell: at first, and at most.
 const FLUSH_POLL_NS: u64 = 1_000_000;
 const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
-/// How often held events are tried again.
+/// Interval at which held events are tried again.
 const HELD_POLL_NS: u64 = 1_000_000;
 /// Most turns of QPs in one poll.
 const TURNS: usize = 64;
 
-/// What a poll found.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, std::cmp::Eq)]
 pub struct Polled {
-    /// Whether anything was done; poll again soon.
+    /// True if anything was done; poll again soon.
     pub busy: bool,
     /// When to poll again even if nothing rings, on [`Host::now`]'s clock.
     pub deadline: Option<u64>,
 }
 
 impl<H: Host> Function<H> {
-    /// Whether a doorbell has rung or work waits; for the look between arming and sleeping. A doorbell of
-    /// another worker counts: it must be awake before this one sleeps.
+    /// Returns whether a doorbell has rung or work waits; for the look between arming and sleeping.
+    /// A doorbell of another worker counts: it must be awake before this one sleeps.
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(summary(uar)) != 0;
@@ -51,8 +51,9 @@ impl<H: Host> Function<H> {
             || self.objects.active_uars.read().iter().any(rung)
     }
 
-    /// Does a bounded amount of the work of `worker`. One thread at a time does any; another that calls
-    /// meanwhile returns with nothing done, and shall come again: it has not learned the deadline.
+    /// Does a bounded amount of the work of `worker`. One thread at a time does any; another that
+    /// calls meanwhile returns with nothing done, and shall come again: it has not learned the
+    /// deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(shard) = self.shards.get(worker) else { return Polled::default() };
         let Some(mut bench) = shard.bench.try_lock() else {
@@ -234,13 +235,13 @@ impl<H: Host> Function<H> {
     }
 }
 
-/// Where BAR2 holds the summary of a UAR.
+/// Returns the offset in BAR2 of a UAR's summary.
 #[inline]
 fn summary<H: Host>(uar: &Uar<H>) -> u64 {
     doorbell::base(uar.number) + u64::from(uar::SUMMARY_OFFSET)
 }
 
-/// Whether an event of this kind names a QP.
+/// Returns whether an event of this kind names a QP.
 fn is_of_qp(kind: Kind) -> bool {
     matches!(
         kind,

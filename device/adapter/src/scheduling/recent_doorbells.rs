@@ -1,8 +1,8 @@
 //! The QPs that rang last: a worker looks at their doorbells first.
 //!
-//! A doorbell is two stores, to the QP's slot and then to the summary that tells which slots to look at. Of a
-//! QP that is likely to ring again the worker sees the first at once; the summary's line, which has to move
-//! between the processors twice more, is then dealt with behind the work.
+//! A doorbell is two stores, to the QP's slot and then to the summary that tells which slots to
+//! look at. Of a QP that is likely to ring again the worker sees the first at once; the summary's
+//! line, which has to move between the processors twice more, is then dealt with behind the work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ impl<H: Host> Hot<H> {
         }
     }
 
-    /// Gives a turn to those that have something new; whether there is one.
+    /// Gives a turn to those that have something new. Returns whether there is one.
     #[inline]
     pub(crate) fn look(&mut self, host: &H, schedule: &mut Schedule<H>) -> bool {
         let mut any = false;

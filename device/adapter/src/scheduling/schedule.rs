@@ -1,4 +1,4 @@
-//! Whose turn it is: QPs with work, and those that wait for a time.
+//! The schedule of a worker: QPs with work, and QPs that wait for a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<H: Host> Schedule<H> {
         self.timers.remove(&(set, qp.qpn));
     }
 
-    /// Activates the QPs whose time has come; whether there was one.
+    /// Activates the QPs whose time has come. Returns whether there was one.
     pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> u64) -> bool {
         if self.timers.is_empty() {
             return false;
@@ -90,7 +90,7 @@ impl<H: Host> Schedule<H> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Whether a QP waits for its turn.
+    /// Returns whether a QP waits for its turn.
     pub(crate) fn has_active(&self) -> bool {
         !self.active.is_empty()
     }

@@ -17,14 +17,14 @@ use crate::scheduling::schedule::Schedule;
 pub(crate) struct Shard<H: Host> {
     /// The groups of doorbells that it looks at.
     pub(crate) groups: u64,
-    /// What the worker holds while it works.
+    /// State that the worker locks while it works.
     pub(crate) bench: Mutex<Bench<H>>,
     /// Work that other threads have for it.
     inbox: Mutex<Vec<Arc<Qp<H>>>>,
     has_mail: AtomicBool,
 }
 
-/// What a worker works with.
+/// A worker's buffers.
 #[derive(Debug)]
 pub(crate) struct Bench<H: Host> {
     pub(crate) schedule: Schedule<H>,
@@ -57,12 +57,12 @@ impl<H: Host> Shard<H> {
         self.has_mail.store(true, Ordering::Release);
     }
 
-    /// Whether something was left.
+    /// Returns whether something was left.
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Acquire)
     }
 
-    /// Moves what was left to the schedule; whether there was anything.
+    /// Moves what was left to the schedule. Returns whether there was anything.
     #[inline]
     pub(crate) fn fetch_mail(&self, schedule: &mut Schedule<H>) -> bool {
         if !self.has_mail.load(Ordering::Relaxed) || !self.has_mail.swap(false, Ordering::AcqRel) {

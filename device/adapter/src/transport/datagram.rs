@@ -1,8 +1,8 @@
 //! The sending half of a datagram QP at work.
 //!
-//! Each entry names its own destination and is done when it has left: nothing comes back, and what cannot be
-//! delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only the sender's own
-//! faults are errors.
+//! Each entry names its own destination and is done when it has left: nothing comes back, and what
+//! cannot be delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only
+//! the sender's own faults are errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use crate::stats::Counter;
 use crate::transport::network_header;
 use crate::transport::packet_counters;
 
-/// What a VLAN id says when there is none.
+/// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
 
-/// Who is at a destination.
+/// The receivers at a destination.
 enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
@@ -52,11 +52,11 @@ struct Route<H: Host> {
     vlan: u16,
 }
 
-/// What became of a datagram.
+/// Result of sending a datagram.
 enum Sent {
-    /// It has left; the destination's receive CQ may have an event due.
+    /// The datagram has been delivered; the destination's receive CQ may have an event due.
     Delivered { event_due: bool },
-    /// It has left and is lost.
+    /// The datagram has been sent and is lost.
     Dropped,
     /// It could not be sent: status and the check that failed.
     Failed(Status, u32),

@@ -1,4 +1,5 @@
-//! The local path: a work request, or a turn of a long one, executed against a peer of this daemon by one copy.
+//! The local path: a work request, or a turn of a long one, executed against a peer of this daemon
+//! by one copy.
 
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
@@ -37,7 +38,7 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub message: u64,
     /// READs and atomics that the requester may have outstanding.
     pub max_rd_atomic: u8,
-    /// What the work request has done about keys so far.
+    /// Key operations of the work request so far.
     pub keys: Keys,
 }
 
@@ -71,8 +72,9 @@ impl Stop {
 }
 
 impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
-    /// Moves the bytes, and completes the peer's receive with the last ones. If these have ended a key of the
-    /// peer, the receive stays open: [`Self::arrive`] is due when the key's last use has ended.
+    /// Moves the bytes, and completes the peer's receive with the last ones. If these have ended a
+    /// key of the peer, the receive stays open: [`Self::arrive`] is due when the key's last use has
+    /// ended.
     ///
     /// # Errors
     /// The side that refuses, and why.

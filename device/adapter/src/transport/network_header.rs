@@ -1,6 +1,6 @@
-//! The network header that a datagram's receive begins with: 40 bytes, an IPv6 header or, in the last 20 of them,
-//! an IPv4 header (IBTA annex A17.4.5.2). No packet is sent inside a daemon, but the receiver answers to the
-//! addresses that stand there.
+//! The network header that a datagram's receive begins with: 40 bytes, an IPv6 header or, in the
+//! last 20 of them, an IPv4 header (IBTA annex A17.4.5.2). No packet is sent inside a daemon, but
+//! the receiver answers to the addresses that stand there.
 
 use vrnic_abi::qp::GRH_LEN;
 use vrnic_abi::sq::DatagramSeg;
@@ -24,7 +24,8 @@ pub fn ipv4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
 }
 
-/// The header of a datagram with `payload` bytes behind the transport's headers, and whether it is IPv4.
+/// The header of a datagram with `payload` bytes behind the transport's headers, and whether it is
+/// IPv4.
 #[must_use]
 pub fn header(source: &[u8; 16], destination: &DatagramSeg, payload: u16) -> (Header, bool) {
     let length = TRANSPORT_LEN.saturating_add(payload.next_multiple_of(4));

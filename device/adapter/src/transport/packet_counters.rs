@@ -1,9 +1,9 @@
 //! Counts messages as the packets that they would be on a RoCE wire.
 //!
-//! A message that has come to its end counts as packets of the path MTU, at least one, at both ends; a READ or an
-//! atomic as one packet there and those of the response back. Inside a daemon nothing acknowledges, so
-//! acknowledgements are no packets, and nothing is lost, repeated or comes out of order, so there are no counters
-//! of that.
+//! A message that has come to its end counts as packets of the path MTU, at least one, at both
+//! ends; a READ or an atomic as one packet there and those of the response back. Inside a daemon
+//! nothing acknowledges, so acknowledgements are no packets, and nothing is lost, repeated or comes
+//! out of order, so there are no counters of that.
 
 use vrnic_abi::sq::Opcode;
 
@@ -19,7 +19,8 @@ fn packets(length: u64, mtu: u8) -> u64 {
     (length.saturating_add((1 << shift) - 1) >> shift).max(1)
 }
 
-/// Counts a request that was executed, between a requester `here` and a responder `there`, whose path has this MTU.
+/// Counts a request that was executed, between a requester `here` and a responder `there`, whose
+/// path has this MTU.
 #[inline]
 pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &Send, mtu: u8) {
     let packets = packets(send.length, mtu);

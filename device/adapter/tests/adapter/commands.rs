@@ -13,9 +13,9 @@ use crate::common::pair::{Pair, REGION, Setup, Wr, status};
 
 const READ: u32 = Access::REMOTE_READ.bits();
 const WRITE: u32 = Access::REMOTE_WRITE.bits();
-/// Where the buffers of B's receives lie.
+/// Address of the buffers of B's receives.
 const INBOX: u64 = 1 << 20;
-/// Where A's commands and responses lie.
+/// Address of A's commands and responses.
 const OUTBOX: u64 = 2 << 20;
 const BHS_LEN: usize = 48;
 
@@ -126,8 +126,8 @@ fn tags_that_name_no_command() {
     }
 }
 
-/// The iSCSI form: the initiator task tag of a 48-byte header, here behind the 28 bytes that iSER puts before it.
-/// Only PDUs that end a command do so.
+/// The iSCSI form: the initiator task tag of a 48-byte header, here behind the 28 bytes that iSER
+/// puts before it. Only PDUs that end a command do so.
 #[test]
 fn iscsi_form() {
     const HEAD: usize = 28;
@@ -187,7 +187,7 @@ fn one_touch_commands() {
     refused(&on_b(&mut p, &write), Status::RemAccessErr, Denied::Invalid);
 }
 
-/// What a SEND_CMD is refused for.
+/// Each reason for which a SEND_CMD is refused.
 #[test]
 fn refused_commands() {
     type Case = fn(&Pair) -> Wr;

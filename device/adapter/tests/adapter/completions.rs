@@ -1,5 +1,5 @@
-//! The credits of completion queues: what their consumer index frees, what happens when there are none left or the index
-//! is nonsense, and how a queue changes its size.
+//! The credits of completion queues: what their consumer index frees, what happens when there are
+//! none left or the index is nonsense, and how a queue changes its size.
 
 use vrnic_abi::admin::{Opcode as Admin, Pages, ResizeCq, Status as AdminStatus};
 use vrnic_abi::cq::Status;
@@ -54,7 +54,8 @@ fn consumed_entries_are_filled_again() {
     assert_eq!(p.gb.drain_events(), []);
 }
 
-/// Overflow ends all QPs that feed the CQ, also those that were idle, and no others; the event of the CQ comes first.
+/// Overflow ends all QPs that feed the CQ, also those that were idle, and no others; the event of
+/// the CQ comes first.
 #[test]
 fn overflow_stops_all_feeders_after_the_event() {
     let mut p = pair(2);
@@ -103,7 +104,8 @@ fn overflow_stops_all_feeders_after_the_event() {
     assert_eq!(p.gb.stats().cq_overflows.get(), 1);
 }
 
-/// An index beyond what was written, or behind where it was, is the end of its CQ, when it is looked at.
+/// An index beyond what was written, or behind where it was, is the end of its CQ, when it is
+/// looked at.
 #[test]
 fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
     for index in [7, 8, 1 << 31, u32::MAX, 1, 0] {
@@ -176,7 +178,7 @@ fn a_cq_does_not_shrink_below_what_it_holds() {
     receive(&mut p, 8..12);
 }
 
-/// What RESIZE_CQ refuses.
+/// Each reason for which RESIZE_CQ is refused.
 #[test]
 fn bad_resizes_are_refused() {
     let mut p = pair(2);
@@ -206,7 +208,8 @@ fn bad_resizes_are_refused() {
     assert_eq!(resize(&p, cqn, 4, pages), Err((AdminStatus::BadState, 0)), "after an overflow");
 }
 
-/// An arm request is served across a switch: what came unseen raises its event, what was seen does not.
+/// An arm request is served across a switch: what came unseen raises its event, what was seen does
+/// not.
 #[test]
 fn arming_survives_a_resize() {
     let mut p = pair(2);

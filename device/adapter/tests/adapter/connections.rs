@@ -1,4 +1,5 @@
-//! Who is connected to whom: by the numbers of both QPs, their ports, and the PSNs that they begin with.
+//! Identity of connections: the numbers of both QPs, their ports, and the PSNs that they begin
+//! with.
 
 use std::sync::Arc;
 use std::thread;
@@ -75,7 +76,8 @@ fn a_peer_with_another_psn_does_not_answer() {
     }
 }
 
-/// A QP ends, and its number comes to another process. That one connects to the peer, which still waits for the first.
+/// A QP ends, and its number comes to another process. That one connects to the peer, which still
+/// waits for the first.
 #[test]
 fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     let world = World::default();
@@ -100,7 +102,8 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     assert_eq!(p.b.state(&p.gb), State::Rts);
 }
 
-/// The receiver is reset and connected again while a message is on its way: its rest does not go on in a new receive.
+/// The receiver is reset and connected again while a message is on its way: its rest does not go on
+/// in a new receive.
 #[test]
 fn the_rest_of_a_message_does_not_begin_a_receive() {
     for kind in [Type::Rc, Type::Uc] {
@@ -143,7 +146,8 @@ fn a_qp_that_has_ended_is_not_kept() {
     assert!(qp.upgrade().is_none(), "somebody keeps it");
 }
 
-/// While a QP works it locks its peer's receiving half and holds that guest's memory, but not those of a foreign QP.
+/// While a QP works it locks its peer's receiving half and holds that guest's memory, but not those
+/// of a foreign QP.
 #[test]
 fn a_foreign_qp_is_not_locked() {
     let (p, mut stranger) = stranger();
@@ -163,7 +167,8 @@ fn a_foreign_qp_is_not_locked() {
     assert!(stranger.send_cq.poll(&p.ga).is_some_and(|cqe| status(&cqe) == Status::Success));
 }
 
-/// All waits of a long turn are used up when a long message has ended a key of the peer, and the next turn is short.
+/// All waits of a long turn are used up when a long message has ended a key of the peer, and the
+/// next turn is short.
 #[test]
 fn a_long_send_inv_completes_in_a_short_turn() {
     const LEN: u32 = 1 << 20;

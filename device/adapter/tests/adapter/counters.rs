@@ -1,4 +1,5 @@
-//! Counters: each is moved by the cause that it is named for, by the exact number, and by nothing else.
+//! Counters: each is moved by the cause that it is named for, by the exact number, and by nothing
+//! else.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ fn read(guest: &Guest) -> Moved {
     STAT_NAMES.into_iter().zip(values).take_while(|(name, _)| *name != FIRST_OF_ADAPTER).collect()
 }
 
-/// What changed at both guests while `work` ran.
+/// Returns the changes of both guests' counters while `work` ran.
 fn moved(p: &mut Pair, work: impl FnOnce(&mut Pair)) -> [Moved; 2] {
     let before = [read(&p.ga), read(&p.gb)];
     work(p);

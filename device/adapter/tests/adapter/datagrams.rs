@@ -1,4 +1,5 @@
-//! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general services.
+//! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general
+//! services.
 
 use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as Refused};
 use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
@@ -377,7 +378,8 @@ fn the_general_services() {
     assert!(!p.ga.drain_events().iter().any(|(kind, _)| *kind == Kind::QpFatal));
 }
 
-/// The MTU of the sender's port is the longest datagram; a port with a smaller one does not take it in.
+/// The MTU of the sender's port is the longest datagram; a port with a smaller one does not take it
+/// in.
 #[test]
 fn no_datagram_is_longer_than_the_mtu() {
     let set =

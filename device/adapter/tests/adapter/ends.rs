@@ -1,5 +1,6 @@
-//! Objects end, and their numbers and slots come to others, while workers are at work: after RESET or DESTROY has been
-//! answered nothing is written, whatever a worker was about to do, and no doorbell of a successor is lost.
+//! Objects end, and their numbers and slots come to others, while workers are at work: after RESET
+//! or DESTROY has been answered nothing is written, whatever a worker was about to do, and no
+//! doorbell of a successor is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use crate::common::host::Step;
 use crate::common::pair::{Endpoint, Setup, World, Wr};
 use crate::datagrams::{self, datagram};
 
-/// How long an ending may take that waits for nobody.
+/// Time limit for an ending that waits for nothing.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// The guest address of the next entry of a CQ.
@@ -79,13 +80,14 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     });
 }
 
-/// A datagram has arrived, and its sender is about to write its own completion, when the receiver's function is reset.
+/// A datagram has arrived, and its sender is about to write its own completion, when the receiver's
+/// function is reset.
 #[test]
 fn a_datagrams_event_is_not_written_after_a_reset() {
     ends_before_the_event(|p| p.gb.function.reset());
 }
 
-/// The same with the receiver's QP and CQ destroyed.
+/// Destroys the receiver's QP and CQ.
 #[test]
 fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
     ends_before_the_event(|p| {
@@ -96,7 +98,8 @@ fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
     });
 }
 
-/// Lets `end` run between the arrival of a datagram and the event that tells of it; there is none then.
+/// Lets `end` run between the arrival of a datagram and the event that tells of it; there is none
+/// then.
 fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
     let mut p = datagrams::Pair::ud();
     p.expect(64);
@@ -120,7 +123,8 @@ fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
     assert_eq!(p.gb.host.interrupts(1), 0);
 }
 
-/// A worker has copied the list of UARs when one of them comes to another process, which rings at once.
+/// A worker has copied the list of UARs when one of them comes to another process, which rings at
+/// once.
 #[test]
 fn the_next_owner_of_a_uar_is_heard() {
     let world = World::default();

@@ -1,4 +1,4 @@
-//! What goes wrong, and what each side is told (docs/adapter.md, section 9).
+//! Errors, and what each side learns of them (docs/adapter.md, section 9).
 
 use std::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ const MS: u64 = 1_000_000;
 /// RNR timer code 14.
 const RNR_14: u64 = 1_280_000;
 
-/// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in the
-/// error state, and returns the events and receive statuses of B.
+/// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in
+/// the error state, and returns the events and receive statuses of B.
 fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>) {
     p.a.post_send(&p.ga, wr);
     p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]).id(1000));

@@ -152,8 +152,8 @@ fn a_full_event_queue_holds_events_back() {
     }
 }
 
-/// An event after another that the guest has not read yet raises no interrupt: whoever reads one looks at
-/// the next. When all are read, the next event does.
+/// An event after another that the guest has not read yet raises no interrupt: whoever reads one
+/// looks at the next. When all are read, the next event does.
 #[test]
 fn events_behind_unread_ones_raise_no_interrupt() {
     let world = World::default();
@@ -173,8 +173,8 @@ fn events_behind_unread_ones_raise_no_interrupt() {
     }
 }
 
-/// The index of an event says nothing about one of an earlier lap of the 32-bit indices, nor does the place
-/// of an event whose place another object's has taken.
+/// The index of an event says nothing about one of an earlier lap of the 32-bit indices, nor does
+/// the place of an event whose place another object's has taken.
 #[test]
 fn an_event_of_another_stands_for_nothing() {
     let mut p = Pair::new();

@@ -1,4 +1,5 @@
-//! Faults of the adapter's own, panics, in a turn of two functions: the one whose objects it was about fails alone.
+//! Faults of the adapter's own, panics, in a turn of two functions: the one whose objects it was
+//! about fails alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,5 @@
-//! Guests that do anything: random commands, work requests, doorbells. The adapter answers each, does not panic, and
-//! other guests notice nothing.
+//! Guests that do anything: random commands, work requests, doorbells. The adapter answers each,
+//! does not panic, and other guests notice nothing.
 
 use proptest::prelude::*;
 use vrnic_abi::admin::{

@@ -1,5 +1,6 @@
-//! Indices that make no sense, and users that are told and never look: the result is defined, it is their own, and the
-//! guest's other queues go on. (Of completion queues: `completions`; of shared receive queues: `srq`.)
+//! Indices that make no sense, and users that are told and never look: the result is defined, it is
+//! their own, and the guest's other queues go on. (Of completion queues: `completions`; of shared
+//! receive queues: `srq`.)
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -19,7 +20,8 @@ fn message(p: &mut Pair, id: u64) {
     assert_eq!(status(&p.received().expect("received")), Status::Success);
 }
 
-/// Stores a producer index, of the send (0) or receive queue (1), behind the test driver's back, and rings.
+/// Stores a producer index, of the send (0) or receive queue (1), behind the test driver's back,
+/// and rings.
 fn produce(guest: &Guest, e: &Endpoint, queue: u64, index: u32) {
     guest.host.bar_store32(slot_offset(e.uar, e.slot) + 4 * queue, index);
     guest.ring(e.uar, e.slot);
@@ -106,13 +108,13 @@ fn event(guest: &Guest, p: &Pair, e: &mut Endpoint) {
     assert_eq!(status(&flushed), Status::WrFlushErr);
 }
 
-/// What an event queue holds for the guest.
+/// Returns the entries of an event queue.
 fn drain(guest: &Guest, eq: &mut EventQueue) -> Vec<u32> {
     std::iter::from_fn(|| eq.poll(guest)).map(|(_, id)| id).collect()
 }
 
-/// An event queue whose index is beyond what was written, or went back by more than the queue is long, counts as full: events
-/// wait until it makes sense. Other event queues do not.
+/// An event queue whose index is beyond what was written, or went back by more than the queue is
+/// long, counts as full: events wait until it makes sense. Other event queues do not.
 #[test]
 fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
     for index in [1, 100, 1 << 31, u32::MAX, u32::MAX - 100] {
@@ -137,7 +139,8 @@ fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
     }
 }
 
-/// A user that arms, is told, and takes nothing is told once; another CQ of the same event queue is told each time.
+/// A user that arms, is told, and takes nothing is told once; another CQ of the same event queue is
+/// told each time.
 #[test]
 fn a_user_that_never_polls_is_told_once() {
     let mut p = Pair::new();

@@ -1,4 +1,5 @@
-//! Work requests about keys: fast registration, invalidation, windows, one touch, and both forms of failure.
+//! Work requests about keys: fast registration, invalidation, windows, one touch, and both forms of
+//! failure.
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, MrFlags, MwType, Opcode as Admin, Pages, QpFlags, RegMr, Rereg, ReregMr,
@@ -99,7 +100,8 @@ fn two_pages(p: &mut Pair, key: u32, iova: u64, access: u32) -> Cqe {
     on_b(p, &reg(key, iova, &seg))
 }
 
-/// Part 3: registration, use and invalidation through the send queue, again and again with new keys.
+/// Part 3: registration, use and invalidation through the send queue, again and again with new
+/// keys.
 #[test]
 fn fast_registration() {
     let mut p = kernel_pair();
@@ -189,7 +191,7 @@ fn send_with_invalidate() {
     assert_eq!(status(&p.received().expect("flush")), Status::WrFlushErr);
 }
 
-/// What a peer may not invalidate.
+/// Each key that a peer may not invalidate.
 #[test]
 fn remote_invalidation_is_refused() {
     type Case = fn(&mut Pair) -> u32;
@@ -222,7 +224,7 @@ fn remote_invalidation_is_refused() {
     }
 }
 
-/// What a REG_MR, LOCAL_INV or BIND_MW is refused for.
+/// Each reason for which a REG_MR, LOCAL_INV or BIND_MW is refused.
 #[test]
 fn refused_requests_about_keys() {
     type Case = fn(&mut Pair) -> Wr;
@@ -279,8 +281,8 @@ fn refused_requests_about_keys() {
     }
 }
 
-/// What a REG_MR names are guest addresses, so a process may not: neither with a region of its own, which it gets
-/// none of, nor with the kernel's.
+/// A REG_MR contains guest addresses, so a process may not post one: neither with a region of its
+/// own, which it gets none of, nor with the kernel's.
 #[test]
 fn users_register_nothing_by_work_requests() {
     let mut p = Pair::new();
@@ -528,8 +530,8 @@ fn one_touch() {
     }
 }
 
-/// A key that a message has touched, but not ended, stays that message's when the QPs begin anew and count their
-/// messages from the start.
+/// A key that a message has touched, but not ended, stays that message's when the QPs begin anew
+/// and count their messages from the start.
 #[test]
 fn one_touch_outlives_a_reset() {
     let mut p = Pair::new();
@@ -552,8 +554,8 @@ fn one_touch_outlives_a_reset() {
     assert_eq!(got, (Status::RemAccessErr, Denied::Touched as u32));
 }
 
-/// Part 7: REREG_MR changes what it names, gives a new key when that is the memory, and leaves the region alone when
-/// it fails.
+/// Part 7: REREG_MR changes what it names, gives a new key when that is the memory, and leaves the
+/// region alone when it fails.
 #[test]
 fn reregistration() {
     let mut p = Pair::new();

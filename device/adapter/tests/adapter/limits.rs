@@ -1,4 +1,4 @@
-//! What QUERY_DEVICE promises is there, and not one more.
+//! The limits of QUERY_DEVICE are exact.
 
 use std::sync::Arc;
 
@@ -137,7 +137,8 @@ fn contexts_event_queues_and_addresses() {
     }
 }
 
-/// A page of doorbells holds the small number of SRQs; `srq::the_limits_told_are_kept` creates the largest.
+/// A page of doorbells holds the small number of SRQs; `srq::the_limits_told_are_kept` creates the
+/// largest.
 #[test]
 fn shared_receive_queues_and_xrc_domains() {
     let guest = guest(small());
@@ -171,7 +172,8 @@ fn a_queue_pair_that_rang_is_let_go() {
     assert_eq!(Arc::strong_count(&qp), 1);
 }
 
-/// What regions and keys took is given back when the function is reset; keys of before name nothing after it.
+/// Memory of regions and keys is freed when the function is reset; earlier keys name nothing after
+/// it.
 #[test]
 fn a_reset_gives_the_memory_of_regions_back() {
     let mut guest = guest(Limits::default());

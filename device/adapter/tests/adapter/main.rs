@@ -1,5 +1,6 @@
-//! Tests of the adapter through its programming interface: registers, admin commands, rings, doorbells. A software
-//! driver on memory of its own stands in for the guest, and the test moves the clock.
+//! Tests of the adapter through its programming interface: registers, admin commands, rings,
+//! doorbells. A software driver on memory of its own stands in for the guest, and the test moves
+//! the clock.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -1,5 +1,5 @@
-//! A port that the driver has closed carries nothing, either way and to itself; what waits goes on when it is opened
-//! in time.
+//! A port that the driver has closed carries nothing, either way and to itself; what waits goes on
+//! when it is opened in time.
 
 use vrnic_abi::admin::{Opcode as Admin, SetPort, Status as Refused};
 use vrnic_abi::cq::Status;
@@ -22,7 +22,7 @@ fn pair() -> Pair {
     Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 3))
 }
 
-/// Who closes its port.
+/// The side that closes its port.
 type Closer = fn(&Pair) -> &Guest;
 
 #[test]
@@ -110,7 +110,8 @@ fn a_closed_port_has_a_link() {
     assert_eq!(guest.command(Admin::SetPort, &odd).err(), Some((Refused::BadParam, 1)));
 }
 
-/// The peer of a QP that fails for a refused request about a key is told, but not through a closed port.
+/// The peer of a QP that fails for a refused request about a key is told, but not through a closed
+/// port.
 #[test]
 fn a_failure_does_not_cross_a_closed_port() {
     let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];

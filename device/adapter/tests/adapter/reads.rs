@@ -1,4 +1,5 @@
-//! READs that take more than a turn: what passes them, what waits for them, and the order of completions.
+//! READs that take more than a turn: what passes them, what waits for them, and the order of
+//! completions.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
@@ -124,7 +125,8 @@ fn an_atomic_waits_for_reads() {
     assert_eq!(p.b.bytes(&p.gb, 7 << 20, 8), [5, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The entry is refused only after the READ before it has brought all of its bytes: a refusal ends both QPs.
+/// The entry is refused only after the READ before it has brought all of its bytes: a refusal ends
+/// both QPs.
 #[test]
 fn a_refused_entry_waits_for_the_reads_before_it() {
     let p = pair(16);
@@ -154,7 +156,8 @@ fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
     assert!(arrived(&p, 0));
 }
 
-/// The region goes while the READ is under way. The SEND behind it has been executed, and is flushed nevertheless.
+/// The region goes while the READ is under way. The SEND behind it has been executed, and is
+/// flushed nevertheless.
 #[test]
 fn a_read_that_fails_on_the_way_flushes_what_is_behind() {
     let mut p = pair(16);

@@ -43,7 +43,8 @@ fn reregistration_keeps_the_key() {
     assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Ok(0));
 }
 
-/// Fewer rights and both changes at once; a bound window holds a change of rights up as it does others.
+/// Fewer rights and both changes at once; a bound window holds a change of rights up as it does
+/// others.
 #[test]
 fn reregistration_takes_rights_away() {
     let mut p = Pair::new();
@@ -63,8 +64,8 @@ fn reregistration_takes_rights_away() {
     assert_eq!(got, (Status::RemAccessErr, Denied::Rights as u32));
 }
 
-/// A region that has died at a touch lives again by REREG_MR, whatever that changes, and with a key that the one
-/// message did not have; one that is alive stays touched.
+/// A region that has died at a touch lives again by REREG_MR, whatever that changes, and with a key
+/// that the one message did not have; one that is alive stays touched.
 #[test]
 fn reregistration_after_a_touch() {
     for what in [Rereg::ACCESS, Rereg::PD, Rereg::TRANSLATION] {

@@ -19,7 +19,7 @@ struct Shared {
     gb: Guest,
     senders: Vec<Endpoint>,
     receivers: Vec<Endpoint>,
-    /// Whose context and region the receivers use.
+    /// The context and the region of the receivers.
     base: Endpoint,
     srq: SharedQueue,
 }
@@ -127,8 +127,8 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
     assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
 }
 
-/// A command may raise an event while all workers sleep. If the queue is full, one of them must be awake to write it
-/// when there is room.
+/// A command may raise an event while all workers sleep. If the queue is full, one of them must be
+/// awake to write it when there is room.
 #[test]
 fn a_limit_event_that_is_held_back_wakes_a_worker() {
     let s = Shared::new(1, Type::Rc);

@@ -1,5 +1,5 @@
-//! Two functions with a worker thread each, and guests that work against each other while objects come and go. What
-//! these tests look for is a deadlock, a lost completion and a torn message.
+//! Two functions with a worker thread each, and guests that work against each other while objects
+//! come and go. What these tests look for is a deadlock, a lost completion and a torn message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -108,8 +108,9 @@ fn side(guest: &Guest, mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpo
     own
 }
 
-/// Two guests, each with a worker of its own, send to QPs of a third that share a receive queue: each receive is given
-/// out once, so its buffer holds the very message that its completion tells of.
+/// Two guests, each with a worker of its own, send to QPs of a third that share a receive queue:
+/// each receive is given out once, so its buffer holds the very message that its completion tells
+/// of.
 #[test]
 fn two_workers_take_from_one_shared_queue() {
     const ROUNDS: u64 = 2000;
@@ -243,8 +244,8 @@ enum End {
     Free,
 }
 
-/// When a key has ended, nothing is written by it any more: while A writes without pause B ends the key, fills the
-/// memory, and finds it untouched when A has been refused.
+/// When a key has ended, nothing is written by it any more: while A writes without pause B ends the
+/// key, fills the memory, and finds it untouched when A has been refused.
 #[test]
 fn nothing_is_written_by_a_key_that_has_ended() {
     const LEN: u32 = 1 << 20;
@@ -299,7 +300,8 @@ fn nothing_is_written_by_a_key_that_has_ended() {
     });
 }
 
-/// While A sends without pause, B's CQ and its own go on growing and shrinking: each completion comes once, in order.
+/// While A sends without pause, B's CQ and its own go on growing and shrinking: each completion
+/// comes once, in order.
 #[test]
 fn completion_queues_change_their_size_under_traffic() {
     const MESSAGES: u64 = 20_000;

@@ -1,5 +1,5 @@
-//! MODIFY_QP against the table of the verbs specification, written out in `transitions.txt`: every type, every
-//! pair of states, every attribute more or less.
+//! MODIFY_QP against the table of the verbs specification, written out in `transitions.txt`: every
+//! type, every pair of states, every attribute more or less.
 
 use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
@@ -75,7 +75,7 @@ fn table() -> Vec<Rule> {
         .collect()
 }
 
-/// What the table says of a transition.
+/// The table's row for a transition.
 fn rule(table: &[Rule], kind: Type, (from, to): (State, State)) -> Option<&Rule> {
     let mut fitting = table
         .iter()
@@ -106,7 +106,8 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
         from = *to;
     }
     if state == State::Sqe {
-        // What fails the send queue alone: a refused request about a key, or one that the type lacks.
+        // What fails the send queue alone: a refused request about a key, or one that the type
+        // lacks.
         let opcode = if kind == Type::Rc { Opcode::LocalInv } else { Opcode::Read };
         endpoint.post_send(guest, &Wr::new(opcode, &[]));
         world.settle(&[guest]);
@@ -115,7 +116,7 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
     assert_eq!(endpoint.state(guest), state);
 }
 
-/// What MODIFY_QP must say.
+/// The expected answer of MODIFY_QP.
 fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), (Status, u32)> {
     let legal = rule.is_some_and(|rule| {
         given.contains(rule.required) && (rule.required | rule.optional).contains(given)
@@ -127,8 +128,8 @@ fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), (Status, u32)> {
     if given.contains(AttrMask::ALT_PATH) { Err((Status::Unsupported, 0)) } else { Ok(()) }
 }
 
-/// Every single transition of a type, with all masks that differ from the required one in one attribute, and with
-/// all that is allowed.
+/// Every single transition of a type, with all masks that differ from the required one in one
+/// attribute, and with all that is allowed.
 fn check_type(kind: Type) {
     let table = table();
     let world = World::default();

@@ -1,4 +1,5 @@
-//! Unreliable connections: what is lost is lost in silence, and only the sender's own faults are errors.
+//! Unreliable connections: what is lost is lost in silence, and only the sender's own faults are
+//! errors.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};

@@ -78,8 +78,8 @@ fn all_memory(params: &RegMr, context: u32, mr: Mr) -> Result<Mr, Failure> {
     Ok(Mr { iova: 0, length: u64::MAX, offset: 0, table: Table::run(0), ..mr })
 }
 
-/// Gives a region its place: `length` bytes at `iova` in these pages. `offsets` are those of pages and length in
-/// the parameters.
+/// Gives a region its place: `length` bytes at `iova` in these pages. `offsets` are those of pages
+/// and length in the parameters.
 fn translate<H: Host>(
     function: &Function<H>,
     mr: Mr,

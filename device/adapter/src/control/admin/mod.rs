@@ -29,7 +29,7 @@ use crate::stats::Counter;
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
 pub struct Failure {
-    /// What the completion says.
+    /// Contents of the completion.
     pub status: Status,
     /// With [`Status::BadParam`]: the offset of the parameter.
     pub detail: u32,

@@ -198,7 +198,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     result(&QpResult::new(qp.qpn, slot, sq_offset))
 }
 
-/// What a QP belongs to.
+/// The objects that a QP belongs to.
 struct Home {
     /// Its PD; an XRC target has none.
     pd: Option<Arc<Pd>>,
@@ -326,7 +326,8 @@ fn send_ring<H: Host>(
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
 }
 
-/// Frees the device memory of a send queue that was not to be; `offset` is zero when it has none.
+/// Frees the device memory of a send queue whose creation failed; `offset` is zero when it has
+/// none.
 fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params: &CreateQp) {
     if offset != 0 {
         let len = 1 << (params.sq_log_size + params.sq_log_stride);

@@ -30,8 +30,8 @@ use crate::transport::datagram;
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
 
-/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`, and move `budget`
-/// bytes.
+/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`, and move
+/// `budget` bytes.
 pub fn run<H: Host>(
     function: &Arc<Function<H>>,
     qp: &Arc<Qp<H>>,
@@ -89,8 +89,8 @@ fn connected<H: Host>(
     turn
 }
 
-/// Locks the receiving half of a QP that was found, if it is the peer: the number may have come to another connection,
-/// or be a foreigner's. Only then its function's memory is held.
+/// Locks the receiving half of a QP that was found, if it is the peer: the number may have come to
+/// another connection, or be a foreigner's. Only then its function's memory is held.
 #[inline(always)]
 fn meet<'a, H: Host>(
     function: &Function<H>,
@@ -106,8 +106,8 @@ fn meet<'a, H: Host>(
     is_peer.then(|| (There::new(&peer.function, &peer.qp), responder))
 }
 
-/// Waits for those who may still use a key that the entry in progress has ended, if it has; whether that is so. The
-/// caller holds no memory.
+/// If the entry in progress has invalidated a key, waits for its readers. Returns whether it
+/// waited. The caller holds no memory.
 fn wait_for_readers<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> bool {
     let Some(keys) = &mut requester.keys else { return false };
     let Some(readers) = keys.readers.take() else { return false };

@@ -1,4 +1,4 @@
-//! What follows from what came of an entry: completions, tries again, failures.
+//! Consequences of an entry's result: completions, retries, failures.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -16,9 +16,9 @@ use crate::objects::qp::Keys;
 use crate::stats::Counter;
 use crate::transport::packet_counters;
 
-/// How long to wait before a peer that did not answer is looked for again when there is no time-out.
+/// Time before a peer that did not answer is tried again, if there is no time-out.
 const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;
-/// How soon a peer without a receive is looked at again; twice as long each time.
+/// Time before a peer without a receive is checked again. It doubles each time.
 const RNR_PAUSE_NS: u64 = 5_000;
 
 impl<H: Host> Work<'_, H> {
@@ -58,8 +58,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer, if the ports carry
-    /// anything, is told.
+    /// A request about a key was refused: the send queue fails alone, or the QP does and its peer,
+    /// if the ports carry anything, is told.
     #[cold]
     fn refused(&mut self, send: &Send, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
@@ -74,8 +74,8 @@ impl<H: Host> Work<'_, H> {
         self.complete(send, Status::MwBindErr, denied as u32)
     }
 
-    /// A message of an unreliable connection is lost, which its sender does not know. What is wrong with the
-    /// sender's own memory it must know nevertheless.
+    /// A message of an unreliable connection is lost, which its sender does not know. What is wrong
+    /// with the sender's own memory must still be reported to it.
     #[cold]
     fn lost(&mut self, entry: &Entry) -> Option<Turn> {
         let raw = self.batch.entry(&entry.place);
@@ -99,7 +99,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Counts a request that was not answered; returns when it is sent again, `None` when there are no tries left.
+    /// Counts a request that was not answered; returns when it is sent again, `None` when there are
+    /// no tries left.
     pub(super) fn next_try(&mut self) -> Option<u64> {
         let now = self.here.host().now();
         let config = self.requester.config;
@@ -111,8 +112,8 @@ impl<H: Host> Work<'_, H> {
         Some(now.saturating_add(4096 << config.timeout.min(31)))
     }
 
-    /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until then a
-    /// look now and then finds a receive that is posted early, as credits would tell.
+    /// The peer has no receive. It will have asked for a pause of `delay` when its end comes; until
+    /// then a look now and then finds a receive that is posted early, as credits would tell.
     fn not_ready(&mut self, entry: &Entry, delay: u64) -> Option<Turn> {
         let now = self.here.host().now();
         let requester = &mut *self.requester;
@@ -169,7 +170,7 @@ impl<H: Host> Work<'_, H> {
         (!ok).then_some(Turn::Failed)
     }
 
-    /// Whether the success of a work request is reported.
+    /// Returns whether the success of a work request is reported.
     #[inline]
     pub(super) fn is_signaled(&self, send: &Send) -> bool {
         self.qp.signal_all || send.flags.contains(Flags::SIGNALED)

@@ -1,9 +1,10 @@
 //! READs that take more than a turn, and the entries that pass them.
 //!
-//! A responder executes READs and atomics in their order, and may execute a SEND or WRITE that comes behind a READ before
-//! it has read all of that one's bytes (IBTA volume 1, 9.5). So the oldest READ goes on by a part in each turn, READs
-//! behind it are checked and wait, and other entries are executed meanwhile, unless they ask for a fence, are atomics,
-//! or end a key that a READ may use.
+//! A responder executes READs and atomics in their order, and may execute a SEND or WRITE that
+//! comes behind a READ before it has read all of that one's bytes (IBTA volume 1, 9.5). So the
+//! oldest READ goes on by a part in each turn, READs behind it are checked and wait, and other
+//! entries are executed meanwhile, unless they ask for a fence, are atomics, or end a key that a
+//! READ may use.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -27,8 +28,8 @@ impl<H: Host> Work<'_, H> {
         None
     }
 
-    /// Takes entries behind outstanding READs with half of the turn's bytes, unless `wait` says that none may be taken,
-    /// and goes on with the READs.
+    /// Takes entries behind outstanding READs with half of the turn's bytes, unless `wait` says
+    /// that none may be taken, and goes on with the READs.
     #[cold]
     pub(super) fn beside_reads(&mut self, wait: Option<Turn>) -> Turn {
         let reserve = self.budget / 2;
@@ -49,13 +50,14 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Whether as many work requests are outstanding as the queue has entries: an honest guest waits for completions.
+    /// Returns whether as many work requests are outstanding as the queue has entries: an honest
+    /// guest waits for completions.
     fn is_full(&self) -> bool {
         self.requester.ledger.len() >= self.qp.sq.size() as usize
     }
 
-    /// Executes an entry behind outstanding READs, if it may pass them. One that fails is executed again when they have
-    /// ended, since its failure ends the QP, and they came first.
+    /// Executes an entry behind outstanding READs, if it may pass them. One that fails is executed
+    /// again when they have ended, since its failure ends the QP, and they came first.
     #[cold]
     pub(super) fn execute_behind_reads(&mut self, entry: &Entry) -> Step {
         let send = &entry.send;
@@ -79,8 +81,8 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Goes on with the oldest READs until they have ended or the turn has moved all that it may; `None` when the QP
-    /// goes on as before.
+    /// Goes on with the oldest READs until they have ended or the turn has moved all that it may;
+    /// `None` when the QP goes on as before.
     fn read_on(&mut self) -> Option<Turn> {
         if let Some(at) = self.requester.ledger.resume_at {
             if self.here.host().now() < at {

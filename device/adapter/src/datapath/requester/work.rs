@@ -29,7 +29,7 @@ use crate::transport::packet_counters;
 /// Opcodes from this one on are about keys; [`Work::about_keys`] sorts them out.
 const FIRST_ABOUT_KEYS: u8 = Opcode::LocalInv as u8;
 
-/// What came of one step of an entry.
+/// Result of one step of an entry.
 pub(super) enum Step {
     /// It is done; the peer's receive CQ may have an event due.
     Done {
@@ -79,7 +79,8 @@ enum Taken {
 }
 
 impl<H: Host> Work<'_, H> {
-    /// Executes entries until the queue is empty, or the turn is over; with `wait`, READs that are outstanding alone.
+    /// Executes entries until the queue is empty, or the turn is over; with `wait`, READs that are
+    /// outstanding alone.
     pub(super) fn run(&mut self, wait: Option<Turn>) -> Turn {
         if self.requester.ledger.is_empty() { self.entries() } else { self.beside_reads(wait) }
     }
@@ -227,7 +228,7 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// What an entry about keys does before, or instead of, an exchange with the peer.
+    /// Executes the part of a memory operation before, or instead of, an exchange with the peer.
     #[cold]
     fn about_keys(&mut self, entry: &Entry) -> Option<Step> {
         let Entry { send, place, .. } = entry;
@@ -253,7 +254,7 @@ impl<H: Host> Work<'_, H> {
     }
 }
 
-/// What an exchange that was stopped means for the entry, and for the peer.
+/// Converts the reason why an exchange stopped into the result for the entry and for the peer.
 #[cold]
 fn stopped<H: Host>(
     qp: &Qp<H>,
@@ -269,7 +270,7 @@ fn stopped<H: Host>(
         return Step::Retry;
     }
     if qp.kind == Type::Uc {
-        // Nobody answers. What is wrong with the receiver itself, it must know nevertheless.
+        // Nobody answers. A fault of the receiver itself must still be reported to it.
         match refusal {
             Refusal::Operational | Refusal::Malformed => {
                 there.act(|| outcome::fail(there, responder, refusal));

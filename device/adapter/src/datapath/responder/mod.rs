@@ -1,7 +1,8 @@
 //! The receiving half of a QP: takes messages, whoever brings them, under the responder's lock.
 //!
-//! [`begin`] checks a message and finds its memory, the bringer moves the bytes, [`end`] ends keys and completes the
-//! receive. A long message passes [`begin`] once for each of its parts, [`end`] with the last one alone.
+//! [`begin`] checks a message and finds its memory, the bringer moves the bytes, [`end`] ends keys
+//! and completes the receive. A long message passes [`begin`] once for each of its parts, [`end`]
+//! with the last one alone.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -30,8 +31,9 @@ use crate::memory::tpt::{Message, User};
 use crate::objects::qp::{Ended, Responder};
 use crate::stats::Counter;
 
-/// Checks a message, or the part of it that comes now, and adds the memory that its bytes go to, or come from, to
-/// `side`. Nothing has to be undone when the part comes again: a receive that was taken for the message stays its own.
+/// Checks a message, or the part of it that comes now, and adds the memory that its bytes go to, or
+/// come from, to `side`. Nothing has to be undone when the part comes again: a receive that was
+/// taken for the message stays its own.
 ///
 /// # Errors
 /// Why the message is refused.
@@ -71,12 +73,13 @@ pub fn begin<'a, H: Host>(
     }
 }
 
-/// Ends a message whose last bytes have been moved to or from `side`: a key that it ends dies, and its receive is
-/// completed. When a key has died the receive stays open, and [`received`] is due as soon as the key's last use has
-/// ended.
+/// Ends a message whose last bytes have been moved to or from `side`: a key that it ends dies, and
+/// its receive is completed. When a key has died the receive stays open, and [`received`] is due as
+/// soon as the key's last use has ended.
 ///
 /// # Errors
-/// When the key may not be ended, or the receive CQ takes no entry any more; the QP has failed then.
+/// When the key may not be ended, or the receive CQ takes no entry any more; the QP has failed
+/// then.
 #[inline(always)]
 pub fn end<H: Host>(
     there: &There<'_, H>,
@@ -108,8 +111,8 @@ pub fn end<H: Host>(
     Ok(None)
 }
 
-/// Executes an atomic operation that [`begin`] has accepted on the word that `side` holds; returns the word's old
-/// value.
+/// Executes an atomic operation that [`begin`] has accepted on the word that `side` holds; returns
+/// the word's old value.
 ///
 /// # Errors
 /// When the word is not in memory.
@@ -169,7 +172,8 @@ fn add_remote<'a, H: Host>(
     side.add_remote(user, &segment, need, inbound.number).map_err(Refusal::Access)
 }
 
-/// Notes that the last bytes of a message have been placed, or taken, by a key that may be good for one message.
+/// Notes that the last bytes of a message have been placed, or taken, by a key that may be good for
+/// one message.
 #[inline]
 fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side: &Side<'_>) {
     if side.one_touch() {
@@ -179,7 +183,8 @@ fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side
     }
 }
 
-/// Ends the key that a message says, if it says one: a SEND with invalidate, or a response to a command.
+/// Ends the key that a message says, if it says one: a SEND with invalidate, or a response to a
+/// command.
 #[cold]
 fn end_key<H: Host>(
     there: &There<'_, H>,

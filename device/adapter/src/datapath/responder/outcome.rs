@@ -21,7 +21,8 @@ use crate::objects::completion::{Completion, Key};
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::stats::Counter;
 
-/// Completes the receive that a message has filled or used up; `ended` is a key that the message has ended.
+/// Completes the receive that a message has filled or used up; `ended` is a key that the message
+/// has ended.
 ///
 /// # Errors
 /// When the receive CQ takes no entry any more; the QP has failed then.
@@ -75,8 +76,8 @@ pub fn complete<H: Host>(
     }
 }
 
-/// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and tells
-/// the guest.
+/// Moves the responder's QP to the error state for `refusal`, completes the receive it concerns and
+/// tells the guest.
 pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: Refusal) {
     let (kind, status) = match refusal {
         Refusal::Access(Denied::Memory) | Refusal::Operational => {
@@ -125,8 +126,8 @@ fn complete_failed<H: Host>(
     there.site.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
 }
 
-/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error;
-/// returns how many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
+/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error; returns how
+/// many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
 pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     let there = There::new(function, qp);
     let mut responder = qp.responder.lock();
@@ -150,8 +151,8 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
     count
 }
 
-/// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who takes holds the
-/// responder's lock, and finds the state.
+/// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who
+/// takes holds the responder's lock, and finds the state.
 fn tell_last<H: Host>(function: &Function<H>, qp: &Qp<H>, responder: &mut Responder) {
     let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
     let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;

@@ -14,8 +14,8 @@ use crate::stats::Counter;
 ///
 /// # Errors
 /// [`Refusal::NotReady`] when none is posted, [`Refusal::Operational`] when the queue is faulty,
-/// [`Refusal::Invalid`] when a message begins though the one before has not ended, [`Refusal::Unexpected`] when one goes
-/// on that has not begun here.
+/// [`Refusal::Invalid`] when a message begins though the one before has not ended,
+/// [`Refusal::Unexpected`] when one goes on that has not begun here.
 pub fn take<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,

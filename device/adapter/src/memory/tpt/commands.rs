@@ -1,8 +1,9 @@
-//! Regions that live as long as a command: the data segments of a work request, joined, from address zero on.
+//! Regions that live as long as a command: the data segments of a work request, joined, from
+//! address zero on.
 //!
-//! A segment stays what it was in the work request, a key with a range, or a guest address; the region behind
-//! the key is checked at each use. So a command holds no region up, and none that ends is reached through a
-//! command.
+//! A segment stays what it was in the work request, a key with a range, or a guest address; the
+//! region behind the key is checked at each use. So a command holds no region up, and none that
+//! ends is reached through a command.
 
 use vrnic_abi::qp::Access;
 
@@ -15,7 +16,7 @@ use crate::memory::mtt::{Table, segments};
 /// A part of a command's data.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// Where it lies.
+    /// Its memory.
     pub window: Window<'a>,
     /// Bytes, not zero.
     pub len: u64,
@@ -71,7 +72,8 @@ impl Tpt {
     /// Adds a command's data; its key. `data` is segments or, `physical`, guest addresses.
     ///
     /// # Errors
-    /// [`Denied::Full`] when the table is; [`Denied::Bounds`] when there is no data; what is wrong with a segment.
+    /// [`Denied::Full`] when the table is; [`Denied::Bounds`] when there is no data; what is wrong
+    /// with a segment.
     pub fn insert_command<M>(
         &self,
         held: &M,
@@ -124,8 +126,8 @@ impl Tpt {
         Ok(key)
     }
 
-    /// The parts of `len` bytes of a command's data, of which a check has given `window`, for the rights
-    /// `need`.
+    /// The parts of `len` bytes of a command's data, of which a check has given `window`, for the
+    /// rights `need`.
     pub fn pieces<'a, M>(
         &'a self,
         held: &'a M,
@@ -146,8 +148,8 @@ impl Tpt {
         })
     }
 
-    /// Ends the command of `user` that has this key. Its last use has ended when those who hold the guest's memory
-    /// have given it up; [`Self::finish_command`] is due then.
+    /// Ends the command of `user` that has this key. Its last use has ended when those who hold the
+    /// guest's memory have given it up; [`Self::finish_command`] is due then.
     ///
     /// # Errors
     /// When there is none; nothing has changed then.
@@ -179,7 +181,7 @@ impl Tpt {
     }
 }
 
-/// What a peer's use asks of the regions behind a command.
+/// Rights that a peer's access needs in the regions behind a command.
 fn local(access: Access) -> Access {
     if access.contains(Access::REMOTE_WRITE) { Access::LOCAL_WRITE } else { Access::empty() }
 }

@@ -2,7 +2,8 @@
 
 use vrnic_abi::cq::Status;
 
-/// The check that failed; the order is that of the checks, the numbers are those of docs/adapter.md.
+/// The check that failed; the order is that of the checks, the numbers are those of
+/// docs/adapter.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The key names nothing that is valid.

@@ -10,7 +10,7 @@ use super::touch::Touch;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 
-/// Looks at an entry that changes at that moment.
+/// Seqlock read: it fails if the entry is being written.
 const LOOKS: u32 = 4;
 /// [`Back::windows`] of an entry that takes none.
 const CLOSED: u32 = u32::MAX;
@@ -28,7 +28,7 @@ pub enum Kind {
     Command = 2,
 }
 
-/// Who uses a key.
+/// The user of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// The PD of its QP.
@@ -37,7 +37,7 @@ pub struct User {
     pub qpn: u32,
 }
 
-/// What a valid entry says.
+/// Contents of a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
     /// Its key: index and instance.
@@ -46,17 +46,17 @@ pub struct Mr {
     pub pdn: u32,
     /// The only QP that may use it; zero for all of the PD.
     pub qpn: u32,
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Whether it serves a single message.
+    /// True if it serves a single message.
     pub one_touch: bool,
-    /// What it allows.
+    /// The rights.
     pub access: Access,
     /// Address of its first byte, as work requests name it.
     pub iova: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Where its first byte lies in its first page.
+    /// Offset of its first byte in its first page.
     pub offset: u64,
     /// Its pages; of a command, its segments.
     pub table: Table,
@@ -80,7 +80,8 @@ impl Default for Mr {
 }
 
 impl Mr {
-    /// The checks that an entry itself can answer, in order; the offset of the first byte in its pages.
+    /// The checks that an entry itself can answer, in order; the offset of the first byte in its
+    /// pages.
     #[inline(always)]
     pub(super) fn check(
         &self,
@@ -106,8 +107,8 @@ impl Mr {
     }
 }
 
-/// The line that look-ups read: atomic words under a sequence count. It is written under the lock of
-/// [`Back::cold`] alone.
+/// The line that look-ups read: atomic words under a sequence count. It is written under the lock
+/// of [`Back::cold`] alone.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Entry {
@@ -130,14 +131,14 @@ pub(super) struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
-    /// What the entry says, if it is valid.
+    /// Returns the entry's contents, if it is valid.
     #[inline(always)]
     pub(super) fn load(&self) -> Option<Mr> {
         self.last().filter(|mr| mr.key != 0)
     }
 
-    /// What the entry says or, with the key zero, said before it became invalid. It is there whenever nobody
-    /// changes the entry.
+    /// Returns the entry's contents or, with the key zero, those before it became invalid. They are
+    /// there whenever nobody changes the entry.
     #[inline(always)]
     pub(super) fn last(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
@@ -165,7 +166,7 @@ impl Entry {
                 return Some(mr);
             }
         }
-        // It comes or goes at this moment; that it has not come yet, or has gone, is as true.
+        // The entry is being created or destroyed; reporting it absent is linearizable.
         None
     }
 
@@ -189,7 +190,8 @@ impl Entry {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// Makes the entry invalid. Who loaded it before may still use it while it holds the guest's memory.
+    /// Makes the entry invalid. Who loaded it before may still use it while it holds the guest's
+    /// memory.
     pub(super) fn invalidate(&self) {
         // A look-up whose other words are old sees this one or the sequence of a later entry.
         self.key.store(0, Ordering::SeqCst);
@@ -199,7 +201,7 @@ impl Entry {
 /// To whom an index belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// To nobody.
+    /// Unbinds the window.
     #[default]
     Nobody,
     /// A region registered by command.
@@ -217,7 +219,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// The same for whoever watches; `None` of nobody.
+    /// Returns a snapshot for inspection; `None` if the entry is free.
     pub(super) fn kind(self) -> Option<KeyKind> {
         Some(match self {
             Self::Nobody => return None,
@@ -238,15 +240,15 @@ pub struct Known {
     pub key: u32,
     /// Its PD.
     pub pdn: u32,
-    /// What it is.
+    /// The kind of the object.
     pub kind: KeyKind,
-    /// What can be used.
+    /// The rights.
     pub valid: Option<Mr>,
     /// Windows bound to it.
     pub windows: u32,
 }
 
-/// What look-ups do not need.
+/// The part that look-ups do not need.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
     pub(super) owner: Owner,
@@ -266,7 +268,7 @@ pub(super) struct Cold {
     pub(super) touch: Touch,
 }
 
-/// What stands behind an entry.
+/// The object behind an entry.
 #[derive(Debug)]
 pub(super) struct Back {
     /// Windows bound to the region; [`CLOSED`] unless the entry is a valid region, or becomes one.

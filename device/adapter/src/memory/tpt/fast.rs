@@ -14,9 +14,9 @@ use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PagesError};
 /// A registration that a work request asks for, checked for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration {
-    /// What the region will say; its pages come when it is made.
+    /// Contents of the new region; its pages are added when it is made.
     mr: Mr,
-    /// Where the page addresses stand.
+    /// Position of the page addresses.
     list: u64,
     count: u32,
     shift: u8,
@@ -26,8 +26,9 @@ impl Registration {
     /// Checks what a work request says about a region with this key, first address and PD.
     ///
     /// # Errors
-    /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long, wraps, or is
-    /// empty; [`Denied::Rights`] when remote writes are allowed where local ones are not.
+    /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long,
+    /// wraps, or is empty; [`Denied::Rights`] when remote writes are allowed where local ones are
+    /// not.
     pub fn new((key, pdn): (u32, u32), addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
         let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
         if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
@@ -64,8 +65,8 @@ impl Registration {
 }
 
 impl Tpt {
-    /// Adds an invalid region for registrations of up to `max_pages` pages; `None` when the table or the room for
-    /// pages is full.
+    /// Adds an invalid region for registrations of up to `max_pages` pages; `None` when the table
+    /// or the room for pages is full.
     pub fn insert_fast(&self, pdn: u32, max_pages: u32) -> Option<u32> {
         let table = self.att.reserve(u64::from(max_pages)).ok()?;
         let Some(index) = self.take_index() else {
@@ -124,8 +125,9 @@ impl Tpt {
         Ok(())
     }
 
-    /// Makes a region of [`Self::insert_fast`] or a window of type 2 invalid, for a work request of `user` or,
-    /// `remote`, of its peer. Its last use has ended when those who hold the guest's memory have given it up.
+    /// Makes a region of [`Self::insert_fast`] or a window of type 2 invalid, for a work request of
+    /// `user` or, `remote`, of its peer. Its last use has ended when those who hold the guest's
+    /// memory have given it up.
     ///
     /// # Errors
     /// The entry is as it was then.

@@ -1,12 +1,14 @@
-//! The translation and protection table: everything that has a key, and the one place that checks its use.
+//! The translation and protection table: everything that has a key, and the one place that checks
+//! its use.
 //!
 //! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
-//! translation table ([`crate::memory::mtt`]): a look-up writes nothing. What it found is used while the guest's
-//! memory is held ([`Host::memory`]). Who ends an entry makes it invalid, waits until nobody holds the
-//! memory any more ([`Host::drain`]), and then gives its pages and index back or tells its owner.
+//! translation table ([`crate::memory::mtt`]): a look-up writes nothing. What it found is used
+//! while the guest's memory is held ([`Host::memory`]). Who ends an entry makes it invalid, waits
+//! until nobody holds the memory any more ([`Host::drain`]), and then gives its pages and index
+//! back or tells its owner.
 //!
-//! What changes an entry does so under the lock of its cold half. Those locks are held for a few lines each, never while
-//! waiting for readers, and one at a time.
+//! An entry is changed under the lock of its cold half. Those locks are held for a few lines each,
+//! never while waiting for readers, and one at a time.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -80,7 +82,7 @@ impl<'a> Window<'a> {
         self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
     }
 
-    /// Whether [`Tpt::placed`] wants to know when the message has been placed.
+    /// Returns whether [`Tpt::placed`] wants to know when the message has been placed.
     #[inline]
     #[must_use]
     pub fn one_touch(&self) -> bool {
@@ -139,7 +141,8 @@ struct Free {
 }
 
 impl Tpt {
-    /// A table with room for so many keys, at most [`MAX_MR`] less one, whose memory is of `budget`.
+    /// A table with room for so many keys, at most [`MAX_MR`] less one, whose memory is of
+    /// `budget`.
     #[must_use]
     pub fn new(limit: u32, budget: &Arc<PageBudget>) -> Self {
         let limit = limit.min(MAX_MR - 1);
@@ -150,8 +153,9 @@ impl Tpt {
         Self { chunks, att, free, limit, budget, before: Box::default() }
     }
 
-    /// An empty table to put in the place of this one, which gives its memory back when nobody has it any more. Keys
-    /// go on in their instances, so that none of this table is valid in the other soon.
+    /// An empty table to put in the place of this one, which gives its memory back when nobody has
+    /// it any more. Keys go on in their instances, so that none of this table is valid in the other
+    /// soon.
     #[must_use]
     pub fn successor(&self) -> Self {
         let instance = |index| match self.slot(index) {
@@ -207,7 +211,7 @@ impl Tpt {
         self.free.lock().fresh
     }
 
-    /// What is known of an index, if somebody has it.
+    /// Returns a view of an index, if it is in use.
     #[must_use]
     pub fn known(&self, index: u32) -> Option<Known> {
         let slot = self.slot(index)?;
@@ -285,8 +289,9 @@ impl Tpt {
         self.give_index(index);
     }
 
-    /// The check of local uses: `len` bytes at `addr` of the region `key`, by an object of PD `pdn`, with the
-    /// rights `need`. The answer holds as long as `_held`, the guest's memory, is held.
+    /// The check of local uses: `len` bytes at `addr` of the region `key`, by an object of PD
+    /// `pdn`, with the rights `need`. The answer holds as long as `_held`, the guest's memory, is
+    /// held.
     ///
     /// # Errors
     /// The first check that failed.
@@ -307,8 +312,8 @@ impl Tpt {
         Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
     }
 
-    /// The check of remote uses: as [`Self::check`], on behalf of a message that `user` receives as its number
-    /// `message`. A command's window is to be taken apart: [`Self::pieces`].
+    /// The check of remote uses: as [`Self::check`], on behalf of a message that `user` receives as
+    /// its number `message`. A command's window is to be taken apart: [`Self::pieces`].
     ///
     /// # Errors
     /// The first check that failed.

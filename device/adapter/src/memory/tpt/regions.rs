@@ -16,7 +16,7 @@ impl Tpt {
     /// Adds a region that learns its key from `make`; `None` when the table is full.
     ///
     /// # Errors
-    /// What `make` returns; the table is unchanged then.
+    /// Returns the error of `make`; the table is unchanged then.
     pub fn insert<E>(&self, make: impl FnOnce(u32) -> Result<Mr, E>) -> Result<Option<u32>, E> {
         let Some(index) = self.take_index() else { return Ok(None) };
         let key = self.new_key(index);
@@ -50,8 +50,8 @@ impl Tpt {
         slot.entry.store(&mr);
     }
 
-    /// Removes a region, of either making, waits by `drain` until its last use has ended, and gives its pages
-    /// back. The PD that it belonged to.
+    /// Removes a region, of either making, waits by `drain` until its last use has ended, and gives
+    /// its pages back. The PD that it belonged to.
     ///
     /// # Errors
     /// The region is as it was then.
@@ -76,7 +76,8 @@ impl Tpt {
         Ok(pdn)
     }
 
-    /// What a region that was registered by command says; also when it has died at a touch.
+    /// Returns the contents of a region registered by command, even if it has been used up by its
+    /// one touch.
     ///
     /// # Errors
     /// [`Refused::NotFound`].
@@ -89,9 +90,9 @@ impl Tpt {
         slot.entry.last().map(|mr| Mr { key, ..mr }).ok_or(Refused::NotFound)
     }
 
-    /// Gives a region the PD and the rights of `new`, and waits by `drain` until the last use of what it was has
-    /// ended; its key. A region that is valid keeps its key and is valid all the time; one that has died at a touch
-    /// gets a new one.
+    /// Gives a region the PD and the rights of `new`, and waits by `drain` until the last use of
+    /// what it was has ended; its key. A region that is valid keeps its key and is valid all the
+    /// time; one that has died at a touch gets a new one.
     ///
     /// # Errors
     /// The region is as it was then.
@@ -123,8 +124,8 @@ impl Tpt {
         Ok(key)
     }
 
-    /// Puts `new` in the place of a region, waiting by `drain` until the last use of what it was has ended; its
-    /// new key. The region's pages are given back.
+    /// Puts `new` in the place of a region, waiting by `drain` until the last use of what it was
+    /// has ended; its new key. The region's pages are given back.
     ///
     /// # Errors
     /// The region is as it was then, and the pages of `new` are still the caller's.

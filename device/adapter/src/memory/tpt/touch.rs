@@ -1,15 +1,16 @@
 //! Keys that are good for one message.
 //!
-//! The first segment that names such a key marks the entry with its message; segments of another message are
-//! refused from then on. The entry dies when the last byte of the message has been placed *in order*. Where a
-//! last segment comes before an earlier one, its end is remembered as a sequence number of the stream,
-//! and the entry dies when the stream has caught up with it.
+//! The first segment that names such a key marks the entry with its message; segments of another
+//! message are refused from then on. The entry dies when the last byte of the message has been
+//! placed *in order*. Where a last segment comes before an earlier one, its end is remembered as a
+//! sequence number of the stream, and the entry dies when the stream has caught up with it.
 
 use super::denied::Denied;
 use super::entry::{Cold, Owner, Slot};
 use super::{Tpt, index};
 
-/// A message of a peer: the QP that receives it, and its number, which no other message to that QP ever has.
+/// A message of a peer: the QP that receives it, and its number, which no other message to that QP
+/// ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The QP.
@@ -18,27 +19,27 @@ pub struct Message {
     pub number: u64,
 }
 
-/// What has touched an entry.
+/// The message that has touched an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touch {
     by: Option<Message>,
-    /// Where the stream stands when the message has come whole, once that is known.
+    /// Sequence number at which the message is complete, once that is known.
     end: Option<u32>,
 }
 
-/// What became of an entry when bytes were placed.
+/// State of an entry after bytes have been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// It goes on; the message has not ended.
     Alive,
-    /// The message's last segment has come, but not all before it: [`Tpt::placed`] is due again when the
-    /// stream has moved on.
+    /// The message's last segment has come, but not all before it: [`Tpt::placed`] is due again
+    /// when the stream has moved on.
     Waiting,
     /// It was this message's, which has ended: the key is invalid.
     Dead,
 }
 
-/// Whether a stream at `position` has come to `end`; positions are modulo 2³².
+/// Returns whether a stream at `position` has come to `end`; positions are modulo 2³².
 fn reached(position: u32, end: u32) -> bool {
     position.wrapping_sub(end) < 1 << 31
 }
@@ -60,8 +61,9 @@ impl Tpt {
         }
     }
 
-    /// Bytes of `message` that named `key` have been placed. `end` is the position of the stream behind them
-    /// if they were the message's last; `position` is up to where the stream is whole now.
+    /// Bytes of `message` that named `key` have been placed. `end` is the position of the stream
+    /// behind them if they were the message's last; `position` is up to where the stream is whole
+    /// now.
     pub fn placed(&self, key: u32, message: Message, end: Option<u32>, position: u32) -> Placed {
         let Some(slot) = self.slot(index(key)) else { return Placed::Alive };
         let mut cold = slot.back.cold.lock();

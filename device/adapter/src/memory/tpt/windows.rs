@@ -9,7 +9,7 @@ use super::regions::Refused;
 use super::touch::Touch;
 use super::{Tpt, index};
 
-/// What a window is to show.
+/// Parameters of a binding.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     /// Key of the region.
@@ -20,16 +20,17 @@ pub struct Binding {
     pub length: u64,
     /// Remote rights, and zero-based addresses.
     pub access: Access,
-    /// Whether the window serves a single message.
+    /// True if the window serves a single message.
     pub one_touch: bool,
 }
 
-/// What a binding has done.
+/// Result of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The window was not bound before.
     Fresh,
-    /// An earlier binding has ended; its last use when those who hold the guest's memory have given it up.
+    /// An earlier binding has ended; its last use when those who hold the guest's memory have given
+    /// it up.
     Replaced,
 }
 
@@ -49,8 +50,8 @@ impl Tpt {
         Some(key)
     }
 
-    /// Removes a window, bound or not, and waits by `drain` until its last use has ended. The PD that it
-    /// belonged to.
+    /// Removes a window, bound or not, and waits by `drain` until its last use has ended. The PD
+    /// that it belonged to.
     ///
     /// # Errors
     /// [`Refused::NotFound`].
@@ -107,10 +108,10 @@ impl Tpt {
         Ok(if bound { Bound::Replaced } else { Bound::Fresh })
     }
 
-    /// Counts a window at its region; what the window will say but for its key.
+    /// Counts a window at its region. Returns the window's contents without its key.
     fn hold_region(&self, user: User, wanted: &Binding) -> Result<Mr, Denied> {
         let region = self.slot(index(wanted.lkey)).ok_or(Denied::Invalid)?;
-        // A stranger's try does not count, lest it hold up the region's end.
+        // Failed look-ups by other PDs take no reference, so they cannot delay deregistration.
         view(region.entry, user, wanted)?;
         if !region.back.hold() {
             return Err(Denied::Invalid);

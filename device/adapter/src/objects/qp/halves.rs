@@ -17,7 +17,7 @@ use crate::objects::srq::Srq;
 /// Sending halves that have been, whole or after a reset.
 static LIVES: AtomicU32 = AtomicU32::new(0);
 
-/// What the sending half knows.
+/// State of the requester.
 #[derive(Debug)]
 pub struct Requester<H: Host> {
     /// Index of the next entry to start.
@@ -44,33 +44,33 @@ pub struct Requester<H: Host> {
     pub config: RequesterConfig,
     /// The way to the peer.
     pub path: Path<H>,
-    /// Whether the guest wants to know when the queue has drained.
+    /// True if the guest wants to know when the queue has drained.
     pub notify_drained: bool,
-    /// What the entry in progress has done about keys.
+    /// Key operations of the entry in progress.
     pub keys: Option<Keys>,
     /// Its number among all sending halves that ever were; a reset makes a new one.
     life: u32,
 }
 
 impl<H: Host> Requester<H> {
-    /// The number of the message that entry `index` asks for. A QP that has been reset counts its entries anew, and
-    /// another may get its number: their messages are others.
+    /// The number of the message that entry `index` asks for. A QP that has been reset counts its
+    /// entries anew, and another may get its number: their messages are others.
     #[must_use]
     pub fn message(&self, index: u32) -> u64 {
         u64::from(self.life) << 32 | u64::from(index)
     }
 }
 
-/// What an entry has done about keys, of its own side or the peer's.
+/// Key operations of an entry, on its own side or the peer's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keys {
     /// The key that a SEND_CMD carries.
     pub command: Option<u32>,
     /// The peer's key that the message has ended.
     pub ended: Option<Ended>,
-    /// Whose readers are to be waited for.
+    /// The sides whose readers must be waited for.
     pub readers: Option<Readers>,
-    /// Whether they were.
+    /// True if they were.
     pub waited: bool,
 }
 
@@ -83,7 +83,7 @@ pub enum Ended {
     Command(u32),
 }
 
-/// Those who hold the memory of a function.
+/// The holders of a function's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// The QP's own.
@@ -92,8 +92,8 @@ pub enum Readers {
     Peer,
 }
 
-/// The way to the peer of a connected QP, which is found when the QP first sends. A transport between daemons is one
-/// more variant here and one more arm in [`crate::datapath::requester`].
+/// The way to the peer of a connected QP, which is found when the QP first sends. A transport
+/// between daemons is one more variant here and one more arm in [`crate::datapath::requester`].
 #[derive(Debug, Default)]
 pub enum Path<H: Host> {
     /// It was not found yet, or has been lost.
@@ -137,11 +137,12 @@ pub struct RequesterConfig {
     pub max_rd_atomic: u8,
     /// The queue key that datagrams carry when their work request says so.
     pub qkey: u32,
-    /// The PSN that the connection's first message has; with the numbers of both QPs it names the connection.
+    /// The PSN that the connection's first message has; with the numbers of both QPs it names the
+    /// connection.
     pub first_psn: u32,
 }
 
-/// What the receiving half knows.
+/// State of the responder.
 #[derive(Debug)]
 pub struct Responder {
     /// Index of the next receive to use.
@@ -152,7 +153,7 @@ pub struct Responder {
     pub xrc: Option<Arc<Srq>>,
     /// The bytes of that receive's entry.
     pub raw: [u8; rq::STRIDE_MAX as usize],
-    /// What peers may do.
+    /// Rights of peers.
     pub access: Rights,
     /// RNR timer code told to peers.
     pub min_rnr_timer: u8,
@@ -166,12 +167,12 @@ pub struct Responder {
     pub source_mac: [u8; 6],
     /// The only PSN that its first message may have.
     pub first_psn: u32,
-    /// Whether the first message has been reported.
+    /// True if the first message has been reported.
     pub established: bool,
-    /// Whether the receive CQ has an event due: reported after the sender's completion is written,
+    /// True if the receive CQ has an event due: reported after the sender's completion is written,
     /// because raising an interrupt is slow and may wake whoever waits for both.
     pub event_due: bool,
-    /// Whether the guest has been told that no more receives are taken from the SRQ.
+    /// True if the guest has been told that no more receives are taken from the SRQ.
     pub last_told: bool,
     /// In the error state: nanoseconds until the next look for receives to flush.
     pub flush_pause: u64,

@@ -1,8 +1,10 @@
-//! The ledger of a send queue: work requests that were taken and whose completion is not written yet.
+//! The ledger of a send queue: work requests that were taken and whose completion is not written
+//! yet.
 //!
-//! Taking a work request, executing it and completing it are three things. Most are done in one turn and never come
-//! here. A READ whose bytes take more than a turn stays in the ledger while requests behind it are executed (IBTA
-//! volume 1, 10.8.3.3); their completions wait here, since completions are written in the order of the queue.
+//! Taking a work request, executing it and completing it are three things. Most are done in one
+//! turn and never come here. A READ whose bytes take more than a turn stays in the ledger while
+//! requests behind it are executed (IBTA volume 1, 10.8.3.3); their completions wait here, since
+//! completions are written in the order of the queue.
 
 use std::collections::VecDeque;
 
@@ -27,7 +29,7 @@ pub struct Ledger {
 pub struct Outstanding {
     /// Its completion, with the status that it has if nothing goes wrong.
     pub completion: Completion,
-    /// Whether success is reported, too.
+    /// True if success is reported, too.
     pub signaled: bool,
     /// A READ whose bytes have not all come.
     read: Option<Box<OpenRead>>,
@@ -45,7 +47,7 @@ pub struct OpenRead {
 }
 
 impl Ledger {
-    /// Whether nothing is outstanding.
+    /// Returns whether nothing is outstanding.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -84,7 +86,8 @@ impl Ledger {
         self.entries.push_back(Outstanding { completion, signaled, read: None });
     }
 
-    /// Takes the oldest open READ out to go on with it; [`Self::put_back`] or [`Self::settle`] is due then.
+    /// Takes the oldest open READ out to go on with it; [`Self::put_back`] or [`Self::settle`] is
+    /// due then.
     pub fn take_read(&mut self) -> Option<Box<OpenRead>> {
         self.entries.iter_mut().find_map(|entry| entry.read.take())
     }

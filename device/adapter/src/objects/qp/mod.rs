@@ -1,9 +1,9 @@
 //! A queue pair: its parts, their locks, its states.
 //!
-//! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and, while it
-//! touches the peer, the peer's [`Responder`]; nobody takes a requester while holding a responder, so
-//! there is no cycle. Whatever needs the other half of a QP (an error that flushes both queues) is left
-//! to the QP's own turn in [`crate::function::Function::poll`].
+//! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and,
+//! while it touches the peer, the peer's [`Responder`]; nobody takes a requester while holding a
+//! responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
+//! both queues) is left to the QP's own turn in [`crate::function::Function::poll`].
 
 mod halves;
 pub mod ledger;
@@ -27,7 +27,7 @@ use crate::memory::tpt::{Tpt, User};
 use crate::objects::cq::Cq;
 use crate::objects::srq::Srq;
 
-/// Where a send queue lies.
+/// The memory of a send queue.
 #[derive(Debug)]
 pub enum SendRing {
     /// In guest memory, posted by producer index.
@@ -86,11 +86,11 @@ pub struct Qp<H: Host> {
     pub send_cq: Arc<Cq>,
     /// CQ of the receive queue.
     pub recv_cq: Arc<Cq>,
-    /// Whether every send is signaled.
+    /// True if every send is signaled.
     pub signal_all: bool,
-    /// Whether a refused request about a key fails the send queue alone.
+    /// True if a refused request about a key fails the send queue alone.
     pub reactive: bool,
-    /// Where its messages carry keys of commands.
+    /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
     pub commands: Mutex<BTreeSet<u32>>,
@@ -103,9 +103,9 @@ pub struct Qp<H: Host> {
     state: AtomicU8,
     /// Set when the QP is destroyed or reset: work on it stops.
     pub dead: AtomicBool,
-    /// Whether a worker may remember it as one that rings often.
+    /// True if a worker may remember it as one that rings often.
     pub hot: AtomicBool,
-    /// Whether it stands in the run queue of its function.
+    /// True if it stands in the run queue of its function.
     pub queued: AtomicBool,
     /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
     /// function's schedule alone.
@@ -120,7 +120,7 @@ pub struct Qp<H: Host> {
     pub responder: Mutex<Responder>,
 }
 
-/// What a QP is created from.
+/// Parameters of a QP.
 #[derive(Debug)]
 pub struct Parts {
     /// The type.
@@ -135,11 +135,11 @@ pub struct Parts {
     pub place: (u32, u32),
     /// CQs of send and receive queue.
     pub cqs: (Arc<Cq>, Arc<Cq>),
-    /// Whether every send is signaled.
+    /// True if every send is signaled.
     pub signal_all: bool,
-    /// Whether a refused request about a key fails the send queue alone.
+    /// True if a refused request about a key fails the send queue alone.
     pub reactive: bool,
-    /// Where its messages carry keys of commands.
+    /// Position of command keys in its messages.
     pub tags: Tags,
     /// The queues.
     pub queues: (SendRing, Option<Ring>),
@@ -206,7 +206,7 @@ impl<H: Host> Qp<H> {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether the send queue seems to hold an entry that was not started.
+    /// Returns whether the send queue seems to hold an entry that was not started.
     #[inline]
     #[must_use]
     pub fn has_posted(&self, host: &H) -> bool {
@@ -231,8 +231,8 @@ impl<H: Host> Qp<H> {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
     }
 
-    /// A send has failed: a QP of a reliable connection goes to the error state, of all others the send queue alone fails
-    /// (IBTA volume 1, 10.3.1).
+    /// A send has failed: a QP of a reliable connection goes to the error state, of all others the
+    /// send queue alone fails (IBTA volume 1, 10.3.1).
     pub fn fail_send(&self) {
         if matches!(self.kind, Type::Rc | Type::XrcIni) {
             self.fail();
@@ -241,7 +241,8 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing else.
+    /// A request about a key was refused: the send queue fails, and if the QP was made so, nothing
+    /// else.
     pub fn fail_key(&self) {
         if self.reactive {
             self.stop_sends();
@@ -260,7 +261,7 @@ impl<H: Host> Qp<H> {
         let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
     }
 
-    /// Whether it knows its peer.
+    /// Returns whether it knows its peer.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         matches!(self.kind, Type::Rc | Type::Uc | Type::XrcIni | Type::XrcTgt)
@@ -274,21 +275,21 @@ impl<H: Host> Qp<H> {
         User { pdn: self.pdn, qpn: self.qpn }
     }
 
-    /// Whether its send queue is flushed.
+    /// Returns whether its send queue is flushed.
     #[inline]
     #[must_use]
     pub fn flushes_sends(&self) -> bool {
         matches!(self.state(), State::Err | State::Sqe)
     }
 
-    /// Whether a turn of its send queue may bring anything.
+    /// Returns whether a turn of its send queue may bring anything.
     #[inline]
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.state() == State::Rts && self.timer.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether peers may reach it.
+    /// Returns whether peers may reach it.
     #[inline]
     #[must_use]
     pub fn receives(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; where it leaves
-//! room, as the kernel's `qp_state_table`).
+//! Which transitions of a QP are legal, and with which attributes (IBTA volume 1, 11.2.4.2; where
+//! it leaves room, as the kernel's `qp_state_table`).
 
 use vrnic_abi::qp::{AttrMask, State, Type};
 
@@ -179,7 +179,7 @@ const UD: &[Rule] = &[
 const GSI: &[Rule] =
     &[rule(State::Reset, State::Init, KEYS, NONE), rule(State::Init, State::Init, NONE, KEYS)];
 
-/// Whether a QP of this type may go from one state to another with these attributes.
+/// Returns whether a QP of this type may go from one state to another with these attributes.
 #[must_use]
 pub fn allowed(kind: Type, (from, to): (State, State), mask: AttrMask) -> bool {
     let mask = mask.difference(AttrMask::STATE);

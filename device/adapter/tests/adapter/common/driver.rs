@@ -67,7 +67,7 @@ impl Guest {
         Self::with(number, fabric, clock, (1, Limits::default()))
     }
 
-    /// The same, with so many workers, or room for fewer objects.
+    /// Creates a host with so many workers, or room for fewer objects.
     pub(crate) fn with(
         number: u8,
         fabric: &Arc<Fabric<TestHost>>,
@@ -226,7 +226,8 @@ impl Guest {
         Ok(CompletionQueue { cqn, ring, log, uar, slot, ci: 0, arms: 0 })
     }
 
-    /// Continues a CQ in `1 << log` entries at `ring`, as a driver does: what the old ring still holds is copied.
+    /// Continues a CQ in `1 << log` entries at `ring`, as a driver does: what the old ring still
+    /// holds is copied.
     pub(crate) fn resize_cq(
         &self,
         cq: &mut CompletionQueue,

@@ -15,7 +15,7 @@ pub(crate) const BASE: u64 = 0x4000_0000;
 /// Bytes of guest memory.
 pub(crate) const RAM_LEN: u64 = 1 << 30;
 
-/// What a test does with part of guest memory.
+/// A test's action on a part of guest memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bar {
     Unmapped,
@@ -24,7 +24,7 @@ pub(crate) enum Bar {
     Panics,
 }
 
-/// What a thread of the adapter is about to do.
+/// The next step of a thread of the adapter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Load a word of BAR2.
@@ -35,7 +35,8 @@ pub(crate) enum Step {
     Write(u64),
 }
 
-/// Where the next thread of the adapter waits, before it takes a step, until the test has done something.
+/// The place at which the next thread of the adapter waits, before it takes a step, until the test
+/// has done something.
 pub(crate) struct Gate {
     reached: Receiver<()>,
     open: SyncSender<()>,

@@ -29,7 +29,7 @@ impl Memory {
         page.get(usize::try_from(offset % PAGE / 8).ok()?)
     }
 
-    /// Whether the page at `offset` was ever used.
+    /// Returns whether the page at `offset` was ever used.
     pub(crate) fn exists(&self, offset: u64) -> bool {
         let page = usize::try_from(offset / PAGE).ok().and_then(|page| self.pages.get(page));
         page.is_some_and(|page| page.get().is_some())

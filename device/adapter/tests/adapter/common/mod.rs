@@ -1,4 +1,4 @@
-//! What the adapter's tests share: a host without a daemon, and a software driver on top of it.
+//! Shared by the adapter's tests: a host without a daemon, and a software driver on top of it.
 
 pub(crate) mod driver;
 pub(crate) mod host;

@@ -47,7 +47,7 @@ pub(crate) const RTS: AttrMask = AttrMask::STATE
     .union(AttrMask::RNR_RETRY)
     .union(AttrMask::MAX_QP_RD_ATOMIC);
 
-/// What unreliable connections have not.
+/// Attributes that unreliable connections lack.
 const RELIABLE: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC
     .union(AttrMask::MIN_RNR_TIMER)
     .union(AttrMask::TIMEOUT)
@@ -95,7 +95,7 @@ pub(crate) struct Wr {
     pub(crate) sges: Vec<Sge>,
     pub(crate) inline: Option<Vec<u8>>,
     pub(crate) atomic: Option<(u64, u64)>,
-    /// What follows the header of a request about keys.
+    /// The part of a memory operation after the header.
     pub(crate) body: Vec<u8>,
 }
 
@@ -160,19 +160,19 @@ impl Wr {
     }
 }
 
-/// How an endpoint is made.
+/// Parameters of an endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) in_device: bool,
     pub(crate) signal_all: bool,
     pub(crate) log_cqes: u8,
-    /// Whether the objects are of the kernel's context.
+    /// True if the objects are of the kernel's context.
     pub(crate) kernel: bool,
     /// More flags of the QP.
     pub(crate) flags: QpFlags,
     /// Type of the QP.
     pub(crate) kind: Type,
-    /// Where its messages carry keys of commands.
+    /// Position of command keys in its messages.
     pub(crate) tags: (TagForm, u32),
 }
 
@@ -440,7 +440,7 @@ impl SharedQueue {
         Self::with(guest, e, |_| {})
     }
 
-    /// The same, with other parameters.
+    /// Creates a pair with other parameters.
     pub(crate) fn with(guest: &Guest, e: &Endpoint, tune: impl FnOnce(&mut CreateSrq)) -> Self {
         let ring = guest.alloc(1 << (LOG_SHARED + LOG_STRIDE));
         let mut params = CreateSrq {
@@ -470,7 +470,7 @@ impl SharedQueue {
         guest.host.bar_store32(slot_offset(self.uar, self.slot), pi);
     }
 
-    /// What the device says is free whatever the completions told.
+    /// Returns what the device reports as free, whatever the completions said.
     pub(crate) fn freed(&self, guest: &Guest) -> u32 {
         guest.host.bar_load32(slot_offset(self.uar, self.slot) + 4)
     }

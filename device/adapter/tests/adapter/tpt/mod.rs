@@ -1,4 +1,5 @@
-//! The table: against an obvious model, with random operations; and what needs threads, or very much of it.
+//! The table: against an obvious model, with random operations; and what needs threads, or very
+//! much of it.
 
 mod model;
 mod random;
@@ -27,8 +28,8 @@ fn a_full_table_says_so() {
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
-/// A removal returns only when nobody holds the guest's memory any more, and nobody finds the region from
-/// its start on.
+/// A removal returns only when nobody holds the guest's memory any more, and nobody finds the
+/// region from its start on.
 #[test]
 fn removal_waits_for_readers() {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));

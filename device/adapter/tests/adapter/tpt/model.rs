@@ -1,11 +1,12 @@
-//! The slow, obvious model of the table: a list of entries, looked at one by one, in 128-bit arithmetic.
+//! The slow, obvious model of the table: a list of entries, looked at one by one, in 128-bit
+//! arithmetic.
 
 use vrnic_abi::qp::Access;
 use vrnic_adapter::memory::tpt::{Denied, Message, Placed, User};
 
 const REMOTE: u32 = 0b1110;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Region,
@@ -45,7 +46,7 @@ pub(super) struct Model {
     pub(super) entries: Vec<Known>,
 }
 
-/// What a registration, a window or a command says.
+/// Contents of a registration, a window or a command.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) access: u32,
@@ -216,7 +217,8 @@ impl Model {
         Ok(pdn)
     }
 
-    /// Registers by work request; page lists are always long enough, and no longer than `max_pages`.
+    /// Registers by work request; page lists are always long enough, and no longer than
+    /// `max_pages`.
     pub(super) fn register(&mut self, key: u32, pdn: u32, said: &Said) -> Result<(), Denied> {
         let writes = said.access & (2 | 8) != 0;
         if writes && said.access & 1 == 0 {

@@ -1,4 +1,5 @@
-//! Random operations on the table and on its model, side by side; what each answers must be the same.
+//! Random operations on the table and on its model, side by side; what each answers must be the
+//! same.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use vrnic_adapter::memory::tpt::{
 use super::model::{Known, Model, Said, What};
 use crate::common::host::{BASE, TestHost};
 
-/// Where page lists stand.
+/// Address of page lists.
 const LIST: u64 = BASE;
 const LIST_LEN: u64 = 64;
 /// Entries that the test keeps about.
@@ -332,7 +333,8 @@ impl Bench {
     }
 }
 
-/// Millions of operations with `VRNIC_TPT_STEPS`; by default as many as a debug build does in a few seconds.
+/// Millions of operations with `VRNIC_TPT_STEPS`; by default as many as a debug build does in a few
+/// seconds.
 #[test]
 fn agrees_with_the_model() {
     let steps = std::env::var("VRNIC_TPT_STEPS").ok().and_then(|n| n.parse().ok());
