@@ -11,7 +11,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
 use vrnic_tests::ends::Ends;
-use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, works};
+use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, settles, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Case::new("killed_with_a_child_that_lives", orphan),
         Case::new("adapter_removed_under_thousands_of_objects", removal),
         Case::new("unprivileged_user", unprivileged),
+        Case::new("out_of_memory", starved),
         Case::new("still_works", |pair| works(pair)),
     ];
     bench::main(Options::default(), cases)
@@ -187,4 +188,25 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     let text = said(&large);
     ensure!(!large.ok() && text.contains("register MR"), "beyond the limit: {text}");
     Ok(())
+}
+
+/// A process whose calls find too little memory is told so by each, and holds no more afterwards than one whose calls
+/// all succeed.
+fn starved(pair: &mut Pair) -> Result<()> {
+    let held = |options: &str| -> Result<Census> {
+        let program = format!("exec vrnic-verify starve {options} >/tmp/starve 2>&1");
+        let program = pair.a.agent().start(&program)?;
+        let made = settles(&pair.a, "grep -q '^done' /tmp/starve", 60);
+        let text = pair.a.check("cat /tmp/starve", SHORT)?;
+        made.with_context(|| format!("not all calls were made: {text}"))?;
+        println!("{text}");
+        let census = Census::take(pair, &pair.a)?;
+        program.kill()?;
+        program.wait(SHORT)?;
+        Ok(census)
+    };
+    let before = Census::take(pair, &pair.a)?;
+    let (plenty, little) = (held("--plenty")?, held("")?);
+    ensure!(plenty == little, "with memory {plenty:#?}\nwithout {little:#?}");
+    before.unchanged(pair, &pair.a)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The adapter's clock, which stamps completions, and what the time of day was then.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -9,6 +9,7 @@ use vrnic_abi as abi;
 
 use abi::regs::{CLOCK_HI, CLOCK_LO, KICK};
 
+use crate::heap::Shared;
 use crate::mapping::Mapping;
 
 /// How long the two clocks are taken to run alike, in nanoseconds. One that is adjusted by as much as NTP does, 500 parts
@@ -23,7 +24,7 @@ const TRIES: u32 = 4;
 /// The adapter's clock, on the kick page. Reading it is a trapped access, some tens of microseconds.
 #[derive(Debug)]
 pub struct Clock {
-    page: Arc<Mapping>,
+    page: Shared<Mapping>,
     sample: Mutex<Option<Sample>>,
 }
 
@@ -49,7 +50,7 @@ impl Sample {
 impl Clock {
     /// The clock on the kick page of a context.
     #[must_use]
-    pub fn new(page: Arc<Mapping>) -> Self {
+    pub fn new(page: Shared<Mapping>) -> Self {
         Self { page, sample: Mutex::new(None) }
     }
 
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     fn clock(now: u64) -> Clock {
-        let page = Arc::new(Mapping::anonymous(4096).expect("mmap"));
+        let page = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
         page.words()[(CLOCK_LO - KICK) as usize / 8].store(now, Ordering::Relaxed);
         Clock::new(page)
     }

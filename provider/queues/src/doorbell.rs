@@ -3,7 +3,7 @@
 //! [`abi::uar`].
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
@@ -13,17 +13,18 @@ use abi::uar::{
     group,
 };
 
+use crate::heap::Shared;
 use crate::mapping::{Mapping, Word32, Word64};
 
 /// A doorbell page of this context, with the kick page that belongs to it.
 #[derive(Debug)]
 pub struct Uar {
     index: u32,
-    memory: Arc<Mapping>,
+    memory: Shared<Mapping>,
     summary: Word64,
     armed: Word32,
     life: Life,
-    kick: Arc<Mapping>,
+    kick: Shared<Mapping>,
 }
 
 /// Whether the adapter lives, as the first UAR of a context tells ([`abi::uar::Control::life`]).
@@ -35,7 +36,7 @@ pub(crate) struct Life(Word32);
 
 impl Life {
     /// Begins, in the memory of a context's first UAR.
-    fn begin(memory: &Arc<Mapping>) -> Option<Self> {
+    fn begin(memory: &Shared<Mapping>) -> Option<Self> {
         let word = Word32::new(memory, LIFE_OFFSET)?;
         word.store(1, Ordering::Release);
         Some(Self(word))
@@ -52,17 +53,17 @@ impl Uar {
     /// UAR number `index`, mapped at `memory`; `life` is that of the context, unless this is its first UAR.
     ///
     /// # Errors
-    /// `EIO` when the kernel's answer makes no sense: no such UAR, or a mapping too short.
+    /// `EIO` when the kernel's answer makes no sense: no such UAR, or a mapping too short; `ENOMEM`.
     fn new(
         index: u32,
         memory: Mapping,
         life: Option<Life>,
-        kick: Arc<Mapping>,
+        kick: Shared<Mapping>,
     ) -> Result<Self, Errno> {
         if index >= UAR_COUNT || memory.len() < UAR_LEN as usize {
             return Err(Errno::IO);
         }
-        let memory = Arc::new(memory);
+        let memory = Shared::new(memory)?;
         let summary = Word64::new(&memory, SUMMARY_OFFSET).ok_or(Errno::IO)?;
         let armed = Word32::new(&memory, ARMED_OFFSET).ok_or(Errno::IO)?;
         let life = life.or_else(|| Life::begin(&memory)).ok_or(Errno::IO)?;
@@ -89,32 +90,33 @@ impl Uar {
 /// The doorbell pages that a context has mapped, each once.
 #[derive(Debug)]
 pub struct UarTable {
-    kick: Arc<Mapping>,
-    known: Mutex<Vec<Arc<Uar>>>,
+    kick: Shared<Mapping>,
+    known: Mutex<Vec<Shared<Uar>>>,
 }
 
 impl UarTable {
     /// An empty table; `kick` is the context's kick page.
     #[must_use]
-    pub fn new(kick: Arc<Mapping>) -> Self {
+    pub fn new(kick: Shared<Mapping>) -> Self {
         Self { kick, known: Mutex::new(Vec::new()) }
     }
 
     /// The UAR with this number, mapped by `map` when it is met for the first time.
     ///
     /// # Errors
-    /// Those of `map`; `EIO` when the kernel's answer makes no sense.
+    /// Those of `map`; `EIO` when the kernel's answer makes no sense; `ENOMEM`.
     pub fn get(
         &self,
         index: u32,
         map: impl FnOnce() -> Result<Mapping, Errno>,
-    ) -> Result<Arc<Uar>, Errno> {
+    ) -> Result<Shared<Uar>, Errno> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(uar) = known.iter().find(|uar| uar.index == index) {
             return Ok(uar.clone());
         }
         let life = known.first().map(|first| first.life.clone());
-        let uar = Arc::new(Uar::new(index, map()?, life, self.kick.clone())?);
+        let uar = Shared::new(Uar::new(index, map()?, life, self.kick.clone())?)?;
+        known.try_reserve(1).map_err(|_| Errno::NOMEM)?;
         known.push(uar.clone());
         Ok(uar)
     }
@@ -123,13 +125,13 @@ impl UarTable {
 /// The bell of a slot.
 #[derive(Debug)]
 struct Bell {
-    uar: Arc<Uar>,
+    uar: Shared<Uar>,
     bit: u64,
 }
 
 impl Bell {
     /// The bell of `slot`, and the byte offset of the slot's words.
-    fn new(uar: Arc<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
+    fn new(uar: Shared<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
         if !(SLOT_FIRST..SLOT_END).contains(&slot) {
             return Err(Errno::IO);
         }
@@ -155,7 +157,7 @@ impl QpDoorbell {
     ///
     /// # Errors
     /// `EIO` when there is no such slot.
-    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (sends, recvs) = (word(0)?, word(4)?);
@@ -201,7 +203,7 @@ impl SrqDoorbell {
     ///
     /// # Errors
     /// `EIO` when there is no such slot.
-    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         Ok(Self { producer: word(0)?, freed: word(4)? })
@@ -234,7 +236,7 @@ impl CqDoorbell {
     ///
     /// # Errors
     /// `EIO` when there is no such slot.
-    pub fn new(uar: Arc<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
         let seen = Word32::new(&bell.uar.memory, at + 8).ok_or(Errno::IO)?;
@@ -261,11 +263,14 @@ impl CqDoorbell {
 pub(crate) mod tests {
     use super::*;
 
+    fn page() -> Shared<Mapping> {
+        Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory")
+    }
+
     /// A UAR in plain memory, as the adapter would see it.
-    pub(crate) fn uar(index: u32) -> Arc<Uar> {
+    pub(crate) fn uar(index: u32) -> Shared<Uar> {
         let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
-        let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
-        Arc::new(Uar::new(index, memory, None, kick).expect("valid"))
+        Shared::new(Uar::new(index, memory, None, page()).expect("valid")).expect("memory")
     }
 
     /// The adapter is dead.
@@ -346,16 +351,15 @@ pub(crate) mod tests {
         assert!(QpDoorbell::new(uar.clone(), SLOT_FIRST - 1).is_err());
         assert!(CqDoorbell::new(uar, SLOT_END).is_err());
         let short = Mapping::anonymous(4096).expect("mmap");
-        let kick = Arc::new(Mapping::anonymous(4096).expect("mmap"));
-        assert!(Uar::new(1, short, None, kick).is_err());
+        assert!(Uar::new(1, short, None, page()).is_err());
     }
 
     #[test]
     fn a_uar_is_mapped_once() {
-        let table = UarTable::new(Arc::new(Mapping::anonymous(4096).expect("mmap")));
+        let table = UarTable::new(page());
         let first = table.get(4, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         let again = table.get(4, || panic!("mapped twice")).expect("known");
-        assert!(Arc::ptr_eq(&first, &again));
+        assert!(first.is_same(&again));
         // The first tells of the adapter's life for all.
         let second = table.get(6, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         assert!(!second.life.has_ended());

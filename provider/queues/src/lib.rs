@@ -5,6 +5,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`heap`] | allocations that may fail (unsafe code) |
 //! | [`mapping`] | memory shared with the adapter (unsafe code) |
 //! | [`lock`] | a spin lock (unsafe code) |
 //! | [`ring`] | a ring of entries and its shape |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod completion;
 pub mod cq;
 pub mod doorbell;
+pub mod heap;
 pub mod lock;
 pub mod mapping;
 pub mod plan;

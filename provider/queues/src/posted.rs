@@ -38,11 +38,12 @@ impl Posted {
     }
 }
 
-/// Room for the identifiers of a queue whose entries cannot be read any more when the adapter is gone.
+/// Room for what is kept of the entries of a queue that cannot be read back, nor at all when the adapter is gone: the
+/// identifier of the request, and a word of its header while that is withheld.
 ///
 /// # Errors
 /// Those of mmap.
 pub(crate) fn room(log_size: u8) -> Result<Ring, Errno> {
-    let shape = Shape { log_size, log_stride: 3 };
-    Ring::new(Mapping::anonymous(shape.bytes())?, shape).ok_or(Errno::IO)
+    let shape = Shape { log_size, log_stride: 4 };
+    Ring::new(Mapping::anonymous(shape.bytes())?, shape)
 }

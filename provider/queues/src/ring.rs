@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
+
 use crate::mapping::{Mapping, Words};
 
 /// Number and length of a ring's entries, as powers of two.
@@ -49,15 +51,16 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The ring at the start of `memory`, or `None` when that is too short or the entries are
-    /// not made of whole words.
-    #[must_use]
-    pub fn new(memory: Mapping, shape: Shape) -> Option<Self> {
-        let log_words = u32::from(shape.log_stride).checked_sub(3)?;
+    /// The ring at the start of `memory`.
+    ///
+    /// # Errors
+    /// `EIO` when the memory is too short or the entries are not made of whole words; `ENOMEM`.
+    pub fn new(memory: Mapping, shape: Shape) -> Result<Self, Errno> {
+        let log_words = u32::from(shape.log_stride).checked_sub(3).ok_or(Errno::IO)?;
         if shape.bytes() > memory.len() {
-            return None;
+            return Err(Errno::IO);
         }
-        Some(Self { words: memory.into(), mask: (1 << shape.log_size) - 1, log_words })
+        Ok(Self { words: Words::new(memory)?, mask: (1 << shape.log_size) - 1, log_words })
     }
 
     /// Number of entries.
@@ -121,6 +124,7 @@ mod tests {
     #[test]
     fn short_memory_is_refused() {
         let shape = Shape { log_size: 7, log_stride: 6 };
-        assert!(Ring::new(Mapping::anonymous(4096).expect("mmap"), shape).is_none());
+        let short = Ring::new(Mapping::anonymous(4096).expect("mmap"), shape);
+        assert_eq!(short.err(), Some(Errno::IO));
     }
 }

@@ -28,23 +28,22 @@ pub struct SendQueue {
     /// Index of the next entry.
     next: u32,
     limits: SendLimits,
-    /// The identifiers of the requests: in the entries, or apart from those in the adapter's memory.
+    /// Entries that begin with the identifiers of the requests: the ring's own or, where those are in the adapter's
+    /// memory, others, whose second words are the last header words of staged entries, which post these.
     ids: Ring,
-    /// The last header words, which post them, of staged entries in the adapter's memory.
-    withheld: Vec<u64>,
 }
 
 impl SendQueue {
     /// An empty queue on `ring`, whose memory's old contents do not matter.
     ///
     /// # Errors
-    /// Those of mmap.
+    /// `ENOMEM`.
     pub fn new(ring: Ring, place: Place, limits: SendLimits) -> Result<Self, Errno> {
         let ids = match place {
             Place::Guest => ring.clone(),
             Place::Device => posted::room(ring.log_size())?,
         };
-        let mut queue = Self { ring, place, next: 0, limits, ids, withheld: Vec::new() };
+        let mut queue = Self { ring, place, next: 0, limits, ids };
         queue.reset();
         Ok(queue)
     }
@@ -114,23 +113,25 @@ impl SendQueue {
         }
         // The old stamp stays: it is that of an earlier lap.
         let (_, last) = self.fill(freed, header, payload)?;
-        self.withheld.push(last);
+        if let Some(withheld) = self.ids.entry(self.next).get(1) {
+            withheld.store(last, Ordering::Relaxed);
+        }
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
 
-    /// Makes what is staged ready to be posted; in the adapter's memory that posts it, in order.
+    /// Makes what is staged from `start` on ready to be posted; in the adapter's memory that posts it, in order.
     #[inline]
-    pub(crate) fn commit(&mut self) {
-        if self.withheld.is_empty() {
+    pub(crate) fn commit(&mut self, start: u32) {
+        if self.place == Place::Guest {
             return;
         }
         store_fence();
-        // CAST: no more than the ring has entries.
-        let mut index = self.next.wrapping_sub(self.withheld.len() as u32);
-        for last in self.withheld.drain(..) {
-            if let Some(word) = self.ring.entry(index).get(SEND_HEADER_WORDS - 1) {
-                word.store(last, Ordering::Release);
+        let mut index = start;
+        while index != self.next {
+            let stamp = self.ring.entry(index).get(SEND_HEADER_WORDS - 1);
+            if let (Some(stamp), Some(withheld)) = (stamp, self.ids.entry(index).get(1)) {
+                stamp.store(withheld.load(Ordering::Relaxed), Ordering::Release);
             }
             index = index.wrapping_add(1);
         }
@@ -139,7 +140,6 @@ impl SendQueue {
     /// Drops what is staged: the next entry is `start` again.
     #[inline]
     pub(crate) fn roll_back(&mut self, start: u32) {
-        self.withheld.clear();
         self.next = start;
     }
 
@@ -282,7 +282,7 @@ mod tests {
                     }
                 }
                 assert_eq!(stage(&mut queue, start, 9), Err(PostError::Full));
-                queue.commit();
+                queue.commit(start);
                 for index in start..start + 4 {
                     assert_eq!(stamp_of(&queue, index), index + 1);
                     assert_eq!(queue.ring.entry(index)[0].load(Ordering::Relaxed), index.into());

@@ -5,7 +5,6 @@
 //! The adapter copies an entry when a QP takes it. So the completion of entry `i` tells that all entries up to `i`
 //! are free, though earlier ones may not have completed: credits are the highest index that was told.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
@@ -16,6 +15,7 @@ use abi::uverbs::SrqResp;
 
 use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{SrqDoorbell, Uar};
+use crate::heap::Shared;
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::plan::SrqRing;
 use crate::recv::RecvQueue;
@@ -56,31 +56,35 @@ impl SharedCredits {
 pub struct SharedRecvQueue {
     srqn: u32,
     queue: SpinLock<RecvQueue>,
-    credits: Arc<SharedCredits>,
+    credits: Shared<SharedCredits>,
     door: SrqDoorbell,
     /// Of XRC: where its receives complete, and what that queue knows it by.
-    feeds: Option<(Arc<CompletionQueue>, Arc<Credits>)>,
+    feeds: Option<(Shared<CompletionQueue>, Shared<Credits>)>,
 }
 
 impl SharedRecvQueue {
     /// The queue on `ring`, as the kernel created it; of XRC with the completion queue of its receives.
     ///
     /// # Errors
-    /// `EIO` when its answer makes no sense.
+    /// `EIO` when its answer makes no sense; `ENOMEM`.
     pub fn new(
         ring: SrqRing,
         response: &SrqResp,
-        uar: Arc<Uar>,
-        (sharing, cq): (Sharing, Option<Arc<CompletionQueue>>),
+        uar: Shared<Uar>,
+        (sharing, cq): (Sharing, Option<Shared<CompletionQueue>>),
     ) -> Result<Self, Errno> {
-        let memory = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        let memory = Ring::new(ring.memory, ring.shape)?;
         let door = SrqDoorbell::new(uar, response.slot.get())?;
         let srqn = response.srqn.get();
-        let credits = Arc::<SharedCredits>::default();
-        let feeds = cq.map(|cq| (cq, Arc::new(Credits::new(Some(credits.clone())))));
-        if let Some((cq, feeder)) = &feeds {
-            cq.attach_shared(srqn, feeder);
-        }
+        let credits = Shared::new(SharedCredits::default())?;
+        let feeds = match cq {
+            Some(cq) => {
+                let feeder = Shared::new(Credits::new(Some(credits.clone())))?;
+                cq.attach_shared(srqn, &feeder)?;
+                Some((cq, feeder))
+            }
+            None => None,
+        };
         Ok(Self {
             srqn,
             queue: SpinLock::shared_by(sharing, RecvQueue::new(memory, ring.max_sge)),
@@ -97,7 +101,7 @@ impl SharedRecvQueue {
     }
 
     /// Where completions give entries back.
-    pub(crate) fn credits(&self) -> &Arc<SharedCredits> {
+    pub(crate) fn credits(&self) -> &Shared<SharedCredits> {
         &self.credits
     }
 
@@ -178,7 +182,7 @@ mod tests {
     const SLOT: u32 = 30;
     const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 0, max_cqe: 64 };
 
-    fn queue(entries: u32) -> (SharedRecvQueue, Arc<Uar>) {
+    fn queue(entries: u32) -> (SharedRecvQueue, Shared<Uar>) {
         let ring = SrqRing::allocate(entries, 1, &LIMITS).expect("memory");
         let uar = uar(2);
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn completions_of_xrc_find_the_queue_by_its_number() {
         let (cq, _) = cq::tests::queue(8);
-        let cq = Arc::new(cq);
+        let cq = Shared::new(cq).expect("memory");
         let ring = SrqRing::allocate(4, 1, &LIMITS).expect("memory");
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
         let parts = (Sharing::ANY, Some(cq.clone()));

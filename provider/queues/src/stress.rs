@@ -21,6 +21,7 @@ use abi::uverbs::{CqResp, QpResp};
 use crate::cq::CompletionQueue;
 use crate::doorbell::Uar;
 use crate::doorbell::tests::{slot_words, take_summary, uar};
+use crate::heap::Shared;
 use crate::lock::Sharing;
 use crate::mapping::Mapping;
 use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
@@ -38,12 +39,12 @@ const POLLERS: usize = 2;
 const REQUESTS: u64 = 20_000;
 
 /// Memory that two sides map.
-struct Shared {
+struct Memory {
     fd: OwnedFd,
     len: usize,
 }
 
-impl Shared {
+impl Memory {
     fn new(shape: Shape) -> Self {
         let len = shape.bytes().next_multiple_of(4096);
         let fd = memfd_create("ring", MemfdFlags::CLOEXEC).expect("memfd");
@@ -58,7 +59,7 @@ impl Shared {
 
 /// The adapter's side.
 struct Adapter {
-    uar: Arc<Uar>,
+    uar: Shared<Uar>,
     sends: Ring,
     completions: Arc<Mutex<Completions>>,
     in_device: bool,
@@ -67,7 +68,7 @@ struct Adapter {
 
 /// Where it writes completions.
 struct Completions {
-    uar: Arc<Uar>,
+    uar: Shared<Uar>,
     ring: Ring,
     written: u32,
 }
@@ -138,13 +139,13 @@ impl Adapter {
 }
 
 /// A queue pair, its completion queue, and the adapter behind them.
-fn bench(in_device: bool) -> (QueuePair, Arc<CompletionQueue>, Adapter) {
-    let (send, completions) = (Shared::new(SQ), Shared::new(CQ));
+fn bench(in_device: bool) -> (QueuePair, Shared<CompletionQueue>, Adapter) {
+    let (send, completions) = (Memory::new(SQ), Memory::new(CQ));
     let uar = uar(1);
     let ring = CqRing { shape: CQ, memory: completions.map() };
     let response = CqResp { slot: CQ_SLOT.into(), ..CqResp::default() };
-    let cq =
-        Arc::new(CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid"));
+    let cq = CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid");
+    let cq = Shared::new(cq).expect("memory");
     let extras = QpExtras::default();
     let plan = QpPlan { send: Some(SQ), recv: None, send_in_device: in_device, extras };
     let rings = QpRings { plan, send: (!in_device).then(|| send.map()), recv: None };
@@ -246,7 +247,7 @@ fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &
             break;
         }
         let shape = Shape { log_size: (step * 5 % 7) as u8, log_stride: 6 };
-        let shared = Shared::new(shape);
+        let shared = Memory::new(shape);
         let resized = cq.resize(CqRing { shape, memory: shared.map() }, |request| {
             assert_eq!(request.log_size, shape.log_size);
             let ring = Ring::new(shared.map(), shape).expect("fits");

@@ -26,10 +26,11 @@ pub(super) unsafe extern "C" fn create(
     pd: *mut c::ibv_pd,
     attr: *mut c::ibv_ah_attr,
 ) -> *mut c::ibv_ah {
-    let ah = Ah::begin();
-    // SAFETY: the arguments are libibverbs' own, `ah` is ours.
-    let resolved = unsafe { commands::create_ah(pd, ah.base(), attr) };
-    pointer(resolved.map(|response| ah.complete(response.av)))
+    pointer(Ah::begin().and_then(|ah| {
+        // SAFETY: the arguments are libibverbs' own, `ah` is ours.
+        let response = unsafe { commands::create_ah(pd, ah.base(), attr) }?;
+        Ok(ah.complete(response.av))
+    }))
 }
 
 /// `destroy_ah`.

@@ -2,7 +2,7 @@
 //! The commands to the kernel that carry payloads of ours: libibverbs wants each as one struct,
 //! its own part first.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use super::bindings as c;
 use super::{check, context};
 
 /// The environment variable that makes payloads as long as those of another version.
-const VARIABLE: &str = "VRNIC_PAYLOADS";
+const VARIABLE: &CStr = c"VRNIC_PAYLOADS";
 
 /// A part of libibverbs and one of ours, without a gap.
 #[repr(C)]

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Contexts: an open device, its mappings, and what can be asked of it.
 
-use std::env;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::clock::Clock;
 use vrnic_queues::doorbell::{Uar, UarTable};
+use vrnic_queues::heap::{Shared, boxed};
 use vrnic_queues::mapping::Mapping;
 use vrnic_queues::plan::{Limits, SqPolicy, VectorPolicy};
 
@@ -22,9 +21,12 @@ use super::object::Object;
 use super::{check, commands, driver, pointer, status};
 
 /// The environment variable that overrides where send queues are put.
-const SQ_VARIABLE: &str = "VRNIC_SQ";
+const SQ_VARIABLE: &CStr = c"VRNIC_SQ";
 /// The environment variable that lets the driver choose completion vectors.
-const VECTOR_VARIABLE: &str = "VRNIC_COMP_VECTOR";
+const VECTOR_VARIABLE: &CStr = c"VRNIC_COMP_VECTOR";
+
+/// Bytes of a message to the user.
+const WARNING: usize = 512;
 
 type ContextObject = Object<c::verbs_context, Box<Context>>;
 
@@ -64,7 +66,7 @@ impl Context {
             false => VectorPolicy::Asked,
         };
         let kick = response.kick_mmap.get();
-        let kick = Arc::new(map(fd, kick, abi::regs::KICK_LEN)?);
+        let kick = Shared::new(map(fd, kick, abi::regs::KICK_LEN)?)?;
         let context = Self {
             fd,
             uars: UarTable::new(kick.clone()),
@@ -99,7 +101,7 @@ impl Context {
     }
 
     /// The UAR with this number, which lies at `offset`.
-    pub(super) fn uar(&self, index: u32, offset: u64) -> Result<Arc<Uar>, Errno> {
+    pub(super) fn uar(&self, index: u32, offset: u64) -> Result<Shared<Uar>, Errno> {
         self.uars.get(index, || self.map(offset, abi::uar::UAR_LEN))
     }
 }
@@ -111,19 +113,31 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
 }
 
 /// What an environment variable says, or the default; `known` names its values.
-pub(super) fn policy<T: FromStr + Default>(variable: &str, known: &str) -> T {
-    let Some(text) = env::var_os(variable) else { return T::default() };
-    text.to_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        let text = text.display();
-        warn(format_args!("{variable}={text} is none of {known}; taking the default"));
+pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
+    // SAFETY: a name that ends. The answer is good until the program changes its environment, which no library can
+    // prevent; `std::env` would copy it into memory that there may not be.
+    let text = unsafe { libc::getenv(variable.as_ptr()) };
+    if text.is_null() {
+        return T::default();
+    }
+    // SAFETY: a text that ends, as above.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        let (name, text) = (variable.to_bytes().escape_ascii(), text.to_bytes().escape_ascii());
+        warn(format_args!("{name}={text} is none of {known}; taking the default"));
         T::default()
     })
 }
 
-/// Tells the user, as libibverbs itself does; there is no better place than stderr.
+/// Tells the user, as libibverbs itself does; there is no better place than stderr. Takes no memory.
 pub(super) fn warn(text: std::fmt::Arguments<'_>) {
+    let mut line = [0; WARNING];
+    let mut rest = &mut line[..];
+    // A long text is cut.
+    let _ = writeln!(rest, "libvrnic: {text}");
+    let length = WARNING - rest.len();
     // A closed stderr is no reason to fail.
-    let _ = writeln!(io::stderr(), "libvrnic: {text}");
+    let _ = rustix::io::write(io::stderr(), line.get(..length).unwrap_or_default());
 }
 
 /// The struct that a public context is the last part of.
@@ -156,11 +170,11 @@ pub(super) unsafe extern "C" fn alloc(
         return base;
     }
     // SAFETY: just made.
-    let opened =
-        unsafe { commands::get_context(base) }.and_then(|response| Context::new(fd, &response));
+    let opened = unsafe { commands::get_context(base) }
+        .and_then(|response| boxed(Context::new(fd, &response)?));
     let result = opened.map(|context| {
         // SAFETY: just made, with our part zeroed, which is `None`.
-        unsafe { ContextObject::set_own(base, Some(Box::new(context))) };
+        unsafe { ContextObject::set_own(base, Some(context)) };
         // SAFETY: valid, and the table is copied.
         unsafe { c::verbs_set_ops(base, &driver::context_ops()) };
         base
@@ -213,14 +227,16 @@ pub(super) unsafe extern "C" fn query_device(
     });
     if result.is_ok() {
         let version = response.base.fw_ver;
-        let text =
-            format!("{}.{}.{}", version >> 32 & 0xffff, version >> 16 & 0xffff, version & 0xffff);
+        let (major, minor, patch) = (version >> 32, version >> 16 & 0xffff, version & 0xffff);
+        let mut text = [0; 24];
+        // Three numbers of 16 bits fit.
+        let _ = write!(&mut text[..], "{}.{minor}.{patch}", major & 0xffff);
         // SAFETY: filled in by the call above, which refuses a shorter struct.
         let to = unsafe { &mut (*attr).orig_attr.fw_ver };
         // The struct was zeroed; its last byte stays so.
         let room = to.len().saturating_sub(1);
-        for (to, from) in to.iter_mut().take(room).zip(text.bytes()) {
-            // CAST: digits and dots.
+        for (to, from) in to.iter_mut().take(room).zip(text) {
+            // CAST: digits, dots and zeroes.
             *to = from as c_char;
         }
     }

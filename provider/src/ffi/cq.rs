@@ -2,11 +2,11 @@
 //! Completion queues: making and destroying them.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::{CqResp, Features};
 use vrnic_queues::cq::CompletionQueue;
+use vrnic_queues::heap::Shared;
 use vrnic_queues::lock::Sharing;
 use vrnic_queues::plan::{CqRing, VectorPolicy};
 
@@ -25,7 +25,7 @@ pub(super) struct Own {
     /// Of the extended interface; it may hold the queue's lock, so it ends first.
     pub(super) polling: Polling,
     /// The queue, which the queue pairs that feed it share.
-    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) queue: Shared<CompletionQueue>,
     /// The completion vector that it is bound to.
     pub(super) vector: u32,
 }
@@ -45,7 +45,7 @@ pub(super) unsafe fn whole<'a>(cq: *mut c::ibv_cq) -> Option<&'a Own> {
 /// # Safety
 /// As for [`whole`].
 #[inline]
-pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Arc<CompletionQueue>> {
+pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Shared<CompletionQueue>> {
     // SAFETY: by the caller's promise.
     unsafe { whole(cq) }.map(|own| &own.queue)
 }
@@ -105,7 +105,7 @@ pub(super) unsafe fn create_from(
     }
     let policy = if extras.any_vector { VectorPolicy::Any } else { context.vector_policy };
     let request = ring.request(vector, policy);
-    let cq = Cq::begin();
+    let cq = Cq::begin()?;
     let base: *mut c::ibv_cq = cq.base().cast();
     // SAFETY: the arguments are live, `cq` is ours.
     let response = unsafe {
@@ -122,7 +122,7 @@ pub(super) unsafe fn create_from(
     match open(context, ring, &response, extras.sharing) {
         Ok(queue) => {
             let vector = response.vector.get();
-            let own = Own { polling: Polling::default(), queue: Arc::new(queue), vector };
+            let own = Own { polling: Polling::default(), queue, vector };
             Ok(cq.complete(own).cast())
         }
         Err(error) => {
@@ -138,9 +138,9 @@ fn open(
     ring: CqRing,
     response: &CqResp,
     sharing: Sharing,
-) -> Result<CompletionQueue, Errno> {
+) -> Result<Shared<CompletionQueue>, Errno> {
     let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
-    CompletionQueue::new(ring, response, uar, sharing)
+    Shared::new(CompletionQueue::new(ring, response, uar, sharing)?)
 }
 
 /// `modify_cq`: interrupt moderation.

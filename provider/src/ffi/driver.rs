@@ -7,7 +7,7 @@ use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, cq_ex, library, mr, mw, pd, poll, post, qp, srq, xrc};
+use super::{ah, context, cq, cq_ex, library, mr, mw, pd, pointer, poll, post, qp, srq, xrc};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -64,11 +64,10 @@ static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
 static REGISTER: extern "C" fn() = register;
 
 extern "C" fn register() {
-    if let Err(text) = library::check() {
-        return context::warn(format_args!("{text}"));
+    if library::is_known() {
+        // SAFETY: the table lives as long as the library, which libibverbs never unloads.
+        unsafe { c::verbs_register_driver_34(&raw const DEVICE_OPS.0) };
     }
-    // SAFETY: the table lives as long as the library, which libibverbs never unloads.
-    unsafe { c::verbs_register_driver_34(&raw const DEVICE_OPS.0) };
 }
 
 /// The operations of a context. What is not set answers EOPNOTSUPP.
@@ -134,7 +133,7 @@ pub(super) unsafe fn is_ours(device: *mut c::ibv_device) -> bool {
 }
 
 unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {
-    Device::begin().complete(())
+    pointer(Device::begin().map(|device| device.complete(())))
 }
 
 unsafe extern "C" fn uninit_device(device: *mut c::verbs_device) {

@@ -2,49 +2,57 @@
 //! Which libibverbs has loaded us. What it and its plugins say to each other changed more than once under one number of the
 //! private ABI, so a plugin built for one release would call wrong functions in another: it stays out of those.
 
-use std::ffi::{CStr, OsStr, c_void};
-use std::fs;
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
 use super::bindings as c;
+use super::context::warn;
 
 /// The releases that build.rs knows, with spaces between.
 const RELEASES: &str = env!("VRNIC_RDMA_CORE_RELEASES");
 
-/// Whether the library is of a release that this plugin is written for.
-///
-/// # Errors
-/// What to tell the user when it is not.
-pub(super) fn check() -> Result<(), String> {
-    let Some(path) = path() else {
-        return Err(format!("cannot tell of which release libibverbs is; written for {RELEASES}"));
+/// Room for the path of a file.
+type Room = [c_char; libc::PATH_MAX as usize];
+
+/// Returns whether the library is of a release that this plugin is written for, and tells the user when it is not.
+pub(super) fn is_known() -> bool {
+    let mut room = [0; libc::PATH_MAX as usize];
+    let Some(path) = path(&mut room) else {
+        warn(format_args!("cannot tell of which release libibverbs is; written for {RELEASES}"));
+        return false;
     };
-    match release(&path) {
-        Some(release) if RELEASES.split(' ').any(|known| known == release) => Ok(()),
-        release => Err(format!(
+    let release = release(path);
+    let known = release.is_some_and(|release| RELEASES.split(' ').any(|known| known == release));
+    if !known {
+        warn(format_args!(
             "{} is rdma-core {}, this plugin is written for {RELEASES}: it stays unused. Build it for that release",
-            path.display(),
+            path.to_bytes().escape_ascii(),
             release.unwrap_or("of an unknown release"),
-        )),
+        ));
     }
+    known
 }
 
 /// The file that the library was loaded from.
-fn path() -> Option<PathBuf> {
+fn path(room: &mut Room) -> Option<&CStr> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let function = c::verbs_register_driver_34 as *const c_void;
     // SAFETY: an address in the library, and room for the answer.
     if unsafe { libc::dladdr(function, info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: zeroed, which is valid, and filled in by the call; the name lives as long as the library.
-    let name = unsafe { info.assume_init().dli_fname.as_ref().map(|name| CStr::from_ptr(name)) }?;
-    fs::canonicalize(Path::new(OsStr::from_bytes(name.to_bytes()))).ok()
+    // SAFETY: zeroed, which is valid, and filled in by the call.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    // SAFETY: null, or a text that lives as long as the library; the room is as long as the call asks for.
+    if name.is_null() || unsafe { libc::realpath(name, room.as_mut_ptr()) }.is_null() {
+        return None;
+    }
+    // SAFETY: filled in by the call with a text that ends.
+    Some(unsafe { CStr::from_ptr(room.as_ptr()) })
 }
 
 /// The release in a file name such as `libibverbs.so.1.14.56.1`, behind the two numbers of the library itself.
-fn release(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str()?.strip_prefix("libibverbs.so.")?.splitn(3, '.').nth(2)
+fn release(path: &CStr) -> Option<&str> {
+    let name = path.to_str().ok()?.rsplit('/').next()?;
+    name.strip_prefix("libibverbs.so.")?.splitn(3, '.').nth(2)
 }

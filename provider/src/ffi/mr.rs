@@ -43,7 +43,7 @@ pub(super) unsafe fn try_reg(
         // SAFETY: by the caller's promise.
         unsafe { Context::of((*pd).context) }?.needs(Features::REGION_FLAGS)?;
     }
-    let region = Mr::begin();
+    let region = Mr::begin()?;
     let base = region.base();
     // SAFETY: `pd` is live, `region` is ours.
     unsafe { commands::reg_mr(pd, addr, length, iova, access, flags, base) }?;
@@ -60,13 +60,14 @@ pub(super) unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut c::ibv_mr {
-    let region = Mr::begin();
-    let base = region.base();
-    // SAFETY: `pd` is live, `region` is ours; the kernel checks the file and the range.
-    let registered = check(unsafe {
-        c::ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, base, ptr::null_mut())
-    });
-    pointer(registered.map(|()| region.complete(()).cast()))
+    pointer(Mr::begin().and_then(|region| {
+        let base = region.base();
+        // SAFETY: `pd` is live, `region` is ours; the kernel checks the file and the range.
+        check(unsafe {
+            c::ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, base, ptr::null_mut())
+        })?;
+        Ok(region.complete(()).cast())
+    }))
 }
 
 /// `rereg_mr`: libibverbs itself updates what the region says of address, length and PD.

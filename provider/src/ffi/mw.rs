@@ -28,10 +28,11 @@ const _: () = {
 
 /// `alloc_mw`.
 pub(super) unsafe extern "C" fn alloc(pd: *mut c::ibv_pd, kind: c::ibv_mw_type) -> *mut c::ibv_mw {
-    let window = Mw::begin();
-    // SAFETY: `pd` is live, `window` is ours.
-    let allocated = unsafe { commands::alloc_mw(pd, kind, window.base()) };
-    pointer(allocated.map(|()| window.complete(())))
+    pointer(Mw::begin().and_then(|window| {
+        // SAFETY: `pd` is live, `window` is ours.
+        unsafe { commands::alloc_mw(pd, kind, window.base()) }?;
+        Ok(window.complete(()))
+    }))
 }
 
 /// `dealloc_mw`.

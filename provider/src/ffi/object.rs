@@ -3,6 +3,9 @@
 
 use std::mem::ManuallyDrop;
 
+use rustix::io::Errno;
+use vrnic_queues::heap::boxed;
+
 /// A struct of libibverbs with our part behind it.
 #[repr(C)]
 pub(super) struct Object<B, T> {
@@ -14,8 +17,11 @@ pub(super) struct Object<B, T> {
 
 impl<B: Default, T> Object<B, T> {
     /// Begins one, with a zeroed base and no part of ours.
-    pub(super) fn begin() -> NewObject<B, T> {
-        NewObject::new()
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn begin() -> Result<NewObject<B, T>, Errno> {
+        Ok(NewObject(Box::into_raw(boxed(Self { base: B::default(), own: None })?)))
     }
 }
 
@@ -58,11 +64,7 @@ impl<B, T> Object<B, T> {
 /// An object that C does not know yet, or only for the time of a call.
 pub(super) struct NewObject<B, T>(*mut Object<B, T>);
 
-impl<B: Default, T> NewObject<B, T> {
-    fn new() -> Self {
-        Self(Box::into_raw(Box::new(Object { base: B::default(), own: None })))
-    }
-
+impl<B, T> NewObject<B, T> {
     /// The base, for libibverbs to fill in.
     pub(super) fn base(&self) -> *mut B {
         self.0.cast()
@@ -76,7 +78,7 @@ impl<B: Default, T> NewObject<B, T> {
     /// Adds our part and gives the object away, until [`Object::free`].
     pub(super) fn complete(self, own: T) -> *mut B {
         let base = ManuallyDrop::new(self).base();
-        // SAFETY: allocated in `new`, and no one else uses it yet.
+        // SAFETY: allocated in `begin`, and no one else uses it yet.
         unsafe { Object::<B, T>::set_own(base, Some(own)) };
         base
     }
@@ -84,7 +86,7 @@ impl<B: Default, T> NewObject<B, T> {
 
 impl<B, T> Drop for NewObject<B, T> {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` in `new` and not given away.
+        // SAFETY: made by `Box::into_raw` in `begin` and not given away.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }

@@ -4,9 +4,9 @@
 //! ibv_alloc_parent_domain(3)). Queue pairs of such a domain take no locks.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use rustix::io::Errno;
+use vrnic_queues::heap::Shared;
 use vrnic_queues::lock::Sharing;
 
 use super::bindings as c;
@@ -14,22 +14,24 @@ use super::object::Object;
 use super::{check, commands, pointer, status};
 
 type Pd = Object<c::ibv_pd, Domain>;
-type Td = Object<c::ibv_td, Arc<()>>;
+type Td = Object<c::ibv_td, Shared<()>>;
 
 /// Our part of a protection domain. The counts tell whether a parent domain uses an object.
 enum Domain {
     /// One that the kernel knows.
-    Plain(Arc<()>),
+    Plain(Shared<()>),
     /// One of ours alone, by the kernel's number of the other that it stands for.
-    Parent { _of: Arc<()>, thread: Option<Arc<()>> },
+    Parent { _of: Shared<()>, thread: Option<Shared<()>> },
 }
 
 /// `alloc_pd`.
 pub(super) unsafe extern "C" fn alloc(context: *mut c::ibv_context) -> *mut c::ibv_pd {
-    let pd = Pd::begin();
-    // SAFETY: `context` is libibverbs' own, `pd` is ours.
-    let allocated = unsafe { commands::alloc_pd(context, pd.base()) };
-    pointer(allocated.map(|_| pd.complete(Domain::Plain(Arc::default()))))
+    pointer(Pd::begin().and_then(|pd| {
+        let users = Shared::new(())?;
+        // SAFETY: `context` is libibverbs' own, `pd` is ours.
+        unsafe { commands::alloc_pd(context, pd.base()) }?;
+        Ok(pd.complete(Domain::Plain(users)))
+    }))
 }
 
 /// `dealloc_pd`, of either kind.
@@ -38,7 +40,7 @@ pub(super) unsafe extern "C" fn dealloc(pd: *mut c::ibv_pd) -> c_int {
     let result = match unsafe { Pd::own(pd) } {
         None => Err(Errno::INVAL),
         Some(Domain::Parent { .. }) => Ok(()),
-        Some(Domain::Plain(users)) if Arc::strong_count(users) > 1 => Err(Errno::BUSY),
+        Some(Domain::Plain(users)) if !users.is_unique() => Err(Errno::BUSY),
         // SAFETY: as above.
         Some(Domain::Plain(_)) => check(unsafe { c::ibv_cmd_dealloc_pd(pd) }),
     };
@@ -58,17 +60,19 @@ pub(super) unsafe extern "C" fn alloc_thread(
     if unsafe { (*attr).comp_mask } != 0 {
         return pointer(Err(Errno::OPNOTSUPP));
     }
-    let td = Td::begin();
-    // SAFETY: ours, and nobody knows it yet.
-    unsafe { (*td.base()).context = context };
-    td.complete(Arc::default())
+    pointer(Td::begin().and_then(|td| {
+        let users = Shared::new(())?;
+        // SAFETY: ours, and nobody knows it yet.
+        unsafe { (*td.base()).context = context };
+        Ok(td.complete(users))
+    }))
 }
 
 /// `dealloc_td`.
 pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
     // SAFETY: made by `alloc_thread`, live.
     match unsafe { Td::own(td) } {
-        Some(users) if Arc::strong_count(users) == 1 => {
+        Some(users) if users.is_unique() => {
             // SAFETY: as above, and given up by the caller.
             unsafe { Td::free(td) };
             0
@@ -103,7 +107,7 @@ unsafe fn try_alloc_parent(
     };
     // SAFETY: by the caller's promise.
     let thread = unsafe { Td::own(attr.td) }.cloned();
-    let parent = Pd::begin();
+    let parent = Pd::begin()?;
     // SAFETY: `parent` is ours and unknown to others, the other live.
     unsafe {
         (*parent.base()).context = context;

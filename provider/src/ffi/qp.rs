@@ -163,7 +163,7 @@ unsafe fn create_planned(
     plan: QpPlan,
 ) -> Result<*mut c::ibv_qp, Errno> {
     let rings = QpRings::allocate(plan)?;
-    let qp = Qp::begin();
+    let qp = Qp::begin()?;
     let base: *mut c::ibv_qp = qp.base().cast();
     // SAFETY: the objects are live, `qp` is ours.
     let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;

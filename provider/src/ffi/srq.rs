@@ -2,11 +2,11 @@
 //! Shared receive queues.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use vrnic_abi::uverbs::SrqResp;
 use vrnic_queues::cq::CompletionQueue;
+use vrnic_queues::heap::Shared;
 use vrnic_queues::plan::SrqRing;
 use vrnic_queues::request::PostError;
 use vrnic_queues::srq::SharedRecvQueue;
@@ -19,14 +19,14 @@ use super::{check, commands, cq, pd, pointer, status};
 
 /// A shared receive queue; the queue pairs that take from it share our part. libibverbs' part is the extended
 /// one, of which the plain `ibv_srq` is the start.
-type Srq = Object<c::verbs_srq, Arc<SharedRecvQueue>>;
+type Srq = Object<c::verbs_srq, Shared<SharedRecvQueue>>;
 
 /// Our part of a shared receive queue; `None` for null.
 ///
 /// # Safety
 /// `srq` must be null or a queue of this plugin, live as long as the result is used.
 #[inline]
-pub(super) unsafe fn own<'a>(srq: *mut c::ibv_srq) -> Option<&'a Arc<SharedRecvQueue>> {
+pub(super) unsafe fn own<'a>(srq: *mut c::ibv_srq) -> Option<&'a Shared<SharedRecvQueue>> {
     // SAFETY: by the caller's promise.
     unsafe { Srq::own(srq.cast()) }
 }
@@ -49,13 +49,13 @@ unsafe fn try_create(
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &context.limits)?;
-    let srq = Srq::begin();
+    let srq = Srq::begin()?;
     let base: *mut c::ibv_srq = srq.base().cast();
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq(pd, base, attr, ring.request()) }?;
     // SAFETY: live by the caller's promise.
     match unsafe { open(context, pd, None, ring, &response) } {
-        Ok(queue) => Ok(srq.complete(Arc::new(queue)).cast()),
+        Ok(queue) => Ok(srq.complete(queue).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
             let _ = unsafe { c::ibv_cmd_destroy_srq(base) };
@@ -95,12 +95,12 @@ unsafe fn try_create_ex(
     let (own, cq) = unsafe { (Context::of(context), cq::own(attr.cq)) };
     let (own, cq) = (own?, cq.ok_or(Errno::INVAL)?);
     let ring = SrqRing::allocate(attr.attr.max_wr, attr.attr.max_sge, &own.limits)?;
-    let srq = Srq::begin();
+    let srq = Srq::begin()?;
     // SAFETY: the objects are live, `srq` is ours.
     let response = unsafe { commands::create_srq_ex(context, srq.base(), attr, ring.request()) }?;
     // SAFETY: live by the caller's promise.
     match unsafe { open(own, attr.pd, Some(cq.clone()), ring, &response) } {
-        Ok(queue) => Ok(srq.complete(Arc::new(queue)).cast()),
+        Ok(queue) => Ok(srq.complete(queue).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
             let _ = unsafe { c::ibv_cmd_destroy_srq(srq.base().cast()) };
@@ -127,14 +127,14 @@ pub(super) unsafe extern "C" fn number(srq: *mut c::ibv_srq, number: *mut u32) -
 unsafe fn open(
     context: &Context,
     pd: *mut c::ibv_pd,
-    cq: Option<Arc<CompletionQueue>>,
+    cq: Option<Shared<CompletionQueue>>,
     ring: SrqRing,
     response: &SrqResp,
-) -> Result<SharedRecvQueue, Errno> {
+) -> Result<Shared<SharedRecvQueue>, Errno> {
     let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
     // SAFETY: by the caller's promise.
     let sharing = unsafe { pd::sharing(pd) };
-    SharedRecvQueue::new(ring, response, uar, (sharing, cq))
+    Shared::new(SharedRecvQueue::new(ring, response, uar, (sharing, cq))?)
 }
 
 /// `modify_srq`.

@@ -21,24 +21,25 @@ pub(super) unsafe extern "C" fn open_domain(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_xrcd_init_attr,
 ) -> *mut c::ibv_xrcd {
-    let xrcd = Xrcd::begin();
     let mut command = c::ibv_open_xrcd::default();
     let mut response = c::ib_uverbs_open_xrcd_resp::default();
-    // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as long as said.
-    let opened = check(unsafe {
-        c::ibv_cmd_open_xrcd(
-            context,
-            xrcd.base(),
-            // CAST: the size of a small struct.
-            size_of::<c::verbs_xrcd>() as c_int,
-            attr,
-            &raw mut command,
-            size_of_val(&command),
-            &raw mut response,
-            size_of_val(&response),
-        )
-    });
-    pointer(opened.map(|()| xrcd.complete(()).cast()))
+    pointer(Xrcd::begin().and_then(|xrcd| {
+        // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as long as said.
+        check(unsafe {
+            c::ibv_cmd_open_xrcd(
+                context,
+                xrcd.base(),
+                // CAST: the size of a small struct.
+                size_of::<c::verbs_xrcd>() as c_int,
+                attr,
+                &raw mut command,
+                size_of_val(&command),
+                &raw mut response,
+                size_of_val(&response),
+            )
+        })?;
+        Ok(xrcd.complete(()).cast())
+    }))
 }
 
 /// `close_xrcd`.
@@ -61,7 +62,7 @@ pub(super) unsafe fn create_target(
     context: *mut c::ibv_context,
     attr: &mut c::ibv_qp_init_attr_ex,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let qp = Qp::begin();
+    let qp = Qp::begin()?;
     let mut command = c::ibv_create_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
     // SAFETY: by the caller's promise, `qp` is ours; command and response are as long as said.
@@ -84,24 +85,25 @@ pub(super) unsafe extern "C" fn open_target(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_qp_open_attr,
 ) -> *mut c::ibv_qp {
-    let qp = Qp::begin();
     let mut command = c::ibv_open_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
-    // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long as said.
-    let opened = check(unsafe {
-        c::ibv_cmd_open_qp(
-            context,
-            qp.base(),
-            // CAST: the size of a small struct.
-            size_of::<c::verbs_qp>() as c_int,
-            attr,
-            &raw mut command,
-            size_of_val(&command),
-            &raw mut response,
-            size_of_val(&response),
-        )
-    });
-    pointer(opened.map(|()| qp.complete_bare().cast()))
+    pointer(Qp::begin().and_then(|qp| {
+        // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long as said.
+        check(unsafe {
+            c::ibv_cmd_open_qp(
+                context,
+                qp.base(),
+                // CAST: the size of a small struct.
+                size_of::<c::verbs_qp>() as c_int,
+                attr,
+                &raw mut command,
+                size_of_val(&command),
+                &raw mut response,
+                size_of_val(&response),
+            )
+        })?;
+        Ok(qp.complete_bare().cast())
+    }))
 }
 
 /// Posts requests of an initiator up to the end of the list; on an error `next` is the one that was refused.

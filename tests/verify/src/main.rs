@@ -13,6 +13,7 @@
 //! | [`agent`] | the processes that own verbs objects, on both ends |
 //! | [`crowd`] | processes that are killed with all that they hold |
 //! | [`outlive`] | a process that goes on when its device dies |
+//! | [`starve`] | a process that runs out of memory |
 //! | [`verbs`] | libibverbs, the only module with `unsafe` |
 //! | [`model`] | plain data for all of them |
 //! | [`pattern`] | known bytes |
@@ -23,6 +24,7 @@ mod model;
 mod outlive;
 mod pattern;
 mod rpc;
+mod starve;
 mod suite;
 mod verbs;
 
@@ -35,6 +37,7 @@ use clap::{Args, Parser, Subcommand};
 use agent::process::Start;
 use crowd::{Alone, Crowd};
 use rpc::client::Place;
+use starve::Starve;
 use suite::runner::{self, Filter};
 
 /// Tests an RDMA device through libibverbs.
@@ -69,6 +72,9 @@ enum Command {
     /// Use the device until it dies, which is to happen from outside, and look whether all that is
     /// outstanding is flushed then. Prints a line once it is in use.
     Outlive,
+    /// Make every call that allocates memory with too little of it, and hold the objects that are
+    /// left then until killed. Prints `done` once all calls are made.
+    Starve(Starve),
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
     Agent {
@@ -165,6 +171,10 @@ fn execute(command: Command) -> Result<bool> {
         }
         Command::Outlive => {
             outlive::run()?;
+            Ok(true)
+        }
+        Command::Starve(starve) => {
+            starve.run()?;
             Ok(true)
         }
         Command::Agent { extended } => {

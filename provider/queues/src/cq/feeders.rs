@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use abi::cq::Opcode;
+use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use crate::completion::Completion;
+use crate::heap::Shared;
 use crate::posted::Posted;
 use crate::srq::SharedCredits;
 
@@ -32,7 +33,7 @@ pub struct Credits {
     pub(crate) send: AtomicU32,
     pub(crate) recv: AtomicU32,
     /// Where receives are given back that were taken from a shared queue.
-    pub(crate) shared: Option<Arc<SharedCredits>>,
+    pub(crate) shared: Option<Shared<SharedCredits>>,
     /// The send queue's requests.
     pub(crate) sends: Option<Posted>,
     /// Those of a receive queue of its own.
@@ -65,7 +66,7 @@ impl Credits {
     }
 
     /// The credits of a QP that takes receives from a shared queue, if there is one.
-    pub(crate) fn new(shared: Option<Arc<SharedCredits>>) -> Self {
+    pub(crate) fn new(shared: Option<Shared<SharedCredits>>) -> Self {
         Self { shared, ..Self::default() }
     }
 
@@ -97,7 +98,7 @@ impl Credits {
 /// A feeder, and which of its completions come here.
 #[derive(Clone, Debug)]
 struct Feeder {
-    credits: Arc<Credits>,
+    credits: Shared<Credits>,
     halves: Halves,
 }
 
@@ -136,20 +137,30 @@ impl Feeders {
     }
 
     /// Adds a feeder, or more of what it brings.
-    pub(super) fn insert(&mut self, qpn: u32, credits: &Arc<Credits>, halves: Halves) {
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn insert(
+        &mut self,
+        qpn: u32,
+        credits: &Shared<Credits>,
+        halves: Halves,
+    ) -> Result<(), Errno> {
+        self.known.try_reserve(1).map_err(|_| Errno::NOMEM)?;
         let feeder = Feeder { credits: credits.clone(), halves };
         let known = self.known.entry(qpn).or_insert_with(|| feeder.clone());
-        if Arc::ptr_eq(&known.credits, credits) {
+        if known.credits.is_same(credits) {
             known.halves.sends |= halves.sends;
             known.halves.recvs |= halves.recvs;
         } else {
             *known = feeder;
         }
         self.last = None;
+        Ok(())
     }
 
-    pub(super) fn remove(&mut self, qpn: u32, credits: &Arc<Credits>) {
-        if self.known.get(&qpn).is_some_and(|known| Arc::ptr_eq(&known.credits, credits)) {
+    pub(super) fn remove(&mut self, qpn: u32, credits: &Shared<Credits>) {
+        if self.known.get(&qpn).is_some_and(|known| known.credits.is_same(credits)) {
             self.known.remove(&qpn);
             self.last = None;
         }

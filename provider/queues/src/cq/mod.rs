@@ -13,7 +13,7 @@ mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
@@ -27,6 +27,7 @@ pub(crate) use self::feeders::Halves;
 use self::feeders::SHARED;
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
+use crate::heap::Shared;
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::plan::CqRing;
 use crate::ring::Ring;
@@ -52,14 +53,14 @@ impl CompletionQueue {
     /// The queue on `ring`, as the kernel created it, for those that `sharing` tells.
     ///
     /// # Errors
-    /// `EIO` when its answer makes no sense.
+    /// `EIO` when its answer makes no sense; `ENOMEM`.
     pub fn new(
         ring: CqRing,
         response: &CqResp,
-        uar: Arc<Uar>,
+        uar: Shared<Uar>,
         sharing: Sharing,
     ) -> Result<Self, Errno> {
-        let ring = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        let ring = Ring::new(ring.memory, ring.shape)?;
         let door = CqDoorbell::new(uar, response.slot.get())?;
         let consumer = SpinLock::shared_by(sharing, Consumer::new(ring, door));
         Ok(Self { consumer, resizing: Mutex::new(()) })
@@ -121,24 +122,35 @@ impl CompletionQueue {
     }
 
     /// Lets a QP feed this queue.
-    pub(crate) fn attach(&self, qpn: u32, credits: &Arc<Credits>, halves: Halves) {
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn attach(
+        &self,
+        qpn: u32,
+        credits: &Shared<Credits>,
+        halves: Halves,
+    ) -> Result<(), Errno> {
         let mut consumer = self.consumer.lock();
         consumer.purge(qpn);
-        consumer.feeders.insert(qpn, credits, halves);
+        consumer.feeders.insert(qpn, credits, halves)
     }
 
     /// Forgets a QP, unless its number belongs to another one by now.
-    pub(crate) fn detach(&self, qpn: u32, credits: &Arc<Credits>) {
+    pub(crate) fn detach(&self, qpn: u32, credits: &Shared<Credits>) {
         self.consumer.lock().feeders.remove(qpn, credits);
     }
 
     /// Lets a shared receive queue of XRC feed this queue, until [`Self::detach_shared`].
-    pub(crate) fn attach_shared(&self, srqn: u32, credits: &Arc<Credits>) {
-        self.attach(srqn | SHARED, credits, Halves::default());
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn attach_shared(&self, srqn: u32, credits: &Shared<Credits>) -> Result<(), Errno> {
+        self.attach(srqn | SHARED, credits, Halves::default())
     }
 
     /// Forgets a shared receive queue.
-    pub(crate) fn detach_shared(&self, srqn: u32, credits: &Arc<Credits>) {
+    pub(crate) fn detach_shared(&self, srqn: u32, credits: &Shared<Credits>) {
         self.detach(srqn | SHARED, credits);
     }
 

@@ -24,7 +24,7 @@ impl CompletionQueue {
     /// Continues in `ring`; `command` has the kernel tell the adapter, and returns its `first`.
     ///
     /// # Errors
-    /// Those of `command`: the queue is as before then. `EIO` when the answer makes no sense.
+    /// Those of `command`, and `ENOMEM`: the queue is as before then. `EIO` when the answer makes no sense.
     pub fn resize(
         &self,
         ring: CqRing,
@@ -33,7 +33,7 @@ impl CompletionQueue {
         let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         // The vector stays as it is.
         let request = ring.request(0, VectorPolicy::Asked);
-        let ring = Ring::new(ring.memory, ring.shape).ok_or(Errno::IO)?;
+        let ring = Ring::new(ring.memory, ring.shape)?;
         blank(&ring, self.consumer.lock().next);
         let first = command(request)?;
         let old = self.consumer.lock().continue_in(ring, first)?;
@@ -76,11 +76,10 @@ const _: () = assert!(abi::stamp(0) == 1, "the stamp of an index is one more tha
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::cq::tests::{complete, queue, send_cqe};
     use crate::cq::{Credits, Halves};
+    use crate::heap::Shared;
     use crate::plan::Limits;
 
     fn ring(entries: u32) -> CqRing {
@@ -97,7 +96,8 @@ mod tests {
     /// A queue of `entries` with completions `0..written` in it.
     fn filled(entries: u32, written: u32) -> CompletionQueue {
         let (cq, _uar) = queue(entries);
-        cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
+        let credits = Shared::new(Credits::default()).expect("memory");
+        cq.attach(7, &credits, Halves::SENDS).expect("memory");
         for index in 0..written {
             complete(&cq, index, send_cqe(7, index.into(), index));
         }

@@ -12,12 +12,16 @@ use crate::plan::Limits;
 const SLOT: u32 = 20;
 
 /// A queue of `entries`, with the UAR as the adapter sees it.
-pub(crate) fn queue(entries: u32) -> (CompletionQueue, Arc<Uar>) {
+pub(crate) fn queue(entries: u32) -> (CompletionQueue, Shared<Uar>) {
     let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
     let ring = CqRing::allocate(entries, &limits).expect("memory");
     let uar = uar(2);
     let response = CqResp { slot: SLOT.into(), ..CqResp::default() };
     (CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid"), uar)
+}
+
+fn credits() -> Shared<Credits> {
+    Shared::new(Credits::default()).expect("memory")
 }
 
 /// Writes an entry as the adapter does.
@@ -49,8 +53,8 @@ fn poll(cq: &CompletionQueue, limit: usize) -> Vec<u64> {
 #[test]
 fn entries_come_out_in_order_lap_after_lap() {
     let (cq, uar) = queue(4);
-    let credits = Arc::new(Credits::default());
-    cq.attach(7, &credits, Halves::SENDS);
+    let credits = credits();
+    cq.attach(7, &credits, Halves::SENDS).expect("memory");
     assert!(poll(&cq, 8).is_empty());
     assert_eq!(slot_words(&uar, SLOT), (0, 0), "an empty poll stores nothing");
     for index in 0..40u32 {
@@ -66,7 +70,7 @@ fn entries_come_out_in_order_lap_after_lap() {
 #[test]
 fn the_limit_is_kept() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
+    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
     for index in 0..4 {
         complete(&cq, index, send_cqe(7, index.into(), index));
     }
@@ -79,8 +83,8 @@ fn the_limit_is_kept() {
 #[test]
 fn a_series_frees_its_entries_at_its_end() {
     let (cq, uar) = queue(4);
-    let credits = Arc::new(Credits::default());
-    cq.attach(7, &credits, Halves::SENDS);
+    let credits = credits();
+    cq.attach(7, &credits, Halves::SENDS).expect("memory");
     assert!(cq.series().is_none());
     assert_eq!(slot_words(&uar, SLOT), (0, 0), "an empty queue stores nothing");
     for index in 0..3 {
@@ -103,7 +107,7 @@ fn a_series_frees_its_entries_at_its_end() {
 #[test]
 fn a_series_ends_where_the_queue_was_armed() {
     let (cq, _uar) = queue(8);
-    cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
+    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
     let put = |index: u32| complete(&cq, index, send_cqe(7, index.into(), index));
     let take = || {
         let (mut series, first) = cq.series()?;
@@ -129,8 +133,8 @@ fn a_series_ends_where_the_queue_was_armed() {
 #[test]
 fn receives_give_credits_to_the_receive_queue() {
     let (cq, _uar) = queue(4);
-    let credits = Arc::new(Credits::default());
-    cq.attach(7, &credits, Halves::SENDS);
+    let credits = credits();
+    cq.attach(7, &credits, Halves::SENDS).expect("memory");
     let recv = Cqe { opcode: Opcode::Recv as u8, ..send_cqe(7, 1, u32::MAX) };
     complete(&cq, 0, recv);
     assert_eq!(poll(&cq, 1), [1]);
@@ -141,9 +145,9 @@ fn receives_give_credits_to_the_receive_queue() {
 #[test]
 fn entries_of_destroyed_queue_pairs_are_skipped() {
     let (cq, uar) = queue(8);
-    let (gone, stays) = (Arc::new(Credits::default()), Arc::new(Credits::default()));
-    cq.attach(7, &gone, Halves::SENDS);
-    cq.attach(8, &stays, Halves::SENDS);
+    let (gone, stays) = (credits(), credits());
+    cq.attach(7, &gone, Halves::SENDS).expect("memory");
+    cq.attach(8, &stays, Halves::SENDS).expect("memory");
     for index in 0..6 {
         complete(&cq, index, send_cqe(7 + index % 2, index.into(), index));
     }
@@ -157,10 +161,10 @@ fn entries_of_destroyed_queue_pairs_are_skipped() {
 #[test]
 fn a_reused_number_does_not_inherit_completions() {
     let (cq, _uar) = queue(8);
-    let (old, new) = (Arc::new(Credits::default()), Arc::new(Credits::default()));
-    cq.attach(7, &old, Halves::SENDS);
+    let (old, new) = (credits(), credits());
+    cq.attach(7, &old, Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 100, 0));
-    cq.attach(7, &new, Halves::SENDS);
+    cq.attach(7, &new, Halves::SENDS).expect("memory");
     // The old one's destruction ends late; it must not take the new one's place away.
     cq.detach(7, &old);
     complete(&cq, 1, send_cqe(7, 200, 0));
@@ -172,14 +176,14 @@ fn a_reused_number_does_not_inherit_completions() {
 #[test]
 fn a_number_that_comes_back_is_not_mistaken_for_the_last_one() {
     let (cq, _uar) = queue(8);
-    let (old, new) = (Arc::new(Credits::default()), Arc::new(Credits::default()));
-    cq.attach(7, &old, Halves::SENDS);
+    let (old, new) = (credits(), credits());
+    cq.attach(7, &old, Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 1, 0));
     assert_eq!(poll(&cq, 1), [1]);
     cq.detach(7, &old);
     complete(&cq, 1, send_cqe(7, 2, 1));
     assert!(poll(&cq, 1).is_empty());
-    cq.attach(7, &new, Halves::SENDS);
+    cq.attach(7, &new, Halves::SENDS).expect("memory");
     complete(&cq, 2, send_cqe(7, 3, 0));
     assert_eq!(poll(&cq, 1), [3]);
     assert_eq!((old.send.load(Ordering::Relaxed), new.send.load(Ordering::Relaxed)), (1, 1));
@@ -188,7 +192,7 @@ fn a_number_that_comes_back_is_not_mistaken_for_the_last_one() {
 #[test]
 fn purging_a_full_ring_ends() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
+    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
     for index in 0..4 {
         complete(&cq, index, send_cqe(7, index.into(), index));
     }
@@ -200,7 +204,7 @@ fn purging_a_full_ring_ends() {
 #[test]
 fn each_arm_request_differs_from_the_last() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &Arc::new(Credits::default()), Halves::SENDS);
+    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 0, 0));
     poll(&cq, 1);
     cq.arm(Notify::Any);

@@ -106,7 +106,7 @@ impl<'a> StagedSends<'a> {
         if producer == self.start {
             return;
         }
-        self.queue.commit();
+        self.queue.commit(self.start);
         self.start = producer;
         ring(self.qp, &self.queue);
     }

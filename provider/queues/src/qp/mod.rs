@@ -5,7 +5,6 @@ mod batch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
@@ -18,6 +17,7 @@ use abi::uverbs::QpResp;
 pub use self::batch::{RecvBatch, SendBatch, StagedSends};
 use crate::cq::{CompletionQueue, Credits, Halves};
 use crate::doorbell::{QpDoorbell, Uar};
+use crate::heap::Shared;
 use crate::lock::{Sharing, SpinLock};
 use crate::mapping::Mapping;
 use crate::plan::{QpCap, QpPlan, QpRings, SendForm};
@@ -31,15 +31,15 @@ use crate::srq::SharedRecvQueue;
 #[derive(Debug)]
 pub struct QpParts {
     /// Its doorbell page.
-    pub uar: Arc<Uar>,
+    pub uar: Shared<Uar>,
     /// The mapped send queue, where that lies in the adapter's memory.
     pub device_send: Option<Mapping>,
     /// Where its sends complete.
-    pub send_cq: Arc<CompletionQueue>,
+    pub send_cq: Shared<CompletionQueue>,
     /// Where its receives complete.
-    pub recv_cq: Arc<CompletionQueue>,
+    pub recv_cq: Shared<CompletionQueue>,
     /// What receives are taken from, in place of a queue of its own.
-    pub srq: Option<Arc<SharedRecvQueue>>,
+    pub srq: Option<Shared<SharedRecvQueue>>,
     /// Whether each send completes with an entry, asked for or not.
     pub all_signaled: bool,
     /// Who posts.
@@ -52,15 +52,15 @@ pub struct QueuePair {
     qpn: u32,
     send: Option<SpinLock<SendQueue>>,
     recv: Option<SpinLock<RecvQueue>>,
-    credits: Arc<Credits>,
+    credits: Shared<Credits>,
     door: QpDoorbell,
     /// A [`State`], as the user set it last.
     state: AtomicU8,
     /// What every send has, asked for or not.
     always: Flags,
     form: SendForm,
-    send_cq: Arc<CompletionQueue>,
-    recv_cq: Arc<CompletionQueue>,
+    send_cq: Shared<CompletionQueue>,
+    recv_cq: Shared<CompletionQueue>,
 }
 
 impl QueuePair {
@@ -68,7 +68,7 @@ impl QueuePair {
     /// polled from now on.
     ///
     /// # Errors
-    /// `EIO` when the kernel's answer makes no sense.
+    /// `EIO` when the kernel's answer makes no sense; `ENOMEM`.
     pub fn new(
         rings: QpRings,
         cap: &QpCap,
@@ -88,7 +88,7 @@ impl QueuePair {
             qpn: response.qpn.get(),
             send: send.map(|queue| SpinLock::shared_by(lock, queue)),
             recv: recv.map(|queue| SpinLock::shared_by(lock, queue)),
-            credits: Arc::new(credits),
+            credits: Shared::new(credits)?,
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
             form,
@@ -96,8 +96,8 @@ impl QueuePair {
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
         };
-        qp.send_cq.attach(qp.qpn, &qp.credits, Halves::SENDS);
-        qp.recv_cq.attach(qp.qpn, &qp.credits, Halves::RECVS);
+        qp.send_cq.attach(qp.qpn, &qp.credits, Halves::SENDS)?;
+        qp.recv_cq.attach(qp.qpn, &qp.credits, Halves::RECVS)?;
         Ok(qp)
     }
 
@@ -184,7 +184,7 @@ impl Drop for QueuePair {
 /// The queues on `rings`, the one for sends in `device_send` if it lies in the adapter's memory.
 ///
 /// # Errors
-/// `EIO` when there is less memory than planned; those of mmap.
+/// `EIO` when there is less memory than planned; `ENOMEM`.
 fn queues(
     rings: QpRings,
     cap: &QpCap,
@@ -195,9 +195,7 @@ fn queues(
         true => (Place::Device, device_send),
         false => (Place::Guest, rings.send),
     };
-    let ring = |memory: Option<Mapping>, shape| {
-        memory.and_then(|memory| Ring::new(memory, shape)).ok_or(Errno::IO)
-    };
+    let ring = |memory: Option<Mapping>, shape| Ring::new(memory.ok_or(Errno::IO)?, shape);
     let send = match send {
         Some(shape) => {
             let max_command_sge = extras.max_command_sge;

@@ -15,8 +15,8 @@ const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 480, max_cq
 
 struct Bench {
     qp: QueuePair,
-    cq: Arc<CompletionQueue>,
-    uar: Arc<Uar>,
+    cq: Shared<CompletionQueue>,
+    uar: Shared<Uar>,
 }
 
 fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
@@ -25,7 +25,7 @@ fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
     let plan = QpPlan::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
     let rings = QpRings::allocate(plan).expect("memory");
     let (cq, uar) = queue(16);
-    let cq = Arc::new(cq);
+    let cq = Shared::new(cq).expect("memory");
     let response = QpResp { qpn: QPN.into(), slot: SLOT.into(), ..QpResp::default() };
     let parts = QpParts {
         uar: uar.clone(),
@@ -220,7 +220,7 @@ fn a_series_gives_what_a_dead_adapter_leaves() {
 fn only_a_queues_own_half_is_flushed_there_and_nothing_after_its_end() {
     let Bench { qp, cq, uar } = bench(SqPolicy::Guest, false);
     let (other, other_uar) = queue(16);
-    other.attach(QPN, &qp.credits, Halves::RECVS);
+    other.attach(QPN, &qp.credits, Halves::RECVS).expect("memory");
     qp.entered(State::Rts);
     post(&qp, 2).expect("room");
     qp.recvs().expect("state").push(50, &[]).expect("room");

@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, DatagramSeg, Sge, XrcSeg};
+use vrnic_queues::heap::copied;
 use vrnic_queues::plan::SendForm;
 use vrnic_queues::qp::StagedSends;
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
@@ -128,9 +129,7 @@ impl State {
     pub(super) fn set_segments(&mut self, segments: &[Sge]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
         if request.to.is_none() && self.names_destinations() {
-            let data = Some(Kept::Segments(segments.to_vec()));
-            self.current = Some(Request { data, ..request });
-            return;
+            return self.keep(request, copied(segments).map(Kept::Segments));
         }
         let data = match request.operands {
             None => Data::Segments(segments),
@@ -146,11 +145,17 @@ impl State {
             return self.fail(errno(PostError::Inline));
         }
         if request.to.is_none() && self.names_destinations() {
-            let data = Some(Kept::Inline(pieces.concat()));
-            self.current = Some(Request { data, ..request });
-            return;
+            return self.keep(request, concatenated(pieces).map(Kept::Inline));
         }
         self.push(request.header, payload(request.to, Data::Inline(pieces)));
+    }
+
+    /// Keeps the data of a request until its destination is known.
+    fn keep(&mut self, request: Request, data: Result<Kept, Errno>) {
+        match data {
+            Ok(data) => self.current = Some(Request { data: Some(data), ..request }),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Whom the current request is for; its data may be known already.
@@ -175,4 +180,14 @@ impl State {
             None => self.staged.ok_or(Errno::INVAL).map(StagedSends::post),
         }
     }
+}
+
+/// Copies pieces of data to one place.
+fn concatenated(pieces: &[&[u8]]) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        bytes.try_reserve(piece.len()).map_err(|_| Errno::NOMEM)?;
+        bytes.extend_from_slice(piece);
+    }
+    Ok(bytes)
 }

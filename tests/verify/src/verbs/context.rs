@@ -11,7 +11,7 @@ use crate::model::{DeviceInfo, PortInfo};
 /// The port that every device of ours has.
 pub(crate) const PORT: u8 = 1;
 
-/// An open device. Lives until the process ends.
+/// An open device.
 pub(crate) struct Context {
     raw: NonNull<ffi::ibv_context>,
     name: String,
@@ -49,6 +49,19 @@ impl Context {
         // SAFETY: the list came from ibv_get_device_list and is not used again.
         unsafe { ffi::ibv_free_device_list(list.as_ptr()) };
         found
+    }
+
+    /// Opens the same device once more.
+    pub(crate) fn again(&self) -> io::Result<Self> {
+        // SAFETY: the context is open, and keeps its device.
+        let raw = object(unsafe { ffi::ibv_open_device((*self.raw()).device) })?;
+        Ok(Self { raw, name: self.name.clone() })
+    }
+
+    /// Closes it. Nothing of it may be in use.
+    pub(crate) fn close(self) -> io::Result<()> {
+        // SAFETY: the context is open, and nobody has it any more.
+        check(unsafe { ffi::ibv_close_device(self.raw()) })
     }
 
     /// The device's name.

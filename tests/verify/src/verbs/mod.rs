@@ -13,6 +13,7 @@
 //! | [`address`] | address handles, multicast groups |
 //! | [`answer`] | commands whose answer cannot be written |
 //! | [`child`] | child processes |
+//! | [`heap`] | a heap that runs out of memory |
 //! | [`context`] | the opened device, its attributes and asynchronous events |
 //! | [`memory`] | PDs and MRs |
 //! | [`cq`] | CQs and completion channels |
@@ -35,6 +36,7 @@ mod direct;
 mod dmabuf;
 mod extended;
 mod ffi;
+pub(crate) mod heap;
 pub(crate) mod hostile;
 pub(crate) mod memory;
 pub(crate) mod qp;
