@@ -10,7 +10,8 @@
 //! | [`lock`] | a spin lock (unsafe code) |
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
-//! | [`plan`] | which rings a queue needs |
+//! | [`layout`] | the rings that each kind of queue needs |
+//! | [`policy`] | what the user may choose by the environment |
 //! | [`request`] | work requests and their encoding |
 //! | `posted` | what is outstanding on a queue |
 //! | [`send`], [`recv`] | the two queues of a QP |
@@ -30,9 +31,10 @@ pub mod completion;
 pub mod cq;
 pub mod doorbell;
 pub mod heap;
+pub mod layout;
 pub mod lock;
 pub mod mapping;
-pub mod plan;
+pub mod policy;
 mod posted;
 pub mod qp;
 pub mod recv;

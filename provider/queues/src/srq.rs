@@ -16,8 +16,8 @@ use abi::uverbs::SrqResp;
 use crate::cq::{CompletionQueue, Credits};
 use crate::doorbell::{SrqDoorbell, Uar};
 use crate::heap::Shared;
+use crate::layout::SrqRing;
 use crate::lock::{Guard, Sharing, SpinLock};
-use crate::plan::SrqRing;
 use crate::recv::RecvQueue;
 use crate::request::PostError;
 use crate::ring::Ring;
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use crate::cq;
     use crate::doorbell::tests::{set_slot_word, slot_words, take_summary, uar};
-    use crate::plan::Limits;
+    use crate::layout::Limits;
 
     const SLOT: u32 = 30;
     const LIMITS: Limits = Limits { max_wr: 64, max_sge: 16, max_inline: 0, max_cqe: 64 };

@@ -22,9 +22,9 @@ use crate::cq::CompletionQueue;
 use crate::doorbell::Uar;
 use crate::doorbell::tests::{slot_words, take_summary, uar};
 use crate::heap::Shared;
+use crate::layout::{CqRing, QpCap, QpExtras, QpLayout, QpRings};
 use crate::lock::Sharing;
 use crate::mapping::Mapping;
-use crate::plan::{CqRing, QpCap, QpExtras, QpPlan, QpRings};
 use crate::qp::{QpParts, QueuePair};
 use crate::request::{Data, Payload, PostError, SendHeader};
 use crate::ring::{Ring, Shape};
@@ -147,8 +147,8 @@ fn bench(in_device: bool) -> (QueuePair, Shared<CompletionQueue>, Adapter) {
     let cq = CompletionQueue::new(ring, &response, uar.clone(), Sharing::ANY).expect("valid");
     let cq = Shared::new(cq).expect("memory");
     let extras = QpExtras::default();
-    let plan = QpPlan { send: Some(SQ), recv: None, send_in_device: in_device, extras };
-    let rings = QpRings { plan, send: (!in_device).then(|| send.map()), recv: None };
+    let layout = QpLayout { send: Some(SQ), recv: None, send_in_device: in_device, extras };
+    let rings = QpRings { layout, send: (!in_device).then(|| send.map()), recv: None };
     let cap =
         QpCap { max_send_wr: 16, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 32 };
     let response = QpResp { qpn: QPN.into(), slot: QP_SLOT.into(), ..QpResp::default() };

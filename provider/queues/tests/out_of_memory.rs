@@ -14,11 +14,10 @@ use abi::uverbs::{CqResp, QpResp, SrqResp};
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::heap::{Shared, boxed, copied};
+use vrnic_queues::layout::{CqRing, Limits, QpCap, QpExtras, QpLayout, QpRings, SendForm, SrqRing};
 use vrnic_queues::lock::Sharing;
 use vrnic_queues::mapping::Mapping;
-use vrnic_queues::plan::{
-    CqRing, Limits, QpCap, QpExtras, QpPlan, QpRings, SendForm, SqPolicy, SrqRing,
-};
+use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnic_queues::srq::SharedRecvQueue;
@@ -114,18 +113,18 @@ fn qp(policy: SqPolicy, srq: Option<Shared<SharedRecvQueue>>) -> Result<QueuePai
     let cap =
         QpCap { max_send_wr: 8, max_recv_wr, max_send_sge: 1, max_recv_sge: 1, max_inline: 64 };
     let extras = QpExtras { form: SendForm::Connected, ..QpExtras::default() };
-    let plan = QpPlan::new(&cap, &LIMITS, policy, extras)?;
+    let layout = QpLayout::new(&cap, &LIMITS, policy, extras)?;
     let response = QpResp { qpn: 7.into(), slot: 22.into(), ..QpResp::default() };
     let parts = QpParts {
         uar: uar()?,
-        device_send: plan.send_in_device.then(|| memory(4096)).transpose()?,
+        device_send: layout.send_in_device.then(|| memory(4096)).transpose()?,
         send_cq: cq()?,
         recv_cq: cq()?,
         srq,
         all_signaled: false,
         sharing: Sharing::ANY,
     };
-    QueuePair::new(QpRings::allocate(plan)?, &cap, &response, parts)
+    QueuePair::new(QpRings::allocate(layout)?, &cap, &response, parts)
 }
 
 #[test]

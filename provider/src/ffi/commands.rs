@@ -12,7 +12,7 @@ use vrnic_abi::uverbs::{
     AhResp, ContextResp, CqReq, CqResp, MrReq, Payload, PdResp, QpReq, QpResp, ResizeCqResp,
     SrqReq, SrqResp,
 };
-use vrnic_queues::plan::PayloadPolicy;
+use vrnic_queues::policy::PayloadPolicy;
 
 use super::bindings as c;
 use super::{check, context};

@@ -13,8 +13,9 @@ use vrnic_abi::uverbs::Features;
 use vrnic_queues::clock::Clock;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::heap::{Shared, boxed};
+use vrnic_queues::layout::Limits;
 use vrnic_queues::mapping::Mapping;
-use vrnic_queues::plan::{Limits, SqPolicy, VectorPolicy};
+use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 
 use super::bindings as c;
 use super::object::Object;

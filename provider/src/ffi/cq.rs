@@ -7,8 +7,9 @@ use rustix::io::Errno;
 use vrnic_abi::uverbs::{CqResp, Features};
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::heap::Shared;
+use vrnic_queues::layout::CqRing;
 use vrnic_queues::lock::Sharing;
-use vrnic_queues::plan::{CqRing, VectorPolicy};
+use vrnic_queues::policy::VectorPolicy;
 
 use super::bindings as c;
 use super::commands::{self, CqArgs};

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use rustix::io::Errno;
 use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
-use vrnic_queues::plan::{CommandTag, QpExtras};
+use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, QpAttr};
 

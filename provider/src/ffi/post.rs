@@ -6,7 +6,7 @@ use std::{ptr, slice};
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, MemFlags, Opcode, Sge};
-use vrnic_queues::plan::SendForm;
+use vrnic_queues::layout::SendForm;
 use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 

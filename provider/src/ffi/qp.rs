@@ -6,7 +6,8 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{Features, QpResp};
-use vrnic_queues::plan::{QpCap, QpExtras, QpPlan, QpRings, SendForm, SqPolicy};
+use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, SendForm};
+use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
 
 use super::bindings as c;
@@ -140,14 +141,14 @@ pub(super) unsafe fn try_create(
         max_recv_sge,
         max_inline: attr.cap.max_inline_data,
     };
-    let plan = QpPlan::new(&cap, &context.limits, context.sq_policy, extras)?;
+    let layout = QpLayout::new(&cap, &context.limits, context.sq_policy, extras)?;
     // SAFETY: by the caller's promise.
-    let first = unsafe { create_planned(context, pd, attr, &cap, plan) };
+    let first = unsafe { create_with(context, pd, attr, &cap, layout) };
     match first {
         // The adapter's memory is used up; nobody insisted on it.
-        Err(Errno::NOMEM) if plan.send_in_device && context.sq_policy == SqPolicy::Auto => {
+        Err(Errno::NOMEM) if layout.send_in_device && context.sq_policy == SqPolicy::Auto => {
             // SAFETY: by the caller's promise.
-            unsafe { create_planned(context, pd, attr, &cap, plan.in_guest()) }
+            unsafe { create_with(context, pd, attr, &cap, layout.in_guest()) }
         }
         result => result,
     }
@@ -155,14 +156,14 @@ pub(super) unsafe fn try_create(
 
 /// # Safety
 /// `pd` and the objects in `attr` must be live.
-unsafe fn create_planned(
+unsafe fn create_with(
     context: &Context,
     pd: *mut c::ibv_pd,
     attr: &mut c::ibv_qp_init_attr,
     cap: &QpCap,
-    plan: QpPlan,
+    layout: QpLayout,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let rings = QpRings::allocate(plan)?;
+    let rings = QpRings::allocate(layout)?;
     let qp = Qp::begin()?;
     let base: *mut c::ibv_qp = qp.base().cast();
     // SAFETY: the objects are live, `qp` is ours.
@@ -189,14 +190,14 @@ unsafe fn open(
     response: &QpResp,
 ) -> Result<QueuePair, Errno> {
     // The kernel grants a send queue in the adapter's memory, or fails.
-    let device_send = match (rings.plan().send_in_device, response.sq_mmap_len.get()) {
+    let device_send = match (rings.layout().send_in_device, response.sq_mmap_len.get()) {
         (true, 0) => return Err(Errno::IO),
         (true, len) => Some(context.map(response.sq_mmap.get(), len)?),
         (false, _) => None,
     };
     // SAFETY: by the caller's promise.
     let send_cq = unsafe { cq::own(attr.send_cq) };
-    let recv_cq = match rings.plan().extras.form {
+    let recv_cq = match rings.layout().extras.form {
         SendForm::Xrc => send_cq,
         // SAFETY: by the caller's promise.
         _ => unsafe { cq::own(attr.recv_cq) },

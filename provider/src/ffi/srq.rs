@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vrnic_abi::uverbs::SrqResp;
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::heap::Shared;
-use vrnic_queues::plan::SrqRing;
+use vrnic_queues::layout::SrqRing;
 use vrnic_queues::request::PostError;
 use vrnic_queues::srq::SharedRecvQueue;
 

@@ -28,8 +28,8 @@ use self::feeders::SHARED;
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::heap::Shared;
+use crate::layout::CqRing;
 use crate::lock::{Guard, Sharing, SpinLock};
-use crate::plan::CqRing;
 use crate::ring::Ring;
 
 /// Which event a consumer asks for.

@@ -17,7 +17,8 @@ use abi::uverbs::CqReq;
 use super::CompletionQueue;
 use super::consumer::{Consumer, load};
 use crate::completion::STAMP_WORD;
-use crate::plan::{CqRing, VectorPolicy};
+use crate::layout::CqRing;
+use crate::policy::VectorPolicy;
 use crate::ring::{self, Ring};
 
 impl CompletionQueue {
@@ -80,7 +81,7 @@ mod tests {
     use crate::cq::tests::{complete, queue, send_cqe};
     use crate::cq::{Credits, Halves};
     use crate::heap::Shared;
-    use crate::plan::Limits;
+    use crate::layout::Limits;
 
     fn ring(entries: u32) -> CqRing {
         let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };

@@ -7,7 +7,7 @@ use zerocopy::transmute;
 use super::*;
 use crate::completion::WORDS;
 use crate::doorbell::tests::{slot_seen, slot_words, take_summary, uar};
-use crate::plan::Limits;
+use crate::layout::Limits;
 
 const SLOT: u32 = 20;
 

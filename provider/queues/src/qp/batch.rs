@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::sq::Sge;
 
 use super::QueuePair;
+use crate::layout::SendForm;
 use crate::lock::Guard;
-use crate::plan::SendForm;
 use crate::recv::RecvQueue;
 use crate::request::{Payload, PostError, SendHeader};
 use crate::send::{Place, SendQueue};

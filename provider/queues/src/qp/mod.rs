@@ -18,9 +18,9 @@ pub use self::batch::{RecvBatch, SendBatch, StagedSends};
 use crate::cq::{CompletionQueue, Credits, Halves};
 use crate::doorbell::{QpDoorbell, Uar};
 use crate::heap::Shared;
+use crate::layout::{QpCap, QpLayout, QpRings, SendForm};
 use crate::lock::{Sharing, SpinLock};
 use crate::mapping::Mapping;
-use crate::plan::{QpCap, QpPlan, QpRings, SendForm};
 use crate::recv::RecvQueue;
 use crate::request::{PostError, SendLimits};
 use crate::ring::Ring;
@@ -75,7 +75,7 @@ impl QueuePair {
         response: &QpResp,
         parts: QpParts,
     ) -> Result<Self, Errno> {
-        let form = rings.plan.extras.form;
+        let form = rings.layout.extras.form;
         let (send, recv) = queues(rings, cap, parts.device_send)?;
         let credits = Credits {
             sends: send.as_ref().map(SendQueue::posted),
@@ -190,7 +190,7 @@ fn queues(
     cap: &QpCap,
     device_send: Option<Mapping>,
 ) -> Result<(Option<SendQueue>, Option<RecvQueue>), Errno> {
-    let QpPlan { send, recv, send_in_device, extras } = rings.plan;
+    let QpLayout { send, recv, send_in_device, extras } = rings.layout;
     let (place, memory) = match send_in_device {
         true => (Place::Device, device_send),
         false => (Place::Guest, rings.send),

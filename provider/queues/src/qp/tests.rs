@@ -6,7 +6,8 @@ use super::*;
 use crate::cq::Notify;
 use crate::cq::tests::{complete, queue, send_cqe};
 use crate::doorbell::tests::{end_life, slot_words, take_summary};
-use crate::plan::{Limits, QpExtras, QpPlan, SqPolicy};
+use crate::layout::{Limits, QpExtras, QpLayout};
+use crate::policy::SqPolicy;
 use crate::request::{Data, Payload, SendHeader};
 
 const SLOT: u32 = 16;
@@ -22,14 +23,14 @@ struct Bench {
 fn bench(policy: SqPolicy, all_signaled: bool) -> Bench {
     let cap =
         QpCap { max_send_wr: 4, max_recv_wr: 2, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let plan = QpPlan::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
-    let rings = QpRings::allocate(plan).expect("memory");
+    let layout = QpLayout::new(&cap, &LIMITS, policy, QpExtras::default()).expect("valid");
+    let rings = QpRings::allocate(layout).expect("memory");
     let (cq, uar) = queue(16);
     let cq = Shared::new(cq).expect("memory");
     let response = QpResp { qpn: QPN.into(), slot: SLOT.into(), ..QpResp::default() };
     let parts = QpParts {
         uar: uar.clone(),
-        device_send: plan.send_in_device.then(|| Mapping::anonymous(4096).expect("mmap")),
+        device_send: layout.send_in_device.then(|| Mapping::anonymous(4096).expect("mmap")),
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
         srq: None,

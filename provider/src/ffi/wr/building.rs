@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, DatagramSeg, Sge, XrcSeg};
 use vrnic_queues::heap::copied;
-use vrnic_queues::plan::SendForm;
+use vrnic_queues::layout::SendForm;
 use vrnic_queues::qp::StagedSends;
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 

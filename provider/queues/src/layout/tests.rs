@@ -8,8 +8,8 @@ const LIMITS: Limits = Limits { max_wr: 1 << 15, max_sge: 16, max_inline: 480, m
 const CAP: QpCap =
     QpCap { max_send_wr: 100, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 2, max_inline: 0 };
 
-fn plan(cap: &QpCap, policy: SqPolicy) -> Result<QpPlan, Errno> {
-    QpPlan::new(cap, &LIMITS, policy, QpExtras::default())
+fn layout(cap: &QpCap, policy: SqPolicy) -> Result<QpLayout, Errno> {
+    QpLayout::new(cap, &LIMITS, policy, QpExtras::default())
 }
 
 #[test]
@@ -30,11 +30,11 @@ fn the_driver_chooses_the_vector_of_those_that_do_not_care() {
 fn commands_make_room_for_their_data() {
     let commands = Some(CommandTag { iscsi: true, offset: 4 });
     let extras = QpExtras { reactive: true, commands, max_command_sge: 4, ..QpExtras::default() };
-    let of = |cap: &QpCap, extras| QpPlan::new(cap, &LIMITS, SqPolicy::Guest, extras);
-    let plan = of(&QpCap { max_inline: 48, ..CAP }, extras).expect("valid");
+    let of = |cap: &QpCap, extras| QpLayout::new(cap, &LIMITS, SqPolicy::Guest, extras);
+    let layout = of(&QpCap { max_inline: 48, ..CAP }, extras).expect("valid");
     // 32 of header, 16, 4 segments of 16, 48 inline.
-    assert_eq!(plan.send.map(Shape::stride), Some(256));
-    let request = QpRings::allocate(plan).expect("memory").request();
+    assert_eq!(layout.send.map(Shape::stride), Some(256));
+    let request = QpRings::allocate(layout).expect("memory").request();
     assert_eq!(request.flags.get(), QpReqFlags::REACTIVE.bits());
     assert_eq!((request.tag_form, request.tag_offset.get()), (TagForm::Iscsi as u8, 4));
     for bad in [
@@ -51,11 +51,11 @@ fn commands_make_room_for_their_data() {
 
 #[test]
 fn rings_are_rounded_up() {
-    let plan = plan(&CAP, SqPolicy::Auto).expect("valid");
-    assert_eq!(plan.send, Some(Shape { log_size: 7, log_stride: 6 }));
-    assert_eq!(plan.recv, Some(Shape { log_size: 2, log_stride: 6 }));
-    assert!(!plan.send_in_device);
-    let request = QpRings::allocate(plan).expect("memory").request();
+    let layout = layout(&CAP, SqPolicy::Auto).expect("valid");
+    assert_eq!(layout.send, Some(Shape { log_size: 7, log_stride: 6 }));
+    assert_eq!(layout.recv, Some(Shape { log_size: 2, log_stride: 6 }));
+    assert!(!layout.send_in_device);
+    let request = QpRings::allocate(layout).expect("memory").request();
     assert_ne!(request.sq_buf.get(), 0);
     assert_eq!(request.rq_buf.get() % 4096, 0);
     assert_eq!(request.flags.get(), 0);
@@ -64,50 +64,50 @@ fn rings_are_rounded_up() {
 #[test]
 fn inline_data_asks_for_device_memory() {
     let cap = QpCap { max_inline: 220, ..CAP };
-    let plan = plan(&cap, SqPolicy::Auto).expect("valid");
-    assert!(plan.send_in_device);
-    assert_eq!(plan.send.map(Shape::stride), Some(256));
-    let request = QpRings::allocate(plan).expect("memory").request();
+    let layout = layout(&cap, SqPolicy::Auto).expect("valid");
+    assert!(layout.send_in_device);
+    assert_eq!(layout.send.map(Shape::stride), Some(256));
+    let request = QpRings::allocate(layout).expect("memory").request();
     assert_eq!(request.sq_buf.get(), 0);
     assert_eq!(request.flags.get(), QpReqFlags::SQ_IN_DEVICE.bits());
-    assert_eq!(QpRings::allocate(plan.in_guest()).expect("memory").request().flags.get(), 0);
+    assert_eq!(QpRings::allocate(layout.in_guest()).expect("memory").request().flags.get(), 0);
 }
 
 #[test]
 fn datagrams_need_room_for_their_destination() {
-    let plan = |cap| {
+    let layout = |cap| {
         let extras = QpExtras { form: SendForm::Datagram, ..QpExtras::default() };
-        QpPlan::new(&cap, &LIMITS, SqPolicy::Auto, extras)
+        QpLayout::new(&cap, &LIMITS, SqPolicy::Auto, extras)
     };
-    assert_eq!(plan(CAP).expect("valid").send.map(Shape::stride), Some(128));
+    assert_eq!(layout(CAP).expect("valid").send.map(Shape::stride), Some(128));
     let inline = QpCap { max_inline: 432, ..CAP };
-    assert_eq!(plan(inline).expect("valid").send.map(Shape::stride), Some(512));
-    assert_eq!(plan(QpCap { max_inline: 433, ..CAP }), Err(Errno::INVAL));
+    assert_eq!(layout(inline).expect("valid").send.map(Shape::stride), Some(512));
+    assert_eq!(layout(QpCap { max_inline: 433, ..CAP }), Err(Errno::INVAL));
     assert_eq!(
-        plan(QpCap { max_send_sge: 16, ..CAP }).expect("valid").send.map(Shape::stride),
+        layout(QpCap { max_send_sge: 16, ..CAP }).expect("valid").send.map(Shape::stride),
         Some(512)
     );
 }
 
 #[test]
 fn xrc_needs_room_for_the_shared_queue() {
-    let plan = |cap| {
+    let layout = |cap| {
         let extras = QpExtras { form: SendForm::Xrc, ..QpExtras::default() };
-        QpPlan::new(&cap, &LIMITS, SqPolicy::Guest, extras)
+        QpLayout::new(&cap, &LIMITS, SqPolicy::Guest, extras)
     };
     // An atomic has 32 bytes of operands and place, whatever was asked for.
-    assert_eq!(plan(CAP).expect("valid").send.map(Shape::stride), Some(128));
+    assert_eq!(layout(CAP).expect("valid").send.map(Shape::stride), Some(128));
     let inline = QpCap { max_inline: 464, ..CAP };
-    assert_eq!(plan(inline).expect("valid").send.map(Shape::stride), Some(512));
-    assert_eq!(plan(QpCap { max_inline: 465, ..CAP }), Err(Errno::INVAL));
+    assert_eq!(layout(inline).expect("valid").send.map(Shape::stride), Some(512));
+    assert_eq!(layout(QpCap { max_inline: 465, ..CAP }), Err(Errno::INVAL));
 }
 
 #[test]
 fn the_policy_overrides() {
     let inline = QpCap { max_inline: 1, ..CAP };
-    let guest = plan(&inline, SqPolicy::Guest).expect("valid");
+    let guest = layout(&inline, SqPolicy::Guest).expect("valid");
     assert!(!guest.send_in_device);
-    assert!(plan(&CAP, SqPolicy::Device).expect("valid").send_in_device);
+    assert!(layout(&CAP, SqPolicy::Device).expect("valid").send_in_device);
     assert_eq!("device".parse(), Ok(SqPolicy::Device));
     assert_eq!("Device".parse::<SqPolicy>(), Err(()));
 }
@@ -115,9 +115,9 @@ fn the_policy_overrides() {
 #[test]
 fn queues_may_be_absent() {
     let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..CAP };
-    let plan = plan(&cap, SqPolicy::Device).expect("valid");
-    assert!(!plan.send_in_device);
-    let request = QpRings::allocate(plan).expect("nothing").request();
+    let layout = layout(&cap, SqPolicy::Device).expect("valid");
+    assert!(!layout.send_in_device);
+    let request = QpRings::allocate(layout).expect("nothing").request();
     assert_eq!((request.sq_log_size, request.rq_log_size), (NO_QUEUE, NO_QUEUE));
     assert_eq!((request.sq_buf.get(), request.rq_buf.get()), (0, 0));
 }
@@ -131,7 +131,7 @@ fn too_much_is_refused() {
         QpCap { max_recv_sge: 17, ..CAP },
         QpCap { max_inline: 481, ..CAP },
     ] {
-        assert_eq!(plan(&cap, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
+        assert_eq!(layout(&cap, SqPolicy::Auto), Err(Errno::INVAL), "{cap:?}");
     }
     for (entries, sges) in [(0, 1), ((1 << 15) + 1, 1), (1, 17)] {
         let refused = SrqRing::allocate(entries, sges, &LIMITS).expect_err("bad");
@@ -141,16 +141,4 @@ fn too_much_is_refused() {
     assert_eq!(CqRing::allocate((1 << 20) + 1, &LIMITS).expect_err("many"), Errno::INVAL);
     let ring = CqRing::allocate(1000, &LIMITS).expect("fits");
     assert_eq!(ring.request(0, VectorPolicy::Asked).log_size, 10);
-}
-
-#[test]
-fn payloads_of_other_versions_are_shorter_or_longer() {
-    use abi::uverbs::{CqReq, MrReq, Payload, QpReq};
-    let lengths = |own, required| {
-        [PayloadPolicy::Older, PayloadPolicy::Own, PayloadPolicy::Newer]
-            .map(|policy| policy.length(own, required))
-    };
-    assert_eq!(lengths(size_of::<QpReq>(), QpReq::REQUIRED), [24, 32, 48]);
-    assert_eq!(lengths(size_of::<MrReq>(), MrReq::REQUIRED), [0, 8, 24]);
-    assert_eq!(lengths(size_of::<CqReq>(), CqReq::REQUIRED), [16, 16, 32]);
 }

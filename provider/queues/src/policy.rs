@@ -92,3 +92,21 @@ impl FromStr for VectorPolicy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vrnic_abi::uverbs::{CqReq, MrReq, Payload, QpReq};
+
+    use super::*;
+
+    #[test]
+    fn payloads_of_other_versions_are_shorter_or_longer() {
+        let lengths = |own, required| {
+            [PayloadPolicy::Older, PayloadPolicy::Own, PayloadPolicy::Newer]
+                .map(|policy| policy.length(own, required))
+        };
+        assert_eq!(lengths(size_of::<QpReq>(), QpReq::REQUIRED), [24, 32, 48]);
+        assert_eq!(lengths(size_of::<MrReq>(), MrReq::REQUIRED), [0, 8, 24]);
+        assert_eq!(lengths(size_of::<CqReq>(), CqReq::REQUIRED), [16, 16, 32]);
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The rings that each kind of queue needs, and the request to the kernel for the queue.
+
+#[cfg(test)]
+mod tests;
+
+use rustix::io::Errno;
+use vrnic_abi as abi;
+
+use abi::admin::{NO_QUEUE, TagForm};
+use abi::cq::{CQE_LEN, LOG_CQES_MAX};
+use abi::sq::{CommandSeg, LOG_WQES_MAX, Sge};
+use abi::uverbs::{CQ_ANY_VECTOR, ContextResp, CqReq, QpReq, QpReqFlags, SrqReq};
+
+use crate::mapping::Mapping;
+use crate::policy::{SqPolicy, VectorPolicy};
+use crate::ring::Shape;
+
+/// What the adapter offers to a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Work requests outstanding on a queue.
+    pub max_wr: u32,
+    /// Segments of a work request.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+}
+
+impl From<&ContextResp> for Limits {
+    fn from(response: &ContextResp) -> Self {
+        Self {
+            max_wr: response.max_wr.get(),
+            max_sge: response.max_sge.get(),
+            max_inline: response.max_inline.get(),
+            max_cqe: response.max_cqe.get(),
+        }
+    }
+}
+
+/// What each send of a queue pair names, beside its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendForm {
+    /// Nothing: the queue pair has a connection.
+    #[default]
+    Connected,
+    /// Its destination ([`abi::qp::Type::is_datagram`]).
+    Datagram,
+    /// The shared receive queue at the other end of the connection ([`abi::sq::XrcSeg`]).
+    Xrc,
+}
+
+impl SendForm {
+    /// The stride in bytes that holds so many segments and bytes of inline data, if one does.
+    fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
+        match self {
+            Self::Connected => abi::sq::stride(max_sge, max_inline),
+            Self::Datagram => abi::sq::datagram_stride(max_sge, max_inline),
+            Self::Xrc => abi::sq::xrc_stride(max_sge, max_inline),
+        }
+    }
+
+    /// The inline bytes that fit a stride.
+    pub(crate) fn inline_capacity(self, stride: u32) -> u32 {
+        match self {
+            Self::Connected => abi::sq::inline_capacity(stride),
+            Self::Datagram => abi::sq::datagram_inline_capacity(stride),
+            Self::Xrc => abi::sq::xrc_inline_capacity(stride),
+        }
+    }
+}
+
+/// What the application asks of a queue pair (`struct ibv_qp_cap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCap {
+    /// Sends outstanding.
+    pub max_send_wr: u32,
+    /// Receives outstanding.
+    pub max_recv_wr: u32,
+    /// Segments of a send.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data of a send.
+    pub max_inline: u32,
+}
+
+/// What a queue pair is beside its sizes: its type, and what verbs cannot ask (`vrnicdv_create_qp`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpExtras {
+    /// What each send names.
+    pub form: SendForm,
+    /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
+    pub reactive: bool,
+    /// Where the key of a command stands, or `None` when the queue pair has no commands.
+    pub commands: Option<CommandTag>,
+    /// Data segments of a command; zero without commands.
+    pub max_command_sge: u32,
+}
+
+/// Where the key of a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandTag {
+    /// Commands and responses are iSCSI PDUs, else any.
+    pub iscsi: bool,
+    /// Where in a message: the iSCSI header, or the key of a response.
+    pub offset: u32,
+}
+
+/// The rings of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpLayout {
+    /// The send queue, if it has one.
+    pub send: Option<Shape>,
+    /// The receive queue, if it has one.
+    pub recv: Option<Shape>,
+    /// Whether the send queue lies in the adapter's memory.
+    pub send_in_device: bool,
+    /// What else is asked.
+    pub extras: QpExtras,
+}
+
+impl QpLayout {
+    /// The rings for `cap`.
+    ///
+    /// # Errors
+    /// `EINVAL` when `cap` exceeds `limits` or what the formats can express.
+    pub fn new(
+        cap: &QpCap,
+        limits: &Limits,
+        policy: SqPolicy,
+        extras: QpExtras,
+    ) -> Result<Self, Errno> {
+        if cap.max_send_wr.max(cap.max_recv_wr) > limits.max_wr
+            || cap.max_send_sge.max(cap.max_recv_sge) > limits.max_sge
+            || cap.max_inline > limits.max_inline
+            || extras.max_command_sge > limits.max_sge
+            || extras.commands.is_some() != (extras.max_command_sge > 0)
+            || extras.form != SendForm::Connected && extras.commands.is_some()
+        {
+            return Err(Errno::INVAL);
+        }
+        let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
+        let send_stride = extras.form.stride(cap.max_send_sge, body);
+        let recv_stride = abi::rq::stride(cap.max_recv_sge);
+        let send = ring_of(cap.max_send_wr, send_stride)?;
+        let recv = ring_of(cap.max_recv_wr, recv_stride)?;
+        let wanted = match policy {
+            SqPolicy::Auto => cap.max_inline > 0,
+            SqPolicy::Guest => false,
+            SqPolicy::Device => true,
+        };
+        Ok(Self { send, recv, send_in_device: wanted && send.is_some(), extras })
+    }
+
+    /// The same with the send queue in this process' memory.
+    #[must_use]
+    pub fn in_guest(self) -> Self {
+        Self { send_in_device: false, ..self }
+    }
+}
+
+/// Bytes behind the header of the longest command.
+fn command_len(cap: &QpCap, data_segments: u32) -> u32 {
+    if data_segments == 0 {
+        return 0;
+    }
+    // Both checked against limits: no overflow.
+    let (segment, sge) = (size_of::<CommandSeg>() as u32, size_of::<Sge>() as u32);
+    segment + data_segments * sge + cap.max_inline.max(cap.max_send_sge * sge)
+}
+
+/// The memory of a queue pair's rings, before the kernel knows it.
+#[derive(Debug)]
+pub struct QpRings {
+    pub(crate) layout: QpLayout,
+    pub(crate) send: Option<Mapping>,
+    pub(crate) recv: Option<Mapping>,
+}
+
+impl QpRings {
+    /// Allocates what `layout` puts into this process.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn allocate(layout: QpLayout) -> Result<Self, Errno> {
+        let in_guest = layout.send.filter(|_| !layout.send_in_device);
+        let send = in_guest.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
+        let recv = layout.recv.map(|shape| Mapping::anonymous(shape.bytes())).transpose()?;
+        Ok(Self { layout, send, recv })
+    }
+
+    /// How they are laid out.
+    #[must_use]
+    pub fn layout(&self) -> &QpLayout {
+        &self.layout
+    }
+
+    /// What the kernel is asked for.
+    #[must_use]
+    pub fn request(&self) -> QpReq {
+        let log_size = |shape: Option<Shape>| shape.map_or(NO_QUEUE, |shape| shape.log_size);
+        let log_stride = |shape: Option<Shape>| shape.map_or(0, |shape| shape.log_stride);
+        let address = |memory: &Option<Mapping>| memory.as_ref().map_or(0, Mapping::address);
+        let extras = &self.layout.extras;
+        let mut flags = QpReqFlags::empty();
+        flags.set(QpReqFlags::SQ_IN_DEVICE, self.layout.send_in_device);
+        flags.set(QpReqFlags::REACTIVE, extras.reactive);
+        let tag_form = match extras.commands {
+            None => TagForm::None,
+            Some(CommandTag { iscsi: false, .. }) => TagForm::General,
+            Some(CommandTag { iscsi: true, .. }) => TagForm::Iscsi,
+        };
+        QpReq {
+            sq_buf: address(&self.send).into(),
+            rq_buf: address(&self.recv).into(),
+            sq_log_size: log_size(self.layout.send),
+            sq_log_stride: log_stride(self.layout.send),
+            rq_log_size: log_size(self.layout.recv),
+            rq_log_stride: log_stride(self.layout.recv),
+            flags: flags.bits().into(),
+            tag_form: tag_form as u8,
+            tag_offset: extras.commands.map_or(0, |tag| tag.offset).into(),
+            ..QpReq::default()
+        }
+    }
+}
+
+/// The memory of a shared receive queue, before the kernel knows it.
+#[derive(Debug)]
+pub struct SrqRing {
+    pub(crate) shape: Shape,
+    pub(crate) max_sge: u32,
+    pub(crate) memory: Mapping,
+}
+
+impl SrqRing {
+    /// Allocates a ring of at least `entries` entries of up to `max_sge` segments.
+    ///
+    /// # Errors
+    /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
+    pub fn allocate(entries: u32, max_sge: u32, limits: &Limits) -> Result<Self, Errno> {
+        if entries > limits.max_wr || max_sge > limits.max_sge {
+            return Err(Errno::INVAL);
+        }
+        let shape = ring_of(entries, abi::rq::stride(max_sge))?.ok_or(Errno::INVAL)?;
+        Ok(Self { shape, max_sge, memory: Mapping::anonymous(shape.bytes())? })
+    }
+
+    /// What the kernel is asked for.
+    #[must_use]
+    pub fn request(&self) -> SrqReq {
+        SrqReq {
+            buf: self.memory.address().into(),
+            log_size: self.shape.log_size,
+            log_stride: self.shape.log_stride,
+            ..SrqReq::default()
+        }
+    }
+}
+
+/// The memory of a completion queue, before the kernel knows it.
+#[derive(Debug)]
+pub struct CqRing {
+    pub(crate) shape: Shape,
+    pub(crate) memory: Mapping,
+}
+
+impl CqRing {
+    /// Allocates a ring of at least `entries` entries.
+    ///
+    /// # Errors
+    /// `EINVAL` when there are none or more than `limits` allows; `ENOMEM`.
+    pub fn allocate(entries: u32, limits: &Limits) -> Result<Self, Errno> {
+        if entries > limits.max_cqe {
+            return Err(Errno::INVAL);
+        }
+        let shape = Shape::holding(entries, CQE_LEN, LOG_CQES_MAX).ok_or(Errno::INVAL)?;
+        Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())? })
+    }
+
+    /// What the kernel is asked for, for a queue on completion vector `vector`.
+    #[must_use]
+    pub fn request(&self, vector: u32, policy: VectorPolicy) -> CqReq {
+        let any = policy == VectorPolicy::Any && vector == 0;
+        CqReq {
+            buf: self.memory.address().into(),
+            log_size: self.shape.log_size,
+            flags: if any { CQ_ANY_VECTOR } else { 0 },
+            ..CqReq::default()
+        }
+    }
+}
+
+/// The ring of a work queue of so many entries; none for none.
+fn ring_of(entries: u32, stride: Option<u32>) -> Result<Option<Shape>, Errno> {
+    if entries == 0 {
+        return Ok(None);
+    }
+    let shape = stride.and_then(|stride| Shape::holding(entries, stride, LOG_WQES_MAX));
+    shape.ok_or(Errno::INVAL).map(Some)
+}
