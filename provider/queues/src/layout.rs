@@ -40,19 +40,19 @@ impl From<&ContextResp> for Limits {
     }
 }
 
-/// What each send of a queue pair names, beside its data.
+/// The header of each send WQE of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SendForm {
-    /// Nothing: the queue pair has a connection.
+pub enum WqeHeader {
+    /// The common one: the queue pair has a connection.
     #[default]
     Connected,
-    /// Its destination ([`abi::qp::Type::is_datagram`]).
+    /// With a destination ([`abi::sq::DatagramSeg`]).
     Datagram,
-    /// The shared receive queue at the other end of the connection ([`abi::sq::XrcSeg`]).
+    /// With a shared receive queue at the other end of the connection ([`abi::sq::XrcSeg`]).
     Xrc,
 }
 
-impl SendForm {
+impl WqeHeader {
     /// The stride in bytes that holds so many segments and bytes of inline data, if one does.
     fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
         match self {
@@ -90,8 +90,8 @@ pub struct QpCap {
 /// What a queue pair is beside its sizes: its type, and what verbs cannot ask (`vrnicdv_create_qp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtras {
-    /// What each send names.
-    pub form: SendForm,
+    /// The header of each send WQE.
+    pub header: WqeHeader,
     /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
     /// Where the key of a command stands, or `None` when the queue pair has no commands.
@@ -138,12 +138,12 @@ impl QpLayout {
             || cap.max_inline > limits.max_inline
             || extras.max_command_sge > limits.max_sge
             || extras.commands.is_some() != (extras.max_command_sge > 0)
-            || extras.form != SendForm::Connected && extras.commands.is_some()
+            || extras.header != WqeHeader::Connected && extras.commands.is_some()
         {
             return Err(Errno::INVAL);
         }
         let body = cap.max_inline.max(command_len(cap, extras.max_command_sge));
-        let send_stride = extras.form.stride(cap.max_send_sge, body);
+        let send_stride = extras.header.stride(cap.max_send_sge, body);
         let recv_stride = abi::rq::stride(cap.max_recv_sge);
         let send = ring_of(cap.max_send_wr, send_stride)?;
         let recv = ring_of(cap.max_recv_wr, recv_stride)?;

@@ -14,7 +14,9 @@ use abi::uverbs::{CqResp, QpResp, SrqResp};
 use vrnic_queues::cq::CompletionQueue;
 use vrnic_queues::doorbell::{Uar, UarTable};
 use vrnic_queues::heap::{Shared, boxed, copied};
-use vrnic_queues::layout::{CqRing, Limits, QpCap, QpExtras, QpLayout, QpRings, SendForm, SrqRing};
+use vrnic_queues::layout::{
+    CqRing, Limits, QpCap, QpExtras, QpLayout, QpRings, SrqRing, WqeHeader,
+};
 use vrnic_queues::lock::Sharing;
 use vrnic_queues::mapping::Mapping;
 use vrnic_queues::policy::SqPolicy;
@@ -112,7 +114,7 @@ fn qp(policy: SqPolicy, srq: Option<Shared<SharedRecvQueue>>) -> Result<QueuePai
     let max_recv_wr = if srq.is_some() { 0 } else { 4 };
     let cap =
         QpCap { max_send_wr: 8, max_recv_wr, max_send_sge: 1, max_recv_sge: 1, max_inline: 64 };
-    let extras = QpExtras { form: SendForm::Connected, ..QpExtras::default() };
+    let extras = QpExtras { header: WqeHeader::Connected, ..QpExtras::default() };
     let layout = QpLayout::new(&cap, &LIMITS, policy, extras)?;
     let response = QpResp { qpn: 7.into(), slot: 22.into(), ..QpResp::default() };
     let parts = QpParts {

@@ -6,7 +6,7 @@ use std::{ptr, slice};
 
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, Flags, MAX_SGE, MemFlags, Opcode, Sge};
-use vrnic_queues::layout::SendForm;
+use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::qp::{QueuePair, SendBatch};
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 
@@ -48,13 +48,13 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: live by libibverbs' promise.
     let Some(queues) = (unsafe { qp::own(qp) }) else { return status(Err(Errno::INVAL)) };
     let mut next = list;
-    let posted = match queues.form() {
+    let posted = match queues.wqe_header() {
         // SAFETY: the list is valid by libibverbs' promise.
-        SendForm::Connected => unsafe { send_list(queues, &mut next) },
+        WqeHeader::Connected => unsafe { send_list(queues, &mut next) },
         // SAFETY: the list is valid by libibverbs' promise, and so are its address handles.
-        SendForm::Datagram => unsafe { datagram::send_list(queues, &mut next) },
+        WqeHeader::Datagram => unsafe { datagram::send_list(queues, &mut next) },
         // SAFETY: the list is valid by libibverbs' promise.
-        SendForm::Xrc => unsafe { xrc::send_list(queues, &mut next) },
+        WqeHeader::Xrc => unsafe { xrc::send_list(queues, &mut next) },
     };
     // SAFETY: valid by libibverbs' promise.
     unsafe { answer(posted, next, bad) }

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_abi::qp::State;
 use vrnic_abi::uverbs::{Features, QpResp};
-use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, SendForm};
+use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
 use vrnic_queues::policy::SqPolicy;
 use vrnic_queues::qp::{QpParts, QueuePair};
 
@@ -117,20 +117,20 @@ pub(super) unsafe fn try_create(
     attr: &mut c::ibv_qp_init_attr,
     extras: QpExtras,
 ) -> Result<*mut c::ibv_qp, Errno> {
-    let form = match attr.qp_type {
-        c::IBV_QPT_RC | c::IBV_QPT_UC => SendForm::Connected,
-        c::IBV_QPT_UD => SendForm::Datagram,
-        c::IBV_QPT_XRC_SEND => SendForm::Xrc,
+    let header = match attr.qp_type {
+        c::IBV_QPT_RC | c::IBV_QPT_UC => WqeHeader::Connected,
+        c::IBV_QPT_UD => WqeHeader::Datagram,
+        c::IBV_QPT_XRC_SEND => WqeHeader::Xrc,
         _ => return Err(Errno::OPNOTSUPP),
     };
-    let extras = QpExtras { form, ..extras };
+    let extras = QpExtras { header, ..extras };
     // SAFETY: live by the caller's promise, and so is its context.
     let context = unsafe { Context::of((*pd).context) }?;
     if extras.commands.is_some() {
         context.needs(Features::COMMANDS)?;
     }
     // With a shared receive queue it has none of its own; an initiator receives nothing.
-    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && form != SendForm::Xrc {
+    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && header != WqeHeader::Xrc {
         true => (attr.cap.max_recv_wr, attr.cap.max_recv_sge),
         false => (0, 0),
     };
@@ -197,8 +197,8 @@ unsafe fn open(
     };
     // SAFETY: by the caller's promise.
     let send_cq = unsafe { cq::own(attr.send_cq) };
-    let recv_cq = match rings.layout().extras.form {
-        SendForm::Xrc => send_cq,
+    let recv_cq = match rings.layout().extras.header {
+        WqeHeader::Xrc => send_cq,
         // SAFETY: by the caller's promise.
         _ => unsafe { cq::own(attr.recv_cq) },
     };

@@ -41,7 +41,7 @@ fn commands_make_room_for_their_data() {
         QpExtras { max_command_sge: 17, ..extras },
         QpExtras { max_command_sge: 0, ..extras },
         QpExtras { commands: None, ..extras },
-        QpExtras { form: SendForm::Datagram, ..extras },
+        QpExtras { header: WqeHeader::Datagram, ..extras },
     ] {
         assert_eq!(of(&CAP, bad), Err(Errno::INVAL), "{bad:?}");
     }
@@ -76,7 +76,7 @@ fn inline_data_asks_for_device_memory() {
 #[test]
 fn datagrams_need_room_for_their_destination() {
     let layout = |cap| {
-        let extras = QpExtras { form: SendForm::Datagram, ..QpExtras::default() };
+        let extras = QpExtras { header: WqeHeader::Datagram, ..QpExtras::default() };
         QpLayout::new(&cap, &LIMITS, SqPolicy::Auto, extras)
     };
     assert_eq!(layout(CAP).expect("valid").send.map(Shape::stride), Some(128));
@@ -92,7 +92,7 @@ fn datagrams_need_room_for_their_destination() {
 #[test]
 fn xrc_needs_room_for_the_shared_queue() {
     let layout = |cap| {
-        let extras = QpExtras { form: SendForm::Xrc, ..QpExtras::default() };
+        let extras = QpExtras { header: WqeHeader::Xrc, ..QpExtras::default() };
         QpLayout::new(&cap, &LIMITS, SqPolicy::Guest, extras)
     };
     // An atomic has 32 bytes of operands and place, whatever was asked for.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::sq::Sge;
 
 use super::QueuePair;
-use crate::layout::SendForm;
+use crate::layout::WqeHeader;
 use crate::lock::Guard;
 use crate::recv::RecvQueue;
 use crate::request::{Payload, PostError, SendHeader};
@@ -78,11 +78,11 @@ impl<'a> StagedSends<'a> {
         Self { qp, queue, start }
     }
 
-    /// As [`QueuePair::form`].
+    /// As [`QueuePair::wqe_header`].
     #[must_use]
     #[inline]
-    pub fn form(&self) -> SendForm {
-        self.qp.form()
+    pub fn wqe_header(&self) -> WqeHeader {
+        self.qp.wqe_header()
     }
 
     /// Adds a request.

@@ -18,7 +18,7 @@ pub use self::batch::{RecvBatch, SendBatch, StagedSends};
 use crate::cq::{CompletionQueue, Credits, Halves};
 use crate::doorbell::{QpDoorbell, Uar};
 use crate::heap::Shared;
-use crate::layout::{QpCap, QpLayout, QpRings, SendForm};
+use crate::layout::{QpCap, QpLayout, QpRings, WqeHeader};
 use crate::lock::{Sharing, SpinLock};
 use crate::mapping::Mapping;
 use crate::recv::RecvQueue;
@@ -58,7 +58,7 @@ pub struct QueuePair {
     state: AtomicU8,
     /// What every send has, asked for or not.
     always: Flags,
-    form: SendForm,
+    wqe_header: WqeHeader,
     send_cq: Shared<CompletionQueue>,
     recv_cq: Shared<CompletionQueue>,
 }
@@ -75,7 +75,7 @@ impl QueuePair {
         response: &QpResp,
         parts: QpParts,
     ) -> Result<Self, Errno> {
-        let form = rings.layout.extras.form;
+        let wqe_header = rings.layout.extras.header;
         let (send, recv) = queues(rings, cap, parts.device_send)?;
         let credits = Credits {
             sends: send.as_ref().map(SendQueue::posted),
@@ -91,7 +91,7 @@ impl QueuePair {
             credits: Shared::new(credits)?,
             door: QpDoorbell::new(parts.uar, response.slot.get())?,
             state: AtomicU8::new(State::Reset as u8),
-            form,
+            wqe_header,
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
@@ -101,11 +101,11 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// What its sends name: whether they are [`Payload::Datagram`]s, [`Payload::Xrc`], or others.
+    /// The header of its send WQEs: with it sends are [`Payload::Datagram`], [`Payload::Xrc`], or others.
     #[must_use]
     #[inline]
-    pub fn form(&self) -> SendForm {
-        self.form
+    pub fn wqe_header(&self) -> WqeHeader {
+        self.wqe_header
     }
 
     /// Begins to post sends: the batch holds the queue's lock, and rings once on drop.
@@ -200,7 +200,7 @@ fn queues(
         Some(shape) => {
             let max_command_sge = extras.max_command_sge;
             let max_inline = match max_command_sge {
-                0 => extras.form.inline_capacity(shape.stride()),
+                0 => extras.header.inline_capacity(shape.stride()),
                 // The rest is for the command's data.
                 _ => cap.max_inline,
             };

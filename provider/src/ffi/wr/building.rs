@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use rustix::io::Errno;
 use vrnic_abi::sq::{AtomicSeg, DatagramSeg, Sge, XrcSeg};
 use vrnic_queues::heap::copied;
-use vrnic_queues::layout::SendForm;
+use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::qp::StagedSends;
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 
@@ -121,7 +121,7 @@ impl State {
 
     /// Whether each request must say whom it is for.
     fn names_destinations(&self) -> bool {
-        self.staged.as_ref().is_some_and(|staged| staged.form() != SendForm::Connected)
+        self.staged.as_ref().is_some_and(|staged| staged.wqe_header() != WqeHeader::Connected)
     }
 
     /// The data of the current request lies there.
