@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi as abi;
 
-use super::feeders::{Feeders, NO_QPN, feeder};
+use super::credits::{Feeders, NO_QPN, feeder};
 use crate::completion::{Completion, QPN_WORD, SRQN_WORD, STAMP_WORD, WORDS};
 use crate::doorbell::CqDoorbell;
 use crate::ring::Ring;

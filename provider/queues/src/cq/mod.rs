@@ -4,11 +4,12 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `consumer` | the consuming side of the ring |
-//! | `feeders` | who feeds a queue, and what a completion gives back |
+//! | `credits` | the queue pairs that feed a queue, and the credits that completions give back |
 //! | `resize` | a queue goes over to another ring |
 
 mod consumer;
-mod feeders;
+mod credits;
+
 mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,9 +23,9 @@ use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
 use abi::uverbs::CqResp;
 
 use self::consumer::Consumer;
-pub use self::feeders::Credits;
-pub(crate) use self::feeders::Halves;
-use self::feeders::SHARED;
+pub use self::credits::Credits;
+pub(crate) use self::credits::Halves;
+use self::credits::SHARED;
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::heap::Shared;
