@@ -17,7 +17,7 @@ use super::cq;
 use super::object::Object;
 use super::pd;
 use super::srq;
-use super::wr::{self, Building};
+use super::wr::{self, Builder};
 use super::xrc;
 use super::{check, pointer, status};
 
@@ -27,7 +27,7 @@ pub(super) type Qp = Object<c::verbs_qp, Own>;
 /// Our part of a queue pair.
 pub(super) struct Own {
     /// Of the newer interface for posting; it may hold the send queue's lock, so it ends first.
-    pub(super) building: Building,
+    pub(super) builder: Builder,
     /// The queues.
     queues: QueuePair,
 }
@@ -170,7 +170,7 @@ unsafe fn create_with(
     let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
     // SAFETY: by the caller's promise.
     match unsafe { open(context, pd, attr, cap, rings, &response) } {
-        Ok(queues) => Ok(qp.complete(Own { building: Building::default(), queues }).cast()),
+        Ok(queues) => Ok(qp.complete(Own { builder: Builder::default(), queues }).cast()),
         Err(error) => {
             // SAFETY: just created. If that fails too, the kernel destroys it with the context.
             let _ = unsafe { c::ibv_cmd_destroy_qp(base) };

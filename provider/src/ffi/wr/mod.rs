@@ -4,12 +4,12 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`building`] | requests that are not posted yet |
-//! | [`kinds`] | the calls that begin a request |
+//! | [`builder`] | requests that are not posted yet |
+//! | [`opcode`] | the calls that begin a request |
 //! | [`setters`] | the calls that give it data and destination |
 
-mod building;
-mod kinds;
+mod builder;
+mod opcode;
 mod setters;
 
 use std::ffi::c_int;
@@ -17,8 +17,8 @@ use std::ffi::c_int;
 use rustix::io::Errno;
 use vrnic_queues::qp::QueuePair;
 
-pub(super) use self::building::Building;
-use self::building::{State, state};
+pub(super) use self::builder::Builder;
+use self::builder::{State, state};
 use super::bindings as c;
 use super::{qp, status};
 
@@ -94,16 +94,16 @@ pub(super) unsafe fn set_up(
         _ => {}
     }
     set! {
-        IBV_QP_EX_WITH_SEND: wr_send = kinds::send,
-        IBV_QP_EX_WITH_SEND_WITH_IMM: wr_send_imm = kinds::send_imm,
-        IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv = kinds::send_inv,
-        IBV_QP_EX_WITH_RDMA_WRITE: wr_rdma_write = kinds::write,
-        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: wr_rdma_write_imm = kinds::write_imm,
-        IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read = kinds::read,
-        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp = kinds::cmp_swp,
-        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add = kinds::fetch_add,
-        IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv = kinds::local_inv,
-        IBV_QP_EX_WITH_BIND_MW: wr_bind_mw = kinds::bind_mw,
+        IBV_QP_EX_WITH_SEND: wr_send = opcode::send,
+        IBV_QP_EX_WITH_SEND_WITH_IMM: wr_send_imm = opcode::send_imm,
+        IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv = opcode::send_inv,
+        IBV_QP_EX_WITH_RDMA_WRITE: wr_rdma_write = opcode::write,
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: wr_rdma_write_imm = opcode::write_imm,
+        IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read = opcode::read,
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp = opcode::cmp_swp,
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add = opcode::fetch_add,
+        IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv = opcode::local_inv,
+        IBV_QP_EX_WITH_BIND_MW: wr_bind_mw = opcode::bind_mw,
     }
     Ok(())
 }

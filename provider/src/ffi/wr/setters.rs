@@ -11,7 +11,7 @@ use vrnic_queues::request::PostError;
 use super::super::ah;
 use super::super::bindings as c;
 use super::super::post::{errno, inline_pieces, segments};
-use super::building::{To, state};
+use super::builder::{To, state};
 
 pub(super) unsafe extern "C" fn set_ud_addr(
     qp: *mut c::ibv_qp_ex,

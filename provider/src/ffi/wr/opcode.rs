@@ -8,7 +8,7 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 use super::super::bindings as c;
 use super::super::mw;
 use super::super::post::{check_flags, errno, send_flags};
-use super::building::state;
+use super::builder::state;
 
 /// A request of this kind, with what the program has put into the queue pair.
 ///

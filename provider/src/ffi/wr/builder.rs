@@ -16,13 +16,13 @@ use super::super::qp;
 
 /// Requests being built, by the thread between `wr_start` and its end alone: it holds the send queue's lock.
 #[derive(Default)]
-pub(in super::super) struct Building(UnsafeCell<State>);
+pub(in super::super) struct Builder(UnsafeCell<State>);
 
 // SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs' rule that the
 // calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
-unsafe impl Sync for Building {}
+unsafe impl Sync for Builder {}
 // SAFETY: what it holds while no thread builds is nothing.
-unsafe impl Send for Building {}
+unsafe impl Send for Builder {}
 
 /// The state of a queue pair; `None` for one that is not ours.
 ///
@@ -34,7 +34,7 @@ pub(super) unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
     // SAFETY: by the caller's promise.
     let own = unsafe { qp::whole(qp.cast()) }?;
     // SAFETY: by the caller's promise no other thread touches it.
-    Some(unsafe { &mut *own.building.0.get() })
+    Some(unsafe { &mut *own.builder.0.get() })
 }
 
 /// What was built since `wr_start`.
