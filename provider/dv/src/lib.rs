@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 
 use bitflags::bitflags;
+use vrnic_abi as abi;
 
 /// The name under which the plugin is found once it is loaded.
 const PLUGIN: &CStr = c"libvrnic.so.1";
@@ -30,7 +31,7 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MemFlags: u32 {
         /// For one message of the peer.
-        const ONE_TOUCH = 1 << 0;
+        const ONE_TOUCH = abi::sq::MemFlags::ONE_TOUCH.bits() as u32;
     }
 }
 
@@ -40,11 +41,11 @@ bitflags! {
 pub enum TagForm {
     /// The queue pair has no commands.
     #[default]
-    None = 0,
+    None = abi::admin::TagForm::None as u32,
     /// 4 bytes, big-endian: of a response at [`QpAttr::tag_offset`], of a command at its own offset.
-    General = 1,
+    General = abi::admin::TagForm::General as u32,
     /// The initiator task tag of the iSCSI header that stands at [`QpAttr::tag_offset`].
-    Iscsi = 2,
+    Iscsi = abi::admin::TagForm::Iscsi as u32,
 }
 
 /// What `ibv_create_qp` cannot ask for. The default asks for nothing more.
@@ -67,7 +68,7 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CqFlags: u32 {
         /// The driver chooses the completion vector: one with few recent events. The verbs' attributes name 0.
-        const ANY_VECTOR = 1 << 0;
+        const ANY_VECTOR = abi::uverbs::CQ_ANY_VECTOR as u32;
     }
 }
 

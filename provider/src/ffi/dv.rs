@@ -8,12 +8,12 @@ use vrnic_abi::admin::MrFlags;
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Flags, MemFlags, Opcode, Sge};
 use vrnic_queues::layout::{CommandTag, QpExtras};
 use vrnic_queues::request::{Data, Payload, SendHeader};
-use vrnicdv::{Command, CqAttr, QpAttr};
+use vrnicdv::{Command, CqAttr, CqFlags, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
 use super::{cq, cq_ex, driver, mr, mw, pointer, post, qp, status};
 
-/// The structs of the Rust module are those of the header.
+/// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<QpAttr>() == size_of::<c::vrnicdv_qp_attr>());
@@ -29,6 +29,12 @@ const _: () = {
     assert!(offset_of!(Command, data) == offset_of!(c::vrnicdv_command, data));
     assert!(offset_of!(Command, message) == offset_of!(c::vrnicdv_command, message));
     assert!(offset_of!(Command, num_message) == offset_of!(c::vrnicdv_command, num_message));
+    assert!(QpFlags::REACTIVE.bits() == c::VRNICDV_QP_REACTIVE);
+    assert!(CqFlags::ANY_VECTOR.bits() == c::VRNICDV_CQ_ANY_VECTOR);
+    assert!(vrnicdv::MemFlags::ONE_TOUCH.bits() == c::VRNICDV_MEM_ONE_TOUCH);
+    assert!(TagForm::None as u32 == c::VRNICDV_TAG_NONE);
+    assert!(TagForm::General as u32 == c::VRNICDV_TAG_GENERAL);
+    assert!(TagForm::Iscsi as u32 == c::VRNICDV_TAG_ISCSI);
 };
 
 /// `vrnicdv_is_supported`.
@@ -254,5 +260,3 @@ unsafe fn check_context(context: *mut c::ibv_context) -> Result<(), Errno> {
         false => Err(Errno::OPNOTSUPP),
     }
 }
-
-const _: () = assert!(MemFlags::ONE_TOUCH.bits() as u32 == c::VRNICDV_MEM_ONE_TOUCH);

@@ -9,7 +9,6 @@
 
 mod consumer;
 mod credits;
-
 mod resize;
 #[cfg(test)]
 pub(crate) mod tests;
