@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
- * Direct verbs of the vrnic adapter: what libibverbs has no words for.
+ * Direct verbs of the vrnic adapter, which libibverbs does not offer.
  *
- * The functions live in the plugin, libvrnic.so.1, which libibverbs loads with the first device. Each one
- * fails with EOPNOTSUPP when the object it is given is not of a vrnic device. Manual: docs/vrnicdv.md.
+ * The functions are in the plugin, libvrnic.so.1, which libibverbs loads with the first device. Each
+ * function fails with EOPNOTSUPP if its object is not of a vrnic device. Manual: docs/vrnicdv.md.
  */
 #ifndef INFINIBAND_VRNICDV_H
 #define INFINIBAND_VRNICDV_H
@@ -16,25 +16,28 @@
 extern "C" {
 #endif
 
-/* Whether a device is a vrnic adapter. */
+/* Returns whether a device is a vrnic adapter. */
 bool vrnicdv_is_supported(struct ibv_device *device);
 
 enum vrnicdv_qp_flags {
-	/* A memory operation that is refused stops the send queue alone (state SQE), not the connection. */
+	/* A refused memory operation stops only the send queue (state SQE), not the connection. */
 	VRNICDV_QP_REACTIVE = 1 << 0,
 };
 
-/* Where the key of a command's data stands in the response, and in the command. */
+/* The place of a command's key in the response, and in the command. */
 enum vrnicdv_tag_form {
 	/* The queue pair has no commands. */
 	VRNICDV_TAG_NONE = 0,
-	/* 4 bytes, big-endian: of a response at vrnicdv_qp_attr.tag_offset, of a command at its own offset. */
+	/*
+	 * 4 bytes, big-endian: in a response at vrnicdv_qp_attr.tag_offset, in a command at its own
+	 * offset.
+	 */
 	VRNICDV_TAG_GENERAL = 1,
-	/* The initiator task tag of the iSCSI header that stands at vrnicdv_qp_attr.tag_offset. */
+	/* The initiator task tag of the iSCSI header at vrnicdv_qp_attr.tag_offset. */
 	VRNICDV_TAG_ISCSI = 2,
 };
 
-/* Zeroed, it asks for what ibv_create_qp() gives. */
+/* Attributes that ibv_create_qp() lacks. Zeroed: a plain queue pair. */
 struct vrnicdv_qp_attr {
 	/* enum vrnicdv_qp_flags */
 	uint32_t flags;
@@ -51,11 +54,14 @@ struct ibv_qp *vrnicdv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
 				 const struct vrnicdv_qp_attr *attr);
 
 enum vrnicdv_cq_flags {
-	/* The driver chooses the completion vector: one with few recent events. The verbs' attributes name 0. */
+	/*
+	 * The driver chooses a completion vector with few recent events. The verbs' attributes must
+	 * name vector 0.
+	 */
 	VRNICDV_CQ_ANY_VECTOR = 1 << 0,
 };
 
-/* Zeroed, it asks for what ibv_create_cq_ex() gives. */
+/* Attributes that ibv_create_cq_ex() lacks. Zeroed: a plain completion queue. */
 struct vrnicdv_cq_attr {
 	/* enum vrnicdv_cq_flags */
 	uint32_t flags;
@@ -68,14 +74,17 @@ struct ibv_cq_ex *vrnicdv_create_cq(struct ibv_context *context, struct ibv_cq_i
 				    struct vrnicdv_cq_attr *attr);
 
 enum vrnicdv_mem_flags {
-	/* The key is good for one message of the peer. */
+	/* The key is valid for one message of the peer. */
 	VRNICDV_MEM_ONE_TOUCH = 1 << 0,
 };
 
 /* Registers memory. Returns NULL with errno set on failure. */
 struct ibv_mr *vrnicdv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access, uint32_t mem_flags);
 
-/* Posts the binding of a window of either type under a new key, which mw->rkey is when this returns 0. */
+/*
+ * Posts the binding of a window of either type under a new key, and sets mw->rkey to it. Returns 0 or
+ * an errno.
+ */
 int vrnicdv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind, uint32_t mem_flags);
 
 /* A command: a SEND that lets the peer reach data until it responds. */
@@ -87,17 +96,17 @@ struct vrnicdv_command {
 	uint32_t access;
 	/* enum vrnicdv_mem_flags */
 	uint32_t mem_flags;
-	/* General form: where in the message the key is stored. Otherwise zero. */
+	/* General form: the offset in the message at which the key is stored. Otherwise zero. */
 	uint32_t tag_offset;
-	/* What the peer reaches, from address zero on. */
+	/* The memory that the peer may reach, from address zero on. */
 	struct ibv_sge *data;
-	/* What is sent. */
+	/* The message. */
 	struct ibv_sge *message;
 	uint32_t num_data;
 	uint32_t num_message;
 };
 
-/* Posts a command to a queue pair that was created for them. Returns 0 or an errno. */
+/* Posts a command to a queue pair that was created for commands. Returns 0 or an errno. */
 int vrnicdv_post_command(struct ibv_qp *qp, const struct vrnicdv_command *command);
 
 #ifdef __cplusplus

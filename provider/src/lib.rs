@@ -11,7 +11,8 @@
 //!
 //! The environment variable `VRNIC_SQ` says where send queues are put: `guest` (in the process),
 //! `device` (in the adapter's memory), or `auto`, the default: in the adapter for QPs
-//! that ask for inline data. `VRNIC_COMP_VECTOR=any` lets the driver choose the completion vector, and
-//! with it the processor, of completion queues whose program names vector 0; programs may ask for that themselves (`vrnicdv_create_cq`).
+//! that ask for inline data. `VRNIC_COMP_VECTOR=any` lets the driver choose the completion vector,
+//! and with it the processor, of completion queues whose program names vector 0; programs may ask
+//! for that themselves (`vrnicdv_create_cq`).
 
 mod ffi;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Direct verbs of the vrnic adapter: what libibverbs has no words for. The same as `vrnicdv.h`, for Rust;
-//! manual: docs/vrnicdv.md.
+//! Direct verbs of the vrnic adapter, which libibverbs does not offer, for Rust programs.
+//! `vrnicdv.h` has them for C; the manual is docs/vrnicdv.md.
 //!
-//! The functions live in the plugin, which libibverbs loads with the first device. This crate finds them
-//! there, so a program that uses it needs no library at build time and runs, without them, on other adapters.
-//! Objects of libibverbs are given as the pointers that they are, whatever bindings a program has.
+//! The functions are in the plugin, which libibverbs loads with the first device. This crate finds
+//! them there, so a program that uses it needs no library at build time, and also runs on other
+//! adapters. Objects of libibverbs are passed as pointers, so a program may use any bindings.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -16,45 +16,46 @@ use vrnic_abi as abi;
 const PLUGIN: &CStr = c"libvrnic.so.1";
 
 bitflags! {
-    /// How a queue pair fails.
+    /// Selects what a failure of a queue pair ends.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QpFlags: u32 {
-        /// A memory operation that is refused stops the send queue alone (state SQE), not the connection.
+        /// A refused memory operation stops only the send queue (state SQE), not the connection.
         const REACTIVE = 1 << 0;
     }
 }
 
 bitflags! {
-    /// How long a key is good.
+    /// Limits the use of a key.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MemFlags: u32 {
-        /// For one message of the peer.
+        /// The key is valid for one message of the peer.
         const ONE_TOUCH = abi::sq::MemFlags::ONE_TOUCH.bits() as u32;
     }
 }
 
-/// Where the key of a command's data stands in the response, and in the command.
+/// The place of a command's key in the response, and in the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum TagForm {
     /// The queue pair has no commands.
     #[default]
     None = abi::admin::TagForm::None as u32,
-    /// 4 bytes, big-endian: of a response at [`QpAttr::tag_offset`], of a command at its own offset.
+    /// 4 bytes, big-endian: in a response at [`QpAttr::tag_offset`], in a command at its own
+    /// offset.
     General = abi::admin::TagForm::General as u32,
-    /// The initiator task tag of the iSCSI header that stands at [`QpAttr::tag_offset`].
+    /// The initiator task tag of the iSCSI header at [`QpAttr::tag_offset`].
     Iscsi = abi::admin::TagForm::Iscsi as u32,
 }
 
-/// What `ibv_create_qp` cannot ask for. The default asks for nothing more.
+/// Attributes that `ibv_create_qp` lacks. The default is a plain queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct QpAttr {
-    /// How it fails.
+    /// Selects what a failure ends.
     pub flags: QpFlags,
-    /// Whether it has commands, and of which form.
+    /// The form of its commands, if it has any.
     pub tag_form: TagForm,
     /// Bytes from the start of a message.
     pub tag_offset: u32,
@@ -63,20 +64,21 @@ pub struct QpAttr {
 }
 
 bitflags! {
-    /// How a completion queue is bound.
+    /// Selects the completion vector of a queue.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CqFlags: u32 {
-        /// The driver chooses the completion vector: one with few recent events. The verbs' attributes name 0.
+        /// The driver chooses a completion vector with few recent events. The verbs' attributes
+        /// must name vector 0.
         const ANY_VECTOR = abi::uverbs::CQ_ANY_VECTOR as u32;
     }
 }
 
-/// What `ibv_create_cq_ex` cannot ask for. The default asks for nothing more.
+/// Attributes that `ibv_create_cq_ex` lacks. The default is a plain completion queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CqAttr {
-    /// How it is bound.
+    /// Selects the completion vector.
     pub flags: CqFlags,
     /// On return: the completion vector that the queue is bound to.
     pub comp_vector: u32,
@@ -86,19 +88,19 @@ pub struct CqAttr {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Command {
-    /// Comes back with the completion.
+    /// An opaque value that comes back with the completion.
     pub wr_id: u64,
     /// `enum ibv_send_flags`; `IBV_SEND_INLINE` concerns the message and takes one segment.
     pub send_flags: u32,
     /// `IBV_ACCESS_REMOTE_READ`, `IBV_ACCESS_REMOTE_WRITE`, or both.
     pub access: u32,
-    /// How long the key is good, at most.
+    /// Limits the use of the key.
     pub mem_flags: MemFlags,
-    /// General form: where in the message the key is stored. Otherwise zero.
+    /// General form: the offset in the message at which the key is stored. Otherwise zero.
     pub tag_offset: u32,
-    /// What the peer reaches, from address zero on: an array of `struct ibv_sge`.
+    /// The memory that the peer may reach, from address zero on: an array of `struct ibv_sge`.
     pub data: *mut c_void,
-    /// What is sent: an array of `struct ibv_sge`.
+    /// The message: an array of `struct ibv_sge`.
     pub message: *mut c_void,
     /// Segments of data.
     pub num_data: u32,
@@ -125,10 +127,12 @@ pub struct Vrnicdv {
 }
 
 impl Vrnicdv {
-    /// The functions, if libibverbs has loaded the plugin (`ibv_get_device_list` does) and it is new enough.
+    /// Returns the functions, if libibverbs has loaded the plugin (as `ibv_get_device_list` does)
+    /// and the plugin is new enough.
     #[must_use]
     pub fn load() -> Option<Self> {
-        // SAFETY: a lookup by name among what is loaded. The library stays: libibverbs never unloads it.
+        // SAFETY: a lookup by name among what is loaded. The library stays: libibverbs never
+        // unloads it.
         let plugin = unsafe { libc::dlopen(PLUGIN.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
         if plugin.is_null() {
             return None;
@@ -157,7 +161,7 @@ impl Vrnicdv {
         }
     }
 
-    /// Whether a device is a vrnic adapter.
+    /// Returns whether a device is a vrnic adapter.
     ///
     /// # Safety
     /// `device` must be a `struct ibv_device` of a list that is not freed.
@@ -167,7 +171,7 @@ impl Vrnicdv {
         unsafe { (self.is_supported)(device) }
     }
 
-    /// Creates a queue pair: a `struct ibv_qp`, or null with errno set.
+    /// Creates a queue pair. Returns a `struct ibv_qp`, or null with errno set.
     ///
     /// # Safety
     /// `pd` and `init_attr` must be a live `struct ibv_pd` and a valid `struct ibv_qp_init_attr`.
@@ -182,10 +186,11 @@ impl Vrnicdv {
         unsafe { (self.create_qp)(pd, init_attr, attr) }
     }
 
-    /// Creates a completion queue: a `struct ibv_cq_ex`, or null with errno set.
+    /// Creates a completion queue. Returns a `struct ibv_cq_ex`, or null with errno set.
     ///
     /// # Safety
-    /// `context` and `init_attr` must be an open `struct ibv_context` and a valid `struct ibv_cq_init_attr_ex`.
+    /// `context` and `init_attr` must be an open `struct ibv_context` and a valid `struct
+    /// ibv_cq_init_attr_ex`.
     #[must_use]
     pub unsafe fn create_cq(
         &self,
@@ -197,11 +202,12 @@ impl Vrnicdv {
         unsafe { (self.create_cq)(context, init_attr, attr) }
     }
 
-    /// Registers `len` bytes at `addr` with the rights `access` (`enum ibv_access_flags`): a `struct ibv_mr`, or
-    /// null with errno set.
+    /// Registers `len` bytes at `addr` with the rights `access` (`enum ibv_access_flags`). Returns
+    /// a `struct ibv_mr`, or null with errno set.
     ///
     /// # Safety
-    /// `pd` must be a live `struct ibv_pd`. The device reads and writes the memory as the rights say.
+    /// `pd` must be a live `struct ibv_pd`. The device reads and writes the memory as the rights
+    /// say.
     #[must_use]
     pub unsafe fn reg_mr(
         &self,
@@ -214,11 +220,12 @@ impl Vrnicdv {
         unsafe { (self.reg_mr)(pd, addr, len, access, flags) }
     }
 
-    /// Posts the binding of a window of either type under a new key, which `mw->rkey` is afterwards; zero
-    /// or an errno.
+    /// Posts the binding of a window of either type under a new key, and sets `mw->rkey` to it.
+    /// Returns zero or an errno.
     ///
     /// # Safety
-    /// `qp` and `window` must be a live `struct ibv_qp` and `struct ibv_mw`, `bind` a valid `struct ibv_mw_bind`.
+    /// `qp` and `window` must be a live `struct ibv_qp` and `struct ibv_mw`, `bind` a valid `struct
+    /// ibv_mw_bind`.
     #[must_use]
     pub unsafe fn bind_mw(
         &self,
@@ -231,11 +238,11 @@ impl Vrnicdv {
         unsafe { (self.bind_mw)(qp, window, bind, flags) }
     }
 
-    /// Posts a command to a queue pair that was created for them; zero or an errno.
+    /// Posts a command to a queue pair that was created for commands. Returns zero or an errno.
     ///
     /// # Safety
-    /// `qp` must be a live `struct ibv_qp`; the arrays in `command` must be as long as said, and inline data
-    /// readable.
+    /// `qp` must be a live `struct ibv_qp`; the arrays in `command` must be as long as said, and
+    /// inline data readable.
     #[must_use]
     pub unsafe fn post_command(&self, qp: *mut c_void, command: &Command) -> c_int {
         // SAFETY: by the caller's promise.

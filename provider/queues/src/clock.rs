@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The adapter's clock, which stamps completions, and what the time of day was then.
+//! The adapter's clock, which stamps completions, and its conversion to the time of day.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,16 +12,18 @@ use abi::regs::{CLOCK_HI, CLOCK_LO, KICK};
 use crate::heap::Shared;
 use crate::mapping::Mapping;
 
-/// How long the two clocks are taken to run alike, in nanoseconds. One that is adjusted by as much as NTP does, 500 parts
-/// in a million, is 25 microseconds off then; that of a guest without virtualisation, which may have measured its time
-/// stamp counter wrong by a percent, half a millisecond.
+/// The time in nanoseconds for which a sample of the two clocks is used. A clock that NTP adjusts
+/// by 500 parts in a million, its most, is wrong by 25 microseconds then. The clock of a guest
+/// under TCG, which may have measured its time stamp counter wrong by a percent, is wrong by half a
+/// millisecond.
 const KEEPS_NS: u64 = 50_000_000;
-/// A look at both clocks that took longer is repeated: the program was held up between them.
+/// A sample that took longer, in nanoseconds, is repeated: the program was interrupted.
 const PROMPT_NS: u64 = 500_000;
-/// Tries to look promptly, or to read the two halves of the clock without a step of the upper one between.
+/// Tries to take a sample in time, or to read both halves of the clock without a carry in between.
 const TRIES: u32 = 4;
 
-/// The adapter's clock, on the kick page. Reading it is a trapped access, some tens of microseconds.
+/// The adapter's clock, on the kick page. Reading it is a trapped access, which takes some tens of
+/// microseconds.
 #[derive(Debug)]
 pub struct Clock {
     page: Shared<Mapping>,
@@ -36,12 +38,12 @@ struct Sample {
 }
 
 impl Sample {
-    /// The time of day at a time of the adapter, which may be earlier.
+    /// Returns the time of day at a time of the adapter, which may be earlier.
     fn at(&self, timestamp: u64) -> u64 {
         self.day.wrapping_add(timestamp.wrapping_sub(self.adapter))
     }
 
-    /// Whether it is good for that time.
+    /// Returns whether the sample may be used for that time.
     fn serves(&self, timestamp: u64) -> bool {
         timestamp.abs_diff(self.adapter) <= KEEPS_NS
     }
@@ -54,7 +56,7 @@ impl Clock {
         Self { page, sample: Mutex::new(None) }
     }
 
-    /// The time now, in nanoseconds.
+    /// Returns the time now, in nanoseconds.
     ///
     /// # Errors
     /// `EIO` when the adapter does not answer.
@@ -73,7 +75,7 @@ impl Clock {
         Err(Errno::IO)
     }
 
-    /// The time of day, in nanoseconds since 1970, of a timestamp.
+    /// Returns the time of day of a timestamp, in nanoseconds since 1970.
     pub fn time_of_day(&self, timestamp: u64) -> u64 {
         let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         if !sample.is_some_and(|sample| sample.serves(timestamp))
@@ -85,7 +87,8 @@ impl Clock {
         sample.map_or(0, |sample| sample.at(timestamp))
     }
 
-    /// Reads both clocks, and takes the promptest look.
+    /// Reads both clocks, several times if need be, and returns the sample that took the least
+    /// time.
     fn look(&self) -> Result<Sample, Errno> {
         let (mut span, mut sample) = self.glance()?;
         for _ in 1..TRIES {
@@ -100,7 +103,7 @@ impl Clock {
         Ok(sample)
     }
 
-    /// Reads both clocks once; also tells how long that took. The lower half of the adapter's is read in the middle.
+    /// Reads both clocks once, the adapter's in the middle; also returns how long that took.
     fn glance(&self) -> Result<(u64, Sample), Errno> {
         let before = time_of_day();
         let adapter = self.now()?;

@@ -18,23 +18,23 @@ pub(crate) const SRQN_WORD: usize = 6;
 /// The bit of the opcode that tells receives from sends.
 const RECV_BIT: u8 = Opcode::Recv as u8;
 
-/// What a message brings beside data.
+/// The part of a message beside its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
     None,
-    /// Immediate data, as the peer gave it.
+    /// Immediate data, in the byte order in which the peer gave it.
     Imm([u8; 4]),
-    /// It has invalidated this key.
+    /// The key that the message has invalidated.
     Invalidated(u32),
-    /// The command that was sent carries this key.
+    /// The key of the command that was sent.
     Command(u32),
 }
 
 const SUCCESS: u8 = Status::Success as u8;
 
-/// The operation of each number, and whether that is one we know. A table, since a program takes different
-/// operations in turn, which no branch predictor likes.
+/// The operation of each number, and whether the number is known. It is a table because programs
+/// mix operations, which branch predictors handle badly.
 static OPCODES: [(Opcode, bool); 256] = {
     let mut table = [(Opcode::Send, false); 256];
     let mut raw = 0u8;
@@ -64,30 +64,30 @@ fn extra(flags: Flags, opcode: Opcode, cqe: &Cqe) -> Extra {
     }
 }
 
-/// The status with this number, which is none of success.
+/// Returns the status with this number, which is not success.
 #[cold]
 fn failure(raw: u8) -> Status {
     Status::from_raw(raw).filter(|status| *status != Status::Success).unwrap_or(Status::GeneralErr)
 }
 
-/// What became of a work request.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// From the work request.
+    /// The identifier from the work request.
     pub wr_id: u64,
-    /// What it was.
+    /// The operation.
     pub opcode: Opcode,
-    /// How it ended.
+    /// The status.
     pub status: Status,
-    /// On an error: which check failed.
+    /// On an error: the check that failed.
     pub vendor_err: u32,
     /// Bytes received, read or swapped.
     pub byte_len: u32,
-    /// What came with the message, beside data.
+    /// The part of the message beside its data.
     pub extra: Extra,
     /// The QP.
     pub qpn: u32,
-    /// Of a receive by an XRC target: the shared receive queue; else zero.
+    /// The shared receive queue, for a receive of an XRC target; else zero.
     pub srqn: u32,
     /// The sender's QP.
     pub src_qpn: u32,
@@ -97,7 +97,7 @@ pub struct Completion {
     pub wqe_index: u32,
     /// The adapter's clock in nanoseconds.
     pub timestamp: u64,
-    /// Of a datagram: its VLAN.
+    /// The VLAN of a datagram.
     pub vlan: Option<u16>,
 }
 
@@ -105,7 +105,7 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Network {
-    /// The receive is of a connection, and begins with its data.
+    /// The receive is from a connection, and begins with its data.
     None = 0,
     /// RoCE v2 over IPv6.
     Ipv6 = 1,
@@ -125,7 +125,8 @@ impl Network {
 }
 
 impl Completion {
-    /// Of the request at `wqe_index` of a queue of `qpn`, which did not complete before the adapter died.
+    /// The completion of the request at `wqe_index` of a queue of `qpn`, which had not completed
+    /// when the adapter died.
     pub(crate) fn flushed(wr_id: u64, opcode: Opcode, qpn: u32, wqe_index: u32) -> Self {
         Self {
             wr_id,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Doorbells: how the adapter learns that something was posted. The protocol is that of
-//! [`abi::uar`].
+//! Doorbells, which tell the adapter of posted requests. The protocol is that of [`abi::uar`].
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -27,22 +26,23 @@ pub struct Uar {
     kick: Shared<Mapping>,
 }
 
-/// Whether the adapter lives, as the first UAR of a context tells ([`abi::uar::Control::life`]).
+/// The word in the first UAR of a context that is zero once the adapter is dead
+/// ([`abi::uar::Control::life`]).
 ///
-/// That UAR is mapped before the context has any queue, and none is created on a dead adapter: so whatever the adapter
-/// dies of, the word was set before, and is zero afterwards.
+/// That UAR is mapped before the context has any queue, and no queue is created on a dead adapter.
+/// So the word was set before the adapter died, whatever the cause, and is zero afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Life(Word32);
 
 impl Life {
-    /// Begins, in the memory of a context's first UAR.
+    /// Sets the word, in the memory of a context's first UAR.
     fn begin(memory: &Shared<Mapping>) -> Option<Self> {
         let word = Word32::new(memory, LIFE_OFFSET)?;
         word.store(1, Ordering::Release);
         Some(Self(word))
     }
 
-    /// Whether the adapter is dead, and accesses no memory any more.
+    /// Returns whether the adapter is dead, and accesses no memory any more.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
@@ -50,10 +50,10 @@ impl Life {
 }
 
 impl Uar {
-    /// UAR number `index`, mapped at `memory`; `life` is that of the context, unless this is its first UAR.
+    /// UAR number `index`, mapped at `memory`; `life` is `None` for the first UAR of a context.
     ///
     /// # Errors
-    /// `EIO` when the kernel's answer makes no sense: no such UAR, or a mapping too short; `ENOMEM`.
+    /// `EIO` if the kernel's answer is invalid: no such UAR, or too short a mapping; `ENOMEM`.
     fn new(
         index: u32,
         memory: Mapping,
@@ -70,7 +70,8 @@ impl Uar {
         Ok(Self { index, memory, summary, armed, life, kick })
     }
 
-    /// Tells the adapter that a slot of the group with this bit was rung, and wakes it if it sleeps.
+    /// Tells the adapter that a slot of the group with this bit has changed, and wakes it if it
+    /// sleeps.
     #[inline]
     fn ring(&self, bit: u64) {
         // SeqCst: the load of `armed` below must not pass this. The adapter sets `armed` and
@@ -87,7 +88,7 @@ impl Uar {
     }
 }
 
-/// The doorbell pages that a context has mapped, each once.
+/// The doorbell pages that a context has mapped. Each is mapped once.
 #[derive(Debug)]
 pub struct UarTable {
     kick: Shared<Mapping>,
@@ -101,10 +102,10 @@ impl UarTable {
         Self { kick, known: Mutex::new(Vec::new()) }
     }
 
-    /// The UAR with this number, mapped by `map` when it is met for the first time.
+    /// Returns the UAR with this number; `map` maps it when it is needed for the first time.
     ///
     /// # Errors
-    /// Those of `map`; `EIO` when the kernel's answer makes no sense; `ENOMEM`.
+    /// The errors of `map`; `EIO` if the kernel's answer is invalid; `ENOMEM`.
     pub fn get(
         &self,
         index: u32,
@@ -130,7 +131,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// The bell of `slot`, and the byte offset of the slot's words.
+    /// Returns the bell of `slot`, and the byte offset of the slot's words.
     fn new(uar: Shared<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
         if !(SLOT_FIRST..SLOT_END).contains(&slot) {
             return Err(Errno::IO);
@@ -156,7 +157,7 @@ impl QpDoorbell {
     /// The doorbell in `slot` of `uar`.
     ///
     /// # Errors
-    /// `EIO` when there is no such slot.
+    /// `EIO` if there is no such slot.
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
@@ -171,20 +172,20 @@ impl QpDoorbell {
         self.bell.ring();
     }
 
-    /// Makes the adapter look at a send queue in its own memory.
+    /// Makes the adapter examine a send queue in its own memory.
     #[inline]
     pub(crate) fn look(&self) {
         self.bell.ring();
     }
 
-    /// Posts all entries of the receive queue below `producer`. The adapter looks when a message
-    /// needs one, so nothing is rung.
+    /// Posts all entries of the receive queue below `producer`. The adapter reads the index when a
+    /// message needs an entry, so no bell is rung.
     #[inline]
     pub(crate) fn post_recvs(&self, producer: u32) {
         self.recvs.store(producer, Ordering::Release);
     }
 
-    /// Both producer indices back to zero, as a return to Reset asks for.
+    /// Sets both producer indices to zero, as a return to Reset requires.
     pub(crate) fn clear(&self) {
         self.sends.store(0, Ordering::Release);
         self.recvs.store(0, Ordering::Release);
@@ -202,20 +203,21 @@ impl SrqDoorbell {
     /// The doorbell in `slot` of `uar`.
     ///
     /// # Errors
-    /// `EIO` when there is no such slot.
+    /// `EIO` if there is no such slot.
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         Ok(Self { producer: word(0)?, freed: word(4)? })
     }
 
-    /// Posts all entries below `producer`. The adapter looks when a message needs one, so nothing is rung.
+    /// Posts all entries below `producer`. The adapter reads the index when a message needs an
+    /// entry, so no bell is rung.
     #[inline]
     pub(crate) fn post(&self, producer: u32) {
         self.producer.store(producer, Ordering::Release);
     }
 
-    /// The index below which all entries are free, as the adapter told last.
+    /// Returns the index below which all entries are free, as the adapter stored it last.
     pub(crate) fn freed(&self) -> u32 {
         self.freed.load(Ordering::Acquire)
     }
@@ -227,7 +229,7 @@ pub struct CqDoorbell {
     bell: Bell,
     request: Word64,
     seen: Word32,
-    /// The adapter's.
+    /// The word that tells whether the adapter is dead.
     pub(crate) life: Life,
 }
 
@@ -235,7 +237,7 @@ impl CqDoorbell {
     /// The doorbell in `slot` of `uar`.
     ///
     /// # Errors
-    /// `EIO` when there is no such slot.
+    /// `EIO` if there is no such slot.
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Allocations that may fail (unsafe code). `Box::new` and `Arc::new` end the program when there is no memory; a
-//! plugin reports that to the program instead.
+//! Allocations that may fail (unsafe code). `Box::new` and `Arc::new` abort the process if memory
+//! runs out; a plugin must return an error instead.
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -25,7 +25,8 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, Errno> {
     if memory.is_null() {
         return Err(Errno::NOMEM);
     }
-    // SAFETY: new memory of the value's layout from the global allocator, which is where `Box` frees it.
+    // SAFETY: new memory of the value's layout from the global allocator, which is where `Box`
+    // frees it.
     unsafe {
         memory.write(value);
         Ok(Box::from_raw(memory))
@@ -49,7 +50,7 @@ pub struct Shared<T> {
 }
 
 struct Counted<T> {
-    /// The owners. Counted up by one for each clone, it cannot overflow in the life of a machine.
+    /// The number of owners. Each clone adds one, so it cannot overflow in the life of a machine.
     owners: AtomicU64,
     value: T,
 }

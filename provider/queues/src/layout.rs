@@ -16,7 +16,7 @@ use crate::mapping::Mapping;
 use crate::policy::{SqPolicy, VectorPolicy};
 use crate::ring::Shape;
 
-/// What the adapter offers to a context.
+/// The limits of the adapter for a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Work requests outstanding on a queue.
@@ -53,7 +53,8 @@ pub enum WqeHeader {
 }
 
 impl WqeHeader {
-    /// The stride in bytes that holds so many segments and bytes of inline data, if one does.
+    /// Returns the stride in bytes for so many segments and bytes of inline data; `None` if that is
+    /// too much.
     fn stride(self, max_sge: u32, max_inline: u32) -> Option<u32> {
         match self {
             Self::Connected => abi::sq::stride(max_sge, max_inline),
@@ -62,7 +63,7 @@ impl WqeHeader {
         }
     }
 
-    /// The inline bytes that fit a stride.
+    /// Returns the number of inline bytes that fit a stride.
     pub(crate) fn inline_capacity(self, stride: u32) -> u32 {
         match self {
             Self::Connected => abi::sq::inline_capacity(stride),
@@ -72,7 +73,7 @@ impl WqeHeader {
     }
 }
 
-/// What the application asks of a queue pair (`struct ibv_qp_cap`).
+/// The sizes that the application asks for (`struct ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCap {
     /// Sends outstanding.
@@ -87,25 +88,26 @@ pub struct QpCap {
     pub max_inline: u32,
 }
 
-/// What a queue pair is beside its sizes: its type, and what verbs cannot ask (`vrnicdv_create_qp`).
+/// The header of a queue pair's WQEs, and properties that verbs cannot ask for
+/// (`vrnicdv_create_qp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtras {
     /// The header of each send WQE.
     pub header: WqeHeader,
     /// A refused memory operation stops the send queue alone ([`abi::admin::QpFlags::REACTIVE`]).
     pub reactive: bool,
-    /// Where the key of a command stands, or `None` when the queue pair has no commands.
+    /// The place of a command's key; `None` if the queue pair has no commands.
     pub commands: Option<CommandTag>,
     /// Data segments of a command; zero without commands.
     pub max_command_sge: u32,
 }
 
-/// Where the key of a command stands.
+/// The place of a command's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandTag {
-    /// Commands and responses are iSCSI PDUs, else any.
+    /// Commands and responses are iSCSI PDUs.
     pub iscsi: bool,
-    /// Where in a message: the iSCSI header, or the key of a response.
+    /// The offset of the iSCSI header in a message, or else of the key in a response.
     pub offset: u32,
 }
 
@@ -116,14 +118,14 @@ pub struct QpLayout {
     pub send: Option<Shape>,
     /// The receive queue, if it has one.
     pub recv: Option<Shape>,
-    /// Whether the send queue lies in the adapter's memory.
+    /// The send queue lies in the adapter's memory.
     pub send_in_device: bool,
-    /// What else is asked.
+    /// The other properties.
     pub extras: QpExtras,
 }
 
 impl QpLayout {
-    /// The rings for `cap`.
+    /// Lays out the rings for `cap`.
     ///
     /// # Errors
     /// `EINVAL` when `cap` exceeds `limits` or what the formats can express.
@@ -155,14 +157,14 @@ impl QpLayout {
         Ok(Self { send, recv, send_in_device: wanted && send.is_some(), extras })
     }
 
-    /// The same with the send queue in this process' memory.
+    /// Moves the send queue into this process' memory.
     #[must_use]
     pub fn in_guest(self) -> Self {
         Self { send_in_device: false, ..self }
     }
 }
 
-/// Bytes behind the header of the longest command.
+/// Returns the number of bytes behind the header of the longest command.
 fn command_len(cap: &QpCap, data_segments: u32) -> u32 {
     if data_segments == 0 {
         return 0;
@@ -181,7 +183,7 @@ pub struct QpRings {
 }
 
 impl QpRings {
-    /// Allocates what `layout` puts into this process.
+    /// Allocates the rings that `layout` puts into this process.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -192,13 +194,13 @@ impl QpRings {
         Ok(Self { layout, send, recv })
     }
 
-    /// How they are laid out.
+    /// Returns the layout.
     #[must_use]
     pub fn layout(&self) -> &QpLayout {
         &self.layout
     }
 
-    /// What the kernel is asked for.
+    /// Returns the request to the kernel.
     #[must_use]
     pub fn request(&self) -> QpReq {
         let log_size = |shape: Option<Shape>| shape.map_or(NO_QUEUE, |shape| shape.log_size);
@@ -249,7 +251,7 @@ impl SrqRing {
         Ok(Self { shape, max_sge, memory: Mapping::anonymous(shape.bytes())? })
     }
 
-    /// What the kernel is asked for.
+    /// Returns the request to the kernel.
     #[must_use]
     pub fn request(&self) -> SrqReq {
         SrqReq {
@@ -281,7 +283,7 @@ impl CqRing {
         Ok(Self { shape, memory: Mapping::anonymous(shape.bytes())? })
     }
 
-    /// What the kernel is asked for, for a queue on completion vector `vector`.
+    /// Returns the request to the kernel for a queue on completion vector `vector`.
     #[must_use]
     pub fn request(&self, vector: u32, policy: VectorPolicy) -> CqReq {
         let any = policy == VectorPolicy::Any && vector == 0;
@@ -294,7 +296,7 @@ impl CqRing {
     }
 }
 
-/// The ring of a work queue of so many entries; none for none.
+/// Returns the ring of a work queue; `None` for no entries.
 fn ring_of(entries: u32, stride: Option<u32>) -> Result<Option<Shape>, Errno> {
     if entries == 0 {
         return Ok(None);

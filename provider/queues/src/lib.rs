@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The data path of a user context: work requests into rings, completions out of rings, and the
-//! doorbells between them. Nothing here enters the kernel but the set-up of mappings, and
-//! nothing knows libibverbs: the plugin (crate `vrnic-provider`) translates.
+//! The data path of a user context: it writes work requests to rings, reads completions from rings,
+//! and rings doorbells. It enters the kernel only to set up mappings, and does not depend on
+//! libibverbs: the plugin (crate `vrnic-provider`) translates.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -11,9 +11,9 @@
 //! | [`ring`] | a ring of entries and its shape |
 //! | [`doorbell`] | UARs, doorbell slots, the kick |
 //! | [`layout`] | the rings that each kind of queue needs |
-//! | [`policy`] | what the user may choose by the environment |
+//! | [`policy`] | settings that the user may choose by the environment |
 //! | [`request`] | work requests and their encoding |
-//! | `posted` | what is outstanding on a queue |
+//! | `posted` | the outstanding requests of a queue |
 //! | [`send`], [`recv`] | the two queues of a QP |
 //! | [`srq`] | receive queues that QPs share |
 //! | [`completion`] | decoded completions |

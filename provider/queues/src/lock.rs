@@ -7,7 +7,7 @@ use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Who may take a lock.
+/// The threads that may take a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Sharing {
     one_thread: bool,
@@ -35,8 +35,8 @@ pub struct SpinLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value to one thread at a time (where it does not see to that itself, whoever made
-// its `Sharing` has promised it), so it must only be sendable.
+// SAFETY: the lock gives the value to one thread at a time (where it does not check, the maker of
+// its `Sharing` has promised it), so the value must only be sendable.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
@@ -45,7 +45,7 @@ impl<T> SpinLock<T> {
         Self::shared_by(Sharing::ANY, value)
     }
 
-    /// A free lock around `value` for those that `sharing` tells.
+    /// A free lock around `value` for the threads in `sharing`.
     pub const fn shared_by(sharing: Sharing, value: T) -> Self {
         let one_thread = sharing.one_thread;
         Self { taken: AtomicBool::new(false), one_thread, value: UnsafeCell::new(value) }
@@ -54,8 +54,8 @@ impl<T> SpinLock<T> {
     /// Waits for the lock. Not recursive.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
-        // A locked instruction costs more than all the rest of a post. While there is one thread, in the process
-        // or by promise, nobody can take the lock between the look and the store.
+        // A locked instruction costs more than all the rest of a post. While there is one thread,
+        // in the process or by promise, nobody can take the lock between the look and the store.
         if (self.one_thread || alone()) && !self.taken.load(Ordering::Relaxed) {
             self.taken.store(true, Ordering::Relaxed);
         } else {
@@ -79,16 +79,17 @@ impl<T> SpinLock<T> {
     }
 }
 
-/// Whether this process has one thread. Only that thread can start another, so the answer holds until it does;
-/// starting a thread orders what was written before it.
+/// Returns whether this process has only one thread. Only that thread can start another, so the
+/// answer holds until it does. Starting a thread orders the stores before it.
 #[inline]
 fn alone() -> bool {
     unsafe extern "C" {
-        /// Of the C library (glibc 2.32, `sys/single_threaded.h`): not zero while there is one thread.
+        /// A variable of the C library (glibc 2.32, `sys/single_threaded.h`): not zero while there
+        /// is only one thread.
         static __libc_single_threaded: AtomicU8;
     }
-    // SAFETY: defined by the C library as a `char`, which an atomic of this size may stand for. It is written
-    // by the only thread when that starts another one.
+    // SAFETY: defined by the C library as a `char`, which an atomic of this size may stand for. It
+    // is written by the only thread when that starts another one.
     unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
 }
 

@@ -34,7 +34,7 @@ impl Mapping {
     /// using the parent's pages, which copy-on-write must not move.
     ///
     /// # Errors
-    /// Those of mmap and madvise, such as `ENOMEM`; `EINVAL` when `len` is zero.
+    /// The errors of mmap and madvise, such as `ENOMEM`; `EINVAL` if `len` is zero.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
@@ -48,7 +48,7 @@ impl Mapping {
     /// Maps `len` bytes that the driver behind `fd` offers at `offset`.
     ///
     /// # Errors
-    /// Those of mmap, such as `EINVAL` for an offset that the driver did not give out.
+    /// The errors of mmap, such as `EINVAL` for an offset that the driver did not give out.
     pub fn device(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as for `anonymous`.
@@ -56,25 +56,25 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 
-    /// Where the area starts, for the kernel to find it.
+    /// Returns the address of the area, for the kernel.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes; never so.
+    /// Returns whether the area has no bytes, which is never so.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The area as 64-bit words.
+    /// Returns the area as 64-bit words.
     #[must_use]
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
@@ -83,7 +83,8 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
-    /// A pointer to the words of `len` bytes at a byte offset, or `None` when they are unaligned or outside.
+    /// Returns a pointer to the word of `len` bytes at a byte offset; `None` if it is unaligned or
+    /// outside.
     fn at(&self, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let offset = offset as usize;
         if !offset.is_multiple_of(len) || offset > self.len.checked_sub(len)? {
@@ -93,8 +94,8 @@ impl Mapping {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Writes a register at the start of the area: exactly one store, not to be merged or left
-    /// out.
+    /// Writes the register at the start of the area by exactly one store, which is not merged or
+    /// left out.
     #[inline]
     pub fn write_register(&self, value: u32) {
         if self.len < 4 {
@@ -104,7 +105,8 @@ impl Mapping {
         unsafe { self.base.as_ptr().cast::<u32>().write_volatile(value) }
     }
 
-    /// Reads the register at a byte offset: exactly one load. `None` when that is unaligned or outside.
+    /// Reads the register at a byte offset by exactly one load; `None` if it is unaligned or
+    /// outside.
     #[must_use]
     pub fn read_register(&self, offset: u32) -> Option<u32> {
         let at = self.at(offset, 4)?;
@@ -113,7 +115,7 @@ impl Mapping {
     }
 }
 
-/// A word of a mapping, found once and kept with the mapping: reaching it costs no check.
+/// A word of a mapping. It is checked once and keeps the mapping, so an access needs no check.
 #[derive(Debug)]
 pub struct Word<T> {
     at: NonNull<T>,
@@ -125,7 +127,7 @@ pub type Word32 = Word<AtomicU32>;
 /// A 64-bit word.
 pub type Word64 = Word<AtomicU64>;
 
-// SAFETY: it stands for a shared reference to an atomic.
+// SAFETY: it is a shared reference to an atomic.
 unsafe impl<T: Sync> Send for Word<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Word<T> {}
@@ -136,7 +138,7 @@ impl<T> Clone for Word<T> {
     }
 }
 
-/// All words of a mapping, found once and kept with the mapping.
+/// All words of a mapping, which they keep.
 #[derive(Clone, Debug)]
 pub struct Words {
     at: NonNull<AtomicU64>,
@@ -144,13 +146,13 @@ pub struct Words {
     _memory: Shared<Mapping>,
 }
 
-// SAFETY: it stands for a shared reference to atomics.
+// SAFETY: it is a shared reference to atomics.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Takes a mapping over.
+    /// Takes over a mapping.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -165,14 +167,14 @@ impl Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: as many whole words as the mapping covers, which lives as long as `self`; atomics may be shared
-        // with whoever else writes them.
+        // SAFETY: as many whole words as the mapping covers, which lives as long as `self`; atomics
+        // may be shared with whoever else writes them.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
 
 impl Word32 {
-    /// The word at a byte offset of `memory`, or `None` when that is unaligned or outside.
+    /// Returns the word at a byte offset of `memory`; `None` if it is unaligned or outside.
     #[must_use]
     pub fn new(memory: &Shared<Mapping>, offset: u32) -> Option<Self> {
         Some(Self { at: memory.at(offset, 4)?.cast(), _memory: memory.clone() })
@@ -180,7 +182,7 @@ impl Word32 {
 }
 
 impl Word64 {
-    /// The word at a byte offset of `memory`, or `None` when that is unaligned or outside.
+    /// Returns the word at a byte offset of `memory`; `None` if it is unaligned or outside.
     #[must_use]
     pub fn new(memory: &Shared<Mapping>, offset: u32) -> Option<Self> {
         Some(Self { at: memory.at(offset, 8)?.cast(), _memory: memory.clone() })
@@ -192,8 +194,8 @@ impl<T> Deref for Word<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: aligned, inside the mapping (which lives as long as `self`), and an atomic, which may be
-        // shared with whoever else writes it.
+        // SAFETY: aligned, inside the mapping (which lives as long as `self`), and an atomic, which
+        // may be shared with whoever else writes it.
         unsafe { self.at.as_ref() }
     }
 }
@@ -202,8 +204,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: made by mmap with this length, and no borrow of it outlives `self`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        // The kernel refuses when it would have to split an area and the process has too many of them. The memory
-        // then stays mapped, and nobody uses it.
+        // The kernel fails if it must split an area and the process has too many of them. The
+        // memory then stays mapped and unused.
         let _kept = unmapped;
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the user may choose by the environment.
+//! Settings that the user may choose by the environment.
 
 use std::str::FromStr;
 
-/// Where send queues are put.
+/// The memory of send queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SqPolicy {
     /// In the adapter's memory for queue pairs that ask for inline data, so that a small message
@@ -30,23 +30,24 @@ impl FromStr for SqPolicy {
     }
 }
 
-/// How long payloads to and from the kernel are: for tests of a plugin and a module of different versions.
+/// The length of payloads to and from the kernel, for tests of a plugin and a module of different
+/// versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PayloadPolicy {
-    /// As this version has them.
+    /// The length of this version.
     #[default]
     Own,
-    /// What all versions have, and no more.
+    /// The length that all versions have.
     Older,
-    /// With more behind it, of which this version knows nothing.
+    /// A longer payload, whose end this version does not know.
     Newer,
 }
 
 impl PayloadPolicy {
-    /// Bytes that a later version adds, as far as tests go.
+    /// The number of bytes that a later version adds in tests.
     pub const MORE: usize = 16;
 
-    /// Bytes of a payload that has `own` now, of which `required` always.
+    /// Returns the length of a payload that has `own` bytes in this version and `required` in all.
     #[must_use]
     pub fn length(self, own: usize, required: usize) -> usize {
         match self {
@@ -71,13 +72,13 @@ impl FromStr for PayloadPolicy {
     }
 }
 
-/// What the completion vector 0 means, which programs name that do not care.
+/// The meaning of completion vector 0, which programs name if they do not care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VectorPolicy {
-    /// The first vector, as verbs say.
+    /// The first vector, as the verbs specify.
     #[default]
     Asked,
-    /// One that the driver chooses.
+    /// A vector that the driver chooses.
     Any,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is outstanding on a queue: who polls completes it when the adapter is dead.
+//! The outstanding requests of a queue. Polling completes them when the adapter is dead.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,29 +8,31 @@ use rustix::io::Errno;
 use crate::mapping::Mapping;
 use crate::ring::{Ring, Shape};
 
-/// The requests of a queue. Written by who posts, on a line of their own, and hardly ever read.
+/// The outstanding requests of a queue. Posting writes to it, in a cache line of its own; it is
+/// hardly ever read.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Posted {
-    /// Index behind the last one posted.
+    /// The index behind the last request posted.
     end: AtomicU32,
-    /// Entries that begin with the identifier of their request.
+    /// The entries, each of which begins with the identifier of its request.
     ids: Ring,
 }
 
 impl Posted {
-    /// Of an empty queue, whose identifiers stand in `ids`.
+    /// An empty queue, whose identifiers are in `ids`.
     pub(crate) fn new(ids: Ring) -> Self {
         Self { end: AtomicU32::new(0), ids }
     }
 
-    /// All requests below `end` are posted.
+    /// Records that all requests below `end` are posted.
     #[inline]
     pub(crate) fn publish(&self, end: u32) {
         self.end.store(end, Ordering::Release);
     }
 
-    /// The identifier of the request at `index`, the first that has not completed, if there is one.
+    /// Returns the identifier of the request at `index`, the first that has not completed; `None`
+    /// if all have.
     pub(crate) fn outstanding(&self, index: u32) -> Option<u64> {
         let count = self.end.load(Ordering::Acquire).wrapping_sub(index);
         let is = (1..=self.ids.size()).contains(&count);
@@ -38,11 +40,12 @@ impl Posted {
     }
 }
 
-/// Room for what is kept of the entries of a queue that cannot be read back, nor at all when the adapter is gone: the
-/// identifier of the request, and a word of its header while that is withheld.
+/// Allocates copies of two words of each entry of a send queue in the adapter's memory, which
+/// cannot be read when the adapter is gone: the identifier of the request, and the last word of its
+/// header while that is withheld.
 ///
 /// # Errors
-/// Those of mmap.
+/// The errors of mmap; `ENOMEM`.
 pub(crate) fn room(log_size: u8) -> Result<Ring, Errno> {
     let shape = Shape { log_size, log_stride: 4 };
     Ring::new(Mapping::anonymous(shape.bytes())?, shape)

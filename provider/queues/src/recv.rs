@@ -13,7 +13,7 @@ use crate::ring::Ring;
 #[derive(Debug)]
 pub struct RecvQueue {
     ring: Ring,
-    /// Index of the next entry.
+    /// The index of the next entry.
     next: u32,
     max_sge: u32,
 }
@@ -25,7 +25,7 @@ impl RecvQueue {
         Self { ring, next: 0, max_sge }
     }
 
-    /// What is outstanding, for who polls: nothing yet.
+    /// Returns the outstanding requests, none yet, for the completion queue.
     pub(crate) fn posted(&self) -> Posted {
         Posted::new(self.ring.clone())
     }
@@ -46,14 +46,14 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// The producer index.
+    /// Returns the producer index.
     #[must_use]
     #[inline]
     pub fn producer(&self) -> u32 {
         self.next
     }
 
-    /// Empties the queue, while the adapter does not look at it.
+    /// Empties the queue, while the adapter does not use it.
     pub(crate) fn reset(&mut self) {
         self.next = 0;
     }

@@ -17,8 +17,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The smallest ring of at least `entries` entries of `stride` bytes (a power of two), or
-    /// `None` when there are more than `2^log_max` of them, or none.
+    /// Returns the smallest ring of at least `entries` entries of `stride` bytes (a power of two);
+    /// `None` if there are more than `2^log_max` of them, or none.
     #[must_use]
     pub fn holding(entries: u32, stride: u32, log_max: u32) -> Option<Self> {
         if entries == 0 || entries > 1u32.checked_shl(log_max)? {
@@ -29,13 +29,13 @@ impl Shape {
         Some(Self { log_size, log_stride })
     }
 
-    /// Bytes of the whole ring.
+    /// Returns the number of bytes of the whole ring.
     #[must_use]
     pub fn bytes(self) -> usize {
         1 << (self.log_size + self.log_stride)
     }
 
-    /// Bytes of an entry.
+    /// Returns the number of bytes of an entry.
     #[must_use]
     pub fn stride(self) -> u32 {
         1 << self.log_stride
@@ -51,10 +51,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The ring at the start of `memory`.
+    /// Returns the ring at the start of `memory`.
     ///
     /// # Errors
-    /// `EIO` when the memory is too short or the entries are not made of whole words; `ENOMEM`.
+    /// `EIO` if the memory is too short or the entries are not made of whole words; `ENOMEM`.
     pub fn new(memory: Mapping, shape: Shape) -> Result<Self, Errno> {
         let log_words = u32::from(shape.log_stride).checked_sub(3).ok_or(Errno::IO)?;
         if shape.bytes() > memory.len() {
@@ -63,20 +63,20 @@ impl Ring {
         Ok(Self { words: Words::new(memory)?, mask: (1 << shape.log_size) - 1, log_words })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     #[inline]
     pub fn size(&self) -> u32 {
         self.mask.wrapping_add(1)
     }
 
-    /// log2 of that.
+    /// Returns log2 of the number of entries.
     pub(crate) fn log_size(&self) -> u8 {
         // CAST: at most 32.
         self.mask.trailing_ones() as u8
     }
 
-    /// The words of the entry with this index.
+    /// Returns the words of the entry with this index.
     #[must_use]
     #[inline]
     pub fn entry(&self, index: u32) -> &[AtomicU64] {
@@ -86,7 +86,7 @@ impl Ring {
     }
 }
 
-/// Stores `words` at the start of `entry`, one after the other; what does not fit is left out.
+/// Stores `words` at the start of `entry`, in order, until the entry is full.
 #[inline]
 pub(crate) fn store(entry: &[AtomicU64], words: &[u64]) {
     for (to, from) in entry.iter().zip(words) {

@@ -11,12 +11,12 @@ use crate::posted::{self, Posted};
 use crate::request::{Payload, PostError, SEND_HEADER_WORDS, SendHeader, SendLimits};
 use crate::ring::{self, Ring};
 
-/// Who holds the entries, which decides how one is posted.
+/// The memory of the entries, which decides how an entry is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// This process; a producer index posts.
+    /// This process' memory; a producer index posts.
     Guest,
-    /// The adapter; the entry's stamp posts.
+    /// The adapter's memory; the entry's stamp posts.
     Device,
 }
 
@@ -25,11 +25,12 @@ pub enum Place {
 pub struct SendQueue {
     ring: Ring,
     place: Place,
-    /// Index of the next entry.
+    /// The index of the next entry.
     next: u32,
     limits: SendLimits,
-    /// Entries that begin with the identifiers of the requests: the ring's own or, where those are in the adapter's
-    /// memory, others, whose second words are the last header words of staged entries, which post these.
+    /// The identifiers of the requests, each in the first word of an entry: the ring itself, or
+    /// [`posted::room`] if the ring is in the adapter's memory. There the second words are those
+    /// header words of staged entries that will post them.
     ids: Ring,
 }
 
@@ -48,12 +49,12 @@ impl SendQueue {
         Ok(queue)
     }
 
-    /// What is outstanding, for who polls: nothing yet.
+    /// Returns the outstanding requests, none yet, for the completion queue.
     pub(crate) fn posted(&self) -> Posted {
         Posted::new(self.ids.clone())
     }
 
-    /// Writes an entry. Of a queue in the adapter's memory that posts it.
+    /// Writes an entry. In the adapter's memory this posts it.
     ///
     /// `freed` is the index up to which entries have completed.
     #[inline(always)]
@@ -73,7 +74,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Writes the next entry but for the last word of its header, and returns that.
+    /// Writes the next entry except the last word of its header; returns that word and its place.
     #[inline(always)]
     fn fill(
         &self,
@@ -99,7 +100,8 @@ impl SendQueue {
         Ok((last_to, *last))
     }
 
-    /// Writes an entry that [`Self::commit`] or [`Self::roll_back`] decides about. Nothing may be pushed until then.
+    /// Writes an entry for [`Self::commit`] or [`Self::roll_back`]. Nothing may be pushed until
+    /// then.
     #[inline]
     pub(crate) fn stage(
         &mut self,
@@ -120,7 +122,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Makes what is staged from `start` on ready to be posted; in the adapter's memory that posts it, in order.
+    /// Makes the entries that were staged from `start` on ready to be posted; in the adapter's
+    /// memory this posts them, in order.
     #[inline]
     pub(crate) fn commit(&mut self, start: u32) {
         if self.place == Place::Guest {
@@ -137,27 +140,27 @@ impl SendQueue {
         }
     }
 
-    /// Drops what is staged: the next entry is `start` again.
+    /// Drops the staged entries: the next entry is `start` again.
     #[inline]
     pub(crate) fn roll_back(&mut self, start: u32) {
         self.next = start;
     }
 
-    /// Where the entries are.
+    /// Returns the memory of the entries.
     #[must_use]
     #[inline]
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// The producer index.
+    /// Returns the producer index.
     #[must_use]
     #[inline]
     pub fn producer(&self) -> u32 {
         self.next
     }
 
-    /// Empties the queue, while the adapter does not look at it.
+    /// Empties the queue, while the adapter does not use it.
     pub(crate) fn reset(&mut self) {
         self.next = 0;
         if self.place == Place::Device {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The shared receive queue: one ring that many QPs take receives from, which complete to several CQs in
-//! any order.
+//! The shared receive queue: one ring from which many QPs take receives. These complete to several
+//! CQs in any order.
 //!
-//! The adapter copies an entry when a QP takes it. So the completion of entry `i` tells that all entries up to `i`
-//! are free, though earlier ones may not have completed: credits are the highest index that was told.
+//! The adapter copies an entry when a QP takes it. So the completion of entry `i` tells that all
+//! entries up to `i` are free, even if earlier ones have not completed. The credits are the highest
+//! such index.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,18 +23,19 @@ use crate::recv::RecvQueue;
 use crate::request::PostError;
 use crate::ring::Ring;
 
-/// Up to which index the entries of a shared queue are free. Written by whoever polls a CQ of one of its QPs.
+/// The index below which the entries of a shared queue are free. Polling a CQ of one of its QPs
+/// writes it.
 #[derive(Debug, Default)]
 pub struct SharedCredits(AtomicU32);
 
 impl SharedCredits {
-    /// The entry at `index` has completed.
+    /// Records that the entry at `index` has completed.
     #[inline]
     pub(crate) fn completed(&self, index: u32) {
         self.advance(index.wrapping_add(1));
     }
 
-    /// All entries below `freed` are free, unless more were already.
+    /// Records that all entries below `freed` are free, unless more were already.
     #[inline]
     fn advance(&self, freed: u32) {
         let newer = |old: u32| {
@@ -58,15 +60,16 @@ pub struct SharedRecvQueue {
     queue: SpinLock<RecvQueue>,
     credits: Shared<SharedCredits>,
     door: SrqDoorbell,
-    /// Of XRC: where its receives complete, and what that queue knows it by.
+    /// For a queue of XRC: the completion queue of its receives, and its credits there.
     feeds: Option<(Shared<CompletionQueue>, Shared<Credits>)>,
 }
 
 impl SharedRecvQueue {
-    /// The queue on `ring`, as the kernel created it; of XRC with the completion queue of its receives.
+    /// The queue on `ring`, as the kernel created it. A queue of XRC has the completion queue of
+    /// its receives.
     ///
     /// # Errors
-    /// `EIO` when its answer makes no sense; `ENOMEM`.
+    /// `EIO` if the kernel's answer is invalid; `ENOMEM`.
     pub fn new(
         ring: SrqRing,
         response: &SrqResp,
@@ -94,13 +97,13 @@ impl SharedRecvQueue {
         })
     }
 
-    /// Its number.
+    /// Returns the number of the queue.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.srqn
     }
 
-    /// Where completions give entries back.
+    /// Returns the credits that completions update.
     pub(crate) fn credits(&self) -> &Shared<SharedCredits> {
         &self.credits
     }
@@ -135,7 +138,7 @@ impl SharedBatch<'_> {
     /// Adds a receive.
     ///
     /// # Errors
-    /// As [`PostError`] tells; the queue is as before then.
+    /// [`PostError`]; the queue is unchanged then.
     #[inline]
     pub fn push(&mut self, wr_id: u64, segments: &[Sge]) -> Result<(), PostError> {
         match self.queue.push(self.srq.credits.get(), wr_id, segments) {
@@ -146,8 +149,8 @@ impl SharedBatch<'_> {
         }
     }
 
-    /// Looks whether the adapter tells of entries that are free though no completion said so: those of queue
-    /// pairs that have ended.
+    /// Returns whether the adapter reports more free entries than completions did: those that
+    /// destroyed queue pairs had taken.
     #[cold]
     fn reclaim(&self) -> bool {
         let (credits, freed) = (self.srq.credits.get(), self.srq.door.freed());

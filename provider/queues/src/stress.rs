@@ -66,7 +66,7 @@ struct Adapter {
     consumed: u32,
 }
 
-/// Where it writes completions.
+/// The ring that it writes completions to.
 struct Completions {
     uar: Shared<Uar>,
     ring: Ring,
@@ -239,7 +239,7 @@ fn each_request_completes_once_from_device_memory() {
     run(true);
 }
 
-/// Gives the queue ever other rings, of 1 to 64 entries, until the end; returns how often that went well.
+/// Resizes the queue to 1 to 64 entries again and again; returns how often this succeeded.
 fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &AtomicBool) -> u64 {
     let mut resizes = 0;
     for step in 0.. {
@@ -263,7 +263,8 @@ fn keep_resizing(cq: &CompletionQueue, completions: &Mutex<Completions>, stop: &
     resizes
 }
 
-/// The queue grows and shrinks under full traffic: each completion comes once, and each poster's in order.
+/// The queue grows and shrinks under traffic. Each completion must come once, and those of each
+/// poster in order.
 #[test]
 fn a_completion_queue_changes_its_size_under_traffic() {
     let (qp, cq, mut adapter) = bench(false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Each call that allocates is made with its first allocation failing, then with its second, and so on until it
-//! succeeds. Each failure must be `ENOMEM` and leave nothing allocated.
+//! Each call that allocates is made with its first allocation failing, then with its second, and so
+//! on until it succeeds. Each failure must be `ENOMEM` and leave nothing allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -25,11 +25,11 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnic_queues::srq::SharedRecvQueue;
 
 thread_local! {
-    /// Allocations of this thread that succeed before those that fail.
+    /// The number of allocations of this thread that succeed before others fail.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
-    /// How many fail then.
+    /// The number of allocations that fail then.
     static FAILING: Cell<u32> = const { Cell::new(0) };
-    /// What this thread has allocated and not freed.
+    /// The number of allocations that this thread has not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -38,7 +38,7 @@ struct Failing;
 #[global_allocator]
 static ALLOCATOR: Failing = Failing;
 
-// SAFETY: the system's allocator, which now and then is said to have nothing.
+// SAFETY: passes all calls to the system's allocator, or fails.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match (LEFT.get(), FAILING.get()) {
@@ -61,8 +61,8 @@ unsafe impl GlobalAlloc for Failing {
     }
 }
 
-/// Makes `call` with each of its allocations failing, alone and with all that come after it, until it succeeds.
-/// Returns how many allocations it makes.
+/// Makes `call` with each of its allocations failing, alone and with all later ones, until the call
+/// succeeds. Returns how many allocations it makes.
 fn try_without_memory<T>(call: impl Fn() -> Result<T, Errno>) -> u32 {
     for failing in [1, u32::MAX] {
         for first in 0..100 {

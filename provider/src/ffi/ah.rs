@@ -11,7 +11,7 @@ use super::{check, commands, pointer, status};
 
 type Ah = Object<c::ibv_ah, AddressVector>;
 
-/// The path of an address handle; `None` for null.
+/// Returns the path of an address handle; `None` for null.
 ///
 /// # Safety
 /// `ah` must be null or a handle of this plugin, live as long as the result is used.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The commands to the kernel that carry payloads of ours: libibverbs wants each as one struct,
-//! its own part first.
+//! The commands to the kernel that carry payloads of the plugin. libibverbs takes each as one
+//! struct, with its own part first.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
@@ -20,13 +20,13 @@ use super::{check, context};
 /// The environment variable that makes payloads as long as those of another version.
 const VARIABLE: &CStr = c"VRNIC_PAYLOADS";
 
-/// A part of libibverbs and one of ours, without a gap.
+/// A part of libibverbs and one of the plugin, without a gap.
 #[repr(C)]
 #[derive(Default)]
 struct With<C, P> {
     core: C,
     payload: P,
-    /// Of a later version.
+    /// Room for the payload of a later version.
     more: [u8; PayloadPolicy::MORE],
 }
 
@@ -46,8 +46,9 @@ impl<C, P: Payload> With<C, P> {
     }
 }
 
-/// Runs a command: libibverbs' part is its default, ours `payload`. Gives our part of the answer. `call` gets command and
-/// answer with their lengths; their types are those of the function that it calls.
+/// Runs a command with `payload` as the plugin's part, and returns the plugin's part of the
+/// answer. `call` gets command and answer with their lengths; their types are those of the
+/// function that it calls.
 fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
     payload: P,
     call: impl FnOnce((*mut C, usize), (*mut R, usize)) -> c_int,
@@ -117,14 +118,15 @@ pub(super) unsafe fn reg_mr(
 ) -> Result<(), Errno> {
     let payload = MrReq { flags: flags.bits().into(), ..MrReq::default() };
     run(payload, |(command, size), (response, room)| {
-        // SAFETY: the objects are valid; command and response are as long as said. The kernel checks the memory range.
+        // SAFETY: the objects are valid; command and response are as long as said. The kernel
+        // checks the memory range.
         unsafe {
             c::ibv_cmd_reg_mr(pd, addr, length, iova, access, region, command, size, response, room)
         }
     })
 }
 
-/// What is to change of a region, and how.
+/// A change of a region (`ibv_rereg_mr`).
 pub(super) struct Rereg {
     pub(super) flags: u32,
     pub(super) addr: *mut c_void,
@@ -142,7 +144,8 @@ pub(super) unsafe fn rereg_mr(region: *mut c::verbs_mr, change: &Rereg) -> Resul
     // CAST: an address of this process, as the region's first address.
     let iova = addr as u64;
     run((), |(command, size), (response, room)| {
-        // SAFETY: the objects are valid; command and response are as long as said. The kernel checks the memory range.
+        // SAFETY: the objects are valid; command and response are as long as said. The kernel
+        // checks the memory range.
         unsafe {
             c::ibv_cmd_rereg_mr(
                 region, flags, addr, length, iova, access, pd, command, size, response, room,
@@ -166,7 +169,7 @@ pub(super) unsafe fn alloc_mw(
     })
 }
 
-/// What the application asks of a completion queue.
+/// The arguments of `ibv_create_cq`.
 pub(super) struct CqArgs {
     pub(super) context: *mut c::ibv_context,
     pub(super) entries: c_int,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Contexts: an open device, its mappings, and what can be asked of it.
+//! Contexts: an open device, its mappings, and the queries of its attributes.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{self, Write};
@@ -33,23 +33,23 @@ type ContextObject = Object<c::verbs_context, Box<Context>>;
 
 /// An open device.
 pub(super) struct Context {
-    /// The command file. Ours to use until `verbs_uninit_context`, which [`free`] calls last.
+    /// The command file. It stays open until `verbs_uninit_context`, which [`free`] calls last.
     fd: RawFd,
     uars: UarTable,
     /// The adapter's clock.
     pub(super) clock: Clock,
-    /// What the adapter offers.
+    /// The limits of the adapter.
     pub(super) limits: Limits,
-    /// What the kernel module knows.
+    /// The features of the kernel module.
     features: Features,
-    /// Where send queues are put.
+    /// Selects the memory of send queues.
     pub(super) sq_policy: SqPolicy,
-    /// What the completion vector 0 means.
+    /// Selects the meaning of completion vector 0.
     pub(super) vector_policy: VectorPolicy,
 }
 
 impl Context {
-    /// Maps what the kernel's answer names.
+    /// Maps the pages that the kernel's answer names.
     fn new(fd: RawFd, response: &abi::uverbs::ContextResp) -> Result<Self, Errno> {
         let version = response.abi_version.get();
         if version >> 16 != abi::ABI_VERSION >> 16 {
@@ -81,7 +81,7 @@ impl Context {
         Ok(context)
     }
 
-    /// The context behind a libibverbs context; `EINVAL` when that is not open.
+    /// Returns the plugin's part of a context; `EINVAL` if the context is not open.
     ///
     /// # Safety
     /// `context` must be a context of this plugin, open as long as the result is used.
@@ -91,7 +91,7 @@ impl Context {
         own.map(|own| &**own).ok_or(Errno::INVAL)
     }
 
-    /// Refuses what the kernel module does not know.
+    /// Fails if the kernel module lacks a feature.
     pub(super) fn needs(&self, feature: Features) -> Result<(), Errno> {
         if self.features.contains(feature) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
@@ -101,7 +101,7 @@ impl Context {
         map(self.fd, offset, len)
     }
 
-    /// The UAR with this number, which lies at `offset`.
+    /// Returns the UAR with this number, which lies at `offset`.
     pub(super) fn uar(&self, index: u32, offset: u64) -> Result<Shared<Uar>, Errno> {
         self.uars.get(index, || self.map(offset, abi::uar::UAR_LEN))
     }
@@ -113,10 +113,10 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
     Mapping::device(fd, offset, len as usize)
 }
 
-/// What an environment variable says, or the default; `known` names its values.
+/// Returns the value of an environment variable, or the default; `known` lists its values.
 pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
-    // SAFETY: a name that ends. The answer is good until the program changes its environment, which no library can
-    // prevent; `std::env` would copy it into memory that there may not be.
+    // SAFETY: a name that ends. The answer is good until the program changes its environment, which
+    // no library can prevent; `std::env` would copy it into memory that there may not be.
     let text = unsafe { libc::getenv(variable.as_ptr()) };
     if text.is_null() {
         return T::default();
@@ -130,7 +130,7 @@ pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
     })
 }
 
-/// Tells the user, as libibverbs itself does; there is no better place than stderr. Takes no memory.
+/// Prints a warning on stderr, as libibverbs itself does. Takes no memory.
 pub(super) fn warn(text: std::fmt::Arguments<'_>) {
     let mut line = [0; WARNING];
     let mut rest = &mut line[..];
@@ -141,7 +141,7 @@ pub(super) fn warn(text: std::fmt::Arguments<'_>) {
     let _ = rustix::io::write(io::stderr(), line.get(..length).unwrap_or_default());
 }
 
-/// The struct that a public context is the last part of.
+/// Returns the struct whose last part a public context is.
 fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     if context.is_null() {
         return ptr::null_mut();

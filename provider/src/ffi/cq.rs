@@ -18,20 +18,20 @@ use super::cq_ex::Polling;
 use super::object::Object;
 use super::{check, pointer, status};
 
-/// A completion queue. libibverbs' part is the extended one, of which the plain `ibv_cq` is the start.
+/// A completion queue. libibverbs' part is the extended struct, which starts with `ibv_cq`.
 type Cq = Object<c::verbs_cq, Own>;
 
-/// Our part of a completion queue.
+/// The plugin's part of a completion queue.
 pub(super) struct Own {
-    /// Of the extended interface; it may hold the queue's lock, so it ends first.
+    /// The state of the extended interface. It may hold the queue's lock, so it is dropped first.
     pub(super) polling: Polling,
     /// The queue, which the queue pairs that feed it share.
     pub(super) queue: Shared<CompletionQueue>,
-    /// The completion vector that it is bound to.
+    /// The completion vector that the queue is bound to.
     pub(super) vector: u32,
 }
 
-/// Our part of a completion queue; `None` for null.
+/// Returns the plugin's part of a completion queue; `None` for null.
 ///
 /// # Safety
 /// `cq` must be null or a queue of this plugin, live as long as the result is used.
@@ -41,17 +41,17 @@ pub(super) unsafe fn whole<'a>(cq: *mut c::ibv_cq) -> Option<&'a Own> {
     unsafe { Cq::own(cq.cast()) }
 }
 
-/// The queue; `None` for null.
+/// Returns the queue; `None` for null.
 ///
 /// # Safety
-/// As for [`whole`].
+/// The requirements of [`whole`] apply.
 #[inline]
 pub(super) unsafe fn own<'a>(cq: *mut c::ibv_cq) -> Option<&'a Shared<CompletionQueue>> {
     // SAFETY: by the caller's promise.
     unsafe { whole(cq) }.map(|own| &own.queue)
 }
 
-/// What a queue is made from.
+/// The attributes of a new queue.
 pub(super) enum CqInit<'a> {
     /// `ibv_create_cq`.
     Plain { entries: c_int, channel: *mut c::ibv_comp_channel, vector: c_int },
@@ -59,12 +59,12 @@ pub(super) enum CqInit<'a> {
     Extended(&'a c::ibv_cq_init_attr_ex),
 }
 
-/// What verbs say in flags, or cannot say.
+/// Properties of a new queue that the verbs give as flags, or lack.
 #[derive(Clone, Copy)]
 pub(super) struct CqExtras {
-    /// Who polls it.
+    /// The threads that poll it.
     pub(super) sharing: Sharing,
-    /// Whether the driver chooses the completion vector, beyond what the context's policy tells.
+    /// Lets the driver choose the completion vector, whatever the context's policy is.
     pub(super) any_vector: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn create(
     pointer(unsafe { create_from(context, &init, extras) })
 }
 
-/// Creates a completion queue, whose extended interface is not set up.
+/// Creates a completion queue, without its extended interface.
 ///
 /// # Safety
 /// `context` and the objects in `init` must be live.

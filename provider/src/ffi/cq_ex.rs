@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The extended interface of completion queues: completions one by one, each field by a call of its own.
+//! The extended interface of completion queues: it gives completions one by one, and each field
+//! by its own call.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -14,7 +15,7 @@ use super::context::Context;
 use super::cq::{self, CqExtras, CqInit};
 use super::{pointer, poll};
 
-/// Fields that a queue can be asked to give beside those that all give.
+/// The fields that a program may ask for, beside those that every queue gives.
 const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
     | c::IBV_WC_EX_WITH_IMM
     | c::IBV_WC_EX_WITH_QP_NUM
@@ -28,27 +29,29 @@ const FIELDS: u32 = c::IBV_WC_EX_WITH_BYTE_LEN
 /// Attributes that may be given.
 const ATTRIBUTES: u32 = c::IBV_CQ_INIT_ATTR_MASK_FLAGS | c::IBV_CQ_INIT_ATTR_MASK_PD;
 
-/// The state of polling, of the thread between `start_poll` and `end_poll` alone: it holds the queue's lock.
+/// The state of polling. Only the thread between `start_poll` and `end_poll` uses it, which holds
+/// the queue's lock.
 #[derive(Default)]
 pub(super) struct Polling(UnsafeCell<Option<State>>);
 
-/// Of a queue that is being polled.
+/// The state of a queue that is being polled.
 struct State {
     series: Series<'static>,
     current: Completion,
 }
 
-// SAFETY: the cell is touched by the thread alone that holds the queue's lock, by libibverbs' rule that
-// the calls between `start_poll` and `end_poll` come from one thread.
+// SAFETY: the cell is touched by the thread alone that holds the queue's lock, by libibverbs' rule
+// that the calls between `start_poll` and `end_poll` come from one thread.
 unsafe impl Sync for Polling {}
-// SAFETY: what it holds while no thread polls is nothing.
+// SAFETY: it is empty while no thread polls.
 unsafe impl Send for Polling {}
 
 impl Polling {
-    /// Begins.
+    /// Begins to poll; returns the first completion.
     ///
     /// # Safety
-    /// The queue must live, at its place, until [`Self::end`]; nobody may be polling it by this state in this thread.
+    /// The queue must live, at its place, until [`Self::end`]. This thread must not be polling by
+    /// this state already.
     unsafe fn start(&self, queue: &CompletionQueue) -> Option<&Completion> {
         let (series, current) = queue.series()?;
         // SAFETY: only the lifetime changes; by the caller's promise the queue outlives the series.
@@ -58,7 +61,7 @@ impl Polling {
         Some(&state.insert(State { series, current }).current)
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     ///
     /// # Safety
     /// This thread must have begun, and hold no reference to the completion before.
@@ -69,7 +72,7 @@ impl Polling {
         Some(&state.current)
     }
 
-    /// The completion that `start` or `next` gave last.
+    /// Returns the completion that `start` or `next` returned last.
     ///
     /// # Safety
     /// This thread must have begun.
@@ -78,14 +81,14 @@ impl Polling {
         unsafe { &*self.0.get() }.as_ref().map(|state| &state.current)
     }
 
-    /// Ends.
+    /// Ends polling.
     ///
     /// # Safety
     /// This thread must have begun.
     unsafe fn end(&self) {
         // SAFETY: by the caller's promise this thread has the lock, and so the cell.
         let state = unsafe { (*self.0.get()).take() };
-        // Its place is empty before the lock is free.
+        // The place must be empty before the lock is free.
         drop(state);
     }
 }
@@ -135,7 +138,8 @@ pub(super) unsafe fn try_create(
     Ok(cq)
 }
 
-/// Sets the functions for what the program asked for. What it did not is absent, as with other devices.
+/// Sets the functions for the fields that the program asked for. The others stay absent, as with
+/// other devices.
 fn set_readers(cq: &mut c::ibv_cq_ex, fields: u32) {
     /// Sets functions for the fields asked for.
     macro_rules! set {
@@ -166,7 +170,7 @@ fn set_readers(cq: &mut c::ibv_cq_ex, fields: u32) {
     }
 }
 
-/// Shows a completion to the program, or says that there is none.
+/// Stores a completion's fields for the program, or returns `ENOENT` if there is none.
 fn show(cq: *mut c::ibv_cq_ex, completion: Option<&Completion>) -> c_int {
     let Some(completion) = completion else { return Errno::NOENT.raw_os_error() };
     // SAFETY: live by libibverbs' promise, and these fields are of the thread that polls.
@@ -182,7 +186,8 @@ unsafe extern "C" fn start_poll(cq: *mut c::ibv_cq_ex, attr: *mut c::ibv_poll_cq
     // SAFETY: valid by libibverbs' promise.
     let (own, mask) = unsafe { (cq::whole(cq.cast()), (*attr).comp_mask) };
     let Some(own) = own.filter(|_| mask == 0) else { return Errno::INVAL.raw_os_error() };
-    // SAFETY: queues live, at one place, until they are destroyed, which is not between these calls.
+    // SAFETY: queues live, at one place, until they are destroyed, which is not between these
+    // calls.
     show(cq, unsafe { own.polling.start(&own.queue) })
 }
 
@@ -199,7 +204,7 @@ unsafe extern "C" fn end_poll(cq: *mut c::ibv_cq_ex) {
     }
 }
 
-/// What `read` finds in the completion that the program is at; the default without one.
+/// Reads a field of the current completion; returns the default if there is none.
 ///
 /// # Safety
 /// `cq` must be live, and this thread polling it.
@@ -225,7 +230,7 @@ readers! {
     read_opcode -> c::ibv_wc_opcode, poll::opcode;
     read_vendor_err -> u32, |completion| completion.vendor_err;
     read_byte_len -> u32, |completion| completion.byte_len;
-    /// Also the key that the message invalidated.
+    /// Returns immediate data, or the key that the message invalidated.
     read_imm_data -> u32, |completion| poll::extra(completion).0;
     read_qp_num -> u32, |completion| completion.qpn;
     read_src_qp -> u32, |completion| completion.src_qpn;
@@ -238,7 +243,8 @@ readers! {
 }
 
 unsafe extern "C" fn read_wallclock(cq: *mut c::ibv_cq_ex) -> u64 {
-    // SAFETY: programs call this between `start_poll` and `end_poll`; the context is live as long as the queue.
+    // SAFETY: programs call this between `start_poll` and `end_poll`; the context is live as long
+    // as the queue.
     unsafe {
         let timestamp = current(cq, |completion| completion.timestamp);
         Context::of((*cq).context).map_or(0, |context| context.clock.time_of_day(timestamp))

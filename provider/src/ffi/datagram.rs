@@ -9,7 +9,7 @@ use super::ah;
 use super::bindings as c;
 use super::post::{check_flags, inline_pieces, plain_header, segments};
 
-/// Posts requests up to the end of the list; on an error `next` is the one that was refused.
+/// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list, whose address handles are live.

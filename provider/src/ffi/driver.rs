@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Registration with libibverbs: which devices are ours and what we can do.
+//! Registration with libibverbs: the devices that the plugin serves, and its operations.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ use super::{ah, context, cq, cq_ex, library, mr, mw, pd, pointer, poll, post, qp
 
 type Device = Object<c::verbs_device, ()>;
 
-/// A table for C, which only reads it.
+/// A table that C only reads.
 #[repr(transparent)]
 struct Table<T>(T);
 
@@ -121,7 +121,7 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
     }
 }
 
-/// Whether a device of libibverbs is driven by this plugin.
+/// Returns whether this plugin drives a device of libibverbs.
 ///
 /// # Safety
 /// `device` must be null or a device of libibverbs.

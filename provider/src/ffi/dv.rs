@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Direct verbs: what programs may ask of us without libibverbs between (`vrnicdv.h`, docs/vrnicdv.md).
+//! Direct verbs: functions that programs call without libibverbs (`vrnicdv.h`, docs/vrnicdv.md).
 
 use std::ffi::{c_int, c_void};
 
@@ -62,7 +62,7 @@ pub(super) unsafe extern "C" fn vrnicdv_create_qp(
 }
 
 /// # Safety
-/// As for [`vrnicdv_create_qp`].
+/// The requirements of [`vrnicdv_create_qp`] apply.
 unsafe fn create_qp(
     pd: *mut c::ibv_pd,
     init_attr: &mut c::ibv_qp_init_attr,
@@ -106,7 +106,7 @@ pub(super) unsafe extern "C" fn vrnicdv_create_cq(
 }
 
 /// # Safety
-/// As for [`vrnicdv_create_cq`].
+/// The requirements of [`vrnicdv_create_cq`] apply.
 unsafe fn create_cq(
     context: *mut c::ibv_context,
     init_attr: &mut c::ibv_cq_init_attr_ex,
@@ -118,7 +118,8 @@ unsafe fn create_cq(
     if attr.flags & !c::VRNICDV_CQ_ANY_VECTOR != 0 || any_vector && init_attr.comp_vector != 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: by the caller's promise. The rest of what ibv_create_cq_ex does is in `verbs_init_cq`.
+    // SAFETY: by the caller's promise. The rest of what ibv_create_cq_ex does is in
+    // `verbs_init_cq`.
     unsafe {
         let cq = cq_ex::try_create(context, init_attr, any_vector)?;
         c::verbs_init_cq(cq.cast(), context, init_attr.channel, init_attr.cq_context);
@@ -144,7 +145,7 @@ pub(super) unsafe extern "C" fn vrnicdv_reg_mr(
 }
 
 /// # Safety
-/// As for [`vrnicdv_reg_mr`].
+/// The requirements of [`vrnicdv_reg_mr`] apply.
 unsafe fn reg_mr(
     pd: *mut c::ibv_pd,
     memory: (*mut c_void, usize),
@@ -200,7 +201,7 @@ pub(super) unsafe extern "C" fn vrnicdv_post_command(
 }
 
 /// # Safety
-/// As for [`vrnicdv_post_command`].
+/// The requirements of [`vrnicdv_post_command`] apply.
 unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     unsafe { check_context((*qp).context) }?;

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The border to libibverbs: everything that is unsafe for C's sake.
+//! The interface to libibverbs, which holds all unsafe code that calls C or is called by it.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `bindings` | libibverbs' private interface, generated from its source |
-//! | [`object`] | C objects with our part behind them |
+//! | [`object`] | C objects followed by the plugin's own data |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
-//! | [`library`] | which libibverbs has loaded us |
+//! | [`library`] | the check for a known release of libibverbs |
 //! | [`driver`] | registration, devices, the table of operations |
-//! | [`context`], [`pd`], [`mr`], [`mw`], [`ah`], [`cq`], [`srq`], [`qp`] | the operations on these objects |
+//! | [`context`], [`pd`], [`mr`], [`mw`] | the operations on these objects |
+//! | [`ah`], [`cq`], [`srq`], [`qp`] | the operations on these objects |
 //! | [`cq_ex`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
 //! | [`post`], [`datagram`], [`poll`] | the data path |
 //! | [`wr`] | the newer interface for posting |
-//! | [`dv`] | what programs may ask of us directly (`vrnicdv.h`) |
+//! | [`dv`] | direct verbs (`vrnicdv.h`) |
 //!
-//! What libibverbs promises, and every `SAFETY` comment here builds on: pointers given to an
+//! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
 //! operation are valid for the call and name objects that this plugin made and has not
 //! destroyed; objects are not destroyed while another call uses them; the command file stays
 //! open until `verbs_uninit_context`.
@@ -63,12 +64,12 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-/// What an operation that answers with a number returns: zero or a positive errno.
+/// Returns zero or a positive errno, as operations do that return a number.
 fn status(result: Result<(), Errno>) -> c_int {
     result.map_or_else(|error| error.raw_os_error(), |()| 0)
 }
 
-/// What an operation that answers with an object returns: it, or null with errno set.
+/// Returns an object, or null with errno set, as operations do that return an object.
 fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|error| {
         // SAFETY: the location of this thread's errno is always valid.
@@ -77,7 +78,7 @@ fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     })
 }
 
-/// The result of an `ibv_cmd_` function, which returns zero or a positive errno.
+/// Converts the result of an `ibv_cmd_` function, which is zero or a positive errno.
 fn check(returned: c_int) -> Result<(), Errno> {
     match returned {
         0 => Ok(()),

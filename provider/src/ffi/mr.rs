@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory regions. The kernel keeps all there is to know of them; our part is empty.
+//! Memory regions. The kernel keeps all state of them; the plugin's part is empty.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

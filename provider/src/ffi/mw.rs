@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory windows. A window's key is its index, which the kernel gave, and an instance that is ours to
-//! choose with each binding.
+//! Memory windows. A window's key consists of its index, which the kernel gave, and an instance,
+//! which the plugin chooses with each binding.
 
 use std::ffi::c_int;
 
@@ -15,7 +15,7 @@ use super::{check, commands, pointer, qp, status};
 
 type Mw = Object<c::ibv_mw, ()>;
 
-/// The access rights of a binding, numbered as ours.
+/// The access rights of a binding have the numbers of libibverbs.
 const _: () = {
     use vrnic_abi::qp::Access;
     assert!(Access::LOCAL_WRITE.bits() == c::IBV_ACCESS_LOCAL_WRITE);
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
     status(result)
 }
 
-/// `bind_mw`, of windows of type 1: libibverbs has checked the type.
+/// `bind_mw`, for windows of type 1; libibverbs has checked the type.
 pub(super) unsafe extern "C" fn bind(
     qp: *mut c::ibv_qp,
     window: *mut c::ibv_mw,
@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn bind(
     status(unsafe { try_bind(qp, &mut *window, &*bind, MemFlags::empty()) })
 }
 
-/// Posts the binding of a window of either type, by a key that it had not before.
+/// Posts the binding of a window of either type under a new key.
 ///
 /// # Safety
 /// `qp` must be live, and so must the region that the binding names.
@@ -79,7 +79,7 @@ pub(super) unsafe fn try_bind(
     Ok(())
 }
 
-/// A request that binds the window with the key `rkey` to what `info` says.
+/// Returns a request that binds the window with the key `rkey` to the memory in `info`.
 ///
 /// # Safety
 /// The region in `info` must be null or live.
@@ -109,7 +109,7 @@ pub(super) unsafe fn binding(
     Ok((header, segment))
 }
 
-/// The next key of the same index, as `ibv_inc_rkey` counts.
+/// Returns the next key of the same index, as `ibv_inc_rkey` counts.
 fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Objects that C knows by their first part and we know whole.
+//! Objects whose first part libibverbs knows, followed by the plugin's own part.
 
 use std::mem::ManuallyDrop;
 
 use rustix::io::Errno;
 use vrnic_queues::heap::boxed;
 
-/// A struct of libibverbs with our part behind it.
+/// A struct of libibverbs followed by the plugin's own part.
 #[repr(C)]
 pub(super) struct Object<B, T> {
     base: B,
@@ -16,7 +16,7 @@ pub(super) struct Object<B, T> {
 }
 
 impl<B: Default, T> Object<B, T> {
-    /// Begins one, with a zeroed base and no part of ours.
+    /// Begins an object, with a zeroed base and no part of the plugin.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -26,7 +26,7 @@ impl<B: Default, T> Object<B, T> {
 }
 
 impl<B, T> Object<B, T> {
-    /// Our part of the object that starts at `base`; `None` when `base` is null or not complete.
+    /// Returns the plugin's part of the object at `base`; `None` if `base` is null or not complete.
     ///
     /// # Safety
     /// `base` must be null or the start of a live object of just these types.
@@ -41,7 +41,7 @@ impl<B, T> Object<B, T> {
         unsafe { (*object).own.as_ref() }
     }
 
-    /// Sets our part of an object that was not made by [`NewObject`].
+    /// Sets the plugin's part of an object that was not made by [`NewObject`].
     ///
     /// # Safety
     /// `base` must be the start of an allocation of this type, zeroed or complete, that no
@@ -54,28 +54,29 @@ impl<B, T> Object<B, T> {
     /// Frees an object.
     ///
     /// # Safety
-    /// `base` must come from [`NewObject::complete`] or [`NewObject::complete_bare`] and never be used again.
+    /// `base` must come from [`NewObject::complete`] or [`NewObject::complete_bare`], and never be
+    /// used again.
     pub(super) unsafe fn free(base: *mut B) {
         // SAFETY: made by `Box::into_raw` and given up by the caller.
         drop(unsafe { Box::from_raw(base.cast::<Self>()) });
     }
 }
 
-/// An object that C does not know yet, or only for the time of a call.
+/// An object that libibverbs does not know yet, or only during a call.
 pub(super) struct NewObject<B, T>(*mut Object<B, T>);
 
 impl<B, T> NewObject<B, T> {
-    /// The base, for libibverbs to fill in.
+    /// Returns the base, for libibverbs to fill in.
     pub(super) fn base(&self) -> *mut B {
         self.0.cast()
     }
 
-    /// Gives an object away that needs no part of ours, until [`Object::free`].
+    /// Releases an object that needs no part of the plugin; [`Object::free`] frees it.
     pub(super) fn complete_bare(self) -> *mut B {
         ManuallyDrop::new(self).base()
     }
 
-    /// Adds our part and gives the object away, until [`Object::free`].
+    /// Adds the plugin's part and releases the object; [`Object::free`] frees it.
     pub(super) fn complete(self, own: T) -> *mut B {
         let base = ManuallyDrop::new(self).base();
         // SAFETY: allocated in `begin`, and no one else uses it yet.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Protection domains, and those of one thread: a *thread domain* is the user's promise that one thread at a
-//! time uses what is made in it, a *parent domain* joins it to a protection domain (ibv_alloc_td(3),
-//! ibv_alloc_parent_domain(3)). Queue pairs of such a domain take no locks.
+//! Protection domains, thread domains and parent domains. By a *thread domain* the user promises
+//! that one thread at a time uses the objects made in it; a *parent domain* joins a thread domain
+//! and a protection domain (ibv_alloc_td(3), ibv_alloc_parent_domain(3)). Queue pairs of such a
+//! domain take no locks.
 
 use std::ffi::c_int;
 
@@ -16,11 +17,11 @@ use super::{check, commands, pointer, status};
 type Pd = Object<c::ibv_pd, Domain>;
 type Td = Object<c::ibv_td, Shared<()>>;
 
-/// Our part of a protection domain. The counts tell whether a parent domain uses an object.
+/// The plugin's part of a protection domain. The counts tell whether a parent domain uses it.
 enum Domain {
-    /// One that the kernel knows.
+    /// A domain that the kernel knows.
     Plain(Shared<()>),
-    /// One of ours alone, by the kernel's number of the other that it stands for.
+    /// A domain that only the plugin knows. It has the kernel's number of the domain `_of`.
     Parent { _of: Shared<()>, thread: Option<Shared<()>> },
 }
 
@@ -82,7 +83,7 @@ pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
     }
 }
 
-/// `alloc_parent_domain`. It has no memory of the user's to allocate from.
+/// `alloc_parent_domain`. The user's allocator is refused.
 pub(super) unsafe extern "C" fn alloc_parent(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_parent_domain_init_attr,
@@ -116,14 +117,14 @@ unsafe fn try_alloc_parent(
     Ok(parent.complete(Domain::Parent { _of: of, thread }))
 }
 
-/// Who may use what is made in a domain.
+/// Returns how many threads may use the objects of a domain at a time.
 ///
 /// # Safety
 /// `pd` must be null or live.
 pub(super) unsafe fn sharing(pd: *mut c::ibv_pd) -> Sharing {
     // SAFETY: by the caller's promise.
     match unsafe { Pd::own(pd) } {
-        // SAFETY: whoever makes something in a thread domain promises just this.
+        // SAFETY: this is the user's promise for objects in a thread domain.
         Some(Domain::Parent { thread: Some(_), .. }) => unsafe { Sharing::one_thread() },
         _ => Sharing::ANY,
     }

@@ -11,7 +11,7 @@ use vrnic_queues::cq::Notify;
 use super::bindings as c;
 use super::{cq, status};
 
-/// The adapter's statuses are numbered as libibverbs'.
+/// The adapter's statuses have the numbers of libibverbs.
 const _: () = {
     assert!(Status::Success as u32 == c::IBV_WC_SUCCESS);
     assert!(Status::LocLenErr as u32 == c::IBV_WC_LOC_LEN_ERR);
@@ -31,7 +31,7 @@ const _: () = {
     assert!(Status::GeneralErr as u32 == c::IBV_WC_GENERAL_ERR);
 };
 
-/// `poll_cq`: the number of completions, or negative on an error.
+/// `poll_cq`. Returns the number of completions, or a negative errno.
 pub(super) unsafe extern "C" fn poll_cq(
     cq: *mut c::ibv_cq,
     entries: c_int,
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn poll_cq(
     c_int::try_from(taken).unwrap_or(entries)
 }
 
-/// libibverbs' number of an operation.
+/// Returns libibverbs' number of an operation.
 const fn wc_opcode(opcode: Opcode) -> u32 {
     match opcode {
         Opcode::Send | Opcode::SendCmd => c::IBV_WC_SEND,
@@ -66,7 +66,7 @@ const fn wc_opcode(opcode: Opcode) -> u32 {
     }
 }
 
-/// The same by the adapter's number.
+/// libibverbs' numbers of operations, by the adapter's number.
 static WC_OPCODES: [u32; 256] = {
     let mut table = [0; 256];
     let mut raw = 0u8;
@@ -81,13 +81,13 @@ static WC_OPCODES: [u32; 256] = {
     }
 };
 
-/// libibverbs' number of the operation.
+/// Returns libibverbs' number of the operation.
 #[inline]
 pub(super) fn opcode(completion: &Completion) -> u32 {
     WC_OPCODES[completion.opcode as usize]
 }
 
-/// The word that may be immediate data, in network order as it came, or a key; and the flag for it.
+/// Returns the word that may be immediate data, in network order, or a key, and the flag for it.
 #[inline]
 pub(super) fn extra(completion: &Completion) -> (u32, u32) {
     match completion.extra {
@@ -98,14 +98,14 @@ pub(super) fn extra(completion: &Completion) -> (u32, u32) {
     }
 }
 
-/// libibverbs' flags.
+/// Returns libibverbs' flags.
 #[inline]
 pub(super) fn flags(completion: &Completion) -> u32 {
     extra(completion).1 | if completion.network == Network::None { 0 } else { c::IBV_WC_GRH }
 }
 
-/// The service level. Ethernet has none; as with mlx5, the field tells which network header came, since UCX
-/// (`uct_ud_iface_check_grh`) reads it so on every adapter.
+/// Returns the service level. Ethernet has none; as with mlx5, the field tells which network header
+/// came, because UCX (`uct_ud_iface_check_grh`) reads it so on every adapter.
 #[inline]
 pub(super) fn sl(completion: &Completion) -> u8 {
     // CAST: a small enum.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Posting work requests: from libibverbs' lists to ours.
+//! Posting work requests: translates libibverbs' lists.
 
 use std::ffi::c_int;
 use std::{ptr, slice};
@@ -13,7 +13,7 @@ use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 use super::bindings as c;
 use super::{datagram, mw, qp, status, xrc};
 
-/// Segments are handed through as they are.
+/// Segments have one layout in libibverbs and in the adapter, so they are not translated.
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Sge>() == size_of::<c::ibv_sge>());
@@ -24,7 +24,7 @@ const _: () = {
     assert!(cfg!(target_endian = "little"));
 };
 
-/// The number that libibverbs wants for each reason.
+/// Returns libibverbs' errno for an error.
 pub(super) fn errno(error: PostError) -> Errno {
     match error {
         PostError::Full => Errno::NOMEM,
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn post_send(
     unsafe { answer(posted, next, bad) }
 }
 
-/// What a call that posts a list returns; on an error `bad` becomes the request that was refused.
+/// Returns the result of posting a list; on an error sets `bad` to the request that was refused.
 ///
 /// # Safety
 /// `bad` must be valid.
@@ -79,7 +79,7 @@ pub(super) unsafe fn answer<T>(
     )
 }
 
-/// Posts requests up to the end of the list; on an error `next` is the one that was refused.
+/// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list.
@@ -105,14 +105,14 @@ unsafe fn send_list(queues: &QueuePair, next: &mut *mut c::ibv_send_wr) -> Resul
     Ok(())
 }
 
-/// How a request for a message is translated.
+/// The translation of a request for a message.
 struct Message {
     opcode: Opcode,
     imm: bool,
     remote: bool,
 }
 
-/// The messages, by libibverbs' opcode. Those are the first numbers; all else is rare.
+/// The messages, by libibverbs' opcode. Their numbers are the first ones; other requests are rare.
 static MESSAGES: [Message; 5] = [
     Message { opcode: Opcode::Write, imm: false, remote: true },
     Message { opcode: Opcode::WriteImm, imm: true, remote: true },
@@ -128,7 +128,7 @@ const _: () = {
 };
 
 impl Message {
-    /// The header of a request for such a message.
+    /// Returns the header of a request for such a message.
     ///
     /// # Safety
     /// The union fields that the opcode calls for must be set.
@@ -148,7 +148,7 @@ impl Message {
     }
 }
 
-/// The header of a request for a message; `None` for another request.
+/// Returns the header of a request for a message; `None` for another request.
 ///
 /// # Safety
 /// The union fields that the opcode calls for must be set.
@@ -157,15 +157,15 @@ pub(super) unsafe fn message_header(request: &c::ibv_send_wr) -> Option<SendHead
     MESSAGES.get(request.opcode as usize).map(|message| unsafe { message.header(request) })
 }
 
-/// What all requests have.
+/// Returns a header with the fields that all requests have.
 #[inline(always)]
 pub(super) fn plain_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     let flags = send_flags(request.send_flags);
     SendHeader { wr_id: request.wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 }
 }
 
-/// Refuses flags that are none of ours, such as those for checksums: who asks for something must not believe that
-/// it is done.
+/// Refuses flags that the adapter does not know, such as those for checksums. A program must not
+/// believe that they have an effect.
 #[inline(always)]
 pub(super) fn check_flags(given: u32) -> Result<(), PostError> {
     const KNOWN: u32 =
@@ -173,7 +173,7 @@ pub(super) fn check_flags(given: u32) -> Result<(), PostError> {
     if given & !KNOWN == 0 { Ok(()) } else { Err(PostError::Flags) }
 }
 
-/// libibverbs' flags of a request, less the one for inline data.
+/// Translates libibverbs' flags of a request, except the flag for inline data.
 #[inline(always)]
 pub(super) fn send_flags(given: u32) -> Flags {
     let mut flags = Flags::empty();
@@ -183,11 +183,11 @@ pub(super) fn send_flags(given: u32) -> Flags {
     flags
 }
 
-/// Posts what is no plain message: inline data, atomics, memory operations. Apart, so that plain messages
-/// need not step around it.
+/// Posts inline data, atomics and memory operations. It is not inlined, so that the code for plain
+/// messages stays short.
 ///
 /// # Safety
-/// As for [`send_list`].
+/// The requirements of [`send_list`] apply.
 #[inline(never)]
 unsafe fn push_rare(
     batch: &mut SendBatch<'_>,
@@ -211,7 +211,7 @@ unsafe fn push_rare(
     batch.push(header, Payload::Plain(Data::Inline(pieces)))
 }
 
-/// The header of a request about the key in `invalidate_rkey`.
+/// Returns the header of a request about the key in `invalidate_rkey`.
 fn keyed_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
     // SAFETY: both fields of the union are plain numbers, of which any value is valid.
     let rkey = unsafe { request.__bindgen_anon_1.invalidate_rkey };
@@ -221,7 +221,7 @@ fn keyed_header(request: &c::ibv_send_wr, opcode: Opcode) -> SendHeader {
 /// Posts an atomic or a memory operation.
 ///
 /// # Safety
-/// As for [`send_list`].
+/// The requirements of [`send_list`] apply.
 unsafe fn push_operation(
     batch: &mut SendBatch<'_>,
     request: &c::ibv_send_wr,
@@ -255,7 +255,7 @@ unsafe fn push_operation(
     }
 }
 
-/// Header and operands of an atomic; `None` for another request.
+/// Returns header and operands of an atomic; `None` for another request.
 ///
 /// # Safety
 /// The union fields that the opcode calls for must be set.
@@ -280,7 +280,7 @@ pub(super) unsafe fn atomic(request: &c::ibv_send_wr) -> Option<(SendHeader, Ato
     Some((header, operands))
 }
 
-/// The segments of a request.
+/// Returns the segments of a request.
 ///
 /// # Safety
 /// `list` must hold `count` segments that live for `'a`, unless `count` is not positive.
@@ -297,7 +297,7 @@ pub(super) unsafe fn segments<'a>(
     }
 }
 
-/// The data that segments name.
+/// Returns the data that segments name.
 ///
 /// # Safety
 /// Each segment must name readable memory that lives for `'a` and that nobody writes meanwhile.
@@ -313,7 +313,7 @@ pub(super) unsafe fn inline_pieces<'a, 'b>(
     Ok(used)
 }
 
-/// The data that a segment names.
+/// Returns the data that a segment names.
 ///
 /// # Safety
 /// It must be readable memory that lives for `'a` and that nobody writes meanwhile.
@@ -342,7 +342,7 @@ pub(super) unsafe extern "C" fn post_recv(
     unsafe { answer(posted, next, bad) }
 }
 
-/// Posts requests up to the end of the list; on an error `next` is the one that was refused.
+/// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list.

@@ -21,18 +21,19 @@ use super::wr::{self, Builder};
 use super::xrc;
 use super::{check, pointer, status};
 
-/// A queue pair. libibverbs' part is the extended one, of which the plain `ibv_qp` is the start.
+/// A queue pair. libibverbs' part is the extended struct, which starts with `ibv_qp`.
 pub(super) type Qp = Object<c::verbs_qp, Own>;
 
-/// Our part of a queue pair.
+/// The plugin's part of a queue pair.
 pub(super) struct Own {
-    /// Of the newer interface for posting; it may hold the send queue's lock, so it ends first.
+    /// Requests of the newer interface for posting. It may hold the send queue's lock, so it is
+    /// dropped first.
     pub(super) builder: Builder,
     /// The queues.
     queues: QueuePair,
 }
 
-/// Our part of a queue pair; `None` for null.
+/// Returns the plugin's part of a queue pair; `None` for null.
 ///
 /// # Safety
 /// `qp` must be null or a queue pair of this plugin, live as long as the result is used.
@@ -42,10 +43,10 @@ pub(super) unsafe fn whole<'a>(qp: *mut c::ibv_qp) -> Option<&'a Own> {
     unsafe { Qp::own(qp.cast()) }
 }
 
-/// The queues of a queue pair; `None` for null.
+/// Returns the queues of a queue pair; `None` for null.
 ///
 /// # Safety
-/// As for [`whole`].
+/// The requirements of [`whole`] apply.
 #[inline]
 pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
     // SAFETY: by the caller's promise.
@@ -95,20 +96,22 @@ unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv
     let operations = given(c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
     let (pd, kind) = (attr.pd, attr.qp_type);
     let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
-    // SAFETY: by the caller's promise. The extended struct begins as the plain one does, so libibverbs too passes it on.
+    // SAFETY: by the caller's promise. The extended struct begins as the plain one does, so
+    // libibverbs too passes it on.
     let qp = unsafe { try_create(pd, &mut *plain, QpExtras::default()) }?;
     if let Some(operations) = operations
         // SAFETY: just made.
         && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
     {
-        // SAFETY: just made, and nobody knows it. If that fails, the kernel destroys it with the context.
+        // SAFETY: just made, and nobody knows it. If that fails, the kernel destroys it with the
+        // context.
         let _ = unsafe { destroy(qp) };
         return Err(error);
     }
     Ok(qp)
 }
 
-/// Creates a queue pair, with what verbs cannot ask for.
+/// Creates a queue pair, with properties that verbs cannot ask for.
 ///
 /// # Safety
 /// `pd` and the objects in `attr` must be live.

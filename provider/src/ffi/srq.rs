@@ -17,11 +17,11 @@ use super::object::Object;
 use super::post::{answer, segments};
 use super::{check, commands, cq, pd, pointer, status};
 
-/// A shared receive queue; the queue pairs that take from it share our part. libibverbs' part is the extended
-/// one, of which the plain `ibv_srq` is the start.
+/// A shared receive queue. The queue pairs that take from it share the plugin's part. libibverbs'
+/// part is the extended struct, which starts with `ibv_srq`.
 type Srq = Object<c::verbs_srq, Shared<SharedRecvQueue>>;
 
-/// Our part of a shared receive queue; `None` for null.
+/// Returns the plugin's part of a shared receive queue; `None` for null.
 ///
 /// # Safety
 /// `srq` must be null or a queue of this plugin, live as long as the result is used.
@@ -64,7 +64,7 @@ unsafe fn try_create(
     }
 }
 
-/// `create_srq_ex`: one of XRC. Others that we have are made by [`create`].
+/// `create_srq_ex`, for shared receive queues of XRC; [`create`] makes the plain ones.
 pub(super) unsafe extern "C" fn create_ex(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_srq_init_attr_ex,
@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn create_ex(
     pointer(unsafe { try_create_ex(context, &mut *attr) })
 }
 
-/// What an SRQ of XRC must be told.
+/// The attributes that an SRQ of XRC must have.
 const OF_XRC: u32 = c::IBV_SRQ_INIT_ATTR_TYPE
     | c::IBV_SRQ_INIT_ATTR_PD
     | c::IBV_SRQ_INIT_ATTR_XRCD
@@ -185,7 +185,7 @@ pub(super) unsafe extern "C" fn post_recv(
     unsafe { answer(posted, next, bad) }
 }
 
-/// Posts requests up to the end of the list; on an error `next` is the one that was refused.
+/// Posts requests up to the end of the list; on an error `next` is the request that was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list.

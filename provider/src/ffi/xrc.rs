@@ -24,7 +24,8 @@ pub(super) unsafe extern "C" fn open_domain(
     let mut command = c::ibv_open_xrcd::default();
     let mut response = c::ib_uverbs_open_xrcd_resp::default();
     pointer(Xrcd::begin().and_then(|xrcd| {
-        // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as long as said.
+        // SAFETY: the arguments are libibverbs' own, `xrcd` is ours; command and response are as
+        // long as said.
         check(unsafe {
             c::ibv_cmd_open_xrcd(
                 context,
@@ -54,7 +55,7 @@ pub(super) unsafe extern "C" fn close_domain(xrcd: *mut c::ibv_xrcd) -> c_int {
     status(result)
 }
 
-/// Creates a target. Nobody posts to one, so it has no part of ours.
+/// Creates a target. Nothing is posted to a target, so it has no part of the plugin.
 ///
 /// # Safety
 /// The context and the domain in `attr` must be live.
@@ -80,7 +81,7 @@ pub(super) unsafe fn create_target(
     Ok(qp.complete_bare().cast())
 }
 
-/// `open_qp`: a target that another process may have created.
+/// `open_qp`: opens a target that another process may have created.
 pub(super) unsafe extern "C" fn open_target(
     context: *mut c::ibv_context,
     attr: *mut c::ibv_qp_open_attr,
@@ -88,7 +89,8 @@ pub(super) unsafe extern "C" fn open_target(
     let mut command = c::ibv_open_qp::default();
     let mut response = c::ib_uverbs_create_qp_resp::default();
     pointer(Qp::begin().and_then(|qp| {
-        // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long as said.
+        // SAFETY: the arguments are libibverbs' own, `qp` is ours; command and response are as long
+        // as said.
         check(unsafe {
             c::ibv_cmd_open_qp(
                 context,
@@ -106,7 +108,8 @@ pub(super) unsafe extern "C" fn open_target(
     }))
 }
 
-/// Posts requests of an initiator up to the end of the list; on an error `next` is the one that was refused.
+/// Posts requests of an initiator up to the end of the list; on an error `next` is the request that
+/// was refused.
 ///
 /// # Safety
 /// `next` must be null or start a valid list.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The consuming side of a completion queue's ring.
 //!
-//! A CQ knows the queue pairs that feed it. Entries of any other QP number are left-overs of
-//! a destroyed QP and skipped, so destroying needs no walk through the ring. Where a number
-//! comes back to life (a new QP, or one that returns to Reset), its left-overs are taken
-//! out of the ring first.
+//! A CQ knows the queue pairs that feed it. Entries with any other QP number belong to a destroyed
+//! QP and are skipped, so destroying a QP need not walk through the ring. When a number is used
+//! again (by a new QP, or by a QP that returns to Reset), its old entries are removed from the ring
+//! first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,21 +20,21 @@ use crate::ring::Ring;
 pub(super) struct Consumer {
     pub(super) ring: Ring,
     pub(super) door: CqDoorbell,
-    /// Index of the next entry.
+    /// The index of the next entry.
     pub(super) next: u32,
-    /// The last arm request, and the first entry that was not there then.
+    /// The last arm request, and the first entry that was not written then.
     pub(super) arm: u32,
     pub(super) seen: u32,
     pub(super) feeders: Feeders,
 }
 
 impl Consumer {
-    /// Of an empty ring.
+    /// The consumer of an empty ring.
     pub(super) fn new(ring: Ring, door: CqDoorbell) -> Self {
         Self { ring, door, next: 0, arm: 0, seen: 0, feeders: Feeders::default() }
     }
 
-    /// Takes the next completion of a QP that we know.
+    /// Takes the next completion of a QP that feeds the queue.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Completion> {
         loop {
@@ -44,7 +44,8 @@ impl Consumer {
         }
     }
 
-    /// As [`Self::take`]; when the adapter is dead, also what it does not complete any more, as flushed.
+    /// Takes the next completion; when the adapter is dead, also the outstanding requests, as
+    /// flushed.
     #[inline]
     pub(super) fn poll(&mut self) -> Option<Completion> {
         match self.take() {
@@ -53,7 +54,8 @@ impl Consumer {
         }
     }
 
-    /// What is left when the adapter is dead: entries that it wrote just before, then requests that have none.
+    /// Takes what is left when the adapter is dead: the last entries that it wrote, then requests
+    /// without an entry.
     #[cold]
     pub(super) fn flush(&mut self) -> Option<Completion> {
         match self.take() {
@@ -62,7 +64,8 @@ impl Consumer {
         }
     }
 
-    /// Takes the next entry, if there is one: a completion, unless its QP is none that we know.
+    /// Takes the next entry, if there is one. It is no completion if its QP does not feed the
+    /// queue.
     #[inline]
     pub(super) fn step(&mut self) -> Option<Option<Completion>> {
         let completion = Completion::decode(load(self.valid(self.next)?));
@@ -74,8 +77,8 @@ impl Consumer {
         Some(Some(completion))
     }
 
-    /// The entry at `index` if the adapter has written it. What is read from it afterwards is at
-    /// least as new as its stamp.
+    /// Returns the entry at `index` if the adapter has written it. Later reads of it are at least
+    /// as new as its stamp.
     #[inline]
     pub(super) fn valid(&self, index: u32) -> Option<&[AtomicU64; WORDS]> {
         let entry = self.ring.entry(index).first_chunk()?;
@@ -83,7 +86,7 @@ impl Consumer {
         (stamp == u64::from(abi::stamp(index))).then_some(entry)
     }
 
-    /// Index of the first entry that the adapter has not written.
+    /// Returns the index of the first entry that the adapter has not written.
     pub(super) fn end(&self) -> u32 {
         let written = |index: &u32| self.valid(*index).is_some();
         let entries = (0..self.ring.size()).map(|step| self.next.wrapping_add(step));
@@ -92,7 +95,7 @@ impl Consumer {
         self.next.wrapping_add(count as u32)
     }
 
-    /// Takes the entries of a feeder out of the ring: their QP number becomes one that nobody has.
+    /// Removes the entries of a feeder: their QP number becomes one that no QP has.
     pub(super) fn purge(&mut self, number: u32) {
         for step in 0..self.ring.size() {
             let Some(entry) = self.valid(self.next.wrapping_add(step)) else { return };

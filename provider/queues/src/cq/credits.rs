@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Who feeds a completion queue, and the credits that its completions give back.
+//! The queue pairs that feed a completion queue, and the credits that completions give back.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,33 +14,34 @@ use crate::heap::Shared;
 use crate::posted::Posted;
 use crate::srq::SharedCredits;
 
-/// Not a QP number: those have 24 bits.
+/// A number that no QP has, since QP numbers have 24 bits.
 pub(super) const NO_QPN: u64 = 0xffff_ffff;
 
-/// Set in the number of a feeder that is a shared receive queue: QP numbers have 24 bits.
+/// Marks the number of a feeder as that of a shared receive queue; QP numbers have 24 bits.
 pub(super) const SHARED: u32 = 1 << 31;
 
-/// Who feeds a CQ with an entry: the QP, or of an XRC target, which nobody here may know, the shared receive queue.
+/// Returns the number of the feeder of an entry: the QP or, for an XRC target, which may be unknown
+/// in this process, the shared receive queue.
 #[inline]
 pub(super) fn feeder(qpn: u32, srqn: u32) -> u32 {
     if srqn == 0 { qpn } else { srqn | SHARED }
 }
 
-/// Up to which index the entries of a QP's queues have completed. Written by whoever polls,
-/// read by whoever posts.
+/// The indices below which the entries of a QP's queues have completed. Polling writes them,
+/// posting reads them.
 #[derive(Debug, Default)]
 pub struct Credits {
     pub(crate) send: AtomicU32,
     pub(crate) recv: AtomicU32,
-    /// Where receives are given back that were taken from a shared queue.
+    /// The credits of the shared queue that receives are taken from.
     pub(crate) shared: Option<Shared<SharedCredits>>,
-    /// The send queue's requests.
+    /// The outstanding requests of the send queue.
     pub(crate) sends: Option<Posted>,
-    /// Those of a receive queue of its own.
+    /// The outstanding requests of its own receive queue.
     pub(crate) recvs: Option<Posted>,
 }
 
-/// Whose completions a CQ gets from a QP.
+/// The queues of a QP that complete to a CQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Halves {
     pub(crate) sends: bool,
@@ -65,7 +66,7 @@ impl Credits {
         queue.store(completion.wqe_index.wrapping_add(1), Ordering::Release);
     }
 
-    /// The credits of a QP that takes receives from a shared queue, if there is one.
+    /// The credits of a QP, which may take receives from a shared queue.
     pub(crate) fn new(shared: Option<Shared<SharedCredits>>) -> Self {
         Self { shared, ..Self::default() }
     }
@@ -79,7 +80,8 @@ impl Credits {
         }
     }
 
-    /// Completes the next request of these queues of `qpn`, which the adapter does not any more.
+    /// Completes the next outstanding request of these queues of `qpn`, as the dead adapter does
+    /// not.
     fn flush(&self, qpn: u32, halves: Halves) -> Option<Completion> {
         let sends = (halves.sends, &self.sends, &self.send, Opcode::Send);
         let recvs = (halves.recvs, &self.recvs, &self.recv, Opcode::Recv);
@@ -95,7 +97,7 @@ impl Credits {
     }
 }
 
-/// A feeder, and which of its completions come here.
+/// A feeder, and the queues of it that complete here.
 #[derive(Clone, Debug)]
 struct Feeder {
     credits: Shared<Credits>,
@@ -106,7 +108,7 @@ struct Feeder {
 #[derive(Debug, Default)]
 pub(super) struct Feeders {
     known: HashMap<u32, Feeder, BuildHasherDefault<QpnHasher>>,
-    /// The one that fed last: most often it feeds again.
+    /// The feeder of the last entry, which is most often that of the next.
     last: Option<(u32, Feeder)>,
 }
 
@@ -124,7 +126,7 @@ impl Feeders {
         self.last = self.known.get(&qpn).map(|feeder| (qpn, feeder.clone()));
     }
 
-    /// The next request of any feeder that the adapter, which is dead, does not complete any more.
+    /// Completes the next outstanding request of any feeder, as the dead adapter does not.
     pub(super) fn flush(&mut self) -> Option<Completion> {
         let next =
             |(qpn, Feeder { credits, halves }): (&u32, &Feeder)| credits.flush(*qpn, *halves);
@@ -136,7 +138,7 @@ impl Feeders {
         Some(completion)
     }
 
-    /// Adds a feeder, or more of what it brings.
+    /// Adds a feeder, or more queues of a known one.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -167,7 +169,7 @@ impl Feeders {
     }
 }
 
-/// Spreads QP numbers, which the adapter hands out and nobody can choose, by one multiplication.
+/// Hashes QP numbers by one multiplication. The adapter assigns them, so no attacker chooses them.
 #[derive(Debug, Default)]
 struct QpnHasher(u64);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The completion queue: entries out, credits back to the queues they belong to, and arming.
+//! The completion queue: it takes entries, gives credits back to the queues that they belong to,
+//! and asks for events.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `consumer` | the consuming side of the ring |
 //! | `credits` | the queue pairs that feed a queue, and the credits that completions give back |
-//! | `resize` | a queue goes over to another ring |
+//! | `resize` | changing the size of a queue |
 
 mod consumer;
 mod credits;
@@ -32,7 +33,7 @@ use crate::layout::CqRing;
 use crate::lock::{Guard, Sharing, SpinLock};
 use crate::ring::Ring;
 
-/// Which event a consumer asks for.
+/// The event that a consumer asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// The next completion.
@@ -50,10 +51,10 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// The queue on `ring`, as the kernel created it, for those that `sharing` tells.
+    /// The queue on `ring`, as the kernel created it, for the threads in `sharing`.
     ///
     /// # Errors
-    /// `EIO` when its answer makes no sense; `ENOMEM`.
+    /// `EIO` if the kernel's answer is invalid; `ENOMEM`.
     pub fn new(
         ring: CqRing,
         response: &CqResp,
@@ -66,8 +67,8 @@ impl CompletionQueue {
         Ok(Self { consumer, resizing: Mutex::new(()) })
     }
 
-    /// Takes up to `limit` completions and hands them to `sink` with their number; returns how
-    /// many there were.
+    /// Takes up to `limit` completions and passes each to `sink` with its position; returns their
+    /// number.
     #[inline]
     pub fn poll(&self, limit: usize, mut sink: impl FnMut(usize, &Completion)) -> usize {
         let mut consumer = self.consumer.lock();
@@ -84,7 +85,8 @@ impl CompletionQueue {
         taken
     }
 
-    /// Begins to take completions one by one, if there are any; until the series ends, the queue is locked.
+    /// Begins to take completions one by one, if there are any. The queue is locked until the
+    /// series ends.
     #[inline]
     pub fn series(&self) -> Option<(Series<'_>, Completion)> {
         let mut consumer = self.consumer.lock();
@@ -106,7 +108,7 @@ impl CompletionQueue {
         Some((Series { consumer, limit }, completion))
     }
 
-    /// Asks for an event of a completion that cannot be polled yet.
+    /// Asks for an event of the next completion that cannot be polled yet.
     #[inline]
     pub fn arm(&self, notify: Notify) {
         let mut consumer = self.consumer.lock();
@@ -121,7 +123,7 @@ impl CompletionQueue {
         consumer.door.arm(consumer.next, seen, consumer.arm);
     }
 
-    /// Lets a QP feed this queue.
+    /// Adds a QP whose completions this queue gets.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -136,12 +138,12 @@ impl CompletionQueue {
         consumer.feeders.insert(qpn, credits, halves)
     }
 
-    /// Forgets a QP, unless its number belongs to another one by now.
+    /// Removes a QP, unless its number belongs to another QP by now.
     pub(crate) fn detach(&self, qpn: u32, credits: &Shared<Credits>) {
         self.consumer.lock().feeders.remove(qpn, credits);
     }
 
-    /// Lets a shared receive queue of XRC feed this queue, until [`Self::detach_shared`].
+    /// Adds a shared receive queue of XRC whose completions this queue gets.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -149,7 +151,7 @@ impl CompletionQueue {
         self.attach(srqn | SHARED, credits, Halves::default())
     }
 
-    /// Forgets a shared receive queue.
+    /// Removes a shared receive queue.
     pub(crate) fn detach_shared(&self, srqn: u32, credits: &Shared<Credits>) {
         self.detach(srqn | SHARED, credits);
     }
@@ -160,19 +162,21 @@ impl CompletionQueue {
     }
 }
 
-/// Completions being taken one by one; their entries are freed on drop.
+/// Completions that are taken one by one; their entries are freed on drop.
 ///
-/// A series that begins before the index at which the queue was armed ends there: what comes behind has an event of its
-/// own. So a program that for each event arms and takes one series, as `ibv_rc_pingpong -e -t` does, always finds a completion.
+/// A series that begins before the index at which the queue was armed ends there, because the
+/// completions behind it have an event of their own. So a program that arms and takes one series
+/// for each event, as `ibv_rc_pingpong -e -t` does, always finds a completion.
 #[derive(Debug)]
 pub struct Series<'a> {
     consumer: Guard<'a, Consumer>,
-    /// Where it ends. That of its first entry, which has been taken, does not come again.
+    /// The index at which the series ends. The index of its first entry means no end, because that
+    /// entry has been taken.
     limit: u32,
 }
 
 impl Series<'_> {
-    /// The next one.
+    /// Takes the next completion.
     #[inline]
     pub fn take(&mut self) -> Option<Completion> {
         while self.consumer.next != self.limit {

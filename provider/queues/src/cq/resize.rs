@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Changing the size of a completion queue in use.
 //!
-//! The adapter goes over to the new ring between two entries and tells the index `first` of the earliest one there.
-//! Until that is known here, polling goes on in the old ring, where nothing from `first` on ever becomes valid:
-//! to the user the queue is empty then. Afterwards the entries before `first` that nobody has taken are copied to their
-//! places in the new ring, in which the adapter leaves room for them, and the old ring is done with.
+//! The adapter moves to the new ring between two entries and returns the index `first` of the first
+//! entry there. Until this is known, polling goes on in the old ring, where no entry from `first`
+//! on becomes valid, so the queue seems empty. Then the entries before `first` that were not taken
+//! are copied to their places in the new ring, where the adapter leaves room for them, and the old
+//! ring is freed.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -22,10 +23,11 @@ use crate::policy::VectorPolicy;
 use crate::ring::{self, Ring};
 
 impl CompletionQueue {
-    /// Continues in `ring`; `command` has the kernel tell the adapter, and returns its `first`.
+    /// Continues in `ring`; `command` makes the adapter move there, and returns its `first`.
     ///
     /// # Errors
-    /// Those of `command`, and `ENOMEM`: the queue is as before then. `EIO` when the answer makes no sense.
+    /// The errors of `command`, and `ENOMEM`: the queue is unchanged then. `EIO` if the answer is
+    /// invalid.
     pub fn resize(
         &self,
         ring: CqRing,
@@ -44,8 +46,8 @@ impl CompletionQueue {
     }
 }
 
-/// Stamps all entries as what none of their first lap will be: that of the index before `next`. Zero, as in fresh
-/// memory, would be the stamp of the last index before the indices wrap.
+/// Stamps all entries with a value that no entry of the first lap has: that of the index before
+/// `next`. Zero, as in new memory, would be the stamp of the last index before the indices wrap.
 fn blank(ring: &Ring, next: u32) {
     if next == 0 {
         return;
@@ -58,7 +60,7 @@ fn blank(ring: &Ring, next: u32) {
 }
 
 impl Consumer {
-    /// Goes over to `ring`, in which the adapter writes from `first` on; returns the old one.
+    /// Moves to `ring`, in which the adapter writes from `first` on; returns the old ring.
     fn continue_in(&mut self, ring: Ring, first: u32) -> Result<Ring, Errno> {
         if first.wrapping_sub(self.next) > ring.size().min(self.ring.size()) {
             return Err(Errno::IO);

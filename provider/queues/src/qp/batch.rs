@@ -21,7 +21,7 @@ pub struct SendBatch<'a> {
 }
 
 impl<'a> SendBatch<'a> {
-    /// Of the queue of `qp` that `queue` holds.
+    /// Begins a batch in the queue of `qp` whose lock `queue` holds.
     #[inline]
     pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, SendQueue>) -> Self {
         let start = queue.producer();
@@ -31,7 +31,7 @@ impl<'a> SendBatch<'a> {
     /// Adds a request.
     ///
     /// # Errors
-    /// As [`PostError`] tells; the queue is as before then.
+    /// [`PostError`]; the queue is unchanged then.
     #[inline(always)]
     pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
         header.flags |= self.qp.always;
@@ -49,7 +49,7 @@ impl Drop for SendBatch<'_> {
     }
 }
 
-/// Tells the adapter of what was posted.
+/// Tells the adapter that entries were posted.
 #[inline]
 fn ring(qp: &QueuePair, queue: &SendQueue) {
     if let Some(posted) = &qp.credits.sends {
@@ -66,19 +66,19 @@ fn ring(qp: &QueuePair, queue: &SendQueue) {
 pub struct StagedSends<'a> {
     qp: &'a QueuePair,
     queue: Guard<'a, SendQueue>,
-    /// The first that was not posted.
+    /// The index of the first entry that is not posted.
     start: u32,
 }
 
 impl<'a> StagedSends<'a> {
-    /// Of the queue of `qp` that `queue` holds.
+    /// Begins a batch in the queue of `qp` whose lock `queue` holds.
     #[inline]
     pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, SendQueue>) -> Self {
         let start = queue.producer();
         Self { qp, queue, start }
     }
 
-    /// As [`QueuePair::wqe_header`].
+    /// Returns the header of its WQEs.
     #[must_use]
     #[inline]
     pub fn wqe_header(&self) -> WqeHeader {
@@ -88,7 +88,7 @@ impl<'a> StagedSends<'a> {
     /// Adds a request.
     ///
     /// # Errors
-    /// As [`PostError`] tells; the others are as before then.
+    /// [`PostError`]; the other requests are unchanged then.
     #[inline]
     pub fn push(&mut self, mut header: SendHeader, payload: Payload<'_>) -> Result<(), PostError> {
         if !self.qp.takes_sends() {
@@ -99,7 +99,7 @@ impl<'a> StagedSends<'a> {
         self.queue.stage(freed, &header, payload)
     }
 
-    /// Posts them with one doorbell.
+    /// Posts the requests with one doorbell.
     #[inline]
     pub fn post(mut self) {
         let producer = self.queue.producer();
@@ -128,7 +128,7 @@ pub struct RecvBatch<'a> {
 }
 
 impl<'a> RecvBatch<'a> {
-    /// Of the queue of `qp` that `queue` holds.
+    /// Begins a batch in the queue of `qp` whose lock `queue` holds.
     #[inline]
     pub(super) fn new(qp: &'a QueuePair, queue: Guard<'a, RecvQueue>) -> Self {
         let start = queue.producer();
@@ -138,7 +138,7 @@ impl<'a> RecvBatch<'a> {
     /// Adds a receive.
     ///
     /// # Errors
-    /// As [`PostError`] tells; the queue is as before then.
+    /// [`PostError`]; the queue is unchanged then.
     #[inline]
     pub fn push(&mut self, wr_id: u64, segments: &[Sge]) -> Result<(), PostError> {
         let freed = self.qp.credits.recv.load(Ordering::Acquire);

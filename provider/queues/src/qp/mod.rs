@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The queue pair. What is posted to it goes through batches, which hold a queue's lock.
+//! The queue pair. Requests are posted by batches, which hold a queue's lock.
 
 mod batch;
 #[cfg(test)]
@@ -27,22 +27,22 @@ use crate::ring::Ring;
 use crate::send::{Place, SendQueue};
 use crate::srq::SharedRecvQueue;
 
-/// What a queue pair is made of, beside its rings.
+/// The parts of a queue pair, beside its rings.
 #[derive(Debug)]
 pub struct QpParts {
-    /// Its doorbell page.
+    /// The doorbell page.
     pub uar: Shared<Uar>,
-    /// The mapped send queue, where that lies in the adapter's memory.
+    /// The mapped send queue, if it lies in the adapter's memory.
     pub device_send: Option<Mapping>,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: Shared<CompletionQueue>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub recv_cq: Shared<CompletionQueue>,
-    /// What receives are taken from, in place of a queue of its own.
+    /// The shared receive queue, if it has no receive queue of its own.
     pub srq: Option<Shared<SharedRecvQueue>>,
-    /// Whether each send completes with an entry, asked for or not.
+    /// Each send completes with an entry, whether the request asks for it or not.
     pub all_signaled: bool,
-    /// Who posts.
+    /// The threads that post.
     pub sharing: Sharing,
 }
 
@@ -54,9 +54,9 @@ pub struct QueuePair {
     recv: Option<SpinLock<RecvQueue>>,
     credits: Shared<Credits>,
     door: QpDoorbell,
-    /// A [`State`], as the user set it last.
+    /// The [`State`] that the user set last.
     state: AtomicU8,
-    /// What every send has, asked for or not.
+    /// Flags that every send has.
     always: Flags,
     wqe_header: WqeHeader,
     send_cq: Shared<CompletionQueue>,
@@ -64,11 +64,11 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// The queue pair on `rings`, as the kernel created it for `cap`. Its completions can be
-    /// polled from now on.
+    /// The queue pair on `rings`, as the kernel created it for `cap`. From now on its completions
+    /// can be polled.
     ///
     /// # Errors
-    /// `EIO` when the kernel's answer makes no sense; `ENOMEM`.
+    /// `EIO` if the kernel's answer is invalid; `ENOMEM`.
     pub fn new(
         rings: QpRings,
         cap: &QpCap,
@@ -101,7 +101,9 @@ impl QueuePair {
         Ok(qp)
     }
 
-    /// The header of its send WQEs: with it sends are [`Payload::Datagram`], [`Payload::Xrc`], or others.
+    /// Returns the header of its send WQEs, on which the [`Payload`] of requests depends.
+    ///
+    /// [`Payload`]: crate::request::Payload
     #[must_use]
     #[inline]
     pub fn wqe_header(&self) -> WqeHeader {
@@ -121,15 +123,16 @@ impl QueuePair {
         Ok(SendBatch::new(self, queue))
     }
 
-    /// Begins to post sends that are posted together or not at all; the queue's lock is held until then. `None` without
-    /// a send queue; in a state that takes no sends each is refused.
+    /// Begins to post sends that are posted together or not at all, and holds the queue's lock
+    /// until then. Returns `None` without a send queue. In a state that takes no sends each is
+    /// refused.
     #[inline]
     pub fn stage(&self) -> Option<StagedSends<'_>> {
         let queue = self.send.as_ref()?.lock();
         Some(StagedSends::new(self, queue))
     }
 
-    /// Whether sends may be posted.
+    /// Returns whether sends may be posted.
     #[inline]
     fn takes_sends(&self) -> bool {
         !matches!(self.state(), Some(State::Reset | State::Init | State::Rtr))
@@ -148,8 +151,8 @@ impl QueuePair {
         Ok(RecvBatch::new(self, queue))
     }
 
-    /// The adapter has taken the QP into `state`. Reset empties both queues and drops the
-    /// completions that nobody has polled.
+    /// Records that the adapter has changed the QP's state. Reset empties both queues and drops the
+    /// completions that were not polled.
     pub fn entered(&self, state: State) {
         if state == State::Reset {
             self.send_cq.purge(self.qpn);
@@ -181,10 +184,11 @@ impl Drop for QueuePair {
     }
 }
 
-/// The queues on `rings`, the one for sends in `device_send` if it lies in the adapter's memory.
+/// Returns the queues on `rings`; the send queue is in `device_send` if it lies in the adapter's
+/// memory.
 ///
 /// # Errors
-/// `EIO` when there is less memory than planned; `ENOMEM`.
+/// `EIO` if there is less memory than the layout needs; `ENOMEM`.
 fn queues(
     rings: QpRings,
     cap: &QpCap,

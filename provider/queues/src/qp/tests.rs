@@ -166,7 +166,7 @@ fn a_dropped_queue_pair_leaves_no_completions() {
     assert_eq!(bench.cq.poll(8, |_, _| ()), 0);
 }
 
-/// What a poll gives, by identifier: whether of receives, and how it ended.
+/// Polls; returns the identifier of each completion, whether it is a receive, and its status.
 fn polled(cq: &CompletionQueue) -> Vec<(u64, bool, Status)> {
     let mut seen = vec![];
     cq.poll(64, |_, c| seen.push((c.wr_id, c.opcode.is_recv(), c.status)));

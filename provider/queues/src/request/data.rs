@@ -16,16 +16,16 @@ pub(super) const SGE_WORDS: usize = size_of::<Sge>() / 8;
 /// The data of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Where it lies, or goes.
+    /// The memory that it is read from, or written to.
     Segments(&'a [Sge]),
-    /// The data itself, in pieces; not needed any more once the request is posted.
+    /// The data itself, in pieces. They may be freed once the request is posted.
     Inline(&'a [&'a [u8]]),
-    /// An atomic's operands, and where the old value goes.
+    /// An atomic's operands, and the memory for the old value.
     Atomic(AtomicSeg, &'a [Sge]),
 }
 
 impl Data<'_> {
-    /// Checks it against what the queue was made for; returns the header's count.
+    /// Checks the data against the limits of the queue; returns the header's count.
     #[inline(always)]
     pub(super) fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
         match self {
@@ -35,7 +35,7 @@ impl Data<'_> {
         }
     }
 
-    /// Writes it into the rest of an entry.
+    /// Writes the data into the rest of an entry.
     #[inline(always)]
     pub(super) fn write(&self, body: &[AtomicU64]) {
         match self {
@@ -46,7 +46,7 @@ impl Data<'_> {
     }
 }
 
-/// The number of segments, unless it is above `max`.
+/// Returns the number of segments, unless it is above `max`.
 #[inline(always)]
 pub(super) fn segment_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
     if segments.len() > max as usize {
@@ -55,7 +55,7 @@ pub(super) fn segment_count(segments: &[Sge], max: u32) -> Result<u16, PostError
     u16::try_from(segments.len()).map_err(|_| PostError::Segments)
 }
 
-/// An atomic has one segment.
+/// Returns the number of segments of an atomic, which must be one.
 fn atomic_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
     segment_count(segments, max.min(1))
         .and_then(|count| if count == 1 { Ok(count) } else { Err(PostError::Segments) })
@@ -70,7 +70,7 @@ fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostE
     fits.and_then(|length| u16::try_from(length).ok()).ok_or(PostError::Inline)
 }
 
-/// Writes segments, as far as there is room.
+/// Writes segments until the entry is full.
 #[inline]
 pub(super) fn write_segments(body: &[AtomicU64], segments: &[Sge]) {
     for (to, from) in body.chunks_exact(SGE_WORDS).zip(segments) {

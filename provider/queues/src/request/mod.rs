@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Work requests, and how they are written into ring entries.
+//! Work requests, and their encoding in ring entries.
 
 mod data;
 #[cfg(test)]
@@ -25,7 +25,7 @@ const COMMAND_WORDS: usize = size_of::<CommandSeg>() / 8;
 const DATAGRAM_WORDS: usize = size_of::<DatagramSeg>() / 8;
 const XRC_WORDS: usize = size_of::<XrcSeg>() / 8;
 
-/// Why a work request was not posted.
+/// The reason for which a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// All entries of the queue are in use.
@@ -37,7 +37,7 @@ pub enum PostError {
     /// Posting is not allowed in this state (IBTA volume 1, 10.3.1).
     #[error("the queue pair is in a state that takes no such request")]
     State,
-    /// More segments than the queue was made for, or not the one of an atomic.
+    /// More segments than the queue was made for, or not exactly one segment of an atomic.
     #[error("wrong number of segments")]
     Segments,
     /// More inline data than the queue was made for, or for an operation that has none.
@@ -46,62 +46,63 @@ pub enum PostError {
     /// A datagram without an address handle.
     #[error("no address handle")]
     Address,
-    /// Not an operation of this adapter.
+    /// An operation that this adapter lacks.
     #[error("operation not supported")]
     Unsupported,
     /// A flag that no operation of this adapter has.
     #[error("flag not known")]
     Flags,
-    /// Not an operation at all.
+    /// An operation that does not exist.
     #[error("no such operation")]
     Opcode,
 }
 
-/// What every request to the send queue has.
+/// The fields that every request to the send queue has.
 #[derive(Clone, Copy, Debug)]
 pub struct SendHeader {
-    /// Opaque; comes back with the completion.
+    /// An opaque value that comes back with the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub opcode: Opcode,
-    /// How; [`Flags::INLINE`] follows from the payload.
+    /// Flags; [`Flags::INLINE`] follows from the payload.
     pub flags: Flags,
-    /// Immediate data, as the peer shall see it.
+    /// Immediate data, in the byte order of the peer's completion.
     pub imm: [u8; 4],
     /// Remote address of WRITE, READ and atomics; first address of what BIND_MW binds.
     pub raddr: u64,
-    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV and BIND_MW are about.
+    /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV ends or BIND_MW
+    /// gives.
     pub rkey: u32,
 }
 
-/// What a send queue was made for.
+/// The limits of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendLimits {
     /// Segments of a request.
     pub max_sge: u32,
     /// Bytes of inline data.
     pub max_inline: u32,
-    /// Data segments of a command; zero where there are none.
+    /// Data segments of a command; zero if the queue takes no commands.
     pub max_command_sge: u32,
 }
 
-/// What follows a request's header.
+/// The part of a request behind its header.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// The data of a request over a connection.
     Plain(Data<'a>),
-    /// Where a datagram goes, and its data.
+    /// The destination of a datagram, and its data.
     Datagram(DatagramSeg, Data<'a>),
-    /// Whom a request of an XRC initiator is for, and its data.
+    /// The shared receive queue of an XRC initiator's request, and its data.
     Xrc(XrcSeg, Data<'a>),
-    /// What a window is bound to.
+    /// The memory that a window is bound to.
     Bind(BindMwSeg),
-    /// A command: what the peer is let to, the data, and the message.
+    /// A command: the peer's rights, the data that it may reach, and the message.
     Command(CommandSeg, &'a [Sge], Data<'a>),
 }
 
 impl Payload<'_> {
-    /// Checks the payload of a request against what the queue was made for; returns the header's count.
+    /// Checks the payload against the limits of the queue; returns the header's count.
     #[inline(always)]
     pub(crate) fn count(&self, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
         match self {
@@ -112,7 +113,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Writes all that follows the header into the rest of an entry.
+    /// Writes the payload into an entry, behind the header.
     #[inline(always)]
     pub(crate) fn write(&self, body: &[AtomicU64]) {
         match self {
@@ -133,7 +134,7 @@ impl Payload<'_> {
         }
     }
 
-    /// The header of a request with this payload; the last word holds key and stamp.
+    /// Returns the header of a request with this payload. The last word holds key and stamp.
     #[inline(always)]
     pub(crate) fn header(
         &self,
@@ -168,7 +169,7 @@ fn behind<'a, const N: usize>(body: &'a [AtomicU64], words: &[u64; N]) -> &'a [A
     body.get(N..).unwrap_or_default()
 }
 
-/// As [`Data::count`], for what is no atomic.
+/// Refuses atomics; else the same check as [`Data::count`].
 fn message_count(data: &Data<'_>, opcode: Opcode, limits: SendLimits) -> Result<u16, PostError> {
     match data {
         Data::Atomic(..) => Err(PostError::Unsupported),

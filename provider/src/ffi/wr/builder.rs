@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Requests on their way from their first call to the send queue.
+//! Requests that are being built, from their first call to the send queue.
 
 use std::cell::UnsafeCell;
 
@@ -14,21 +14,22 @@ use super::super::bindings as c;
 use super::super::post::errno;
 use super::super::qp;
 
-/// Requests being built, by the thread between `wr_start` and its end alone: it holds the send queue's lock.
+/// Requests being built. Only the thread between `wr_start` and its end uses them, which holds the
+/// send queue's lock.
 #[derive(Default)]
 pub(in super::super) struct Builder(UnsafeCell<State>);
 
-// SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs' rule that the
-// calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
+// SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs'
+// rule that the calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
 unsafe impl Sync for Builder {}
-// SAFETY: what it holds while no thread builds is nothing.
+// SAFETY: it is empty while no thread builds.
 unsafe impl Send for Builder {}
 
-/// The state of a queue pair; `None` for one that is not ours.
+/// Returns the state of a queue pair; `None` if that is not of this plugin.
 ///
 /// # Safety
-/// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`; nobody may hold
-/// another reference to the state.
+/// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`;
+/// nobody may hold another reference to the state.
 #[inline]
 pub(super) unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
     // SAFETY: by the caller's promise.
@@ -37,10 +38,10 @@ pub(super) unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
     Some(unsafe { &mut *own.builder.0.get() })
 }
 
-/// What was built since `wr_start`.
+/// The requests that were built since `wr_start`.
 #[derive(Default)]
 pub(super) struct State {
-    /// Requests that are complete; `None` for a queue pair without a send queue.
+    /// The complete requests; `None` for a queue pair without a send queue.
     staged: Option<StagedSends<'static>>,
     current: Option<Request>,
     error: Option<Errno>,
@@ -54,12 +55,12 @@ struct Request {
     data: Option<Kept>,
 }
 
-/// Whom a request is for, where the queue pair does not say it.
+/// The destination of a request, unless the queue pair has one.
 #[derive(Clone, Copy)]
 pub(super) enum To {
-    /// Of a datagram.
+    /// The address of a datagram.
     Datagram(DatagramSeg),
-    /// Of an XRC initiator.
+    /// The shared receive queue of an XRC initiator's request.
     Xrc(XrcSeg),
 }
 
@@ -69,7 +70,7 @@ enum Kept {
     Inline(Vec<u8>),
 }
 
-/// What follows the header of a request that is complete.
+/// Returns the payload of a complete request.
 #[inline]
 fn payload(to: Option<To>, data: Data<'_>) -> Payload<'_> {
     match to {
@@ -80,12 +81,12 @@ fn payload(to: Option<To>, data: Data<'_>) -> Payload<'_> {
 }
 
 impl State {
-    /// Requests that go into `staged`.
+    /// Begins with requests that go into `staged`.
     pub(super) fn new(staged: StagedSends<'static>) -> Self {
         Self { staged: Some(staged), current: None, error: None }
     }
 
-    /// Remembers the first error; nothing is posted then.
+    /// Remembers the first error, after which nothing is posted.
     pub(super) fn fail(&mut self, error: Errno) {
         self.error.get_or_insert(error);
         self.current = None;
@@ -101,14 +102,14 @@ impl State {
         }
     }
 
-    /// A request begins.
+    /// Begins a request.
     pub(super) fn begin(&mut self, header: SendHeader, operands: Option<AtomicSeg>) {
         self.finish();
         self.current = Some(Request { header, operands, to: None, data: None });
     }
 
-    /// Ends the request before, if it still waits: one that never got its data has none, but one without its
-    /// destination is in error.
+    /// Completes the previous request, if it still waits. A request that never got its data has
+    /// none; a request without its destination is an error.
     pub(super) fn finish(&mut self) {
         match &self.current {
             None => {}
@@ -119,12 +120,12 @@ impl State {
         }
     }
 
-    /// Whether each request must say whom it is for.
+    /// Returns whether each request needs a destination.
     fn names_destinations(&self) -> bool {
         self.staged.as_ref().is_some_and(|staged| staged.wqe_header() != WqeHeader::Connected)
     }
 
-    /// The data of the current request lies there.
+    /// Sets the data of the current request to segments.
     #[inline]
     pub(super) fn set_segments(&mut self, segments: &[Sge]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
@@ -138,7 +139,7 @@ impl State {
         self.push(request.header, payload(request.to, data));
     }
 
-    /// The data of the current request are these.
+    /// Sets the data of the current request to a copy of `pieces`.
     pub(super) fn set_inline(&mut self, pieces: &[&[u8]]) {
         let Some(request) = self.current.take() else { return self.fail(Errno::INVAL) };
         if request.operands.is_some() {
@@ -158,7 +159,7 @@ impl State {
         }
     }
 
-    /// Whom the current request is for; its data may be known already.
+    /// Sets the destination of the current request, whose data may be known already.
     pub(super) fn set_destination(&mut self, to: To) {
         let Some(request) = &mut self.current else { return self.fail(Errno::INVAL) };
         request.to = Some(to);
@@ -169,10 +170,10 @@ impl State {
         }
     }
 
-    /// Posts what was built, all of it or nothing.
+    /// Posts all requests that were built, or none.
     ///
     /// # Errors
-    /// The first that a request met; `EINVAL` without a send queue.
+    /// The first error of a request; `EINVAL` without a send queue.
     pub(super) fn post(mut self) -> Result<(), Errno> {
         self.finish();
         match self.error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The newer interface for posting sends: a request is built by one call for its kind and one or two for its data and
-//! destination, in any order, and all since `wr_start` are posted, or none.
+//! The newer interface for posting sends. One call begins a request, and one or two more give its
+//! data and destination, in any order. All requests since `wr_start` are posted, or none.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -44,7 +44,7 @@ const INITIATOR: u32 = DATAGRAM
     | c::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | c::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
-/// Sets the interface of a queue pair up for the operations asked for.
+/// Sets up the interface of a queue pair for some operations.
 ///
 /// # Errors
 /// `EOPNOTSUPP` when one is not offered.
@@ -68,7 +68,8 @@ pub(super) unsafe fn set_up(
         return Err(Errno::OPNOTSUPP);
     }
     let whole: *mut c::verbs_qp = qp.cast();
-    // SAFETY: ours alone, by the caller's promise; the union's larger member is the extended queue pair.
+    // SAFETY: ours alone, by the caller's promise; the union's larger member is the extended queue
+    // pair.
     let ex = unsafe {
         (*whole).comp_mask |= c::VERBS_QP_EX;
         &mut (*whole).__bindgen_anon_1.qp_ex
@@ -111,8 +112,8 @@ pub(super) unsafe fn set_up(
 unsafe extern "C" fn start(qp: *mut c::ibv_qp_ex) {
     // SAFETY: live by libibverbs' promise.
     let Some(queues) = (unsafe { qp::own(qp.cast()) }) else { return };
-    // SAFETY: only the lifetime changes. The queue pair lives, at one place, until it is destroyed, which is not while
-    // requests are built.
+    // SAFETY: only the lifetime changes. The queue pair lives, at one place, until it is destroyed,
+    // which is not while requests are built.
     let queues: &'static QueuePair = unsafe { &*std::ptr::from_ref(queues) };
     let Some(staged) = queues.stage() else { return };
     // SAFETY: `staged` holds the lock.
@@ -124,7 +125,7 @@ unsafe extern "C" fn start(qp: *mut c::ibv_qp_ex) {
 unsafe extern "C" fn complete(qp: *mut c::ibv_qp_ex) -> c_int {
     // SAFETY: `wr_start` comes first.
     let Some(state) = (unsafe { state(qp) }) else { return status(Err(Errno::INVAL)) };
-    // Its place is empty before the lock is free.
+    // The place must be empty before the lock is free.
     status(std::mem::take(state).post())
 }
 

@@ -10,10 +10,10 @@ use super::super::mw;
 use super::super::post::{check_flags, errno, send_flags};
 use super::builder::state;
 
-/// A request of this kind, with what the program has put into the queue pair.
+/// Returns the header of a request, with the fields that the program has stored in the queue pair.
 ///
 /// # Safety
-/// As for [`state`].
+/// The requirements of [`state`] apply.
 #[inline]
 unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
     // SAFETY: live, and these fields are of the thread that builds.
@@ -27,10 +27,10 @@ unsafe fn header(qp: *mut c::ibv_qp_ex, opcode: Opcode) -> SendHeader {
     SendHeader { wr_id, opcode, flags: send_flags(flags), imm: [0; 4], raddr: 0, rkey: 0 }
 }
 
-/// Begins a request that data follow.
+/// Begins a request that needs data.
 ///
 /// # Safety
-/// As for [`state`].
+/// The requirements of [`state`] apply.
 #[inline]
 unsafe fn begin(qp: *mut c::ibv_qp_ex, header: SendHeader, operands: Option<AtomicSeg>) {
     // SAFETY: by the caller's promise.
