@@ -34,7 +34,7 @@ impl Accel {
         match std::env::var("VRNIC_ACCEL").as_deref() {
             Ok("kvm") => return Ok(Self::Kvm),
             Ok("tcg") => return Ok(Self::Tcg),
-            Ok(other) => bail!("VRNIC_ACCEL is '{other}'; it can be kvm or tcg"),
+            Ok(other) => bail!("VRNIC_ACCEL is '{other}'; it must be kvm or tcg"),
             Err(_) => {}
         }
         if !Path::new("/dev/kvm").exists() {

@@ -58,8 +58,12 @@ impl Agent {
         reader.set_read_timeout(Some(patience))?;
         match receive(&mut reader) {
             Ok(Event::Ready) => {}
-            Ok(other) => bail!("the agent of guest {name} opened with {other:?}"),
-            Err(error) => bail!("no sign of guest {name} within {patience:?}: {error}"),
+            Ok(other) => {
+                bail!("the agent of guest {name} began with {other:?} instead of its greeting")
+            }
+            Err(error) => {
+                bail!("the agent of guest {name} did not answer within {patience:?}: {error}")
+            }
         }
         reader.set_read_timeout(None)?;
         let inbox: Arc<Mutex<Inbox>> = Arc::default();
@@ -85,11 +89,11 @@ impl Agent {
         let (sender, events) = channel();
         {
             let mut inbox = self.inbox.lock();
-            ensure!(!inbox.closed, "guest {} is gone", self.name);
+            ensure!(!inbox.closed, "the agent of guest {} has disconnected", self.name);
             inbox.commands.insert(id, sender);
         }
         send(&mut *self.port.lock(), &Request::Exec { id, script: script.to_owned() })
-            .with_context(|| format!("guest {} is gone", self.name))?;
+            .with_context(|| format!("the agent of guest {} has disconnected", self.name))?;
         Ok(Running { agent: self.clone(), id, script: script.to_owned(), events })
     }
 
@@ -137,8 +141,10 @@ impl Agent {
             send(&mut *self.port.lock(), &request)?;
             match stored.recv_timeout(Duration::from_secs(30)) {
                 Ok(Event::Stored { error }) if error.is_empty() => {}
-                Ok(event) => bail!("guest {} cannot store: {event:?}", self.name),
-                Err(error) => bail!("guest {} does not store {to}: {error}", self.name),
+                Ok(event) => bail!("guest {} cannot store the file: {event:?}", self.name),
+                Err(error) => {
+                    bail!("guest {} did not confirm that it stored {to}: {error}", self.name)
+                }
             }
         }
         Ok(())
@@ -204,7 +210,11 @@ impl Running {
                     );
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    bail!("guest {} went away while it ran '{}'", self.agent.name, self.script)
+                    bail!(
+                        "the agent of guest {} disconnected while it ran '{}'",
+                        self.agent.name,
+                        self.script
+                    )
                 }
             }
         }

@@ -61,7 +61,7 @@ impl Daemon {
         let end = Instant::now() + Duration::from_secs(10);
         while !adapters.iter().all(|adapter| adapter.socket.exists()) {
             let waiting = self.process.alive() && Instant::now() < end;
-            ensure!(waiting, "vrnicd does not serve:\n{}", self.log(20));
+            ensure!(waiting, "vrnicd did not become ready:\n{}", self.log(20));
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Daemon {
     /// # Errors
     /// When it does not run.
     pub fn pause(&mut self) -> anyhow::Result<()> {
-        self.process.signal(Signal::SIGSTOP).context("pausing vrnicd")
+        self.process.signal(Signal::SIGSTOP).context("cannot pause vrnicd")
     }
 
     /// Lets it go on after [`Self::pause`].
@@ -103,7 +103,7 @@ impl Daemon {
     /// # Errors
     /// When it does not run.
     pub fn resume(&mut self) -> anyhow::Result<()> {
-        self.process.signal(Signal::SIGCONT).context("resuming vrnicd")
+        self.process.signal(Signal::SIGCONT).context("cannot resume vrnicd")
     }
 
     /// Kills it as a crash would.

@@ -119,7 +119,11 @@ impl Guest {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(_) => {
-                    bail!("QEMU of guest {} ended at its start:\n{}", setup.name, setup.qemu_log())
+                    bail!(
+                        "QEMU of guest {} ended when it started:\n{}",
+                        setup.name,
+                        setup.qemu_log()
+                    )
                 }
             }
         };
@@ -170,7 +174,11 @@ impl Guest {
     /// Adds the kernel's last messages to the text.
     pub fn check(&self, script: &str, patience: Duration) -> anyhow::Result<String> {
         self.agent.check(script, patience).with_context(|| {
-            format!("guest {}: kernel log ends with\n{}", self.setup.name, self.kernel_log(15))
+            format!(
+                "the kernel log of guest {} ends with\n{}",
+                self.setup.name,
+                self.kernel_log(15)
+            )
         })
     }
 

@@ -96,7 +96,7 @@ impl Pair {
             (a.join(), b)
         });
         let Ok(a) = a else { bail!("the thread that boots guest a panicked") };
-        let told = || format!("vrnicd said:\n{}", daemon.log(20));
+        let told = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
         let (a, b) = (a.with_context(told)?, b.with_context(told)?);
         Ok(Self { a, b, daemon, paths, accel, options, dir })
     }

@@ -28,7 +28,7 @@ impl Paths {
     pub fn from_env() -> anyhow::Result<Self> {
         let var = |name: &str| {
             std::env::var_os(name).map(PathBuf::from).with_context(|| {
-                format!("{name} is not set; start through scripts/run or scripts/test")
+                format!("the variable {name} is not set; start this program through scripts/run or scripts/test")
             })
         };
         let top = var("VRNIC_TOP")?;
@@ -51,7 +51,7 @@ impl Paths {
     /// # Errors
     /// When it is not.
     pub fn need(&self, file: &Path, maker: &str) -> anyhow::Result<()> {
-        ensure!(file.exists(), "{} is missing; {maker} makes it", file.display());
+        ensure!(file.exists(), "{} is missing; {maker} creates it", file.display());
         Ok(())
     }
 

@@ -12,7 +12,8 @@ use anyhow::{Context, Result, ensure};
 /// # Errors
 /// When QEMU refuses it or does not answer.
 pub fn run(socket: &Path, command: &str) -> Result<()> {
-    let mut stream = UnixStream::connect(socket).context("QEMU's control socket")?;
+    let mut stream =
+        UnixStream::connect(socket).context("cannot connect to QEMU's control socket")?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     for command in [r#"{"execute":"qmp_capabilities"}"#, command] {
@@ -25,8 +26,8 @@ pub fn run(socket: &Path, command: &str) -> Result<()> {
                     line.starts_with(r#"{"return""#) || line.starts_with(r#"{"error""#)
                 }) || line.is_err()
             })
-            .context("QEMU hung up")??;
-        ensure!(answer.starts_with(r#"{"return""#), "QEMU says to {command}: {answer}");
+            .context("QEMU closed its control socket")??;
+        ensure!(answer.starts_with(r#"{"return""#), "QEMU refused {command}: {answer}");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ prepare_all() {
 	# A set-up that fails ends the build, too.
 	trap 'kill "$early" 2>/dev/null || true' EXIT
 	"$VRNIC_TOP/scripts/setup"
-	wait "$early" || die "the daemon or the harness does not build"
+	wait "$early" || die "building the daemon or the harness failed; the errors are above"
 	trap - EXIT
 	build_guest
 }
@@ -21,7 +21,7 @@ prepare_all() {
 # those that this build does not use.
 fetch_crates() {
 	cargo fetch --quiet --locked --manifest-path "$VRNIC_TOP/Cargo.toml" --target x86_64-unknown-linux-gnu ||
-		die "cargo could not download the crates that Cargo.lock names"
+		die "cargo could not download the crates in Cargo.lock; check the network"
 }
 
 # build_host: what runs on this machine.
@@ -74,7 +74,7 @@ crate_copy() {
 	manifest=$(cargo metadata --format-version 1 --offline --locked \
 		--filter-platform x86_64-unknown-linux-gnu --manifest-path "$VRNIC_TOP/Cargo.toml" |
 		grep -oE "\"manifest_path\":\"[^\"]*/$1-2[^\"/]*/Cargo\.toml\"" | head -n 1 | cut -d'"' -f4)
-	[ -n "$manifest" ] || die "cargo knows no crate $1; does Cargo.lock have it?"
+	[ -n "$manifest" ] || die "cargo does not know the crate $1; Cargo.lock must contain it"
 	folder=$VRNIC_BUILD/crates/$(basename "$(dirname "$manifest")")
 	if ! [ -e "$folder/Cargo.toml" ]; then
 		mkdir -p "$VRNIC_BUILD/crates"

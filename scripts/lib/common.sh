@@ -58,5 +58,5 @@ in_root() {
 
 # kernel_release: the guests' kernel, such as 7.3.4+deb13-amd64.
 kernel_release() {
-	cat "$VRNIC_TOOLROOT/etc/vrnic-kernel" 2>/dev/null || die "no tool root yet; run scripts/setup"
+	cat "$VRNIC_TOOLROOT/etc/vrnic-kernel" 2>/dev/null || die "there is no tool root yet; run scripts/setup"
 }

@@ -22,7 +22,7 @@ modules_make() {
 		case $file in
 		*.xz) xz -dc "$file" >"$dir/${module##*/}.ko" ;;
 		*.ko) cp "$file" "$dir/${module##*/}.ko" ;;
-		*) die "the kernel's package has no module $module" ;;
+		*) die "the kernel's package does not contain the module $module" ;;
 		esac
 	done
 	rm -rf "$dir/x" "$dir"/*.deb

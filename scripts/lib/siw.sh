@@ -9,7 +9,7 @@ siw_make() {
 	source=$VRNIC_TOOLROOT/usr/src/linux-source-$VRNIC_KERNEL_SERIES/drivers/infiniband/sw/siw
 	dir=$VRNIC_CACHE/siw-$release
 	if ! [ -e "$dir/siw.ko" ]; then
-		[ -d "$source" ] || die "$source is missing; run scripts/setup --force"
+		[ -d "$source" ] || die "the source of siw is missing ($source); run scripts/setup --force"
 		step "building siw.ko for $release"
 		rm -rf "$dir"
 		cp -r "$source" "$dir"

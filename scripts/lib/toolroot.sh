@@ -34,7 +34,7 @@ toolroot_make() {
 toolroot_apt() {
 	local log=$1 list=$VRNIC_TOOLROOT/etc/apt/sources.list mirror
 	mirror=$(awk '$1 == "deb" { print $2; exit }' "$list")
-	[ -n "$mirror" ] || die "debootstrap named no mirror in $list"
+	[ -n "$mirror" ] || die "debootstrap wrote no mirror to $list"
 	cat >"$list" <<-EOF
 		deb $mirror $VRNIC_SUITE main
 		deb $mirror $VRNIC_KERNEL_SUITE main

@@ -40,21 +40,21 @@ use crate::results::{Failure, Results};
 /// Time limit of the measurement without guests.
 const NATIVE_PATIENCE: Duration = Duration::from_secs(180);
 
-/// Measures the daemon without guests; then boots two and measures perftest over vrnic, rxe and siw
-/// in them, and on the host memcpy of the same blocks and a word relayed between threads. Prints
-/// Markdown. Other work on the machine spoils the figures.
+/// Measures the daemon without guests. Then boots two guests and measures perftest over vrnic, rxe
+/// and siw in them; and, on the host, memcpy of the same blocks and a word relayed between threads.
+/// Prints Markdown. Other work on the machine spoils the figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Devices to measure
+    /// Kinds of adapters to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "vrnic,rxe,siw")]
     devices: Vec<Device>,
 
-    /// Message sizes in bytes; 8 and 65536 are needed for the ratios
+    /// Message sizes in bytes. The ratios need 8 and 65536
     #[arg(long, value_delimiter = ',', default_values_t = SIZES,
           value_parser = clap::value_parser!(u64).range(2..=8 << 20))]
     sizes: Vec<u64>,
 
-    /// Write all figures and the ratios to this file
+    /// Write all figures and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -62,20 +62,19 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
 
-    /// The harness that measures the daemon without guests [default: vrnic-bench beside this
-    /// program]
+    /// Program that measures the daemon without guests [default: vrnic-bench beside this program]
     #[arg(long, value_name = "FILE")]
     native: Option<PathBuf>,
 
-    /// Tries of each test in the guests, of which the best counts
+    /// Number of tries of each test in the guests; the best counts
     #[arg(long, default_value_t = 2)]
     repeats: usize,
 
-    /// End after this many seconds with what there is by then
+    /// Stop after this many seconds, and report what has been measured
     #[arg(long, default_value_t = 540)]
     limit: u64,
 
-    /// siw.ko for the guests' kernel; scripts/bench builds it
+    /// Path of siw.ko for the guests' kernel; scripts/bench builds it
     #[arg(long, value_name = "FILE")]
     siw: Option<PathBuf>,
 }
@@ -132,7 +131,7 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
 fn options(args: &Args) -> anyhow::Result<Options> {
     let mut files = Vec::new();
     if args.devices.contains(&Device::Siw) {
-        let module = args.siw.as_ref().context("siw needs --siw FILE; scripts/bench gives it")?;
+        let module = args.siw.as_ref().context("measuring siw needs --siw FILE; scripts/bench passes it")?;
         let data = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
         files.push((guests::SIW_MODULE.to_owned(), data));
     }

@@ -38,28 +38,28 @@ use crate::rig::{Pair, Rig};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// The daemon [default: vrnicd beside this program]
+    /// Path of the daemon [default: vrnicd beside this program]
     #[arg(long)]
     daemon: Option<PathBuf>,
-    /// Writes all figures and ratios to this file
+    /// Write all figures and ratios to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Runs of each measurement
+    /// Number of runs of each measurement; the best counts
     #[arg(long, default_value_t = 5)]
     repeats: u32,
-    /// Length of a run of a rate in ms
+    /// Duration of each run of a rate, in ms
     #[arg(long, default_value_t = 200)]
     span: u64,
-    /// Idle QPs beside the busy one
+    /// Number of idle QPs beside the busy one
     #[arg(long, default_value_t = 9_999)]
     idle_qps: u32,
-    /// Processor of the daemon's worker
+    /// Pin the daemon's worker to this CPU
     #[arg(long)]
     pin: Option<usize>,
-    /// Events of queues that are armed at random
+    /// Number of events of queues that are armed at random
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
-    /// Only these parts
+    /// Measure only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
 }

@@ -21,27 +21,28 @@ use vrnic_qemu::progress::step;
 /// perftest between them.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Give a shell in this guest instead; Ctrl-] leaves it
+    /// Open a shell in this guest instead of running tests. Ctrl-] leaves it and ends both guests
     #[arg(long, value_name = "GUEST")]
     shell: Option<Name>,
 
-    /// Run this in guest a (and, with a leading 'b:', in guest b) instead; repeat for more
+    /// Run this shell command in guest a instead of tests, or in guest b with 'b:' before it. Repeat the
+    /// option for more commands
     #[arg(long, value_name = "COMMAND")]
     exec: Vec<String>,
 
-    /// Put this program into both guests, in /usr/bin; repeat for more
+    /// Copy this program into both guests, to /usr/bin. Repeat the option for more programs
     #[arg(long, value_name = "PROGRAM")]
     file: Vec<PathBuf>,
 
-    /// Only tests whose tool and options contain this
+    /// Run only tests whose tool and options contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
-    /// Print perftest's own output of each test too
+    /// Also print perftest's output of each test
     #[arg(long)]
     verbose: bool,
 
-    /// Virtual processors of each guest
+    /// Number of virtual processors of each guest
     #[arg(long, default_value_t = 1)]
     cpus: u32,
 
@@ -49,7 +50,7 @@ struct Args {
     #[arg(long, default_value_t = 1536)]
     memory: u32,
 
-    /// Adapters of each guest
+    /// Number of adapters of each guest
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     adapters: u8,
 
@@ -78,7 +79,7 @@ fn main() -> Result<ExitCode> {
     step("booting two guests");
     let pair = Pair::boot(options)?;
     step(format!(
-        "both are up after {:.1} s, under {:?}",
+        "both guests are up after {:.1} s, under {:?}",
         start.elapsed().as_secs_f64(),
         pair.accel()
     ));
@@ -96,7 +97,7 @@ fn main() -> Result<ExitCode> {
         .filter(|case| format!("{} {}", case.tool, case.options).contains(&args.only))
         .cloned()
         .collect();
-    ensure!(!set.is_empty(), "no test's tool and options contain '{}'", args.only);
+    ensure!(!set.is_empty(), "there is no test whose tool and options contain '{}'", args.only);
     let outcomes = run_set(&pair, &set, args.verbose)?;
     println!("\n{}", summary(&outcomes));
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
@@ -109,7 +110,7 @@ fn main() -> Result<ExitCode> {
 
 /// Path in the guests and content of a program of this machine.
 fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
-    let told = || format!("cannot take {} into the guests", program.display());
+    let told = || format!("cannot copy {} into the guests", program.display());
     let name = program.file_name().and_then(OsStr::to_str).with_context(told)?;
     let content = fs::read(program).with_context(told)?;
     Ok((format!("/usr/bin/{name}"), content))

@@ -50,17 +50,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the cases: one line each (`ok NAME` or `FAIL NAME: what`), and a sum at the end.
+    /// Run the cases. Prints one line for each (`ok NAME` or `FAIL NAME: reason`), and a sum at the
+    /// end.
     Run(Run),
     /// Print the names of the cases.
     List(Selection),
-    /// Give the other end agents.
+    /// Listen, and start agents for the other end.
     Serve {
         /// Address to listen on.
         #[arg(long, default_value = "0.0.0.0:7471")]
         listen: SocketAddr,
     },
-    /// Make processes with objects of all kinds and kill them at any time; tells how many.
+    /// Start processes with objects of all kinds and kill them at random times. Prints their
+    /// number.
     Crowd(Crowd),
     /// Fork in several ways, while the device is used.
     Family,
@@ -86,19 +88,19 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Place of end a: "spawn" for this machine, or ADDRESS:PORT of a `serve`.
+    /// Machine of end a: "spawn" for this one, or ADDRESS:PORT of a `serve`.
     #[arg(long, default_value = "spawn")]
     a: Place,
-    /// Place of end b.
+    /// Machine of end b, in the same form.
     #[arg(long, default_value = "spawn")]
     b: Place,
-    /// RDMA device at both ends, if there are several.
+    /// Name of the RDMA device at both ends. Needed if there are several.
     #[arg(long)]
     device: Option<String>,
     /// Memory of send queues: the value of VRNIC_SQ for the agents.
     #[arg(long, value_parser = ["guest", "device"])]
     sq: Option<String>,
-    /// Make CQs and QPs with the extended interfaces, and poll and post by these.
+    /// Use the extended interfaces to create CQs and QPs, to poll and to post.
     #[arg(long)]
     extended: bool,
     /// Print the time that each case took, on standard error.
@@ -110,13 +112,13 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Selection {
-    /// Run only cases with this in their name (may be repeated).
+    /// Run only cases with this text in their name. May be repeated.
     #[arg(long)]
     only: Vec<String>,
-    /// Leave out cases with this in their name (may be repeated).
+    /// Skip cases with this text in their name. May be repeated.
     #[arg(long)]
     skip: Vec<String>,
-    /// Also 1 GiB messages, which need 1.2 GiB of free memory at both ends.
+    /// Also test 1 GiB messages, which need 1.2 GiB of free memory at both ends.
     #[arg(long)]
     huge: bool,
 }
