@@ -184,7 +184,7 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
     let off =
         all.iter().rposition(|line| line.contains("bus mastering") && line.contains("on=false"));
     let since = all.get(off.context("bus mastering was not turned off")?..).unwrap_or_default();
-    let reset = since.iter().position(|line| line.contains(" reset "));
+    let reset = since.iter().position(|line| line.contains("was reset"));
     let on = since.iter().position(|line| line.contains("on=true")).context("no bus mastering")?;
     ensure!(reset.is_some_and(|reset| reset < on), "no reset before bus mastering:\n{since:#?}");
     works(pair)

@@ -255,7 +255,7 @@ impl<H: Host> Function<H> {
             self.warn(|name| {
                 tracing::warn!(
                     function = name,
-                    "write of {value:#x} to {offset:#x} ignored: {why}"
+                    "a write of {value:#x} to register {offset:#x} was ignored: {why}"
                 );
             });
             false
@@ -401,7 +401,7 @@ impl<H: Host> Function<H> {
         self.set_mtu(limits::MAX_MTU);
         let _opened = self.port.set_open(true);
         self.host.bar_clear();
-        tracing::debug!(function = self.name, qps, "reset");
+        tracing::debug!(function = self.name, qps, "the adapter was reset");
     }
 
     /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there

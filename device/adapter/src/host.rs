@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Guest memory that cannot be accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("guest address {addr:#x}: {why}")]
+#[error("guest address {addr:#x} cannot be accessed: {why}")]
 pub struct Fault {
     /// The first address that cannot be accessed.
     pub addr: u64,
@@ -16,10 +16,10 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CopyFault {
     /// The memory read.
-    #[error("source: {0}")]
+    #[error("the source cannot be read: {0}")]
     Source(Fault),
     /// The memory written.
-    #[error("target: {0}")]
+    #[error("the target cannot be written: {0}")]
     Target(Fault),
 }
 

@@ -59,7 +59,7 @@ impl Registers {
             regs::ASYNC_EQ_LO => set_low(&mut rings.async_eq, value),
             regs::ASYNC_EQ_HI => set_high(&mut rings.async_eq, value),
             regs::ASYNC_EQ_LOG_SIZE => rings.async_eq_log_size = value,
-            _ => return Err("no such register"),
+            _ => return Err("there is no such register"),
         }
         Ok(false)
     }
@@ -75,7 +75,7 @@ impl Registers {
                 self.enable.store(true, Ordering::Release);
                 Ok(true)
             }
-            _ => Err("unknown bits"),
+            _ => Err("it sets unknown bits"),
         }
     }
 

@@ -115,11 +115,11 @@ impl Batch {
             return Ok(0);
         }
         if posted > ring.size() {
-            return Err("producer index beyond the ring");
+            return Err("its producer index is beyond the ring");
         }
         self.stride = ring.stride();
         let room = posted.min((BATCH_LEN / self.stride) as u32);
-        let (addr, count) = ring.run_at(index, room).ok_or("entry outside its memory")?;
+        let (addr, count) = ring.run_at(index, room).ok_or("an entry is outside its memory")?;
         let len = count as usize * self.stride;
         let into = self.bytes.get_mut(..len).ok_or("stride")?;
         site.memory.read(addr, into).map_err(|_| "its memory cannot be read")?;

@@ -140,7 +140,7 @@ impl Cq {
                     pi,
                     ci,
                     size,
-                    "CQ error: it is full, or its index or its memory is faulty"
+                    "the completion queue has failed: it is full, or its consumer index or its memory is bad"
                 );
             });
             return Err(Overflow::Now);

@@ -79,7 +79,7 @@ impl Eq {
             self.hold(host);
         } else {
             stats.limiter.warn(host.now(), || {
-                tracing::warn!(eqn = self.eqn, ?kind, id, "event dropped: the guest reads none");
+                tracing::warn!(eqn = self.eqn, ?kind, id, "an event was dropped, because the guest does not read its event queue");
             });
         }
     }
@@ -219,7 +219,7 @@ impl Eq {
         let Some(addr) = self.ring.addr(inner.pi) else { return false };
         if let Err(fault) = host.memory().write(addr, eqe.as_bytes()) {
             stats.limiter.warn(host.now(), || {
-                tracing::warn!(eqn = self.eqn, %fault, "event queue memory is gone");
+                tracing::warn!(eqn = self.eqn, %fault, "the event queue cannot be written");
             });
             return false;
         }

@@ -225,7 +225,7 @@ impl Srq {
                 function = name,
                 srqn = self.srqn,
                 posted,
-                "SRQ: producer index beyond the ring, or its memory is gone"
+                "the shared receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );
         });
         function.report(Kind::SrqError, self.srqn);

@@ -135,7 +135,7 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
 /// Gives up: nothing but the event below is done for the guest until the next reset.
 fn fatal<H: Host>(function: &Function<H>, code: FatalCode) {
     function.warn(|name| {
-        tracing::error!(function = name, ?code, "the function gives up until its next reset");
+        tracing::error!(function = name, ?code, "the adapter gives up until its next reset");
     });
     function.registers.set_fatal(code);
     function.halt();
@@ -184,7 +184,7 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
             id,
             ?status,
             detail,
-            "admin command refused"
+            "an admin command was refused"
         );
     }
     let completion = Completion {

@@ -57,7 +57,7 @@ pub fn next<H: Host>(
                 function = name,
                 qpn = there.qp.qpn,
                 posted,
-                "receive queue: producer index beyond the ring, or its memory is gone"
+                "the receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );
         });
         return Err(Refusal::Operational);
