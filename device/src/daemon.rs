@@ -99,7 +99,7 @@ impl Daemon {
     }
 }
 
-/// The Ethernet port of a function, if it has one; else its link is up for ever.
+/// Returns the Ethernet port of a function, if it has one. Otherwise its link is always up.
 fn port(
     settings: &FunctionConfig,
     access: &Access,

@@ -1,10 +1,10 @@
 //! Signals to eventfds of others, which never wait.
 //!
-//! A plain write to an eventfd waits while its count is at the end, unless O_NONBLOCK is set; and
-//! whoever shares the open file, as the VMM does, can clear that flag again and bring the count
-//! there. RWF_NOWAIT is of no use: eventfds do not know it for writes. What the kernel itself does
-//! to an eventfd stops at the last count instead and never waits, and it does it on request when a
-//! piece of asynchronous I/O has ended (`aio_resfd`, io_submit(2)). So a signal is a read of
+//! A plain write to an eventfd waits while its count is at the end, unless O_NONBLOCK is set; and a
+//! process that shares the open file, as the VMM does, can clear that flag again and bring the
+//! count there. RWF_NOWAIT is of no use: eventfds do not know it for writes. What the kernel itself
+//! does to an eventfd stops at the last count instead and never waits, and it does it on request
+//! when a piece of asynchronous I/O has ended (`aio_resfd`, io_submit(2)). So a signal is a read of
 //! nothing from /dev/null, which ends within the system call that begins it.
 //!
 //! The unsafe code here is the system calls that no crate wraps.
@@ -121,7 +121,7 @@ impl Signaller {
         if rc == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes results out of the context, which nobody is interested in.
+    /// Takes results out of the context. They are not needed.
     #[cold]
     fn reap(&self) {
         let mut done = [Done::default(); REAPED];
@@ -145,7 +145,8 @@ impl Signaller {
 
 impl Drop for Signaller {
     fn drop(&mut self) {
-        // SAFETY: the context is ours, and nobody can use it any more. All requests have ended.
+        // SAFETY: the context is ours, and no other code can use it any more. All requests have
+        // ended.
         let rc = unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         debug_assert_eq!(rc, 0);
     }

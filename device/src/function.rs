@@ -108,7 +108,7 @@ impl Function {
             let asked = adapter.is_resetting();
             let done = failure.catch(|| adapter.reset()).is_some();
             if asked {
-                // Whoever asked is told by the status whether that helped.
+                // The status tells the guest whether that helped.
                 if done {
                     failure.clear();
                 }

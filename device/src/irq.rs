@@ -161,7 +161,7 @@ impl Interrupts {
             .ok_or(IrqError::Range { start, count })
     }
 
-    /// Delivers a pending vector if nothing stands in the way. Whoever changes one of the
+    /// Delivers a pending vector if nothing prevents it. A function that changes one of the
     /// conditions calls this after the change, so no order of events loses an interrupt.
     fn fire(&self, vector: &Vector) {
         let blocked =

@@ -82,7 +82,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, without blocking in accept. A socket that nobody listens on any more is
+    /// Listens at `path`, without blocking in accept. A socket without a listener is
     /// replaced.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl SocketFile {
         .map_err(os)?;
         let meta = std::fs::symlink_metadata(path).map_err(os)?;
         let this = Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
-        // Nobody can connect before the socket listens, so nobody does with other permissions.
+        // No client can connect before the socket listens, so none does with other permissions.
         if let Some(group) = access.group {
             lchown(path, None, Some(group.0)).map_err(os)?;
         }

@@ -127,7 +127,7 @@ impl Host for Surroundings {
     }
 
     fn bar_store32(&self, offset: u64, value: u32) {
-        // BAR2 is writable; an offset outside of it is nobody's doorbell.
+        // BAR2 is writable. An offset outside of it belongs to no doorbell.
         let _outside = self.word32(offset).map(|word| word.store(value, Ordering::Release));
     }
 

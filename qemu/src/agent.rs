@@ -73,7 +73,7 @@ impl Agent {
                 sort(&sorter, event);
             }
             let mut inbox = sorter.lock();
-            // Whoever waits learns by the closed channel.
+            // Waiting callers see the closed channel.
             *inbox = Inbox { closed: true, ..Inbox::default() };
         });
         let port = Arc::new(Mutex::new(port));
@@ -160,7 +160,7 @@ fn sort(inbox: &Mutex<Inbox>, event: Event) {
         Event::Stored { .. } => inbox.stored.clone(),
     };
     if let Some(receiver) = receiver {
-        // Nobody waits for a command that was given up.
+        // The command was given up, so its caller no longer waits.
         let _unread = receiver.send(event);
     }
 }

@@ -1,10 +1,10 @@
 //! The guest's physical memory as the device may use it: the ranges that the VMM maps with DMA_MAP.
 //!
 //! Each worker has a copy of the list of ranges ([`super::lane`]) and holds it locked for a turn,
-//! as a [`DmaView`]. A change replaces one copy after the other. So it returns when nobody uses the
-//! old list any more: no access to a range follows the reply to the VMM that unmapped it. No more
-//! than one copy is locked for a change at a time, and no view is taken for writing, so there is no
-//! cycle of waits.
+//! as a [`DmaView`]. A change replaces one copy after the other. So it returns when no thread uses
+//! the old list any more: no access to a range follows the reply to the VMM that unmapped it. No
+//! more than one copy is locked for a change at a time, and no view is taken for writing, so there
+//! is no cycle of waits.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -449,7 +449,7 @@ mod tests {
         }
     }
 
-    /// An unmap returns only when nobody uses the range any more, on whichever lane.
+    /// An unmap returns only when no thread uses the range any more, on any lane.
     #[test]
     fn unmap_waits_for_users() {
         for worker in [None, Some(0)] {

@@ -1,6 +1,6 @@
 //! Which copy of shared state a thread uses: one for each worker, and one for all other threads.
 //!
-//! A worker locks its own copy, which nobody else touches but whoever changes the state, so that
+//! A worker locks its own copy, which no other thread touches except to change the state, so that
 //! the lock stays in the worker's cache.
 
 use std::cell::Cell;

@@ -87,7 +87,7 @@ impl Mapping {
         // to spare at its end.
         let base = unsafe { start.add(ahead - start.addr().get()) };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range lies inside the reservation made above, which nobody else knows of yet.
+        // SAFETY: the range lies inside the reservation made above, which no other code knows yet.
         unsafe { mmap(base.as_ptr().cast(), len, prot, flags, file.as_fd(), offset) }?;
         let slot = Slot::claim(base.addr().get(), pages)?;
         Ok(Self { base, len, writable, slot, _reserved: reserved })

@@ -4,8 +4,8 @@
 //! access.
 //!
 //! The handler puts zero pages in the place of the whole mapping and marks it lost; the access then
-//! goes on. Whoever makes one looks at the mark afterwards, and does not believe what it read;
-//! nobody begins another.
+//! goes on. A thread checks the mark after its access, and discards what it read; no thread
+//! begins another access.
 //!
 //! The handler only does what may be done at any place in any thread: it loads and stores atomics
 //! of a static table, and makes one system call. It takes no lock and allocates nothing.
@@ -42,7 +42,7 @@ impl Slot {
         Self { base: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
     }
 
-    /// Makes `len` bytes at `base`, whole pages of a mapping that nobody uses yet, known to the
+    /// Makes `len` bytes at `base`, whole pages of a mapping that no thread uses yet, known to the
     /// handler.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Slot {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Forgets the mapping, which nobody uses any more and which is still mapped.
+    /// Forgets the mapping. No thread uses it any more, and it is still mapped.
     pub(super) fn release(&self) {
         self.base.store(0, Ordering::Release);
     }

@@ -30,8 +30,8 @@ impl UarMemory {
         Ok(Self { name: name.to_owned(), file: Mutex::new(file), memory })
     }
 
-    /// Puts new memory in the place of the old and returns its file, to give to a VMM. Whoever
-    /// still maps the old memory shares it with nobody.
+    /// Replaces the memory by new memory and returns its file, to give to a VMM. A process that
+    /// still maps the old memory shares it with no one.
     ///
     /// # Errors
     /// Returns the kernel's error; the old memory stays then.

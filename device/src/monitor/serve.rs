@@ -64,7 +64,7 @@ impl Listener {
     }
 }
 
-/// Serves watchers for ever.
+/// Serves clients until it is cancelled.
 pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let limiter = Limiter::default();

@@ -222,7 +222,7 @@ impl Port {
     }
 
     /// Writes a log line about the port, which is told its name, unless there have been many
-    /// lately: whoever is at the port's other end can cause any number.
+    /// lately: the process at the port's other end can cause any number.
     pub fn log(&self, line: impl FnOnce(&str)) {
         self.limiter.warn(now_ns(), || line(&self.name));
     }

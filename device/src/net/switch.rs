@@ -125,7 +125,7 @@ impl Switch {
                     return;
                 }
             }
-            // Peers before listeners: a netdev that left makes room for the one that knocks.
+            // Peers before listeners: a netdev that has left makes room for the next one.
             for event in &events {
                 let raw = event.data.u64();
                 if raw == STOP {

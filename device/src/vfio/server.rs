@@ -147,7 +147,7 @@ impl Listening {
         });
     }
 
-    /// Blocks until a client knocks; false when it is time to stop.
+    /// Blocks until a client connects. Returns false when it is time to stop.
     fn wait_for_client(&self) -> bool {
         loop {
             let mut fds = [

@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         let mut body = access.as_bytes().to_vec();
         let head = body.len();
         body.resize(head + access.count as usize, 0xff);
-        // An error reply hangs some VMMs; ones are what a bus gives for nobody's address.
+        // An error reply hangs some VMMs. A bus reads ones at an address without a device.
         if let Some(region) = self.inside(access)? {
             self.device.read(region, access.offset, &mut body[head..]);
         }

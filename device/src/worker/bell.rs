@@ -24,7 +24,7 @@ impl Bell {
         Ok(Self { event: Event::new()?, asleep: AtomicBool::new(false) })
     }
 
-    /// Wakes the worker if it sleeps. Whoever makes work does so before ringing.
+    /// Wakes the worker if it sleeps. The caller has made the work visible before.
     pub fn ring(&self) {
         // Orders the caller's work before the look at `asleep`; pairs with `lie_down`.
         fence(Ordering::SeqCst);
@@ -39,7 +39,7 @@ impl Bell {
         fence(Ordering::SeqCst);
     }
 
-    /// Waits for a ring, at most `limit`; whether somebody rang.
+    /// Waits for a ring, at most `limit`. Returns whether the bell rang.
     pub fn wait(&self, limit: Duration) -> bool {
         self.event.wait(limit)
     }
@@ -47,8 +47,8 @@ impl Bell {
     /// Ends the sleep, however it ended.
     pub fn get_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
-        // The count is taken even if nobody rang since this sleep began: a ring of an earlier sleep
-        // may write it late, and the next wait would not wait.
+        // The count is taken even if the bell has not rung since this sleep began: a ring of an
+        // earlier sleep may write it late, and the next wait would not wait.
         self.event.take();
     }
 }
@@ -65,8 +65,8 @@ mod tests {
         bell.wait(Duration::ZERO)
     }
 
-    /// Whoever rings may be interrupted between finding the worker asleep and writing the count.
-    /// The count then ends one sleep early, and no more.
+    /// A thread that rings may be interrupted between finding the worker asleep and writing the
+    /// count. The count then ends one sleep early, and no more.
     #[test]
     fn a_late_count_ends_one_sleep_alone() {
         let bell = Bell::new().expect("bell");

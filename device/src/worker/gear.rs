@@ -1,8 +1,8 @@
 //! Decides when a worker without work spins, naps or sleeps.
 //!
-//! Spinning answers a doorbell within 0.1 µs, but only while nobody else wants the processor: three
-//! spinning threads on two processors wait for scheduler slices of milliseconds. Napping with a
-//! short slice answers within tens of microseconds even then. So a worker spins while processors
+//! Spinning answers a doorbell within 0.1 µs, but only while no other thread needs the processor:
+//! three spinning threads on two processors wait for scheduler slices of milliseconds. Napping with
+//! a short slice answers within tens of microseconds even then. So a worker spins while processors
 //! are free, naps when they are not, and sleeps when nothing has come for long.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::sys::LoadMeter;
 const LOOK_PERIOD: u64 = 2_000_000;
 /// After a look that found processors scarce, none spins for this long.
 const SCARCE_HOLD: u64 = 50_000_000;
-/// A gap this long between two polls means that somebody else had the processor.
+/// A gap this long between two polls means that another thread had the processor.
 const GAP: u64 = 500_000;
 /// After such a gap, none spins for this long.
 const GAP_HOLD: u64 = 200_000_000;
@@ -118,7 +118,7 @@ impl<L: Load> GearBox<L> {
         self.last = now;
     }
 
-    /// Returns whether spinning would take a processor from somebody.
+    /// Returns whether spinning would take a processor from another thread.
     fn scarce(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.last) > GAP {
             self.scarce_until = self.scarce_until.max(now + GAP_HOLD);

@@ -107,7 +107,7 @@ fn put(path: &str, offset: u64, mode: u32, data: &[u8]) -> io::Result<()> {
     file.write_all_at(data, offset)
 }
 
-/// Without the port there is nobody left to tell.
+/// Without the port nothing can be reported.
 fn tell(out: &Shared<File>, event: &Event) {
     if let Err(error) = send(&mut *out.lock(), event) {
         let _lost = writeln!(io::stderr(), "agent: {error}");

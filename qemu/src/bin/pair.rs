@@ -25,8 +25,8 @@ struct Args {
     #[arg(long, value_name = "GUEST")]
     shell: Option<Name>,
 
-    /// Run this shell command in guest a instead of tests, or in guest b with 'b:' before it. Repeat the
-    /// option for more commands
+    /// Run this shell command in guest a instead of tests, or in guest b with 'b:' before it.
+    /// Repeat the option for more commands
     #[arg(long, value_name = "COMMAND")]
     exec: Vec<String>,
 
