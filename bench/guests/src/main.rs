@@ -131,7 +131,8 @@ fn measure(args: &Args) -> anyhow::Result<Results> {
 fn options(args: &Args) -> anyhow::Result<Options> {
     let mut files = Vec::new();
     if args.devices.contains(&Device::Siw) {
-        let module = args.siw.as_ref().context("measuring siw needs --siw FILE; scripts/bench passes it")?;
+        let module =
+            args.siw.as_ref().context("measuring siw needs --siw FILE; scripts/bench passes it")?;
         let data = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
         files.push((guests::SIW_MODULE.to_owned(), data));
     }

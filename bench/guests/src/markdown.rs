@@ -33,20 +33,20 @@ pub(crate) fn report(results: &Results, devices: &[Device], sizes: &[u64], chart
 }
 
 const NATIVE: &str = "\
-A driver in a program of its own plays both guests over real vfio-user sockets. The daemon has one worker, on the other
-processor. Each figure is the best of several runs.";
+A driver in a program of its own plays both guests over real vfio-user sockets. The daemon has one worker, on the
+other processor. Each figure is the best of several runs.";
 
 const BANDWIDTH: &str = "\
-MiB/s, and messages per second in brackets, as perftest counts them. *memcpy* copies a block of that size between the same
-two places on the host, just before the test over vrnic. Each figure is the best of several tries.";
+MiB/s, and messages per second in brackets, as perftest counts them. *memcpy* copies a block of that size between the
+same two places on the host, just before the test over vrnic. Each figure is the best of several tries.";
 
 const LATENCY: &str = "\
 perftest's typical latency of 8 B in µs; for write and send that is half a round trip.
 
-The *relay* shows what any adapter in software can reach on this machine. Two threads spin, as the two guests' processors
-do. A third thread carries each word from one to the other; there is no adapter and no guest. The figure is the median of
-half a round trip, for each way in which the third thread may wait. On a machine with fewer than three free processors
-*spin* measures the scheduler: the three spinning threads wait for each other's time slices.";
+The *relay* shows what any adapter in software can reach on this machine. Two threads spin, as the two guests'
+processors do. A third thread carries each word from one to the other; there is no adapter and no guest. The figure is
+the median of half a round trip, for each way in which the third thread may wait. On a machine with fewer than three
+free processors *spin* measures the scheduler: the three spinning threads wait for each other's time slices.";
 
 fn introduction(results: &Results) -> String {
     let machine = &results.machine;
