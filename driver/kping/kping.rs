@@ -15,6 +15,7 @@
 //! | [`events`] | identifiers of the connection manager and their events |
 //! | [`pattern`] | the data |
 //! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
+//! | `bindings` | the C declarations |
 //!
 //! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
 

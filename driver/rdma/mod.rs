@@ -20,6 +20,7 @@
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
 //! | [`stats`], [`mad`], [`restrack`] | hardware counters, management datagrams, entries of `rdma resource show` |
+//! | [`object`] | the one wrapper of objects that the core allocates |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
 //! struct: [`object`] has the one wrapper for all of them, and those that are no more than that: protection and XRC

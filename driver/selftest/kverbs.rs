@@ -20,6 +20,7 @@
 //! | [`states`] | queue pairs: making them, and their states |
 //! | [`watch`] | whether handlers are called where they must not be |
 //! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
+//! | `bindings` | the C declarations |
 //!
 //! `unsafe` is confined to the last five, and to `death`'s call of `watch`.
 

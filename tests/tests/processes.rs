@@ -190,8 +190,8 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A process whose calls find too little memory is told so by each, and holds no more afterwards than one whose calls
-/// all succeed.
+/// A process whose calls find too little memory is told so by each, and holds no more afterwards
+/// than one whose calls all succeed.
 fn starved(pair: &mut Pair) -> Result<()> {
     let held = |options: &str| -> Result<Census> {
         let program = format!("exec vrnic-verify starve {options} >/tmp/starve 2>&1");

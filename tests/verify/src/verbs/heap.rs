@@ -1,6 +1,6 @@
 //! A heap that runs out of memory on demand. The functions below replace those of the C library in
-//! the whole process, so also for libibverbs and its plugins. The Rust code of this program uses the
-//! C library's heap directly, and never runs out of memory.
+//! the whole process, so also for libibverbs and its plugins. The Rust code of this program uses
+//! the C library's heap directly, and never runs out of memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_void};

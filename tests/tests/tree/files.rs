@@ -1,0 +1,44 @@
+//! The files of the tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders of build results.
+const RESULTS: [&str; 2] = ["target", "build"];
+
+/// Returns the root of the tree.
+pub(crate) fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder")
+}
+
+/// Returns the text of a file, which is named from the root of the tree on.
+pub(crate) fn text(file: &Path) -> String {
+    fs::read_to_string(top().join(file))
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Returns the files with an extension, named from the root of the tree on, without hidden folders
+/// and build results.
+pub(crate) fn with_extension(extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect(top(), extension, &mut found);
+    found.sort();
+    assert!(found.len() > 5, "the tree has more .{extension} files than {found:?}");
+    found
+}
+
+fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let (name, path) = (entry.file_name(), entry.path());
+        let name = name.to_string_lossy();
+        if entry.file_type().expect("a type").is_dir() {
+            let result = folder == top() && RESULTS.contains(&&*name);
+            if !name.starts_with('.') && !result {
+                collect(&path, extension, found);
+            }
+        } else if path.extension().is_some_and(|of| of == extension) {
+            found.push(path.strip_prefix(top()).expect("below the root").to_owned());
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The modules of a crate, and what each of them uses. Code for tests is left out: it may use
+//! whatever it needs.
+
+use std::path::{Path, PathBuf};
+
+use crate::files;
+
+/// A module's name from the crate's root on; the root's is empty.
+pub(crate) type Name = Vec<String>;
+
+/// A module.
+pub(crate) struct Module {
+    pub(crate) name: Name,
+    /// Modules of the same crate that it uses by paths that begin with `crate`, `super` or `self`.
+    pub(crate) uses: Vec<Name>,
+}
+
+/// A crate's modules.
+pub(crate) struct Tree {
+    pub(crate) modules: Vec<Module>,
+}
+
+/// A module's declaration in its parent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// The value of a `path` attribute.
+    path: Option<String>,
+    /// True if it has no file of its own.
+    inline: bool,
+    pub(crate) test: bool,
+}
+
+/// Returns the root files of all crates and kernel modules.
+pub(crate) fn roots() -> Vec<PathBuf> {
+    let kernel = |file: &Path| files::text(file).lines().any(|line| line.starts_with("module! {"));
+    let root = |file: &PathBuf| {
+        let named = file.ends_with("lib.rs") || file.ends_with("main.rs");
+        let bin = file.iter().any(|part| part == "bin");
+        named && (bin || file.parent().is_some_and(|folder| folder.ends_with("src")))
+            || file.starts_with("driver") && kernel(file)
+    };
+    files::with_extension("rs").into_iter().filter(root).collect()
+}
+
+impl Tree {
+    /// Reads the crate with this root file.
+    pub(crate) fn read(root: &Path) -> Self {
+        let mut found = Vec::new();
+        collect(root, root.parent().expect("a folder"), Vec::new(), &mut found);
+        let names: Vec<_> = found.iter().map(|(name, _)| name.clone()).collect();
+        let modules = found.into_iter().map(|(name, paths)| {
+            let mut uses: Vec<_> = paths.iter().map(|path| resolve(&name, path, &names)).collect();
+            uses.sort();
+            uses.dedup();
+            Module { name, uses }
+        });
+        Self { modules: modules.collect() }
+    }
+
+    /// Returns the names of a module's children.
+    pub(crate) fn children(&self, parent: &[String]) -> Vec<&str> {
+        let child = |module: &'_ Module| module.name.len() == parent.len() + 1;
+        let below = self.modules.iter().filter(|module| module.name.starts_with(parent));
+        below
+            .filter(|module| child(module))
+            .filter_map(|module| module.name.last())
+            .map(String::as_str)
+            .collect()
+    }
+}
+
+/// Reads a module and those below it. `folder` is where the files of its children are.
+fn collect(file: &Path, folder: &Path, name: Name, found: &mut Vec<(Name, Vec<Vec<String>>)>) {
+    let code = code(&files::text(file));
+    for child in declared(&code).into_iter().filter(|child| !child.test && !child.inline) {
+        let (at, below) = match &child.path {
+            // A path is relative to the folder of the file that declares it.
+            Some(path) => {
+                let at = normal(&file.parent().expect("a folder").join(path));
+                let below = at.parent().expect("a folder").to_owned();
+                (at, below)
+            }
+            None => {
+                let below = folder.join(&child.name);
+                let flat = folder.join(format!("{}.rs", child.name));
+                (if files::top().join(&flat).exists() { flat } else { below.join("mod.rs") }, below)
+            }
+        };
+        let name = [name.as_slice(), &[child.name]].concat();
+        collect(&at, &below, name, found);
+    }
+    found.push((name, paths(&code)));
+}
+
+/// Takes `..` out of a path.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.iter() {
+        if part == ".." {
+            normal.pop();
+        } else {
+            normal.push(part);
+        }
+    }
+    normal
+}
+
+/// Returns a file's code without comments, and without the module of tests at its end.
+pub(crate) fn code(text: &str) -> String {
+    let mut code = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let line = line.trim();
+        let tests = |next: &&str| next.starts_with("mod ") && next.ends_with('{');
+        if line == "#[cfg(test)]" && lines.peek().is_some_and(tests) {
+            break;
+        }
+        if !line.starts_with("//") {
+            code.push_str(line.split(" // ").next().unwrap_or_default());
+            code.push('\n');
+        }
+    }
+    code
+}
+
+/// Returns the modules that code declares.
+pub(crate) fn declared(code: &str) -> Vec<Declared> {
+    let mut found = Vec::new();
+    let (mut path, mut test) = (None, false);
+    for line in code.lines() {
+        if let Some(value) = line.strip_prefix("#[path = \"") {
+            path = value.split('"').next().map(str::to_owned);
+        } else if line.starts_with("#[cfg(test)]") {
+            test = true;
+        } else if !line.starts_with("#[") && !line.is_empty() {
+            let bare = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub(super) "));
+            let bare = bare.or(line.strip_prefix("pub ")).unwrap_or(line);
+            let name = bare.strip_prefix("mod ").unwrap_or_default();
+            let (file, inline) = (name.strip_suffix(';'), name.strip_suffix(" {"));
+            if let Some(name) = file.or(inline) {
+                let (name, inline) = (name.to_owned(), inline.is_some());
+                found.push(Declared { name, path: path.take(), inline, test });
+            }
+            (path, test) = (None, false);
+        }
+    }
+    found
+}
+
+/// Returns the paths in code that begin with `crate`, `super` or `self`, those in braces apart.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back().unwrap_or(' ');
+            if !is_word(before) && before != ':' && before != '$' {
+                path(&mut code[at..].chars().peekable(), &mut Vec::new(), &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Reads a path, or several in braces, behind `prefix`.
+fn path(
+    rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    prefix: &mut Vec<String>,
+    found: &mut Vec<Vec<String>>,
+) {
+    let depth = prefix.len();
+    loop {
+        let mut word = String::new();
+        while let Some(letter) = rest.next_if(|letter| is_word(*letter)) {
+            word.push(letter);
+        }
+        if !word.is_empty() {
+            prefix.push(word);
+        }
+        // A path goes on behind two colons.
+        if rest.next_if_eq(&':').is_some() && rest.next_if_eq(&':').is_some() {
+            if rest.next_if_eq(&'{').is_some() {
+                group(rest, prefix, found);
+                break;
+            }
+            continue;
+        }
+        found.push(prefix.clone());
+        break;
+    }
+    prefix.truncate(depth);
+}
+
+/// Reads the paths in braces, up to the closing one.
+fn group(
+    rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    prefix: &mut Vec<String>,
+    found: &mut Vec<Vec<String>>,
+) {
+    loop {
+        while rest.next_if(|letter| letter.is_whitespace() || *letter == ',').is_some() {}
+        match rest.peek() {
+            None => break,
+            Some('}') => {
+                rest.next();
+                break;
+            }
+            Some(_) => path(rest, prefix, found),
+        }
+        // What stands behind a path: `as name`, or `*`.
+        while rest.next_if(|letter| *letter != ',' && *letter != '}').is_some() {}
+    }
+}
+
+fn is_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Returns the module of a crate that a path in the module `from` leads to, or through.
+fn resolve(from: &[String], path: &[String], names: &[Name]) -> Name {
+    let mut at = from.to_vec();
+    for word in path {
+        match word.as_str() {
+            "crate" => at.clear(),
+            "self" => {}
+            "super" => drop(at.pop()),
+            _ => {
+                at.push(word.clone());
+                if !names.contains(&at) {
+                    at.pop();
+                    break;
+                }
+            }
+        }
+    }
+    at
+}
+
+#[test]
+fn paths_are_found_and_resolved() {
+    let text = "use crate::{a::{B, c::D}, e as f, g::*};\nuse super::h::I; // super::no::j\n/// crate::no\n\
+                fn k() { self::l::m(); $crate::no::n(); }\n#[cfg(test)]\nmod tests {\nuse crate::no;\n}\n";
+    let mut found: Vec<_> = paths(&code(text)).iter().map(|path| path.join("::")).collect();
+    found.sort();
+    let wanted =
+        ["crate::a::B", "crate::a::c::D", "crate::e", "crate::g", "self::l::m", "super::h::I"];
+    assert_eq!(found, wanted);
+    let name = |text: &str| text.split("::").map(str::to_owned).collect::<Name>();
+    let names = [name("a"), name("a::c"), name("a::b")];
+    assert_eq!(resolve(&name("a::b"), &name("crate::a::c::D"), &names), name("a::c"));
+    assert_eq!(resolve(&name("a::b"), &name("super::c::D"), &names), name("a::c"));
+    assert_eq!(resolve(&name("a::b"), &name("super::X"), &names), name("a"));
+}
+
+#[test]
+fn declarations_are_found() {
+    let code = code(
+        "pub mod a;\n#[cfg(test)]\nmod tests;\n#[path = \"../x.rs\"]\npub(crate) mod b;\nmod c {\n}\n",
+    );
+    let declared = declared(&code);
+    let names: Vec<_> = declared.iter().map(|child| (child.name.as_str(), child.test)).collect();
+    assert_eq!(names, [("a", false), ("tests", true), ("b", false), ("c", false)]);
+    assert_eq!(declared[2].path.as_deref(), Some("../x.rs"));
+}
