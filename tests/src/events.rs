@@ -146,7 +146,7 @@ impl Streams {
     /// Waits until all have ended well.
     ///
     /// # Errors
-    /// When one has not; what it said.
+    /// Fails with the output of one that has not.
     pub fn finish(self) -> Result<()> {
         for (server, client) in self.0 {
             let there = client.wait(LONG)?;

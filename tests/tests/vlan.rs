@@ -83,7 +83,7 @@ fn called(pair: &Pair, command: &str, options: &str) -> Result<()> {
     Ends::of(serving, pair.a.agent().run(&calling, LONG)?)?.succeed(command).map(drop)
 }
 
-/// Runs a member in b and a sender in a, each at its address; whether the messages arrive.
+/// Runs a member in b and a sender in a, each at its address. Returns whether the messages arrive.
 fn reaches(pair: &Pair, sender: &str, member: &str) -> Result<bool> {
     let mckey = |own: &str| format!("exec timeout 20 mckey -m 239.5.5.5 -b {own} -C 20");
     let member = pair.b.agent().start(&mckey(member))?;

@@ -70,7 +70,7 @@ impl Rig {
         Status::from_bits_retain(self.function.register(regs::STATUS))
     }
 
-    /// Resets as the driver does; whether the function lives again.
+    /// Resets as the driver does. Returns whether the function works again.
     fn reset(&mut self) -> bool {
         self.set(regs::CONTROL, Control::RESET.bits());
         self.wait(|status| !status.contains(Status::RESETTING));

@@ -141,7 +141,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Puts zero pages in the place of a mapping; whether that worked.
+/// Puts zero pages in the place of a mapping. Returns whether that worked.
 fn give_zeroes(base: usize, len: usize) -> bool {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;

@@ -32,7 +32,7 @@ impl Event {
         let _none_left = rustix::io::read(&self.0, &mut count);
     }
 
-    /// Waits until the count is not zero, at most `limit`; whether it is.
+    /// Waits until the count is not zero, at most `limit`. Returns whether it is.
     pub fn wait(&self, limit: Duration) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let limit = Timespec::try_from(limit).ok();

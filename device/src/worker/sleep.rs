@@ -13,9 +13,9 @@ pub fn poll(engines: &[Arc<dyn Engine>]) -> bool {
     engines.iter().fold(false, |any, engine| engine.poll() | any)
 }
 
-/// Sleeps by `wait`, which waits for `bell`, unless there is work or an end; whether there was
-/// work. The order of the steps is what makes a lost kick impossible: either the last look sees the
-/// doorbell, or the guest, whose doorbell came after it, sees `armed`.
+/// Sleeps by `wait`, which waits for `bell`, unless there is work or an end. Returns whether there
+/// was work. The order of the steps is what makes a lost kick impossible: either the last look sees
+/// the doorbell, or the guest, whose doorbell came after it, sees `armed`.
 pub fn sleep(
     bell: &Bell,
     engines: &[Arc<dyn Engine>],

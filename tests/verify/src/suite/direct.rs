@@ -357,7 +357,7 @@ impl Scene {
         Ok(tag)
     }
 
-    /// b responds; what a receives.
+    /// Makes b respond, and returns what a receives.
     fn respond(&self, tag: u32) -> Result<Wc> {
         let Link { a, b } = &self.link;
         self.form.message(&self.response[0], b, Some(tag))?;

@@ -38,7 +38,7 @@ fn limited(env: &Env) -> Result<End> {
     Ok(end)
 }
 
-/// Creates until the limit refuses, with ENOMEM; what there is then.
+/// Creates objects until the limit refuses one with ENOMEM, and returns them.
 fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
     let mut made = Vec::new();
     loop {

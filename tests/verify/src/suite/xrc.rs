@@ -171,7 +171,7 @@ fn operations(env: &Env) -> Result<()> {
     atomics(&a, &inbox)
 }
 
-/// The word at the start of the inbox is added to and swapped; what it was comes back.
+/// The word at the start of the inbox is added to and swapped; its old value comes back.
 fn atomics(a: &Side, inbox: &Inbox) -> Result<()> {
     let old = a.region(8, 0)?;
     inbox.memory.set_word(0, 40)?;
