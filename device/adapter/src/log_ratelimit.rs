@@ -25,7 +25,10 @@ impl Limiter {
             if let Some(omitted) = count.checked_sub(PER_WINDOW)
                 && omitted > 0
             {
-                tracing::warn!(omitted, "some warnings were not logged, because there were too many");
+                tracing::warn!(
+                    omitted,
+                    "some warnings were not logged, because there were too many"
+                );
             }
         }
         if self.count.fetch_add(1, Ordering::Relaxed) < PER_WINDOW {

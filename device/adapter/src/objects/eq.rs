@@ -79,7 +79,12 @@ impl Eq {
             self.hold(host);
         } else {
             stats.limiter.warn(host.now(), || {
-                tracing::warn!(eqn = self.eqn, ?kind, id, "an event was dropped, because the guest does not read its event queue");
+                tracing::warn!(
+                    eqn = self.eqn,
+                    ?kind,
+                    id,
+                    "an event was dropped, because the guest does not read its event queue"
+                );
             });
         }
     }

@@ -77,7 +77,11 @@ pub(crate) fn run<H: Host>(
             Ok(None) => return Turn::Idle,
             Err(why) => {
                 here.function.warn(|name| {
-                    tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
+                    tracing::warn!(
+                        function = name,
+                        qpn = qp.qpn,
+                        "the send queue has failed: {why}"
+                    )
                 });
                 here.function.qp_failed(qp, Kind::QpFatal);
                 return Turn::Failed;

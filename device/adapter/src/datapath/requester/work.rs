@@ -154,7 +154,9 @@ impl<H: Host> Work<'_, H> {
 
     fn broken_queue(&self, why: &str) -> Taken {
         let (function, qp) = (self.here.function, self.qp);
-        function.warn(|name| tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}"));
+        function.warn(|name| {
+            tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
+        });
         function.qp_failed(qp, Kind::QpFatal);
         Taken::Failed
     }
