@@ -207,8 +207,8 @@ impl<H: Host> Function<H> {
     }
 
     /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0
-    /// stands still while the adapter serves nobody, so that a driver notices a reset that it did
-    /// not ask for.
+    /// stands still while the adapter serves no driver, so that a driver notices a reset that it
+    /// did not ask for.
     pub fn beat(&self) {
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();

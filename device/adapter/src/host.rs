@@ -74,8 +74,8 @@ pub trait Host: Send + Sync + 'static {
     /// One thread may hold several.
     fn memory(&self) -> Self::Memory<'_>;
 
-    /// Waits until whoever holds guest memory now has given it up. The caller holds none, of any
-    /// function.
+    /// Waits until all current holders of guest memory have released it. The caller holds none, of
+    /// any function.
     fn drain(&self);
 
     /// Copies from one guest's memory into another's, or the same; the last bytes become visible

@@ -64,7 +64,7 @@ impl Counters {
             if lane == 0 {
                 cell.fetch_add(value, Ordering::Relaxed);
             } else {
-                // Nobody else writes it: a locked instruction would be lost time.
+                // No other thread writes it, so a locked instruction would only cost time.
                 cell.store(cell.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
             }
         }

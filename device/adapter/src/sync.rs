@@ -22,7 +22,7 @@ mod real {
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// A lock that nobody holds.
+        /// A lock that is free.
         pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }

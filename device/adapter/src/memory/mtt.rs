@@ -206,7 +206,7 @@ impl Att {
         [&self.lines, &self.lists, &self.segments].map(Arena::used).iter().sum()
     }
 
-    /// Gives the blocks of a table back. Nobody looks at it any more.
+    /// Gives the blocks of a table back. No thread reads it any more.
     pub fn free(&self, table: &Table) {
         match table.depth {
             0 => {}

@@ -242,8 +242,8 @@ impl Cq {
         true
     }
 
-    /// Ends the queue: on return neither entries nor events are written for it any more, whoever
-    /// still knows it.
+    /// Ends the queue: on return neither entries nor events are written for it any more, even
+    /// if other objects still refer to it.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         (inner.ended, inner.failed, inner.held) = (true, true, None);

@@ -169,7 +169,8 @@ impl Eq {
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
     }
 
-    /// Ends the queue: on return nothing is written to it any more, whoever still knows it.
+    /// Ends the queue: on return nothing is written to it any more, even if other objects still
+    /// refer to it.
     pub fn end(&self) {
         let mut inner = self.inner.lock();
         *inner = Inner { ended: true, ..Inner::default() };

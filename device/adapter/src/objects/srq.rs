@@ -1,8 +1,8 @@
 //! Shared receive queues: receives for many QPs, which may belong to different workers.
 //!
-//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which nobody
-//! else but the QPs of this SRQ takes. So its entry is free from then on, whatever the order in
-//! which the QPs complete.
+//! A receive is copied out of the ring when a QP takes it, under the SRQ's own lock, which only
+//! QPs of this SRQ take. So its entry is free from then on, whatever the order
+//! in which the QPs complete.
 
 use std::mem::offset_of;
 use std::sync::Arc;

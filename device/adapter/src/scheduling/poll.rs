@@ -221,7 +221,7 @@ impl<H: Host> Function<H> {
         if !self.objects.holding.load(Ordering::Relaxed) {
             return (moved, held);
         }
-        // Whoever holds an event back from now on says so again.
+        // A queue that holds an event back from now on sets this again.
         self.objects.holding.store(false, Ordering::SeqCst);
         let eqs = self.objects.active_eqs.read();
         for eq in eqs.iter().filter(|eq| eq.holding()) {

@@ -157,7 +157,7 @@ fn execute<H: Host>(
 
 /// Ends an entry with an error, and the send queue with it.
 fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Option<Turn> {
-    // First the state, so that whoever sees the completion finds it.
+    // The state first, so that a program that sees the completion finds it.
     qp.fail_send();
     // An overflowing CQ has raised its own event.
     let _overflow = here.complete(&qp.send_cq, completion);
@@ -213,7 +213,7 @@ fn members<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Opti
     Some(members)
 }
 
-/// Brings a datagram to whoever is at its destination.
+/// Brings a datagram to the receivers at its destination.
 fn deliver<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,

@@ -55,7 +55,7 @@ pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &
     }
 }
 
-/// Counts a datagram, or the message of an unreliable connection that nobody took, as sent.
+/// Counts a datagram, or a message of an unreliable connection that no QP took, as sent.
 #[inline]
 pub(crate) fn sent<H: Host>(here: &Site<'_, H>, send: &Send, mtu: u8) {
     leave(here, (packets(send.length, mtu), send.length));

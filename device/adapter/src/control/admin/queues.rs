@@ -120,7 +120,7 @@ pub(super) fn resize_cq<H: Host>(function: &Function<H>, params: &ResizeCq) -> O
     let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
     let first = cq.resize(function.host(), ring).ok_or(Status::BadState)?;
-    // Whoever wrote to the old ring held the CQ's lock, so its memory is the guest's again.
+    // Writers of the old ring held the CQ's lock, so its memory is the guest's again.
     result(&ResizeCqResult::new(first))
 }
 
@@ -344,7 +344,7 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
         uar.release(qp.slot);
     }
     function.part(&qp);
-    // Takes both locks: whoever was at work on the QP has left.
+    // Takes both locks, so no worker uses the QP any more.
     qp.clear(function.host());
     function.end_commands(&qp);
     function.forget_qp(&qp);

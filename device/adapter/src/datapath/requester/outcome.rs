@@ -149,7 +149,7 @@ impl<H: Host> Work<'_, H> {
     fn complete(&mut self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
         let ok = status == Status::Success;
         if !ok && status != Status::MwBindErr {
-            // First the state, so that whoever sees the completion finds the QP in error.
+            // The state first, so that a program that sees the completion finds the QP in error.
             self.qp.fail_send();
         }
         if !self.requester.ledger.is_empty() {

@@ -139,7 +139,8 @@ impl<H: Host> Work<'_, H> {
         while let Some(entry) = self.requester.ledger.pop_settled() {
             let ok = entry.completion.status == Status::Success;
             if !ok {
-                // First the state, so that whoever sees the completion finds the QP in error.
+                // The state first, so that a program that sees the completion finds the QP in
+                // error.
                 self.qp.fail_send();
             }
             if (!ok || entry.signaled)

@@ -272,7 +272,7 @@ fn stopped<H: Host>(
         return Step::Retry;
     }
     if qp.kind == Type::Uc {
-        // Nobody answers. A fault of the receiver itself must still be reported to it.
+        // No QP answers. A fault of the receiver itself must still be reported to it.
         match refusal {
             Refusal::Operational | Refusal::Malformed => {
                 there.act(|| outcome::fail(there, responder, refusal));

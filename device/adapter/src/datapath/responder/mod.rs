@@ -1,4 +1,4 @@
-//! The receiving half of a QP: takes messages, whoever brings them, under the responder's lock.
+//! The receiving half of a QP: takes messages from any bringer, under the responder's lock.
 //!
 //! [`begin`] checks a message and finds its memory, the bringer moves the bytes, [`end`] ends keys
 //! and completes the receive. A long message passes [`begin`] once for each of its parts, [`end`]

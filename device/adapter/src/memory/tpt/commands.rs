@@ -172,7 +172,7 @@ impl Tpt {
         Ok(())
     }
 
-    /// Gives the key of a command that was ended back; nobody uses it any more.
+    /// Gives back the key of a command that has ended. No thread uses it any more.
     pub fn finish_command(&self, key: u32) {
         let named = self.slot(index(key)).is_some_and(|slot| slot.back.cold.lock().key == key);
         if named {

@@ -138,7 +138,7 @@ impl Entry {
     }
 
     /// Returns the entry's contents or, with the key zero, those before it became invalid. They are
-    /// there whenever nobody changes the entry.
+    /// there whenever no thread changes the entry.
     #[inline(always)]
     pub(super) fn last(&self) -> Option<Mr> {
         let order = Ordering::Relaxed;
@@ -233,7 +233,7 @@ impl Owner {
     }
 }
 
-/// An index that somebody has, for whoever watches.
+/// An index in use, as inspection shows it.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its key, valid or not.

@@ -4,7 +4,7 @@
 //! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
 //! translation table ([`crate::memory::mtt`]): a look-up writes nothing. What it found is used
 //! while the guest's memory is held ([`Host::memory`]). Who ends an entry makes it invalid, waits
-//! until nobody holds the memory any more ([`Host::drain`]), and then gives its pages and index
+//! until no thread holds the memory any more ([`Host::drain`]), and then gives its pages and index
 //! back or tells its owner.
 //!
 //! An entry is changed under the lock of its cold half. Those locks are held for a few lines each,
@@ -119,7 +119,7 @@ impl Chunk {
     /// Words that it takes.
     const WORDS: u64 = (CHUNK * (size_of::<Entry>() + size_of::<Back>()) / 8) as u64;
 
-    /// Entries that nobody has, whose last instances are these, or zero.
+    /// Free entries, whose last instances are these, or zero.
     fn new(instances: &[u8]) -> Self {
         let entries = (0..CHUNK).map(|_| Entry::default()).collect();
         let backs: Box<[Back]> = (0..CHUNK).map(|_| Back::default()).collect();
@@ -223,7 +223,7 @@ impl Tpt {
         Some(Known { key, pdn, kind, valid: slot.entry.load(), windows: slot.back.bound() })
     }
 
-    /// Takes an index that nobody has.
+    /// Takes a free index.
     fn take_index(&self) -> Option<u32> {
         let mut free = self.free.lock();
         let nth = free.fresh as usize / CHUNK;
@@ -274,7 +274,7 @@ impl Tpt {
         left.into_iter().for_each(|index| self.finish(index));
     }
 
-    /// Gives back what an index that leaves had. Nobody uses it any more.
+    /// Gives back what an index had that is freed. No thread uses it any more.
     fn finish(&self, index: u32) {
         let Some(slot) = self.slot(index) else { return };
         {

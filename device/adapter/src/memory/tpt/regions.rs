@@ -32,7 +32,7 @@ impl Tpt {
         }
     }
 
-    /// Makes an entry, which nobody else changes, a valid region.
+    /// Makes an entry a valid region. No other thread changes the entry.
     fn install(&self, mr: Mr) {
         let Some(slot) = self.slot(index(mr.key)) else { return };
         let mut cold = slot.back.cold.lock();

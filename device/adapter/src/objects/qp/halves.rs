@@ -32,7 +32,7 @@ pub struct Requester<H: Host> {
     pub done: u64,
     /// Transport retries left.
     pub retries: u8,
-    /// RNR retries left; 7 = for ever.
+    /// RNR retries left; 7 means without limit.
     pub rnr_retries: u8,
     /// When the peer's RNR timer ends.
     pub rnr_until: Option<u64>,
@@ -170,7 +170,7 @@ pub struct Responder {
     /// True if the first message has been reported.
     pub established: bool,
     /// True if the receive CQ has an event due: reported after the sender's completion is written,
-    /// because raising an interrupt is slow and may wake whoever waits for both.
+    /// because raising an interrupt is slow and may wake a thread that waits for both.
     pub event_due: bool,
     /// True if the guest has been told that no more receives are taken from the SRQ.
     pub last_told: bool,

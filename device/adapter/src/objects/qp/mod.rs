@@ -1,8 +1,8 @@
 //! A queue pair: its parts, their locks, its states.
 //!
 //! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and,
-//! while it touches the peer, the peer's [`Responder`]; nobody takes a requester while holding a
-//! responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
+//! while it touches the peer, the peer's [`Responder`]; no thread takes a requester while it holds
+//! a responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
 //! both queues) is left to the QP's own turn in [`crate::function::Function::poll`].
 
 mod halves;
@@ -257,7 +257,7 @@ impl<H: Host> Qp<H> {
             let sends = matches!(State::from_raw(state), Some(State::Rts | State::Sqd));
             sends.then_some(State::Sqe as u8)
         };
-        // Whoever was first has put it into a state that sends nothing.
+        // The first error has put it into a state that sends nothing.
         let _earlier = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, stops).is_err();
     }
 
