@@ -20,6 +20,7 @@ use crate::objects::Objects;
 use crate::objects::cq::Cq;
 use crate::objects::doorbell;
 use crate::objects::eq::Eq;
+use crate::objects::failing::Failing;
 use crate::objects::moderation::Moderation;
 use crate::objects::qp::{Path, Qp};
 use crate::scheduling::worker_state::Shard;
@@ -49,6 +50,8 @@ pub struct Function<H: Host> {
     pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
     /// Events that wait for more completions.
     pub(crate) moderation: Moderation,
+    /// CQs whose QPs are about to end.
+    pub(crate) failing: Failing,
     /// The parts of the workers.
     pub(crate) shards: Box<[CachePadded<Shard<H>>]>,
     /// Workers that are not asleep; the guest kicks when there is none.
@@ -84,6 +87,7 @@ impl<H: Host> Function<H> {
             heartbeat: AtomicU32::new(0),
             asynchronous: RwLock::default(),
             moderation: Moderation::default(),
+            failing: Failing::default(),
             shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
         });
@@ -288,13 +292,12 @@ impl<H: Host> Function<H> {
     }
 
     /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones
-    /// too. The caller may have any of them locked.
+    /// too, in this poll and the next ones. The caller may have any of them locked.
     #[cold]
-    pub(crate) fn cq_failed(&self, cqn: u32) {
-        self.report(Kind::CqError, cqn);
-        for qp in self.objects.feeders(cqn) {
-            self.qp_failed(&qp, Kind::QpFatal);
-        }
+    pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
+        self.report(Kind::CqError, cq.cqn);
+        self.failing.add(cq);
+        self.host.wake(0);
     }
 
     /// Lets the peer of a QP that has ended forget it: an idle one would keep its rings and CQs.
@@ -418,6 +421,7 @@ impl<H: Host> Function<H> {
         }
         self.shards.iter().for_each(|shard| shard.clear());
         self.moderation.clear();
+        self.failing.clear();
         qps.len()
     }
 

@@ -6,9 +6,10 @@ use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 use crate::datapath::turn::Site;
 use crate::datapath::wqe::Send;
 use crate::host::Host;
-use crate::limits::MAX_QP_COMMANDS;
+use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, Denied, Registration};
 use crate::objects::qp::Qp;
+use crate::scheduling::slice::cost;
 
 /// When a request about a key is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub(crate) fn run<H: Host>(
     qp: &Qp<H>,
     (send, raw): (&Send, &[u8]),
 ) -> Result<Settled, Denied> {
+    here.slice.charge(cost::KEY);
     match send.opcode {
         Opcode::LocalInv => {
             here.tpt.invalidate(send.rkey, qp.user(), false)?;
@@ -40,6 +42,8 @@ pub(crate) fn run<H: Host>(
             }
             let seg: &RegMrSeg = Send::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Registration::new((send.rkey, qp.pdn), send.raddr, seg)?;
+            let pages = seg.page_count.get().min(MAX_FAST_REG_PAGES);
+            here.slice.charge(cost::PAGE * u64::from(pages));
             here.tpt.register(&here.memory, &wanted)?;
             Ok(Settled::Now)
         }
@@ -75,6 +79,7 @@ pub(crate) fn open_command<H: Host>(
         return Err(Denied::Kind);
     }
     let (seg, data) = Send::command(raw).ok_or(Denied::Bounds)?;
+    here.slice.charge(cost::KEY + cost::SEGMENT * data.count());
     qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
     let flags = CommandFlags::from_bits_truncate(seg.flags);
     let physical = flags.contains(CommandFlags::PHYSICAL);

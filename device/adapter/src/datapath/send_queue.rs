@@ -14,6 +14,7 @@ use crate::function::Function;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Qp, Requester};
+use crate::scheduling::slice::{Slice, cost};
 
 /// Entries that a QP may execute in one turn.
 pub const BATCH: u32 = 64;
@@ -78,11 +79,16 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
 }
 
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush
-/// error; returns how many.
-pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut Batch) -> u32 {
+/// error, or until the slice is over; returns how many.
+pub fn flush<H: Host>(
+    function: &Arc<Function<H>>,
+    qp: &Arc<Qp<H>>,
+    batch: &mut Batch,
+    slice: &Slice<'_, H>,
+) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    let here = Site::new(function, qp);
+    let here = Site::new(function, qp, slice);
     batch.clear();
     (requester.not_before, requester.ledger.resume_at) = (None, None);
     let mut flushed = 0;
@@ -107,6 +113,10 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, batch: &mut 
             break;
         }
         flushed += 1;
+        slice.charge(cost::REQUEST);
+        if slice.is_over() {
+            break;
+        }
     }
     flushed
 }

@@ -9,6 +9,7 @@ use crate::datapath::turn::Site;
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::qp::Qp;
+use crate::scheduling::slice::Slice;
 
 /// The responder's QP, while a requester has its turn.
 pub struct There<'a, H: Host> {
@@ -23,8 +24,12 @@ pub struct There<'a, H: Host> {
 impl<'a, H: Host> There<'a, H> {
     /// Holds the memory of `function`, whose QP it is.
     #[inline]
-    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Arc<Qp<H>>) -> Self {
-        Self { site: Site::new(function, qp), qp, acts: Cell::new(false) }
+    pub fn new(
+        function: &'a Arc<Function<H>>,
+        qp: &'a Arc<Qp<H>>,
+        slice: &'a Slice<'a, H>,
+    ) -> Self {
+        Self { site: Site::new(function, qp, slice), qp, acts: Cell::new(false) }
     }
 
     /// Runs work on the responder's own objects. A panic in it is the failure of its function.

@@ -12,6 +12,7 @@ use crate::memory::tpt::Tpt;
 use crate::objects::completion::Completion;
 use crate::objects::cq::{Cq, Due, Overflow};
 use crate::objects::qp::Qp;
+use crate::scheduling::slice::{Slice, cost};
 use crate::stats::{Counter, Counters};
 
 /// Bytes moved after which a time read earlier is old.
@@ -26,6 +27,8 @@ pub struct Site<'a, H: Host> {
     pub memory: H::Memory<'a>,
     /// Its regions.
     pub tpt: &'a Tpt,
+    /// The time of the poll.
+    pub slice: &'a Slice<'a, H>,
     time: Cell<Option<u64>>,
     /// Bytes moved since `time` was read.
     moved: Cell<u64>,
@@ -35,10 +38,10 @@ pub struct Site<'a, H: Host> {
 impl<'a, H: Host> Site<'a, H> {
     /// Holds the memory of `function` for `qp`, which is one of its.
     #[inline]
-    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Qp<H>) -> Self {
+    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
         let memory = function.host().memory();
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { function, memory, tpt: &qp.tpt, time, moved, tally }
+        Self { function, memory, tpt: &qp.tpt, slice, time, moved, tally }
     }
 
     /// The surroundings.
@@ -65,13 +68,19 @@ impl<'a, H: Host> Site<'a, H> {
     /// When the CQ has overflowed; its QPs cannot go on.
     pub fn complete(&self, cq: &Arc<Cq>, completion: &Completion) -> Result<(), Overflow> {
         if self.complete_quietly(cq, completion)? {
-            self.function.fire(cq);
+            self.fire(cq);
         }
         Ok(())
     }
 
-    /// Writes a completion; true when an event is due, which [`Function::fire`] reports. The first
-    /// that finds the CQ full raises the CQ's error event and ends all QPs that feed it.
+    /// Reports an event of a CQ.
+    pub fn fire(&self, cq: &Cq) {
+        self.slice.charge(cost::EVENT);
+        self.function.fire(cq);
+    }
+
+    /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
+    /// finds the CQ full raises the CQ's error event and ends all QPs that feed it.
     ///
     /// # Errors
     /// When the CQ has overflowed; its QPs cannot go on.
@@ -86,14 +95,14 @@ impl<'a, H: Host> Site<'a, H> {
                 if completion.status != Status::Success {
                     self.count_failure(completion);
                 }
-                if due == Due::Later {
-                    self.function.moderation.add(cq);
+                if let Due::Later { due, listed } = due {
+                    self.function.moderation.add(cq, due, listed);
                 }
                 Ok(due == Due::Now)
             }
             Err(overflow) => {
                 if overflow == Overflow::Now {
-                    self.function.cq_failed(cq.cqn);
+                    self.function.cq_failed(cq);
                 }
                 Err(overflow)
             }

@@ -54,6 +54,13 @@ impl SegmentList {
         self.offset + self.count * size_of::<Sge>()
     }
 
+    /// How many entries there are.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count as u64
+    }
+
     /// Bytes in all.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -1,9 +1,11 @@
 //! Completion queues.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use vrnic_abi::cq::Status;
 use vrnic_abi::uar;
@@ -34,6 +36,8 @@ pub struct Cq {
     pub eq: Arc<Eq>,
     slot_offset: u64,
     inner: Mutex<Inner>,
+    /// Numbers of the QPs that complete here.
+    feeders: Mutex<BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
@@ -55,8 +59,8 @@ struct Inner {
     moderation: (u32, u64),
     /// Of an event that waits: completions so far, and until when.
     held: Option<(u32, u64)>,
-    /// True if the function's list of waiting events has this CQ.
-    listed: bool,
+    /// The time with which the function's list of waiting events has this CQ, if it does.
+    listed: Option<u64>,
 }
 
 /// True if a completion is to raise an event.
@@ -66,8 +70,13 @@ pub enum Due {
     No,
     /// Yes; [`Cq::fire`] reports it.
     Now,
-    /// It waits for more; the CQ has to be put on the list of those that wait.
-    Later,
+    /// It waits for more, and has to be put on the list of those that wait.
+    Later {
+        /// Until then.
+        due: u64,
+        /// The time with which the list has the CQ already.
+        listed: Option<u64>,
+    },
 }
 
 /// Result for an event that waited.
@@ -103,7 +112,23 @@ impl Cq {
             eq,
             slot_offset: crate::objects::doorbell::offset(uar, slot),
             inner: Mutex::new(Inner::new(ring)),
+            feeders: Mutex::default(),
         }
+    }
+
+    /// A QP completes here from now on.
+    pub fn attach(&self, qpn: u32) {
+        self.feeders.lock().insert(qpn);
+    }
+
+    /// A QP does not complete here any more.
+    pub fn detach(&self, qpn: u32) {
+        self.feeders.lock().remove(&qpn);
+    }
+
+    /// Numbers of QPs that complete here, from `first` on in ascending order.
+    pub fn feeders<const FEW: usize>(&self, first: u32) -> ArrayVec<u32, FEW> {
+        self.feeders.lock().range(first..).take(FEW).copied().collect()
     }
 
     /// Writes an entry; tells whether an event is due.
@@ -208,10 +233,18 @@ impl Cq {
     pub fn release(&self, now: u64) -> Held {
         let mut inner = self.inner.lock();
         match inner.held {
-            Some((_, until)) if until > now => return Held::Until(until),
-            _ => inner.listed = false,
+            Some((_, until)) if until > now => {
+                inner.listed = Some(until);
+                return Held::Until(until);
+            }
+            _ => inner.listed = None,
         }
         if inner.held.take().is_some() { Held::Due } else { Held::Gone }
+    }
+
+    /// Takes the time with which the function's list of waiting events has this CQ.
+    pub fn unlist(&self) -> Option<u64> {
+        self.inner.lock().listed.take()
     }
 
     /// Looks at the slot for an arm request; returns whether there was one.
@@ -274,7 +307,7 @@ impl Inner {
             ended: false,
             moderation: (0, 0),
             held: None,
-            listed: false,
+            listed: None,
         }
     }
 
@@ -310,6 +343,13 @@ impl Inner {
             return Due::Now;
         }
         self.held = Some(held);
-        if std::mem::replace(&mut self.listed, true) { Due::No } else { Due::Later }
+        let due = held.1;
+        match self.listed {
+            Some(listed) if listed <= due => Due::No,
+            listed => {
+                self.listed = Some(due);
+                Due::Later { due, listed }
+            }
+        }
     }
 }

@@ -17,6 +17,9 @@ use crate::stats::{Counter, Counters};
 /// asynchronous events and never looks at them gets here.
 const HELD_MAX: usize = 1 << 17;
 
+/// Held events that are moved in one poll.
+const FEW: usize = 64;
+
 /// An event queue.
 #[derive(Debug)]
 pub struct Eq {
@@ -137,14 +140,16 @@ impl Eq {
         (index & (self.ring.size() - 1)) as usize
     }
 
-    /// Moves held events into the queue as far as there is room; returns whether any moved.
-    pub fn release<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+    /// Moves held events into the queue as far as there is room, a few of them; returns how many.
+    pub fn release<H: Host>(&self, host: &H, stats: &Counters) -> usize {
         if !self.holding.load(Ordering::Acquire) {
-            return false;
+            return 0;
         }
         let mut inner = self.inner.lock();
-        let mut moved = false;
-        while let Some((kind, id)) = inner.held.front().copied() {
+        let mut moved = 0;
+        while moved < FEW
+            && let Some((kind, id)) = inner.held.front().copied()
+        {
             if !self.write((host, stats), &mut inner, kind, id) {
                 break;
             }
@@ -152,7 +157,7 @@ impl Eq {
             if kind == Kind::Completion {
                 inner.held_cqs.remove(&id);
             }
-            moved = true;
+            moved += 1;
         }
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
         moved

@@ -6,6 +6,7 @@
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
+//! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | [`multicast`] | multicast groups and their members |
 //! | [`doorbell`] | doorbell pages and their slots |
 
@@ -13,6 +14,7 @@ pub mod completion;
 pub mod cq;
 pub mod doorbell;
 pub mod eq;
+pub(crate) mod failing;
 pub mod id_table;
 pub(crate) mod moderation;
 pub mod multicast;
@@ -199,14 +201,6 @@ impl<H: Host> Objects<H> {
     pub fn all_qps(&self) -> Vec<Arc<Qp<H>>> {
         let mut qps = self.qps.all();
         qps.extend(self.gsi.read().clone());
-        qps
-    }
-
-    /// The QPs that complete on a CQ.
-    #[must_use]
-    pub fn feeders(&self, cqn: u32) -> Vec<Arc<Qp<H>>> {
-        let mut qps = self.all_qps();
-        qps.retain(|qp| qp.send_cq.cqn == cqn || qp.recv_cq.cqn == cqn);
         qps
     }
 

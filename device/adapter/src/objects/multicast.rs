@@ -18,9 +18,24 @@ pub type Mgid = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Members by group. A group exists as long as it has members.
+/// A member.
 #[derive(Debug)]
-pub struct Groups<H: Host>(RwLock<BTreeMap<Mgid, Vec<Arc<Qp<H>>>>>);
+pub struct Member<H: Host> {
+    /// Its place in the order in which QPs of all functions have joined groups.
+    pub joined: u64,
+    /// The QP.
+    pub qp: Arc<Qp<H>>,
+}
+
+impl<H: Host> Clone for Member<H> {
+    fn clone(&self) -> Self {
+        Self { joined: self.joined, qp: Arc::clone(&self.qp) }
+    }
+}
+
+/// Members by group, in the order in which they joined. A group exists as long as it has members.
+#[derive(Debug)]
+pub struct Groups<H: Host>(RwLock<BTreeMap<Mgid, Vec<Member<H>>>>);
 
 impl<H: Host> Default for Groups<H> {
     fn default() -> Self {
@@ -35,23 +50,28 @@ impl<H: Host> Groups<H> {
         self.0.read().len()
     }
 
-    /// Makes a QP a member, if it is none.
+    /// Makes a QP a member, if it is none; `join` gives its place in the order.
     ///
     /// # Errors
     /// [`Full`] when the group has as many members as it can, or there are as many groups.
-    pub fn attach(&self, group: Mgid, qp: &Arc<Qp<H>>) -> Result<(), Full> {
+    pub fn attach(
+        &self,
+        group: Mgid,
+        qp: &Arc<Qp<H>>,
+        join: impl FnOnce() -> u64,
+    ) -> Result<(), Full> {
         let mut groups = self.0.write();
         if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GROUPS as usize {
             return Err(Full);
         }
         let members = groups.entry(group).or_default();
-        if members.iter().any(|member| Arc::ptr_eq(member, qp)) {
+        if members.iter().any(|member| Arc::ptr_eq(&member.qp, qp)) {
             return Ok(());
         }
         if members.len() >= limits::MAX_MCAST_QPS as usize {
             return Err(Full);
         }
-        members.push(Arc::clone(qp));
+        members.push(Member { joined: join(), qp: Arc::clone(qp) });
         Ok(())
     }
 
@@ -60,7 +80,7 @@ impl<H: Host> Groups<H> {
         let mut groups = self.0.write();
         let Some(members) = groups.get_mut(&group) else { return false };
         let before = members.len();
-        members.retain(|member| member.qpn != qpn);
+        members.retain(|member| member.qp.qpn != qpn);
         let found = members.len() < before;
         if members.is_empty() {
             groups.remove(&group);
@@ -74,7 +94,7 @@ impl<H: Host> Groups<H> {
             return;
         }
         self.0.write().retain(|_, members| {
-            members.retain(|member| member.qpn != qpn);
+            members.retain(|member| member.qp.qpn != qpn);
             !members.is_empty()
         });
     }
@@ -84,10 +104,15 @@ impl<H: Host> Groups<H> {
         self.0.write().clear();
     }
 
-    /// The members of a group.
+    /// Members of a group, at most `few`, from this place in the order on; and the place of the one
+    /// that follows.
     #[must_use]
-    pub fn members(&self, group: &Mgid) -> Vec<Arc<Qp<H>>> {
-        self.0.read().get(group).cloned().unwrap_or_default()
+    pub fn members(&self, group: &Mgid, first: u64, few: usize) -> (Vec<Member<H>>, Option<u64>) {
+        let groups = self.0.read();
+        let all = groups.get(group).map_or(&[][..], Vec::as_slice);
+        let mut rest = all.iter().skip(all.partition_point(|member| member.joined < first));
+        let some = rest.by_ref().take(few).cloned().collect();
+        (some, rest.next().map(|member| member.joined))
     }
 }
 

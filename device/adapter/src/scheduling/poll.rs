@@ -20,6 +20,7 @@ use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
+use crate::scheduling::slice::{Slice, cost};
 use crate::scheduling::worker_state::Bench;
 use crate::stats::Counter;
 
@@ -31,11 +32,13 @@ const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
 const HELD_POLL_NS: u64 = 1_000_000;
 /// Most turns of QPs in one poll.
 const TURNS: usize = 64;
+/// Groups of doorbells that are looked at between two looks at the slice.
+const GROUPS: usize = 4;
 
 /// Result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, std::cmp::Eq)]
 pub struct Polled {
-    /// True if anything was done; poll again soon.
+    /// Whether anything was done, or is left to do because the slice was over; poll again soon.
     pub busy: bool,
     /// When to poll again even if nothing rings, on [`Host::now`]'s clock.
     pub deadline: Option<u64>,
@@ -48,59 +51,86 @@ impl<H: Host> Function<H> {
     pub fn has_work(&self, worker: usize) -> bool {
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(summary(uar)) != 0;
         self.shards.get(worker).is_some_and(|shard| shard.has_mail())
+            || self.failing.any()
             || self.objects.active_uars.read().iter().any(rung)
     }
 
-    /// Does a bounded amount of the work of `worker`. One thread at a time does any; another that
-    /// calls meanwhile returns with nothing done, and shall come again: it has not learned the
-    /// deadline.
+    /// Does some of the work of `worker`: for a slice of its time, though a little of each kind in
+    /// any case. One thread at a time does any; another that calls meanwhile returns with nothing
+    /// done, and shall come again: it has not learned the deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(shard) = self.shards.get(worker) else { return Polled::default() };
         let Some(mut bench) = shard.bench.try_lock() else {
             return Polled { busy: true, deadline: None };
         };
-        let Bench { schedule, batch, hot, uars } = &mut *bench;
+        let slice = Slice::new(self.host());
+        let Bench { schedule, batch, hot, uars, resume } = &mut *bench;
         let mut busy = hot.look(self.host(), schedule);
         if busy {
-            self.turns(schedule, batch);
+            self.turns(schedule, batch, &slice);
         }
         self.objects.look_at_uars(uars);
-        busy |= self.doorbells(shard.groups, uars, (schedule, hot));
+        let doorbells = (shard.groups, &mut resume.doorbell);
+        busy |= self.doorbells(doorbells, uars, (schedule, hot), &slice);
         busy |= shard.fetch_mail(schedule);
         busy |= schedule.run_timers(|| self.host().now());
-        busy |= self.turns(schedule, batch);
-        let (released, held) = self.release_events();
+        busy |= self.turns(schedule, batch, &slice);
+        busy |= self.fail_feeders(&slice);
+        let (released, held) = self.release_events(&mut resume.eq, &slice);
         let held = held.then(|| self.host().now() + HELD_POLL_NS);
-        let moderated = self.moderation.look(|| self.host().now(), |cq| self.fire(cq));
+        let (fired, moderated) = self.moderation.look(
+            || self.host().now(),
+            |cq| {
+                slice.charge(cost::EVENT);
+                self.fire(cq);
+            },
+        );
+        busy |= released | fired | schedule.has_active();
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
-        Polled { busy: busy | released | schedule.has_active(), deadline }
+        Polled { busy, deadline }
     }
 
-    /// Takes the summaries' bits in `mask` and looks at what rang.
+    /// Takes the summaries' bits in `mask`, a few at a time, and looks at what rang; begins at
+    /// `resume`, and leaves there where to go on when the slice is over.
     #[inline]
     fn doorbells(
         &self,
-        mask: u64,
+        (mask, resume): (u64, &mut (usize, u32)),
         (version, uars): &(u64, Vec<Arc<Uar<H>>>),
         (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+        slice: &Slice<'_, H>,
     ) -> bool {
-        let mut busy = false;
-        for uar in uars {
+        let (first, from) = std::mem::take(resume);
+        let (first, from) = if first < uars.len() { (first, from) } else { (0, 0) };
+        // Groups before the first one come in the next poll.
+        let (mut busy, mut later) = (from != 0, !0 << from);
+        let (before, after) = uars.split_at(first);
+        for (nth, uar) in after.iter().chain(before).enumerate() {
+            slice.charge(cost::SUMMARY);
             let rung = self.host().bar_load64(summary(uar));
+            let here = std::mem::replace(&mut later, !0);
             if rung == 0 {
                 continue;
             }
             if rung & !mask != 0 {
                 self.rouse(rung & !mask);
             }
-            if rung & mask != 0 {
+            let mut mine = rung & mask & here;
+            while mine != 0 {
                 busy = true;
-                let groups = self.host().bar_take64(summary(uar), mask);
+                let groups = lowest(mine);
+                mine &= !groups;
+                let groups = self.host().bar_take64(summary(uar), groups);
                 if self.objects.has_uars(*version) {
-                    self.look(uar, groups, (schedule, hot));
+                    self.look(uar, groups, (schedule, hot), slice);
                 } else if let Some(uar) = self.objects.uars.get(uar.number) {
                     // The number may be another's by now, who rang.
-                    self.look(&uar, groups, (schedule, hot));
+                    self.look(&uar, groups, (schedule, hot), slice);
+                }
+                if slice.is_over() {
+                    let at = (first + nth) % uars.len();
+                    *resume = if mine == 0 { (at + 1, 0) } else { (at, mine.trailing_zeros()) };
+                    return true;
                 }
             }
         }
@@ -123,8 +153,10 @@ impl<H: Host> Function<H> {
         uar: &Uar<H>,
         mut groups: u64,
         (schedule, hot): (&mut Schedule<H>, &mut Hot<H>),
+        slice: &Slice<'_, H>,
     ) {
         while groups != 0 {
+            slice.charge(cost::GROUP);
             let group = groups.trailing_zeros();
             groups &= groups - 1;
             let any = uar.group(group, |owner| match owner {
@@ -135,7 +167,9 @@ impl<H: Host> Function<H> {
                 }
                 Owner::Qp(_) => {}
                 Owner::Cq(cq) => {
-                    let _armed = cq.look(self.host(), self.stats());
+                    if cq.look(self.host(), self.stats()) {
+                        slice.charge(cost::EVENT);
+                    }
                 }
                 Owner::Quiet => {}
             });
@@ -145,27 +179,42 @@ impl<H: Host> Function<H> {
         }
     }
 
-    fn turns(self: &Arc<Self>, schedule: &mut Schedule<H>, batch: &mut Batch) -> bool {
+    fn turns(
+        self: &Arc<Self>,
+        schedule: &mut Schedule<H>,
+        batch: &mut Batch,
+        slice: &Slice<'_, H>,
+    ) -> bool {
         let mut any = false;
         for _ in 0..TURNS {
             let Some(qp) = schedule.next() else { break };
             any = true;
+            slice.charge(cost::TURN);
             let budget = if schedule.has_active() { TURN } else { LONG_TURN };
-            match requester::run(self, &qp, batch, budget) {
+            match requester::run(self, &qp, batch, (budget, slice)) {
                 Turn::Idle => {}
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),
-                Turn::Failed => self.flush(schedule, batch, qp),
+                Turn::Failed => self.flush(schedule, batch, qp, slice),
+            }
+            if slice.is_over() {
+                break;
             }
         }
         any
     }
 
     /// Completes what is posted to a QP in the error state with a flush error.
-    fn flush(self: &Arc<Self>, schedule: &mut Schedule<H>, batch: &mut Batch, qp: Arc<Qp<H>>) {
-        let sends = send_queue::flush(self, &qp, batch);
-        let receives = responder::outcome::flush(self, &qp);
-        if sends >= BATCH || receives >= BATCH {
+    fn flush(
+        self: &Arc<Self>,
+        schedule: &mut Schedule<H>,
+        batch: &mut Batch,
+        qp: Arc<Qp<H>>,
+        slice: &Slice<'_, H>,
+    ) {
+        let sends = send_queue::flush(self, &qp, batch, slice);
+        let receives = responder::outcome::flush(self, &qp, slice);
+        if sends >= BATCH || receives >= BATCH || slice.is_over() {
             return schedule.activate(&qp);
         }
         if qp.state() != State::Err || qp.rq.is_none() {
@@ -201,7 +250,7 @@ impl<H: Host> Function<H> {
 
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
-        self.moderation.forget(cq.cqn);
+        self.moderation.forget(cq);
         cq.eq.forget(|_, id| id == cq.cqn);
         if let Some(eq) = self.asynchronous.read().as_ref() {
             eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);
@@ -216,7 +265,25 @@ impl<H: Host> Function<H> {
         }
     }
 
-    fn release_events(&self) -> (bool, bool) {
+    /// Ends some QPs that feed a CQ that has failed; whether there was such a CQ.
+    fn fail_feeders(&self, slice: &Slice<'_, H>) -> bool {
+        if !self.failing.any() {
+            return false;
+        }
+        let Some((cq, qpns)) = self.failing.take() else { return true };
+        let feeds =
+            |qp: &Arc<Qp<H>>| [&qp.send_cq, &qp.recv_cq].iter().any(|own| Arc::ptr_eq(own, &cq));
+        for qp in qpns.into_iter().filter_map(|qpn| self.qp(qpn)).filter(feeds) {
+            slice.charge(cost::FAILURE);
+            self.qp_failed(&qp, Kind::QpFatal);
+        }
+        true
+    }
+
+    /// Moves events that were held back into queues that have room; whether there were any, and
+    /// whether some are held still. Begins with the queue number `first` of the list, and leaves
+    /// there which comes first next time.
+    fn release_events(&self, first: &mut usize, slice: &Slice<'_, H>) -> (bool, bool) {
         let (mut moved, mut held) = (false, false);
         if !self.objects.holding.load(Ordering::Relaxed) {
             return (moved, held);
@@ -224,9 +291,20 @@ impl<H: Host> Function<H> {
         // A queue that holds an event back from now on sets this again.
         self.objects.holding.store(false, Ordering::SeqCst);
         let eqs = self.objects.active_eqs.read();
-        for eq in eqs.iter().filter(|eq| eq.holding()) {
-            moved |= eq.release(self.host(), self.stats());
+        let (before, after) = eqs.split_at(*first % eqs.len().max(1));
+        for eq in after.iter().chain(before) {
+            *first = first.wrapping_add(1);
+            if !eq.holding() {
+                continue;
+            }
+            let count = eq.release(self.host(), self.stats());
+            slice.charge(cost::EVENT * (count as u64 + 1));
+            moved |= count > 0;
             held |= eq.holding();
+            if slice.is_over() {
+                (moved, held) = (true, true);
+                break;
+            }
         }
         if held {
             self.objects.holding.store(true, Ordering::Release);
@@ -235,7 +313,14 @@ impl<H: Host> Function<H> {
     }
 }
 
-/// Returns the offset in BAR2 of a UAR's summary.
+/// The lowest bits of a word, [`GROUPS`] of them.
+#[inline]
+fn lowest(word: u64) -> u64 {
+    let rest = (0..GROUPS).fold(word, |rest, _| rest & rest.wrapping_sub(1));
+    word & !rest
+}
+
+/// Where BAR2 holds the summary of a UAR.
 #[inline]
 fn summary<H: Host>(uar: &Uar<H>) -> u64 {
     doorbell::base(uar.number) + u64::from(uar::SUMMARY_OFFSET)

@@ -7,6 +7,9 @@ use std::sync::atomic::Ordering;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 
+/// Timers that are looked at in one poll.
+const FEW: usize = 64;
+
 /// The worker's own list of work; its lock is held for the length of a poll.
 #[derive(Debug)]
 pub(crate) struct Schedule<H: Host> {
@@ -67,16 +70,17 @@ impl<H: Host> Schedule<H> {
         self.timers.remove(&(set, qp.qpn));
     }
 
-    /// Activates the QPs whose time has come. Returns whether there was one.
+    /// Activates QPs whose time has come, a few of them; whether there was one.
     pub(crate) fn run_timers(&mut self, now: impl FnOnce() -> u64) -> bool {
         if self.timers.is_empty() {
             return false;
         }
         let now = now();
         let mut any = false;
-        while let Some(entry) = self.timers.first_entry()
-            && entry.key().0 <= now
-        {
+        for _ in 0..FEW {
+            let Some(entry) = self.timers.first_entry().filter(|entry| entry.key().0 <= now) else {
+                break;
+            };
             let qp = entry.remove();
             qp.timer.store(0, Ordering::Relaxed);
             self.activate(&qp);

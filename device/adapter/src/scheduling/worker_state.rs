@@ -32,6 +32,17 @@ pub(crate) struct Bench<H: Host> {
     pub(crate) hot: Hot<H>,
     /// A copy of the UARs in use, and the version of the list that it is a copy of.
     pub(crate) uars: (u64, Vec<Arc<Uar<H>>>),
+    /// Where the next poll goes on.
+    pub(crate) resume: Resume,
+}
+
+/// Where a poll goes on that follows one whose slice was over.
+#[derive(Debug, Default)]
+pub(crate) struct Resume {
+    /// Which UAR of the list it looks at first, and which group there.
+    pub(crate) doorbell: (usize, u32),
+    /// Which event queue it moves held events to first.
+    pub(crate) eq: usize,
 }
 
 impl<H: Host> Shard<H> {
@@ -42,6 +53,7 @@ impl<H: Host> Shard<H> {
             batch: Batch::default(),
             hot: Hot::default(),
             uars: (0, Vec::new()),
+            resume: Resume::default(),
         };
         Self {
             groups: doorbell::groups_of(worker, workers),

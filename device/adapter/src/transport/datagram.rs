@@ -4,6 +4,7 @@
 //! cannot be delivered is dropped in silence and counted at the sender (IBTA volume 1, 9.8). Only
 //! the sender's own faults are errors.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -27,8 +28,10 @@ use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::multicast::{is_group, is_group_mac};
-use crate::objects::qp::{Peer, Qp, Requester, Responder};
+use crate::objects::qp::{Peer, Progress, Qp, Requester, Responder};
+use crate::scheduling::slice::cost;
 use crate::stats::Counter;
+use crate::transport::fanout::{self, Members};
 use crate::transport::network_header;
 use crate::transport::packet_counters;
 
@@ -39,8 +42,8 @@ const NO_VLAN: u16 = 0xffff;
 enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
-    /// The members of a multicast group, on all functions.
-    Group(Vec<Peer<H>>),
+    /// Members of a multicast group, on all functions; looked up as datagrams come to them.
+    Group(Option<Members<H>>),
 }
 
 /// A destination that was looked up: usually the next datagram goes there too.
@@ -52,7 +55,15 @@ struct Route<H: Host> {
     vlan: u16,
 }
 
-/// Result of sending a datagram.
+/// What the receiver learns of the way.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    to: &'a DatagramSeg,
+    sgid: &'a [u8; 16],
+    vlan: u16,
+}
+
+/// What became of a datagram.
 enum Sent {
     /// The datagram has been delivered; the destination's receive CQ may have an event due.
     Delivered { event_due: bool },
@@ -60,6 +71,8 @@ enum Sent {
     Dropped,
     /// It could not be sent: status and the check that failed.
     Failed(Status, u32),
+    /// It has members of its group still to go to, in a later poll.
+    Underway,
 }
 
 /// Lets `qp` execute entries of its send queue, which are copied to `batch`.
@@ -71,46 +84,66 @@ pub(crate) fn run<H: Host>(
 ) -> Turn {
     let mut route = None;
     for _ in 0..BATCH {
-        let index = requester.ci;
-        let place = match batch.take(here, qp, index) {
-            Ok(Some(place)) => place,
-            Ok(None) => return Turn::Idle,
-            Err(why) => {
-                here.function.warn(|name| {
-                    tracing::warn!(
-                        function = name,
-                        qpn = qp.qpn,
-                        "the send queue has failed: {why}"
-                    )
-                });
-                here.function.qp_failed(qp, Kind::QpFatal);
-                return Turn::Failed;
-            }
+        let (send, place) = match take(here, qp, requester, batch) {
+            Ok(entry) => entry,
+            Err(turn) => return turn,
         };
-        advance(qp, requester);
         let raw = batch.entry(&place);
-        let done = match Send::parse(qp.kind, raw, index) {
-            Ok(send) => {
-                here.step(Counter::TxSendReq);
-                execute(here, (qp, requester.config.qkey), (&send, raw), &mut route)
-            }
-            Err(malformed) => {
-                let place = (malformed.wr_id, index);
-                let status = malformed.status;
-                fail(here, qp, &Completion::of_send(qp.qpn, place, malformed.opcode, status))
-            }
-        };
+        here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
+        let done = execute(here, (qp, requester), (&send, raw), &mut route);
         if let Some(turn) = done.or_else(|| not_now(here.function, qp, requester)) {
             return turn;
         }
+        if here.slice.is_over() {
+            break;
+        }
     }
+    Turn::More
+}
+
+/// The entry in progress, or the next that is posted, checked, and its place in the batch.
+fn take<H: Host>(
+    here: &Site<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+) -> Result<(Send, Range<usize>), Turn> {
+    if let Some(send) = requester.current.take() {
+        return Ok((send, batch.put(&requester.raw)));
+    }
+    let index = requester.ci;
+    let taken = batch.take(here, qp, index).map_err(|why| {
+        here.function.warn(|name| {
+            tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
+        });
+        here.function.qp_failed(qp, Kind::QpFatal);
+        Turn::Failed
+    })?;
+    let place = taken.ok_or(Turn::Idle)?;
+    advance(qp, requester);
+    requester.progress = None;
+    let send = Send::parse(qp.kind, batch.entry(&place), index).map_err(|malformed| {
+        let at = (malformed.wr_id, index);
+        let status = malformed.status;
+        fail(here, qp, &Completion::of_send(qp.qpn, at, malformed.opcode, status))
+    })?;
+    here.step(Counter::TxSendReq);
+    Ok((send, place))
+}
+
+/// Keeps an entry for the next turn.
+fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> Turn {
+    if let Some(kept) = requester.raw.get_mut(..raw.len()) {
+        kept.copy_from_slice(raw);
+    }
+    requester.current = Some(*send);
     Turn::More
 }
 
 /// Executes an entry and writes its completion; `None` to go on with the next.
 fn execute<H: Host>(
     here: &Site<'_, H>,
-    (qp, own_qkey): (&Arc<Qp<H>>, u32),
+    (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
     (send, raw): (&Send, &[u8]),
     route: &mut Option<Route<H>>,
 ) -> Option<Turn> {
@@ -122,18 +155,22 @@ fn execute<H: Host>(
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
             route_to(here, raw, route);
-            route.as_ref().map_or(Sent::Dropped, |route| {
+            let own_qkey = requester.config.qkey;
+            route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
                 let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
-                deliver(here, qp, send, (&source, qkey), route)
+                deliver(here, qp, send, (&source, qkey), (route, &mut requester.progress))
             })
         }
         Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
     };
+    if matches!(sent, Sent::Underway) {
+        return Some(keep(requester, (send, raw)));
+    }
     let place = (send.wr_id, send.index);
     let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
     if let Sent::Failed(status, vendor_err) = sent {
-        return fail(here, qp, &Completion { status, vendor_err, ..completion });
+        return Some(fail(here, qp, &Completion { status, vendor_err, ..completion }));
     }
     if up {
         packet_counters::sent(here, send, MAX_MTU);
@@ -146,7 +183,7 @@ fn execute<H: Host>(
     if let (Sent::Delivered { event_due: true }, Some(Target::One(peer))) =
         (sent, route.as_ref().map(|route| &route.target))
     {
-        peer.function.contain(|| peer.function.fire(&peer.qp.recv_cq));
+        fire(here, peer);
     }
     if failed {
         here.function.qp_failed(qp, Kind::QpFatal);
@@ -156,12 +193,18 @@ fn execute<H: Host>(
 }
 
 /// Ends an entry with an error, and the send queue with it.
-fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Option<Turn> {
-    // The state first, so that a program that sees the completion finds it.
+fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Turn {
+    // First the state, so that whoever sees the completion finds it.
     qp.fail_send();
     // An overflowing CQ has raised its own event.
     let _overflow = here.complete(&qp.send_cq, completion);
-    Some(Turn::Failed)
+    Turn::Failed
+}
+
+/// Reports an event of a destination's receive CQ.
+fn fire<H: Host>(here: &Site<'_, H>, peer: &Peer<H>) {
+    here.slice.charge(cost::EVENT);
+    peer.function.contain(|| peer.function.fire(&peer.qp.recv_cq));
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
@@ -180,7 +223,10 @@ fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
     let source = function.objects.gid(to.av.sgid_index.get())?;
     let vlan = source.vlan.get();
     let target = if is_group_mac(to.av.dmac) {
-        Target::Group(members(function, to, vlan)?)
+        if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
+            return None;
+        }
+        Target::Group(None)
     } else {
         Target::One(station(function, to, vlan)?)
     };
@@ -198,47 +244,49 @@ fn station<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Opti
     qp.kind.is_datagram().then_some(Peer { function: peer, qp })
 }
 
-/// The members of a group, on this function as on others that are on the VLAN.
-fn members<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Option<Vec<Peer<H>>> {
-    if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
-        return None;
-    }
-    let mut members = Vec::new();
-    for peer in function.fabric().all() {
-        if peer.objects.has_vlan(vlan) {
-            let here = peer.objects.groups.members(&to.av.dgid);
-            members.extend(here.into_iter().map(|qp| Peer { function: Arc::clone(&peer), qp }));
-        }
-    }
-    Some(members)
-}
-
-/// Brings a datagram to the receivers at its destination.
+/// Brings a datagram to whoever is at its destination; `progress` tells how far it has come.
 fn deliver<H: Host>(
     here: &Site<'_, H>,
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
-    route: &Route<H>,
+    (route, progress): (&mut Route<H>, &mut Option<Progress>),
 ) -> Sent {
-    let members = match &route.target {
-        Target::One(peer) => return deliver_to(here, qp, send, source, (route, peer)),
-        Target::Group(members) => members,
+    let Route { to, target, sgid, vlan } = route;
+    let way = Way { to, sgid, vlan: *vlan };
+    let found = match target {
+        Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
+        Target::Group(found) => found,
     };
-    let mut all = Sent::Dropped;
-    for member in members {
-        match deliver_to(here, qp, send, source, (route, member)) {
-            Sent::Delivered { event_due } => {
-                if event_due {
-                    member.function.contain(|| member.function.fire(&member.qp.recv_cq));
+    let progress = progress.get_or_insert_with(|| fanout::begin(here.function));
+    while let Some(next) = progress.next {
+        let members = match found.take().filter(|members| members.begin_at(next)) {
+            Some(members) => members,
+            None => Members::find(here.function, (&to.av.dgid, *vlan), next, here.slice),
+        };
+        let mut failed = None;
+        members.each(progress, here.slice, |member| {
+            match deliver_to(here, qp, send, source, (way, member)) {
+                Sent::Delivered { event_due } => {
+                    if event_due {
+                        fire(here, member);
+                    }
+                    return Some(true);
                 }
-                all = Sent::Delivered { event_due: false };
+                Sent::Failed(status, why) => failed = Some(Sent::Failed(status, why)),
+                Sent::Dropped | Sent::Underway => return Some(false),
             }
-            Sent::Dropped => {}
-            failed @ Sent::Failed(..) => return failed,
+            None
+        });
+        if let Some(failed) = failed {
+            return failed;
+        }
+        *found = Some(members);
+        if here.slice.is_over() && progress.next.is_some() {
+            return Sent::Underway;
         }
     }
-    all
+    if progress.delivered { Sent::Delivered { event_due: false } } else { Sent::Dropped }
 }
 
 /// Brings a datagram to one QP.
@@ -247,17 +295,18 @@ fn deliver_to<H: Host>(
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
-    (route, peer): (&Route<H>, &Peer<H>),
+    (way, peer): (Way<'_>, &Peer<H>),
 ) -> Sent {
     let Peer { function, qp: to } = peer;
+    here.slice.charge(cost::DELIVERY);
     if !function.carries() || !to.receives() {
         return Sent::Dropped;
     }
     if send.length > function.mtu_bytes() {
         return Sent::Dropped;
     }
-    let there = There::new(function, to);
-    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, send, source, (route, &there))));
+    let there = There::new(function, to, here.slice);
+    let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, send, source, (way, &there))));
     brought.unwrap_or_else(|panic| {
         there.charge(panic);
         Sent::Dropped
@@ -270,7 +319,7 @@ fn bring<H: Host>(
     qp: &Qp<H>,
     send: &Send,
     (source, qkey): (&Side<'_>, u32),
-    (route, there): (&Route<H>, &There<'_, H>),
+    (way, there): (Way<'_>, &There<'_, H>),
 ) -> Sent {
     let to = there.qp;
     let mut responder = to.responder.lock();
@@ -278,7 +327,7 @@ fn bring<H: Host>(
     if responder.qkey != qkey || !to.receives() {
         return Sent::Dropped;
     }
-    let (header, ipv4) = network_header::header(&route.sgid, &route.to, payload(send));
+    let (header, ipv4) = network_header::header(way.sgid, way.to, payload(send));
     match place(here, there, &mut responder, (source, &header, send.length)) {
         Ok(()) => {}
         Err(Fault::Source) => {
@@ -291,7 +340,7 @@ fn bring<H: Host>(
         }
     }
     let Some(recv) = responder.current.take() else { return Sent::Dropped };
-    let vlan = Some(route.vlan).filter(|vlan| *vlan != NO_VLAN);
+    let vlan = Some(way.vlan).filter(|vlan| *vlan != NO_VLAN);
     let completion = Completion {
         wr_id: recv.wr_id,
         wqe_index: recv.index,
@@ -379,6 +428,7 @@ fn place<H: Host>(
         Broken::Source => Fault::Source,
         Broken::Target => Refusal::Operational.into(),
     })?;
+    here.slice.charge(cost::copy(length));
     there.site.moved(length);
     here.moved(length);
     Ok(())

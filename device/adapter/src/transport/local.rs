@@ -17,6 +17,7 @@ use crate::datapath::wqe::Send;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
+use crate::scheduling::slice::cost;
 
 /// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
@@ -231,6 +232,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     #[inline]
     fn moved(&self) {
         let moved = self.to - self.from;
+        self.here.slice.charge(cost::copy(moved));
         self.there.site.moved(moved);
         self.here.moved(moved);
     }

@@ -1,6 +1,8 @@
 //! Which function has which MAC: how a connected QP finds its peer inside this daemon.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
@@ -12,12 +14,14 @@ use crate::objects::qp::Peer;
 /// The functions of a daemon.
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
-    functions: RwLock<HashMap<[u8; 6], Weak<Function<H>>>>,
+    functions: RwLock<BTreeMap<[u8; 6], Weak<Function<H>>>>,
+    /// QPs that have joined multicast groups so far.
+    joined: AtomicU64,
 }
 
 impl<H: Host> Default for Fabric<H> {
     fn default() -> Self {
-        Self { functions: RwLock::default() }
+        Self { functions: RwLock::default(), joined: AtomicU64::new(0) }
     }
 }
 
@@ -33,10 +37,21 @@ impl<H: Host> Fabric<H> {
         self.functions.read().get(&mac)?.upgrade()
     }
 
-    /// All functions.
+    /// The first function whose MAC is not below this bound.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Function<H>>> {
-        self.functions.read().values().filter_map(Weak::upgrade).collect()
+    pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Function<H>>> {
+        let functions = self.functions.read();
+        functions.range((from, Bound::Unbounded)).find_map(|(_, function)| function.upgrade())
+    }
+
+    /// A QP joins a multicast group: its place in the order of those who do.
+    pub(crate) fn join_group(&self) -> u64 {
+        self.joined.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many have joined.
+    pub(crate) fn joined(&self) -> u64 {
+        self.joined.load(Ordering::Relaxed)
     }
 
     /// The QP `qpn` behind the station `mac`.

@@ -12,10 +12,13 @@ use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
 use vrnic_adapter::datapath::wqe_fetch::Batch;
+use vrnic_adapter::function::Function;
 use vrnic_adapter::limits::Limits;
+use vrnic_adapter::objects::qp::Qp;
+use vrnic_adapter::scheduling::slice::Slice;
 
 use crate::common::driver::Guest;
-use crate::common::host::Step;
+use crate::common::host::{Step, TestHost};
 use crate::common::pair::{ALL, Endpoint, PSN, Pair, Setup, World, Wr, status};
 use crate::keys::{alloc_mr, kernel_pair, local_inv, reg, reg_seg};
 
@@ -102,6 +105,16 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     assert_eq!(p.b.state(&p.gb), State::Rts);
 }
 
+/// A turn in which nobody looks at the time.
+fn turn(
+    function: &Arc<Function<TestHost>>,
+    qp: &Arc<Qp<TestHost>>,
+    batch: &mut Batch,
+    bytes: u64,
+) -> Turn {
+    requester::run(function, qp, batch, (bytes, &Slice::new(function.host())))
+}
+
 /// The receiver is reset and connected again while a message is on its way: its rest does not go on
 /// in a new receive.
 #[test]
@@ -114,7 +127,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         let (ga, gb) = (Arc::clone(&p.ga.function), Arc::clone(&p.gb.function));
         // A turn moves part of it; then the receiver is not there for a while.
         let qp = ga.qp(p.a.qpn).expect("QP");
-        assert_eq!(requester::run(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
+        assert_eq!(turn(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
         p.b.set_state(&p.gb, State::Reset);
         p.b.connect(&p.gb, ga.mac(), p.a.qpn, |_| {});
         p.b.post_recv(&p.gb, 2, &[p.b.sge(0, len)]);
@@ -192,8 +205,8 @@ fn a_long_send_inv_completes_in_a_short_turn() {
     let function = &p.ga.function;
     let qp = function.qp(p.a.qpn).expect("QP");
     let mut batch = Batch::default();
-    assert_eq!(requester::run(function, &qp, &mut batch, LONG_TURN), Turn::More);
-    assert_eq!(requester::run(function, &qp, &mut batch, TURN), Turn::Idle);
+    assert_eq!(turn(function, &qp, &mut batch, LONG_TURN), Turn::More);
+    assert_eq!(turn(function, &qp, &mut batch, TURN), Turn::Idle);
     for _ in 0..16 {
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
     }

@@ -24,6 +24,7 @@ mod multicast;
 mod port;
 mod reads;
 mod rereg;
+mod slices;
 mod srq;
 mod states;
 mod threads;

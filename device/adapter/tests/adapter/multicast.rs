@@ -10,12 +10,12 @@ use crate::common::pair::{Endpoint, Setup};
 use crate::datagrams::{NO_VLAN, Pair, QKEY, datagram, ipv4, ready};
 
 /// 239.1.2.3.
-const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
 /// ff0e::beef.
 const GROUP6: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
 
 /// The way to a group.
-fn to(group: [u8; 16]) -> DatagramSeg {
+pub(crate) fn to(group: [u8; 16]) -> DatagramSeg {
     let dmac = match group {
         GROUP => [0x01, 0x00, 0x5e, 1, 2, 3],
         _ => [0x33, 0x33, group[12], group[13], group[14], group[15]],
@@ -31,11 +31,11 @@ fn to(group: [u8; 16]) -> DatagramSeg {
     DatagramSeg { av, dest_qpn: MULTICAST_QPN.into(), qkey: QKEY.into() }
 }
 
-fn attach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+pub(crate) fn attach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
     guest.command(Admin::AttachMcast, &Mcast::new(qpn, group)).map(|_| ())
 }
 
-fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+pub(crate) fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
     guest.command(Admin::DetachMcast, &Mcast::new(qpn, group)).map(|_| ())
 }
 

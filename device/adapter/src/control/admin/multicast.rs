@@ -19,7 +19,8 @@ pub(super) fn attach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome
     if qp.kind != Type::Ud {
         return Err(bad(offset_of!(Mcast, qpn)));
     }
-    function.objects.groups.attach(params.gid, &qp).map_err(|_full| Status::NoResource)?;
+    let join = || function.fabric().join_group();
+    function.objects.groups.attach(params.gid, &qp, join).map_err(|_full| Status::NoResource)?;
     done()
 }
 

@@ -189,8 +189,10 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     };
     pd.iter().for_each(|pd| hold(&pd.users));
     xrcd.iter().for_each(|xrcd| hold(&xrcd.users));
-    hold(&send_cq.users);
-    hold(&recv_cq.users);
+    for cq in [&send_cq, &recv_cq] {
+        hold(&cq.users);
+        cq.attach(qp.qpn);
+    }
     if let Some(srq) = &srq {
         hold(&srq.users);
     }
@@ -356,8 +358,10 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
     if let Some(pd) = objects.pds.get(qp.pdn) {
         release(&pd.users);
     }
-    release(&qp.send_cq.users);
-    release(&qp.recv_cq.users);
+    for cq in [&qp.send_cq, &qp.recv_cq] {
+        cq.detach(qp.qpn);
+        release(&cq.users);
+    }
     if let Some(xrcd) = objects.xrcds.get(qp.xrcdn) {
         release(&xrcd.users);
     }

@@ -25,19 +25,24 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::qp::{Ended, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder};
+use crate::scheduling::slice::{Slice, cost};
 use crate::transport::datagram;
 
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
 
 /// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`, and move
-/// `budget` bytes.
+/// `budget` bytes, until the slice is over.
 pub fn run<H: Host>(
     function: &Arc<Function<H>>,
     qp: &Arc<Qp<H>>,
     batch: &mut Batch,
-    budget: u64,
+    (budget, slice): (u64, &Slice<'_, H>),
 ) -> Turn {
+    if qp.dead.load(Ordering::Acquire) {
+        // Whoever destroys it may hold the lock while much memory is zeroed.
+        return Turn::Idle;
+    }
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     for _ in 0..WAITS {
@@ -49,11 +54,14 @@ pub fn run<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run(&Site::new(function, qp), qp, requester, batch);
+            return datagram::run(&Site::new(function, qp, slice), qp, requester, batch);
         }
-        let turn = connected(function, qp, requester, batch, (budget, wait));
-        if !wait_for_readers(function, requester) {
+        let turn = connected(function, qp, requester, batch, (budget, slice, wait));
+        if !wait_for_readers(function, requester, slice) {
             return turn;
+        }
+        if slice.is_over() {
+            break;
         }
     }
     Turn::More
@@ -65,13 +73,14 @@ fn connected<H: Host>(
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
-    (budget, wait): (u64, Option<Turn>),
+    (budget, slice, wait): (u64, &Slice<'_, H>, Option<Turn>),
 ) -> Turn {
     // Out of the requester for the turn, whose other fields change meanwhile.
     let found = take_peer(function, requester);
-    let there = found.as_ref().and_then(|peer| meet(function, qp, requester, peer));
+    let there = found.as_ref().and_then(|peer| meet((function, qp, requester), peer, slice));
     let met = there.is_some();
-    let mut work = Work { here: Site::new(function, qp), qp, requester, batch, there, budget };
+    let here = Site::new(function, qp, slice);
+    let mut work = Work { here, qp, requester, batch, there, budget };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
             Some((there, _)) => there.charge(panic),
@@ -93,25 +102,29 @@ fn connected<H: Host>(
 /// another connection, or be that of an unrelated QP. Only then its function's memory is held.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    function: &Function<H>,
-    qp: &Qp<H>,
-    requester: &Requester<H>,
+    (function, qp, requester): (&Function<H>, &Qp<H>, &Requester<H>),
     peer: &'a Peer<H>,
+    slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
     let responder = peer.qp.responder.lock();
     let is_peer = peer.qp.kind == qp.peer_kind
         && responder.source_qpn == qp.qpn
         && responder.source_mac == function.mac()
         && responder.first_psn == requester.config.first_psn;
-    is_peer.then(|| (There::new(&peer.function, &peer.qp), responder))
+    is_peer.then(|| (There::new(&peer.function, &peer.qp, slice), responder))
 }
 
-/// If the entry in progress has invalidated a key, waits for its readers. Returns whether it
-/// waited. The caller holds no memory.
-fn wait_for_readers<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> bool {
+/// Waits for those who may still use a key that the entry in progress has ended, if it has; whether
+/// that is so. The caller holds no memory.
+fn wait_for_readers<H: Host>(
+    function: &Function<H>,
+    requester: &mut Requester<H>,
+    slice: &Slice<'_, H>,
+) -> bool {
     let Some(keys) = &mut requester.keys else { return false };
     let Some(readers) = keys.readers.take() else { return false };
     keys.waited = true;
+    let lanes = function.host().lanes();
     match (readers, &requester.path) {
         (Readers::Own, _) => function.host().drain(),
         (Readers::Peer, Path::Local(peer)) => {
@@ -123,6 +136,7 @@ fn wait_for_readers<H: Host>(function: &Function<H>, requester: &mut Requester<H
         // The message came by a peer.
         (Readers::Peer, Path::Unknown) => {}
     }
+    slice.charge(cost::readers(lanes));
     true
 }
 

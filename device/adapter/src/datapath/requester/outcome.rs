@@ -29,17 +29,20 @@ impl<H: Host> Work<'_, H> {
             Step::Done { event_due } => {
                 let turn = self.complete(&entry.send, Status::Success, 0);
                 if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
-                    there.act(|| there.site.function.fire(&there.qp.recv_cq));
+                    there.act(|| there.site.fire(&there.qp.recv_cq));
                 }
                 turn
             }
             Step::Failed(status, vendor) => self.complete(&entry.send, status, vendor),
-            Step::Partly(done) if entry.send.opcode == Opcode::Read => self.open_read(entry, done),
+            Step::Partly(done) if entry.send.opcode == Opcode::Read && self.is_over() => {
+                self.open_read(entry, done)
+            }
             Step::Partly(done) => {
                 entry.done = done;
                 self.keep(entry);
-                Some(Turn::More)
+                None
             }
+            Step::Queued => self.open_read(entry, 0),
             Step::Behind => {
                 self.keep(entry);
                 Some(Turn::More)

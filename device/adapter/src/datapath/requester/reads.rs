@@ -50,8 +50,14 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Returns whether as many work requests are outstanding as the queue has entries: an honest
-    /// guest waits for completions.
+    /// Whether the turn has moved all that it may, or its time is over.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.budget == 0 || self.here.slice.is_over()
+    }
+
+    /// Whether as many work requests are outstanding as the queue has entries: an honest guest
+    /// waits for completions.
     fn is_full(&self) -> bool {
         self.requester.ledger.len() >= self.qp.sq.size() as usize
     }
@@ -77,6 +83,7 @@ impl<H: Host> Work<'_, H> {
         self.budget += kept;
         match step {
             Step::Failed(..) | Step::Refused(_) | Step::Retry => Step::Behind,
+            Step::Partly(_) if send.opcode == Opcode::Read => Step::Queued,
             step => step,
         }
     }
@@ -90,7 +97,7 @@ impl<H: Host> Work<'_, H> {
             }
             self.requester.ledger.resume_at = None;
         }
-        while self.budget > 0
+        while !self.is_over()
             && let Some(mut read) = self.requester.ledger.take_read()
         {
             let place = self.batch.put(&read.raw);

@@ -14,6 +14,7 @@ use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
+use crate::datapath::sgl::PIECE;
 use crate::datapath::there::There;
 use crate::datapath::turn::Site;
 use crate::datapath::wqe::{Malformed, Send};
@@ -22,6 +23,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
+use crate::scheduling::slice::cost;
 use crate::stats::Counter;
 use crate::transport::local::{Exchange, Stop};
 use crate::transport::packet_counters;
@@ -37,6 +39,8 @@ pub(super) enum Step {
     },
     /// Bytes up to this one have been moved.
     Partly(u64),
+    /// A READ behind others, which was checked.
+    Queued,
     Failed(Status, u32),
     Retry,
     /// The message is lost, and its sender does not know.
@@ -96,6 +100,7 @@ impl<H: Host> Work<'_, H> {
                 Taken::Malformed => return Turn::More,
                 Taken::Failed => return Turn::Failed,
             }
+            self.here.slice.charge(cost::REQUEST + cost::SEGMENT * entry.send.segments.count());
             let step = if self.requester.ledger.is_empty() {
                 self.execute(&entry)
             } else {
@@ -104,7 +109,7 @@ impl<H: Host> Work<'_, H> {
             if let Some(turn) = self.finish(&mut entry, step) {
                 return turn;
             }
-            if self.budget == 0 {
+            if self.budget == 0 || self.here.slice.is_over() {
                 break;
             }
             if let Some(turn) = not_now(self.here.function, self.qp, self.requester) {
@@ -202,7 +207,7 @@ impl<H: Host> Work<'_, H> {
             // All of it was moved before the wait, whatever this turn's budget.
             (send.length, send.length)
         } else {
-            (*done, send.length.min(done.saturating_add(self.budget)))
+            (*done, send.length.min(done.saturating_add(self.budget.min(PIECE))))
         };
         self.budget -= to - from;
         let raw = self.batch.entry(place);

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
 use crate::objects::qp::{Ended, Qp, Responder};
+use crate::scheduling::slice::Slice;
 use crate::stats::Counter;
 
 /// Completes the receive that a message has filled or used up; `ended` is a key that the message
@@ -126,10 +127,11 @@ fn complete_failed<H: Host>(
     there.site.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
 }
 
-/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error; returns how
-/// many. Those of an SRQ are other QPs' to use, but for the one that a message has begun to fill.
-pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
-    let there = There::new(function, qp);
+/// Completes up to [`BATCH`] receives of a QP in the error state with a flush error, or until the
+/// slice is over; returns how many. Those of an SRQ are other QPs' to use, but for the one that a
+/// message has begun to fill.
+pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> u32 {
+    let there = There::new(function, qp, slice);
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
@@ -146,6 +148,9 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>) -> u32 {
             break;
         }
         count += 1;
+        if slice.is_over() {
+            break;
+        }
     }
     tell_last(function, qp, &mut responder);
     count

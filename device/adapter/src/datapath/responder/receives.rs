@@ -8,6 +8,7 @@ use crate::datapath::there::There;
 use crate::datapath::wqe::Recv;
 use crate::host::{Host, Memory};
 use crate::objects::qp::Responder;
+use crate::scheduling::slice::cost;
 use crate::stats::Counter;
 
 /// Makes sure that a receive is taken for the message in progress, of which `done` bytes have come.
@@ -64,7 +65,15 @@ pub fn next<H: Host>(
     }
     responder.ci = index.wrapping_add(1);
     there.site.step(Counter::RecvWrs);
-    Ok(Some(Recv::parse(bytes, index, there.qp.pdn)))
+    Ok(Some(taken(there, Recv::parse(bytes, index, there.qp.pdn))))
+}
+
+/// Charges a receive that was taken.
+#[inline]
+fn taken<H: Host>(there: &There<'_, H>, recv: Recv) -> Recv {
+    let segments = recv.segments.map_or(0, |segments| segments.count());
+    there.site.slice.charge(cost::RECEIVE + cost::SEGMENT * segments);
+    recv
 }
 
 /// Takes the next receive of the SRQ, if the QP or the message has one.
@@ -75,7 +84,8 @@ fn next_shared<H: Host>(
 ) -> Result<Option<Recv>, Refusal> {
     let Responder { xrc, raw, .. } = responder;
     let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
-    srq.take(&there.site, raw).map_err(|_| Refusal::Operational)
+    let recv = srq.take(&there.site, raw).map_err(|_| Refusal::Operational)?;
+    Ok(recv.map(|recv| taken(there, recv)))
 }
 
 /// Adds to `side` the buffer for a SEND of `length` bytes, of which `done` have come.

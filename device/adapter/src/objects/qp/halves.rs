@@ -48,6 +48,8 @@ pub struct Requester<H: Host> {
     pub notify_drained: bool,
     /// Key operations of the entry in progress.
     pub keys: Option<Keys>,
+    /// How far the datagram in progress has come, if it is for a group.
+    pub progress: Option<Progress>,
     /// Its number among all sending halves that ever were; a reset makes a new one.
     life: u32,
 }
@@ -83,7 +85,28 @@ pub enum Ended {
     Command(u32),
 }
 
-/// The holders of a function's memory.
+/// Where the next member of a group stands that a datagram goes to: on the function with this MAC,
+/// not before this place in the order of joining, or else on a function with a higher MAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The MAC.
+    pub mac: [u8; 6],
+    /// The place.
+    pub joined: u64,
+}
+
+/// How far a datagram to a group has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The member that comes next; none at the end.
+    pub next: Option<Place>,
+    /// Who joins from here on does not receive it.
+    pub end: u64,
+    /// Whether any member has received it.
+    pub delivered: bool,
+}
+
+/// Those who hold the memory of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// The QP's own.
@@ -227,6 +250,7 @@ impl<H: Host> Default for Requester<H> {
             path: Path::Unknown,
             notify_drained: false,
             keys: None,
+            progress: None,
             life: LIVES.fetch_add(1, Ordering::Relaxed),
         }
     }

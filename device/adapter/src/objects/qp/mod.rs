@@ -18,7 +18,8 @@ use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::sq::STAMP_OFFSET;
 
 pub use self::halves::{
-    Ended, Keys, Path, Peer, Readers, Requester, RequesterConfig, Responder, Rights,
+    Ended, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig, Responder,
+    Rights,
 };
 use crate::datapath::command_tag::Tags;
 use crate::host::Host;

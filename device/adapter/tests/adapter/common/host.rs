@@ -1,7 +1,7 @@
 //! A host of tests: guest memory, BAR2, interrupts and a clock that the test moves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     clock: Arc<AtomicU64>,
     wakes: AtomicU64,
     fails: AtomicU64,
+    /// Whether the clock moves by what each call of the adapter takes.
+    timed: AtomicBool,
     /// Read while memory is held.
     turns: RwLock<()>,
     /// The adapter's ends of gates, each for one thread.
@@ -95,9 +97,21 @@ impl TestHost {
             clock: Arc::clone(clock),
             wakes: AtomicU64::new(0),
             fails: AtomicU64::new(0),
+            timed: AtomicBool::new(false),
             turns: RwLock::default(),
             gates: Mutex::default(),
         }))
+    }
+
+    /// From now on each call of the adapter moves the clock by about what it takes on a machine.
+    pub(crate) fn take_time(&self) {
+        self.0.timed.store(true, Ordering::Release);
+    }
+
+    fn spend(&self, ns: u64) {
+        if self.0.timed.load(Ordering::Acquire) {
+            self.0.clock.fetch_add(ns, Ordering::AcqRel);
+        }
     }
 
     /// Takes memory away, or makes it read-only.
@@ -178,12 +192,14 @@ pub(crate) struct Held<'a> {
 impl Memory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.host.pass(Step::Read(addr));
+        self.host.spend(20 + into.len() as u64 / 32);
         let offset = self.host.at(addr, into.len() as u64, false)?;
         self.host.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
         self.host.pass(Step::Write(addr));
+        self.host.spend(20 + from.len() as u64 / 32);
         let offset = self.host.at(addr, from.len() as u64, true)?;
         self.host.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }
@@ -211,6 +227,8 @@ impl Host for TestHost {
     }
 
     fn drain(&self) {
+        // As long as the turn of another worker.
+        self.spend(30_000);
         drop(self.0.turns.write());
     }
 
@@ -228,6 +246,7 @@ impl Host for TestHost {
 
     fn bar_load32(&self, offset: u64) -> u32 {
         self.pass(Step::Load(offset));
+        self.spend(10);
         let mut bytes = [0; 4];
         self.bar_read(offset, &mut bytes);
         u32::from_le_bytes(bytes)
@@ -239,10 +258,12 @@ impl Host for TestHost {
 
     fn bar_load64(&self, offset: u64) -> u64 {
         self.pass(Step::Load(offset));
+        self.spend(10);
         self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
+        self.spend(20);
         self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
     }
 
@@ -266,6 +287,7 @@ impl Host for TestHost {
     }
 
     fn raise(&self, vector: u16) {
+        self.spend(500);
         self.0.raised[usize::from(vector)].fetch_add(1, Ordering::AcqRel);
     }
 
@@ -277,7 +299,12 @@ impl Host for TestHost {
         self.0.fails.fetch_add(1, Ordering::AcqRel);
     }
 
+    fn lanes(&self) -> usize {
+        3
+    }
+
     fn now(&self) -> u64 {
+        self.spend(20);
         self.0.clock.load(Ordering::Acquire)
     }
 }

@@ -301,23 +301,28 @@ impl Endpoint {
 
     /// Another QP in the same context and PD, with CQs of its own, that takes receives from an SRQ.
     pub(crate) fn sibling(&self, guest: &Guest, kind: Type, srqn: u32) -> Self {
+        self.beside(guest, |params| {
+            params.qp_type = kind as u8;
+            params.srqn = srqn.into();
+            params.rq_table = 0.into();
+            (params.rq_page_shift, params.rq_log_size, params.rq_log_stride) = (0, NO_QUEUE, 0);
+        })
+    }
+
+    /// Another QP in the same context and PD, with CQs of its own.
+    pub(crate) fn beside(&self, guest: &Guest, tune: impl FnOnce(&mut CreateQp)) -> Self {
         let cq = || guest.create_cq(self.uar, self.eqn, 6).expect("CQ");
         let (send_cq, recv_cq) = (cq(), cq());
-        let params = CreateQp {
+        let mut params = CreateQp {
             pdn: self.pdn.into(),
             send_cqn: send_cq.cqn.into(),
             recv_cqn: recv_cq.cqn.into(),
             uar: self.uar.into(),
-            qp_type: kind as u8,
-            srqn: srqn.into(),
-            rq_table: 0.into(),
-            rq_page_shift: 0,
-            rq_log_size: NO_QUEUE,
-            rq_log_stride: 0,
             ..qp_params(guest, false)
         };
+        tune(&mut params);
         let (qpn, slot, _) = guest.create_qp(&params).expect("QP");
-        let (sq, rq) = (params.sq_table.get(), 0);
+        let (sq, rq) = (params.sq_table.get(), params.rq_table.get());
         let events = EventQueue { ..self.events };
         Self {
             events,

@@ -1,0 +1,57 @@
+//! CQs that take no more entries, and the QPs that end for it: a few in each poll, since there may
+//! be tens of thousands.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrayvec::ArrayVec;
+use parking_lot::Mutex;
+
+use crate::objects::cq::Cq;
+
+/// QPs that end in one poll.
+const FEW: usize = 64;
+
+/// A failed CQ, and the numbers of some QPs that feed it.
+type Feeders = (Arc<Cq>, ArrayVec<u32, FEW>);
+
+/// The CQs of a function that have failed, each with the number of the QP that comes next.
+#[derive(Debug, Default)]
+pub(crate) struct Failing {
+    queue: Mutex<VecDeque<(Arc<Cq>, u32)>>,
+    any: AtomicBool,
+}
+
+impl Failing {
+    /// The QPs that feed `cq` are to end.
+    pub(crate) fn add(&self, cq: &Arc<Cq>) {
+        self.queue.lock().push_back((Arc::clone(cq), 0));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether there are more.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Takes the QPs that come next.
+    pub(crate) fn take(&self) -> Option<Feeders> {
+        let mut queue = self.queue.lock();
+        let (cq, next) = queue.front_mut()?;
+        let few: ArrayVec<u32, FEW> = cq.feeders(*next);
+        let cq = Arc::clone(cq);
+        match few.last() {
+            Some(last) if few.is_full() => *next = last + 1,
+            _ => drop(queue.pop_front()),
+        }
+        self.any.store(!queue.is_empty(), Ordering::Release);
+        Some((cq, few))
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        self.queue.lock().clear();
+    }
+}

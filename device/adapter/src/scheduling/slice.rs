@@ -1,0 +1,100 @@
+//! How long a worker may be at work for one function before it goes on to the next.
+//!
+//! What a poll does is charged to its slice by what such work usually takes. The clock is read only
+//! when enough has been charged, so that a poll with little to do reads none for this. A guest can
+//! make work slower than its charge, e.g. by memory that is not in the cache; then the clock is
+//! read later by the same factor, not more.
+
+use std::cell::Cell;
+
+use crate::host::Host;
+
+/// What a function may take of its worker's time in one poll.
+pub const SLICE_NS: u64 = 50_000;
+/// Charges between two readings of the clock.
+const LOOK_NS: u64 = 5_000;
+
+/// What pieces of work take, in ns.
+pub(crate) mod cost {
+    /// The locks and look-ups of a turn.
+    pub(crate) const TURN: u64 = 100;
+    /// A work request: fetched, checked, completed.
+    pub(crate) const REQUEST: u64 = 50;
+    /// A segment, looked up in the table of keys.
+    pub(crate) const SEGMENT: u64 = 20;
+    /// A receive: fetched, checked, completed.
+    pub(crate) const RECEIVE: u64 = 60;
+    /// A datagram's way to one QP, which has seldom been used lately.
+    pub(crate) const DELIVERY: u64 = 300;
+    /// A look at a function for members of a group.
+    pub(crate) const FUNCTION: u64 = 100;
+    /// An event, with its interrupt.
+    pub(crate) const EVENT: u64 = 500;
+    /// A QP that fails because its CQ has.
+    pub(crate) const FAILURE: u64 = 500;
+    /// A look at the summary of a doorbell page.
+    pub(crate) const SUMMARY: u64 = 5;
+    /// A look at the slots of a doorbell group.
+    pub(crate) const GROUP: u64 = 400;
+    /// A request about a key, and each page of a registration.
+    pub(crate) const KEY: u64 = 100;
+    pub(crate) const PAGE: u64 = 4;
+
+    /// A copy of so many bytes.
+    #[inline]
+    pub(crate) const fn copy(bytes: u64) -> u64 {
+        bytes / 16
+    }
+
+    /// A wait for all who hold a function's memory in one of `lanes`. One is for threads that are
+    /// no workers and hold it briefly, another the caller's own.
+    pub(crate) const fn readers(lanes: usize) -> u64 {
+        if lanes > 2 { super::LOOK_NS } else { 2 * KEY }
+    }
+}
+
+/// The slice of one poll.
+#[derive(Debug)]
+pub struct Slice<'a, H> {
+    host: &'a H,
+    /// Charged since the clock was read.
+    charged: Cell<u64>,
+    /// When the slice ends; unknown before the clock has been read.
+    end: Cell<Option<u64>>,
+    over: Cell<bool>,
+}
+
+impl<'a, H: Host> Slice<'a, H> {
+    /// A slice that begins now.
+    #[inline]
+    #[must_use]
+    pub fn new(host: &'a H) -> Self {
+        Self { host, charged: Cell::new(0), end: Cell::new(None), over: Cell::new(false) }
+    }
+
+    /// Charges work that takes about so many ns.
+    #[inline]
+    pub fn charge(&self, ns: u64) {
+        let charged = self.charged.get() + ns;
+        self.charged.set(charged);
+        if charged >= LOOK_NS {
+            self.look();
+        }
+    }
+
+    /// Whether it is used up: who is at work keeps what is left for the next poll.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    #[cold]
+    fn look(&self) {
+        let now = self.host.now();
+        let charged = self.charged.take();
+        let end = self.end.get().unwrap_or_else(|| now.saturating_sub(charged) + SLICE_NS);
+        self.end.set(Some(end));
+        self.over.set(now >= end);
+    }
+}
