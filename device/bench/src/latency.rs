@@ -19,6 +19,12 @@ const WARM_UP: usize = 1_000;
 pub(crate) struct Latencies(Vec<u64>);
 
 impl Latencies {
+    /// These latencies, in ns.
+    pub(crate) fn new(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
     /// The latency that a share of `part` in 1000 stays within, in µs.
     pub(crate) fn quantile(&self, part: usize) -> f64 {
         let at = (self.0.len() * part / 1000).min(self.0.len().saturating_sub(1));
@@ -47,26 +53,41 @@ pub(crate) fn best(pair: &mut Pair<'_>, repeats: u32) -> anyhow::Result<Latencie
 }
 
 fn run(pair: &mut Pair<'_>) -> anyhow::Result<Latencies> {
-    let Pair { a, b } = pair;
-    let wr = Send::new(Opcode::Write, 1).flags(Flags::SIGNALED).remote(b.buffer, b.key);
-    let wqe = wr.sges(&[a.sge(0, 64)]).encode();
+    let wqe = request(pair);
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS + WARM_UP {
-        // A queue in device memory takes effect with its stamp: storing belongs to the doorbell.
-        let start = Instant::now();
-        a.qp.store_encoded(a.guest, &wqe)?;
-        a.qp.ring(a.guest)?;
-        while !a.send_cq.ready(a.guest)? {
-            spin_loop();
-        }
-        let time = start.elapsed();
-        a.send_cq.poll_success(a.guest)?;
+        let time = once(pair, &wqe)?;
         if round >= WARM_UP {
-            times.push(u64::try_from(time.as_nanos())?);
+            times.push(time);
         }
     }
-    times.sort_unstable();
-    Ok(Latencies(times))
+    Ok(Latencies::new(times))
+}
+
+/// The entry of a WRITE of 64 bytes.
+pub(crate) fn request(pair: &Pair<'_>) -> Vec<u8> {
+    let Pair { a, b } = pair;
+    let wr = Send::new(Opcode::Write, 1).flags(Flags::SIGNALED).remote(b.buffer, b.key);
+    wr.sges(&[a.sge(0, 64)]).encode()
+}
+
+/// Posts an entry and waits for its completion; the time that took in ns.
+///
+/// # Errors
+/// When the operation fails.
+#[inline]
+pub(crate) fn once(pair: &mut Pair<'_>, wqe: &[u8]) -> anyhow::Result<u64> {
+    let a = &mut pair.a;
+    // A queue in device memory takes effect with its stamp: storing belongs to the doorbell.
+    let start = Instant::now();
+    a.qp.store_encoded(a.guest, wqe)?;
+    a.qp.ring(a.guest)?;
+    while !a.send_cq.ready(a.guest)? {
+        spin_loop();
+    }
+    let time = start.elapsed();
+    a.send_cq.poll_success(a.guest)?;
+    Ok(u64::try_from(time.as_nanos())?)
 }
 
 fn ns_to_us(ns: u64) -> f64 {

@@ -9,11 +9,14 @@
 //! | [`keys`] | looking keys up, making and ending them |
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
+//! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
 
 mod events;
+mod gap;
+mod hostile;
 mod idle;
 mod keys;
 mod latency;
@@ -81,6 +84,8 @@ enum Part {
     Sweep,
     /// Completion events
     Events,
+    /// The longest waits beside hostile guests
+    Gap,
 }
 
 impl Args {
@@ -125,6 +130,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Events) {
         events::measure(&mut report, &daemon, args.events, (args.repeats, span))?;
+    }
+    if args.wants(Part::Gap) {
+        gap::measure(&mut report, &daemon, (args.repeats, args.pin))?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use crate::objects::cq::Cq;
 
-/// QPs that end in one poll.
-const FEW: usize = 64;
+/// QPs that end between two looks at the slice.
+const FEW: usize = 16;
 
 /// A failed CQ, and the numbers of some QPs that feed it.
 type Feeders = (Arc<Cq>, ArrayVec<u32, FEW>);
@@ -52,6 +52,8 @@ impl Failing {
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
-        self.queue.lock().clear();
+        let mut queue = self.queue.lock();
+        queue.clear();
+        self.any.store(false, Ordering::Release);
     }
 }

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::objects::cq::{Cq, Held};
 
-/// CQs that are looked at in one poll.
-const FEW: usize = 64;
+/// CQs that are looked at between two looks at the slice.
+const FEW: usize = 16;
 /// [`Moderation::first`] when none waits.
 const NEVER: u64 = u64::MAX;
 

@@ -32,6 +32,8 @@ const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
 const HELD_POLL_NS: u64 = 1_000_000;
 /// Most turns of QPs in one poll.
 const TURNS: usize = 64;
+/// Lots of QPs that end, or of events that have waited, in one poll.
+const ROUNDS: usize = 4;
 /// Groups of doorbells that are looked at between two looks at the slice.
 const GROUPS: usize = 4;
 
@@ -75,16 +77,15 @@ impl<H: Host> Function<H> {
         busy |= shard.fetch_mail(schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
-        busy |= self.fail_feeders(&slice);
+        busy |= rounds(&slice, || self.fail_feeders(&slice));
         let (released, held) = self.release_events(&mut resume.eq, &slice);
         let held = held.then(|| self.host().now() + HELD_POLL_NS);
-        let (fired, moderated) = self.moderation.look(
-            || self.host().now(),
-            |cq| {
-                slice.charge(cost::EVENT);
-                self.fire(cq);
-            },
-        );
+        let mut moderated = None;
+        let fired = rounds(&slice, || {
+            let (fired, next) = self.fire_moderated(&slice);
+            moderated = next;
+            fired
+        });
         busy |= released | fired | schedule.has_active();
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
         Polled { busy, deadline }
@@ -265,6 +266,16 @@ impl<H: Host> Function<H> {
         }
     }
 
+    /// Reports some events that have waited long enough; whether there were any, and when the next one is due.
+    #[inline]
+    fn fire_moderated(&self, slice: &Slice<'_, H>) -> (bool, Option<u64>) {
+        let fire = |cq: &Cq| {
+            slice.charge(cost::EVENT);
+            self.fire(cq);
+        };
+        self.moderation.look(|| self.host().now(), fire)
+    }
+
     /// Ends some QPs that feed a CQ that has failed; whether there was such a CQ.
     fn fail_feeders(&self, slice: &Slice<'_, H>) -> bool {
         if !self.failing.any() {
@@ -311,6 +322,22 @@ impl<H: Host> Function<H> {
         }
         (moved, held)
     }
+}
+
+/// Does work that comes in small lots, at least one and at most [`ROUNDS`] of them; whether there was any.
+#[inline]
+fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool {
+    let mut any = false;
+    for _ in 0..ROUNDS {
+        if !work() {
+            break;
+        }
+        any = true;
+        if slice.is_over() {
+            break;
+        }
+    }
+    any
 }
 
 /// The lowest bits of a word, [`GROUPS`] of them.

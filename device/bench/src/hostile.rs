@@ -1,0 +1,363 @@
+//! Loads by which a guest tries to keep its worker to itself.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context;
+use vrnic_abi::admin::{CreateCq, CreateQp, Mcast, ModifyCq, Opcode as Admin, Pages, SetGid};
+use vrnic_abi::cq::CQE_LEN;
+use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, MULTICAST_QPN, State, Type};
+use vrnic_abi::rq::RqWqe;
+use vrnic_abi::sq::{DatagramSeg, Flags, Opcode, Sge};
+use vrnic_abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, SLOTS};
+use vrnic_testdriver::endpoint::{ALL_ACCESS, Endpoint, EndpointSetup};
+use vrnic_testdriver::guest::Guest;
+use vrnic_testdriver::qp::{INIT, RTR, RTS, Send, connected, sge};
+use zerocopy::IntoBytes;
+
+/// A multicast group: ff0e::beef.
+const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xbe, 0xef];
+/// The queue key of its members.
+const QKEY: u32 = 0x1111;
+/// Members of the group.
+const MEMBERS: u32 = 256;
+/// QPs that feed a CQ.
+const FEEDERS: u32 = 10_000;
+/// CQs with events.
+const QUEUES: u32 = 16_000;
+/// Time that moderated events wait, in µs.
+const PERIOD: u16 = 50_000;
+/// log2 of the entries of a send queue, and of their bytes.
+const LOG_WQES: u8 = 10;
+const LOG_STRIDE: u8 = 9;
+/// log2 of the entries of a long CQ.
+const LOG_CQES: u8 = 18;
+const MIB: u32 = 1 << 20;
+/// Messages of 1 MiB.
+const MESSAGES: u32 = 192;
+
+/// What the hostile guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Nothing, to compare with.
+    Nothing,
+    /// Datagrams to a group of many members.
+    Multicast,
+    /// A CQ overflows that many QPs feed.
+    FailingCq,
+    /// Events of many CQs are due at once, by arming.
+    Arming,
+    /// Events of many CQs have waited for the same time.
+    Moderated,
+    /// Long messages of many segments, to and from memory that nobody has used yet.
+    LongMessages,
+    /// Full queues are flushed.
+    Flush,
+}
+
+impl Load {
+    /// All of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Nothing,
+        Self::Multicast,
+        Self::FailingCq,
+        Self::Arming,
+        Self::Moderated,
+        Self::LongMessages,
+        Self::Flush,
+    ];
+
+    /// For the report.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Nothing => "an idle pair".to_owned(),
+            Self::Multicast => format!("datagrams to {MEMBERS} members"),
+            Self::FailingCq => format!("a failing CQ of {FEEDERS} QPs"),
+            Self::Arming => format!("{QUEUES} CQs armed at once"),
+            Self::Moderated => format!("{QUEUES} moderated events due at once"),
+            Self::LongMessages => format!("{MESSAGES} MiB in 16 segments a message, to fresh memory"),
+            Self::Flush => format!("64 queues of {} requests flushed", 1 << LOG_WQES),
+        }
+    }
+
+    /// How long to look on.
+    pub(crate) fn span(self) -> Duration {
+        Duration::from_millis(if self == Self::Moderated { 150 } else { 60 })
+    }
+}
+
+/// A hostile pair of guests.
+pub(crate) struct Villain<'a> {
+    near: Endpoint<'a>,
+    far: Endpoint<'a>,
+}
+
+/// An object and its doorbell.
+#[derive(Clone, Copy)]
+struct Slot {
+    id: u32,
+    uar: u32,
+    slot: u32,
+}
+
+/// Doorbells to ring: the slot's words are stored first.
+pub(crate) struct Burst<'a> {
+    guest: &'a Guest,
+    /// Slots, with what their first 16 bytes shall be.
+    slots: Vec<(Slot, [u32; 4])>,
+}
+
+impl Burst<'_> {
+    /// Rings.
+    ///
+    /// # Errors
+    /// What the server reports about a kick.
+    pub(crate) fn start(&self) -> anyhow::Result<()> {
+        for (Slot { uar, slot, .. }, words) in &self.slots {
+            for (nth, value) in words.iter().enumerate() {
+                let at = Guest::slot_offset(*uar, *slot) + 4 * nth;
+                let word = self.guest.bar().word32(at).context("slot")?;
+                word.store(*value, Ordering::Release).context("slot")?;
+            }
+        }
+        // By group, as each has one bit.
+        self.slots.iter().try_for_each(|(at, _)| self.guest.ring(at.uar, at.slot))
+    }
+}
+
+impl<'a> Villain<'a> {
+    /// Two endpoints, on functions with a GID.
+    pub(crate) fn new(near: &'a Guest, far: &'a Guest) -> anyhow::Result<Self> {
+        for (guest, last) in [(near, 1), (far, 2)] {
+            let mut gid = [0xfe; 16];
+            gid[15] = last;
+            guest.command(Admin::SetGid, &SetGid::set(0, gid, guest.mac, 0xffff))?;
+        }
+        let setup = EndpointSetup { log_cqes: 2, ..EndpointSetup::default() };
+        let this = Self { near: Endpoint::new(near, &setup)?, far: Endpoint::new(far, &setup)? };
+        Endpoint::connect(&this.near, &this.far)?;
+        Ok(this)
+    }
+
+    /// Makes what a load needs.
+    ///
+    /// # Errors
+    /// When a command is refused.
+    pub(crate) fn prepare(&self, load: Load) -> anyhow::Result<Burst<'a>> {
+        let slots = match load {
+            Load::Nothing => Vec::new(),
+            Load::Multicast => self.multicast()?,
+            Load::FailingCq => self.failing_cq()?,
+            Load::Arming => self.arming()?,
+            Load::Moderated => self.moderated()?,
+            Load::LongMessages => self.long_messages()?,
+            Load::Flush => self.flush()?,
+        };
+        Ok(Burst { guest: self.near.guest, slots })
+    }
+
+    fn multicast(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let Self { near, far } = self;
+        let receiving = params(far, Type::Ud)?;
+        let receiving = CreateQp { recv_cqn: long_cq(far)?.into(), ..receiving };
+        let place = far.sge(0, 4096 + GRH_LEN);
+        let receive = [RqWqe::new(1, 1).as_bytes(), place.as_bytes()].concat();
+        fill(far.guest, &receiving, &receive)?;
+        for member in self.qps(far, &receiving, MEMBERS)? {
+            datagrams(far.guest, member.id)?;
+            let at = Guest::slot_offset(member.uar, member.slot) + 4;
+            let posted = far.guest.bar().word32(at).context("slot")?;
+            posted.store(1 << LOG_WQES, Ordering::Release).context("slot")?;
+            far.guest.command(Admin::AttachMcast, &Mcast::new(member.id, GROUP))?;
+        }
+        let av = AddressVector {
+            dgid: GROUP,
+            dmac: [0x33, 0x33, 0, 0, 0xbe, 0xef],
+            vlan: 0xffff.into(),
+            hop_limit: 1,
+            ..AddressVector::default()
+        };
+        let to = DatagramSeg { av, dest_qpn: MULTICAST_QPN.into(), qkey: QKEY.into() };
+        let wqe = Send::new(Opcode::Send, 1).flags(Flags::empty()).body(to.as_bytes());
+        let params = params(near, Type::Ud)?;
+        fill(near.guest, &params, &wqe.sges(&[near.sge(0, 4096)]).encode())?;
+        let senders = self.qps(near, &params, 16)?;
+        senders.iter().try_for_each(|sender| datagrams(near.guest, sender.id))?;
+        Ok(senders.into_iter().map(|sender| (sender, [64, 0, 0, 0])).collect())
+    }
+
+    fn failing_cq(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let Self { near, far } = self;
+        let (_, pages) = near.guest.ring_memory(4096)?;
+        let (cqn, _) = near.guest.create_cq(&CreateCq::new(near.uar, near.eqn, 1, pages))?;
+        let params = params(near, Type::Rc)?;
+        let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..params };
+        let attr = Attr { state: State::Init as u8, ..connected(far.guest.mac, far.qp.qpn) };
+        let qps = self.qps(near, &params, FEEDERS)?;
+        for qp in &qps {
+            near.guest.modify_qp(qp.id, INIT, &attr)?;
+        }
+        // The first one fails, and its requests overflow the CQ.
+        let first = *qps.first().context("a QP")?;
+        fail(near.guest, first.id)?;
+        Ok(vec![(first, [8, 0, 0, 0])])
+    }
+
+    fn arming(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let cqs = self.cqs()?;
+        // As if a completion had been overlooked.
+        let words = [0, 1 << ARM_COUNT_SHIFT | ARM_NEXT, u32::MAX, 0];
+        Ok(cqs.into_iter().map(|cq| (cq, words)).collect())
+    }
+
+    fn moderated(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let near = &self.near;
+        let cqs = self.cqs()?;
+        let params = params(near, Type::Rc)?;
+        let attr = connected(self.far.guest.mac, self.far.qp.qpn);
+        let attr = Attr { state: State::Init as u8, ..attr };
+        let mut slots: Vec<_> = Vec::new();
+        for cq in cqs {
+            near.guest.command(Admin::ModifyCq, &ModifyCq::new(cq.id, 2, PERIOD))?;
+            slots.push((cq, [0, 1 << ARM_COUNT_SHIFT | ARM_NEXT, 0, 0]));
+        }
+        Burst { guest: near.guest, slots: slots.clone() }.start()?;
+        let mut qps = Vec::new();
+        let (mut uar, mut free) = (0, 0);
+        for (cq, _) in slots {
+            if free == 0 {
+                (uar, free) = (near.guest.alloc_uar(near.context)?, SLOTS);
+            }
+            free -= 1;
+            let params = CreateQp { send_cqn: cq.id.into(), uar: uar.into(), ..params };
+            let (id, slot, _) = near.guest.create_qp(&params)?;
+            near.guest.modify_qp(id, INIT, &attr)?;
+            fail(near.guest, id)?;
+            qps.push((Slot { id, uar, slot }, [1, 0, 0, 0]));
+        }
+        Ok(qps)
+    }
+
+    fn long_messages(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let Self { near, far } = self;
+        let len = u64::from(MESSAGES) * u64::from(MIB);
+        let (from, to) = (near.guest.ram.alloc(len)?, far.guest.ram.alloc(len)?);
+        let mut slots = Vec::new();
+        for nth in 0..16u64 {
+            let setup = EndpointSetup { buffer: 4096, log_wqes: 6, ..EndpointSetup::default() };
+            let (mut a, b) = (Endpoint::beside(near, &setup)?, Endpoint::beside(far, &setup)?);
+            Endpoint::connect(&a, &b)?;
+            for message in 0..u64::from(MESSAGES) / 16 {
+                let at = (nth * u64::from(MESSAGES) / 16 + message) * u64::from(MIB);
+                let lkey = near.guest.reg_flat(a.pdn, ALL_ACCESS, from + at, MIB.into())?;
+                let rkey = far.guest.reg_flat(b.pdn, ALL_ACCESS, to + at, MIB.into())?;
+                let sges: Vec<Sge> =
+                    (0..16).map(|n| sge(from + at + n * 65_536, 65_536, lkey)).collect();
+                let wr = Send::new(Opcode::Write, 1).flags(Flags::empty()).remote(to + at, rkey);
+                a.qp.store_encoded(near.guest, &wr.sges(&sges).encode())?;
+            }
+            let slot = Slot { id: a.qp.qpn, uar: a.qp.uar, slot: a.qp.slot };
+            slots.push((slot, [a.qp.send_producer(), 0, 0, 0]));
+        }
+        Ok(slots)
+    }
+
+    fn flush(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
+        let near = &self.near;
+        let cqn = long_cq(near)?;
+        let params = params(near, Type::Rc)?;
+        let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..params };
+        let attr = connected(self.far.guest.mac, self.far.qp.qpn);
+        let attr = Attr { state: State::Init as u8, ..attr };
+        let mut slots = Vec::new();
+        for qp in self.qps(near, &params, 64)? {
+            near.guest.modify_qp(qp.id, INIT, &attr)?;
+            fail(near.guest, qp.id)?;
+            slots.push((qp, [1 << LOG_WQES, 1 << LOG_WQES, 0, 0]));
+        }
+        Ok(slots)
+    }
+
+    /// Makes QPs that share rings, with slots in doorbell pages of their own.
+    fn qps(&self, on: &Endpoint<'_>, params: &CreateQp, count: u32) -> anyhow::Result<Vec<Slot>> {
+        let (mut uar, mut free) = (0, 0);
+        let make = |_| {
+            if free == 0 {
+                (uar, free) = (on.guest.alloc_uar(on.context)?, SLOTS);
+            }
+            free -= 1;
+            let params = CreateQp { uar: uar.into(), ..*params };
+            let (id, slot, _) = on.guest.create_qp(&params)?;
+            Ok(Slot { id, uar, slot })
+        };
+        (0..count).map(make).collect()
+    }
+
+    /// Makes CQs of one entry.
+    fn cqs(&self) -> anyhow::Result<Vec<Slot>> {
+        let near = &self.near;
+        let ring = near.guest.ram.alloc(4096)?;
+        let (mut uar, mut free) = (0, 0);
+        let make = |_| {
+            if free == 0 {
+                (uar, free) = (near.guest.alloc_uar(near.context)?, SLOTS);
+            }
+            free -= 1;
+            let params = CreateCq::new(uar, near.eqn, 0, Pages::new(ring, 12, 0));
+            let (id, slot) = near.guest.create_cq(&params)?;
+            Ok(Slot { id, uar, slot })
+        };
+        (0..QUEUES).map(make).collect()
+    }
+}
+
+/// Parameters of QPs of an endpoint's PD and CQs.
+fn params(on: &Endpoint<'_>, kind: Type) -> anyhow::Result<CreateQp> {
+    let ring = on.guest.ram.alloc(1 << (LOG_WQES + LOG_STRIDE))?;
+    Ok(CreateQp {
+        sq_table: ring.into(),
+        rq_table: ring.into(),
+        sq_page_shift: 12,
+        rq_page_shift: 12,
+        sq_log_size: LOG_WQES,
+        sq_log_stride: LOG_STRIDE,
+        rq_log_size: LOG_WQES,
+        rq_log_stride: LOG_STRIDE,
+        pdn: on.pdn.into(),
+        send_cqn: on.recv_cq.cqn.into(),
+        recv_cqn: on.recv_cq.cqn.into(),
+        uar: on.uar.into(),
+        qp_type: kind as u8,
+        ..CreateQp::default()
+    })
+}
+
+/// A CQ with room for all that a load completes.
+fn long_cq(on: &Endpoint<'_>) -> anyhow::Result<u32> {
+    let (_, pages) = on.guest.ring_memory(u64::from(CQE_LEN) << LOG_CQES)?;
+    Ok(on.guest.create_cq(&CreateCq::new(on.uar, on.eqn, LOG_CQES, pages))?.0)
+}
+
+/// Stores an entry everywhere in the ring.
+fn fill(guest: &Guest, params: &CreateQp, entry: &[u8]) -> anyhow::Result<()> {
+    let place = |nth: u64| params.sq_table.get() + (nth << LOG_STRIDE);
+    (0..1 << LOG_WQES).try_for_each(|nth| guest.ram.write(place(nth), entry))
+}
+
+/// Brings a datagram QP to Ready to Send.
+fn datagrams(guest: &Guest, qpn: u32) -> anyhow::Result<()> {
+    let init = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+    let rts = AttrMask::STATE | AttrMask::SQ_PSN;
+    let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
+    for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, rts)] {
+        attr.state = state as u8;
+        guest.modify_qp(qpn, mask, &attr)?;
+    }
+    Ok(())
+}
+
+/// Moves a QP to the error state.
+fn fail(guest: &Guest, qpn: u32) -> anyhow::Result<()> {
+    let attr = Attr { state: State::Err as u8, ..Attr::default() };
+    guest.modify_qp(qpn, AttrMask::STATE, &attr)
+}
