@@ -1,5 +1,5 @@
-//! How long an honest pair of guests waits when another pair, on the same worker, does its worst: 64 B WRITEs one at
-//! a time, beside each of the loads of [`crate::hostile`].
+//! How long an honest pair of guests waits when another pair, on the same worker, does its worst:
+//! 64 B WRITEs one at a time, beside each of the loads of [`crate::hostile`].
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::latency::{self, Latencies};
 use crate::report::Report;
 use crate::rig::Pair;
 
-/// Measures the waits beside each load. The loads are put on by the thread that measures: as many threads run as in
-/// all other measurements.
+/// Measures the waits beside each load. The loads are put on by the thread that measures: as many
+/// threads run as in all other measurements.
 ///
 /// # Errors
 /// When an operation of the honest pair fails.

@@ -12,7 +12,7 @@ use vrnic_abi::sq::{DatagramSeg, Flags, Opcode, Sge};
 use vrnic_abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, SLOTS};
 use vrnic_testdriver::endpoint::{ALL_ACCESS, Endpoint, EndpointSetup};
 use vrnic_testdriver::guest::Guest;
-use vrnic_testdriver::qp::{INIT, RTR, RTS, Send, connected, sge};
+use vrnic_testdriver::qp::{INIT, Send, connected, sge};
 use zerocopy::IntoBytes;
 
 /// A multicast group: ff0e::beef.
@@ -75,7 +75,9 @@ impl Load {
             Self::FailingCq => format!("a failing CQ of {FEEDERS} QPs"),
             Self::Arming => format!("{QUEUES} CQs armed at once"),
             Self::Moderated => format!("{QUEUES} moderated events due at once"),
-            Self::LongMessages => format!("{MESSAGES} MiB in 16 segments a message, to fresh memory"),
+            Self::LongMessages => {
+                format!("{MESSAGES} MiB in 16 segments a message, to fresh memory")
+            }
             Self::Flush => format!("64 queues of {} requests flushed", 1 << LOG_WQES),
         }
     }

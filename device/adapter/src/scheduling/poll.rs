@@ -266,7 +266,8 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Reports some events that have waited long enough; whether there were any, and when the next one is due.
+    /// Reports some events that have waited long enough; whether there were any, and when the next
+    /// one is due.
     #[inline]
     fn fire_moderated(&self, slice: &Slice<'_, H>) -> (bool, Option<u64>) {
         let fire = |cq: &Cq| {
@@ -324,7 +325,8 @@ impl<H: Host> Function<H> {
     }
 }
 
-/// Does work that comes in small lots, at least one and at most [`ROUNDS`] of them; whether there was any.
+/// Does work that comes in small lots, at least one and at most [`ROUNDS`] of them; whether there
+/// was any.
 #[inline]
 fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool {
     let mut any = false;

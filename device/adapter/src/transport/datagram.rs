@@ -43,7 +43,7 @@ enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
     /// Members of a multicast group, on all functions; looked up as datagrams come to them.
-    Group(Option<Members<H>>),
+    Group(Option<Box<Members<H>>>),
 }
 
 /// A destination that was looked up: usually the next datagram goes there too.
@@ -262,7 +262,7 @@ fn deliver<H: Host>(
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
             Some(members) => members,
-            None => Members::find(here.function, (&to.av.dgid, *vlan), next, here.slice),
+            None => Members::find(here.function, (&to.av.dgid, *vlan), next, here.slice).into(),
         };
         let mut failed = None;
         members.each(progress, here.slice, |member| {
