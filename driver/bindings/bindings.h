@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads, for the driver and for the clients in kping/ and selftest/: the RDMA core's headers and the few
- * of the network stack that pairing/ and comp_vectors/cpuhp.rs need. Everything that the kernel's own Rust bindings
+ * The headers that the driver's bindings are made from: those of the RDMA core, and the few of the network stack and
+ * of CPU hotplug that pairing/ and comp_vectors/cpuhp.rs need. Everything that the kernel's own Rust bindings
  * already have is taken from there (see Kbuild), so a struct device is one type on both sides.
  */
 #include <linux/cpuhotplug.h>
@@ -15,11 +15,8 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/iter.h>
-#include <rdma/rdma_cm.h>
 #include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
-#include "../kclient/helpers.h"
-#include "../kping/helpers.h"
 #include "../pairing/helpers.h"
 #include "../rdma/helpers.h"

@@ -23,7 +23,7 @@
     unused_imports
 )]
 
-pub(crate) use kernel::bindings::*;
+pub use kernel::bindings::*;
 use kernel::ffi;
 
 include!(env!("VRNIC_BINDINGS"));

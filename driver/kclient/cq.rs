@@ -11,7 +11,7 @@ use crate::bindings;
 /// In which context completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Poll {
+pub enum Poll {
     /// By whoever waits.
     Direct = bindings::ib_poll_context_IB_POLL_DIRECT,
     /// In soft interrupts.
@@ -46,7 +46,7 @@ impl Drop for Requests {
 
 /// A completion queue.
 #[pin_data]
-pub(crate) struct Cq {
+pub struct Cq {
     // Before the requests that it names.
     raw: Raw,
     poll: Poll,
@@ -58,13 +58,13 @@ pub(crate) struct Cq {
 
 impl Cq {
     /// One for so many completions.
-    pub(crate) fn new(device: Arc<dyn Device>, entries: u32, poll: Poll) -> Result<Arc<Self>> {
+    pub fn new(device: Arc<dyn Device>, entries: u32, poll: Poll) -> Result<Arc<Self>> {
         let silent = Request::new()?;
         let raw = device.as_raw().as_ptr();
         let (null, entries) = (core::ptr::null_mut(), i32::try_from(entries)?);
         // CAST: the enum's number.
         let context = poll as u32;
-        let name = crate::NAME.as_char_ptr();
+        let name = device.owner().as_char_ptr();
         // SAFETY: the device is registered; the name is static.
         let raw = unsafe { bindings::__ib_alloc_cq(raw, null, entries, 0, context, name) };
         let raw = Raw(NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?, device);
@@ -94,12 +94,12 @@ impl Cq {
     }
 
     /// In which context its completions are taken.
-    pub(crate) fn poll(&self) -> Poll {
+    pub fn poll(&self) -> Poll {
         self.poll
     }
 
     /// Takes the completions of a queue that is [`Poll::Direct`].
-    pub(crate) fn take(&self) {
+    pub fn take(&self) {
         if self.poll == Poll::Direct {
             // Nobody else shall do so at the same time.
             let _requests = self.requests.lock();
@@ -109,7 +109,7 @@ impl Cq {
     }
 
     /// The core's struct, valid as long as this.
-    pub(crate) fn as_raw(&self) -> *mut bindings::ib_cq {
+    pub fn as_raw(&self) -> *mut bindings::ib_cq {
         self.raw.0.as_ptr()
     }
 }

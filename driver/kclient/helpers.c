@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See helpers.h. */
 
+#include <linux/in.h>
+#include <net/net_namespace.h>
+
 #include "helpers.h"
 
 u64 kclient_map(struct ib_device *device, void *memory, u32 length)
@@ -40,4 +43,39 @@ int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 int kclient_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
 	return ib_post_send(qp, wr, NULL);
+}
+
+struct rdma_cm_id *kclient_cm_create_id(rdma_cm_event_handler handler, void *context)
+{
+	return rdma_create_id(&init_net, handler, context, RDMA_PS_TCP, IB_QPT_RC);
+}
+
+int kclient_cm_bind(struct rdma_cm_id *id, u16 port)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	return rdma_bind_addr(id, (struct sockaddr *)&address);
+}
+
+int kclient_cm_resolve(struct rdma_cm_id *id, u32 address, u16 port, unsigned long timeout_ms)
+{
+	struct sockaddr_in to = {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(address),
+	};
+
+	return rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, timeout_ms);
+}
+
+int kclient_cm_connect(struct rdma_cm_id *id, bool accept)
+{
+	struct rdma_conn_param param = {
+		.responder_resources = 4,
+		.initiator_depth = 4,
+		.retry_count = 7,
+		.rnr_retry_count = 7,
+	};
+
+	return accept ? rdma_accept(id, &param) : rdma_connect(id, &param);
 }

@@ -11,7 +11,7 @@ use crate::bindings;
 /// Memory of which the device knows each piece by its address, for messages and for both ends of READs and WRITEs.
 ///
 /// The device uses it for requests alone, which keep it.
-pub(crate) struct Mapped {
+pub struct Mapped {
     memory: Memory,
     addresses: KVec<u64>,
     device: Arc<dyn Device>,
@@ -19,7 +19,7 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// Maps memory.
-    pub(crate) fn new(device: Arc<dyn Device>, memory: Memory) -> Result<Arc<Self>> {
+    pub fn new(device: Arc<dyn Device>, memory: Memory) -> Result<Arc<Self>> {
         let mut this = Self { memory, addresses: KVec::new(), device };
         let size = u32::try_from(this.memory.piece_len())?;
         for start in this.memory.starts() {
@@ -66,7 +66,7 @@ impl Drop for Mapped {
 
 /// Bytes of a [`Mapped`], for a request.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub struct Part {
     memory: Arc<Mapped>,
     at: usize,
     length: usize,
@@ -78,7 +78,7 @@ impl Part {
     /// # Errors
     ///
     /// `EINVAL` if there are no such.
-    pub(crate) fn new(memory: &Arc<Mapped>, range: Range<usize>) -> Result<Self> {
+    pub fn new(memory: &Arc<Mapped>, range: Range<usize>) -> Result<Self> {
         let length = range.end.checked_sub(range.start).ok_or(EINVAL)?;
         if range.end > memory.len() {
             return Err(EINVAL);

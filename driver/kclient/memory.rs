@@ -37,7 +37,7 @@ impl Drop for Piece {
 }
 
 /// Some pieces of one size, which are one space of bytes.
-pub(crate) struct Memory {
+pub struct Memory {
     pieces: KVec<Piece>,
     size: usize,
 }
@@ -48,7 +48,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` if the size is zero or not of whole words, `ENOMEM`.
-    pub(crate) fn new(count: usize, size: usize) -> Result<Self> {
+    pub fn new(count: usize, size: usize) -> Result<Self> {
         if size == 0 || size % WORD != 0 {
             return Err(EINVAL);
         }
@@ -60,7 +60,7 @@ impl Memory {
     }
 
     /// Bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.pieces.len() * self.size
     }
 
@@ -86,7 +86,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` behind the end.
-    pub(crate) fn get(&self, nth: usize) -> Result<u64> {
+    pub fn get(&self, nth: usize) -> Result<u64> {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
         // SAFETY: pieces are aligned and have whole words.
         Ok(unsafe { word.read_volatile() })
@@ -97,7 +97,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` behind the end.
-    pub(crate) fn set(&self, nth: usize, value: u64) -> Result {
+    pub fn set(&self, nth: usize, value: u64) -> Result {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
         // SAFETY: as in `get`.
         unsafe { word.write_volatile(value) };
@@ -109,7 +109,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` behind the end.
-    pub(crate) fn read(&self, at: usize, into: &mut [u8]) -> Result {
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result {
         for (at, byte) in (at..).zip(into) {
             // SAFETY: a byte of a piece.
             *byte = unsafe { self.byte(at)?.read_volatile() };
@@ -122,7 +122,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` behind the end, `ENOMEM`.
-    pub(crate) fn bytes(&self, at: usize, length: usize) -> Result<KVec<u8>> {
+    pub fn bytes(&self, at: usize, length: usize) -> Result<KVec<u8>> {
         let mut bytes = KVec::from_elem(0, length, GFP_KERNEL)?;
         self.read(at, &mut bytes)?;
         Ok(bytes)
@@ -133,7 +133,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` behind the end; those before it are stored.
-    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> Result {
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result {
         for (at, byte) in (at..).zip(bytes) {
             // SAFETY: a byte of a piece.
             unsafe { self.byte(at)?.write_volatile(*byte) };
@@ -146,7 +146,7 @@ impl Memory {
     /// # Errors
     ///
     /// As for [`Self::write`]; `ENOMEM`.
-    pub(crate) fn randomize(&self, at: usize, length: usize) -> Result<KVec<u8>> {
+    pub fn randomize(&self, at: usize, length: usize) -> Result<KVec<u8>> {
         let mut bytes = KVec::from_elem(0_u8, length, GFP_KERNEL)?;
         // SAFETY: the vector has so many bytes.
         unsafe { bindings::get_random_bytes(bytes.as_mut_ptr().cast(), length) };

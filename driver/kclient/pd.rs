@@ -3,7 +3,7 @@
 
 use core::ptr::NonNull;
 
-use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
+use kernel::{error::from_err_ptr, prelude::*, str::CStr, sync::Arc};
 
 use crate::bindings;
 
@@ -12,14 +12,17 @@ use crate::bindings;
 /// # Safety
 ///
 /// The device must be registered as long as the implementor lives.
-pub(crate) unsafe trait Device: Send + Sync {
+pub unsafe trait Device: Send + Sync {
     /// The core's struct.
     fn as_raw(&self) -> NonNull<bindings::ib_device>;
+
+    /// The name by which `rdma resource show` shows the owner of objects.
+    fn owner(&self) -> &'static CStr;
 }
 
 /// Whether a domain has a key by which peers read and write all of the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GlobalKey {
+pub enum GlobalKey {
     /// It has none.
     Without,
     /// It has one; see [`super::remote::Remote::under_global_key`].
@@ -27,37 +30,37 @@ pub(crate) enum GlobalKey {
 }
 
 /// A protection domain.
-pub(crate) struct Pd {
+pub struct Pd {
     raw: NonNull<bindings::ib_pd>,
     device: Arc<dyn Device>,
 }
 
 // SAFETY: the core's objects may be used by any thread.
 unsafe impl Send for Pd {}
-// SAFETY: as above; its numbers do not change.
+// SAFETY: the functions of the core that get a domain do their own locking; its numbers do not change.
 unsafe impl Sync for Pd {}
 
 impl Pd {
     /// Allocates one.
-    pub(crate) fn new(device: Arc<dyn Device>, global: GlobalKey) -> Result<Arc<Self>> {
+    pub fn new(device: Arc<dyn Device>, global: GlobalKey) -> Result<Arc<Self>> {
         let flags = match global {
             GlobalKey::Without => 0,
             GlobalKey::With => bindings::ib_pd_flags_IB_PD_UNSAFE_GLOBAL_RKEY,
         };
         let raw =
             // SAFETY: the device is registered; the name is static.
-            unsafe { bindings::__ib_alloc_pd(device.as_raw().as_ptr(), flags, crate::NAME.as_char_ptr()) };
+            unsafe { bindings::__ib_alloc_pd(device.as_raw().as_ptr(), flags, device.owner().as_char_ptr()) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         Ok(Arc::new(Self { raw, device }, GFP_KERNEL)?)
     }
 
     /// What keeps its device.
-    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+    pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
     /// The core's struct, valid as long as this.
-    pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {
+    pub fn as_raw(&self) -> *mut bindings::ib_pd {
         self.raw.as_ptr()
     }
 

@@ -20,7 +20,7 @@ use crate::bindings;
 /// # Safety
 ///
 /// [`Self::destroy`] must destroy the queue pair that it was made with, unless it says that it could not.
-pub(crate) unsafe trait Origin {
+pub unsafe trait Origin {
     /// Destroys the queue pair; what it returns is zero, or a negative errno if it is there still.
     ///
     /// # Safety
@@ -31,19 +31,19 @@ pub(crate) unsafe trait Origin {
 
 /// What a queue pair shall have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caps {
+pub struct Caps {
     /// Requests outstanding on either queue.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Segments of a request of the send queue; one of the receive queue has one.
-    pub(crate) segments: u32,
+    pub segments: u32,
     /// Bytes of inline data.
-    pub(crate) inline: u32,
+    pub inline: u32,
     /// Whether requests complete without asking for it.
-    pub(crate) signal_all: bool,
+    pub signal_all: bool,
 }
 
 /// What the core makes a reliable connection's queue pair of; both queues complete to `cq`.
-pub(crate) fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
+pub fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
     // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is valid.
     let mut attr: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
     attr.qp_type = bindings::ib_qp_type_IB_QPT_RC;
@@ -63,7 +63,7 @@ pub(crate) fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
 }
 
 /// A queue pair, destroyed on drop.
-pub(crate) struct Qp<O: Origin> {
+pub struct Qp<O: Origin> {
     raw: NonNull<bindings::ib_qp>,
     // In this order they go.
     cq: Arc<Cq>,
@@ -82,7 +82,7 @@ impl<O: Origin> Qp<O> {
     /// # Safety
     ///
     /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and nobody else's.
-    pub(crate) unsafe fn from_raw(
+    pub unsafe fn from_raw(
         raw: NonNull<bindings::ib_qp>,
         cq: Arc<Cq>,
         pd: Arc<Pd>,
@@ -92,27 +92,27 @@ impl<O: Origin> Qp<O> {
     }
 
     /// The core's struct, valid as long as this.
-    pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
+    pub fn as_raw(&self) -> *mut bindings::ib_qp {
         self.raw.as_ptr()
     }
 
     /// What completions call it.
-    pub(crate) fn id(&self) -> QpId {
+    pub fn id(&self) -> QpId {
         QpId::new(self.as_raw())
     }
 
     /// Its completion queue.
-    pub(crate) fn cq(&self) -> &Cq {
+    pub fn cq(&self) -> &Cq {
         &self.cq
     }
 
     /// Its domain.
-    pub(crate) fn pd(&self) -> &Arc<Pd> {
+    pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
     /// What it was made by.
-    pub(crate) fn origin(&self) -> &O {
+    pub fn origin(&self) -> &O {
         &self.origin
     }
 
@@ -121,7 +121,7 @@ impl<O: Origin> Qp<O> {
     /// # Errors
     ///
     /// `EBUSY` if the request is in use, `ENOMEM` if the queue is full.
-    pub(crate) fn receive(&self, request: &Arc<Request>, into: &Part) -> Result {
+    pub fn receive(&self, request: &Arc<Request>, into: &Part) -> Result {
         let mut list = into.segments(self.pd.lkey())?;
         let wr = work::receive(request.cqe(), &mut list)?;
         self.begin(request, Kept { local: Some(into.memory().clone()), ..Kept::default() })?;
@@ -135,7 +135,7 @@ impl<O: Origin> Qp<O> {
     /// # Errors
     ///
     /// As for [`Self::receive`]; `EINVAL` if there is less memory at the peer.
-    pub(crate) fn post(&self, request: &Arc<Request>, op: &Op, part: &Part) -> Result {
+    pub fn post(&self, request: &Arc<Request>, op: &Op, part: &Part) -> Result {
         let mut list = part.segments(self.pd.lkey())?;
         let remote = op.memory(part.len())?;
         let kept = Kept { local: Some(part.memory().clone()), remote, region: None };
@@ -148,7 +148,7 @@ impl<O: Origin> Qp<O> {
     /// # Errors
     ///
     /// As for [`Self::post`]; `EINVAL` if it does not fit, or if the operation brings data.
-    pub(crate) fn post_inline(&self, request: &Arc<Request>, op: &Op, data: &[u8]) -> Result {
+    pub fn post_inline(&self, request: &Arc<Request>, op: &Op, data: &[u8]) -> Result {
         if matches!(op, Op::Read(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }) {
             return Err(EINVAL);
         }
@@ -171,7 +171,7 @@ impl<O: Origin> Qp<O> {
     /// # Errors
     ///
     /// As for [`Self::post`]; `EBUSY` also if a registration is outstanding.
-    pub(crate) fn register(
+    pub fn register(
         &self,
         request: &Arc<Request>,
         region: &Arc<Region>,
@@ -198,7 +198,7 @@ impl<O: Origin> Qp<O> {
     }
 
     /// Ends it: the queue pair goes to the error state, and on return nothing is outstanding.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         // SAFETY: live; there is room for one more request on either queue.
         unsafe { bindings::ib_drain_qp(self.as_raw()) };
     }

@@ -95,7 +95,7 @@ impl Drop for Registered {
 
 /// Pages that a peer reaches by one key, while it is registered by a work request.
 #[pin_data]
-pub(crate) struct Region {
+pub struct Region {
     #[pin]
     registered: Mutex<Registered>,
     memory: Arc<Memory>,
@@ -109,7 +109,7 @@ impl Region {
     /// # Errors
     ///
     /// `EINVAL` unless each piece of the memory is a page and the rest begins in the first and ends in the last.
-    pub(crate) fn new(pd: Arc<Pd>, memory: Memory, head: usize, tail: usize) -> Result<Arc<Self>> {
+    pub fn new(pd: Arc<Pd>, memory: Memory, head: usize, tail: usize) -> Result<Arc<Self>> {
         if memory.piece_len() != PAGE_SIZE
             || head.max(tail) >= PAGE_SIZE
             || memory.len() <= head + tail
@@ -130,29 +130,29 @@ impl Region {
     }
 
     /// Bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.memory.len() - self.head - self.tail
     }
 
     /// Its pages, as a whole.
-    pub(crate) fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
     /// First byte, as the peer names it.
-    pub(crate) fn address(&self) -> u64 {
+    pub fn address(&self) -> u64 {
         // SAFETY: a live region, which only changes under this lock.
         unsafe { (*self.registered.lock().mr.as_ptr()).iova }
     }
 
     /// The key of the last registration.
-    pub(crate) fn key(&self) -> u32 {
+    pub fn key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.registered.lock().mr.as_ptr()).rkey }
     }
 
     /// Its start, as a peer reaches it.
-    pub(crate) fn remote(&self) -> Remote {
+    pub fn remote(&self) -> Remote {
         Remote::new(self.address(), self.key())
     }
 
@@ -192,7 +192,7 @@ fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::s
 }
 
 /// A region of all of the machine's memory, by the driver's own operation: its key allows what no domain's does.
-pub(crate) struct AllMemory {
+pub struct AllMemory {
     mr: Option<NonNull<bindings::ib_mr>>,
     rkey: u32,
     pd: Arc<Pd>,
@@ -207,7 +207,7 @@ impl AllMemory {
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the driver has no such regions.
-    pub(crate) fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
+    pub fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
         let device = pd.device().as_raw().as_ptr();
         let access = i32::try_from(access)?;
         // SAFETY: a registered device, whose operations do not change.
@@ -230,7 +230,7 @@ impl AllMemory {
     }
 
     /// Deregisters it.
-    pub(crate) fn end(mut self) -> Result {
+    pub fn end(mut self) -> Result {
         self.deregister()
     }
 

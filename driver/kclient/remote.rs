@@ -16,7 +16,7 @@ const OTHER_REGION: u32 = 0x100;
 ///
 /// Keys of all memory are never told as numbers, so that what they reach is memory that the request keeps.
 #[derive(Clone)]
-pub(crate) struct Remote {
+pub struct Remote {
     address: u64,
     key: u32,
     part: Option<Part>,
@@ -24,17 +24,17 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// What a peer, or a region of this machine, has given.
-    pub(crate) fn new(address: u64, key: u32) -> Self {
+    pub fn new(address: u64, key: u32) -> Self {
         Self { address, key, part: None }
     }
 
     /// Memory of this machine under the key of a domain that has one of all memory.
-    pub(crate) fn under_global_key(pd: &Pd, part: &Part) -> Result<Self> {
+    pub fn under_global_key(pd: &Pd, part: &Part) -> Result<Self> {
         Self::under(pd.global_rkey(), part)
     }
 
     /// Memory of this machine under the key of a region of all memory.
-    pub(crate) fn under_all_memory(region: &AllMemory, part: &Part) -> Result<Self> {
+    pub fn under_all_memory(region: &AllMemory, part: &Part) -> Result<Self> {
         Self::under(region.rkey(), part)
     }
 
@@ -43,7 +43,7 @@ impl Remote {
     }
 
     /// The same address under a key that is not valid.
-    pub(crate) fn with_wrong_key(self) -> Self {
+    pub fn with_wrong_key(self) -> Self {
         Self { key: self.key ^ OTHER_REGION, ..self }
     }
 

@@ -19,22 +19,22 @@ use crate::bindings;
 
 /// How a request ended (`enum ib_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Status(pub(crate) u32);
+pub struct Status(pub u32);
 
 impl Status {
     /// It succeeded.
-    pub(crate) const SUCCESS: Self = Self(bindings::ib_wc_status_IB_WC_SUCCESS);
+    pub const SUCCESS: Self = Self(bindings::ib_wc_status_IB_WC_SUCCESS);
     /// The queue pair was in error before it was its turn.
-    pub(crate) const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+    pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
     /// A registration or an invalidation was refused.
-    pub(crate) const BIND: Self = Self(bindings::ib_wc_status_IB_WC_MW_BIND_ERR);
+    pub const BIND: Self = Self(bindings::ib_wc_status_IB_WC_MW_BIND_ERR);
     /// The peer refused access.
-    pub(crate) const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
+    pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
 }
 
 /// A queue pair, to be compared alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QpId(usize);
+pub struct QpId(usize);
 
 impl QpId {
     /// Of the core's struct.
@@ -45,21 +45,21 @@ impl QpId {
 
 /// What a completion says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// How it ended.
-    pub(crate) status: Status,
+    pub status: Status,
     /// The device's own word for an error.
-    pub(crate) vendor: u32,
+    pub vendor: u32,
     /// Bytes received.
-    pub(crate) length: u32,
+    pub length: u32,
     /// Immediate data of the message.
-    pub(crate) immediate: Option<u32>,
+    pub immediate: Option<u32>,
     /// The key that the message has invalidated.
-    pub(crate) invalidated: Option<u32>,
+    pub invalidated: Option<u32>,
     /// Where it was posted.
-    pub(crate) qp: QpId,
+    pub qp: QpId,
     /// Grows from completion to completion.
-    pub(crate) turn: u64,
+    pub turn: u64,
 }
 
 impl Outcome {
@@ -68,7 +68,7 @@ impl Outcome {
     /// # Errors
     ///
     /// `ECONNRESET` for a request that was flushed, `EIO` for one that failed.
-    pub(crate) fn success(self) -> Result<Self> {
+    pub fn success(self) -> Result<Self> {
         match self.status {
             Status::SUCCESS => Ok(self),
             Status::FLUSHED => Err(ECONNRESET),
@@ -102,13 +102,13 @@ impl Outcome {
 
 /// What the device may use for a request until that has ended.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// What its segments name.
-    pub(super) local: Option<Arc<Mapped>>,
+    pub local: Option<Arc<Mapped>>,
     /// What it names at the peer, if that is memory of this machine.
-    pub(super) remote: Option<Arc<Mapped>>,
+    pub remote: Option<Arc<Mapped>>,
     /// What it registers.
-    pub(super) region: Option<Arc<Region>>,
+    pub region: Option<Arc<Region>>,
 }
 
 enum State {
@@ -123,7 +123,7 @@ enum State {
 /// A place for a posted request, whose address the device gives back.
 #[pin_data]
 #[repr(C)]
-pub(crate) struct Request {
+pub struct Request {
     // First, so that its address is that of the request.
     cqe: Opaque<bindings::ib_cqe>,
     #[pin]
@@ -139,7 +139,7 @@ unsafe impl Sync for Request {}
 
 impl Request {
     /// A place for one.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 cqe: Opaque::new(bindings::ib_cqe { done: Some(Self::done) }),
@@ -182,7 +182,7 @@ impl Request {
     }
 
     /// What became of it, if that is known; told once.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<Outcome> {
         let before = take(&mut self.state.lock());
         before.map(|(_kept, outcome)| outcome)
     }
@@ -192,7 +192,7 @@ impl Request {
     /// # Errors
     ///
     /// `EINTR` when the caller got a signal.
-    pub(crate) fn wait(&self, patience: Jiffies) -> Result<Option<Outcome>> {
+    pub fn wait(&self, patience: Jiffies) -> Result<Option<Outcome>> {
         let mut left = patience;
         let mut state = self.state.lock();
         loop {

@@ -11,7 +11,7 @@ use super::{mapped::Mapped, remote::Remote};
 use crate::bindings;
 
 /// What a request of the send queue asks for, beside where its data is.
-pub(crate) enum Op {
+pub enum Op {
     /// SEND.
     Send,
     /// SEND with immediate data.

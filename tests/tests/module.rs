@@ -76,8 +76,8 @@ fn inline(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver's own kernel client (driver/selftest): loading it runs its tests. It goes before the
-/// driver, and leaves nothing.
+/// The driver's own kernel client (driver/tests/kverbs): loading it runs its tests. It goes before
+/// the driver, and leaves nothing.
 fn kernel_client(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         let load =
@@ -108,8 +108,8 @@ fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
 /// Rounds of a kernel client over each of its connections.
 const ROUNDS: u64 = 50;
 
-/// Loads the kernel client of `guest` that asks the server in `server` (driver/kping); it fails if
-/// data is wrong.
+/// Loads the kernel client of `guest` that asks the server in `server` (driver/tests/kping); it
+/// fails if data is wrong.
 fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     let peer: Ipv4Addr = server.ip().parse()?;
     let load = format!("insmod /vrnic/vrnic_kping.ko peer={} rounds={ROUNDS}", u32::from(peer));

@@ -19,23 +19,19 @@
 //!
 //! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
 
+use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr, sync::Arc};
 
-#[path = "../bindings/mod.rs"]
-mod bindings;
 mod client;
 mod connection;
 mod events;
-#[allow(dead_code, reason = "shared: each client uses a part")]
-#[path = "../kclient/mod.rs"]
-mod kclient;
 mod message;
 mod pattern;
 mod server;
 
 use crate::kclient::cq::Poll;
 
-/// Whose the core's objects are.
+/// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kping";
 
 /// The module: a server, if it is one.

@@ -7,6 +7,7 @@ use kernel::{
     error::to_result,
     ffi::c_int,
     prelude::*,
+    str::CStr,
     sync::Arc,
     time::{Delta, Instant, Monotonic, delay::fsleep, msecs_to_jiffies},
 };
@@ -55,19 +56,26 @@ unsafe impl Device for Bound {
     fn as_raw(&self) -> NonNull<bindings::ib_device> {
         self.device
     }
+
+    fn owner(&self) -> &'static CStr {
+        crate::NAME
+    }
 }
 
+/// The identifier that a queue pair was made for.
+pub(crate) struct Made(Arc<Bound>);
+
 // SAFETY: `rdma_destroy_qp` destroys the identifier's queue pair.
-unsafe impl Origin for Arc<Bound> {
+unsafe impl Origin for Made {
     unsafe fn destroy(&mut self, _qp: NonNull<bindings::ib_qp>) -> c_int {
-        // SAFETY: the identifier's queue pair is that of this, by the caller's promise.
-        unsafe { bindings::rdma_destroy_qp(self.id.as_raw()) };
+        // SAFETY: the caller passes the identifier's queue pair, which it has not destroyed.
+        unsafe { bindings::rdma_destroy_qp(self.0.id.as_raw()) };
         0
     }
 }
 
 /// A connection, or what becomes one.
-pub(crate) struct Connection(Qp<Arc<Bound>>);
+pub(crate) struct Connection(Qp<Made>);
 
 impl Connection {
     /// Makes the queues of an identifier whose device is known.
@@ -86,13 +94,13 @@ impl Connection {
         // SAFETY: just made, for this identifier, with these; the identifier does not touch it but by `destroy`.
         unsafe {
             let qp = NonNull::new((*raw).qp).ok_or(EINVAL)?;
-            Ok(Self(Qp::from_raw(qp, cq, pd, bound)))
+            Ok(Self(Qp::from_raw(qp, cq, pd, Made(bound))))
         }
     }
 
     /// Its identifier.
     pub(crate) fn id(&self) -> &Id {
-        &self.0.origin().id
+        &self.0.origin().0.id
     }
 
     /// Memory for messages and for the ends of READs and WRITEs.

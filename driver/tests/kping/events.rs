@@ -133,7 +133,7 @@ impl Id {
         let events = Events::new()?;
         let context = Arc::as_ptr(&events).cast_mut().cast();
         // SAFETY: the context lives until the identifier has been destroyed.
-        let raw = unsafe { bindings::kping_create_id(Some(Events::handle), context) };
+        let raw = unsafe { bindings::kclient_cm_create_id(Some(Events::handle), context) };
         let raw = kernel::error::from_err_ptr(raw)?;
         Ok(Self { raw: NonNull::new(raw).ok_or(ENOMEM)?, events })
     }
@@ -157,7 +157,7 @@ impl Id {
     pub(crate) fn listen(port: u16) -> Result<Self> {
         let this = Self::new()?;
         // SAFETY: a live identifier.
-        to_result(unsafe { bindings::kping_bind(this.as_raw(), port) })?;
+        to_result(unsafe { bindings::kclient_cm_bind(this.as_raw(), port) })?;
         // SAFETY: as above.
         to_result(unsafe { bindings::rdma_listen(this.as_raw(), 4) })?;
         Ok(this)
@@ -176,7 +176,7 @@ impl Id {
         // CAST: a small constant.
         let ms = STEP_MS as usize;
         // SAFETY: a live identifier.
-        to_result(unsafe { bindings::kping_resolve(self.as_raw(), address, port, ms) })?;
+        to_result(unsafe { bindings::kclient_cm_resolve(self.as_raw(), address, port, ms) })?;
         self.expect(Event::AddressResolved)?;
         // SAFETY: as above.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), ms) })?;
@@ -186,7 +186,7 @@ impl Id {
     /// Connects, or accepts; the queue pair is there.
     pub(crate) fn connect(&self, accept: bool) -> Result {
         // SAFETY: a live identifier.
-        to_result(unsafe { bindings::kping_connect(self.as_raw(), accept) })?;
+        to_result(unsafe { bindings::kclient_cm_connect(self.as_raw(), accept) })?;
         self.expect(Event::Established)
     }
 

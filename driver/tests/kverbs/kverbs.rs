@@ -24,18 +24,14 @@
 //!
 //! `unsafe` is confined to the last five, and to `death`'s call of `watch`.
 
+use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr};
 
 mod address;
-#[path = "../bindings/mod.rs"]
-mod bindings;
 mod check;
 mod client;
 mod data;
 mod death;
-#[allow(dead_code, reason = "shared: each client uses a part")]
-#[path = "../kclient/mod.rs"]
-mod kclient;
 mod path;
 mod registration;
 mod run;
@@ -43,7 +39,7 @@ mod sides;
 mod states;
 mod watch;
 
-/// Whose the core's objects are.
+/// The owner of the core's objects.
 const NAME: &CStr = c"vrnic_kverbs";
 
 /// The module: a client, registered until it goes.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects of the RDMA core as its kernel clients use them; shared by the clients in `selftest/` and `kping/`.
+//! Objects of the RDMA core as its kernel clients use them: a crate that is linked into each of the clients in `tests/`.
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`bindings`] | the C entities of the RDMA core, for what is not wrapped here |
 //! | [`pd`] | a device that stays while it is used; protection domains |
 //! | [`memory`] | memory that a device reads and writes whenever it likes |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
@@ -17,15 +18,18 @@
 //! them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names until its completion has been taken,
 //! and a CQ the requests that were posted to its queue pairs, until no completion can come. What a device could still
 //! reach because something could not be destroyed is never freed.
-//!
-//! The crate that includes this gives `bindings` and `NAME`, by which `rdma res` shows whose the objects are.
 
-pub(crate) mod cq;
-pub(crate) mod mapped;
-pub(crate) mod memory;
-pub(crate) mod pd;
-pub(crate) mod qp;
-pub(crate) mod region;
-pub(crate) mod remote;
-pub(crate) mod request;
-pub(crate) mod work;
+/// The start of this crate's messages.
+const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
+
+#[path = "../bindings/mod.rs"]
+pub mod bindings;
+pub mod cq;
+pub mod mapped;
+pub mod memory;
+pub mod pd;
+pub mod qp;
+pub mod region;
+pub mod remote;
+pub mod request;
+pub mod work;

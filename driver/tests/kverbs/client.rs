@@ -47,6 +47,10 @@ unsafe impl Device for Attached {
     fn as_raw(&self) -> NonNull<bindings::ib_device> {
         self.raw
     }
+
+    fn owner(&self) -> &'static CStr {
+        crate::NAME
+    }
 }
 
 impl Attached {

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The headers that the bindings of kernel clients are made from; see bindings/bindings.h for those of the driver. */
+#include <rdma/ib_cache.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+#include "helpers.h"
