@@ -87,16 +87,16 @@ impl Recovery {
         // SAFETY: by the caller's promise the device is bound, and so alive, as long as this reference is used:
         // `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
-        let queue = OwnQueue::freezable(c"vradapter_recovery")?;
-        let quiescing = OwnQueue::new(c"vradapter_quiescing")?;
+        let queue = OwnQueue::freezable(c"vrnic_recovery")?;
+        let quiescing = OwnQueue::new(c"vrnic_quiescing")?;
         let this = Arc::pin_init(
             pin_init!(Self {
                 pdev,
                 queue,
                 quiescing,
                 ended: Atomic::new(false),
-                state <- new_mutex!(State::default(), "vradapter::Recovery"),
-                work <- new_work!("vradapter::Recovery"),
+                state <- new_mutex!(State::default(), "vrnic::Recovery"),
+                work <- new_work!("vrnic::Recovery"),
             }),
             GFP_KERNEL,
         )?;

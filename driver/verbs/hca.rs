@@ -22,7 +22,7 @@ pub(crate) struct Hca<'a> {
 impl<'a> Hca<'a> {
     /// Verbs on this adapter.
     pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
-        let held = KBox::pin_init(new_mutex!(KVec::new(), "vradapter::Hca::held"), GFP_KERNEL)?;
+        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Hca::held"), GFP_KERNEL)?;
         Ok(Self { adapter, held })
     }
 
