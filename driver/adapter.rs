@@ -135,7 +135,7 @@ impl<'a> Adapter<'a> {
         self.liveness.execute(opcode, params)
     }
 
-    /// Who asks the adapter about its objects.
+    /// Returns the means to ask the adapter about its objects.
     pub(crate) fn inspector(&self) -> &Inspector {
         &self.inspector
     }
@@ -145,12 +145,12 @@ impl<'a> Adapter<'a> {
         self.liveness.clone()
     }
 
-    /// Whether the adapter has died.
+    /// Returns whether the adapter has died.
     pub(crate) fn is_dead(&self) -> bool {
         self.liveness.is_dead()
     }
 
-    /// Whether the adapter has died and touches no memory any more.
+    /// Returns whether the adapter has died and touches no memory any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.liveness.is_quiet()
     }
@@ -160,7 +160,7 @@ impl<'a> Adapter<'a> {
         self.liveness.call_handlers();
     }
 
-    /// What it can do.
+    /// Returns its limits.
     pub(crate) fn caps(&self) -> &DeviceCaps {
         &self.caps
     }
@@ -185,7 +185,8 @@ impl<'a> Adapter<'a> {
         &self.handlers
     }
 
-    /// Events of this completion queue go to `link` from now on, by the handler that it is bound to.
+    /// Events of this completion queue go to `link` from now on, by the handler that it is bound
+    /// to.
     pub(crate) fn add_cq(&self, handler: u32, cqn: u32, link: CqLink) -> Result {
         self.listeners.cqs(handler as usize)?.add(cqn, link)?;
         self.handlers.get(handler)?.handler.bind();
@@ -222,7 +223,7 @@ impl<'a> Adapter<'a> {
         self.listeners.srqs.remove(srqn, link);
     }
 
-    /// Who can be told of events of the device itself.
+    /// Returns the objects that events are reported to.
     pub(crate) fn listeners(&self) -> Arc<Listeners> {
         self.listeners.clone()
     }
@@ -268,8 +269,8 @@ fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
 }
 
-/// How many completion vectors to ask for: one for each processor, but no more than the adapter has or
-/// the user wants.
+/// Returns the number of completion vectors to ask for: one for each processor, but no more than
+/// the adapter has or the user wants.
 fn completion_vectors(regs: &Registers) -> u32 {
     let limit = match module_parameters::comp_vectors.value() {
         0 => u32::MAX,
@@ -278,8 +279,8 @@ fn completion_vectors(regs: &Registers) -> u32 {
     regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids()).min(limit).max(1)
 }
 
-/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt of its own,
-/// and an event queue that raises it. Its id is what completion queues are bound by.
+/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt of
+/// its own, and an event queue that raises it. Its id is what completion queues are bound by.
 fn set_handler(
     liveness: &Liveness,
     interrupts: &mut Interrupts<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The handlers of the adapter's interrupts: they take events from event queues and report them to the objects that
-//! they are about.
+//! The handlers of the adapter's interrupts: they take events from event queues and report them to
+//! the objects that they are about.
 
 use abi::eq::Kind;
 use kernel::{prelude::*, sync::Arc};
@@ -21,9 +21,9 @@ use crate::{
 pub(crate) struct CompletionHandler {
     /// Its events.
     pub(crate) queue: Arc<EventQueue>,
-    /// Whom to tell.
+    /// The objects that events are reported to.
     pub(crate) listeners: Arc<Listeners>,
-    /// Which handler it is, and what it counts.
+    /// Its id and its counters.
     pub(crate) handler: Arc<Handler>,
 }
 
@@ -49,11 +49,11 @@ impl irq::Handler for CompletionHandler {
 pub(crate) struct AsyncHandler {
     /// Its events.
     pub(crate) queue: Arc<EventQueue>,
-    /// Whose completions share the interrupt.
+    /// The admin queue, whose completions share the interrupt.
     pub(crate) admin: Arc<Admin>,
-    /// Whom to tell.
+    /// The objects that events are reported to.
     pub(crate) listeners: Arc<Listeners>,
-    /// What ends when the adapter fails.
+    /// The liveness that ends when the adapter fails.
     pub(crate) liveness: Arc<Liveness>,
 }
 

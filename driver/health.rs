@@ -61,7 +61,7 @@ impl Health {
         Ok(health.start(period()))
     }
 
-    /// Whether the adapter has died, and how.
+    /// Returns whether the adapter has died, and how.
     fn look(&self) -> Option<Cause> {
         let Some(beat) = self.doorbells.heartbeat() else {
             dev_err!(self.liveness.device(), "the adapter does not answer any more\n");

@@ -76,7 +76,7 @@ pub(crate) struct Listeners {
     device: SpinLockIrq<Audience>,
 }
 
-/// Who hears of the device itself.
+/// The reference that events of the device itself are reported to.
 #[derive(Default)]
 struct Audience {
     link: Option<DeviceLink>,
@@ -111,7 +111,8 @@ impl Listeners {
         self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
     }
 
-    /// Whom to tell of events of the device itself. If the adapter has died before, that is told now.
+    /// Sets the reference that events of the device itself are reported to. If the adapter has died
+    /// before, that is told now.
     pub(crate) fn set_device(&self, link: DeviceLink) {
         let died = {
             let mut device = self.device.lock();

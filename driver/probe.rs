@@ -17,7 +17,7 @@ use crate::recovery::Recovery;
 /// The driver.
 pub(crate) struct Driver;
 
-/// What is alive while a device is bound.
+/// The driver's data of a bound device.
 pub(crate) struct Bond<'a> {
     recovery: Arc<Recovery>,
     _bound: PhantomData<&'a pci::Device<Bound>>,
@@ -65,7 +65,7 @@ fn bind<'a>(pdev: &'a pci::Device<Core<'_>>) -> Result<Bond<'a>> {
     // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
     // Pinned memory may then be described in pages as large as it is contiguous.
-    // SAFETY: as above.
+    // SAFETY: nothing was allocated for DMA yet.
     unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
     // SAFETY: ended by the bond, which becomes the driver's data and is dropped on unbinding.

@@ -33,13 +33,13 @@ const DEAD: u32 = 1;
 /// It touches no memory any more.
 const QUIET: u32 = 2;
 
-/// How often a silent adapter's heartbeat is looked at.
+/// The time between two looks at a silent adapter's heartbeat.
 const POLL: Delta = Delta::from_millis(100);
-/// How long a silent adapter is left alone. A register access to one that has stalled freezes the
-/// whole machine for seconds, and a VMM may drop the adapter for it for good; but only such an access
-/// tells one that stalls from one that is gone.
+/// The time for which a silent adapter is left alone. A register access to one that has stalled
+/// freezes the whole machine for seconds, and a VMM may drop the adapter for it for good; but only
+/// such an access tells one that stalls from one that is gone.
 const PATIENCE: Delta = Delta::from_secs(40);
-/// How often an adapter is asked that neither resets nor is certainly gone.
+/// The number of tries to reset an adapter that neither resets nor is certainly gone.
 const ROUNDS: u32 = 3;
 /// An access that fails in less time than this was not refused by an adapter that stalls.
 const AT_ONCE: Delta = Delta::from_secs(1);
@@ -69,14 +69,14 @@ pub(crate) trait Restart: Send + Sync {
 /// The means to go on when an adapter has died.
 #[derive(Clone)]
 pub(crate) struct AfterDeath {
-    /// The workqueue on which dead adapters are made quiet, and handlers called in their stead. The work of `restart`
-    /// may wait for that, so it needs another one.
+    /// The workqueue on which dead adapters are made quiet, and handlers called in their stead. The
+    /// work of `restart` may wait for that, so it needs another one.
     pub(crate) queue: Arc<OwnQueue>,
     /// Called when an adapter that was not unbound is quiet.
     pub(crate) restart: Arc<dyn Restart>,
 }
 
-/// Whether an adapter lives, and what makes it quiet when it does not.
+/// The state of an adapter, alive, dead or quiet, and the means to make it quiet.
 #[pin_data]
 pub(crate) struct Liveness {
     state: Atomic<u32>,
@@ -134,17 +134,17 @@ impl Liveness {
         )
     }
 
-    /// Whose liveness it is.
+    /// Returns the device of the adapter.
     pub(crate) fn device(&self) -> &pci::Device {
         &self.pdev
     }
 
-    /// Whether it has died.
+    /// Returns whether it has died.
     pub(crate) fn is_dead(&self) -> bool {
         self.state.load(Acquire) != ALIVE
     }
 
-    /// Whether it has died and touches no memory any more.
+    /// Returns whether it has died and touches no memory any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.state.load(Acquire) == QUIET
     }
@@ -182,13 +182,14 @@ impl Liveness {
         flush::<_, HANDLERS>(self);
     }
 
-    /// An adapter that is quiet tells nobody of anything: has the handlers called that wait for what it has left
-    /// undone. Callable in any context, within methods of the device too: one work item calls them later.
+    /// An adapter that is quiet tells nobody of anything: has the handlers called that wait for
+    /// what it has left undone. Callable in any context, within methods of the device too: one work
+    /// item calls them later.
     pub(crate) fn call_handlers(self: &Arc<Self>) {
         let _ = self.after.queue.enqueue::<Arc<Self>, HANDLERS>(self.clone());
     }
 
-    /// Whether it has died, in this way.
+    /// Returns whether it has died, in this way.
     fn died(&self, cause: Cause) -> bool {
         self.is_dead() && self.cause.load(Relaxed) == cause as u32
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Brings the adapter up, and up again when it has died: its RDMA device is taken from everybody, and the adapter is
-//! reset and registered anew.
+//! Brings the adapter up, and up again when it has died: its RDMA device is taken from everybody,
+//! and the adapter is reset and registered anew.
 //!
-//! Recovery does what unbinding and binding the driver would do, and under the same lock, that of the PCI device: so it
-//! excludes probing, unbinding, suspending, and resets by others. It only ever tries to get that lock, because
-//! unbinding holds it while it waits for the end of recovery.
+//! Recovery does what unbinding and binding the driver would do, and under the same lock, that of
+//! the PCI device: so it excludes probing, unbinding, suspending, and resets by others. It only
+//! ever tries to get that lock, because unbinding holds it while it waits for the end of recovery.
 
 use kernel::{
     device::Bound,
@@ -28,16 +28,17 @@ use crate::{
     workqueue::{OwnQueue, flush},
 };
 
-/// How often it is tried before the adapter is left alone.
+/// The number of tries before the adapter is left alone.
 const TRIES: u32 = 8;
 /// An adapter that dies sooner than this, less [`LEAVE`], did not come up.
 const STABLE: Delta = Delta::from_secs(15);
-/// How long kernel clients have to let go of a dead device by themselves. Those that still use it when it is taken from
-/// them may end for good what they keep on others: nvme-rdma deletes its disks then, but else connects them again.
+/// The time that kernel clients have to let go of a dead device by themselves. Those that still use
+/// it when it is taken from them may end for good what they keep on others: nvme-rdma deletes its
+/// disks then, but else connects them again.
 const LEAVE: Delta = Delta::from_secs(5);
 /// The time after the first try; it doubles with each.
 const PAUSE: Delta = Delta::from_millis(250);
-/// How often somebody who waits looks whether there is still reason to.
+/// The time between two looks for a reason to wait no longer.
 const POLL: Delta = Delta::from_millis(50);
 
 /// An adapter that is up and registered.
@@ -56,7 +57,7 @@ struct State {
     tries: u32,
 }
 
-/// See the module.
+/// Brings an adapter up, and up again.
 #[pin_data]
 pub(crate) struct Recovery {
     pdev: &'static pci::Device<Bound>,
@@ -84,8 +85,8 @@ impl Recovery {
     ///
     /// [`Recovery::end`] must be called before the driver is unbound from the device.
     pub(crate) unsafe fn start(pdev: &pci::Device<Bound>) -> Result<Arc<Self>> {
-        // SAFETY: by the caller's promise the device is bound, and so alive, as long as this reference is used:
-        // `end` drops the registration and waits for the work.
+        // SAFETY: the caller promises that the device is bound, and so alive, as long as this
+        // reference is used: `end` drops the registration and waits for the work.
         let pdev: &'static pci::Device<Bound> = unsafe { &*core::ptr::from_ref(pdev) };
         let queue = OwnQueue::freezable(c"vrnic_recovery")?;
         let quiescing = OwnQueue::new(c"vrnic_quiescing")?;
@@ -139,7 +140,8 @@ impl Recovery {
         Ok(Up { _pairing: pairing, _registration: registration, liveness, since: Instant::now() })
     }
 
-    /// Tries once, under the device's lock. Gives the time after which to try again, if that is of use.
+    /// Tries once, under the device's lock. Gives the time after which to try again, if that is of
+    /// use.
     fn step(self: &Arc<Self>) -> Option<Delta> {
         let mut state = self.state.lock();
         if self.has_ended() || state.up.as_ref().is_some_and(|up| !up.liveness.is_dead()) {
@@ -151,7 +153,8 @@ impl Recovery {
         if state.tries >= TRIES {
             dev_err!(
                 self.pdev,
-                "the adapter does not come up: given up after {TRIES} tries, until the driver is bound anew\n"
+                "the adapter does not come up: given up after {TRIES} tries, until the driver is bound \
+                 anew\n"
             );
             return None;
         }
@@ -164,7 +167,11 @@ impl Recovery {
                 None
             }
             Err(error) => {
-                dev_warn!(self.pdev, "try {} to bring the adapter up: {error:?}\n", state.tries);
+                dev_warn!(
+                    self.pdev,
+                    "try {} to bring the adapter up failed: {error:?}\n",
+                    state.tries
+                );
                 Some(pause)
             }
         }

@@ -4,10 +4,10 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`probe`] | the PCI driver: probing and unbinding |
-//! | [`recovery`] | brings the adapter up and registers its verbs, and does so again when it has died |
+//! | [`recovery`] | brings the adapter up, and again when it has died; registers its verbs |
 //! | [`adapter`] | the adapter as one thing: bring-up, and what verbs need of it |
-//! | [`hw`] | what the driver shares with the hardware: registers, doorbells, rings, admin queue, interrupts |
-//! | [`events`], [`listeners`] | handlers of interrupts, and the objects that they report events to |
+//! | [`hw`] | registers, doorbells, rings, admin queue, interrupts |
+//! | [`events`], [`listeners`] | handlers of interrupts; the objects that they report events to |
 //! | [`comp_vectors`] | completion vectors, their processors, and the choice among them |
 //! | [`health`] | watches the adapter's heartbeat |
 //! | [`quiesce`] | stops the adapter when it dies or is let go |
@@ -18,8 +18,8 @@
 //! | [`rdma`] | abstractions over the RDMA core |
 //! | [`bindings`] | C entities that the kernel's own bindings lack |
 //!
-//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`], [`comp_vectors::cpuhp`], [`pairing`],
-//! [`probe`], [`recovery`] and [`workqueue`].
+//! `unsafe` is confined to [`rdma`] and to [`hw::irq`], [`hw::pci`], [`hw::uar`],
+//! [`comp_vectors::cpuhp`], [`pairing`], [`probe`], [`recovery`] and [`workqueue`].
 
 extern crate vrnic_abi as abi;
 

@@ -11,8 +11,8 @@ use kernel::{
     workqueue::{HasWork, Queue, Work},
 };
 
-/// A workqueue that goes on when memory is short: what frees memory may wait for its work items (`WQ_MEM_RECLAIM`).
-/// It must not be dropped by one of its own work items.
+/// A workqueue that goes on when memory is short: what frees memory may wait for its work items
+/// (`WQ_MEM_RECLAIM`). It must not be dropped by one of its own work items.
 pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: workqueues may be used and destroyed by any thread.
@@ -76,7 +76,8 @@ impl Drop for OwnQueue {
     }
 }
 
-/// Waits until a work item that is enqueued has run, and its code, which is part of this module, has left its function.
+/// Waits until a work item that is enqueued has run, and its code, which is part of this module,
+/// has left its function.
 pub(crate) fn flush<T: HasWork<T, ID>, const ID: u64>(item: &Arc<T>) {
     let item = Arc::as_ptr(item).cast_mut();
     // SAFETY: the item is alive, and its work was initialised with it.

@@ -9,7 +9,7 @@ use kernel::{
 /// The load of a handler halves in this many milliseconds without events.
 const HALF_LIFE_MS: i64 = 1000;
 
-/// How handlers are chosen.
+/// The rules by which handlers are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The one with the fewest recent events.
@@ -40,11 +40,11 @@ pub(crate) struct Candidate {
     pub(crate) events: u64,
     /// Completion queues bound to it.
     pub(crate) queues: u32,
-    /// Whether a processor of its own is online; others are chosen if there is no such.
+    /// True if a processor of its own is online; others are chosen if there is no such.
     pub(crate) at_home: bool,
 }
 
-/// What the rule remembers of a handler.
+/// The memory that the rule has of a handler.
 #[derive(Clone, Copy, Default)]
 struct Load {
     /// Its events when they were last looked at.

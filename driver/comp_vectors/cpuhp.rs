@@ -16,7 +16,7 @@ use kernel::{
 
 use crate::bindings;
 
-/// What follows processors; its methods run in process context, one at a time.
+/// A follower of processors; its methods run in process context, one at a time.
 pub(crate) trait Follower: Send + Sync + 'static {
     /// A processor is online.
     fn online(&self, cpu: u32);
@@ -67,16 +67,18 @@ impl Drop for Hotplug {
     }
 }
 
-/// What the kernel's list of instances holds.
+/// An entry of the kernel's list of instances.
 #[repr(C)]
 struct Instance {
     node: Opaque<bindings::hlist_node>,
     follower: Arc<dyn Follower>,
 }
 
+const _: () = assert!(core::mem::offset_of!(Instance, node) == 0);
+
 // SAFETY: the node is the kernel's, under locks of its own; the follower is `Send`.
 unsafe impl Send for Instance {}
-// SAFETY: as above; the follower is `Sync`.
+// SAFETY: the node is the kernel's, under locks of its own; the follower is `Sync`.
 unsafe impl Sync for Instance {}
 
 /// A follower that is told; until this is dropped.
@@ -103,8 +105,9 @@ impl Following {
         if state == NO_STATE {
             return Err(ENODEV);
         }
-        // SAFETY: the state was set up by `Hotplug::new`, and is there while the module has devices. The node is
-        // pinned, and `drop` takes it from the list. Failing leaves it out of the list.
+        // SAFETY: the state was set up by `Hotplug::new`, and is there while the module has
+        // devices. The node is pinned, and `drop` takes it from the list. Failing leaves it out of
+        // the list.
         to_result(unsafe {
             bindings::__cpuhp_state_add_instance(state, instance.node.get(), true)
         })?;
@@ -128,7 +131,7 @@ impl Drop for Following {
 ///
 /// `node` must be that of an [`Instance`] in the kernel's list.
 unsafe fn follower<'a>(node: *mut bindings::hlist_node) -> &'a dyn Follower {
-    // SAFETY: by the caller's promise, and because the node is at offset 0.
+    // SAFETY: the caller passes the node of an `Instance`, whose first field it is.
     unsafe { &*(*node.cast::<Instance>()).follower }
 }
 
@@ -139,7 +142,7 @@ unsafe extern "C" fn online(cpu: c_uint, node: *mut bindings::hlist_node) -> c_i
 }
 
 unsafe extern "C" fn offline(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the kernel passes the nodes that were added.
     unsafe { follower(node) }.offline(cpu);
     0
 }

@@ -4,8 +4,8 @@
 //!
 //! They are set once, when the adapter is brought up. The array of their descriptors is what a
 //! completion queue is bound by: the *id* of a handler is its index, and the completion vector that
-//! programs name. With as many vectors as processors, handler *n* runs on processor *n*; with fewer,
-//! a processor's handler is its number modulo theirs.
+//! programs name. With as many vectors as processors, handler *n* runs on processor *n*; with
+//! fewer, a processor's handler is its number modulo theirs.
 //!
 //! A handler stays bound to its queues for good; only its interrupt moves. It goes to the handler's
 //! own processor while that is online, else to another of the handler's processors, else to any.
@@ -33,7 +33,7 @@ pub(crate) mod cpuhp;
 /// No processor.
 const NOWHERE: u32 = u32::MAX;
 
-/// What the interrupt handler itself and its descriptor share.
+/// The state that the interrupt handler and its descriptor share.
 pub(crate) struct Handler {
     /// Its id.
     pub(crate) id: u32,
@@ -102,7 +102,7 @@ impl Handler {
 
 /// The descriptor of a handler.
 pub(crate) struct Descriptor {
-    /// What the interrupt handler counts.
+    /// The counters of the interrupt handler.
     pub(crate) handler: Arc<Handler>,
     /// Its event queue.
     pub(crate) eqn: u32,
@@ -188,7 +188,10 @@ impl Handlers {
             Ok(()) => descriptor.handler.cpu.store(cpu, Relaxed),
             Err(error) => {
                 let id = descriptor.handler.id;
-                dev_warn!(self.device, "handler {id} stays off CPU {cpu}: {error:?}\n");
+                dev_warn!(
+                    self.device,
+                    "the interrupt of vector {id} stays off CPU {cpu}: {error:?}\n"
+                );
             }
         }
     }

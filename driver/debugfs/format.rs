@@ -184,7 +184,7 @@ impl Line for KeyRecord {
     }
 }
 
-/// What has a key, as text.
+/// Returns the name of a kind of key.
 fn key_kind(raw: u8) -> &'static str {
     match KeyKind::from_raw(raw) {
         Some(KeyKind::Region) => "region",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The debugfs files that list the adapter's objects: a line of names and values for each, in the order of their
-//! numbers.
+//! The debugfs files that list the adapter's objects: a line of names and values for each, in the
+//! order of their numbers.
 //!
-//! The position in such a file is the number of the object that comes next. A read asks the adapter for some objects
-//! and gives what fits, so nothing that grows with their number is held here, and objects may come and go meanwhile.
+//! The position in such a file is the number of the object that comes next. A read asks the adapter
+//! for some objects and gives what fits, so nothing that grows with their number is held here, and
+//! objects may come and go meanwhile.
 
 use abi::admin::NONE;
 use kernel::{
@@ -85,7 +86,7 @@ impl<R> Listing<R> {
     }
 }
 
-/// How a record is told.
+/// The line of text for a record.
 pub(crate) trait Line: Record {
     /// Writes its line.
     fn line(&self, f: &mut Formatter<'_>) -> fmt::Result;

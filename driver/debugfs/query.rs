@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the adapter knows of its objects, asked for by INSPECT.
+//! Questions to the adapter about its objects (INSPECT).
 
 use abi::admin::{
     CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, Opcode, QpRecord, SrqRecord,
@@ -15,7 +15,7 @@ use crate::{hw::ring::Ring, quiesce::Liveness};
 
 /// A record of INSPECT.
 pub(crate) trait Record: FromBytes + IntoBytes + Send + Sync + 'static {
-    /// What it is of.
+    /// The kind of objects.
     const KIND: Inspected;
 
     /// The object's number.
@@ -46,7 +46,7 @@ records! {
 /// Asks the adapter.
 pub(crate) struct Inspector {
     liveness: Arc<Liveness>,
-    /// Where it answers; its lock lets one ask at a time.
+    /// The buffer for answers; its lock lets one ask at a time.
     answer: Pin<KBox<Mutex<Ring>>>,
 }
 
@@ -63,8 +63,8 @@ impl Inspector {
         Ok(Arc::new(Self { liveness, answer }, GFP_KERNEL)?)
     }
 
-    /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the number to go on from,
-    /// or [`abi::admin::NONE`].
+    /// Gives `each` the objects from number `from` on, as many as one answer holds. Returns the
+    /// number to go on from, or [`abi::admin::NONE`].
     ///
     /// # Errors
     ///

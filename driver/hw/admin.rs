@@ -146,7 +146,8 @@ impl Admin {
         }
     }
 
-    /// Takes completions, so many at most; called by the interrupt handler. Returns how many there were.
+    /// Takes completions, so many at most; called by the interrupt handler. Returns how many there
+    /// were.
     pub(crate) fn take(&self, most: u32) -> Result<u32> {
         let mut state = self.state.lock();
         let first = state.ci;
@@ -161,7 +162,10 @@ impl Admin {
             let id = completion.id.get();
             match state.slots.get_mut(id as usize) {
                 Some(slot @ Slot::Waiting(_)) => *slot = Slot::Done(completion),
-                _ => dev_warn!(self.device, "completion of an unknown admin command {id}\n"),
+                _ => dev_warn!(
+                    self.device,
+                    "the adapter has completed an unknown admin command {id}\n"
+                ),
             }
         }
         if state.ci != first {
@@ -220,7 +224,7 @@ fn set(state: &mut State, index: usize, value: Slot) {
     }
 }
 
-/// What the core and its users are told.
+/// Returns the error that the core and its users are told.
 fn errno(status: Status) -> Error {
     match status {
         Status::NoResource => ENOMEM,

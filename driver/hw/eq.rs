@@ -28,7 +28,7 @@ pub(crate) struct EventQueue {
 struct State {
     /// Consumer index.
     ci: u32,
-    /// Where it is published; known once the adapter has the queue.
+    /// The doorbell slot that it is published in; known once the adapter has the queue.
     doorbell: u32,
 }
 

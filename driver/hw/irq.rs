@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! MSI-X vectors and their handlers.
 //!
-//! A handler takes a few events in the interrupt itself. What is left, and what comes meanwhile, its thread takes,
-//! beside which others get at the processor. So neither a storm nor programs that ask for events as fast as they get
-//! them keep a processor in an interrupt.
+//! A handler takes a few events in the interrupt itself. What is left, and what comes meanwhile,
+//! its thread takes, beside which others get at the processor. So neither a storm nor programs that
+//! ask for events as fast as they get them keep a processor in an interrupt.
 
 use core::pin::Pin;
 
@@ -49,7 +49,7 @@ impl Turn {
     }
 }
 
-/// What a vector's interrupt does.
+/// The handler of a vector's interrupt.
 pub(crate) trait Handler: Send + Sync {
     /// Takes some events, as many as `turn` allows. Returns whether there may be more.
     fn take(&self, turn: Turn) -> bool;
@@ -72,11 +72,13 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// When the processor is offline or has no vector left, or the interrupt is no longer registered.
+    /// When the processor is offline or has no vector left, or the interrupt is no longer
+    /// registered.
     pub(crate) fn set_affinity(&self, cpu: CpuId) -> Result {
         let mask = single(cpu)?;
         let number = self.number.lock();
-        // SAFETY: the mask is valid, and copied; the interrupt stays registered while the lock is held.
+        // SAFETY: the mask is valid, and copied; the interrupt stays registered while the lock is
+        // held.
         to_result(unsafe { bindings::irq_set_affinity(number.ok_or(ENODEV)?, mask.as_raw()) })
     }
 }
@@ -92,19 +94,21 @@ fn single(cpu: CpuId) -> Result<CpumaskVar> {
 struct Vector<'a> {
     number: u32,
     line: Arc<Line>,
-    /// What `/proc/interrupts` shows.
+    /// Its name in `/proc/interrupts`.
     name: CString,
-    /// Where the interrupt wants to be, for whoever distributes interrupts (`/proc/irq/*/affinity_hint`).
+    /// The processor that the interrupt wants to be on, for whoever distributes interrupts
+    /// (`/proc/irq/*/affinity_hint`).
     hint: Option<CpumaskVar>,
     handler: KBox<dyn Handler>,
-    /// Set while the interrupt or the thread takes events: clients are called by one of them at a time.
+    /// Set while the interrupt or the thread takes events: clients are called by one of them at a
+    /// time.
     busy: Atomic<bool>,
     _vectors: Arc<IrqVectorRegistration<'a>>,
 }
 
 // SAFETY: the mask of `hint`, which alone is not `Send`, is owned and not changed.
 unsafe impl Send for Vector<'_> {}
-// SAFETY: as above; there are no shared operations on it.
+// SAFETY: there are no shared operations on the mask of `hint`, which alone is not `Sync`.
 unsafe impl Sync for Vector<'_> {}
 
 impl Vector<'_> {
@@ -133,7 +137,7 @@ impl Vector<'_> {
     ///
     /// `vector` must be that of a [`Registration`] that is alive.
     unsafe extern "C" fn interrupt(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes the vector of a registration that is alive.
         let vector = unsafe { &*vector.cast_const().cast::<Self>() };
         if vector.take(Turn::Interrupt) {
             return bindings::irqreturn::IRQ_WAKE_THREAD;
@@ -147,7 +151,7 @@ impl Vector<'_> {
     ///
     /// As for [`Self::interrupt`].
     unsafe extern "C" fn thread(_irq: c_int, vector: *mut c_void) -> bindings::irqreturn_t {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes the vector of a registration that is alive.
         unsafe { &*vector.cast_const().cast::<Self>() }.take_all();
         bindings::irqreturn::IRQ_HANDLED
     }
@@ -163,8 +167,8 @@ struct Registration<'a>(Pin<KBox<Vector<'a>>>);
 impl<'a> Registration<'a> {
     fn new(vector: Vector<'a>) -> Result<Self> {
         let vector = KBox::pin(vector, GFP_KERNEL)?;
-        // SAFETY: the functions take the cookie for what it is; name and cookie stay where they are until `drop` has
-        // freed the interrupt.
+        // SAFETY: the functions take the cookie for what it is; name and cookie stay where they are
+        // until `drop` has freed the interrupt.
         to_result(unsafe {
             bindings::request_threaded_irq(
                 vector.number,
@@ -184,7 +188,8 @@ impl<'a> Registration<'a> {
     /// Gives the interrupt a hint or takes it back.
     fn hint(&self, mask: Option<&CpumaskVar>) -> Result {
         let mask = mask.map_or(core::ptr::null(), |mask| mask.as_raw().cast_const());
-        // SAFETY: the interrupt is registered; a mask stays where it is until `drop` takes the pointer back.
+        // SAFETY: the interrupt is registered; a mask stays where it is until `drop` takes the
+        // pointer back.
         to_result(unsafe { bindings::__irq_apply_affinity_hint(self.0.number, mask, false) })
     }
 }

@@ -6,7 +6,7 @@ use kernel::{bindings, device::Bound, pci, types::NotThreadSafe};
 /// The lock of a device, under which the kernel probes, unbinds, resets and suspends it.
 pub(crate) struct DeviceLock<'a> {
     pdev: &'a pci::Device<Bound>,
-    /// Who has locked it unlocks it.
+    /// The thread that has locked it unlocks it.
     _here: NotThreadSafe,
 }
 
@@ -32,8 +32,8 @@ impl Drop for DeviceLock<'_> {
     }
 }
 
-/// Turns bus mastering on. What the adapter was given before must have been taken from it by a reset: it may be a
-/// former kernel's, whose memory this one uses for something else.
+/// Turns bus mastering on. What the adapter was given before must have been taken from it by a
+/// reset: it may be a former kernel's, whose memory this one uses for something else.
 pub(crate) fn start_dma(pdev: &pci::Device<Bound>) {
     let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
     // SAFETY: the wrapper is transparent, and its device alive.

@@ -15,13 +15,13 @@ use kernel::{
 
 const LENGTH: usize = BAR_REGS_LEN as usize;
 
-/// What a read gives when the adapter is not there.
+/// The value that is read when the adapter is not there.
 const ABSENT: u32 = u32::MAX;
 
-/// How often a state of the adapter is looked at while waiting for it.
+/// The time between two looks at the state of the adapter.
 const POLL: Delta = Delta::from_millis(1);
-/// How long at most: reset and enabling take milliseconds. A look at an adapter that is stuck may
-/// take seconds by itself, so looks are not counted.
+/// The longest time for that: reset and enabling take milliseconds. A look at an adapter that is
+/// stuck may take seconds by itself, so looks are not counted.
 const PATIENCE: Delta = Delta::from_secs(5);
 
 /// The register BAR.
@@ -40,7 +40,7 @@ impl Registers {
         let this = Self { bar: bar.into_devres()? };
         let (magic, version) = (this.read(regs::MAGIC), this.version());
         if magic != regs::MAGIC_VALUE || version >> 16 != abi::ABI_VERSION >> 16 {
-            dev_err!(pdev, "unknown adapter: magic {magic:#x}, version {version:#x}\n");
+            dev_err!(pdev, "the adapter is unknown: magic {magic:#x}, version {version:#x}\n");
             return Err(ENODEV);
         }
         Ok(this)

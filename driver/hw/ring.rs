@@ -55,7 +55,8 @@ impl Ring {
         Ok(Self { pieces, piece_shift, log_size, log_stride })
     }
 
-    /// The address for the adapter of a ring that is contiguous; in any other, that of its first piece.
+    /// The address for the adapter of a ring that is contiguous; in any other, that of its first
+    /// piece.
     pub(crate) fn dma_address(&self) -> u64 {
         self.pieces.first().map_or(0, Coherent::dma_address)
     }
@@ -91,7 +92,7 @@ impl Ring {
         self.log_stride
     }
 
-    /// Where an entry starts.
+    /// Returns the offset of an entry.
     fn offset(&self, index: u32) -> usize {
         ((index & (self.size() - 1)) as usize) << self.log_stride
     }

@@ -51,8 +51,8 @@ impl Doorbells {
         (beat != u64::MAX).then_some(beat)
     }
 
-    /// Tells all processes that the adapter is dead and accesses no memory any more. Their pages are
-    /// memory as this one is, and take the word whatever has become of the adapter.
+    /// Tells all processes that the adapter is dead and accesses no memory any more. Their pages
+    /// are memory as this one is, and take the word whatever has become of the adapter.
     pub(crate) fn end_lives(&self) {
         let Some(bar) = self.bar.try_access() else { return };
         for uar in 1..UAR_COUNT {
@@ -79,8 +79,8 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
     }
 
-    /// The first entry of a shared receive queue that is not free, as the adapter told last; `None` when it
-    /// has gone.
+    /// The first entry of a shared receive queue that is not free, as the adapter told last; `None`
+    /// when it has gone.
     pub(crate) fn srq_freed(&self, slot: u32) -> Option<u32> {
         let offset = (slot < SLOT_END).then_some((slot * SLOT_LEN) as usize)?;
         self.bar.try_access()?.try_read32(offset + offset_of!(SrqSlot, freed)).ok()
@@ -148,8 +148,8 @@ compile_error!("atomic instructions on memory of a PCI device need x86-64; see K
 /// The summary word of the page.
 fn summary<'a>(bar: &'a Bar<'_, LENGTH>) -> &'a Atomic<u64> {
     let base = MmioBackend::as_ptr(bar.as_view()).cast::<u8>();
-    // SAFETY: the BAR is at least a page long and aligned to one; it is plain memory shared with the adapter, and
-    // on x86-64, which Kbuild asks for, locked instructions work whatever its memory type; all accesses to this word
-    // are atomic.
+    // SAFETY: the BAR is at least a page long and aligned to one; it is plain memory shared with
+    // the adapter, and on x86-64, which Kbuild asks for, locked instructions work whatever its
+    // memory type; all accesses to this word are atomic.
     unsafe { Atomic::from_ptr(base.add(SUMMARY_OFFSET as usize).cast()) }
 }

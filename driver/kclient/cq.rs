@@ -25,12 +25,13 @@ struct Raw(NonNull<bindings::ib_cq>, #[allow(dead_code, reason = "kept")] Arc<dy
 
 // SAFETY: the core's objects may be used by any thread.
 unsafe impl Send for Raw {}
-// SAFETY: as above; there are locks within.
+// SAFETY: the core's objects may be used by any thread; there are locks within.
 unsafe impl Sync for Raw {}
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: ours, and no queue pair uses it, as it would keep it. On return no completion is being handled.
+        // SAFETY: ours, and no queue pair uses it, as it would keep it. On return no completion is
+        // being handled.
         unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
     }
 }
@@ -50,7 +51,7 @@ pub struct Cq {
     // Before the requests that it names.
     raw: Raw,
     poll: Poll,
-    /// Where requests complete that do so if they fail alone.
+    /// The request to which requests complete that do so only if they fail.
     silent: Arc<Request>,
     #[pin]
     requests: Mutex<Requests>,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Static inlines of the core and macros of the connection manager that kernel clients need, as functions with plain
- * parameters.
+ * Static inlines of the core and macros of the connection manager that kernel clients need, as
+ * functions with plain parameters.
  */
 #ifndef VRNIC_KCLIENT_HELPERS_H
 #define VRNIC_KCLIENT_HELPERS_H

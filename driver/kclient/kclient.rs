@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects of the RDMA core as its kernel clients use them: a crate that is linked into each of the clients in `tests/`.
+//! Objects of the RDMA core as its kernel clients use them: a crate that is linked into each of the
+//! clients in `tests/`.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -7,17 +8,18 @@
 //! | [`pd`] | a device that stays while it is used; protection domains |
 //! | [`memory`] | memory that a device reads and writes whenever it likes |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
-//! | [`region`] | memory that peers reach by a key, by fast registration; the region of all memory |
+//! | [`region`] | fast registration; the region of all memory |
 //! | [`remote`] | where at the peer an operation goes |
 //! | [`request`] | a posted request and what becomes of it |
 //! | [`work`] | work requests as the core takes them |
 //! | [`cq`] | completion queues |
 //! | [`qp`] | queue pairs: posting to them |
 //!
-//! Nobody can use what has gone, because each object keeps those that it needs: a [`qp::Qp`] its CQ and PD, all of
-//! them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names until its completion has been taken,
-//! and a CQ the requests that were posted to its queue pairs, until no completion can come. What a device could still
-//! reach because something could not be destroyed is never freed.
+//! Nobody can use what has gone, because each object keeps those that it needs: a [`qp::Qp`] its CQ
+//! and PD, all of them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names
+//! until its completion has been taken, and a CQ the requests that were posted to its queue pairs,
+//! until no completion can come. What a device could still reach because something could not be
+//! destroyed is never freed.
 
 /// The start of this crate's messages.
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";

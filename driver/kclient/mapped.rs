@@ -8,7 +8,8 @@ use kernel::{prelude::*, sync::Arc};
 use super::{memory::Memory, pd::Device};
 use crate::bindings;
 
-/// Memory of which the device knows each piece by its address, for messages and for both ends of READs and WRITEs.
+/// Memory of which the device knows each piece by its address, for messages and for both ends of
+/// READs and WRITEs.
 ///
 /// The device uses it for requests alone, which keep it.
 pub struct Mapped {
@@ -86,12 +87,12 @@ impl Part {
         Ok(Self { memory: memory.clone(), at: range.start, length })
     }
 
-    /// What they are of.
+    /// Returns the memory that they are part of.
     pub(super) fn memory(&self) -> &Arc<Mapped> {
         &self.memory
     }
 
-    /// How many.
+    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.length
     }

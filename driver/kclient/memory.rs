@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory that a device reads and writes: pieces that lie anywhere.
 //!
-//! The device may write at any time, so the contents are only touched through pointers, by volatile accesses.
+//! The device may write at any time, so the contents are only touched through pointers, by volatile
+//! accesses.
 
 use core::ptr::NonNull;
 
@@ -69,12 +70,13 @@ impl Memory {
         self.size
     }
 
-    /// Where the pieces begin.
+    /// Returns the starts of the pieces.
     pub(super) fn starts(&self) -> impl Iterator<Item = *mut u8> + '_ {
         self.pieces.iter().map(|piece| piece.0.as_ptr().cast())
     }
 
-    /// Where a byte is; it and those behind it within the piece are there as long as this.
+    /// Returns the address of a byte; it and those behind it within the piece are there as long as
+    /// this.
     fn byte(&self, at: usize) -> Result<*mut u8> {
         let piece = self.pieces.get(at / self.size).ok_or(EINVAL)?;
         // SAFETY: within the piece.
@@ -99,7 +101,8 @@ impl Memory {
     /// `EINVAL` behind the end.
     pub fn set(&self, nth: usize, value: u64) -> Result {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
-        // SAFETY: as in `get`.
+        // SAFETY: `byte` has checked that the word is within the memory, which is aligned; the
+        // device may write it, so the access is volatile.
         unsafe { word.write_volatile(value) };
         Ok(())
     }
@@ -117,7 +120,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The same, as a vector of `length` bytes.
+    /// Copies `length` bytes into a vector.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub unsafe trait Device: Send + Sync {
     fn owner(&self) -> &'static CStr;
 }
 
-/// Whether a domain has a key by which peers read and write all of the machine's memory.
+/// Choice of a key by which peers read and write all of the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GlobalKey {
     /// It has none.
@@ -37,7 +37,8 @@ pub struct Pd {
 
 // SAFETY: the core's objects may be used by any thread.
 unsafe impl Send for Pd {}
-// SAFETY: the functions of the core that get a domain do their own locking; its numbers do not change.
+// SAFETY: the functions of the core that get a domain do their own locking; its numbers do not
+// change.
 unsafe impl Sync for Pd {}
 
 impl Pd {
@@ -54,7 +55,7 @@ impl Pd {
         Ok(Arc::new(Self { raw, device }, GFP_KERNEL)?)
     }
 
-    /// What keeps its device.
+    /// Returns the reference that keeps its device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }

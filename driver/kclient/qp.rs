@@ -15,11 +15,12 @@ use super::{
 };
 use crate::bindings;
 
-/// What a queue pair was made by.
+/// The maker of a queue pair.
 ///
 /// # Safety
 ///
-/// [`Self::destroy`] must destroy the queue pair that it was made with, unless it says that it could not.
+/// [`Self::destroy`] must destroy the queue pair that it was made with, unless it says that it
+/// could not.
 pub unsafe trait Origin {
     /// Destroys the queue pair; what it returns is zero, or a negative errno if it is there still.
     ///
@@ -29,7 +30,7 @@ pub unsafe trait Origin {
     unsafe fn destroy(&mut self, qp: NonNull<bindings::ib_qp>) -> c_int;
 }
 
-/// What a queue pair shall have.
+/// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Caps {
     /// Requests outstanding on either queue.
@@ -38,13 +39,14 @@ pub struct Caps {
     pub segments: u32,
     /// Bytes of inline data.
     pub inline: u32,
-    /// Whether requests complete without asking for it.
+    /// True if requests complete without asking for it.
     pub signal_all: bool,
 }
 
-/// What the core makes a reliable connection's queue pair of; both queues complete to `cq`.
+/// Returns the attributes of a reliable connection's queue pair; both queues complete to `cq`.
 pub fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
-    // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is valid.
+    // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is
+    // valid.
     let mut attr: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
     attr.qp_type = bindings::ib_qp_type_IB_QPT_RC;
     attr.send_cq = cq.as_raw();
@@ -73,7 +75,7 @@ pub struct Qp<O: Origin> {
 
 // SAFETY: the core's objects may be used by any thread.
 unsafe impl<O: Origin + Send> Send for Qp<O> {}
-// SAFETY: as above; posting has locks of its own.
+// SAFETY: the core's objects may be used by any thread; posting has locks of its own.
 unsafe impl<O: Origin + Sync> Sync for Qp<O> {}
 
 impl<O: Origin> Qp<O> {
@@ -81,7 +83,8 @@ impl<O: Origin> Qp<O> {
     ///
     /// # Safety
     ///
-    /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and nobody else's.
+    /// It must be live, made by `origin` with [`init_attr`] of this `cq` in this `pd`, and nobody
+    /// else's.
     pub unsafe fn from_raw(
         raw: NonNull<bindings::ib_qp>,
         cq: Arc<Cq>,
@@ -96,7 +99,7 @@ impl<O: Origin> Qp<O> {
         self.raw.as_ptr()
     }
 
-    /// What completions call it.
+    /// Returns its name in completions.
     pub fn id(&self) -> QpId {
         QpId::new(self.as_raw())
     }
@@ -111,7 +114,7 @@ impl<O: Origin> Qp<O> {
         &self.pd
     }
 
-    /// What it was made by.
+    /// Returns its maker.
     pub fn origin(&self) -> &O {
         &self.origin
     }
@@ -125,7 +128,8 @@ impl<O: Origin> Qp<O> {
         let mut list = into.segments(self.pd.lkey())?;
         let wr = work::receive(request.cqe(), &mut list)?;
         self.begin(request, Kept { local: Some(into.memory().clone()), ..Kept::default() })?;
-        // SAFETY: live. The list is copied; its memory and the request are kept until the completion.
+        // SAFETY: live. The list is copied; its memory and the request are kept until the
+        // completion.
         to_result(unsafe { bindings::kclient_post_recv(self.as_raw(), &wr) })
             .inspect_err(|_| request.free())
     }
@@ -164,9 +168,10 @@ impl<O: Origin> Qp<O> {
         self.submit(request, Kept { remote, ..Kept::default() }, &wr)
     }
 
-    /// Posts the registration of a region, which has a new key from then on, with `access` (`enum ib_access_flags`).
-    /// With `message`, a SEND of that is posted behind it, and the request is that of the SEND: the registration does
-    /// not complete, unless it fails, after which the SEND is flushed.
+    /// Posts the registration of a region, which has a new key from then on, with `access` (`enum
+    /// ib_access_flags`). With `message`, a SEND of that is posted behind it, and the request is
+    /// that of the SEND: the registration does not complete, unless it fails, after which the SEND
+    /// is flushed.
     ///
     /// # Errors
     ///
@@ -190,7 +195,8 @@ impl<O: Origin> Qp<O> {
                 None => self.submit(request, kept, &wr),
                 Some(_) => {
                     self.begin(request, kept)?;
-                    // If it fails, the first may have been posted: the request is in use until the queue is freed.
+                    // If it fails, the first may have been posted: the request is in use until the
+                    // queue is freed.
                     self.hand_over(&wr)
                 }
             }
@@ -215,7 +221,8 @@ impl<O: Origin> Qp<O> {
 
     /// Posts to the send queue what [`Self::begin`] was called for.
     fn hand_over(&self, wr: &Wr) -> Result {
-        // SAFETY: live. The list is there and is copied; what the device uses is kept until the completion.
+        // SAFETY: live. The list is there and is copied; what the device uses is kept until the
+        // completion.
         to_result(unsafe { bindings::kclient_post_send(self.as_raw(), wr.as_raw()) })
     }
 }

@@ -50,7 +50,8 @@ impl Registered {
         if mapped > 0 { Ok(this) } else { Err(ENOMEM) }
     }
 
-    /// Makes the region's page list that of the pages, under the next key, for the registration by `request`.
+    /// Makes the region's page list that of the pages, under the next key, for the registration by
+    /// `request`.
     fn renew(&mut self, request: &Arc<Request>) -> Result<u32> {
         if self.by.as_ref().is_some_and(|by| by.is_outstanding()) {
             return Err(EBUSY);
@@ -58,8 +59,8 @@ impl Registered {
         // CAST: a small constant.
         let page = PAGE_SIZE as u32;
         let (mr, null) = (self.mr.as_ptr(), core::ptr::null_mut());
-        // SAFETY: a live region and a mapped list. No device reads the region's list of pages, as no registration is
-        // outstanding.
+        // SAFETY: a live region and a mapped list. No device reads the region's list of pages, as
+        // no registration is outstanding.
         let mapped = unsafe {
             let key = (*mr).rkey.wrapping_add(1) & CHOSEN;
             (*mr).rkey = (*mr).rkey & !CHOSEN | key;
@@ -108,7 +109,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` unless each piece of the memory is a page and the rest begins in the first and ends in the last.
+    /// `EINVAL` unless each piece of the memory is a page and the rest begins in the first and ends
+    /// in the last.
     pub fn new(pd: Arc<Pd>, memory: Memory, head: usize, tail: usize) -> Result<Arc<Self>> {
         if memory.piece_len() != PAGE_SIZE
             || head.max(tail) >= PAGE_SIZE
@@ -147,7 +149,7 @@ impl Region {
 
     /// The key of the last registration.
     pub fn key(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the region is alive and changes under this lock alone.
         unsafe { (*self.registered.lock().mr.as_ptr()).rkey }
     }
 
@@ -191,7 +193,8 @@ fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::s
     Ok(list)
 }
 
-/// A region of all of the machine's memory, by the driver's own operation: its key allows what no domain's does.
+/// A region of all of the machine's memory, by the driver's own operation: its key allows what no
+/// domain's does.
 pub struct AllMemory {
     mr: Option<NonNull<bindings::ib_mr>>,
     rkey: u32,
@@ -215,7 +218,8 @@ impl AllMemory {
         // SAFETY: a live domain of that device.
         let mr = from_err_ptr(unsafe { make(pd.as_raw(), access) })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // SAFETY: new, and nobody else's. The core fills these fields of regions of this kind likewise.
+        // SAFETY: new, and nobody else's. The core fills these fields of regions of this kind
+        // likewise.
         let rkey = unsafe {
             (*mr.as_ptr()).device = device;
             (*mr.as_ptr()).pd = pd.as_raw();

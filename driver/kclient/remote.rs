@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where at the peer an operation goes.
+//! The place at the peer that an operation works on.
 
 use kernel::{prelude::*, sync::Arc};
 
@@ -9,12 +9,13 @@ use super::{
     region::AllMemory,
 };
 
-/// What makes a key another region's.
+/// The difference that makes a key that of another region.
 const OTHER_REGION: u32 = 0x100;
 
 /// An address under a key.
 ///
-/// Keys of all memory are never told as numbers, so that what they reach is memory that the request keeps.
+/// Keys of all memory are never told as numbers, so that what they reach is memory that the request
+/// keeps.
 #[derive(Clone)]
 pub struct Remote {
     address: u64,
@@ -23,7 +24,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// What a peer, or a region of this machine, has given.
+    /// Returns a place that a peer, or a region of this machine, has given.
     pub fn new(address: u64, key: u32) -> Self {
         Self { address, key, part: None }
     }
@@ -42,7 +43,7 @@ impl Remote {
         Ok(Self { address: part.address()?, key, part: Some(part.clone()) })
     }
 
-    /// The same address under a key that is not valid.
+    /// Returns the same address under a key that is not valid.
     pub fn with_wrong_key(self) -> Self {
         Self { key: self.key ^ OTHER_REGION, ..self }
     }
@@ -57,8 +58,8 @@ impl Remote {
         self.key
     }
 
-    /// The memory that an operation of so many bytes uses there, if that is of this machine and under a key of all
-    /// memory.
+    /// The memory that an operation of so many bytes uses there, if that is of this machine and
+    /// under a key of all memory.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use kernel::{
 use super::{mapped::Mapped, region::Region};
 use crate::bindings;
 
-/// How a request ended (`enum ib_wc_status`).
+/// The status of a completion (`enum ib_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u32);
 
@@ -43,10 +43,10 @@ impl QpId {
     }
 }
 
-/// What a completion says.
+/// The content of a completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// Its status.
     pub status: Status,
     /// The device's own word for an error.
     pub vendor: u32,
@@ -56,14 +56,14 @@ pub struct Outcome {
     pub immediate: Option<u32>,
     /// The key that the message has invalidated.
     pub invalidated: Option<u32>,
-    /// Where it was posted.
+    /// The queue pair that it was posted to.
     pub qp: QpId,
     /// Grows from completion to completion.
     pub turn: u64,
 }
 
 impl Outcome {
-    /// Whether it succeeded.
+    /// Returns whether it succeeded.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Outcome {
         let has = |flag| wc.wc_flags as u32 & flag != 0;
         // SAFETY: called if a flag says that this view of the union is valid.
         let immediate = || u32::from_be(unsafe { *wc.ex.imm_data });
-        // SAFETY: as above.
+        // SAFETY: called if a flag says that this view of the union is valid.
         let key = || unsafe { *wc.ex.invalidate_rkey };
         Self {
             status: Status(wc.status),
@@ -100,14 +100,14 @@ impl Outcome {
     }
 }
 
-/// What the device may use for a request until that has ended.
+/// The objects that the device may use for a request until that has ended.
 #[derive(Default)]
 pub struct Kept {
-    /// What its segments name.
+    /// The memory of its segments.
     pub local: Option<Arc<Mapped>>,
-    /// What it names at the peer, if that is memory of this machine.
+    /// The memory that it names at the peer, if that is of this machine.
     pub remote: Option<Arc<Mapped>>,
-    /// What it registers.
+    /// The region that it registers.
     pub region: Option<Arc<Region>>,
 }
 
@@ -134,7 +134,7 @@ pub struct Request {
 
 // SAFETY: what the core has of it is a constant; the rest is behind a lock.
 unsafe impl Send for Request {}
-// SAFETY: as above.
+// SAFETY: what the core has of it is a constant; the rest is behind a lock.
 unsafe impl Sync for Request {}
 
 impl Request {
@@ -150,7 +150,7 @@ impl Request {
         )
     }
 
-    /// What is posted.
+    /// Returns the core's struct, to be posted.
     pub(super) fn cqe(&self) -> *mut bindings::ib_cqe {
         self.cqe.get()
     }
@@ -176,18 +176,18 @@ impl Request {
         drop(before);
     }
 
-    /// Whether it may be in the device's hands.
+    /// Returns whether it may be in the device's hands.
     pub(super) fn is_outstanding(&self) -> bool {
         matches!(*self.state.lock(), State::Outstanding(_))
     }
 
-    /// What became of it, if that is known; told once.
+    /// Returns its outcome once, if that is known.
     pub fn outcome(&self) -> Option<Outcome> {
         let before = take(&mut self.state.lock());
         before.map(|(_kept, outcome)| outcome)
     }
 
-    /// The same; waits for at most `patience`.
+    /// Waits for its outcome, for at most `patience`.
     ///
     /// # Errors
     ///
@@ -214,7 +214,8 @@ impl Request {
 
     /// Called by the core, in the context that the completion queue was made with.
     pub(super) unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-        // SAFETY: the core's completion, of a request that was posted with `cqe`; the completion queue keeps it.
+        // SAFETY: the core's completion, of a request that was posted with `cqe`; the completion
+        // queue keeps it.
         let (this, outcome) = unsafe {
             let this = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<Self>();
             (this, Outcome::from_raw(&*wc))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests as the core takes them.
 //!
-//! What is made here points to a request and to a list of segments, and is to be posted while both are there.
+//! A work request made here points to a request and to a list of segments, and is to be posted
+//! while both are there.
 
 use core::{mem::ManuallyDrop, ptr};
 
@@ -10,7 +11,7 @@ use kernel::{ffi::c_int, prelude::*, sync::Arc};
 use super::{mapped::Mapped, remote::Remote};
 use crate::bindings;
 
-/// What a request of the send queue asks for, beside where its data is.
+/// The operation of a request of the send queue, without the place of its data.
 pub enum Op {
     /// SEND.
     Send,
@@ -26,16 +27,16 @@ pub enum Op {
     CompareSwap {
         /// The word.
         remote: Remote,
-        /// What it is compared with.
+        /// The value that the word is compared with.
         compare: u64,
-        /// What it becomes if it is equal.
+        /// The new value of the word if it is equal.
         swap: u64,
     },
     /// Atomic fetch and add.
     FetchAdd {
         /// The word.
         remote: Remote,
-        /// What is added.
+        /// The value that is added.
         add: u64,
     },
     /// Invalidates this key of the same side.
@@ -43,8 +44,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// The memory that it uses at the peer, with `length` bytes of this side, if that is of this machine and under a key
-    /// of all memory.
+    /// The memory that it uses at the peer, with `length` bytes of this side, if that is of this
+    /// machine and under a key of all memory.
     ///
     /// # Errors
     ///
@@ -72,7 +73,8 @@ impl Op {
         }
     }
 
-    /// The word of a request that is not about memory at the peer: in it, immediate data is big-endian.
+    /// The word of a request that is not about memory at the peer: in it, immediate data is
+    /// big-endian.
     fn word(&self) -> u32 {
         match self {
             Self::SendImm(immediate) => immediate.to_be(),
@@ -131,7 +133,7 @@ impl Wr {
         Ok(Self::Reg(bindings::ib_reg_wr { wr, mr, key, access: access.try_into()? }))
     }
 
-    /// What is posted.
+    /// Returns the core's struct, to be posted.
     pub(super) fn as_raw(&self) -> *const bindings::ib_send_wr {
         match self {
             Self::Plain(wr) => wr,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pairing of a port with the Ethernet device of the same adapter: the network card whose permanent address is
-//! the port's MAC. It may appear, go and come back at any time.
+//! Pairing of a port with the Ethernet device of the same adapter: the network card whose permanent
+//! address is the port's MAC. It may appear, go and come back at any time.
 //!
-//! Other devices have that address, too: macvlan, ipvlan and their like inherit it, in any network namespace and for
-//! users without privilege. Only a network card is ever paired with, and only one at a time.
+//! Other devices have that address, too: macvlan, ipvlan and their like inherit it, in any network
+//! namespace and for users without privilege. Only a network card is ever paired with, and only one
+//! at a time.
 //!
-//! Notifications come under the RTNL, for which the whole network configuration of the machine waits. So the adapter
-//! is told by work, which may wait for it.
+//! Notifications come under the RTNL, for which the whole network configuration of the machine
+//! waits. So the adapter is told by work, which may wait for it.
 
 use core::ptr::NonNull;
 
@@ -58,7 +59,8 @@ struct Notifier {
     #[pin]
     work: Work<Self>,
     queue: Arc<OwnQueue>,
-    /// Set when the pairing ends, which is no news for the adapter: clients may still have to disconnect.
+    /// Set when the pairing ends, which is no news for the adapter: clients may still have to
+    /// disconnect.
     ending: Atomic<bool>,
 }
 
@@ -70,24 +72,24 @@ impl_has_work! {
 
 // SAFETY: the block belongs to the network stack while it is registered; all else is `Send`.
 unsafe impl Send for Notifier {}
-// SAFETY: the block belongs to the network stack while it is registered; all else that changes has a lock or is
-// atomic.
+// SAFETY: the block belongs to the network stack while it is registered; all else that changes has
+// a lock or is atomic.
 unsafe impl Sync for Notifier {}
 
-/// What the adapter has not been told yet.
+/// The changes that the adapter has not been told of yet.
 #[derive(Default)]
 struct News {
-    /// How the port is now.
+    /// The present state of the port.
     settings: Option<Settings>,
-    /// Whether it was closed meanwhile, if only for a moment.
+    /// True if it was closed meanwhile, if only for a moment.
     closed: bool,
-    /// Whether the Ethernet device may have addresses that the core has not seen.
+    /// True if the Ethernet device may have addresses that the core has not seen.
     addresses: bool,
 }
 
 impl Pairing {
-    /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is there already is
-    /// found, and the adapter told of it, before this returns.
+    /// Starts pairing the port of an RDMA device, which has this MAC; an Ethernet device that is
+    /// there already is found, and the adapter told of it, before this returns.
     pub(crate) fn new(device: DeviceLink, mac: [u8; 6], port: Port) -> Result<Self> {
         let notifier = Arc::pin_init(
             try_pin_init!(Notifier {
@@ -150,14 +152,14 @@ impl Notifier {
         }
     }
 
-    /// Whether an Ethernet device is the port's network card.
+    /// Returns whether an Ethernet device is the port's network card.
     fn is_card(&self, netdev: &NetdevRef) -> bool {
         // SAFETY: the device is alive, as it is referred to; `mac` has 6 bytes.
         unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
     }
 
-    /// Pairs with another network card in place of `leaving`, if there is one; whether there is. To be called under the
-    /// RTNL.
+    /// Pairs with another network card in place of `leaving`, if there is one; whether there is. To
+    /// be called under the RTNL.
     fn succeed(&self, leaving: &NetdevRef) -> bool {
         // SAFETY: the caller holds the RTNL; `mac` has 6 bytes.
         let next = unsafe { bindings::pairing_find_card(self.mac.as_ptr(), leaving.as_raw()) };
@@ -220,8 +222,8 @@ impl Notifier {
         event: c_ulong,
         info: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller passes the block of a `Notifier`, whose first field it is; the `Pairing` has a reference as
-        // long as the block is registered.
+        // SAFETY: the caller passes the block of a `Notifier`, whose first field it is; the
+        // `Pairing` has a reference as long as the block is registered.
         let this = unsafe { ArcBorrow::from_raw(block.cast::<Self>().cast_const()) };
         if this.ending.load(Relaxed) {
             return bindings::NOTIFY_DONE as c_int;

@@ -10,7 +10,7 @@ use kernel::{
 
 use crate::{hw::uar::Doorbells, quiesce::Liveness, rdma::netdev::NetdevRef};
 
-/// How often [`Port::wait_for_beat`] looks.
+/// The time between two looks of [`Port::wait_for_beat`].
 const POLL: Delta = Delta::from_millis(10);
 
 /// The state of an Ethernet device that its port takes over.
@@ -18,7 +18,7 @@ const POLL: Delta = Delta::from_millis(10);
 pub(super) struct Settings {
     /// The largest path MTU (`enum ib_mtu`), if there is one.
     path_mtu: Option<u32>,
-    /// Whether the port may carry anything.
+    /// True if the port may carry anything.
     pub(super) active: bool,
 }
 
@@ -64,8 +64,9 @@ impl Port {
         dev_warn!(device, "pairing the port with its Ethernet device failed: {error:?}\n");
     }
 
-    /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of an adapter that
-    /// runs: each command writes a register, and such a write stops the whole machine while the adapter stalls.
+    /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of
+    /// an adapter that runs: each command writes a register, and such a write stops the whole
+    /// machine while the adapter stalls.
     fn wait_for_beat(&self) {
         let beat = self.doorbells.heartbeat();
         while self.doorbells.heartbeat() == beat && !self.liveness.is_dead() {

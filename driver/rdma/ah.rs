@@ -26,12 +26,13 @@ impl AhAttr {
     ///
     /// `raw` must point to a valid address vector that does not change during `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::rdma_ah_attr) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a valid address vector; the wrapper is transparent.
         unsafe { &*raw.cast() }
     }
 
     fn raw(&self) -> &bindings::rdma_ah_attr {
-        // SAFETY: valid and constant by the construction.
+        // SAFETY: `from_raw`, which alone makes these, asks for a valid address vector that does
+        // not change.
         unsafe { &*self.0.get() }
     }
 

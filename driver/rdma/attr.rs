@@ -44,7 +44,7 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_rd_atomic: u32,
     /// XRC domains; none: the device has no XRC.
     pub(crate) max_xrcd: u32,
-    /// Whether atomics of this device are atomic against each other.
+    /// True if atomics of this device are atomic against each other.
     pub(crate) has_atomics: bool,
     /// Multicast groups.
     pub(crate) max_mcast_groups: u32,
@@ -169,7 +169,7 @@ impl PortImmutable {
 /// C: `struct ib_port_attr`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortAttr {
-    /// Whether the port can carry traffic.
+    /// True if the port can carry traffic.
     pub(crate) active: bool,
     /// Largest path MTU that the device can do (`enum ib_mtu`).
     pub(crate) max_mtu: u32,

@@ -5,7 +5,7 @@ use core::ops::Deref;
 
 use super::{bindings, driver::Driver, event::CqLink, object::Object};
 
-/// What lies behind `struct ib_cq`.
+/// The driver's part of a completion queue and its link, behind `struct ib_cq`.
 pub(super) struct Parts<T: Driver> {
     pub(super) link: CqLink,
     pub(super) driver: T::Cq,
@@ -22,11 +22,12 @@ impl<T: Driver> Cq<T> {
     ///
     /// As for [`Object::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_cq) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a completion queue that is initialised; the wrapper is
+        // transparent.
         unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
     }
 
-    /// Where completions are reported.
+    /// Returns the link that completions are reported through.
     pub(crate) fn link(&self) -> &CqLink {
         &self.0.link
     }
@@ -44,7 +45,7 @@ impl<T: Driver> Deref for Cq<T> {
 pub(crate) const TIMESTAMPS: u32 =
     bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 
-/// What a new completion queue shall be.
+/// The attributes of a new completion queue.
 pub(crate) struct CqInit<'a> {
     /// Entries that it must have room for.
     pub(crate) entries: u32,

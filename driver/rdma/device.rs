@@ -27,7 +27,8 @@ impl<T: Driver> Device<T> {
     /// `ptr` must point to the `ib_device` of a registered `Device<T>`, for `'a`.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut bindings::ib_device) -> &'a Self {
         const { assert!(offset_of!(Self, ib) == 0, "the core's struct must come first") };
-        // SAFETY: the caller promises that the pointer is that of a `Device<T>`, whose first field it points to.
+        // SAFETY: the caller promises that the pointer is that of a `Device<T>`, whose first field
+        // it points to.
         unsafe { &*ptr.cast() }
     }
 
@@ -48,7 +49,8 @@ impl<T: Driver> Device<T> {
     ) -> R {
         // SAFETY: the caller promises that operations can be called, so nobody writes to the field.
         let data = unsafe { *self.data.get() };
-        // SAFETY: by the type's invariants the pointer is that of live data; lifetimes do not affect layout.
+        // SAFETY: by the type's invariants the pointer is that of live data; lifetimes do not
+        // affect layout.
         let data = unsafe { data.cast::<T::Data<'_>>().as_ref() };
         f(self, data)
     }

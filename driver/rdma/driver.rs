@@ -3,10 +3,10 @@
 
 /// A driver: its parts of the core's objects.
 ///
-/// A creating operation returns the driver's part of an object, later operations see it through the object's
-/// wrapper (`&Qp<Self>` derefs to `Self::Qp`), and it is dropped after the destroying operation has returned `Ok`.
-/// So whatever it owns (pinned memory, rings) is freed after the device has let go of it. A kind of object that the
-/// device does not have gets `()`.
+/// A creating operation returns the driver's part of an object, later operations see it through the
+/// object's wrapper (`&Qp<Self>` derefs to `Self::Qp`), and it is dropped after the destroying
+/// operation has returned `Ok`. So whatever it owns (pinned memory, rings) is freed after the
+/// device has let go of it. A kind of object that the device does not have gets `()`.
 pub(crate) trait Driver: Sized + 'static {
     /// The data that all operations get; may borrow what is bound to the parent device.
     type Data<'a>: Send + Sync + 'a;
@@ -24,8 +24,8 @@ pub(crate) trait Driver: Sized + 'static {
     type Qp: Send + Sync;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
-    /// The driver's part of an address handle, which lives in memory alone: the device does not know it,
-    /// and it may be dropped in any context.
+    /// The driver's part of an address handle, which lives in memory alone: the device does not
+    /// know it, and it may be dropped in any context.
     type Ah: Send + Sync;
     /// The driver's part of a memory window.
     type Mw: Send + Sync;

@@ -56,7 +56,7 @@ pub(crate) type CqLink = Link<bindings::ib_cq>;
 pub(crate) type DeviceLink = Link<bindings::ib_device>;
 
 impl QpLink {
-    /// Where the completions of its send and of its receive queue go, unless it has gone.
+    /// Returns the completion queues of its send and of its receive queue, unless it has gone.
     pub(crate) fn cqs(&self) -> Option<(Identity, Identity)> {
         self.with(|qp| {
             // SAFETY: `qp` is alive while `with` runs its closure; the core has set both fields
@@ -113,8 +113,8 @@ impl SrqLink {
             record.device = device;
             record.element.srq = ManuallyDrop::new(srq.as_ptr());
             if let Some(handler) = handler {
-                // SAFETY: the handler that the owner gave, with its context, for a live queue; it may
-                // be called in any context.
+                // SAFETY: the handler that the owner gave, with its context, for a live queue; it
+                // may be called in any context.
                 unsafe { handler(&mut record, context) };
             }
         });
@@ -122,8 +122,9 @@ impl SrqLink {
 }
 
 impl CqLink {
-    /// Tells the owner of the completion queue that there are completions; callable in interrupts, but not from
-    /// within the device's methods. Only one handler of a queue runs at a time (core_locking.rst).
+    /// Tells the owner of the completion queue that there are completions; callable in interrupts,
+    /// but not from within the device's methods. Only one handler of a queue runs at a time
+    /// (core_locking.rst).
     pub(crate) fn complete(&self) {
         self.disarm();
         self.count();
@@ -147,10 +148,11 @@ impl CqLink {
         }
     }
 
-    /// As [`Self::complete`], if the queue is a process', whose arm requests the device alone knows.
+    /// As [`Self::complete`], if the queue is a process', whose arm requests the device alone
+    /// knows.
     pub(crate) fn complete_if_users(&self) {
-        // SAFETY: `cq` is alive while `with` runs its closure; the core has set the field before it let the
-        // driver create the queue.
+        // SAFETY: `cq` is alive while `with` runs its closure; the core has set the field before it
+        // let the driver create the queue.
         let users = self.with(|cq| unsafe { !(*cq.as_ptr()).uobject.is_null() });
         if users == Some(true) {
             self.complete();
@@ -169,8 +171,8 @@ impl CqLink {
             record.device = device;
             record.element.cq = ManuallyDrop::new(cq.as_ptr());
             if let Some(handler) = handler {
-                // SAFETY: the handler that the owner gave, with its context, for a live queue; it may be called in any
-                // context.
+                // SAFETY: the handler that the owner gave, with its context, for a live queue; it
+                // may be called in any context.
                 unsafe { handler(&mut record, context) };
             }
         });

@@ -8,7 +8,7 @@ use super::bindings;
 /// A GID: an IPv6 address, or an IPv4 address mapped into one.
 pub(crate) type Gid = [u8; 16];
 
-/// What a frame of a GID is sent from.
+/// The source of frames of a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct L2Source {
     /// VLAN id, if there is one.
@@ -28,7 +28,7 @@ impl GidAttr {
     ///
     /// `raw` must point to a valid entry, for `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_gid_attr) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a valid entry; the wrapper is transparent.
         unsafe { &*raw.cast() }
     }
 
@@ -44,20 +44,20 @@ impl GidAttr {
         unsafe { *(*self.0.get()).gid.raw }
     }
 
-    /// Whether packets of this entry are RoCE v2 (UDP).
+    /// Returns whether packets of this entry are RoCE v2 (UDP).
     pub(crate) fn is_roce_v2(&self) -> bool {
         // SAFETY: a valid entry, whose type does not change.
         let kind = unsafe { (*self.0.get()).gid_type };
         kind == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
     }
 
-    /// What frames of this entry are sent from.
+    /// Returns the source of frames of this entry.
     ///
     /// # Errors
     ///
     /// `ENODEV` when its Ethernet device has gone.
     pub(crate) fn l2_source(&self) -> Result<L2Source> {
-        /// What the core says when there is no VLAN.
+        /// The VLAN id by which the core says that there is none.
         const NO_VLAN: u16 = 0xffff;
         let mut vlan = NO_VLAN;
         let mut mac = [0; 6];

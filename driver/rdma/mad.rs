@@ -11,7 +11,7 @@ pub(crate) const CLASS_PERF_MGMT: u8 = bindings::IB_MGMT_CLASS_PERF_MGMT as u8;
 /// Method: asks for an attribute.
 pub(crate) const METHOD_GET: u8 = bindings::IB_MGMT_METHOD_GET as u8;
 
-/// What became of a datagram.
+/// The result of handling a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MadResult {
     /// It is left to the core's agents.
@@ -50,7 +50,7 @@ impl<'a> Mad<'a> {
         Self { header: &mad.mad_hdr, is_local: received.is_null() }
     }
 
-    /// Whether the core itself asks, and not a peer.
+    /// Returns whether the core itself asks, and not a peer.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local
     }

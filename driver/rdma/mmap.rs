@@ -14,7 +14,8 @@ use super::bindings;
 ///
 /// # Invariants
 ///
-/// Whole pages of a memory BAR of the device that the driver is bound to: nothing that the kernel keeps data in.
+/// Whole pages of a memory BAR of the device that the driver is bound to: nothing that the kernel
+/// keeps data in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IoArea {
     /// Physical address.
@@ -53,6 +54,8 @@ struct Entry {
     core: bindings::rdma_user_mmap_entry,
     area: IoArea,
 }
+
+const _: () = assert!(core::mem::offset_of!(Entry, core) == 0);
 
 /// A key that this driver has not given back.
 struct Owned(NonNull<Entry>);
@@ -154,8 +157,8 @@ pub(super) unsafe fn map(
     context: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
 ) -> Result {
-    // SAFETY: both are alive by the caller's promise; checks that the VMA is shared and as long
-    // as the area, and returns a counted reference.
+    // SAFETY: the caller promises that both are alive. The core checks that the VMA is shared and
+    // as long as the area, and returns a counted reference.
     let entry = unsafe { bindings::rdma_user_mmap_entry_get(context, vma) };
     let entry = NonNull::new(entry.cast::<Entry>()).ok_or(EINVAL)?;
     // SAFETY: all keys of this driver's contexts are `Entry`s.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Abstractions for RDMA device drivers.
 //!
-//! A driver implements [`Driver`] and [`Operations`] for a type of its own and registers a device with
-//! [`registration::Registration`]; the core's objects then carry the driver's types:
+//! A driver implements [`Driver`] and [`Operations`] for a type of its own and registers a device
+//! with [`registration::Registration`]; the core's objects then carry the driver's types:
 //!
 //! | module | what it wraps |
 //! | --- | --- |
@@ -19,12 +19,12 @@
 //! | [`gid`] | GID table entries |
 //! | [`event`], `revocable` | asynchronous events, references that outlive their object |
 //! | [`netdev`] | the Ethernet devices that ports are paired with |
-//! | [`stats`], [`mad`], [`restrack`] | hardware counters, management datagrams, entries of `rdma resource show` |
+//! | [`stats`], [`mad`], [`restrack`] | counters, management datagrams, `rdma resource show` |
 //! | [`object`] | the one wrapper of objects that the core allocates |
 //!
 //! The core allocates most objects itself, with room for the driver's part behind the C
-//! struct: [`object`] has the one wrapper for all of them, and those that are no more than that: protection and XRC
-//! domains.
+//! struct: [`object`] has the one wrapper for all of them, and those that are no more than that:
+//! protection and XRC domains.
 //!
 //! C headers: `include/rdma/ib_verbs.h`, `ib_umem.h`, `uverbs_ioctl.h`.
 

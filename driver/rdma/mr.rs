@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions. These the driver allocates, not the core.
 
+use core::mem::offset_of;
+
 use kernel::{prelude::*, types::Opaque};
 
 use super::{bindings, driver::Driver, object::Pd, page_list::PageList};
@@ -17,7 +19,7 @@ pub(crate) struct NewMr<D> {
     pub(crate) driver: D,
 }
 
-/// What a process wants to register.
+/// The memory that a process wants to register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserRegion {
     /// First byte in the process.
@@ -30,7 +32,7 @@ pub(crate) struct UserRegion {
     pub(crate) access: u32,
 }
 
-/// What shall change of a region; see `ibv_rereg_mr(3)`.
+/// The changes to a region; see `ibv_rereg_mr(3)`.
 pub(crate) struct RegionChange<'a, T: Driver> {
     /// Other memory; its rights are `access`, or the old ones.
     pub(crate) memory: Option<UserRegion>,
@@ -47,14 +49,16 @@ pub(super) struct Mr<D> {
     driver: D,
 }
 
-/// What all regions have, whatever the driver's part is.
+/// The fields that all regions have, whatever the driver's part is.
 #[repr(C)]
 struct Base {
     core: Opaque<bindings::ib_mr>,
     pages: Option<PageList>,
 }
 
-/// What a work request registers: the region's page list as it is now.
+const _: () = assert!(offset_of!(Base, core) == 0);
+
+/// The registration that a work request asks for: the region's page list as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     /// The key that the region gets.
@@ -67,14 +71,15 @@ pub(crate) struct Registration {
     pub(crate) length: u64,
     /// Bytes of a page, a power of two.
     pub(crate) page_size: u32,
-    /// Where the device finds the pages' addresses, `__le64` each.
+    /// The address at which the device finds those of the pages, `__le64` each.
     pub(crate) table: u64,
     /// Number of pages.
     pub(crate) page_count: u32,
 }
 
 impl Registration {
-    /// What `wr` asks for; `None` if its region is not one for fast registration.
+    /// Returns the registration that `wr` asks for; `None` if its region is not one for fast
+    /// registration.
     ///
     /// # Safety
     ///
@@ -106,16 +111,17 @@ impl Registration {
 ///
 /// `raw` must come from [`Mr::allocate`] and live for `'a`.
 pub(super) unsafe fn page_list<'a>(raw: *mut bindings::ib_mr) -> Option<&'a PageList> {
-    // SAFETY: by the caller's promise; every `Mr` begins with a `Base`.
+    // SAFETY: the caller passes what `Mr::allocate` has made, and every `Mr` begins with a `Base`.
     unsafe { &(*raw.cast::<Base>()).pages }.as_ref()
 }
 
 impl<D> Mr<D> {
-    /// Allocates a region for the core, made by `create`; [`Self::free`] takes it back. When the device has made
-    /// it, nothing can fail any more.
+    /// Allocates a region for the core, made by `create`; [`Self::free`] takes it back. When the
+    /// device has made it, nothing can fail any more.
     pub(super) fn allocate(
         create: impl FnOnce() -> Result<NewMr<D>>,
     ) -> Result<*mut bindings::ib_mr> {
+        const { assert!(offset_of!(Self, base) == 0, "the core's struct must come first") };
         let memory = KBox::<Self>::new_uninit(GFP_KERNEL)?;
         let new = create()?;
         // SAFETY: a plain C struct, for which zero is a valid value.
@@ -133,7 +139,7 @@ impl<D> Mr<D> {
     ///
     /// `raw` must come from [`Self::allocate`] and live for `'a`.
     pub(super) unsafe fn driver<'a>(raw: *mut bindings::ib_mr) -> &'a D {
-        // SAFETY: by the caller's promise and the layout.
+        // SAFETY: the caller passes what `allocate` has made: the first field of an `Mr`.
         unsafe { &(*raw.cast::<Self>()).driver }
     }
 
@@ -143,7 +149,8 @@ impl<D> Mr<D> {
     ///
     /// `raw` must come from [`Self::allocate`], and nobody may use it afterwards.
     pub(super) unsafe fn free(raw: *mut bindings::ib_mr) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes what `allocate` has made by `KBox::into_raw`, for the last
+        // time.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
 }

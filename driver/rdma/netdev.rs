@@ -35,7 +35,8 @@ impl NetdevRef {
     ///
     /// `device` must be an RDMA device that is alive during the call.
     pub(super) unsafe fn of_port(device: NonNull<bindings::ib_device>, port: u32) -> Option<Self> {
-        // SAFETY: the caller promises that the device is alive; the core refuses ports that it does not have.
+        // SAFETY: the caller promises that the device is alive; the core refuses ports that it does
+        // not have.
         let raw = unsafe { bindings::ib_device_get_netdev(device.as_ptr(), port) };
         // INVARIANT: the core has taken a reference for the caller.
         NonNull::new(raw).map(Self)
@@ -46,7 +47,7 @@ impl NetdevRef {
         self.0.as_ptr()
     }
 
-    /// Whether the device is up and has a carrier.
+    /// Returns whether the device is up and has a carrier.
     pub(crate) fn is_active(&self) -> bool {
         // SAFETY: the device is alive by the type's invariants.
         let state = unsafe { bindings::rdma_helper_port_state(self.0.as_ptr()) };
@@ -86,13 +87,15 @@ impl DeviceLink {
     pub(crate) fn set_netdev(&self, port: u32, netdev: Option<&NetdevRef>) -> Result {
         let netdev = netdev.map_or(core::ptr::null_mut(), NetdevRef::as_raw);
         let set = |device: NonNull<bindings::ib_device>| {
-            // SAFETY: `with` keeps the device alive, which has its ports' data; the core takes a reference of its own.
+            // SAFETY: `with` keeps the device alive, which has its ports' data; the core takes a
+            // reference of its own.
             to_result(unsafe { bindings::ib_device_set_netdev(device.as_ptr(), netdev, port) })
         };
         self.with(set).unwrap_or(Ok(()))
     }
 
-    /// Tells the clients of the state of the port that is paired with `netdev`, unless they know it.
+    /// Tells the clients of the state of the port that is paired with `netdev`, unless they know
+    /// it.
     pub(crate) fn report_port_state(&self, netdev: &NetdevRef) {
         self.with(|device| {
             // SAFETY: `with` keeps the device alive, and the reference `netdev`.

@@ -14,7 +14,8 @@ use super::{bindings, driver::Driver};
 /// A protection domain; derefs to the driver's part.
 pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
 
-/// An XRC domain (IBTA annex A14), which processes may share by a file; derefs to the driver's part.
+/// An XRC domain (IBTA annex A14), which processes may share by a file; derefs to the driver's
+/// part.
 pub(crate) type Xrcd<T> = Object<bindings::ib_xrcd, <T as Driver>::Xrcd>;
 
 /// A core struct `C` at offset 0 and the driver's `D` behind it.
@@ -34,7 +35,8 @@ pub(crate) struct Object<C, D> {
 // locking or are documented to be called by the object's owner; the driver's part is `Send`.
 unsafe impl<C, D: Send> Send for Object<C, D> {}
 
-// SAFETY: as above; the driver's part is shared as `&D`, which is `Sync`.
+// SAFETY: the core's part is only reached through pointers, by functions that do their own locking;
+// the driver's part is shared as `&D`, which is `Sync`.
 unsafe impl<C, D: Sync> Sync for Object<C, D> {}
 
 impl<C, D> Object<C, D> {
@@ -52,7 +54,8 @@ impl<C, D> Object<C, D> {
     /// `ptr` must point to the `C` of an `Object<C, D>` whose driver part is initialised, and
     /// stay so for `'a`.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
-        // SAFETY: by the caller's promise, and because `core` is at offset 0.
+        // SAFETY: the caller passes the `C` of an object that is initialised; it is the first field
+        // (see `SIZE`).
         unsafe { &*ptr.cast() }
     }
 
@@ -64,8 +67,8 @@ impl<C, D> Object<C, D> {
     /// the caller knows.
     pub(super) unsafe fn init(ptr: *mut C, driver: D) {
         let this = ptr.cast::<Self>();
-        // SAFETY: in bounds of the allocation by the caller's promise; the old content is
-        // uninitialised, so nothing is to be dropped.
+        // SAFETY: the caller passes an object of `SIZE` bytes, so the field is in bounds; the old
+        // content is uninitialised, so nothing is to be dropped.
         unsafe { (&raw mut (*this).driver).write(MaybeUninit::new(driver)) };
     }
 
@@ -76,7 +79,7 @@ impl<C, D> Object<C, D> {
     /// As for [`Self::from_raw`], and nobody may use the object afterwards.
     pub(super) unsafe fn destroy(ptr: *mut C) {
         let this = ptr.cast::<Self>();
-        // SAFETY: initialised, and no longer used by anyone else, by the caller's promise.
+        // SAFETY: the caller promises that the driver's part is initialised and no longer used.
         unsafe { (*this).driver.assume_init_drop() };
     }
 

@@ -27,13 +27,13 @@ use super::{
 
 /// The operations of an RDMA device, under the names that C gives them.
 ///
-/// Those of the first group are required: without them the core takes a device for one that kernel clients cannot use.
-/// All others are optional, and what belongs together is given together: a device that has shared receive queues
-/// has `create_srq` and what follows it.
+/// Those of the first group are required: without them the core takes a device for one that kernel
+/// clients cannot use. All others are optional, and what belongs together is given together: a
+/// device that has shared receive queues has `create_srq` and what follows it.
 ///
-/// Each operation gets the data of the [`Registration`](super::registration::Registration). Unless said otherwise it may
-/// sleep, and the core serialises creation and destruction of one object but nothing else.
-/// `user` is `None` for kernel clients.
+/// Each operation gets the data of the [`Registration`](super::registration::Registration). Unless
+/// said otherwise it may sleep, and the core serialises creation and destruction of one object but
+/// nothing else. `user` is `None` for kernel clients.
 ///
 /// C header: `struct ib_device_ops` in `include/rdma/ib_verbs.h`.
 #[vtable]
@@ -68,7 +68,8 @@ pub(crate) trait Operations: Driver {
     /// Registers all of memory, addressed by DMA address, for kernel clients.
     fn get_dma_mr(data: &Self::Data<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<Self::Mr>>;
 
-    /// Registers memory of a process. `udata` is the payload of its provider; none comes from a kernel client.
+    /// Registers memory of a process. `udata` is the payload of its provider; none comes from a
+    /// kernel client.
     fn reg_user_mr(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -98,7 +99,8 @@ pub(crate) trait Operations: Driver {
     /// there, if [`Notify::report_missed`] asks for it.
     fn req_notify_cq(data: &Self::Data<'_>, cq: &Cq<Self>, notify: Notify) -> Result<bool>;
 
-    /// Creates a queue pair. Only an XRC target has no protection domain; it is the kernel's, whoever asked.
+    /// Creates a queue pair. Only an XRC target has no protection domain; it is the kernel's,
+    /// whoever asked.
     fn create_qp(
         data: &Self::Data<'_>,
         device: &Device<Self>,
@@ -142,7 +144,8 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Reports an event (`enum netdev_cmd`) of the Ethernet device of a port to clients, in the core's place.
+    /// Reports an event (`enum netdev_cmd`) of the Ethernet device of a port to clients, in the
+    /// core's place.
     fn report_port_event(_data: &Self::Data<'_>, _event: usize) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -152,8 +155,8 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Answers a management datagram for a port, or leaves it to the core. What follows the header of the answer
-    /// goes to `answer`.
+    /// Answers a management datagram for a port, or leaves it to the core. What follows the header
+    /// of the answer goes to `answer`.
     fn process_mad(
         _data: &Self::Data<'_>,
         _port: u32,
@@ -181,7 +184,8 @@ pub(crate) trait Operations: Driver {
 
     // More of regions.
 
-    /// Registers the DMA buffer `fd` as [`Self::reg_user_mr`] registers memory; `start` is the offset in it.
+    /// Registers the DMA buffer `fd` as [`Self::reg_user_mr`] registers memory; `start` is the
+    /// offset in it.
     fn reg_user_mr_dmabuf(
         _data: &Self::Data<'_>,
         _device: &Device<Self>,
@@ -218,8 +222,8 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls for one queue may
-    /// come at the same time.
+    /// Gives a process' completion queue room for at least `entries`; returns for how many. Calls
+    /// for one queue may come at the same time.
     fn resize_user_cq(
         _data: &Self::Data<'_>,
         _device: &Device<Self>,
@@ -318,8 +322,8 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    // What `rdma resource show` adds to the core's knowledge of an object: names and values, or (`-r`) the
-    // driver's own bytes.
+    // What `rdma resource show` adds to the core's knowledge of an object: names and values, or
+    // (`-r`) the driver's own bytes.
 
     /// Adds names and values of a memory region to an entry.
     fn fill_res_mr_entry(

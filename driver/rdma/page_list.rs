@@ -58,7 +58,7 @@ impl PageList {
         self.count.load(Relaxed)
     }
 
-    /// Where the device finds the list; it is contiguous.
+    /// Returns the address of the list for the device; it is contiguous.
     pub(super) fn dma_address(&self) -> u64 {
         self.addresses.dma_address()
     }

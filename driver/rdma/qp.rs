@@ -16,7 +16,7 @@ use super::{
     srq::Srq,
 };
 
-/// What lies behind `struct ib_qp`.
+/// The driver's part of a queue pair and its link, behind `struct ib_qp`.
 pub(super) struct Parts<T: Driver> {
     pub(super) link: QpLink,
     pub(super) driver: T::Qp,
@@ -33,11 +33,11 @@ impl<T: Driver> Qp<T> {
     ///
     /// As for [`Object::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a queue pair that is initialised; the wrapper is transparent.
         unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
     }
 
-    /// Where its events are reported.
+    /// Returns the link that its events are reported through.
     pub(crate) fn link(&self) -> &QpLink {
         &self.0.link
     }
@@ -56,7 +56,7 @@ impl<T: Driver> Qp<T> {
 
     /// The completion queue of its receive queue, if it has one.
     pub(crate) fn recv_cq(&self) -> Option<&Cq<T>> {
-        // SAFETY: as above.
+        // SAFETY: a queue pair holds references to its completion queues.
         unsafe { cq_from_raw((*self.0.as_raw()).recv_cq) }
     }
 }
@@ -73,7 +73,7 @@ impl<T: Driver> Deref for Qp<T> {
 ///
 /// `raw` must be null or a live completion queue of driver `T`, for `'a`.
 unsafe fn cq_from_raw<'a, T: Driver>(raw: *mut bindings::ib_cq) -> Option<&'a Cq<T>> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes a live completion queue if it is not null.
     (!raw.is_null()).then(|| unsafe { Cq::from_raw(raw) })
 }
 
@@ -85,9 +85,14 @@ pub(crate) struct NewQp<D> {
     pub(crate) driver: D,
 }
 
-/// What a new queue pair shall be.
+/// The attributes of a new queue pair.
 ///
 /// C: `struct ib_qp_init_attr`.
+///
+/// # Invariants
+///
+/// The completion queues, the shared receive queue and the XRC domain in `raw` are null or live
+/// ones of driver `T`.
 pub(crate) struct QpInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_qp_init_attr,
     /// To be kept by whoever handles the device's events.
@@ -98,8 +103,10 @@ pub(crate) struct QpInit<'a, T: Driver> {
 impl<'a, T: Driver> QpInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be live ones of driver `T`.
+    /// The completion queues, the shared receive queue and the XRC domain in `raw` must be live
+    /// ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_qp_init_attr, link: &'a QpLink) -> Self {
+        // INVARIANT: the caller promises so.
         Self { raw, link, _driver: PhantomData }
     }
 
@@ -116,18 +123,18 @@ impl<'a, T: Driver> QpInit<'a, T> {
     /// The shared receive queue that it shall take receives from, if not from one of its own.
     pub(crate) fn srq(&self) -> Option<&'a Srq<T>> {
         let raw = self.raw.srq;
-        // SAFETY: by the construction.
+        // SAFETY: by the type's invariants the queue is a live one of driver `T`.
         (!raw.is_null()).then(|| unsafe { Srq::from_raw(raw) })
     }
 
     /// The XRC domain of a target.
     pub(crate) fn xrcd(&self) -> Option<&'a Xrcd<T>> {
         let raw = self.raw.xrcd;
-        // SAFETY: by the construction.
+        // SAFETY: by the type's invariants the domain is a live one of driver `T`.
         (!raw.is_null()).then(|| unsafe { Xrcd::<T>::from_raw(raw) })
     }
 
-    /// Whether all send work requests are signaled.
+    /// Returns whether all send work requests are signaled.
     pub(crate) fn sq_sig_all(&self) -> bool {
         self.raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR
     }
@@ -153,7 +160,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
     ///
     /// `EINVAL` if there is none.
     pub(crate) fn send_cq(&self) -> Result<&'a Cq<T>> {
-        // SAFETY: by the construction.
+        // SAFETY: by the type's invariants the queue is a live one of driver `T`.
         unsafe { cq_from_raw(self.raw.send_cq) }.ok_or(EINVAL)
     }
 
@@ -163,7 +170,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
     ///
     /// `EINVAL` if there is none.
     pub(crate) fn recv_cq(&self) -> Result<&'a Cq<T>> {
-        // SAFETY: by the construction.
+        // SAFETY: by the type's invariants the queue is a live one of driver `T`.
         unsafe { cq_from_raw(self.raw.recv_cq) }.ok_or(EINVAL)
     }
 }

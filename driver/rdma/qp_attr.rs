@@ -28,7 +28,7 @@ impl QpType {
     /// XRC target.
     pub(crate) const XRC_TGT: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
 
-    /// Whether each send names its own destination.
+    /// Returns whether each send names its own destination.
     pub(crate) fn is_datagram(self) -> bool {
         self == Self::UD || self == Self::GSI
     }
@@ -100,14 +100,14 @@ impl QpAttrMask {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of `other` are named.
+    /// Returns whether all of `other` are named.
     pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// Whether the specification allows the transition with exactly these attributes (IBTA volume 1,
-/// 11.2.5.2).
+/// Returns whether the specification allows the transition with exactly these attributes (IBTA
+/// volume 1, 11.2.5.2).
 #[must_use]
 pub(crate) fn transition_is_ok(from: QpState, to: QpState, kind: QpType, mask: QpAttrMask) -> bool {
     // CAST: the enums' values are those of the C enums.
@@ -126,12 +126,13 @@ impl QpAttr {
     ///
     /// `raw` must point to valid attributes that do not change during `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_qp_attr) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes valid attributes; the wrapper is transparent.
         unsafe { &*raw.cast() }
     }
 
     fn raw(&self) -> &bindings::ib_qp_attr {
-        // SAFETY: valid and constant by the construction.
+        // SAFETY: `from_raw`, which alone makes these, asks for valid attributes that do not
+        // change.
         unsafe { &*self.0.get() }
     }
 
@@ -153,7 +154,7 @@ impl QpAttr {
         QpState::try_from(self.raw().cur_qp_state)
     }
 
-    /// Where to send.
+    /// Returns the destination.
     pub(crate) fn av(&self) -> &AhAttr {
         // SAFETY: part of these attributes.
         unsafe { AhAttr::from_raw(&self.raw().ah_attr) }
@@ -191,7 +192,7 @@ pub(crate) struct QpValues {
     pub(crate) path_mtu: u32,
     /// `enum ib_mig_state`.
     pub(crate) path_mig_state: u32,
-    /// What the peer may do (`enum ib_access_flags`).
+    /// The rights of the peer (`enum ib_access_flags`).
     pub(crate) access: u32,
     /// Queue key.
     pub(crate) qkey: u32,
@@ -265,13 +266,13 @@ impl QpCap {
 pub(crate) struct QpQuery {
     /// The state it is in.
     pub(crate) state: QpState,
-    /// See there.
+    /// The attributes that are numbers.
     pub(crate) values: QpValues,
-    /// Where it sends.
+    /// Its destination.
     pub(crate) av: AhValues,
-    /// See there.
+    /// The sizes of its queues.
     pub(crate) cap: QpCap,
-    /// Whether all send work requests are signaled.
+    /// True if all send work requests are signaled.
     pub(crate) sq_sig_all: bool,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Config {
     pub(crate) node_guid: [u8; 8],
     /// Number of completion vectors.
     pub(crate) num_comp_vectors: u32,
-    /// Whether the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
+    /// True if the core tunes the moderation of kernel clients' queues (`lib/dim/rdma_dim.c`).
     pub(crate) use_cq_dim: bool,
 }
 
@@ -27,12 +27,14 @@ fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
 ///
 /// # Invariants
 ///
-/// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is dropped.
+/// The pointer is that of `_ib_alloc_device`, and the device is not registered when this is
+/// dropped.
 struct Allocated<T: Operations>(NonNull<Device<T>>);
 
 impl<T: Operations> Drop for Allocated<T> {
     fn drop(&mut self) {
-        // SAFETY: by the type's invariants the core has allocated the device, and it is not registered.
+        // SAFETY: by the type's invariants the core has allocated the device, and it is not
+        // registered.
         unsafe { bindings::ib_dealloc_device(self.as_raw()) };
     }
 }
@@ -52,7 +54,8 @@ impl<T: Operations> Allocated<T> {
         ib.num_comp_vectors = config.num_comp_vectors.try_into()?;
         ib.set_use_cq_dim(config.use_cq_dim.into());
         ib.ops.set_uverbs_robust_udata(1);
-        // SAFETY: this view of the union is the device's own `struct device`, which the core has initialised.
+        // SAFETY: this view of the union is the device's own `struct device`, which the core has
+        // initialised.
         unsafe { (*ib.__bindgen_anon_1.dev).parent = raw_device(parent) };
         for table in VTable::<T>::TABLES {
             // SAFETY: the device is not registered; the core copies the table.
@@ -86,13 +89,15 @@ impl<T: Operations> Drop for Inner<'_, T> {
     fn drop(&mut self) {
         self.link.revoke();
         if self.registered {
-            // SAFETY: the device is registered by the type's invariants. On return no operation runs or will run.
+            // SAFETY: the device is registered by the type's invariants. On return no operation
+            // runs or will run.
             unsafe { bindings::ib_unregister_device(self.device.as_raw()) };
         }
     }
 }
 
-// SAFETY: the core allows its devices to be used and freed on any thread that may sleep; the data is `Send`.
+// SAFETY: the core allows its devices to be used and freed on any thread that may sleep; the data
+// is `Send`.
 unsafe impl<T: Operations> Send for Inner<'_, T> {}
 // SAFETY: the one shared operation is a clone of `link`, which is `Sync`.
 unsafe impl<T: Operations> Sync for Inner<'_, T> {}
@@ -105,7 +110,8 @@ impl<'a, T: Operations> Unregistered<'a, T> {
     ///
     /// # Safety
     ///
-    /// The result, or the [`Registration`] made of it, must be dropped before `'a` ends: not leaked.
+    /// The result, or the [`Registration`] made of it, must be dropped before `'a` ends: not
+    /// leaked.
     pub(crate) unsafe fn new(
         parent: &'a device::Device<device::Bound>,
         config: &Config,
@@ -138,7 +144,8 @@ pub(crate) struct Registration<'a, T: Operations> {
 }
 
 impl<'a, T: Operations> Registration<'a, T> {
-    /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced by a number.
+    /// Registers a device below the parent that it was allocated for. In `name` a `%d` is replaced
+    /// by a number.
     pub(crate) fn new(
         device: Unregistered<'a, T>,
         parent: &'a device::Device<device::Bound>,
@@ -146,8 +153,8 @@ impl<'a, T: Operations> Registration<'a, T> {
     ) -> Result<Self> {
         let Unregistered(mut inner) = device;
         let raw = inner.device.as_raw();
-        // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data; the name is a format with
-        // one `%d` at most, of which the core makes sure.
+        // SAFETY: `Allocated::new` has set the device up, and `Unregistered::new` its data; the
+        // name is a format with one `%d` at most, of which the core makes sure.
         to_result(unsafe {
             bindings::ib_register_device(raw, name.as_char_ptr(), raw_device(parent))
         })?;

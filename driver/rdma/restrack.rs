@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a driver says of an object to `rdma resource show`: in words, or (`-r`) in bytes of its own.
+//! Entries of `rdma resource show`, to which drivers add what they know of an object: in words, or
+//! (`-r`) in bytes of its own.
 
 use core::{marker::PhantomData, ptr::NonNull};
 
@@ -8,6 +9,10 @@ use kernel::{error::to_result, prelude::*, str::CStr};
 use super::bindings;
 
 /// A netlink message that is being filled.
+///
+/// # Invariants
+///
+/// `message` is a message of the core that is being filled, by this alone.
 pub(crate) struct ResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,
@@ -23,7 +28,7 @@ impl ResEntry<'_> {
         message: NonNull<bindings::sk_buff>,
         fill: impl FnOnce(&mut ResEntry<'_>) -> Result,
     ) -> Result {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a message of the core that is being filled.
         let nest = unsafe { bindings::rdma_helper_driver_nest_start(message.as_ptr()) };
         if nest.is_null() {
             return Err(EMSGSIZE);
@@ -41,7 +46,7 @@ impl ResEntry<'_> {
     /// `EMSGSIZE` when the message is full.
     pub(crate) fn number(&mut self, name: &'static CStr, value: impl Into<u64>) -> Result {
         let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
-        // SAFETY: the message is being filled, by `fill`'s promise; the name is copied.
+        // SAFETY: by the type's invariants the message is being filled; the name is copied.
         to_result(unsafe { bindings::rdma_nl_put_driver_u64(message, name, value.into()) })
     }
 
@@ -52,7 +57,7 @@ impl ResEntry<'_> {
     /// As for [`Self::number`].
     pub(crate) fn bits(&mut self, name: &'static CStr, value: u32) -> Result {
         let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
-        // SAFETY: as in `number`.
+        // SAFETY: by the type's invariants the message is being filled; the name is copied.
         to_result(unsafe { bindings::rdma_nl_put_driver_u32_hex(message, name, value) })
     }
 
@@ -63,7 +68,7 @@ impl ResEntry<'_> {
     /// As for [`Self::number`].
     pub(crate) fn word(&mut self, name: &'static CStr, value: &'static CStr) -> Result {
         let (message, name) = (self.message.as_ptr(), name.as_char_ptr());
-        // SAFETY: as in `number`; the word is copied, too.
+        // SAFETY: by the type's invariants the message is being filled; name and word are copied.
         to_result(unsafe {
             bindings::rdma_nl_put_driver_string(message, name, value.as_char_ptr())
         })
@@ -71,6 +76,10 @@ impl ResEntry<'_> {
 }
 
 /// A netlink message to which an object goes as the driver's own bytes.
+///
+/// # Invariants
+///
+/// `message` is a message of the core that is being filled, by this alone.
 pub(crate) struct RawResEntry<'a> {
     message: NonNull<bindings::sk_buff>,
     _message: PhantomData<&'a mut bindings::sk_buff>,
@@ -94,7 +103,7 @@ impl RawResEntry<'_> {
     pub(crate) fn put(self, bytes: &[u8]) -> Result {
         let length = u32::try_from(bytes.len())?;
         let start = bytes.as_ptr().cast();
-        // SAFETY: the message is being filled, by `new`'s promise; the bytes are copied.
+        // SAFETY: by the type's invariants the message is being filled; the bytes are copied.
         to_result(unsafe { bindings::rdma_helper_put_raw(self.message.as_ptr(), start, length) })
     }
 }

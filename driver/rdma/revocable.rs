@@ -14,7 +14,7 @@ use kernel::{
 
 /// Set in [`Inner::calls`] when the object goes; the bits below count calls under way.
 const REVOKED: u32 = 1 << 31;
-/// How often revoking looks whether the last call has ended.
+/// The time between two looks for the end of the last call.
 const POLL: Delta = Delta::from_micros(20);
 
 /// A counted reference to the core object `C`, revoked when the object goes.
@@ -50,7 +50,7 @@ struct Inner<C> {
 // SAFETY: the pointer is only followed during counted calls, to call functions of the core
 // that are allowed on any CPU.
 unsafe impl<C> Send for Inner<C> {}
-// SAFETY: as above; all else is atomic.
+// SAFETY: the pointer is only followed during counted calls; all else is atomic.
 unsafe impl<C> Sync for Inner<C> {}
 
 impl<C> Clone for Link<C> {
@@ -60,7 +60,7 @@ impl<C> Clone for Link<C> {
 }
 
 impl<C> PartialEq for Link<C> {
-    /// Whether both are links made by the same [`Link::new`].
+    /// Returns whether both are links made by the same [`Link::new`].
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -100,8 +100,8 @@ impl<C> Link<C> {
         result
     }
 
-    /// As [`Self::with`], but never on two processors at a time, nor within itself: if `f` runs already, whoever runs
-    /// it does so once more.
+    /// As [`Self::with`], but never on two processors at a time, nor within itself: if `f` runs
+    /// already, whoever runs it does so once more.
     pub(super) fn one_at_a_time(&self, f: impl Fn(NonNull<C>)) {
         if self.0.wanted.fetch_add(1, Full) != 0 {
             return;
@@ -121,7 +121,7 @@ impl<C> Link<C> {
         Identity(self.0.object.as_ptr().addr())
     }
 
-    /// How often the client was told of completions.
+    /// Returns the number of times that the client was told of completions.
     pub(crate) fn reports(&self) -> u64 {
         self.0.reports.load(Relaxed)
     }

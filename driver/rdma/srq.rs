@@ -13,7 +13,7 @@ use super::{
     object::{Object, Xrcd},
 };
 
-/// What lies behind `struct ib_srq`.
+/// The driver's part of a shared receive queue and its link, behind `struct ib_srq`.
 pub(super) struct Parts<T: Driver> {
     pub(super) link: SrqLink,
     pub(super) driver: T::Srq,
@@ -30,11 +30,12 @@ impl<T: Driver> Srq<T> {
     ///
     /// As for [`Object::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_srq) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a shared receive queue that is initialised; the wrapper is
+        // transparent.
         unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
     }
 
-    /// Where its events are reported.
+    /// Returns the link that its events are reported through.
     pub(crate) fn link(&self) -> &SrqLink {
         &self.0.link
     }
@@ -48,7 +49,7 @@ impl<T: Driver> Deref for Srq<T> {
     }
 }
 
-/// Who takes receives from a queue.
+/// The users of a queue.
 pub(crate) enum SrqKind<'a, T: Driver> {
     /// The queue pairs that are created with it.
     Basic,
@@ -56,7 +57,7 @@ pub(crate) enum SrqKind<'a, T: Driver> {
     Xrc {
         /// The domain.
         xrcd: &'a Xrcd<T>,
-        /// Where its receives complete.
+        /// The queue that its receives complete to.
         cq: &'a Cq<T>,
     },
 }
@@ -69,7 +70,12 @@ pub(crate) struct NewSrq<D> {
     pub(crate) driver: D,
 }
 
-/// What a new queue shall be.
+/// The attributes of a new queue.
+///
+/// # Invariants
+///
+/// The completion queue and the XRC domain in `raw` are live ones of driver `T` where its type
+/// calls for them.
 pub(crate) struct SrqInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_srq_init_attr,
     /// To be kept by whoever handles the device's events.
@@ -80,13 +86,13 @@ pub(crate) struct SrqInit<'a, T: Driver> {
 impl<'a, T: Driver> SrqInit<'a, T> {
     /// # Safety
     ///
-    /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be live ones of
-    /// driver `T`.
+    /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be
+    /// live ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
         Self { raw, link, _driver: PhantomData }
     }
 
-    /// Who shall take from it.
+    /// Returns its users.
     ///
     /// # Errors
     ///
@@ -94,17 +100,18 @@ impl<'a, T: Driver> SrqInit<'a, T> {
     pub(crate) fn kind(&self) -> Result<SrqKind<'a, T>> {
         match self.raw.srq_type {
             bindings::ib_srq_type_IB_SRQT_BASIC => Ok(SrqKind::Basic),
-            // SAFETY: the type says that this view of the union is valid; the rest by the construction.
-            bindings::ib_srq_type_IB_SRQT_XRC => unsafe {
-                let xrcd = self.raw.ext.__bindgen_anon_1.xrc.xrcd;
-                if xrcd.is_null() || self.raw.ext.cq.is_null() {
+            bindings::ib_srq_type_IB_SRQT_XRC => {
+                // SAFETY: the type says that this view of the union is valid.
+                let xrcd = unsafe { self.raw.ext.__bindgen_anon_1.xrc.xrcd };
+                let cq = self.raw.ext.cq;
+                if xrcd.is_null() || cq.is_null() {
                     return Err(EINVAL);
                 }
-                Ok(SrqKind::Xrc {
-                    xrcd: Xrcd::<T>::from_raw(xrcd),
-                    cq: Cq::from_raw(self.raw.ext.cq),
-                })
-            },
+                // SAFETY: by the type's invariants the domain is a live one of driver `T`.
+                let xrcd = unsafe { Xrcd::<T>::from_raw(xrcd) };
+                // SAFETY: by the type's invariants the queue is a live one of driver `T`.
+                Ok(SrqKind::Xrc { xrcd, cq: unsafe { Cq::from_raw(cq) } })
+            }
             _ => Err(EOPNOTSUPP),
         }
     }
@@ -120,7 +127,7 @@ impl<'a, T: Driver> SrqInit<'a, T> {
     }
 }
 
-/// What is to change of a queue.
+/// The changes to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SrqChange {
     /// Work requests that it must have room for, if that changes.

@@ -14,7 +14,7 @@ pub(crate) struct StatDesc(bindings::rdma_stat_desc);
 // SAFETY: read only, and its pointer is to a static string.
 unsafe impl Sync for StatDesc {}
 
-// SAFETY: as above.
+// SAFETY: it is read only, and its pointer is to a static string.
 unsafe impl Send for StatDesc {}
 
 impl StatDesc {

@@ -12,7 +12,7 @@ use super::{
     object::Object,
 };
 
-/// What lies behind `struct ib_ucontext`.
+/// The driver's part of a context and its mmap keys, behind `struct ib_ucontext`.
 pub(super) struct Parts<T: Driver> {
     keys: Pin<KBox<MmapKeys>>,
     driver: T::Ucontext,
@@ -29,7 +29,7 @@ impl<T: Driver> Ucontext<T> {
     ///
     /// As for [`Object::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
-        // SAFETY: by the caller's promise; the wrapper is transparent.
+        // SAFETY: the caller passes a context that is initialised; the wrapper is transparent.
         unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
     }
 
@@ -113,7 +113,7 @@ impl<T: Driver> NewUcontext<'_, T> {
     ///
     /// As for [`Object::destroy`].
     pub(super) unsafe fn destroy(raw: *mut bindings::ib_ucontext) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes a context that is initialised, and does not use it afterwards.
         unsafe { Object::<_, Parts<T>>::destroy(raw) };
     }
 }

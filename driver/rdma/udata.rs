@@ -24,8 +24,8 @@ impl<'a> Udata<'a> {
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 
-    /// The request, of which `required` bytes must be there. The rest of an older provider's is zero,
-    /// and what a newer one has behind it must be.
+    /// The request, of which `required` bytes must be there. The rest of an older provider's is
+    /// zero, and what a newer one has behind it must be.
     ///
     /// # Errors
     ///
@@ -68,8 +68,8 @@ impl<'a> Udata<'a> {
         })
     }
 
-    /// Zeroes what room there is for an answer. A command that has one to give may do so first, so that hardly
-    /// anything is left that could fail when it has been carried out.
+    /// Zeroes what room there is for an answer. A command that has one to give may do so first, so
+    /// that hardly anything is left that could fail when it has been carried out.
     ///
     /// # Errors
     ///
@@ -78,7 +78,8 @@ impl<'a> Udata<'a> {
         self.respond::<[u8; 0]>(&[])
     }
 
-    /// For a command without private payloads: none may have come, and the answer is zeroed. Kernel clients have none.
+    /// For a command without private payloads: none may have come, and the answer is zeroed. Kernel
+    /// clients have none.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl<'a> Udata<'a> {
     /// The command must be one of an open context of driver `T`.
     pub(super) unsafe fn ucontext<T: Driver>(&self) -> &'a Ucontext<T> {
         // SAFETY: a udata is always part of an attribute bundle; its context is set for every
-        // command but the one that makes the context, by the caller's promise.
+        // command but the one that makes the context, which the caller promises that this is not.
         unsafe { Ucontext::from_raw(bindings::rdma_helper_udata_ucontext(self.raw.as_ptr())) }
     }
 }
@@ -122,9 +123,9 @@ impl<'a, T: Driver> User<'a, T> {
     ///
     /// As for [`Udata::from_raw`] and [`Udata::ucontext`].
     pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes null or the udata of the command under way.
         let data = unsafe { Udata::from_raw(raw) }?;
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises that the command is one of an open context of driver `T`.
         let context = unsafe { data.ucontext() };
         Some(Self { data, context })
     }

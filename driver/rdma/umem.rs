@@ -10,7 +10,7 @@ use kernel::{
 
 use super::{bindings, device::Device, driver::Driver};
 
-/// Whether the device will write to pinned memory.
+/// The use that the device makes of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// It only reads.
@@ -75,12 +75,13 @@ impl Umem {
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }
 
-    /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access rights
-    /// (`enum ib_access_flags`).
+    /// Pins `length` bytes at `offset` of the DMA buffer `fd`, for a region with these access
+    /// rights (`enum ib_access_flags`).
     ///
     /// # Errors
     ///
-    /// `EBADF` or `EINVAL` if `fd` is not a DMA buffer of that length, or one that cannot be pinned.
+    /// `EBADF` or `EINVAL` if `fd` is not a DMA buffer of that length, or one that cannot be
+    /// pinned.
     pub(crate) fn pin_dmabuf<T: Driver>(
         device: &Device<T>,
         fd: i32,
@@ -103,11 +104,13 @@ impl Umem {
         Ok(Self(NonNull::new(umem).ok_or(ENOMEM)?))
     }
 
-    /// Whether a region of this memory may get these rights, or be `replaced` by other memory.
+    /// Returns whether a region of this memory may get these rights, or be `replaced` by other
+    /// memory.
     ///
     /// # Errors
     ///
-    /// `EACCES` if memory that was pinned for reading shall be written; `EOPNOTSUPP` for a DMA buffer.
+    /// `EACCES` if memory that was pinned for reading shall be written; `EOPNOTSUPP` for a DMA
+    /// buffer.
     pub(crate) fn check_change(&self, access: u32, replaced: bool) -> Result {
         let moved = if replaced { bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS } else { 0 };
         let flags = bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS | moved;
@@ -117,8 +120,8 @@ impl Umem {
         })
     }
 
-    /// The memory in the largest of `page_sizes` (a bit each) in which it can be described, given that the device
-    /// will know it by `iova`.
+    /// The memory in the largest of `page_sizes` (a bit each) in which it can be described, given
+    /// that the device will know it by `iova`.
     ///
     /// # Errors
     ///
@@ -179,7 +182,8 @@ impl Paged<'_> {
     pub(crate) fn blocks(&self) -> Blocks<'_> {
         let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
         let umem = self.umem.0.as_ptr();
-        // SAFETY: alive; by the invariant; the callee initialises the iterator, for which zero is valid.
+        // SAFETY: alive; by the invariant; the callee initialises the iterator, for which zero is
+        // valid.
         unsafe {
             bindings::rdma_helper_umem_block_iter_start(iter.as_mut_ptr(), umem, self.size);
         }
@@ -200,7 +204,8 @@ impl Iterator for Blocks<'_> {
     fn next(&mut self) -> Option<u64> {
         // SAFETY: initialised, and the umem is borrowed.
         if unsafe { bindings::rdma_helper_umem_block_iter_next(&mut self.iter) } {
-            // SAFETY: as above, and there is a current block.
+            // SAFETY: the iterator is initialised, the umem is borrowed, and there is a current
+            // block.
             Some(unsafe { bindings::rdma_helper_block_iter_dma_address(&mut self.iter) })
         } else {
             None

@@ -2,10 +2,10 @@
 //! The tables of operations and their trampolines. Each follows one pattern: wrap the core's
 //! pointers, call the trait, hand the result back.
 //!
-//! All trampolines rely on what the core promises to the functions of `struct ib_device_ops`: they are called for
-//! registered devices of this driver; an object that they get is one that the creating operation of this table has set
-//! up, and nobody else uses one that is being created or that has been destroyed; pointers to attributes are valid
-//! during the call.
+//! All trampolines rely on what the core promises to the functions of `struct ib_device_ops`: they
+//! are called for registered devices of this driver; an object that they get is one that the
+//! creating operation of this table has set up, and nobody else uses one that is being created or
+//! that has been destroyed; pointers to attributes are valid during the call.
 
 use core::{marker::PhantomData, ptr::NonNull};
 
@@ -114,7 +114,8 @@ impl<T: Operations> VTable<T> {
         device: *mut bindings::ib_device,
         f: impl for<'a> FnOnce(&'a Device<T>, &'a T::Data<'a>) -> R,
     ) -> R {
-        // SAFETY: the core calls operations of registered devices only, whose table is that of `Device<T>`.
+        // SAFETY: the core calls operations of registered devices only, whose table is that of
+        // `Device<T>`.
         let device = unsafe { Device::<T>::from_raw(device) };
         // SAFETY: the caller promises that this is an operation of the device.
         unsafe { device.with_data(f) }
@@ -131,7 +132,8 @@ impl<T: Operations> VTable<T> {
     ) -> R {
         // SAFETY: the core passes valid objects, whose device it has set before.
         let device = unsafe { C::device(object) };
-        // SAFETY: the caller promises that this is an operation, which is one of the object's device.
+        // SAFETY: the caller promises that this is an operation, which is one of the object's
+        // device.
         unsafe { Self::with(device, f) }
     }
 
@@ -283,7 +285,8 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             let count = T::STATS.len();
-            // SAFETY: the core passes what `alloc_hw_port_stats` has allocated; only the field's address is made.
+            // SAFETY: the core passes what `alloc_hw_port_stats` has allocated; only the field's
+            // address is made.
             let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
             // SAFETY: there is room for so many values, to which the core's lock gives access.
             let values = unsafe { core::slice::from_raw_parts_mut(first, count) };
@@ -306,7 +309,8 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         // SAFETY: the core passes a datagram, which does not change during the call.
         let mad = Mad::new(unsafe { &*mad }, received);
-        // SAFETY: the core passes a datagram of its own for the answer; what is not written stays as it is.
+        // SAFETY: the core passes a datagram of its own for the answer; what is not written stays
+        // as it is.
         let answer = unsafe { &mut (*answer).data };
         // SAFETY: an operation of this device.
         let result: MadResult =
@@ -360,7 +364,8 @@ impl<T: Operations> VTable<T> {
     }
 
     unsafe extern "C" fn mmap_free(entry: *mut bindings::rdma_user_mmap_entry) {
-        // SAFETY: the core calls this once for each key, when it has been removed and its mappings have gone.
+        // SAFETY: the core calls this once for each key, when it has been removed and its mappings
+        // have gone.
         unsafe { mmap::free(entry) };
     }
 }

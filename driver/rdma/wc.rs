@@ -5,7 +5,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 
 use super::{bindings, event::QpLink};
 
-/// How a work request ended (IBTA volume 1, 11.6.2).
+/// The status of a completion (IBTA volume 1, 11.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum WcStatus {
@@ -27,7 +27,7 @@ pub(crate) enum WcStatus {
     General = bindings::ib_wc_status_IB_WC_GENERAL_ERR,
 }
 
-/// What completed.
+/// The operation that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum WcOpcode {
@@ -50,9 +50,9 @@ pub(crate) enum WcOpcode {
 pub(crate) struct Wc {
     /// From the work request.
     pub(crate) wr_id: u64,
-    /// See there.
+    /// The status.
     pub(crate) status: WcStatus,
-    /// See there.
+    /// The operation.
     pub(crate) opcode: WcOpcode,
     /// The device's own word on an error.
     pub(crate) vendor_err: u32,
@@ -70,10 +70,10 @@ pub(crate) struct Wc {
     pub(crate) origin: Option<WcOrigin>,
 }
 
-/// Where a datagram came from.
+/// The source of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WcOrigin {
-    /// Whether the network header is IPv4.
+    /// True if the network header is IPv4.
     pub(crate) ipv4: bool,
     /// MAC of the sender.
     pub(crate) smac: [u8; 6],
@@ -133,12 +133,12 @@ impl<'a> Completions<'a> {
         Self { slots, filled: 0 }
     }
 
-    /// Whether no more fit.
+    /// Returns whether no more fit.
     pub(crate) fn is_full(&self) -> bool {
         self.filled == self.slots.len()
     }
 
-    /// How many were pushed.
+    /// Returns the number of completions that were pushed.
     pub(super) fn len(&self) -> usize {
         self.filled
     }

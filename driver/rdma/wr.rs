@@ -28,7 +28,7 @@ impl Sge {
     }
 }
 
-/// Where a one-sided operation goes.
+/// The target of a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     /// Remote address.
@@ -37,7 +37,7 @@ pub(crate) struct Remote {
     pub(crate) rkey: u32,
 }
 
-/// What a send work request asks for.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOp {
     /// SEND.
@@ -54,16 +54,16 @@ pub(crate) enum SendOp {
     CompareSwap {
         /// The word.
         remote: Remote,
-        /// What it is compared with.
+        /// The value that the word is compared with.
         compare: u64,
-        /// What it becomes.
+        /// The new value of the word.
         swap: u64,
     },
     /// Atomic fetch and add.
     FetchAdd {
         /// The word.
         remote: Remote,
-        /// What is added.
+        /// The value that is added.
         add: u64,
     },
     /// SEND that invalidates this key of the peer.
@@ -83,7 +83,7 @@ pub(crate) struct SendWr<'a, T: Driver> {
     _driver: PhantomData<T>,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 pub(crate) struct Destination<'a, T: Driver> {
     /// The path.
     pub(crate) ah: &'a Ah<T>,
@@ -110,7 +110,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         self.raw.send_flags & flag != 0
     }
 
-    /// Whether it has no flags but those that the methods below tell of.
+    /// Returns whether it has no flags but those that the methods below tell of.
     pub(crate) fn has_known_flags(&self) -> bool {
         let known = bindings::ib_send_flags_IB_SEND_SIGNALED
             | bindings::ib_send_flags_IB_SEND_SOLICITED
@@ -162,7 +162,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         Ok(filled)
     }
 
-    /// Where it goes, if it was posted to a datagram queue pair.
+    /// Returns its destination, if it was posted to a datagram queue pair.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         Ok(Some(Destination { ah, qpn: wr.remote_qpn, qkey: wr.remote_qkey }))
     }
 
-    /// What it asks for.
+    /// Returns its operation.
     pub(crate) fn op(&self) -> SendOp {
         // SAFETY: the opcode says which view of the union is valid; immediate data is big-endian,
         // these bytes in memory.
@@ -227,7 +227,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         unsafe { *self.raw.ex.invalidate_rkey }
     }
 
-    /// What a fast registration registers; only to be called for those.
+    /// Returns the registration of a request; only to be called for fast registration.
     fn registration(&self) -> Option<Registration> {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_reg_wr>();
         // SAFETY: `op` calls this for an opcode whose request is the first field of an
@@ -277,13 +277,17 @@ impl RecvWr {
 /// `list` must point to `count` entries that live for `'a`.
 unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
     match usize::try_from(count) {
-        // SAFETY: by the caller's promise; `Sge` is transparent.
+        // SAFETY: the caller promises that there are so many entries; `Sge` is transparent.
         Ok(count) if count > 0 => unsafe { slice::from_raw_parts(list.cast(), count) },
         _ => &[],
     }
 }
 
 /// Send work requests. The one that was taken last is the one that an error is about.
+///
+/// # Invariants
+///
+/// `next` is null or an element of a list that is valid for `'a`.
 pub(crate) struct SendWrs<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     last: *const bindings::ib_send_wr,
@@ -314,7 +318,7 @@ impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
             return None;
         }
         self.last = self.next;
-        // SAFETY: an element of the list, by the construction.
+        // SAFETY: by the type's invariants this is an element of the list.
         let raw = unsafe { &*self.last };
         self.next = raw.next;
         Some(SendWr { raw, kind: self.kind, _driver: PhantomData })
@@ -322,6 +326,10 @@ impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
 }
 
 /// Receive work requests. The one that was taken last is the one that an error is about.
+///
+/// # Invariants
+///
+/// `next` is null or an element of a list that is valid for `'a`.
 pub(crate) struct RecvWrs<'a> {
     next: *const bindings::ib_recv_wr,
     last: *const bindings::ib_recv_wr,
@@ -350,7 +358,8 @@ impl<'a> Iterator for RecvWrs<'a> {
             return None;
         }
         self.last = self.next;
-        // SAFETY: an element of the list, by the construction; the wrapper is transparent.
+        // SAFETY: by the type's invariants this is an element of the list; the wrapper is
+        // transparent.
         let wr = unsafe { &*self.last.cast::<RecvWr>() };
         self.next = wr.0.next;
         Some(wr)

@@ -15,12 +15,12 @@ use crate::rdma::{
 
 /// An address handle.
 pub(crate) struct Ah {
-    /// What stands in the work queue entries of its datagrams.
+    /// The address vector that goes into the entries of its datagrams.
     pub(super) av: AddressVector,
 }
 
 impl Ah {
-    /// What it was created with.
+    /// Returns the address vector that it was created with.
     pub(super) fn query(&self) -> AhValues {
         decode_av(&self.av)
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which entries of a completion ring are new. Knows nothing of the kernel, so that it is tested without
-//! (`abi/tests/kernel_cq.rs`).
+//! Which entries of a completion ring are new. Knows nothing of the kernel, so that it is tested
+//! without (`abi/tests/kernel_cq.rs`).
 
 /// The owner of an entry that nobody shall hear of: no queue pair has this number.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 /// A ring of completions. Indices are free-running.
 pub(super) trait Entries {
-    /// What reading and writing fail with.
+    /// The error of reading and writing.
     type Error;
 
     /// The stamp of an entry; what is read of the entry later was written before its stamp.
@@ -20,7 +20,7 @@ pub(super) trait Entries {
     fn disown(&self, index: u32) -> Result<(), Self::Error>;
 }
 
-/// How far a ring has been read.
+/// The reader of a ring.
 pub(super) struct Consumer {
     /// The next entry.
     pub(super) index: u32,
@@ -32,7 +32,7 @@ impl Consumer {
         Self { index: 0 }
     }
 
-    /// Whether there is an entry.
+    /// Returns whether there is an entry.
     pub(super) fn has_next<E: Entries>(&self, ring: &E) -> Result<bool, E::Error> {
         is_ready(ring, self.index)
     }
@@ -56,8 +56,9 @@ impl Consumer {
         Ok(index)
     }
 
-    /// Nobody hears of the entries that are there of this queue pair. To be called when they are of one that has
-    /// ended, and the adapter has written the last of them: a later one of the same number is heard of.
+    /// Nobody hears of the entries that are there of this queue pair. To be called when they are of
+    /// one that has ended, and the adapter has written the last of them: a later one of the same
+    /// number is heard of.
     pub(super) fn forget<E: Entries>(&self, ring: &E, owner: u32) -> Result<(), E::Error> {
         let mut index = self.index;
         while is_ready(ring, index)? {
@@ -70,7 +71,7 @@ impl Consumer {
     }
 }
 
-/// Whether an entry has been written in this lap.
+/// Returns whether an entry has been written in this lap.
 fn is_ready<E: Entries>(ring: &E, index: u32) -> Result<bool, E::Error> {
     Ok(ring.stamp(index)? == abi::stamp(index))
 }

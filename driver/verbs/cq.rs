@@ -39,11 +39,11 @@ pub(crate) struct Cq {
     pub(super) handler: u32,
     /// Its moderation as it was last set: the count, then 16 bits of microseconds.
     pub(super) moderation: Atomic<u64>,
-    /// Where its entries are.
+    /// The memory of its entries.
     memory: Memory,
 }
 
-/// Whose ring it is.
+/// The ring, by owner.
 enum Memory {
     /// A process polls it.
     User { ring: Pin<KBox<Mutex<Umem>>>, _slot: TakenSlot },
@@ -124,7 +124,7 @@ struct UserRing {
     umem: Umem,
     table: PageTable,
     log_size: u8,
-    /// Whether we shall choose the completion vector.
+    /// True if we shall choose the completion vector.
     any_vector: bool,
 }
 

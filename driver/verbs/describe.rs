@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `rdma resource show` tells of an object beside what the core knows: the adapter's own view of it, in words
-//! (`-dd`) or as the record that the adapter gives (`-r`, see [`abi::admin`]). Of an adapter that has died there is none.
+//! The properties that `rdma resource show` tells of an object beside what the core knows: the
+//! adapter's own view of it, in words (`-dd`) or as the record that the adapter gives (`-r`, see
+//! [`abi::admin`]). Of an adapter that has died there is none.
 
 use abi::admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord};
 use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
@@ -15,12 +16,13 @@ use crate::{
     },
 };
 
-/// What the adapter knows of an object.
+/// Returns the adapter's record of an object.
 fn record<R: Record>(hca: &Hca<'_>, number: u32) -> Option<R> {
     hca.adapter.inspector().one(number).ok().flatten()
 }
 
-/// The record itself. Without one the core is to leave the object out, by `EAGAIN` (`res_get_common_dumpit` in `nldev.c`).
+/// The record itself. Without one the core is to leave the object out, by `EAGAIN`
+/// (`res_get_common_dumpit` in `nldev.c`).
 pub(super) fn raw<R: Record + Immutable>(
     hca: &Hca<'_>,
     number: u32,

@@ -22,7 +22,7 @@ use crate::rdma::{
 const MTU_1024: u32 = 3;
 /// `enum ib_mtu`: 4,096 bytes.
 const MTU_4096: u32 = 5;
-/// What the adapter takes for "no VLAN".
+/// The VLAN id by which the adapter knows that there is none.
 pub(super) const NO_VLAN: u16 = 0xffff;
 
 /// Completions are stamped in nanoseconds.
@@ -116,7 +116,8 @@ pub(super) fn port_immutable(hca: &Hca<'_>) -> PortImmutable {
     }
 }
 
-/// Returns an entry of the table of partition keys, of which RoCE has one: full member of the default partition.
+/// Returns an entry of the table of partition keys, of which RoCE has one: full member of the
+/// default partition.
 pub(super) fn query_pkey(index: u16) -> Result<u16> {
     if index == 0 { Ok(u16::MAX) } else { Err(EINVAL) }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What all operations work on.
+//! The data that all operations get, and creation of objects that undoes itself.
 
 use abi::admin::{ObjectId, Opcode, Request};
 use kernel::{device, new_mutex, prelude::*, sync::Mutex};
@@ -15,7 +15,8 @@ pub(super) const KERNEL_UAR: u32 = 0;
 pub(crate) struct Hca<'a> {
     /// The adapter itself.
     pub(super) adapter: Adapter<'a>,
-    /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the adapter.
+    /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
+    /// adapter.
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
@@ -44,8 +45,8 @@ impl<'a> Hca<'a> {
         }
     }
 
-    /// Completes the creation of an object, for which the adapter uses `memory` from now on. If `rest` fails the
-    /// object is destroyed again, before the memory goes.
+    /// Completes the creation of an object, for which the adapter uses `memory` from now on. If
+    /// `rest` fails the object is destroyed again, before the memory goes.
     pub(super) fn complete<M: Send + 'static>(
         &self,
         object: Object,
@@ -63,7 +64,8 @@ impl<'a> Hca<'a> {
         }
     }
 
-    /// Keeps the memory of an object that the adapter refused to destroy until the adapter is reset.
+    /// Keeps the memory of an object that the adapter refused to destroy until the adapter is
+    /// reset.
     pub(super) fn hold<M: Send + 'static>(&self, object: Object, refusal: Error, memory: M) {
         dev_err!(self.dma(), "the adapter refuses {object:?}: {refusal:?}; its memory is held\n");
         let mut held = self.held.lock();

@@ -12,7 +12,7 @@
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs of processes and of kernel clients, their attributes |
+//! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs and their attributes |
 //! | [`describe`] | what `rdma resource show` tells |
 //! | [`post`], [`poll`], [`consumer`] | rings of kernel clients |
 

@@ -21,8 +21,8 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_state()? } else { *state };
     let to = if mask.contains(QpAttrMask::STATE) { attr.state()? } else { from };
     let mask = match (qp.kind(), from, to) {
-        // The core adds the port to a process' address vector (uverbs_cmd.c, `modify_qp`), which its own
-        // table then refuses. There is one port.
+        // The core adds the port to a process' address vector (uverbs_cmd.c, `modify_qp`), which
+        // its own table then refuses. There is one port.
         (QpType::UC, QpState::SendQueueDrained, QpState::SendQueueDrained)
             if mask.contains(QpAttrMask::AV) =>
         {
@@ -124,7 +124,7 @@ fn decode(attr: &Attr) -> QpValues {
     }
 }
 
-/// Where to send, for the adapter.
+/// Returns a destination in the adapter's form.
 pub(super) fn encode_av(av: &AhAttr) -> Result<AddressVector> {
     let source = av.source().ok_or(EINVAL)?;
     Ok(AddressVector {

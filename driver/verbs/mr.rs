@@ -103,14 +103,14 @@ pub(super) fn reg_user(
     check(hca, region)?;
     let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
     if let Some(udata) = udata {
-        // Before the command: from then on the process may use the key, and the adapter refuses to forget a
-        // region that a window is bound to.
+        // Before the command: from then on the process may use the key, and the adapter refuses to
+        // forget a region that a window is bound to.
         udata.clear()?;
     }
     register(hca, pd, region, umem, flags)
 }
 
-/// What a provider may ask for.
+/// Returns the flags that a provider asks for, if it may.
 fn asked(request: &MrReq) -> Result<MrFlags> {
     let flags = MrFlags::from_bits(request.flags.get()).ok_or(EOPNOTSUPP)?;
     if request.reserved.get() != 0 || flags.contains(MrFlags::ALL_MEMORY) {

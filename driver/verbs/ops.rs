@@ -70,7 +70,8 @@ impl Operations for Verbs {
         device::query_pkey(index)
     }
 
-    /// Does nothing: the pairing reports such events, those of a port that opens when the adapter knows.
+    /// Does nothing: the pairing reports such events, those of a port that opens when the adapter
+    /// knows.
     fn report_port_event(_hca: &Hca<'_>, _event: usize) {}
 
     fn get_dev_fw_str(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -100,7 +100,7 @@ impl PageTable {
         Self::of(Pages::default())
     }
 
-    /// What the command carries.
+    /// Returns the description for a command.
     pub(super) fn pages(&self) -> Pages {
         self.pages
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The agent of performance management (IBTA volume 1, 16.1), which tells the port's own counters. The core asks for
-//! them by management datagrams, and shows them as `ports/1/counters` in sysfs.
+//! The agent of performance management (IBTA volume 1, 16.1), which tells the port's own counters.
+//! The core asks for them by management datagrams, and shows them as `ports/1/counters` in sysfs.
 
 use zerocopy::{
     FromZeros as _,
@@ -11,8 +11,8 @@ use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::{Hca, device};
 use crate::rdma::mad::{CLASS_PERF_MGMT, METHOD_GET, Mad, MadResult};
 
-/// Answers the core's own questions for the port's counters. All else, and whatever came from the network, goes on to
-/// the core's agents.
+/// Answers the core's own questions for the port's counters. All else, and whatever came from the
+/// network, goes on to the core's agents.
 pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
     if !mad.is_local() || mad.class() != CLASS_PERF_MGMT || mad.method() != METHOD_GET {
         return MadResult::Passed;
@@ -25,7 +25,7 @@ pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]
     MadResult::Replied
 }
 
-/// What a port has carried.
+/// The traffic of a port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PortCounters {
     /// Bytes of data sent.
@@ -62,7 +62,7 @@ impl Attribute {
     }
 }
 
-/// Where the attribute stands in the bytes behind a datagram's header.
+/// Offset of the attribute in the bytes behind a datagram's header.
 const DATA_OFFSET: usize = 40;
 
 /// `CapabilityMask`: extended counters, without those by kind of destination.

@@ -34,14 +34,14 @@ use crate::rdma::{
 pub(super) struct Feeder {
     pub(super) link: QpLink,
     pub(super) queues: Arc<KernelQp>,
-    /// Whether those of its send queue do.
+    /// True if those of its send queue do.
     pub(super) send: bool,
-    /// Whether those of its receive queue do.
+    /// True if those of its receive queue do.
     pub(super) recv: bool,
 }
 
 impl Feeder {
-    /// Whether there is something for [`Self::flush`].
+    /// Returns whether there is something for [`Self::flush`].
     fn has_undone(&self) -> bool {
         self.send && self.queues.send.has_undone() || self.recv && self.queues.recv.has_undone()
     }
@@ -110,8 +110,8 @@ impl KernelCq {
         self.state.lock().consumer.forget(&self.ring, qpn)
     }
 
-    /// Forgets a queue pair, unless another has got its number since; its completions still in the ring are
-    /// dropped.
+    /// Forgets a queue pair, unless another has got its number since; its completions still in the
+    /// ring are dropped.
     pub(super) fn remove(&self, qpn: u32, link: &QpLink) {
         let mut state = self.state.lock();
         if state.feeders.get(&qpn).is_none_or(|feeder| feeder.link != *link) {
@@ -185,11 +185,11 @@ impl Entries for Ring {
     }
 }
 
-/// Where an entry names its queue pair.
+/// Offset of the queue pair's number in an entry.
 // CAST: below 64.
 const QPN_OFFSET: u32 = offset_of!(Cqe, qpn) as u32;
 
-/// Whether free-running index `a` is older than `b`.
+/// Returns whether free-running index `a` is older than `b`.
 pub(super) fn is_before(a: u32, b: u32) -> bool {
     // CAST: the sign of the distance is what counts.
     (a.wrapping_sub(b) as i32) < 0

@@ -28,7 +28,7 @@ use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 pub(super) struct WorkQueue {
     #[pin]
     producer: SpinLockIrq<Producer>,
-    /// How far the adapter has got: completions carry it.
+    /// Consumer index: completions carry it.
     tail: Atomic<u32>,
 }
 
@@ -63,8 +63,8 @@ impl WorkQueue {
         self.tail.store(0, Relaxed);
     }
 
-    /// As [`Self::free`], of a queue whose entries complete in any order: an index older than one that
-    /// was told before changes nothing.
+    /// As [`Self::free`], of a queue whose entries complete in any order: an index older than one
+    /// that was told before changes nothing.
     pub(super) fn free_shared(&self, index: u32) {
         let tail = index.wrapping_add(1);
         let mut old = self.tail.load(Relaxed);
@@ -76,7 +76,8 @@ impl WorkQueue {
         }
     }
 
-    /// Takes it over that all entries below `freed` are free, if it says so of one that is outstanding.
+    /// Takes it over that all entries below `freed` are free, if it says so of one that is
+    /// outstanding.
     fn reclaim(&self, pi: u32, freed: Option<u32>) {
         let tail = self.tail.load(Relaxed);
         if let Some(freed) = freed.filter(|freed| freed.wrapping_sub(tail) <= pi.wrapping_sub(tail))
@@ -85,9 +86,9 @@ impl WorkQueue {
         }
     }
 
-    /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring_bell` with
-    /// the new producer index, if there is one. When the queue seems full `freed` may know better: the
-    /// index of the first entry that is not free.
+    /// Writes `wrs`, encoded by `encode`, up to the first that is refused. Then calls `ring_bell`
+    /// with the new producer index, if there is one. When the queue seems full `freed` may know
+    /// better: the index of the first entry that is not free.
     fn post<W>(
         &self,
         wrs: &mut impl Iterator<Item = W>,
@@ -140,7 +141,7 @@ impl WorkQueue {
         self.post(wrs, encode_recv, freed, ring_bell)
     }
 
-    /// Whether entries are outstanding.
+    /// Returns whether entries are outstanding.
     pub(super) fn has_undone(&self) -> bool {
         let producer = self.producer.lock();
         producer.pi != self.tail.load(Relaxed)
@@ -175,7 +176,7 @@ impl Entry {
         Self { data: [0; STRIDE_MAX], filled: 0, stride: stride.min(STRIDE_MAX) }
     }
 
-    /// What is left of the stride.
+    /// Returns the rest of the stride.
     fn rest(&mut self) -> &mut [u8] {
         self.data.get_mut(self.filled..self.stride).unwrap_or_default()
     }
@@ -247,7 +248,7 @@ fn encode_send(wr: SendWr<'_, Verbs>, max_sge: usize, wqe: &mut Entry) -> Result
     Ok(())
 }
 
-/// What stands between header and data.
+/// The segments between header and data.
 enum Operands {
     None,
     Atomic(AtomicSeg),
@@ -295,7 +296,7 @@ fn encode_op(op: SendOp, head: &mut SqWqe) -> Result<Operands> {
     Ok(operands)
 }
 
-/// What a fast registration registers.
+/// Returns the segment of a fast registration.
 fn encode_registration(registration: &Registration) -> Result<RegMrSeg> {
     let mut access = rights(registration.access)?;
     // Clients of the kernel name the rights of peers alone.

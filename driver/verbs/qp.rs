@@ -36,19 +36,19 @@ pub(crate) struct Qp {
     pub(super) state: Pin<KBox<Mutex<QpState>>>,
     /// The sizes that it got.
     pub(super) cap: QpCap,
-    /// Whether all send work requests are signaled.
+    /// True if all send work requests are signaled.
     pub(super) sq_sig_all: bool,
-    /// Whether it takes receives from a shared receive queue.
+    /// True if it takes receives from a shared receive queue.
     pub(super) shares: bool,
-    /// Whose queues they are.
+    /// The queues, by owner.
     pub(super) queues: Queues,
 }
 
-/// Whose queues they are.
+/// The queues, by owner.
 pub(super) enum Queues {
     /// A process posts, without us.
     User {
-        /// See there.
+        /// Its memory.
         memory: UserQp,
     },
     /// A kernel client posts, through us.
@@ -81,18 +81,18 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Whether there is such a queue.
+    /// Returns whether there is such a queue.
     pub(super) fn exists(self) -> bool {
         self.log_size != NO_QUEUE
     }
 
-    /// Whether its stride is between these.
+    /// Returns whether its stride is between these.
     pub(super) fn has_stride(self, min: u32, max: u32) -> bool {
         let log = u32::from(self.log_stride);
         (min.trailing_zeros()..=max.trailing_zeros()).contains(&log)
     }
 
-    /// Whether a queue of receives may have it.
+    /// Returns whether a queue of receives may have it.
     pub(super) fn is_recv_queue(self) -> bool {
         u32::from(self.log_size) <= sq::LOG_WQES_MAX
             && self.has_stride(rq::STRIDE_MIN, rq::STRIDE_MAX)

@@ -35,10 +35,10 @@ use crate::rdma::{
 pub(super) struct KernelQp {
     /// Its doorbell slot, once the adapter has it.
     doorbell: Atomic<u32>,
-    /// See there.
+    /// The send queue.
     #[pin]
     pub(super) send: WorkQueue,
-    /// See there; one that does not exist if there is a shared one.
+    /// The receive queue; one that does not exist if there is a shared one.
     #[pin]
     pub(super) recv: WorkQueue,
     /// The shared queue that receives are taken from.

@@ -25,7 +25,7 @@ use crate::rdma::{
     umem::{Umem, Use},
 };
 
-/// What a process' queue pair holds: its pinned rings and its doorbell slot.
+/// The memory of a process' queue pair: its pinned rings and its doorbell slot.
 pub(super) struct UserQp {
     _sq: Option<Umem>,
     _rq: Option<Umem>,
@@ -35,7 +35,8 @@ pub(super) struct UserQp {
 }
 
 impl UserQp {
-    /// The process may no longer map the send queue. Without a `user` its context goes, and the mapping with it.
+    /// The process may no longer map the send queue. Without a `user` its context goes, and the
+    /// mapping with it.
     pub(super) fn unmap(&self, user: Option<&User<'_, Verbs>>) {
         if let (Some(offset), Some(user)) = (self.sq_mmap, user) {
             user.context.remove_mapping(offset);
@@ -51,7 +52,7 @@ struct Plan {
     rq_buf: u64,
     sq_in_device: bool,
     flags: QpFlags,
-    /// Where commands carry keys; the adapter checks it.
+    /// The place at which commands carry keys; the adapter checks it.
     tag_form: u8,
     tag_offset: u32,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Srq {
     memory: Memory,
 }
 
-/// Whose ring it is.
+/// The ring, by owner.
 enum Memory {
     /// A process posts, without us.
     User { _ring: Umem, _slot: TakenSlot },
@@ -69,7 +69,7 @@ impl Srq {
 pub(super) struct KernelSrq {
     /// Its doorbell slot, once the adapter has it.
     doorbell: Atomic<u32>,
-    /// See there.
+    /// The queue itself.
     #[pin]
     queue: WorkQueue,
 }

@@ -38,7 +38,8 @@ impl<T: Operations> VTable<T> {
             let driver = unsafe {
                 Self::with_device_of(ah, |_, data| T::create_ah(data, attr, user.as_ref()))
             }?;
-            // SAFETY: the core has allocated the handle with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the handle with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(ah, driver) };
             Ok(0)
         })

@@ -37,7 +37,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: an operation of the domain's device.
             let driver =
                 unsafe { Self::with_device_of(pd, |_, data| T::alloc_pd(data, user.as_ref())) }?;
-            // SAFETY: the core has allocated the domain with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the domain with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(pd, driver) };
             Ok(0)
         })
@@ -201,7 +202,8 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the core passes a region that `allocate` has made, which the client alone uses.
         let Some(pages) = (unsafe { mr::page_list(mr) }) else { return EINVAL.to_errno() };
         pages.clear();
-        // SAFETY: the client passes a list that is mapped for DMA; `set_page` is called for `mr` only.
+        // SAFETY: the client passes a list that is mapped for DMA; `set_page` is called for `mr`
+        // only.
         unsafe { bindings::ib_sg_to_pages(mr, list, entries, offset, Some(Self::set_page)) }
     }
 
@@ -229,7 +231,8 @@ impl<T: Operations> VTable<T> {
             // SAFETY: an operation of the window's device.
             let new = unsafe { Self::with(raw.device, |_, data| T::alloc_mw(data, pd, kind)) }?;
             raw.rkey = new.rkey;
-            // SAFETY: the core has allocated the window with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the window with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(mw, new.driver) };
             Ok(0)
         })

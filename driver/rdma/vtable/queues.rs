@@ -70,7 +70,8 @@ impl<T: Operations> VTable<T> {
             let driver = created.inspect_err(|_| link.revoke())?;
             // SAFETY: only this call knows the queue.
             unsafe { (*cq).cqe = granted };
-            // SAFETY: the core has allocated the queue with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the queue with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(cq, cq::Parts::<T> { link, driver }) };
             Ok(0)
         })
@@ -104,7 +105,8 @@ impl<T: Operations> VTable<T> {
                 })
             }?;
             let granted = c_int::try_from(granted)?;
-            // SAFETY: the queue is valid. The number is for people, and other resizes may write it meanwhile.
+            // SAFETY: the queue is valid. The number is for people, and other resizes may write it
+            // meanwhile.
             unsafe { (&raw mut (*cq).cqe).write_volatile(granted) };
             Ok(0)
         })
@@ -196,7 +198,8 @@ impl<T: Operations> VTable<T> {
             let new = created.inspect_err(|_| link.revoke())?;
             // SAFETY: only this call knows the queue pair.
             unsafe { (*qp).qp_num = new.number };
-            // SAFETY: the core has allocated the queue pair with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the queue pair with the size in the table, and only
+            // this call knows it.
             unsafe { Object::init(qp, qp::Parts::<T> { link, driver: new.driver }) };
             Ok(0)
         })
@@ -246,7 +249,8 @@ impl<T: Operations> VTable<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: the core passes the payload of a command or of the clean-up of an open context, or null.
+            // SAFETY: the core passes the payload of a command or of the clean-up of an open
+            // context, or null.
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };

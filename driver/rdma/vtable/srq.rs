@@ -34,7 +34,8 @@ impl<T: Operations> VTable<T> {
             unsafe { Udata::expect_none(udata) }?;
             // SAFETY: an operation of the domain's device.
             let driver = unsafe { Self::with_device_of(xrcd, |_, data| T::alloc_xrcd(data)) }?;
-            // SAFETY: the core has allocated the domain with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the domain with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(xrcd, driver) };
             Ok(0)
         })
@@ -70,7 +71,8 @@ impl<T: Operations> VTable<T> {
             let attr = unsafe { &mut *attr };
             // SAFETY: completion queue and XRC domain in the attributes are this device's.
             let mut init = unsafe { SrqInit::new(attr, &link) };
-            // SAFETY: the core has set the queue's domain, type and device, and only this call knows it.
+            // SAFETY: the core has set the queue's domain, type and device, and only this call
+            // knows it.
             let ib = unsafe { &mut *srq };
             // SAFETY: the core names a domain that `alloc_pd` has set up.
             let pd = unsafe { Pd::<T>::from_raw(ib.pd) };
@@ -85,7 +87,8 @@ impl<T: Operations> VTable<T> {
                 // SAFETY: the type says that this view of the union is valid.
                 unsafe { (*ib.ext.__bindgen_anon_1.xrc).srq_num = new.number };
             }
-            // SAFETY: the core has allocated the queue with the size in the table, and only this call knows it.
+            // SAFETY: the core has allocated the queue with the size in the table, and only this
+            // call knows it.
             unsafe { Object::init(srq, srq::Parts::<T> { link, driver: new.driver }) };
             Ok(0)
         })

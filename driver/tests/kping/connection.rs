@@ -31,11 +31,11 @@ use crate::{
 pub(crate) const DEPTH: u32 = 8;
 /// Segments of a request.
 pub(crate) const SEGMENTS: u32 = 16;
-/// What a peer may do with a region.
+/// The rights of a peer to a region.
 const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-/// How often to look whether the connection has ended.
+/// Milliseconds between two looks for the end of the connection.
 const LOOK_MS: u32 = 50;
 /// Between two looks for completions of a queue that nobody else polls.
 const POLL: Delta = Delta::from_micros(50);
@@ -48,10 +48,11 @@ struct Bound {
 
 // SAFETY: devices may be used by any thread.
 unsafe impl Send for Bound {}
-// SAFETY: as above.
+// SAFETY: devices may be used by any thread, and nothing here changes.
 unsafe impl Sync for Bound {}
 
-// SAFETY: the connection manager lets a device go when all identifiers that are bound to it have been destroyed.
+// SAFETY: the connection manager lets a device go when all identifiers that are bound to it have
+// been destroyed.
 unsafe impl Device for Bound {
     fn as_raw(&self) -> NonNull<bindings::ib_device> {
         self.device
@@ -91,7 +92,8 @@ impl Connection {
         let raw = bound.id.as_raw();
         // SAFETY: a live identifier and domain of one device; the core copies the attributes.
         to_result(unsafe { bindings::rdma_create_qp(raw, pd.as_raw(), &mut attr) })?;
-        // SAFETY: just made, for this identifier, with these; the identifier does not touch it but by `destroy`.
+        // SAFETY: just made, for this identifier, with these; the identifier does not touch it but
+        // by `destroy`.
         unsafe {
             let qp = NonNull::new((*raw).qp).ok_or(EINVAL)?;
             Ok(Self(Qp::from_raw(qp, cq, pd, Made(bound))))
@@ -156,11 +158,12 @@ impl Connection {
         self.0.post_inline(request, &Op::Invalidate(key), &[])
     }
 
-    /// What became of a request.
+    /// Waits for the outcome of a request.
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`, `EINTR` when the caller got a signal.
+    /// `ECONNRESET` when the connection has ended, `ETIMEDOUT` after `patience`, `EINTR` when the
+    /// caller got a signal.
     pub(crate) fn wait(&self, request: &Request, patience: Delta) -> Result<Outcome> {
         let start = Instant::<Monotonic>::now();
         while start.elapsed() < patience {
@@ -174,7 +177,7 @@ impl Connection {
         Err(ETIMEDOUT)
     }
 
-    /// The same of a request that has succeeded.
+    /// Waits for the outcome of a request, which must have succeeded.
     pub(crate) fn done(&self, request: &Request, patience: Delta) -> Result<Outcome> {
         self.wait(request, patience)?.success()
     }

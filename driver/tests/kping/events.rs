@@ -44,16 +44,16 @@ const ENDS: [u32; 7] = [
 struct State {
     /// A bit for each event that came.
     seen: u32,
-    /// Whether it has ended.
+    /// True if it has ended.
     ended: bool,
-    /// Who wants to be connected, to a listening identifier.
+    /// Identifiers of clients that want to be connected, at a listening identifier.
     callers: KVec<NonNull<bindings::rdma_cm_id>>,
 }
 
 // SAFETY: identifiers may be used by any thread.
 unsafe impl Send for State {}
 
-/// What has happened to an identifier.
+/// The events of an identifier.
 #[pin_data]
 pub(crate) struct Events {
     #[pin]
@@ -99,7 +99,8 @@ impl Events {
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: the manager's pointers; the context is that of `Id`, which is there as long as the identifier.
+        // SAFETY: the manager's pointers; the context is that of `Id`, which is there as long as
+        // the identifier.
         let (this, event) = unsafe { (&*(*id).context.cast::<Self>(), (*event).event) };
         let mut state = this.state.lock();
         if event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
@@ -124,7 +125,7 @@ pub(crate) struct Id {
 
 // SAFETY: identifiers may be used by any thread.
 unsafe impl Send for Id {}
-// SAFETY: as above; what changes is behind the manager's own locks.
+// SAFETY: identifiers may be used by any thread; what changes is behind the manager's own locks.
 unsafe impl Sync for Id {}
 
 impl Id {
@@ -158,7 +159,7 @@ impl Id {
         let this = Self::new()?;
         // SAFETY: a live identifier.
         to_result(unsafe { bindings::kclient_cm_bind(this.as_raw(), port) })?;
-        // SAFETY: as above.
+        // SAFETY: `this` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::rdma_listen(this.as_raw(), 4) })?;
         Ok(this)
     }
@@ -178,7 +179,7 @@ impl Id {
         // SAFETY: a live identifier.
         to_result(unsafe { bindings::kclient_cm_resolve(self.as_raw(), address, port, ms) })?;
         self.expect(Event::AddressResolved)?;
-        // SAFETY: as above.
+        // SAFETY: `self` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), ms) })?;
         self.expect(Event::RouteResolved)
     }
@@ -196,7 +197,7 @@ impl Id {
         let _ = unsafe { bindings::rdma_disconnect(self.as_raw()) };
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.events.state.lock().ended
     }
@@ -226,7 +227,7 @@ impl Drop for Id {
         // Callers that nobody took.
         let callers = core::mem::take(&mut self.events.state.lock().callers);
         for caller in callers {
-            // SAFETY: as above.
+            // SAFETY: nobody took the identifier, so it is ours to destroy.
             unsafe { bindings::rdma_destroy_id(caller.as_ptr()) };
         }
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A kernel client that connects two machines by the RDMA connection manager and moves data, which it checks, as
-//! storage protocols do: the client registers pages for each request, the server reads and writes them and
-//! invalidates the key with its answer.
+//! A kernel client that connects two machines by the RDMA connection manager and moves data, which
+//! it checks, as storage protocols do: the client registers pages for each request, the server
+//! reads and writes them and invalidates the key with its answer.
 //!
-//! Loaded with `peer=0` it serves until it is removed. With the IPv4 address of a server (as a number, first byte
-//! highest) it runs `rounds` requests over each of three connections, whose completions it takes in soft interrupts,
-//! in a work queue and by polling; loading fails if anything is wrong, and the kernel log says what.
+//! Loaded with `peer=0` it serves until it is removed. With the IPv4 address of a server (as a
+//! number, first byte highest) it runs `rounds` requests over each of three connections, whose
+//! completions it takes in soft interrupts, in a work queue and by polling; loading fails if
+//! anything is wrong, and the kernel log says what.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the two sides say.
+//! The messages of the two sides.
 
 use kernel::prelude::*;
 use zerocopy::little_endian::{U32, U64};
@@ -7,7 +7,8 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::kclient::memory::Memory;
 
-/// The client asks: read the region, whose pattern is of `sequence`, and write the inverse of it back.
+/// The client asks: read the region, whose pattern is of `sequence`, and write the inverse of it
+/// back.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Ask {

@@ -22,9 +22,9 @@ use crate::{
     pattern,
 };
 
-/// How often to look whether to stop.
+/// Milliseconds between two looks for a reason to stop.
 const LOOK_MS: u32 = 100;
-/// How long a client may be silent.
+/// The longest time that a client may be silent.
 const PATIENCE: Delta = Delta::from_secs(60);
 
 /// A server, which takes callers in turn.
@@ -61,7 +61,7 @@ impl WorkItem for Server {
     }
 }
 
-/// What a connection needs.
+/// The memory and requests of a connection.
 struct Desk {
     request: Arc<Request>,
     receive: Arc<Request>,

@@ -15,12 +15,13 @@ const PATIENCE_MS: Msecs = 5000;
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` if it does not end, `EIO` if it ends otherwise; the log says so. `EINTR` when the caller got a signal.
+/// `ETIMEDOUT` if it does not end, `EIO` if it ends otherwise; the log says so. `EINTR` when the
+/// caller got a signal.
 pub(crate) fn ends(request: &Request, status: Status, what: &str) -> Result<Outcome> {
     ends_within(request, PATIENCE_MS, status, what)
 }
 
-/// The same, with another time.
+/// Waits for the end of a request, for a time that the caller gives.
 pub(crate) fn ends_within(
     request: &Request,
     patience: Msecs,
@@ -30,7 +31,7 @@ pub(crate) fn ends_within(
     has_ended(request.wait(msecs_to_jiffies(patience))?, status, what)
 }
 
-/// What is known of a request must be that it ended with `status`.
+/// Checks that a request is known to have ended with `status`.
 ///
 /// # Errors
 ///

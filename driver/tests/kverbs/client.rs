@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The core's client: devices that come and go.
 //!
-//! Whoever uses a device keeps its [`Attached`], and the core is told that the client is done with the device when
-//! the last has let go of that: neither callback returns before.
+//! Whoever uses a device keeps its [`Attached`], and the core is told that the client is done with
+//! the device when the last has let go of that: neither callback returns before.
 
 use core::{mem, ptr::NonNull};
 
@@ -39,10 +39,11 @@ pub(crate) struct Attached {
 
 // SAFETY: devices may be used by any thread.
 unsafe impl Send for Attached {}
-// SAFETY: as above.
+// SAFETY: devices may be used by any thread; what changes is atomic.
 unsafe impl Sync for Attached {}
 
-// SAFETY: `add` and `remove`, during which the device is registered and between which it stays so, wait for all users.
+// SAFETY: `add` and `remove`, during which the device is registered and between which it stays so,
+// wait for all users.
 unsafe impl Device for Attached {
     fn as_raw(&self) -> NonNull<bindings::ib_device> {
         self.raw
@@ -78,7 +79,7 @@ impl Attached {
         Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
     }
 
-    /// What it can (`enum ib_device_cap_flags`).
+    /// Its capabilities (`enum ib_device_cap_flags`).
     pub(crate) fn capabilities(&self) -> u64 {
         // SAFETY: registered; constant.
         unsafe { (*self.raw.as_ptr()).attrs.device_cap_flags }
@@ -91,7 +92,7 @@ impl Drop for Attached {
     }
 }
 
-/// What the core keeps for the client between its callbacks.
+/// The data that the core keeps for the client between its callbacks.
 struct Held {
     doomed: Doomed,
     device: Arc<Attached>,
@@ -106,8 +107,8 @@ unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> c_int {
         if unsafe { (*raw.as_ptr()).ops.driver_id } != DRIVER_ID {
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: registered during this call, which waits below, or, if it leaves something for `remove`, until that
-        // returns, which waits.
+        // SAFETY: registered during this call, which waits below, or, if it leaves something for
+        // `remove`, until that returns, which waits.
         let (device, gone) = unsafe { Attached::new(raw) }?;
         match attach(device, &gone) {
             Ok(Some(held)) => {
@@ -124,7 +125,8 @@ unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> c_int {
     })
 }
 
-/// Tests a device, and packs what is left for `remove`. Else nothing uses the device on return, or will soon.
+/// Tests a device, and packs what is left for `remove`. Else nothing uses the device on return, or
+/// will soon.
 fn attach(device: Arc<Attached>, gone: &Arc<Gone>) -> Result<Option<KBox<Held>>> {
     let Some(doomed) = run::come(device.clone())? else { return Ok(None) };
     Ok(Some(KBox::new(Held { doomed, device, gone: gone.clone() }, GFP_KERNEL)?))
@@ -152,8 +154,8 @@ static CLIENT: Client = Client(Opaque::new(bindings::ib_client {
     name: crate::NAME.as_ptr().cast(),
     add: Some(add),
     remove: Some(remove),
-    // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is valid; the rest of it
-    // is set by registering.
+    // SAFETY: a plain C struct of numbers, pointers and optional functions, for which zero is
+    // valid; the rest of it is set by registering.
     ..unsafe { mem::zeroed() }
 }));
 
@@ -171,7 +173,8 @@ impl Registration {
         if REGISTERED.fetch_add(1, Relaxed) != 0 {
             return Err(EBUSY);
         }
-        // SAFETY: static, and registered once; the callbacks are the module's, which unregisters it before it goes.
+        // SAFETY: static, and registered once; the callbacks are the module's, which unregisters it
+        // before it goes.
         to_result(unsafe { bindings::ib_register_client(CLIENT.0.get()) })?;
         Ok(Self(()))
     }

@@ -10,7 +10,8 @@ use crate::{
     sides::{BUFFER, HALF, INLINE, Test},
 };
 
-/// SENDs, of many lengths. There are more than entries in a piece of a large completion queue's ring.
+/// SENDs, of many lengths. There are more than entries in a piece of a large completion queue's
+/// ring.
 const ROUNDS: usize = 1100;
 
 /// Runs the test; it ends with a connection.
@@ -98,7 +99,8 @@ fn atomic(test: &Test, op: &Op, old: u64, wanted: u64, what: &str) -> Result {
     expect(test.b.buffer.get(0)? == wanted, what)
 }
 
-/// An error takes the queue pair to the error state, which flushes what is posted; reset makes it usable again.
+/// An error takes the queue pair to the error state, which flushes what is posted; reset makes it
+/// usable again.
 fn errors(test: &Test) -> Result {
     let what = "WRITE with a wrong rkey";
     test.a.receive()?;

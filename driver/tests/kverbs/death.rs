@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What becomes of requests that are outstanding when the adapter dies, and of those that are posted later: all are
-//! flushed, in order, as on a queue pair in error. So draining it returns.
+//! Test of requests that are outstanding when the adapter dies, and of those that are
+//! posted later: all are flushed, in order, as on a queue pair in error. So draining it returns.
 
 use kernel::{prelude::*, sync::Arc, time::Msecs};
 
@@ -29,7 +29,8 @@ impl Doomed {
     /// Posts the receives.
     pub(crate) fn new(test: Test) -> Result<Self> {
         test.reconnect()?;
-        // SAFETY: nothing is posted, so nothing completes; the module goes after the device, and so after the queue.
+        // SAFETY: nothing is posted, so nothing completes; the module goes after the device, and so
+        // after the queue.
         unsafe { watch::install(test.a.qp.cq()) };
         Ok(Self { of_a: receives(&test.a, BEFORE)?, of_b: receives(&test.b, BEFORE)?, test })
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A kernel client of the vrnic driver, which tests what user space cannot reach: rings that the driver itself posts
-//! to and polls, the region of all memory, completion handlers.
+//! A kernel client of the vrnic driver, which tests what user space cannot reach: rings that the
+//! driver itself posts to and polls, the region of all memory, completion handlers.
 //!
-//! Loading runs the tests on every vrnic device, each against itself; loading fails if a test fails or there is no
-//! device. The kernel log says which. With `hold=1` the first device's adapter must die after that, and the log says how
-//! it went when the device goes.
+//! Loading runs the tests on every vrnic device, each against itself; loading fails if a test fails
+//! or there is no device. The kernel log says which. With `hold=1` the first device's adapter must
+//! die after that, and the log says how it went when the device goes.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -22,7 +22,7 @@ use crate::{
 /// The adapter's port.
 pub(crate) const PORT: u32 = 1;
 
-/// Where something goes, on Ethernet.
+/// A path on Ethernet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path {
     /// The port that it leaves by.
@@ -64,7 +64,8 @@ impl Path {
         if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
             return None;
         }
-        // SAFETY: all views of a GID are bytes, and the type says that this view of the other union is valid.
+        // SAFETY: all views of a GID are bytes, and the type says that this view of the other union
+        // is valid.
         let (dgid, dmac) = unsafe { (*raw.grh.dgid.raw, raw.__bindgen_anon_1.roce.dmac) };
         Some(Self {
             port: raw.port_num,
@@ -130,7 +131,8 @@ impl Drop for Gid {
     }
 }
 
-/// An address handle that is made and destroyed where nothing may sleep: under a spin lock, without interrupts.
+/// An address handle that is made and destroyed where nothing may sleep: under a spin lock, without
+/// interrupts.
 pub(crate) struct Ah {
     raw: Option<NonNull<bindings::ib_ah>>,
     lock: Pin<KBox<SpinLockIrq<()>>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Fast registration of a scattered list of pages, and the three ways to end it: LOCAL_INV, the peer's SEND_WITH_INV,
-//! and deregistration. Side b registers, side a is the peer.
+//! Fast registration of a scattered list of pages, and the three ways to end it: LOCAL_INV, the
+//! peer's SEND_WITH_INV, and deregistration. Side b registers, side a is the peer.
 
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// Pages of the list.
 const PAGES: usize = 4;
-/// Where the list begins in its first page.
+/// Offset of the list in its first page.
 const HEAD: usize = 100;
 /// Bytes of its last page that are not of the list.
 const TAIL: usize = 40;
@@ -22,7 +22,7 @@ const TAIL: usize = 40;
 const ROUNDS: usize = 300;
 /// Bytes of a message.
 const MESSAGE: usize = 64;
-/// What the peer may do.
+/// The rights of the peer.
 const REMOTE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
 
@@ -63,7 +63,8 @@ fn place(region: &Region, at: usize) -> Result<Remote> {
     Ok(Remote::new(region.address() + u64::try_from(at)?, region.key()))
 }
 
-/// What a writes at a place is in the pages, and nothing else of them changes; what is in the pages is what a reads.
+/// Checks that what a writes at a place is in the pages, and nothing else of them changes; what is
+/// in the pages is what a reads.
 fn moves(test: &Test, region: &Region, at: usize) -> Result {
     let what = "WRITE to the pages";
     let buffer = &test.a.buffer;

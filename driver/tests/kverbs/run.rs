@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is done with a device.
+//! The tests of a device.
 
 use kernel::{
     prelude::*,
@@ -36,7 +36,7 @@ pub(crate) fn go(device: Arc<Attached>, doomed: Doomed) {
     pr_info!("{}: kernel verbs test after death: {}\n", device.name(), errno(&result));
 }
 
-/// Whether all devices passed, and there was one.
+/// Returns whether all devices passed, and there was one.
 ///
 /// # Errors
 ///

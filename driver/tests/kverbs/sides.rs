@@ -64,7 +64,7 @@ impl Side {
         self.receive_as(&self.received)
     }
 
-    /// The same, with another request.
+    /// Posts another request for receiving.
     pub(crate) fn receive_as(&self, request: &Arc<Request>) -> Result {
         self.qp.receive(request, &self.part(HALF..BUFFER)?)
     }

@@ -20,7 +20,7 @@ use crate::{
     path::{PORT, Path},
 };
 
-/// What a peer may do.
+/// The rights of a peer.
 const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE
@@ -28,11 +28,12 @@ const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
 
 /// READs and atomics outstanding, either way.
 const READS: u8 = 4;
-/// Code of 0.64 ms (IBTA 9.7.5.2.8), the time after which a receiver that was not ready is asked again.
+/// Code of 0.64 ms (IBTA 9.7.5.2.8), the time after which a receiver that was not ready is asked
+/// again.
 const RNR_TIMER: u8 = 12;
 /// Code of 67 ms: 4.096 µs times 2 to the power of this.
 const ACK_TIMEOUT: u8 = 14;
-/// How often to try again; for a receiver that was not ready, for ever.
+/// The number of retries; for a receiver that was not ready it stands for ever.
 const RETRIES: u8 = 7;
 
 /// Queue pairs made by verbs alone.
@@ -41,7 +42,7 @@ pub(crate) struct Verbs;
 // SAFETY: it destroys what it is given.
 unsafe impl Origin for Verbs {
     unsafe fn destroy(&mut self, qp: NonNull<bindings::ib_qp>) -> c_int {
-        // SAFETY: live and not used after this, by the caller's promise.
+        // SAFETY: the caller passes a live queue pair, which is not used after this.
         unsafe { bindings::ib_destroy_qp_user(qp.as_ptr(), ptr::null_mut()) }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Watches whether the driver calls a completion queue's handler from within a method of the device, which the core
-//! forbids (Documentation/infiniband/core_locking.rst): a client may hold a lock there that its handler takes.
+//! Watches whether the driver calls a completion queue's handler from within a method of the
+//! device, which the core forbids (Documentation/infiniband/core_locking.rst): a client may hold a
+//! lock there that its handler takes.
 
 use core::{mem, ptr};
 
@@ -15,7 +16,8 @@ use crate::{bindings, kclient::cq::Cq};
 /// A completion handler as the core has it.
 type Handler = unsafe extern "C" fn(*mut bindings::ib_cq, *mut c_void);
 
-/// The core's own handler, which is one for all queues of this client; zero as long as nothing is watched.
+/// The core's own handler, which is one for all queues of this client; zero as long as nothing is
+/// watched.
 static CORES: Atomic<usize> = Atomic::new(0);
 /// The task that is within a method, by the address of its struct.
 static WITHIN: Atomic<usize> = Atomic::new(0);
