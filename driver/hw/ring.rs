@@ -18,6 +18,12 @@ pub(crate) struct Ring {
     log_stride: u8,
 }
 
+/// Returns whether free-running index `a` is older than `b`.
+pub(crate) fn is_before(a: u32, b: u32) -> bool {
+    // CAST: the sign of the distance is what counts.
+    (a.wrapping_sub(b) as i32) < 0
+}
+
 /// log2 of the bytes of a piece: much longer ones are not always to be had. No entry is longer.
 const PIECE_SHIFT: u8 = 16;
 

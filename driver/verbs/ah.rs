@@ -5,8 +5,8 @@ use abi::{qp::AddressVector, uverbs::AhResp};
 use kernel::prelude::*;
 
 use super::{
+    Verbs,
     modify::{decode_av, encode_av},
-    ops::Verbs,
 };
 use crate::rdma::{
     ah::{AhAttr, AhValues},

@@ -8,9 +8,8 @@ use abi::{
 use kernel::{prelude::*, sync::Arc};
 
 use super::{
-    Hca,
+    Hca, Verbs,
     hca::{KERNEL_CONTEXT, Object},
-    ops::Verbs,
     uar::UarSet,
 };
 use crate::rdma::{

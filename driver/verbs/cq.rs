@@ -16,9 +16,8 @@ use kernel::{
 };
 
 use super::{
-    Hca,
+    Hca, Verbs,
     hca::{KERNEL_UAR, Object},
-    ops::Verbs,
     pages::PageTable,
     poll::KernelCq,
     uar::TakenSlot,

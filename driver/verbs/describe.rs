@@ -7,7 +7,7 @@ use abi::admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRe
 use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
 use zerocopy::Immutable;
 
-use super::{Hca, mr::Mr, ops::Verbs};
+use super::{Hca, Verbs, mr::Mr};
 use crate::{
     debugfs::query::Record,
     rdma::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device and its port: limits, GIDs, counters.
 
-use abi::admin::{Counter, Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
+use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
 use kernel::{
     dma::Coherent,
     fmt,
@@ -10,7 +10,7 @@ use kernel::{
     str::CStr,
 };
 
-use super::{Hca, ops::Verbs, pma::PortCounters};
+use super::{Hca, Verbs};
 use crate::rdma::{
     Device,
     attr::{DeviceAttr, PortAttr, PortImmutable},
@@ -29,7 +29,7 @@ pub(super) const NO_VLAN: u16 = 0xffff;
 const CLOCK_KHZ: u64 = 1_000_000;
 
 /// Number of counters.
-const STATS: usize = STAT_NAMES.len();
+pub(super) const STATS: usize = STAT_NAMES.len();
 /// Room for a counter's name and its terminator.
 const NAME_LEN: usize = 32;
 
@@ -136,21 +136,6 @@ pub(super) fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
         *value = u64::from_le(io_project!(buffer, [try: i]).read_val());
     }
     Ok(())
-}
-
-pub(super) fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
-    let mut values = [0; STATS];
-    read_stats(hca, &mut values)?;
-    // CAST: the counter's index.
-    let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
-    Ok(PortCounters {
-        sent_bytes: get(Counter::TxBytes),
-        received_bytes: get(Counter::RxBytes),
-        sent_packets: get(Counter::TxPkts),
-        received_packets: get(Counter::RxPkts),
-        discards: get(Counter::TxRoceDiscards),
-        downed: get(Counter::LinkDowned),
-    })
 }
 
 pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {

@@ -11,6 +11,9 @@ pub(super) const KERNEL_CONTEXT: u32 = 0;
 /// The UAR of the kernel's own objects.
 pub(super) const KERNEL_UAR: u32 = 0;
 
+/// The adapter's verbs.
+pub(crate) struct Verbs;
+
 /// The data of a registration.
 pub(crate) struct Hca<'a> {
     /// The adapter itself.

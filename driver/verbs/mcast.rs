@@ -5,7 +5,7 @@
 use abi::admin::{Mcast, Opcode};
 use kernel::prelude::*;
 
-use super::{Hca, ops::Verbs};
+use super::{Hca, Verbs};
 use crate::rdma::{gid::Gid, qp::Qp};
 
 pub(super) fn attach(hca: &Hca<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {

@@ -5,16 +5,17 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`hca`] | what all operations work on; creation that undoes itself |
-//! | `ops` | the trait's methods: one line each, to the module of the object |
+//! | [`ops`] | the trait's methods: one line each, to the module of the object |
 //! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
 //! | [`mr`], [`mw`], [`pages`] | memory regions and windows; page tables of 0, 1 or 2 levels |
 //! | [`ah`], [`mcast`] | address handles; multicast groups |
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`qp`], [`qp_user`], [`qp_kernel`], [`modify`] | queue pairs and their attributes |
+//! | [`qp`], [`modify`] | queue pairs and their attributes |
+//! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs by owner, and what both have |
 //! | [`describe`] | what `rdma resource show` tells |
-//! | [`post`], [`poll`], [`consumer`] | rings of kernel clients |
+//! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
 mod ah;
 mod consumer;
@@ -23,6 +24,7 @@ mod cq;
 mod describe;
 mod device;
 mod hca;
+mod kernel_qp;
 mod mcast;
 mod modify;
 mod mr;
@@ -34,10 +36,10 @@ mod poll;
 mod post;
 mod qp;
 mod qp_kernel;
+mod qp_params;
 mod qp_user;
 mod srq;
 mod uar;
 mod xrc;
 
-pub(crate) use hca::Hca;
-pub(crate) use ops::Verbs;
+pub(crate) use hca::{Hca, Verbs};

@@ -8,7 +8,7 @@ use abi::{
 use kernel::{dma::Coherent, io::Io, prelude::*};
 use zerocopy::IntoBytes;
 
-use super::{Hca, device::NO_VLAN, ops::Verbs, qp::Queues};
+use super::{Hca, Verbs, device::NO_VLAN, qp::Queues};
 use crate::pairing::PORT;
 use crate::rdma::{
     ah::{AhAttr, AhValues},

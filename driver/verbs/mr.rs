@@ -8,7 +8,7 @@ use abi::{
 };
 use kernel::{new_mutex, prelude::*, sync::Mutex};
 
-use super::{Hca, context::Pd, ops::Verbs, pages::PageTable};
+use super::{Hca, Verbs, context::Pd, pages::PageTable};
 use crate::rdma::{
     Device,
     mr::{NewMr, RegionChange, UserRegion},

@@ -4,7 +4,9 @@
 use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
-use super::{Hca, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc};
+use super::{
+    Hca, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc,
+};
 use crate::pairing::PORT;
 use crate::rdma::{
     self, Device, Driver, Operations,
@@ -26,9 +28,6 @@ use crate::rdma::{
     wc::Completions,
     wr::{RecvWrs, SendWrs},
 };
-
-/// The adapter's verbs.
-pub(crate) struct Verbs;
 
 impl Driver for Verbs {
     type Data<'a> = Hca<'a>;

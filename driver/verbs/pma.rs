@@ -2,6 +2,8 @@
 //! The agent of performance management (IBTA volume 1, 16.1), which tells the port's own counters.
 //! The core asks for them by management datagrams, and shows them as `ports/1/counters` in sysfs.
 
+use abi::admin::Counter;
+use kernel::prelude::*;
 use zerocopy::{
     FromZeros as _,
     big_endian::{U16, U32, U64},
@@ -18,28 +20,44 @@ pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]
         return MadResult::Passed;
     }
     let Some(attribute) = Attribute::from_raw(mad.attribute()) else { return MadResult::Failed };
-    let Ok(counters) = device::port_counters(hca) else { return MadResult::Failed };
+    let Ok(counters) = port_counters(hca) else { return MadResult::Failed };
     if let (Some(out), Ok(port)) = (answer.get_mut(DATA_OFFSET..), u8::try_from(port)) {
         counters.write(attribute, port, out);
     }
     MadResult::Replied
 }
 
+/// Reads the traffic of the port.
+fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
+    let mut values = [0; device::STATS];
+    device::read_stats(hca, &mut values)?;
+    // CAST: the counter's index.
+    let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
+    Ok(PortCounters {
+        sent_bytes: get(Counter::TxBytes),
+        received_bytes: get(Counter::RxBytes),
+        sent_packets: get(Counter::TxPkts),
+        received_packets: get(Counter::RxPkts),
+        discards: get(Counter::TxRoceDiscards),
+        downed: get(Counter::LinkDowned),
+    })
+}
+
 /// The traffic of a port.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PortCounters {
+struct PortCounters {
     /// Bytes of data sent.
-    pub(super) sent_bytes: u64,
+    sent_bytes: u64,
     /// Bytes of data received.
-    pub(super) received_bytes: u64,
+    received_bytes: u64,
     /// Packets sent.
-    pub(super) sent_packets: u64,
+    sent_packets: u64,
     /// Packets received.
-    pub(super) received_packets: u64,
+    received_packets: u64,
     /// Messages sent that nobody took.
-    pub(super) discards: u64,
+    discards: u64,
     /// Times that the port went down.
-    pub(super) downed: u64,
+    downed: u64,
 }
 
 /// Attributes of the agent that are answered.

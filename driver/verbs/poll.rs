@@ -20,7 +20,7 @@ use kernel::{
 use super::{
     Hca,
     consumer::{Consumer, Entries, NOBODY},
-    qp_kernel::KernelQp,
+    kernel_qp::KernelQp,
 };
 use crate::hw::ring::Ring;
 use crate::pairing::PORT;
@@ -188,12 +188,6 @@ impl Entries for Ring {
 /// Offset of the queue pair's number in an entry.
 // CAST: below 64.
 const QPN_OFFSET: u32 = offset_of!(Cqe, qpn) as u32;
-
-/// Returns whether free-running index `a` is older than `b`.
-pub(super) fn is_before(a: u32, b: u32) -> bool {
-    // CAST: the sign of the distance is what counts.
-    (a.wrapping_sub(b) as i32) < 0
-}
 
 /// The bit that marks opcodes of receives.
 const RECV: u8 = 0x80;

@@ -18,8 +18,8 @@ use kernel::{
 };
 use zerocopy::{IntoBytes, little_endian::U64};
 
-use super::{mr::rights, ops::Verbs, poll::is_before};
-use crate::hw::ring::Ring;
+use super::{Verbs, mr::rights};
+use crate::hw::ring::{Ring, is_before};
 use crate::rdma::mr::Registration;
 use crate::rdma::wr::{RecvWr, RecvWrs, Remote, SendOp, SendWr, SendWrs, Sge};
 

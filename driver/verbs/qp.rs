@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: what those of processes and of kernel clients have in common.
 
-use abi::{
-    admin::{CreateQp, NO_QUEUE, Opcode, QpFlags},
-    qp::Type,
-    rq, sq,
-};
+use abi::admin::Opcode;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -13,11 +9,11 @@ use kernel::{
 };
 
 use super::{
-    Hca,
+    Hca, Verbs,
     context::Pd,
-    hca::Object,
-    ops::Verbs,
-    qp_kernel::{self, KernelQp},
+    kernel_qp::KernelQp,
+    qp_kernel,
+    qp_params::{object, own_cap},
     qp_user::{self, UserQp},
     xrc,
 };
@@ -71,49 +67,6 @@ impl Qp {
     }
 }
 
-/// The shape of a queue: logs of its number of entries and of their stride.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// log2 of the entries, or [`NO_QUEUE`].
-    pub(super) log_size: u8,
-    /// log2 of the bytes of an entry.
-    pub(super) log_stride: u8,
-}
-
-impl Shape {
-    /// Returns whether there is such a queue.
-    pub(super) fn exists(self) -> bool {
-        self.log_size != NO_QUEUE
-    }
-
-    /// Returns whether its stride is between these.
-    pub(super) fn has_stride(self, min: u32, max: u32) -> bool {
-        let log = u32::from(self.log_stride);
-        (min.trailing_zeros()..=max.trailing_zeros()).contains(&log)
-    }
-
-    /// Returns whether a queue of receives may have it.
-    pub(super) fn is_recv_queue(self) -> bool {
-        u32::from(self.log_size) <= sq::LOG_WQES_MAX
-            && self.has_stride(rq::STRIDE_MIN, rq::STRIDE_MAX)
-    }
-
-    /// Number of entries.
-    pub(super) fn entries(self) -> u32 {
-        if self.exists() { 1 << self.log_size } else { 0 }
-    }
-
-    /// Bytes of an entry.
-    pub(super) fn stride(self) -> u32 {
-        1 << self.log_stride
-    }
-
-    /// Bytes of the ring.
-    pub(super) fn length(self) -> u64 {
-        u64::from(self.entries()) * u64::from(self.stride())
-    }
-}
-
 pub(super) fn create(
     hca: &Hca<'_>,
     device: &Device<Verbs>,
@@ -136,9 +89,17 @@ pub(super) fn create(
     }
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
     let (cap, queues, qpn) = match (pd, user) {
-        _ if init.kind() == QpType::XRC_TGT => xrc::create_target(hca, init)?,
-        (Some(pd), Some(user)) => qp_user::create(hca, device, pd, init, user)?,
-        (Some(pd), None) => qp_kernel::create(hca, pd, init)?,
+        _ if init.kind() == QpType::XRC_TGT => {
+            (QpCap::default(), Queues::Target, xrc::create_target(hca, init)?)
+        }
+        (Some(pd), Some(user)) => {
+            let (cap, memory, qpn) = qp_user::create(hca, device, pd, init, user)?;
+            (cap, Queues::User { memory }, qpn)
+        }
+        (Some(pd), None) => {
+            let (cap, queues, qpn) = qp_kernel::create(hca, pd, init)?;
+            (cap, Queues::Kernel(queues), qpn)
+        }
         (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
@@ -152,75 +113,6 @@ pub(super) fn create(
     init.set_cap(&cap);
     let shares = init.srq().is_some();
     Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
-}
-
-/// The sizes asked for, of its own queues: with a shared receive queue it has no other.
-pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
-    let cap = init.cap();
-    match init.srq() {
-        Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
-        None => cap,
-    }
-}
-
-/// The adapter's name for a type.
-///
-/// # Errors
-///
-/// `EOPNOTSUPP` for one that it does not have.
-fn kind(kind: QpType) -> Result<Type> {
-    Ok(match kind {
-        QpType::RC => Type::Rc,
-        QpType::UC => Type::Uc,
-        QpType::UD => Type::Ud,
-        QpType::GSI => Type::Gsi,
-        QpType::XRC_INI => Type::XrcIni,
-        _ => return Err(EOPNOTSUPP),
-    })
-}
-
-/// The stride in bytes of a send queue.
-///
-/// # Errors
-///
-/// `EINVAL` for more than an entry holds.
-pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
-    let (sges, inline) = (cap.max_send_sge, cap.max_inline_data);
-    let stride = if kind.is_datagram() {
-        sq::datagram_stride(sges, inline)
-    } else if kind == QpType::XRC_INI {
-        sq::xrc_stride(sges, inline)
-    } else {
-        sq::stride(sges, inline)
-    };
-    stride.ok_or(EINVAL)
-}
-
-/// The parameters that do not depend on where the queues are.
-pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<CreateQp> {
-    let mut flags = QpFlags::empty();
-    flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
-    let send_cq = init.send_cq()?;
-    // An initiator has no other.
-    let recv_cq = if init.kind() == QpType::XRC_INI { send_cq } else { init.recv_cq()? };
-    Ok(CreateQp {
-        pdn: pd.pdn.into(),
-        send_cqn: send_cq.cqn.into(),
-        recv_cqn: recv_cq.cqn.into(),
-        uar: uar.into(),
-        srqn: init.srq().map_or(0, |srq| srq.srqn).into(),
-        // CAST: the enum's number.
-        qp_type: kind(init.kind())? as u8,
-        flags: flags.bits(),
-        sq_log_size: NO_QUEUE,
-        rq_log_size: NO_QUEUE,
-        ..CreateQp::default()
-    })
-}
-
-/// The queue pair of that number, as the adapter knows it.
-pub(super) fn object(qpn: u32) -> Object {
-    Object { destroy: Opcode::DestroyQp, id: qpn }
 }
 
 pub(super) fn destroy(

@@ -10,11 +10,10 @@ use abi::{
 use kernel::prelude::*;
 
 use super::{
-    Hca,
+    Hca, Verbs,
     context::Pd,
-    ops::Verbs,
     pages::PageTable,
-    qp::{self, Queues, Shape},
+    qp_params::{self, Shape, own_cap},
     uar::TakenSlot,
 };
 use crate::rdma::{
@@ -168,23 +167,23 @@ pub(super) fn create(
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(QpCap, Queues, u32)> {
+) -> Result<(QpCap, UserQp, u32)> {
     let request: QpReq = user.data.request(QpReq::REQUIRED)?;
-    let cap = qp::own_cap(init);
+    let cap = own_cap(init);
     let plan = Plan::new(&request, &cap)?;
     if init.srq().is_some() && plan.rq.exists() {
         return Err(EINVAL);
     }
     let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
-    let mut params = qp::params(pd, init, slot.uar.index)?;
+    let mut params = qp_params::params(pd, init, slot.uar.index)?;
     let (sq, rq) = plan.pin(hca, device, &mut params)?;
     let memory = UserQp { _sq: sq.memory, _rq: rq.memory, slot, sq_mmap: None };
     let result = hca.execute(Opcode::CreateQp, &params)?;
     let qpn = result.qpn.get();
-    let memory = hca.complete(qp::object(qpn), memory, |memory| {
+    let memory = hca.complete(qp_params::object(qpn), memory, |memory| {
         answer(hca, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
     })?;
-    Ok((plan.cap(init.kind(), &cap), Queues::User { memory }, qpn))
+    Ok((plan.cap(init.kind(), &cap), memory, qpn))
 }
 
 /// Tells the process of a new queue pair, after making mappable what it has in the device.

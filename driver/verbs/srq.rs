@@ -15,13 +15,12 @@ use kernel::{
 };
 
 use super::{
-    Hca,
+    Hca, Verbs,
     context::Pd,
     hca::{KERNEL_UAR, Object},
-    ops::Verbs,
     pages::PageTable,
     post::WorkQueue,
-    qp::Shape,
+    qp_params::Shape,
     uar::TakenSlot,
 };
 use crate::hw::ring::Ring;

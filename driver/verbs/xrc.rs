@@ -10,14 +10,12 @@ use abi::{
 use kernel::{prelude::*, sync::Arc};
 
 use super::{
-    Hca,
+    Hca, Verbs,
     hca::{KERNEL_UAR, Object},
-    ops::Verbs,
     pages::PageTable,
-    qp::Queues,
 };
 use crate::hw::ring::Ring;
-use crate::rdma::{qp::QpInit, qp_attr::QpCap};
+use crate::rdma::qp::QpInit;
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
@@ -59,10 +57,7 @@ pub(super) fn dealloc(hca: &Hca<'_>, xrcd: &Xrcd) -> Result {
 }
 
 /// Creates a target, which has no queues.
-pub(super) fn create_target(
-    hca: &Hca<'_>,
-    init: &QpInit<'_, Verbs>,
-) -> Result<(QpCap, Queues, u32)> {
+pub(super) fn create_target(hca: &Hca<'_>, init: &QpInit<'_, Verbs>) -> Result<u32> {
     let xrcd = init.xrcd().ok_or(EINVAL)?;
     let params = CreateQp {
         send_cqn: xrcd.cqn.into(),
@@ -76,5 +71,5 @@ pub(super) fn create_target(
         ..CreateQp::default()
     };
     let result = hca.execute(Opcode::CreateQp, &params)?;
-    Ok((QpCap::default(), Queues::Target, result.qpn.get()))
+    Ok(result.qpn.get())
 }

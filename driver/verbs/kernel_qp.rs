@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The queues of a queue pair of a kernel client.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        atomic::{Atomic, Relaxed},
+    },
+};
+
+use super::{Hca, Verbs, post::WorkQueue, srq::KernelSrq};
+use crate::{
+    hw::ring::Ring,
+    rdma::{
+        qp_attr::QpCap,
+        wr::{RecvWrs, SendWrs},
+    },
+};
+
+/// The queues of a kernel client.
+#[pin_data]
+pub(super) struct KernelQp {
+    /// Its doorbell slot, once the adapter has it.
+    pub(super) doorbell: Atomic<u32>,
+    /// The send queue.
+    #[pin]
+    pub(super) send: WorkQueue,
+    /// The receive queue; one that does not exist if there is a shared one.
+    #[pin]
+    pub(super) recv: WorkQueue,
+    /// The shared queue that receives are taken from.
+    srq: Option<Arc<KernelSrq>>,
+}
+
+impl KernelQp {
+    /// Makes queues of these rings.
+    pub(super) fn new(
+        sq: Option<Ring>,
+        rq: Option<Ring>,
+        srq: Option<Arc<KernelSrq>>,
+        cap: &QpCap,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                doorbell: Atomic::new(0),
+                send <- WorkQueue::new(sq, cap.max_send_sge),
+                recv <- WorkQueue::new(rq, cap.max_recv_sge),
+                srq,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn doorbell(&self) -> u32 {
+        self.doorbell.load(Relaxed)
+    }
+
+    /// A completion tells that the entries up to and including `index` are free, of the receives or
+    /// of the sends.
+    pub(super) fn free(&self, recv: bool, index: u32) {
+        match &self.srq {
+            _ if !recv => self.send.free(index),
+            Some(srq) => srq.free(index),
+            None => self.recv.free(index),
+        }
+    }
+
+    /// Posts send work requests.
+    pub(super) fn post_send(&self, hca: &Hca<'_>, wrs: &mut SendWrs<'_, Verbs>) -> Result {
+        let bells = hca.adapter.doorbells();
+        let result = self.send.send(wrs, |pi| match hca.adapter.is_dead() {
+            true => {}
+            false => bells.ring_sq(self.doorbell(), pi),
+        });
+        flush_soon(hca);
+        result
+    }
+
+    /// Posts receive work requests.
+    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
+        let bells = hca.adapter.doorbells();
+        let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
+        flush_soon(hca);
+        result
+    }
+
+    /// The queues start anew, as the adapter's have (state RESET).
+    pub(super) fn reset(&self, hca: &Hca<'_>) {
+        self.send.reset();
+        self.recv.reset();
+        hca.adapter.doorbells().reset_qp(self.doorbell());
+    }
+}
+
+/// After the death of the adapter requests are flushed when their completion queue is polled;
+/// what is posted then must lead to that. Before it is quiet they wait for [`crate::quiesce`].
+fn flush_soon(hca: &Hca<'_>) {
+    if hca.adapter.is_quiet() {
+        hca.adapter.call_handlers();
+    }
+}
