@@ -15,8 +15,6 @@
 //! | [`connection`] | a connection with its queues: what is posted to it |
 //! | [`events`] | identifiers of the connection manager and their events |
 //! | [`pattern`] | the data |
-//! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
-//! | `bindings` | the C declarations |
 //!
 //! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
 

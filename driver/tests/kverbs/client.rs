@@ -1,96 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The core's client: devices that come and go.
-//!
-//! Whoever uses a device keeps its [`Attached`], and the core is told that the client is done with
-//! the device when the last has let go of that: neither callback returns before.
 
 use core::{mem, ptr::NonNull};
 
 use kernel::{
-    device,
     error::{from_result, to_result},
     ffi::{c_int, c_void},
     prelude::*,
-    str::CStr,
     sync::{
-        Arc, Completion,
+        Arc,
         atomic::{Atomic, Relaxed},
     },
     types::Opaque,
 };
 
-use crate::{bindings, death::Doomed, kclient::pd::Device, run};
+use crate::{
+    attached::{Attached, Gone},
+    bindings,
+    death::Doomed,
+    run,
+};
 
 /// The driver's number (`RDMA_DRIVER_ID` of the abi), by which its devices are known.
 const DRIVER_ID: u32 = 0x7672_6e69;
-
-/// Told when nobody uses a device any more.
-#[pin_data]
-struct Gone {
-    #[pin]
-    completion: Completion,
-}
-
-/// A device of the driver.
-pub(crate) struct Attached {
-    raw: NonNull<bindings::ib_device>,
-    gone: Arc<Gone>,
-}
-
-// SAFETY: devices may be used by any thread.
-unsafe impl Send for Attached {}
-// SAFETY: devices may be used by any thread; what changes is atomic.
-unsafe impl Sync for Attached {}
-
-// SAFETY: `add` and `remove`, during which the device is registered and between which it stays so,
-// wait for all users.
-unsafe impl Device for Attached {
-    fn as_raw(&self) -> NonNull<bindings::ib_device> {
-        self.raw
-    }
-
-    fn owner(&self) -> &'static CStr {
-        crate::NAME
-    }
-}
-
-impl Attached {
-    /// # Safety
-    ///
-    /// The device must be registered until the completion of what is returned beside it.
-    unsafe fn new(raw: NonNull<bindings::ib_device>) -> Result<(Arc<Self>, Arc<Gone>)> {
-        let gone = Arc::pin_init(pin_init!(Gone { completion <- Completion::new() }), GFP_KERNEL)?;
-        let this = Arc::new(Self { raw, gone: gone.clone() }, GFP_KERNEL)?;
-        Ok((this, gone))
-    }
-
-    /// The device's name.
-    pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: registered; both views of the union begin with the device.
-        unsafe {
-            let device = &raw mut (*self.raw.as_ptr()).__bindgen_anon_1.dev;
-            <device::Device>::from_raw(device.cast()).name()
-        }
-    }
-
-    /// Entries of a completion queue, at most.
-    pub(crate) fn max_cqe(&self) -> Result<u32> {
-        // SAFETY: registered; constant.
-        Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
-    }
-
-    /// Its capabilities (`enum ib_device_cap_flags`).
-    pub(crate) fn capabilities(&self) -> u64 {
-        // SAFETY: registered; constant.
-        unsafe { (*self.raw.as_ptr()).attrs.device_cap_flags }
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.gone.completion.complete_all();
-    }
-}
 
 /// The data that the core keeps for the client between its callbacks.
 struct Held {

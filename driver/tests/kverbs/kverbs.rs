@@ -15,19 +15,20 @@
 //! | [`death`] | test: what is outstanding when the adapter dies, and what is posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
 //! | [`check`] | waiting for what becomes of requests, and saying what is wrong |
+//! | [`attached`] | the devices that are tested |
 //! | [`client`] | the core's client: devices that come and go |
 //! | [`path`] | paths, GIDs and address handles |
 //! | [`states`] | queue pairs: making them, and their states |
 //! | [`watch`] | whether handlers are called where they must not be |
-//! | [`kclient`] | objects of the RDMA core: memory, requests, queues |
-//! | `bindings` | the C declarations |
 //!
-//! `unsafe` is confined to the last five, and to `death`'s call of `watch`.
+//! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], and to
+//! `death`'s call of `watch`.
 
 use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr};
 
 mod address;
+mod attached;
 mod check;
 mod client;
 mod data;

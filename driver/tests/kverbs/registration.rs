@@ -5,9 +5,9 @@
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 use crate::{
+    attached::Attached,
     bindings,
     check::{ends, expect},
-    client::Attached,
     kclient::{memory::Memory, region::Region, remote::Remote, request::Status, work::Op},
     sides::{BUFFER, HALF, Side, Test},
 };

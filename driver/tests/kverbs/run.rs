@@ -10,7 +10,7 @@ use kernel::{
 };
 
 use crate::{
-    address, client::Attached, data, death::Doomed, module_parameters, registration, sides::Test,
+    address, attached::Attached, data, death::Doomed, module_parameters, registration, sides::Test,
 };
 
 /// Devices that were tested.

@@ -6,7 +6,7 @@ use core::ops::Range;
 use kernel::{prelude::*, sync::Arc};
 
 use crate::{
-    client::Attached,
+    attached::Attached,
     kclient::{
         cq::{Cq, Poll},
         mapped::{Mapped, Part},
