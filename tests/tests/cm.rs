@@ -114,7 +114,7 @@ fn copied(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A connection to where nobody listens is rejected, at once.
+/// A connection to a port without a listener is rejected at once.
 fn refused(pair: &mut Pair) -> Result<()> {
     let ip = pair.b.ip();
     let output = pair.a.agent().run(&format!("exec rping -c -a {ip} -p 7999 -C 1"), SHORT)?;

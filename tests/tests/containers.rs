@@ -180,7 +180,8 @@ fn shared(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// In exclusive mode the device is where it was put: programs talk there, and nobody else sees it.
+/// In exclusive mode the device is where it was put: programs use it there, and no other namespace
+/// sees it.
 fn exclusive(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
         mode(guest, "exclusive")?;

@@ -166,7 +166,7 @@ fn throughput(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A vector beyond the last is refused, and harms nobody.
+/// A vector beyond the last is refused without other effects.
 fn no_such_vector(pair: &mut Pair) -> Result<()> {
     refused(pair, CPUS, 18135)?;
     works(pair)
@@ -345,7 +345,7 @@ fn fewer(pair: &mut Pair) -> Result<()> {
     load_module(&pair.b)
 }
 
-/// A program that is told of completions and takes none disturbs nobody on its vector.
+/// A program that gets completion events and never polls does not disturb others on its vector.
 fn never_polls(pair: &mut Pair) -> Result<()> {
     let stuck = Streams::start(pair, ENDLESS, &[1], 18180)?;
     wait_for(&pair.b, "ib_send_lat", 2)?;

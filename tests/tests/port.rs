@@ -149,7 +149,7 @@ fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
     Ok([client, server])
 }
 
-/// Whoever's port is down, requests fail as they do when nobody answers.
+/// If the port of either side is down, requests fail as they do when the peer does not answer.
 fn stopped(pair: &mut Pair) -> Result<()> {
     for name in ["a", "b"] {
         let (server, client) = transfer(pair, "ib_write_bw", 60, 18802)?;

@@ -49,7 +49,7 @@ pub(crate) fn spawn(stream: OwnedFd, start: &Start) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Gives each connection an agent, for ever.
+/// Starts an agent for each connection, until it is killed.
 pub(crate) fn serve(listen: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     println!("serving on {}", listener.local_addr()?);

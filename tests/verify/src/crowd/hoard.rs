@@ -66,7 +66,8 @@ impl Hoard {
         Ok(Self { context, info, rng: Rng::new(seed), domains: Vec::new() })
     }
 
-    /// Makes `wanted` objects, telling `made` how many there have been, and uses them for ever.
+    /// Makes `wanted` objects, telling `made` how many there have been, and uses them until it is
+    /// killed.
     pub(super) fn live(
         &mut self,
         wanted: u64,

@@ -82,14 +82,14 @@ fn spawn<'scope>(
     })
 }
 
-/// Messages on queues that nobody else uses.
+/// Sends messages on queues of the thread's own.
 fn own(common: &Common, index: u64) -> io::Result<()> {
     let own = Own::new(&common.context, &common.info)?;
     (0..ROUNDS).try_for_each(|round| own.write(index << 32 | round))?;
     own.destroy()
 }
 
-/// Messages on the queues of all; whoever polls sees others' completions too.
+/// Sends messages on shared queues; a thread that polls also sees completions of others.
 fn share(common: &Common, index: u64) -> io::Result<()> {
     let (buffer, mr) = region(&common.pd, 2 * LEN)?;
     let (lkey, rkey) = mr.keys();

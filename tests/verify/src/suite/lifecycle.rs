@@ -215,7 +215,7 @@ fn mr_keys(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// A region keeps its pages when the program unmaps them: WRITEs go there and harm nobody.
+/// A region keeps its pages when the program unmaps them: WRITEs go there and do no harm.
 fn mr_outlives(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (near, far) = (a.region(8192, 0)?, b.region(8192, 0)?);

@@ -152,7 +152,7 @@ fn unknown_flags(env: &Env) -> Result<()> {
     let Link { a, b } = &link;
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
     near.fill(1)?;
-    // IBV_SEND_IP_CSUM, and one that nobody knows.
+    // IBV_SEND_IP_CSUM, and an unknown one.
     for unknown in [1 << 4, 1 << 30] {
         let request = remote(Op::Write, 70, &[near.sge()], &far);
         let request = SendWr { flags: request.flags | unknown, ..request };

@@ -103,7 +103,7 @@ fn expect_gives_up(a: &Side, requests: &[SendWr]) -> Result<()> {
     a.expect_state(State::Err)
 }
 
-/// Nobody has the destination QP number.
+/// No QP has the destination number.
 fn absent(env: &Env, op: Op) -> Result<()> {
     let (a, b) =
         (Side::new(&env.a, &Options::impatient())?, Side::new(&env.b, &Options::impatient())?);

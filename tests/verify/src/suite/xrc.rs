@@ -260,7 +260,7 @@ fn kill(end: &End) -> Result<()> {
     Ok(())
 }
 
-/// Nobody answers to the initiator any more.
+/// The target no longer answers the initiator.
 fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
     let source = a.region(LEN, 0)?;
     a.post(&[inbox.request(Op::Send, 99, &source)])?;
@@ -268,8 +268,8 @@ fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
     Ok(())
 }
 
-/// A target that nobody else has opened ends with its process; the domain and its SRQs stay, for
-/// another target.
+/// A target that no other process has opened ends with its process; the domain and its SRQs stay,
+/// for another target.
 fn last_user(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;

@@ -33,7 +33,8 @@ const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_WAKE: libc::c_ulong = 0x8010_aa02;
 const MODE_MISSING: u64 = 1;
 
-/// Two pages. Whoever first touches the second waits until that is forbidden, and then fails.
+/// Two pages. The first access to the second one waits until that page is forbidden, and then
+/// fails.
 struct Trap {
     pages: NonNull<u8>,
     faults: OwnedFd,
@@ -65,7 +66,7 @@ impl Trap {
         (self.pages.as_ptr().addr() + PAGE) as u64
     }
 
-    /// Waits until somebody touches the second page.
+    /// Waits until the second page is accessed.
     fn wait(&self) -> io::Result<()> {
         match readable(self.faults.as_raw_fd(), PATIENCE)? {
             true => Ok(()),
@@ -73,7 +74,7 @@ impl Trap {
         }
     }
 
-    /// Forbids the second page, and lets go of whoever waits for it.
+    /// Forbids the second page, and lets the waiting access fail.
     fn close(&self) -> io::Result<()> {
         let second = self.pages.as_ptr().wrapping_add(PAGE);
         // SAFETY: a page of this mapping, in which no Rust value lives.

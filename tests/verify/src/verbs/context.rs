@@ -60,7 +60,7 @@ impl Context {
 
     /// Closes it. Nothing of it may be in use.
     pub(crate) fn close(self) -> io::Result<()> {
-        // SAFETY: the context is open, and nobody has it any more.
+        // SAFETY: the context is open, and no reference to it is left.
         check(unsafe { ffi::ibv_close_device(self.raw()) })
     }
 
@@ -181,7 +181,7 @@ impl Context {
         // SAFETY: the context is open and the struct is the one that the call fills.
         check(unsafe { ffi::ibv_get_async_event(self.raw(), &raw mut event) })?;
         // SAFETY: the largest member of the union is a pointer; for port events its upper half
-        // is the zero from above, and nobody dereferences it.
+        // is the zero from above, and it is never dereferenced.
         let object = unsafe { event.element.cq } as usize;
         // SAFETY: the event came from ibv_get_async_event and is acknowledged once.
         unsafe { ffi::ibv_ack_async_event(&raw mut event) };

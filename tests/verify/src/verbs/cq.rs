@@ -151,8 +151,8 @@ impl Cq {
 
     /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while
-        // QPs refer to it.
+        // SAFETY: the handle is live; on success no reference to it is left. The kernel refuses
+        // while QPs refer to it.
         check(unsafe { ffi::ibv_destroy_cq(self.raw()) }).map_err(|e| (self, e))
     }
 }

@@ -36,7 +36,7 @@ unsafe impl Ioctl for Create {
     }
 
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: success returns a descriptor that nobody else has.
+        // SAFETY: success returns a descriptor that only this code has.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }

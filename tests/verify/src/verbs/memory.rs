@@ -41,8 +41,8 @@ impl Pd {
 
     /// Frees it, or gives it back with the error (EBUSY while objects use it).
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more. The kernel refuses while
-        // regions or QPs hold it, so their pointers to it stay good.
+        // SAFETY: the handle is live; on success no reference to it is left. The kernel refuses
+        // while regions or QPs hold it, so their pointers to it stay good.
         check(unsafe { ffi::ibv_dealloc_pd(self.raw()) }).map_err(|e| (self, e))
     }
 }
@@ -61,7 +61,7 @@ impl Td {
 
     /// Frees it, or gives it back with the error (EBUSY while a parent domain holds it).
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         check(unsafe { ffi::dealloc_td(self.raw.as_ptr()) }).map_err(|e| (self, e))
     }
 }
@@ -131,7 +131,7 @@ impl Mr {
 
     /// Deregisters it, or gives it back with the error.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }).map_err(|e| (self, e))
     }
 }

@@ -68,7 +68,7 @@ impl Qp {
         Ok((Self { raw, extended }, granted(&init.cap)))
     }
 
-    /// A target of XRC, which nobody posts to.
+    /// An XRC target. Nothing is posted to it.
     pub(super) fn of_target(raw: NonNull<ffi::ibv_qp>) -> Self {
         Self { raw, extended: false }
     }
@@ -156,7 +156,7 @@ impl Qp {
 
     /// Destroys it, or gives it back with the error.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         check(unsafe { ffi::ibv_destroy_qp(self.raw()) }).map_err(|e| (self, e))
     }
 }

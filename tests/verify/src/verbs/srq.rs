@@ -70,7 +70,7 @@ impl Srq {
 
     /// Destroys it, or gives it back with the error.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         check(unsafe { ffi::ibv_destroy_srq(self.raw()) }).map_err(|e| (self, e))
     }
 }

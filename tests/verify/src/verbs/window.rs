@@ -45,7 +45,7 @@ impl Mw {
 
     /// Frees it, or gives it back with the error.
     pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         check(unsafe { ffi::dealloc_mw(self.raw.as_ptr()) }).map_err(|e| (self, e))
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Xrcd {
 }
 
 impl Xrcd {
-    /// Opens the domain of a file, or one that nobody else can open; `flags` are `O_CREAT` and
+    /// Opens the domain of a file, or one that no other process can open; `flags` are `O_CREAT` and
     /// `O_EXCL`.
     pub(crate) fn open(context: &Context, file: Option<&File>, flags: i32) -> io::Result<Self> {
         let mut attr = ffi::ibv_xrcd_init_attr {
@@ -47,7 +47,7 @@ impl Xrcd {
 
     /// Closes it, or gives it back with the error (EBUSY while this process has objects in it).
     pub(crate) fn close(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success nobody has it any more.
+        // SAFETY: the handle is live; on success no reference to it is left.
         let closed = unsafe {
             match ffi::extended(self.context()).close_xrcd {
                 Some(close) => check(close(self.raw())),
