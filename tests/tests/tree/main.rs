@@ -1,11 +1,12 @@
 //! Checks of the source tree itself, without a guest: the length of lines of Markdown and of
-//! comments, the tables of modules, and cycles between modules.
+//! comments, the files that documents name, the tables of modules, and cycles between modules.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`files`] | the files of the tree |
 //! | [`lines`] | lines of Markdown and of comments that are too long |
 //! | [`modules`] | the modules of a crate, and what each of them uses |
+//! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |
 
@@ -13,6 +14,7 @@ mod cycles;
 mod files;
 mod lines;
 mod modules;
+mod paths;
 mod tables;
 
 use std::path::Path;
@@ -57,6 +59,13 @@ fn comments_end_at_column_100() {
         let long = files.flat_map(|file| lines::comments(file)).count();
         assert!(long > 0, "comments in {folder} are wrapped: take it out of UNWRAPPED");
     }
+}
+
+#[test]
+fn documents_name_files_that_exist() {
+    let files = files::with_extension("md");
+    let missing: Vec<_> = files.iter().flat_map(|file| paths::missing(file)).collect();
+    none_of(&missing, "files that documents name and that do not exist");
 }
 
 #[test]
