@@ -31,7 +31,7 @@ pub struct Surroundings {
     pub irqs: Arc<Interrupts>,
     /// Wake the workers, by number.
     pub bells: Arc<[Arc<Bell>]>,
-    /// Whether a panic has stopped the function. See [`Failure`].
+    /// True if a panic has stopped the function. See [`Failure`].
     pub failure: Arc<Failure>,
     /// Makes a panic of the next access to BAR2.
     #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How long an honest pair of guests waits when another pair, on the same worker, does its worst:
-//! 64 B WRITEs one at a time, beside each of the loads of [`crate::hostile`].
+//! Measures how long an honest pair of guests waits when another pair, on the same worker, does its
+//! worst: 64 B WRITEs one at a time, beside each of the loads of [`crate::hostile`].
 
 use std::path::Path;
 use std::time::{Duration, Instant};

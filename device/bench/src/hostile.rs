@@ -36,7 +36,7 @@ const MIB: u32 = 1 << 20;
 /// Messages of 1 MiB.
 const MESSAGES: u32 = 192;
 
-/// What the hostile guest does.
+/// Actions of the hostile guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// Nothing, to compare with.
@@ -82,7 +82,7 @@ impl Load {
         }
     }
 
-    /// How long to look on.
+    /// Duration of the measurement.
     pub(crate) fn span(self) -> Duration {
         Duration::from_millis(if self == Self::Moderated { 150 } else { 60 })
     }
@@ -113,7 +113,7 @@ impl Burst<'_> {
     /// Rings.
     ///
     /// # Errors
-    /// What the server reports about a kick.
+    /// Fails if the server refuses a kick.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         for (Slot { uar, slot, .. }, words) in &self.slots {
             for (nth, value) in words.iter().enumerate() {

@@ -54,7 +54,7 @@ impl SegmentList {
         self.offset + self.count * size_of::<Sge>()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u64 {

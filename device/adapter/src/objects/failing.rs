@@ -30,7 +30,7 @@ impl Failing {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether there are more.
+    /// Returns whether there are more.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)

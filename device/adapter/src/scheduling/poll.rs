@@ -40,7 +40,7 @@ const GROUPS: usize = 4;
 /// Result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, std::cmp::Eq)]
 pub struct Polled {
-    /// Whether anything was done, or is left to do because the slice was over; poll again soon.
+    /// True if anything was done, or is left to do because the slice was over; poll again soon.
     pub busy: bool,
     /// When to poll again even if nothing rings, on [`Host::now`]'s clock.
     pub deadline: Option<u64>,
@@ -349,7 +349,7 @@ fn lowest(word: u64) -> u64 {
     word & !rest
 }
 
-/// Where BAR2 holds the summary of a UAR.
+/// Returns the offset in BAR2 of a UAR's summary.
 #[inline]
 fn summary<H: Host>(uar: &Uar<H>) -> u64 {
     doorbell::base(uar.number) + u64::from(uar::SUMMARY_OFFSET)

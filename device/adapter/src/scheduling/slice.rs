@@ -1,4 +1,4 @@
-//! How long a worker may be at work for one function before it goes on to the next.
+//! The time that a worker may spend on one function before it continues with the next.
 //!
 //! What a poll does is charged to its slice by what such work usually takes. The clock is read only
 //! when enough has been charged, so that a poll with little to do reads none for this. A guest can
@@ -9,12 +9,12 @@ use std::cell::Cell;
 
 use crate::host::Host;
 
-/// What a function may take of its worker's time in one poll.
+/// The share of its worker's time that a function may take in one poll.
 pub const SLICE_NS: u64 = 50_000;
 /// Charges between two readings of the clock.
 const LOOK_NS: u64 = 5_000;
 
-/// What pieces of work take, in ns.
+/// Durations of pieces of work, in ns.
 pub(crate) mod cost {
     /// The locks and look-ups of a turn.
     pub(crate) const TURN: u64 = 100;
@@ -82,7 +82,7 @@ impl<'a, H: Host> Slice<'a, H> {
         }
     }
 
-    /// Whether it is used up: who is at work keeps what is left for the next poll.
+    /// Returns whether it is used up. The rest of the work then waits for the next poll.
     #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {

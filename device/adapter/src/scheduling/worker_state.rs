@@ -32,11 +32,11 @@ pub(crate) struct Bench<H: Host> {
     pub(crate) hot: Hot<H>,
     /// A copy of the UARs in use, and the version of the list that it is a copy of.
     pub(crate) uars: (u64, Vec<Arc<Uar<H>>>),
-    /// Where the next poll goes on.
+    /// The position at which the next poll continues.
     pub(crate) resume: Resume,
 }
 
-/// Where a poll goes on that follows one whose slice was over.
+/// The position at which a poll continues after one whose slice was over.
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
     /// Which UAR of the list it looks at first, and which group there.

@@ -55,7 +55,7 @@ struct Route<H: Host> {
     vlan: u16,
 }
 
-/// What the receiver learns of the way.
+/// What the datagram's header tells the receiver.
 #[derive(Clone, Copy)]
 struct Way<'a> {
     to: &'a DatagramSeg,
@@ -63,7 +63,7 @@ struct Way<'a> {
     vlan: u16,
 }
 
-/// What became of a datagram.
+/// Result of sending a datagram.
 enum Sent {
     /// The datagram has been delivered; the destination's receive CQ may have an event due.
     Delivered { event_due: bool },

@@ -24,11 +24,11 @@ pub(crate) fn begin<H: Host>(function: &Function<H>) -> Progress {
 
 /// Some members, in order.
 pub(crate) struct Members<H: Host> {
-    /// Where they begin.
+    /// Position of the first.
     from: Place,
     /// The members, and their places.
     some: ArrayVec<(Place, Peer<H>), FEW>,
-    /// Where others begin, if there are more.
+    /// Position of the next ones, if there are more.
     next: Option<Place>,
 }
 
@@ -89,7 +89,7 @@ impl<H: Host> Members<H> {
         progress.next = self.next;
     }
 
-    /// Whether these are the members from `place` on.
+    /// Returns whether these are the members from `place` on.
     pub(crate) fn begin_at(&self, place: Place) -> bool {
         self.from == place
     }

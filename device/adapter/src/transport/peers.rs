@@ -49,7 +49,7 @@ impl<H: Host> Fabric<H> {
         self.joined.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many have joined.
+    /// Returns the number of adapters that have joined.
     pub(crate) fn joined(&self) -> u64 {
         self.joined.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ use crate::common::pair::{ALL, Pair, Setup, Wr, status};
 /// Bytes of a long READ, and of a turn: it takes four of them.
 const LONG: u32 = 1 << 20;
 const TURN: u64 = 256 << 10;
-/// Where side A keeps what it reads, and what it sends.
+/// Addresses of side A's buffers for READs and for sends.
 const SINK: u64 = 0;
 const SOURCE: u64 = 6 << 20;
 

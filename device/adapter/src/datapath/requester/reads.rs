@@ -50,14 +50,14 @@ impl<H: Host> Work<'_, H> {
         }
     }
 
-    /// Whether the turn has moved all that it may, or its time is over.
+    /// Returns whether the turn has moved all that it may, or its time is over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.budget == 0 || self.here.slice.is_over()
     }
 
-    /// Whether as many work requests are outstanding as the queue has entries: an honest guest
-    /// waits for completions.
+    /// Returns whether as many work requests are outstanding as the queue has entries: an honest
+    /// guest waits for completions.
     fn is_full(&self) -> bool {
         self.requester.ledger.len() >= self.qp.sq.size() as usize
     }

@@ -48,7 +48,7 @@ pub struct Requester<H: Host> {
     pub notify_drained: bool,
     /// Key operations of the entry in progress.
     pub keys: Option<Keys>,
-    /// How far the datagram in progress has come, if it is for a group.
+    /// Progress of the current datagram, if it is for a group.
     pub progress: Option<Progress>,
     /// Its number among all sending halves that ever were; a reset makes a new one.
     life: u32,
@@ -85,7 +85,7 @@ pub enum Ended {
     Command(u32),
 }
 
-/// Where the next member of a group stands that a datagram goes to: on the function with this MAC,
+/// Position of the next member of a group that a datagram goes to: on the function with this MAC,
 /// not before this place in the order of joining, or else on a function with a higher MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -95,14 +95,14 @@ pub struct Place {
     pub joined: u64,
 }
 
-/// How far a datagram to a group has come.
+/// Progress of a datagram to a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The member that comes next; none at the end.
     pub next: Option<Place>,
-    /// Who joins from here on does not receive it.
+    /// Members that join from here on do not receive it.
     pub end: u64,
-    /// Whether any member has received it.
+    /// True if any member has received it.
     pub delivered: bool,
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     clock: Arc<AtomicU64>,
     wakes: AtomicU64,
     fails: AtomicU64,
-    /// Whether the clock moves by what each call of the adapter takes.
+    /// True if the clock moves by what each call of the adapter takes.
     timed: AtomicBool,
     /// Read while memory is held.
     turns: RwLock<()>,
