@@ -190,7 +190,7 @@ fn latency(results: &Results, devices: &[Device]) -> String {
     svg.end()
 }
 
-/// A drawing in the making. Texts are our own words and numbers: nothing to escape.
+/// Builds a drawing. Texts are our own words and numbers, so nothing needs escaping.
 struct Svg(String);
 
 impl Svg {

@@ -20,7 +20,7 @@ const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Token of the stop event.
 const STOP: u64 = u64::MAX;
 
-/// A port to be.
+/// Configuration of a port.
 pub struct PortSetup {
     /// Name in logs.
     pub name: String,

@@ -26,7 +26,7 @@ impl Bell {
 
     /// Wakes the worker if it sleeps. The caller has made the work visible before.
     pub fn ring(&self) {
-        // Orders the caller's work before the look at `asleep`; pairs with `lie_down`.
+        // Orders the caller's work before the look at `asleep`; pairs with `prepare_sleep`.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.event.step();
@@ -34,7 +34,7 @@ impl Bell {
     }
 
     /// From here on a ring ends the sleep. The worker looks for work once more before it waits.
-    pub fn lie_down(&self) {
+    pub fn prepare_sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -45,7 +45,7 @@ impl Bell {
     }
 
     /// Ends the sleep, however it ended.
-    pub fn get_up(&self) {
+    pub fn end_sleep(&self) {
         self.asleep.store(false, Ordering::SeqCst);
         // The count is taken even if the bell has not rung since this sleep began: a ring of an
         // earlier sleep may write it late, and the next wait would not wait.
@@ -70,16 +70,16 @@ mod tests {
     #[test]
     fn a_late_count_ends_one_sleep_alone() {
         let bell = Bell::new().expect("bell");
-        bell.lie_down();
+        bell.prepare_sleep();
         // The first half of a ring.
         assert!(bell.asleep.swap(false, Ordering::SeqCst));
-        bell.get_up();
+        bell.end_sleep();
         // The second half.
         bell.event.step();
-        bell.lie_down();
+        bell.prepare_sleep();
         bell.wait(Duration::from_secs(5));
-        bell.get_up();
-        bell.lie_down();
+        bell.end_sleep();
+        bell.prepare_sleep();
         assert!(!readable(&bell), "the next sleep ends at once, too");
         bell.ring();
         assert!(readable(&bell));
@@ -96,14 +96,14 @@ mod tests {
         let worker_done = Arc::clone(&done);
         let worker = std::thread::spawn(move || {
             while worker_done.load(Ordering::Acquire) < ROUNDS {
-                worker_bell.lie_down();
+                worker_bell.prepare_sleep();
                 let seen = worker_posted.load(Ordering::Acquire);
                 if seen == worker_done.load(Ordering::Relaxed) {
                     let start = Instant::now();
                     worker_bell.wait(Duration::from_secs(5));
                     assert!(start.elapsed() < Duration::from_secs(4), "a ring was lost");
                 }
-                worker_bell.get_up();
+                worker_bell.end_sleep();
                 worker_done.store(worker_posted.load(Ordering::Acquire), Ordering::Release);
             }
         });

@@ -27,7 +27,7 @@ pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A worker to be: its bell, and what it runs.
+/// Configuration of a worker: its bell, and what it runs.
 pub struct WorkerSetup {
     /// Wakes it.
     pub bell: Arc<Bell>,

@@ -22,14 +22,14 @@ pub fn sleep(
     stop: &AtomicBool,
     wait: impl FnOnce(),
 ) -> bool {
-    bell.lie_down();
+    bell.prepare_sleep();
     engines.iter().for_each(|engine| engine.set_asleep(true));
     fence(Ordering::SeqCst);
     let work = poll(engines) || engines.iter().any(|engine| engine.has_work());
     if !work && !stop.load(Ordering::SeqCst) {
         wait();
     }
-    bell.get_up();
+    bell.end_sleep();
     engines.iter().for_each(|engine| engine.set_asleep(false));
     work
 }

@@ -28,7 +28,7 @@ pub enum Owner<H: Host> {
     Qp(Arc<Qp<H>>),
     /// A CQ.
     Cq(Arc<Cq>),
-    /// An EQ, or an object in the making: ringing it has no effect.
+    /// An EQ, or an object that is being created: ringing it has no effect.
     Quiet,
 }
 

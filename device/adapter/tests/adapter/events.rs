@@ -199,7 +199,7 @@ fn an_event_of_another_stands_for_nothing() {
     }
 }
 
-/// Arming a CQ that is gone rings a bell that nobody hears, whatever is written there.
+/// Arming a CQ that has been destroyed is ignored, whatever is written there.
 #[test]
 fn arming_a_destroyed_cq_has_no_effect() {
     let world = World::default();
@@ -213,7 +213,8 @@ fn arming_a_destroyed_cq_has_no_effect() {
         world.settle(&[&guest]);
     }
     assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
-    // The slot shares its group with those of the event queues: then it is nobody's fault.
+    // The slot shares its group with those of the event queues: so the fault cannot be attributed
+    // to a queue.
     assert!(guest.stats().bad_doorbells.get() <= before + 10);
     // The next owner of the slot is not armed by what was written there before.
     let next = guest.create_cq(0, eqn, 4).expect("CQ");

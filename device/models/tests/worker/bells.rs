@@ -24,11 +24,11 @@ fn ringer(bell: &Arc<Bell>, work: &Arc<AtomicU32>, times: u32) -> thread::JoinHa
 /// Sleeps until there is so much work.
 fn work_off(bell: &Bell, work: &AtomicU32, all: u32) {
     while work.load(Ordering::Relaxed) < all {
-        bell.lie_down();
+        bell.prepare_sleep();
         if work.load(Ordering::Relaxed) < all {
             bell.wait(Duration::MAX);
         }
-        bell.get_up();
+        bell.end_sleep();
     }
 }
 
@@ -41,9 +41,9 @@ fn rings_end_sleeps_and_only_theirs() {
         let ringer = ringer(&bell, &work, 2);
         work_off(&bell, &work, 2);
         ringer.join().expect("ringer");
-        bell.lie_down();
-        bell.get_up();
-        bell.lie_down();
+        bell.prepare_sleep();
+        bell.end_sleep();
+        bell.prepare_sleep();
         assert!(!bell.wait(Duration::ZERO), "a sleep ends though nobody rings");
     });
 }
