@@ -65,7 +65,7 @@ impl Accel {
 /// Returns whether a guest under KVM gets as far as looking for its root.
 fn probe(paths: &Paths) -> bool {
     let Ok(log) = tempfile::NamedTempFile::new() else { return false };
-    let mut command = crate::guest::qemu(paths);
+    let mut command = paths.qemu_command();
     command
         .args(Accel::Kvm.arguments())
         .args(["-machine", "q35", "-m", "512M", "-nodefaults", "-display", "none", "-no-reboot"])

@@ -4,7 +4,7 @@ use std::fs;
 use std::iter;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -58,19 +58,6 @@ pub struct Guest {
     agent: Agent,
 }
 
-/// QEMU out of the tool root, without its arguments: started by the root's own loader, since it
-/// needs the libraries of another Debian than this one.
-#[must_use]
-pub fn qemu(paths: &Paths) -> Command {
-    let root = &paths.toolroot;
-    let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
-    command.arg("--library-path").arg(root.join("usr/lib/x86_64-linux-gnu")).arg(paths.qemu());
-    for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
-        command.arg("-L").arg(root.join(dir));
-    }
-    command
-}
-
 impl Guest {
     /// Boots a guest and waits for its agent.
     ///
@@ -98,7 +85,7 @@ impl Guest {
             let _absent = fs::remove_file(stale);
         }
         let errors = fs::File::create(setup.dir.join(format!("{}.qemu.log", setup.name)))?;
-        let mut command = qemu(paths);
+        let mut command = paths.qemu_command();
         command
             .args(accel.arguments())
             .args(setup.arguments())

@@ -14,7 +14,7 @@ use crate::paths::Paths;
 /// line.
 const INIT: &str = include_str!("init.sh");
 
-/// An archive in the making.
+/// Builds an archive.
 #[derive(Debug)]
 pub struct Overlay<W: Write> {
     out: Option<W>,

@@ -2,6 +2,7 @@
 //! without them says so.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 
@@ -53,6 +54,19 @@ impl Paths {
     pub fn need(&self, file: &Path, maker: &str) -> anyhow::Result<()> {
         ensure!(file.exists(), "{} is missing; {maker} creates it", file.display());
         Ok(())
+    }
+
+    /// Returns a command that starts QEMU out of the tool root, without arguments of its own. The
+    /// root's own loader starts it, because it needs the libraries of another Debian than this one.
+    #[must_use]
+    pub fn qemu_command(&self) -> Command {
+        let root = &self.toolroot;
+        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(root.join("usr/lib/x86_64-linux-gnu")).arg(self.qemu());
+        for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+            command.arg("-L").arg(root.join(dir));
+        }
+        command
     }
 
     /// The guests' kernel.

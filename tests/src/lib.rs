@@ -11,8 +11,7 @@
 //! | [`census`] | counts of objects in use: equal counts before and after show that nothing is left |
 //! | [`health`] | checks after every case: no kernel fault, no panic, a live daemon |
 //! | [`conformance`] | running vrnic-verify |
-//! | [`talk`] | commands in guests: a server in one and a client in the other |
-//! | [`ends`] | the results of a client and its server |
+//! | [`talk`] | commands in guests: a server in one and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
 //! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
@@ -46,7 +45,6 @@ pub mod bench;
 pub mod burst;
 pub mod census;
 pub mod conformance;
-pub mod ends;
 pub mod events;
 pub mod health;
 pub mod modules;

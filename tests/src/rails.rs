@@ -10,8 +10,7 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::ends::Ends;
-use crate::talk::{LONG, SHORT, settles};
+use crate::talk::{Ends, LONG, SHORT, settles};
 
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]

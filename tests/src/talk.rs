@@ -8,12 +8,56 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Pair, ready};
 use vrnic_qemu::perftest;
 
-use crate::ends::Ends;
-
 /// For a command that only looks at something.
 pub const SHORT: Duration = Duration::from_secs(60);
 /// For one that moves data.
 pub const LONG: Duration = Duration::from_secs(180);
+
+/// Both ends of something that has ended.
+#[derive(Debug)]
+pub struct Ends {
+    client: Output,
+    server: Output,
+}
+
+impl Ends {
+    /// Waits for the server of a client that has ended; it is killed if the client failed.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn of(server: Running, client: Output) -> Result<Self> {
+        if !client.ok() {
+            server.kill()?;
+        }
+        Ok(Self { client, server: server.wait(SHORT)? })
+    }
+
+    /// Returns whether both succeeded.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.client.ok() && self.server.ok()
+    }
+
+    /// Everything that both said, the client first.
+    #[must_use]
+    pub fn said(&self) -> String {
+        format!("{}\n{}", said(&self.client), said(&self.server))
+    }
+
+    /// Checks that both succeeded. Gives what the client said.
+    ///
+    /// # Errors
+    /// Fails with the output of both if one did not succeed.
+    pub fn succeed(self, what: &str) -> Result<String> {
+        let (client, server) = (self.client.code, self.server.code);
+        ensure!(
+            self.ok(),
+            "'{what}' ended with {client} (client) and {server} (server)\n{}",
+            self.said()
+        );
+        Ok(self.client.stdout)
+    }
+}
 
 /// Waits until something of the guest listens with the RDMA connection manager.
 ///

@@ -7,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::ends::Ends;
-use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
+use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles};
 
 fn main() -> ExitCode {
     let cases = vec![

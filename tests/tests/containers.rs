@@ -7,8 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::ends::Ends;
-use vrnic_tests::talk::{LONG, SHORT, hoarded, said, settles, works};
+use vrnic_tests::talk::{Ends, LONG, SHORT, hoarded, said, settles, works};
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";

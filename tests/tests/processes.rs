@@ -10,8 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::ends::Ends;
-use vrnic_tests::talk::{LONG, PCI, SHORT, hoarded, link_is, listens, said, settles, works};
+use vrnic_tests::talk::{Ends, LONG, PCI, SHORT, hoarded, link_is, listens, said, settles, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.

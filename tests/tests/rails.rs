@@ -10,9 +10,8 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::ends::Ends;
 use vrnic_tests::rails::{Rail, Session};
-use vrnic_tests::talk::{LONG, SHORT, listens, said, settles};
+use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles};
 
 /// Adapters of each guest.
 const RAILS: u8 = 2;

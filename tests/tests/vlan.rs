@@ -7,9 +7,8 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::ends::Ends;
 use vrnic_tests::modules;
-use vrnic_tests::talk::{LONG, SHORT, listens, said, settles, works};
+use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles, works};
 
 /// 8021q, and what it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
