@@ -46,7 +46,7 @@ fn fill(p: &Pair, nth: u64) {
 }
 
 fn bytes(nth: u64) -> Vec<u8> {
-    (0..u64::from(LONG)).map(|at| (at ^ at >> 8 ^ nth * 77) as u8).collect()
+    (0..u64::from(LONG)).map(|at| (at ^ (at >> 8) ^ (nth * 77)) as u8).collect()
 }
 
 fn arrived(p: &Pair, nth: u64) -> bool {
