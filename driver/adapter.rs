@@ -2,7 +2,7 @@
 //! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
 use abi::{
-    admin::{CreateEq, DeviceCaps, Opcode, Pages, QueryParams, Request},
+    admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, command},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
     uar::{ASYNC_EQ_SLOT, SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, UAR_LEN},
@@ -131,8 +131,8 @@ impl<'a> Adapter<'a> {
     }
 
     /// Runs an admin command; see [`Liveness::execute`].
-    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        self.liveness.execute(opcode, params)
+    pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        self.liveness.execute::<C>(params)
     }
 
     /// Returns the means to ask the adapter about its objects.
@@ -265,7 +265,7 @@ impl<'a> Adapter<'a> {
 fn query(device: &device::Device<device::Bound>, liveness: &Liveness) -> Result<DeviceCaps> {
     let buffer = Coherent::<u8>::zeroed_slice(device, size_of::<DeviceCaps>(), GFP_KERNEL)?;
     let length = u32::try_from(buffer.size())?;
-    liveness.execute(Opcode::QueryDevice, &QueryParams::new(buffer.dma_address(), length))?;
+    liveness.execute::<command::QueryDevice>(&QueryParams::new(buffer.dma_address(), length))?;
     Ok((&buffer).try_cast::<DeviceCaps>()?.copy_read())
 }
 
@@ -305,7 +305,7 @@ fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<u
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
     let msix = u16::try_from(1 + vector)?;
-    let result = liveness.execute(Opcode::CreateEq, &CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    let result = liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
     queue.set_doorbell(result.slot.get());
     Ok(result.eqn.get())
 }

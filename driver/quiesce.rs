@@ -6,7 +6,7 @@
 //! answered to a reset, its bus mastering is off, or it is gone. Until then whoever creates or
 //! destroys an object waits in [`Liveness::execute`].
 
-use abi::admin::{Opcode, Request};
+use abi::admin::Command;
 use kernel::{
     pci,
     prelude::*,
@@ -151,8 +151,8 @@ impl Liveness {
 
     /// Runs an admin command; see [`Admin::execute`]. If the adapter has died this returns when it
     /// is quiet: what the command names may then be freed.
-    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        let result = self.admin.execute(opcode, params);
+    pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        let result = self.admin.execute::<C>(params);
         if result.is_err() && self.is_dead() {
             self.quiet.wait_for_completion();
         }

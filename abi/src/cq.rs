@@ -5,6 +5,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{Key, Qpn, Srqn};
+
 /// Length of a [`Cqe`] in bytes.
 pub const CQE_LEN: u32 = 64;
 /// Largest log2 of the entries of a CQ.
@@ -98,14 +100,14 @@ pub struct Cqe {
     /// From the WQE.
     pub wr_id: U64,
     /// The QP whose work request completed.
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// Bytes received (of a datagram with its header), read, or swapped (8); zero for SEND, WRITE and
     /// errors.
     pub byte_len: U32,
     /// Immediate data as the peer gave it; see [`Flags::IMM`].
     pub imm: [u8; 4],
     /// The sender's QP.
-    pub src_qpn: U32,
+    pub src_qpn: Qpn,
     /// Device time at which the entry was written, in nanoseconds.
     pub timestamp: U64,
     /// Index of the WQE in its queue, or SRQ. All entries of that queue up to and including this one
@@ -118,9 +120,9 @@ pub struct Cqe {
     /// Of a datagram with [`Flags::VLAN`]: the VLAN id.
     pub vlan: U16,
     /// Of a receive by an XRC target: the SRQ; else zero.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// The key that was invalidated ([`Flags::INVALIDATED`]), or that a SEND_CMD carried.
-    pub key: U32,
+    pub key: Key,
     /// An [`Opcode`].
     pub opcode: u8,
     /// A [`Status`].

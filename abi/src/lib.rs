@@ -32,6 +32,7 @@ mod wire;
 pub mod admin;
 pub mod cq;
 pub mod eq;
+mod number;
 pub mod pci;
 pub mod qp;
 pub mod regs;
@@ -39,6 +40,8 @@ pub mod rq;
 pub mod sq;
 pub mod uar;
 pub mod uverbs;
+
+pub use number::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
 
 /// Version of the register, queue and command formats (major in the upper half). A driver
 /// refuses a device whose major number it does not know; minor numbers only add.

@@ -5,6 +5,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::Qpn;
+
 wire_enum! {
     /// QP types, numbered as `enum ib_qp_type`.
     pub enum Type: u8 {
@@ -206,7 +208,7 @@ pub struct Attr {
     /// First PSN sent.
     pub sq_psn: U32,
     /// The peer's QP.
-    pub dest_qpn: U32,
+    pub dest_qpn: Qpn,
     /// With [`AttrMask::EN_SQD_ASYNC_NOTIFY`]: ask for the drained event.
     pub en_sqd_async_notify: u8,
     /// QUERY_QP: not zero while the send queue drains.

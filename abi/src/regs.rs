@@ -35,7 +35,7 @@ pub const UAR_COUNT: u32 = 0x020;
 /// Number of MSI-X vectors that the device can drive.
 pub const VECTOR_COUNT: u32 = 0x024;
 
-/// Guest address of the admin submission ring: 64-byte [`crate::admin::Command`]s, contiguous,
+/// Guest address of the admin submission ring: 64-byte [`crate::admin::Submission`]s, contiguous,
 /// page aligned.
 pub const ADMIN_SQ_LO: u32 = 0x040;
 /// Upper half of [`ADMIN_SQ_LO`].

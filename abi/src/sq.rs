@@ -22,6 +22,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{GuestAddr, Key, Qpn, Srqn};
+
 use crate::qp::AddressVector;
 
 /// Most scatter/gather entries of a work request, on either queue.
@@ -165,7 +167,7 @@ pub struct SqWqe {
     pub raddr: U64,
     /// Remote key of WRITE, READ, atomics and SEND_INV; the key that LOCAL_INV, REG_MR and BIND_MW
     /// are about.
-    pub rkey: U32,
+    pub rkey: Key,
     /// [`crate::stamp`] of the entry's index. Stored last where the queue lies in device memory
     /// and ignored elsewhere.
     pub stamp: U32,
@@ -188,7 +190,7 @@ pub struct DatagramSeg {
     /// The path.
     pub av: AddressVector,
     /// The destination QP, 24 bits.
-    pub dest_qpn: U32,
+    pub dest_qpn: Qpn,
     /// The destination's queue key; with [`crate::qp::QKEY_OWN`] the sending QP's own is sent.
     pub qkey: U32,
 }
@@ -198,7 +200,7 @@ pub struct DatagramSeg {
 #[repr(C)]
 pub struct XrcSeg {
     /// The SRQ, of the XRC domain of the connected target. Keys of the request are of its PD.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// Zero.
     pub reserved: [U32; 3],
 }
@@ -212,7 +214,7 @@ pub struct Sge {
     /// Bytes.
     pub length: U32,
     /// Local key.
-    pub lkey: U32,
+    pub lkey: Key,
 }
 
 bitflags! {
@@ -233,7 +235,7 @@ pub struct RegMrSeg {
     pub length: U64,
     /// Guest address of `page_count` page addresses, 8 bytes each; they are read when the request is
     /// executed.
-    pub table: U64,
+    pub table: GuestAddr,
     /// [`crate::qp::Access`].
     pub access: U32,
     /// Page addresses in the table: enough for the region, and not more than ALLOC_MR allowed.
@@ -254,7 +256,7 @@ pub struct BindMwSeg {
     /// Bytes; zero unbinds a window of type 1.
     pub length: U64,
     /// The region.
-    pub lkey: U32,
+    pub lkey: Key,
     /// [`crate::qp::Access`]: remote rights, and `ZERO_BASED`.
     pub access: U32,
     /// [`MemFlags`].

@@ -9,6 +9,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{Cqn, Pdn, Qpn, SlotIndex, Srqn, UarIndex};
+
 use core::mem::offset_of;
 
 use crate::qp::AddressVector;
@@ -67,7 +69,7 @@ pub struct ContextResp {
     /// [`crate::ABI_VERSION`] of the device.
     pub abi_version: U32,
     /// Number of the context's first UAR.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// mmap offset of that UAR, [`crate::uar::UAR_LEN`] bytes.
     pub uar_mmap: U64,
     /// mmap offset of the kick page, [`crate::regs::KICK_LEN`] bytes.
@@ -91,7 +93,7 @@ pub struct ContextResp {
 #[repr(C)]
 pub struct PdResp {
     /// The PD number.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// Zero.
     pub reserved: U32,
 }
@@ -128,11 +130,11 @@ pub struct CqReq {
 #[repr(C)]
 pub struct CqResp {
     /// The CQ number.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// Its doorbell slot.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// The UAR of that slot.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// The completion vector that it is bound to.
     pub vector: U32,
     /// mmap offset of that UAR.
@@ -158,11 +160,11 @@ pub struct SrqReq {
 #[repr(C)]
 pub struct SrqResp {
     /// The SRQ number.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// Its doorbell slot.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// The UAR of that slot.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Zero.
     pub reserved: U32,
     /// mmap offset of that UAR.
@@ -229,11 +231,11 @@ pub struct QpReq {
 #[repr(C)]
 pub struct QpResp {
     /// The QP number (the core's response has it too).
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// Its doorbell slot.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// The UAR of that slot.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Bytes to map at [`QpResp::sq_mmap`]; zero when the send queue is in guest memory.
     pub sq_mmap_len: U32,
     /// mmap offset of that UAR.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use common::{connected_pair, pair, pattern, start, still_works};
 use vrnic_abi::admin::{
-    self, CreateCq, CreateQp, ObjectId, Opcode as Admin, Pages, QueryParams, RegMr,
-    Status as AdminStatus,
+    self, CreateCq, CreateQp, Opcode as Admin, Pages, QueryParams, RegMr, Status as AdminStatus,
+    command,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
@@ -21,8 +21,7 @@ use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
 use vrnic_testdriver::guest::Guest;
 use vrnic_testdriver::qp::{QpSetup, QueuePair, Send, connected, sge};
 use vrnic_testdriver::wait;
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::U16;
 
 /// An address that no guest of these tests has.
 const NOWHERE: u64 = 0xdead_0000_0000;
@@ -49,7 +48,7 @@ fn malformed_commands_get_a_status() {
         let unknown = Admin::from_raw(opcode).is_none();
         assert_eq!(zeroes == AdminStatus::BadOpcode, unknown, "opcode {opcode}");
     }
-    let query = |params| status(guest.command(Admin::QueryDevice, &params));
+    let query = |params| status(guest.command::<command::QueryDevice>(&params));
     let buffer = guest.ram.alloc(4096).expect("memory");
     assert_eq!(query(QueryParams::new(NOWHERE, 136)), AdminStatus::BadAddress);
     assert_eq!(query(QueryParams::new(buffer + 4, 136)), AdminStatus::BadParam);
@@ -309,10 +308,10 @@ fn rings_in_memory_that_is_not_there_are_refused_or_fatal() {
         sq_log_size: 40,
         sq_page_shift: 12,
         rq_log_size: admin::NO_QUEUE,
-        pdn: U32::new(a.pdn),
-        send_cqn: U32::new(a.send_cq.cqn),
-        recv_cqn: U32::new(a.recv_cq.cqn),
-        uar: U32::new(a.uar),
+        pdn: a.pdn.into(),
+        send_cqn: a.send_cq.cqn.into(),
+        recv_cqn: a.recv_cq.cqn.into(),
+        uar: a.uar.into(),
         ..CreateQp::default()
     };
     assert_eq!(status(guest.create_qp(&qp)), AdminStatus::BadParam);
@@ -373,8 +372,7 @@ fn garbage_in_the_admin_ring_is_answered() {
 fn many_commands_may_be_outstanding() {
     let daemon = start(1);
     let guest = daemon.ready_guest(0).expect("bring-up");
-    let mut params = [0; admin::PARAMS_LEN];
-    params.copy_from_slice(ObjectId::new(0).as_bytes());
+    let params = [0; admin::PARAMS_LEN];
     guest
         .with_admin(|queue| {
             for _ in 0..64 {

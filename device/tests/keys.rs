@@ -3,7 +3,7 @@
 mod common;
 
 use common::{pair, pattern, start_with};
-use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin};
+use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin, command};
 use vrnic_abi::cq::{Flags, Status};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, Opcode, RegMrSeg};
@@ -25,8 +25,8 @@ fn register_write_respond() {
         let [mut a, mut b] =
             guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
         Endpoint::connect(&a, &b).expect("connect");
-        let fast = a.guest.command(Admin::AllocMr, &AllocMr::new(a.pdn, 4)).expect("ALLOC_MR");
-        let fast = fast.key.get();
+        let fast = a.guest.command::<command::AllocMr>(&AllocMr::new(a.pdn, 4)).expect("ALLOC_MR");
+        let fast = fast.get();
         let list = a.guest.ram.alloc(4 * 8).expect("memory");
         // Two pages, the later one first.
         let pages = [a.buffer + PAGE, a.buffer];
@@ -72,7 +72,7 @@ fn a_window_moves() {
     let access = ALL_ACCESS | Access::MW_BIND.bits();
     let region = a.guest.reg_flat(a.pdn, access, a.buffer, 1 << 20).expect("REG_MR");
     let window = AllocMw::new(a.pdn, MwType::Type1);
-    let window = a.guest.command(Admin::AllocMw, &window).expect("ALLOC_MW").key.get();
+    let window = a.guest.command::<command::AllocMw>(&window).expect("ALLOC_MW").get();
     for round in 0..ROUNDS {
         let key = window & !0xff | round & 0xff;
         let at = a.buffer + u64::from(round) * 8;

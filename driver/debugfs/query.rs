@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Questions to the adapter about its objects (INSPECT).
 
-use abi::admin::{
-    CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, Opcode, QpRecord, SrqRecord,
-};
+use abi::admin::{CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, QpRecord, SrqRecord, command};
 use kernel::{
     device, new_mutex,
     prelude::*,
@@ -95,7 +93,7 @@ impl Inspector {
     ) -> Result<u32> {
         let answer = self.answer.lock();
         let params = Inspect::new(R::KIND, from, answer.dma_address(), length);
-        let result = self.liveness.execute(Opcode::Inspect, &params)?;
+        let result = self.liveness.execute::<command::Inspect>(&params)?;
         let most = length as usize / size_of::<R>();
         // What the adapter says is not taken on trust.
         for nth in 0..most.min(result.count.get() as usize) {

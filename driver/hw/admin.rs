@@ -5,7 +5,7 @@
 //! under the adapter; [`Admin::kill`] ends all waits when the adapter has died.
 
 use abi::{
-    admin::{Command, Completion, Opcode, PARAMS_LEN, Request, Status},
+    admin::{Command, Completion, PARAMS_LEN, Status, Submission},
     regs,
 };
 use kernel::{
@@ -95,27 +95,26 @@ impl Admin {
     ///
     /// The adapter's status as an error number; `EIO` when it is dead, at once: it may still use
     /// the memory that the command names, see [`crate::quiesce`].
-    pub(crate) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        let mut command = Command {
+    pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        let mut submission = Submission {
             // CAST: the enum's number.
-            opcode: (opcode as u16).into(),
+            opcode: (C::OPCODE as u16).into(),
             flags: 0.into(),
             id: 0.into(),
             params: [0; PARAMS_LEN],
         };
-        let bytes = params.as_bytes();
-        command.params.get_mut(..bytes.len()).ok_or(EINVAL)?.copy_from_slice(bytes);
-        let completion = self.run(&mut command)?;
+        params.write_to_prefix(&mut submission.params).map_err(|_| EINVAL)?;
+        let completion = self.run(&mut submission)?;
         let status = Status::from_raw(completion.status.get()).ok_or(EIO)?;
         if status != Status::Ok {
             let detail = completion.detail.get();
-            dev_dbg!(self.device, "{opcode:?} failed: {status:?}, detail {detail}\n");
+            dev_dbg!(self.device, "{:?} failed: {status:?}, detail {detail}\n", C::OPCODE);
             return Err(errno(status));
         }
-        P::Result::read_from_prefix(&completion.result).map(|(result, _)| result).map_err(|_| EIO)
+        C::Reply::read_from_prefix(&completion.result).map(|(reply, _)| reply).map_err(|_| EIO)
     }
 
-    fn run(&self, command: &mut Command) -> Result<Completion> {
+    fn run(&self, submission: &mut Submission) -> Result<Completion> {
         let mut state = self.state.lock();
         let index = loop {
             if state.dead {
@@ -126,8 +125,8 @@ impl Admin {
             }
             self.changed.wait(&mut state);
         };
-        command.id = u32::try_from(index)?.into();
-        self.submissions.write(state.pi, command.as_bytes())?;
+        submission.id = u32::try_from(index)?.into();
+        self.submissions.write(state.pi, submission.as_bytes())?;
         state.pi = state.pi.wrapping_add(1);
         set(&mut state, index, Slot::Waiting(0));
         // The trapped write orders the entry before it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The adapter's port, which follows the state of an Ethernet device.
 
-use abi::admin::{Opcode, SetPort};
+use abi::admin::{SetPort, command};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -49,7 +49,7 @@ impl Port {
         self.wait_for_beat();
         let mtu = u8::try_from(settings.path_mtu.unwrap_or(0)).unwrap_or(u8::MAX);
         let params = SetPort::new(mtu, settings.active);
-        match self.liveness.execute(Opcode::SetPort, &params) {
+        match self.liveness.execute::<command::SetPort>(&params) {
             Err(error) if !self.liveness.is_dead() => {
                 let device = self.liveness.device();
                 dev_warn!(device, "the adapter refuses {settings:?} for its port: {error:?}\n");

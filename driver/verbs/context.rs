@@ -2,14 +2,14 @@
 //! User contexts and protection domains.
 
 use abi::{
-    admin::{NoParams, ObjectId, Opcode},
+    admin::command,
     uverbs::{ContextResp, Features, PdResp},
 };
 use kernel::{prelude::*, sync::Arc};
 
 use super::{
     Hca, Verbs,
-    hca::{KERNEL_CONTEXT, Object},
+    hca::KERNEL_CONTEXT,
     uar::UarSet,
 };
 use crate::rdma::{
@@ -37,10 +37,10 @@ pub(super) fn alloc(
     udata: &Udata<'_>,
 ) -> Result<Context> {
     udata.no_request()?;
-    let result = hca.execute(Opcode::AllocContext, &NoParams::default())?;
-    let id = result.id.get();
+    let result = hca.execute::<command::AllocContext>(&())?;
+    let id = result.get();
     let mut uars = None;
-    hca.complete(Object { destroy: Opcode::FreeContext, id }, (), |()| {
+    hca.complete::<command::FreeContext, _>(result, (), |()| {
         let set = uars.insert(UarSet::new(id)?);
         answer(hca, new, udata, set).inspect_err(|_| set.free(hca))
     })?;
@@ -68,7 +68,7 @@ fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
 
 pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
     context.uars.free(hca);
-    if let Err(error) = hca.destroy(Opcode::FreeContext, context.id) {
+    if let Err(error) = hca.destroy::<command::FreeContext>(&context.id.into()) {
         dev_err!(hca.dma(), "freeing context {} failed: {error:?}\n", context.id);
     }
 }
@@ -78,15 +78,14 @@ pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<
         user.data.no_request()?;
     }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
-    let result = hca.execute(Opcode::AllocPd, &ObjectId::new(context))?;
-    let pdn = result.id.get();
-    hca.complete(Object { destroy: Opcode::FreePd, id: pdn }, (), |()| match user {
-        Some(user) => user.data.respond(&PdResp { pdn: result.id, ..PdResp::default() }),
+    let pdn = hca.execute::<command::AllocPd>(&context.into())?;
+        hca.complete::<command::FreePd, _>(pdn, (), |()| match user {
+        Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
         None => Ok(()),
     })?;
-    Ok(Pd { pdn })
+    Ok(Pd { pdn: pdn.get() })
 }
 
 pub(super) fn dealloc_pd(hca: &Hca<'_>, pd: &Pd) -> Result {
-    hca.destroy(Opcode::FreePd, pd.pdn)
+    hca.destroy::<command::FreePd>(&pd.pdn.into())
 }

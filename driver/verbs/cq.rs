@@ -2,7 +2,7 @@
 //! Completion queues.
 
 use abi::{
-    admin::{CreateCq, ModifyCq, Opcode, ResizeCq},
+    admin::{CreateCq, ModifyCq, ResizeCq, command},
     cq::CQE_LEN,
     uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, Payload, ResizeCqResp},
 };
@@ -17,7 +17,7 @@ use kernel::{
 
 use super::{
     Hca, Verbs,
-    hca::{KERNEL_UAR, Object},
+    hca::KERNEL_UAR,
     pages::PageTable,
     poll::KernelCq,
     uar::TakenSlot,
@@ -102,9 +102,9 @@ fn create_user(
     init.granted = 1 << ring.log_size;
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };
-    let result = hca.execute(Opcode::CreateCq, &params)?;
+    let result = hca.execute::<command::CreateCq>(&params)?;
     let cqn = result.cqn.get();
-    let memory = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, memory, |_| {
+    let memory = hca.complete::<command::DestroyCq, _>(result.cqn, memory, |_| {
         user.data.respond(&CqResp {
             cqn: result.cqn,
             slot: result.slot,
@@ -166,10 +166,10 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
     let eqn = hca.adapter.handlers().get(init.comp_vector)?.eqn;
     let result =
-        hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
+        hca.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
     queue.set_doorbell(result.slot.get());
     let cqn = result.cqn.get();
-    let queue = hca.complete(Object { destroy: Opcode::DestroyCq, id: cqn }, queue, |_| {
+    let queue = hca.complete::<command::DestroyCq, _>(result.cqn, queue, |_| {
         hca.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
@@ -177,7 +177,7 @@ fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
 
 pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
     let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
-    hca.execute(Opcode::ModifyCq, &params)?;
+    hca.execute::<command::ModifyCq>(&params)?;
     cq.moderation.store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
     Ok(())
 }
@@ -195,7 +195,7 @@ pub(super) fn resize(
     let mut current = current.lock();
     // An answer that cannot be written fails here, where nothing has changed.
     user.data.clear()?;
-    let result = hca.execute(Opcode::ResizeCq, &ResizeCq::new(cq.cqn, log_size, table.pages()))?;
+    let result = hca.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
     // The adapter writes to the old one no more.
     *current = umem;
     let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
@@ -205,7 +205,7 @@ pub(super) fn resize(
 }
 
 pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
-    hca.destroy(Opcode::DestroyCq, cq.cqn)?;
+    hca.destroy::<command::DestroyCq>(&cq.cqn.into())?;
     hca.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
     Ok(())
 }

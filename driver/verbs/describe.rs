@@ -52,13 +52,13 @@ fn ring(entry: &mut ResEntry<'_>, names: &Names, ring: &RingRecord) -> Result {
 
 pub(super) fn qp(hca: &Hca<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
     let Some(qp) = record::<QpRecord>(hca, qpn) else { return Ok(()) };
-    entry.number(c"send_cqn", qp.send_cqn)?;
-    entry.number(c"recv_cqn", qp.recv_cqn)?;
+    entry.number(c"send_cqn", qp.send_cqn.get())?;
+    entry.number(c"recv_cqn", qp.recv_cqn.get())?;
     if qp.srqn.get() != NONE {
-        entry.number(c"srqn", qp.srqn)?;
+        entry.number(c"srqn", qp.srqn.get())?;
     }
-    entry.number(c"uar", qp.uar)?;
-    entry.number(c"slot", qp.slot)?;
+    entry.number(c"uar", qp.uar.get())?;
+    entry.number(c"slot", qp.slot.get())?;
     entry.number(c"worker", u32::from(qp.worker))?;
     entry.number(c"path_mtu", qp.path_mtu)?;
     let place = if qp.sq_in_device == 0 { c"guest" } else { c"device" };
@@ -88,8 +88,8 @@ pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'
 
 pub(super) fn srq(hca: &Hca<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result {
     let Some(srq) = record::<SrqRecord>(hca, srqn) else { return Ok(()) };
-    entry.number(c"uar", srq.uar)?;
-    entry.number(c"slot", srq.slot)?;
+    entry.number(c"uar", srq.uar.get())?;
+    entry.number(c"slot", srq.slot.get())?;
     ring(entry, &RECV, &srq.ring)?;
     entry.number(c"users", srq.users)?;
     entry.number(c"limit", srq.limit)?;

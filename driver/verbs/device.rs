@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device and its port: limits, GIDs, counters.
 
-use abi::admin::{Opcode, QueryParams, STAT_NAMES, SetGid, Stats};
+use abi::admin::{QueryParams, STAT_NAMES, SetGid, Stats, command};
 use kernel::{
     dma::Coherent,
     fmt,
@@ -131,7 +131,7 @@ pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result
 pub(super) fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
     let buffer = Coherent::<u64>::zeroed_slice(hca.dma(), STATS, GFP_KERNEL)?;
     let length = u32::try_from(size_of::<Stats>())?;
-    hca.execute(Opcode::QueryStats, &QueryParams::new(buffer.dma_address(), length))?;
+    hca.execute::<command::QueryStats>(&QueryParams::new(buffer.dma_address(), length))?;
     for (i, value) in values.iter_mut().enumerate() {
         *value = u64::from_le(io_project!(buffer, [try: i]).read_val());
     }
@@ -144,12 +144,12 @@ pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
     }
     let source = gid.l2_source()?;
     let vlan = source.vlan.unwrap_or(NO_VLAN);
-    hca.execute(Opcode::SetGid, &SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
+    hca.execute::<command::SetGid>(&SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
     Ok(())
 }
 
 pub(super) fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
-    match hca.execute(Opcode::SetGid, &SetGid::clear(gid.index())) {
+    match hca.execute::<command::SetGid>(&SetGid::clear(gid.index())) {
         Err(error) if !hca.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }

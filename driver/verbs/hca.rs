@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The data that all operations get, and creation of objects that undoes itself.
 
-use abi::admin::{ObjectId, Opcode, Request};
+use core::fmt::Debug;
+
+use abi::admin::Command;
 use kernel::{device, new_mutex, prelude::*, sync::Mutex};
 
 use crate::adapter::Adapter;
@@ -36,41 +38,50 @@ impl<'a> Hca<'a> {
     }
 
     /// Runs an admin command.
-    pub(super) fn execute<P: Request>(&self, opcode: Opcode, params: &P) -> Result<P::Result> {
-        self.adapter.execute(opcode, params)
+    pub(super) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
+        self.adapter.execute::<C>(params)
     }
 
     /// Destroys an object of the adapter. One that is quiet after its death has none any more.
-    pub(super) fn destroy(&self, opcode: Opcode, id: u32) -> Result {
-        match self.execute(opcode, &ObjectId::new(id)) {
+    pub(super) fn destroy<C: Command>(&self, object: &C::Params) -> Result {
+        match self.execute::<C>(object) {
             Err(error) if !self.adapter.is_quiet() => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Completes the creation of an object, for which the adapter uses `memory` from now on. If
-    /// `rest` fails the object is destroyed again, before the memory goes.
-    pub(super) fn complete<M: Send + 'static>(
+    /// `rest` fails the object is destroyed again, by the command `C`, before the memory goes.
+    pub(super) fn complete<C: Command<Params: Debug>, M: Send + 'static>(
         &self,
-        object: Object,
+        object: C::Params,
         mut memory: M,
         rest: impl FnOnce(&mut M) -> Result,
     ) -> Result<M> {
         match rest(&mut memory) {
             Ok(()) => Ok(memory),
             Err(error) => {
-                if let Err(refusal) = self.destroy(object.destroy, object.id) {
-                    self.hold(object, refusal, memory);
+                if let Err(refusal) = self.destroy::<C>(&object) {
+                    self.hold::<C, M>(&object, refusal, memory);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Keeps the memory of an object that the adapter refused to destroy until the adapter is
-    /// reset.
-    pub(super) fn hold<M: Send + 'static>(&self, object: Object, refusal: Error, memory: M) {
-        dev_err!(self.dma(), "the adapter refuses {object:?}: {refusal:?}; its memory is held\n");
+    /// Keeps the memory of an object, which the adapter refused to destroy by the command `C`,
+    /// until the adapter is reset.
+    pub(super) fn hold<C: Command<Params: Debug>, M: Send + 'static>(
+        &self,
+        object: &C::Params,
+        refusal: Error,
+        memory: M,
+    ) {
+        dev_err!(
+            self.dma(),
+            "the adapter refuses {:?} of {object:?}: {refusal:?}; its memory is held\n",
+            C::OPCODE
+        );
         let mut held = self.held.lock();
         match (held.reserve(1, GFP_KERNEL), KBox::<M>::new_uninit(GFP_KERNEL)) {
             (Ok(()), Ok(room)) => {
@@ -82,13 +93,4 @@ impl<'a> Hca<'a> {
             _ => core::mem::forget(memory),
         }
     }
-}
-
-/// An object of the adapter, and what destroys it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Object {
-    /// The command.
-    pub(super) destroy: Opcode,
-    /// The object's number.
-    pub(super) id: u32,
 }

@@ -2,7 +2,7 @@
 //! Attributes of queue pairs.
 
 use abi::{
-    admin::{ModifyQp, Opcode, QueryQp},
+    admin::{ModifyQp, QueryQp, command},
     qp::{AddressVector, Attr, AttrMask},
 };
 use kernel::{dma::Coherent, io::Io, prelude::*};
@@ -41,7 +41,7 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
     let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
     (&buffer).copy_from_slice(encoded.as_bytes());
     let params = ModifyQp::new(qp.qpn, bits, buffer.dma_address());
-    match hca.execute(Opcode::ModifyQp, &params) {
+    match hca.execute::<command::ModifyQp>(&params) {
         // An adapter that has died does nothing more for the queue pair, as these states want.
         Err(_) if hca.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
         result => drop(result?),
@@ -63,7 +63,7 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
 
 pub(super) fn query(hca: &Hca<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
     let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
-    hca.execute(Opcode::QueryQp, &QueryQp::new(qp.qpn, buffer.dma_address()))?;
+    hca.execute::<command::QueryQp>(&QueryQp::new(qp.qpn, buffer.dma_address()))?;
     let attr: Attr = (&buffer).try_cast::<Attr>()?.copy_read();
     Ok(QpQuery {
         state: QpState::try_from(u32::from(attr.state))?,

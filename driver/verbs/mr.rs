@@ -2,7 +2,7 @@
 //! Memory regions.
 
 use abi::{
-    admin::{AllocMr, MrFlags, Opcode, RegMr, Rereg, ReregMr},
+    admin::{AllocMr, MrFlags, RegMr, Rereg, ReregMr, command},
     qp::Access,
     uverbs::{MrReq, Payload},
 };
@@ -45,7 +45,7 @@ impl Mr {
         // Before the command, after which there must be nothing that can fail.
         let state = State { key: 0, access: params.access.get(), memory };
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-        let key = hca.execute(Opcode::RegMr, params)?.key.get();
+        let key = hca.execute::<command::RegMr>(params)?.get();
         state.lock().key = key;
         Ok(NewMr { lkey: key, rkey: key, pages: None, driver: Self { state } })
     }
@@ -157,7 +157,7 @@ pub(super) fn rereg(
         memory.check_change(access, change.memory.is_some())?;
     }
     let Some(region) = &change.memory else {
-        state.key = hca.execute(Opcode::ReregMr, &params)?.key.get();
+        state.key = hca.execute::<command::ReregMr>(&params)?.get();
         state.access = access;
         return Ok(state.key);
     };
@@ -168,7 +168,7 @@ pub(super) fn rereg(
     params.pages = table.pages();
     params.iova = region.iova.into();
     params.length = region.length.into();
-    let key = hca.execute(Opcode::ReregMr, &params)?.key.get();
+    let key = hca.execute::<command::ReregMr>(&params)?.get();
     // The adapter has forgotten the old memory, which is unpinned here.
     *state = State { key, access, memory: Some(umem) };
     Ok(key)
@@ -181,11 +181,11 @@ pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>>
     let pages = PageList::new(hca.dma(), max_pages)?;
     let state = State { key: 0, access: 0, memory: None };
     let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-    let key = hca.execute(Opcode::AllocMr, &AllocMr::new(pd.pdn, max_pages))?.key.get();
+    let key = hca.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?.get();
     state.lock().key = key;
     Ok(NewMr { lkey: key, rkey: key, pages: Some(pages), driver: Mr { state } })
 }
 
 pub(super) fn dereg(hca: &Hca<'_>, mr: &Mr) -> Result {
-    hca.destroy(Opcode::DeregMr, mr.state.lock().key)
+    hca.destroy::<command::DeregMr>(&mr.state.lock().key.into())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory windows. Processes bind them by work requests, of either type.
 
-use abi::admin::{self, AllocMw, Opcode};
+use abi::admin::{self, AllocMw, command};
 use kernel::prelude::*;
 
 use super::{Hca, context::Pd};
@@ -18,10 +18,10 @@ pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, kind: MwType) -> Result<NewMw<Mw>> {
         MwType::Type1 => admin::MwType::Type1,
         MwType::Type2 => admin::MwType::Type2,
     };
-    let key = hca.execute(Opcode::AllocMw, &AllocMw::new(pd.pdn, kind))?.key.get();
+    let key = hca.execute::<command::AllocMw>(&AllocMw::new(pd.pdn, kind))?.get();
     Ok(NewMw { rkey: key, driver: Mw { key } })
 }
 
 pub(super) fn dealloc(hca: &Hca<'_>, mw: &Mw) -> Result {
-    hca.destroy(Opcode::DeallocMw, mw.key)
+    hca.destroy::<command::DeallocMw>(&mw.key.into())
 }

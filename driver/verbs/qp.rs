@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: what those of processes and of kernel clients have in common.
 
-use abi::admin::Opcode;
+use abi::admin::command;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -13,7 +13,7 @@ use super::{
     context::Pd,
     kernel_qp::KernelQp,
     qp_kernel,
-    qp_params::{object, own_cap},
+    qp_params::own_cap,
     qp_user::{self, UserQp},
     xrc,
 };
@@ -103,7 +103,7 @@ pub(super) fn create(
         (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
-    let queues = hca.complete(object(qpn), queues, |queues| {
+    let queues = hca.complete::<command::DestroyQp, _>(qpn.into(), queues, |queues| {
         hca.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
             Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
@@ -120,7 +120,7 @@ pub(super) fn destroy(
     qp: &crate::rdma::qp::Qp<Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
-    hca.destroy(Opcode::DestroyQp, qp.qpn)?;
+    hca.destroy::<command::DestroyQp>(&qp.qpn.into())?;
     hca.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {

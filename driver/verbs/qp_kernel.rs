@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Creation of queue pairs of kernel clients: the rings are the driver's.
 
-use abi::{admin::Opcode, rq};
+use abi::{admin::command, rq};
 use kernel::{
     prelude::*,
     sync::{Arc, atomic::Relaxed},
@@ -77,10 +77,10 @@ pub(super) fn create(
         params.rq_log_stride = ring.log_stride();
     }
     let queues = KernelQp::new(sq, rq, srq, &cap)?;
-    let result = hca.execute(Opcode::CreateQp, &params)?;
+    let result = hca.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn.get();
     queues.doorbell.store(result.slot.get(), Relaxed);
-    let queues = hca.complete(qp_params::object(qpn), queues, |queues| {
+    let queues = hca.complete::<command::DestroyQp, _>(result.qpn, queues, |queues| {
         feed(init, qpn, queues).inspect_err(|_| forget(init.cqs(), qpn, init.link))
     })?;
     Ok((granted, queues, qpn))

@@ -2,13 +2,13 @@
 //! The parameters of queue pairs and queues that do not depend on whose they are.
 
 use abi::{
-    admin::{CreateQp, NO_QUEUE, Opcode, QpFlags},
+    admin::{CreateQp, NO_QUEUE, QpFlags},
     qp::Type,
     rq, sq,
 };
 use kernel::prelude::*;
 
-use super::{Verbs, context::Pd, hca::Object};
+use super::{Verbs, context::Pd};
 use crate::rdma::{
     qp::QpInit,
     qp_attr::{QpCap, QpType},
@@ -119,9 +119,4 @@ pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<Crea
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()
     })
-}
-
-/// The queue pair of that number, as the adapter knows it.
-pub(super) fn object(qpn: u32) -> Object {
-    Object { destroy: Opcode::DestroyQp, id: qpn }
 }

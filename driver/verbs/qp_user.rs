@@ -2,7 +2,7 @@
 //! Queue pairs of processes: the rings are theirs, we pin and describe them.
 
 use abi::{
-    admin::{CreateQp, Opcode, QpFlags, QpResult},
+    admin::{CreateQp, QpFlags, QpResult, command},
     sq,
     uar::SQ_MEMORY_UNIT,
     uverbs::{Payload, QpReq, QpReqFlags, QpResp},
@@ -178,9 +178,9 @@ pub(super) fn create(
     let mut params = qp_params::params(pd, init, slot.uar.index)?;
     let (sq, rq) = plan.pin(hca, device, &mut params)?;
     let memory = UserQp { _sq: sq.memory, _rq: rq.memory, slot, sq_mmap: None };
-    let result = hca.execute(Opcode::CreateQp, &params)?;
+    let result = hca.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn.get();
-    let memory = hca.complete(qp_params::object(qpn), memory, |memory| {
+    let memory = hca.complete::<command::DestroyQp, _>(result.qpn, memory, |memory| {
         answer(hca, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
     })?;
     Ok((plan.cap(init.kind(), &cap), memory, qpn))

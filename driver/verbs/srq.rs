@@ -2,7 +2,8 @@
 //! Shared receive queues.
 
 use abi::{
-    admin::{CreateSrq, ModifySrq, NO_QUEUE, Opcode, QuerySrq, SrqType},
+    Srqn,
+    admin::{CreateSrq, ModifySrq, NO_QUEUE, SrqType, command},
     rq,
     uverbs::{Payload, SrqReq, SrqResp},
 };
@@ -17,7 +18,7 @@ use kernel::{
 use super::{
     Hca, Verbs,
     context::Pd,
-    hca::{KERNEL_UAR, Object},
+    hca::KERNEL_UAR,
     pages::PageTable,
     post::WorkQueue,
     qp_params::Shape,
@@ -105,14 +106,16 @@ pub(super) fn create(
         params.xrcdn = xrcd.xrcdn.into();
         params.cqn = cq.cqn.into();
     }
-    let (memory, entries, object) = match user {
+    let (memory, entries, srqn) = match user {
         Some(user) => create_user(hca, device, params, init, user)?,
         None => create_kernel(hca, params, init)?,
     };
-    let srqn = object.id;
-    let memory = hca.complete(object, memory, |_| hca.adapter.add_srq(srqn, init.link.clone()))?;
+    let number = srqn.get();
+    let memory = hca.complete::<command::DestroySrq, _>(srqn, memory, |_| {
+        hca.adapter.add_srq(number, init.link.clone())
+    })?;
     init.set_size(entries, max_sge);
-    Ok(NewSrq { number: srqn, driver: Srq { srqn, max_wr: entries, max_sge, memory } })
+    Ok(NewSrq { number, driver: Srq { srqn: number, max_wr: entries, max_sge, memory } })
 }
 
 fn create_user(
@@ -121,7 +124,7 @@ fn create_user(
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(Memory, u32, Object)> {
+) -> Result<(Memory, u32, Srqn)> {
     let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
     if request.reserved != [0; 6] || request.log_size == NO_QUEUE {
         return Err(EINVAL);
@@ -143,9 +146,8 @@ fn create_user(
     params.pages = table.pages();
     params.uar = uar.index.into();
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
-    let result = hca.execute(Opcode::CreateSrq, &params)?;
-    let object = Object { destroy: Opcode::DestroySrq, id: result.srqn.get() };
-    let memory = hca.complete(object, Memory::User { _ring: umem, _slot: slot }, |_| {
+    let result = hca.execute::<command::CreateSrq>(&params)?;
+    let memory = hca.complete::<command::DestroySrq, _>(result.srqn, Memory::User { _ring: umem, _slot: slot }, |_| {
         user.data.respond(&SrqResp {
             srqn: result.srqn,
             slot: result.slot,
@@ -154,14 +156,14 @@ fn create_user(
             ..SrqResp::default()
         })
     })?;
-    Ok((memory, shape.entries(), object))
+    Ok((memory, shape.entries(), result.srqn))
 }
 
 fn create_kernel(
     hca: &Hca<'_>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
-) -> Result<(Memory, u32, Object)> {
+) -> Result<(Memory, u32, Srqn)> {
     let (max_wr, max_sge) = init.size();
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
     // CAST: logs of 32-bit numbers.
@@ -179,10 +181,9 @@ fn create_kernel(
         }),
         GFP_KERNEL,
     )?;
-    let result = hca.execute(Opcode::CreateSrq, &params)?;
-    let object = Object { destroy: Opcode::DestroySrq, id: result.srqn.get() };
+    let result = hca.execute::<command::CreateSrq>(&params)?;
     queue.doorbell.store(result.slot.get(), Relaxed);
-    Ok((Memory::Kernel(queue), entries, object))
+    Ok((Memory::Kernel(queue), entries, result.srqn))
 }
 
 pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {
@@ -193,18 +194,18 @@ pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {
         if limit > srq.max_wr {
             return Err(EINVAL);
         }
-        hca.execute(Opcode::ModifySrq, &ModifySrq::new(srq.srqn, limit))?;
+        hca.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
     }
     Ok(())
 }
 
 pub(super) fn query(hca: &Hca<'_>, srq: &Srq) -> Result<SrqQuery> {
-    let status = hca.execute(Opcode::QuerySrq, &QuerySrq::new(srq.srqn))?;
+    let status = hca.execute::<command::QuerySrq>(&srq.srqn.into())?;
     Ok(SrqQuery { max_wr: srq.max_wr, max_sge: srq.max_sge, limit: status.limit.get() })
 }
 
 pub(super) fn destroy(hca: &Hca<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
-    hca.destroy(Opcode::DestroySrq, srq.srqn)?;
+    hca.destroy::<command::DestroySrq>(&srq.srqn.into())?;
     hca.adapter.remove_srq(srq.srqn, srq.link());
     Ok(())
 }

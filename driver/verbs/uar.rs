@@ -3,7 +3,7 @@
 //! taken it gets a further one.
 
 use abi::{
-    admin::{ObjectId, Opcode},
+    admin::command,
     uar::SLOTS,
 };
 use kernel::{
@@ -12,7 +12,7 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-use super::{Hca, hca::Object};
+use super::Hca;
 use crate::rdma::mmap::IoArea;
 
 /// A doorbell page of a context.
@@ -93,7 +93,7 @@ impl UarSet {
     pub(super) fn free(&self, hca: &Hca<'_>) {
         let mut pages = self.pages.lock();
         while let Some(page) = pages.pop() {
-            if let Err(error) = hca.destroy(Opcode::FreeUar, page.uar.index) {
+            if let Err(error) = hca.destroy::<command::FreeUar>(&page.uar.index.into()) {
                 dev_err!(hca.dma(), "freeing UAR {} failed: {error:?}\n", page.uar.index);
             }
         }
@@ -107,9 +107,9 @@ impl UarSet {
         used: u32,
     ) -> Result<Uar> {
         pages.reserve(1, GFP_KERNEL)?;
-        let result = hca.execute(Opcode::AllocUar, &ObjectId::new(self.context))?;
-        let mut uar = Uar { index: result.id.get(), mmap: 0 };
-        hca.complete(Object { destroy: Opcode::FreeUar, id: uar.index }, (), |()| {
+        let result = hca.execute::<command::AllocUar>(&self.context.into())?;
+        let mut uar = Uar { index: result.get(), mmap: 0 };
+        hca.complete::<command::FreeUar, _>(result, (), |()| {
             uar.mmap = map(hca.adapter.uar_area(uar.index)?)?;
             Ok(())
         })?;

@@ -3,7 +3,7 @@
 //! several processes, and may outlive the one that created them. So both are the kernel's.
 
 use abi::{
-    admin::{CreateCq, CreateQp, NO_QUEUE, NoParams, Opcode},
+    admin::{CreateCq, CreateQp, NO_QUEUE, command},
     cq::CQE_LEN,
     qp::Type,
 };
@@ -11,7 +11,7 @@ use kernel::{prelude::*, sync::Arc};
 
 use super::{
     Hca, Verbs,
-    hca::{KERNEL_UAR, Object},
+    hca::KERNEL_UAR,
     pages::PageTable,
 };
 use crate::hw::ring::Ring;
@@ -27,31 +27,25 @@ pub(crate) struct Xrcd {
     ring: Arc<Ring>,
 }
 
-impl Xrcd {
-    /// The completion queue.
-    fn cq(&self) -> Object {
-        Object { destroy: Opcode::DestroyCq, id: self.cqn }
-    }
-}
-
 pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
     let ring = Arc::new(Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
     let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
     let eqn = hca.adapter.handlers().get(0)?.eqn;
     let result =
-        hca.execute(Opcode::CreateCq, &CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
+        hca.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
     let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };
-    hca.complete(this.cq(), this, |this| {
-        this.xrcdn = hca.execute(Opcode::AllocXrcd, &NoParams::default())?.id.get();
+    hca.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
+        this.xrcdn = hca.execute::<command::AllocXrcd>(&())?.get();
         Ok(())
     })
 }
 
 pub(super) fn dealloc(hca: &Hca<'_>, xrcd: &Xrcd) -> Result {
-    hca.destroy(Opcode::FreeXrcd, xrcd.xrcdn)?;
-    if let Err(error) = hca.destroy(Opcode::DestroyCq, xrcd.cqn) {
-        hca.hold(xrcd.cq(), error, xrcd.ring.clone());
+    hca.destroy::<command::FreeXrcd>(&xrcd.xrcdn.into())?;
+    let cqn = xrcd.cqn.into();
+    if let Err(error) = hca.destroy::<command::DestroyCq>(&cqn) {
+        hca.hold::<command::DestroyCq, _>(&cqn, error, xrcd.ring.clone());
     }
     Ok(())
 }
@@ -70,6 +64,6 @@ pub(super) fn create_target(hca: &Hca<'_>, init: &QpInit<'_, Verbs>) -> Result<u
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()
     };
-    let result = hca.execute(Opcode::CreateQp, &params)?;
+    let result = hca.execute::<command::CreateQp>(&params)?;
     Ok(result.qpn.get())
 }

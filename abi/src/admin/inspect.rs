@@ -5,6 +5,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
+
 /// [`InspectResult::next`] behind the last object; in records, a number that there is not.
 pub const NONE: u32 = u32::MAX;
 
@@ -29,15 +31,13 @@ wire_enum! {
 #[repr(C)]
 pub struct Inspect {
     /// Guest address of the buffer for records, 8-byte aligned.
-    pub addr: U64,
+    pub addr: GuestAddr,
     /// Its length, at most [`INSPECT_LEN_MAX`].
     pub len: U32,
     /// List objects from this number on.
     pub from: U32,
     /// An [`Inspected`].
     pub kind: u8,
-    /// Zero.
-    pub reserved: [u8; 39],
 }
 
 /// Longest buffer of INSPECT.
@@ -48,11 +48,10 @@ impl Inspect {
     #[must_use]
     pub const fn new(kind: Inspected, from: u32, addr: u64, len: u32) -> Self {
         Self {
-            addr: U64::new(addr),
+            addr: GuestAddr::new(addr),
             len: U32::new(len),
             from: U32::new(from),
             kind: kind as u8,
-            reserved: [0; 39],
         }
     }
 }
@@ -65,8 +64,6 @@ pub struct InspectResult {
     pub count: U32,
     /// The number to go on from, or [`NONE`].
     pub next: U32,
-    /// Zero.
-    pub reserved: [U32; 10],
 }
 
 /// A queue of work requests. Indices run freely, modulo 2³².
@@ -86,7 +83,7 @@ pub struct RingRecord {
 #[repr(C)]
 pub struct QpRecord {
     /// Its number.
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// [`crate::qp::Type`].
     pub kind: u8,
     /// [`crate::qp::State`].
@@ -96,25 +93,25 @@ pub struct QpRecord {
     /// One if the send queue lies in device memory.
     pub sq_in_device: u8,
     /// Its context.
-    pub context: U32,
+    pub context: ContextId,
     /// Its PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// CQ of its sends.
-    pub send_cqn: U32,
+    pub send_cqn: Cqn,
     /// CQ of its receives.
-    pub recv_cqn: U32,
+    pub recv_cqn: Cqn,
     /// Its SRQ, or [`NONE`].
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// The peer's QP, if it is connected, or [`NONE`].
-    pub dest_qpn: U32,
+    pub dest_qpn: Qpn,
     /// The peer's MAC, if it is connected.
     pub dmac: [u8; 6],
     /// The worker of the adapter that executes it.
     pub worker: U16,
     /// UAR of its doorbell.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Slot of its doorbell.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// The send queue.
     pub sq: RingRecord,
     /// The receive queue.
@@ -154,17 +151,17 @@ wire_enum! {
 #[repr(C)]
 pub struct CqRecord {
     /// Its number.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// Its context.
-    pub context: U32,
+    pub context: ContextId,
     /// The event queue that it is bound to.
-    pub eqn: U32,
+    pub eqn: Eqn,
     /// Queues that complete here.
     pub users: U32,
     /// UAR of its doorbell.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Slot of its doorbell.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// Entries that it has room for.
     pub size: U32,
     /// Index of the entry that comes next.
@@ -184,7 +181,7 @@ pub struct CqRecord {
 #[repr(C)]
 pub struct EqRecord {
     /// Its number.
-    pub eqn: U32,
+    pub eqn: Eqn,
     /// Its vector.
     pub vector: U32,
     /// CQs bound to it.
@@ -202,19 +199,19 @@ pub struct EqRecord {
 #[repr(C)]
 pub struct SrqRecord {
     /// Its number.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// Its context.
-    pub context: U32,
+    pub context: ContextId,
     /// Its PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// Its XRC domain, or [`NONE`].
-    pub xrcdn: U32,
+    pub xrcdn: Xrcdn,
     /// QPs that take receives from it.
     pub users: U32,
     /// UAR of its doorbell.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Slot of its doorbell.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// The queue.
     pub ring: RingRecord,
     /// Fewer receives than this raise an event; zero if that is not armed.
@@ -228,11 +225,11 @@ pub struct SrqRecord {
 #[repr(C)]
 pub struct KeyRecord {
     /// The key.
-    pub key: U32,
+    pub key: Key,
     /// Its PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// The only QP that may use it, or [`NONE`].
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// Rights: [`crate::qp::Access`].
     pub access: U32,
     /// First address, as work requests name it.

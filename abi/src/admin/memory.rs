@@ -5,6 +5,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{Key, Pdn};
+
 use super::Pages;
 
 bitflags! {
@@ -54,13 +56,11 @@ pub struct RegMr {
     /// Bytes.
     pub length: U64,
     /// The PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// [`crate::qp::Access`].
     pub access: U32,
     /// [`MrFlags`].
     pub flags: U32,
-    /// Zero.
-    pub reserved: [U32; 3],
 }
 
 impl RegMr {
@@ -71,10 +71,9 @@ impl RegMr {
             pages,
             iova: U64::new(iova),
             length: U64::new(length),
-            pdn: U32::new(pdn),
+            pdn: Pdn::new(pdn),
             access: U32::new(access),
             flags: U32::ZERO,
-            reserved: [U32::ZERO; 3],
         }
     }
 
@@ -99,22 +98,20 @@ pub struct ReregMr {
     /// As in [`RegMr`].
     pub length: U64,
     /// The new PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// The new [`crate::qp::Access`].
     pub access: U32,
     /// [`Rereg`].
     pub what: U32,
     /// The region, of REG_MR.
-    pub key: U32,
-    /// Zero.
-    pub reserved: U64,
+    pub key: Key,
 }
 
 impl ReregMr {
     /// Changes nothing of region `key`; set what is to change.
     #[must_use]
     pub fn new(key: u32, what: Rereg) -> Self {
-        Self { key: U32::new(key), what: U32::new(what.bits()), ..Self::default() }
+        Self { key: Key::new(key), what: U32::new(what.bits()), ..Self::default() }
     }
 }
 
@@ -124,18 +121,16 @@ impl ReregMr {
 #[repr(C)]
 pub struct AllocMr {
     /// The PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// Pages of a registration, 1 to [`super::DeviceCaps::max_fast_reg_pages`].
     pub max_pages: U32,
-    /// Zero.
-    pub reserved: [U64; 6],
 }
 
 impl AllocMr {
     /// A region of up to `max_pages` pages.
     #[must_use]
     pub const fn new(pdn: u32, max_pages: u32) -> Self {
-        Self { pdn: U32::new(pdn), max_pages: U32::new(max_pages), reserved: [U64::ZERO; 6] }
+        Self { pdn: Pdn::new(pdn), max_pages: U32::new(max_pages) }
     }
 }
 
@@ -144,43 +139,15 @@ impl AllocMr {
 #[repr(C)]
 pub struct AllocMw {
     /// The PD.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// A [`MwType`].
     pub mw_type: u8,
-    /// Zero.
-    pub reserved: [u8; 3],
-    /// Zero.
-    pub reserved2: [U64; 6],
 }
 
 impl AllocMw {
     /// A window of this type.
     #[must_use]
     pub const fn new(pdn: u32, mw_type: MwType) -> Self {
-        Self {
-            pdn: U32::new(pdn),
-            mw_type: mw_type as u8,
-            reserved: [0; 3],
-            reserved2: [U64::ZERO; 6],
-        }
-    }
-}
-
-/// Result of REG_MR, REREG_MR, ALLOC_MR and ALLOC_MW.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct MrResult {
-    /// The key, local and remote: index in bits 8–31, instance in bits 0–7. The instance of ALLOC_MR's
-    /// regions and of windows belongs to the guest: REG_MR and BIND_MW set it.
-    pub key: U32,
-    /// Zero.
-    pub reserved: [U32; 11],
-}
-
-impl MrResult {
-    /// A result with this key.
-    #[must_use]
-    pub const fn new(key: u32) -> Self {
-        Self { key: U32::new(key), reserved: [U32::ZERO; 11] }
+        Self { pdn: Pdn::new(pdn), mw_type: mw_type as u8 }
     }
 }

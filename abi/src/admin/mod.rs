@@ -3,39 +3,24 @@
 //!
 //! A command is an 8-byte head and 56 bytes of parameters, one struct an [`Opcode`]; its
 //! completion carries 48 bytes of result. Many commands may be outstanding; they start in
-//! order and may complete in any order, matched by [`Command::id`]. Larger data is passed by
+//! order and may complete in any order, matched by [`Submission::id`]. Larger data is passed by
 //! the guest address of a buffer. Completions raise [`crate::pci::VECTOR_ASYNC`].
 //!
-//! | opcode | parameters | result |
-//! | --- | --- | --- |
-//! | QUERY_DEVICE | [`QueryParams`] → [`DeviceCaps`] | — |
-//! | QUERY_STATS | [`QueryParams`] → [`Stats`] | — |
-//! | SET_GID | [`SetGid`] | — |
-//! | CREATE_EQ / DESTROY_EQ | [`CreateEq`] / [`ObjectId`] | [`EqResult`] / — |
-//! | ALLOC_CONTEXT / FREE_CONTEXT | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
-//! | ALLOC_UAR / FREE_UAR | [`ObjectId`] (context) / [`ObjectId`] (UAR) | [`ObjectResult`] / — |
-//! | ALLOC_PD / FREE_PD | [`ObjectId`] (context) / [`ObjectId`] | [`ObjectResult`] / — |
-//! | REG_MR / REREG_MR / DEREG_MR | [`RegMr`] / [`ReregMr`] / [`ObjectId`] (key) | [`MrResult`] / [`MrResult`] / — |
-//! | ALLOC_MR | [`AllocMr`] | [`MrResult`] |
-//! | ALLOC_MW / DEALLOC_MW | [`AllocMw`] / [`ObjectId`] (key) | [`MrResult`] / — |
-//! | CREATE_CQ / DESTROY_CQ | [`CreateCq`] / [`ObjectId`] | [`CqResult`] / — |
-//! | MODIFY_CQ | [`ModifyCq`] | — |
-//! | CREATE_SRQ / DESTROY_SRQ | [`CreateSrq`] / [`ObjectId`] | [`SrqResult`] / — |
-//! | MODIFY_SRQ / QUERY_SRQ | [`ModifySrq`] / [`QuerySrq`] | — / [`SrqStatus`] |
-//! | ALLOC_XRCD / FREE_XRCD | [`NoParams`] / [`ObjectId`] | [`ObjectResult`] / — |
-//! | RESIZE_CQ | [`ResizeCq`] | [`ResizeCqResult`] |
-//! | CREATE_QP / DESTROY_QP | [`CreateQp`] / [`ObjectId`] | [`QpResult`] / — |
-//! | MODIFY_QP / QUERY_QP | [`ModifyQp`] / [`QueryQp`] | — |
-//! | SET_PORT | [`SetPort`] | — |
-//! | INSPECT | [`Inspect`] → records | [`InspectResult`] |
-//! | ATTACH_MCAST / DETACH_MCAST | [`Mcast`] | — |
+//! [`command`] lists the commands, each with its parameters and its result. What a command does not use of the 56 bytes
+//! is zero, else it is refused; the rest of a result is zero, too.
 //!
 //! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
 //! belongs to the context named at its creation, and objects of different contexts do not mix:
 //! [`Status::Permission`]. Destroying an object that others use gives [`Status::Busy`].
 
-use zerocopy::little_endian::{U16, U32, U64};
+use core::mem::offset_of;
+use core::ops::Range;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
 mod inspect;
 mod memory;
@@ -56,46 +41,129 @@ pub const PARAMS_LEN: usize = 56;
 /// Bytes of result in a completion.
 pub const RESULT_LEN: usize = 48;
 
-wire_enum! {
-    /// Admin commands.
-    #[allow(missing_docs)]
-    pub enum Opcode: u16 {
-        QueryDevice = 1,
-        QueryStats = 2,
-        SetGid = 3,
-        CreateEq = 4,
-        DestroyEq = 5,
-        AllocContext = 6,
-        FreeContext = 7,
-        AllocUar = 8,
-        FreeUar = 9,
-        AllocPd = 10,
-        FreePd = 11,
-        RegMr = 12,
-        DeregMr = 13,
-        CreateCq = 14,
-        DestroyCq = 15,
-        CreateQp = 16,
-        DestroyQp = 17,
-        ModifyQp = 18,
-        QueryQp = 19,
-        ReregMr = 20,
-        AllocMr = 21,
-        AllocMw = 22,
-        DeallocMw = 23,
-        ModifyCq = 24,
-        CreateSrq = 25,
-        DestroySrq = 26,
-        ModifySrq = 27,
-        QuerySrq = 28,
-        AllocXrcd = 29,
-        FreeXrcd = 30,
-        ResizeCq = 31,
-        AttachMcast = 33,
-        DetachMcast = 34,
-        SetPort = 35,
-        Inspect = 36,
-    }
+/// An admin command: its number, and the types of what it takes and gives.
+pub trait Command {
+    /// Its number.
+    const OPCODE: Opcode;
+    /// Bytes between the fields of the parameters that are zero.
+    const RESERVED: Range<usize> = 0..0;
+    /// What [`Submission::params`] begins with; the rest is zero.
+    type Params: FromBytes + IntoBytes + Immutable + KnownLayout;
+    /// What [`Completion::result`] begins with; the rest is zero.
+    type Reply: FromBytes + IntoBytes + Immutable;
+}
+
+/// Declares the commands: opcode, parameters and result. `where` names a field of the parameters that is zero.
+macro_rules! commands {
+    ($(
+        $(#[$about:meta])*
+        $name:ident = $number:literal: $params:ty => $reply:ty $(, where $reserved:ident)?;
+    )+) => {
+        wire_enum! {
+            /// Numbers of the admin commands.
+            pub enum Opcode: u16 {
+                $($(#[$about])* $name = $number,)+
+            }
+        }
+
+        /// The admin commands as types.
+        pub mod command {
+            $($(#[$about])* #[derive(Clone, Copy, Debug)] pub struct $name;)+
+        }
+
+        $(
+            const _: () = assert!(size_of::<$params>() <= PARAMS_LEN);
+            const _: () = assert!(size_of::<$reply>() <= RESULT_LEN);
+
+            impl Command for command::$name {
+                const OPCODE: Opcode = Opcode::$name;
+                $(const RESERVED: Range<usize> = {
+                    let start = offset_of!($params, $reserved);
+                    start..start + field_len(|params: &$params| &params.$reserved)
+                };)?
+                type Params = $params;
+                type Reply = $reply;
+            }
+        )+
+    };
+}
+
+/// Bytes of a field.
+const fn field_len<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+commands! {
+    /// Fills a buffer with [`DeviceCaps`].
+    QueryDevice = 1: QueryParams => ();
+    /// Fills a buffer with [`Stats`].
+    QueryStats = 2: QueryParams => ();
+    /// Sets or clears an entry of the GID table.
+    SetGid = 3: SetGid => (), where reserved;
+    /// Creates a completion event queue.
+    CreateEq = 4: CreateEq => EqResult;
+    /// Destroys an event queue.
+    DestroyEq = 5: Eqn => ();
+    /// Creates a context.
+    AllocContext = 6: () => ContextId;
+    /// Frees a context.
+    FreeContext = 7: ContextId => ();
+    /// Gives a context another UAR.
+    AllocUar = 8: ContextId => UarIndex;
+    /// Takes a UAR away.
+    FreeUar = 9: UarIndex => ();
+    /// Gives a context another PD.
+    AllocPd = 10: ContextId => Pdn;
+    /// Frees a PD.
+    FreePd = 11: Pdn => ();
+    /// Registers a region.
+    RegMr = 12: RegMr => Key;
+    /// Removes a region, also one of ALLOC_MR, of whose key it looks at the index alone.
+    DeregMr = 13: Key => ();
+    /// Creates a CQ.
+    CreateCq = 14: CreateCq => CqResult;
+    /// Destroys a CQ.
+    DestroyCq = 15: Cqn => ();
+    /// Creates a QP.
+    CreateQp = 16: CreateQp => QpResult, where reserved;
+    /// Destroys a QP.
+    DestroyQp = 17: Qpn => ();
+    /// Sets attributes of a QP.
+    ModifyQp = 18: ModifyQp => ();
+    /// Fills a buffer with [`crate::qp::Attr`].
+    QueryQp = 19: QueryQp => ();
+    /// Changes a region.
+    ReregMr = 20: ReregMr => Key;
+    /// Creates an invalid region, which REG_MR work requests make valid.
+    AllocMr = 21: AllocMr => Key;
+    /// Creates a window that is not bound.
+    AllocMw = 22: AllocMw => Key;
+    /// Removes a window, of whose key it looks at the index alone.
+    DeallocMw = 23: Key => ();
+    /// Sets the interrupt moderation of a CQ.
+    ModifyCq = 24: ModifyCq => ();
+    /// Creates an SRQ.
+    CreateSrq = 25: CreateSrq => SrqResult;
+    /// Destroys an SRQ.
+    DestroySrq = 26: Srqn => ();
+    /// Arms the limit event of an SRQ.
+    ModifySrq = 27: ModifySrq => ();
+    /// Tells how an SRQ is.
+    QuerySrq = 28: Srqn => SrqStatus;
+    /// Creates an XRC domain.
+    AllocXrcd = 29: () => Xrcdn;
+    /// Frees an XRC domain.
+    FreeXrcd = 30: Xrcdn => ();
+    /// Gives a CQ another ring.
+    ResizeCq = 31: ResizeCq => ResizeCqResult;
+    /// Makes a QP a member of a multicast group.
+    AttachMcast = 33: Mcast => ();
+    /// Takes a QP out of a multicast group.
+    DetachMcast = 34: Mcast => ();
+    /// Sets the MTU of the port, and opens or closes it.
+    SetPort = 35: SetPort => ();
+    /// Fills a buffer with records of objects.
+    Inspect = 36: Inspect => InspectResult;
 }
 
 wire_enum! {
@@ -127,21 +195,21 @@ wire_enum! {
     }
 }
 
-/// An admin command.
+/// An entry of the submission ring.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
-pub struct Command {
+pub struct Submission {
     /// An [`Opcode`].
     pub opcode: U16,
     /// Zero.
     pub flags: U16,
     /// Chosen by the driver, unique among its outstanding commands.
     pub id: U32,
-    /// The parameter struct of the opcode.
+    /// The command's [`Command::Params`].
     pub params: [u8; PARAMS_LEN],
 }
 
-/// An admin completion.
+/// An entry of the completion ring.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Completion {
@@ -151,18 +219,12 @@ pub struct Completion {
     pub opcode: U16,
     /// A [`Status`].
     pub status: U16,
-    /// The result struct of the opcode; zero unless the status is [`Status::Ok`].
+    /// The command's [`Command::Reply`]; zero unless the status is [`Status::Ok`].
     pub result: [u8; RESULT_LEN],
     /// With [`Status::BadParam`]: where.
     pub detail: U32,
     /// [`crate::stamp`] of the entry's index; stored last.
     pub stamp: U32,
-}
-
-/// A typed parameter struct: its opcode and its result.
-pub trait Request: zerocopy::IntoBytes + zerocopy::FromBytes + zerocopy::Immutable {
-    /// What the completion carries.
-    type Result: zerocopy::FromBytes;
 }
 
 /// A ring or region of guest memory: pages of `1 << page_shift` bytes.
@@ -176,7 +238,7 @@ pub trait Request: zerocopy::IntoBytes + zerocopy::FromBytes + zerocopy::Immutab
 #[repr(C)]
 pub struct Pages {
     /// See above.
-    pub table: U64,
+    pub table: GuestAddr,
     /// log2 of the page size: 12 to 30.
     pub page_shift: u8,
     /// 0, 1 or 2.
@@ -189,91 +251,11 @@ impl Pages {
     /// A description of pages; see the fields.
     #[must_use]
     pub const fn new(table: u64, page_shift: u8, levels: u8) -> Self {
-        Self { table: U64::new(table), page_shift, levels, reserved: [0; 6] }
+        Self { table: GuestAddr::new(table), page_shift, levels, reserved: [0; 6] }
     }
 }
 
-/// Parameters of a command that has none.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct NoParams {
-    /// Zero.
-    pub reserved: [U64; 7],
-}
-
-/// Parameters that are the number of an object.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ObjectId {
-    /// The object.
-    pub id: U32,
-    /// Zero.
-    pub reserved: [U32; 13],
-}
-
-impl ObjectId {
-    /// Parameters that name object `id`.
-    #[must_use]
-    pub const fn new(id: u32) -> Self {
-        Self { id: U32::new(id), reserved: [U32::ZERO; 13] }
-    }
-}
-
-/// Result that is the number of a new object.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ObjectResult {
-    /// The object.
-    pub id: U32,
-    /// Zero.
-    pub reserved: [U32; 11],
-}
-
-impl ObjectResult {
-    /// A result that names object `id`.
-    #[must_use]
-    pub const fn new(id: u32) -> Self {
-        Self { id: U32::new(id), reserved: [U32::ZERO; 11] }
-    }
-}
-
-macro_rules! requests {
-    ($($params:ty => $result:ty,)*) => {
-        $(
-            const _: () = assert!(size_of::<$params>() == PARAMS_LEN);
-            const _: () = assert!(size_of::<$result>() == RESULT_LEN);
-            impl Request for $params {
-                type Result = $result;
-            }
-        )*
-    };
-}
-
-requests! {
-    NoParams => ObjectResult,
-    ObjectId => ObjectResult,
-    QueryParams => ObjectResult,
-    SetGid => ObjectResult,
-    CreateEq => EqResult,
-    RegMr => MrResult,
-    ReregMr => MrResult,
-    AllocMr => MrResult,
-    AllocMw => MrResult,
-    CreateCq => CqResult,
-    ModifyCq => ObjectResult,
-    CreateSrq => SrqResult,
-    ModifySrq => ObjectResult,
-    QuerySrq => SrqStatus,
-    ResizeCq => ResizeCqResult,
-    CreateQp => QpResult,
-    ModifyQp => ObjectResult,
-    QueryQp => ObjectResult,
-    Mcast => ObjectResult,
-    SetPort => ObjectResult,
-    Inspect => InspectResult,
-}
-
-const _: () = assert!(size_of::<Command>() == 64 && size_of::<Completion>() == 64);
-const _: () = assert!(core::mem::offset_of!(Completion, stamp) == 60);
+const _: () = assert!(size_of::<Submission>() == 64 && size_of::<Completion>() == 64);
+const _: () = assert!(offset_of!(Completion, stamp) == 60);
 const _: () = assert!(size_of::<Pages>() == 16);
 const _: () = assert!(size_of::<DeviceCaps>() == 136);

@@ -4,24 +4,24 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::GuestAddr;
+
 /// Parameters of QUERY_DEVICE and QUERY_STATS.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QueryParams {
     /// Guest address of the buffer to fill, 8-byte aligned.
-    pub addr: U64,
+    pub addr: GuestAddr,
     /// Its length; the device fills no more, and a shorter struct than the driver's is zero
     /// at its end.
     pub len: U32,
-    /// Zero.
-    pub reserved: [U32; 11],
 }
 
 impl QueryParams {
     /// Parameters for a buffer of `len` bytes at guest address `addr`.
     #[must_use]
     pub const fn new(addr: u64, len: u32) -> Self {
-        Self { addr: U64::new(addr), len: U32::new(len), reserved: [U32::ZERO; 11] }
+        Self { addr: GuestAddr::new(addr), len: U32::new(len) }
     }
 }
 
@@ -95,8 +95,6 @@ pub struct SetGid {
     pub gid: [u8; 16],
     /// Source MAC.
     pub smac: [u8; 6],
-    /// Zero.
-    pub reserved2: [u8; 26],
 }
 
 impl SetGid {
@@ -121,14 +119,12 @@ pub struct SetPort {
     pub mtu: u8,
     /// One to close the port, which then carries nothing; zero to open it.
     pub closed: u8,
-    /// Zero.
-    pub reserved: [u8; 54],
 }
 
 impl SetPort {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(mtu: u8, open: bool) -> Self {
-        Self { mtu, closed: !open as u8, reserved: [0; 54] }
+        Self { mtu, closed: !open as u8 }
     }
 }

@@ -5,6 +5,8 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{Cqn, Eqn, GuestAddr, Pdn, Qpn, SlotIndex, Srqn, UarIndex, Xrcdn};
+
 use super::Pages;
 
 /// Parameters of CREATE_EQ: a completion event queue.
@@ -17,23 +19,13 @@ pub struct CreateEq {
     pub vector: U16,
     /// log2 of the entries, 4 to [`crate::eq::LOG_SIZE_MAX`].
     pub log_size: u8,
-    /// Zero.
-    pub reserved: [u8; 5],
-    /// Zero.
-    pub reserved2: [U64; 4],
 }
 
 impl CreateEq {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(pages: Pages, vector: u16, log_size: u8) -> Self {
-        Self {
-            pages,
-            vector: U16::new(vector),
-            log_size,
-            reserved: [0; 5],
-            reserved2: [U64::ZERO; 4],
-        }
+        Self { pages, vector: U16::new(vector), log_size }
     }
 }
 
@@ -42,18 +34,16 @@ impl CreateEq {
 #[repr(C)]
 pub struct EqResult {
     /// The EQ.
-    pub eqn: U32,
+    pub eqn: Eqn,
     /// Its slot in UAR 0.
-    pub slot: U32,
-    /// Zero.
-    pub reserved: [U32; 10],
+    pub slot: SlotIndex,
 }
 
 impl EqResult {
     /// A result; see the fields.
     #[must_use]
     pub const fn new(eqn: u32, slot: u32) -> Self {
-        Self { eqn: U32::new(eqn), slot: U32::new(slot), reserved: [U32::ZERO; 10] }
+        Self { eqn: Eqn::new(eqn), slot: SlotIndex::new(slot) }
     }
 }
 
@@ -64,20 +54,18 @@ pub struct CreateCq {
     /// Memory of the ring, zeroed by its owner.
     pub pages: Pages,
     /// The UAR in which the CQ gets its slot, and by it the context.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// The completion event queue for its events.
-    pub eqn: U32,
+    pub eqn: Eqn,
     /// log2 of the entries, 0 to [`crate::cq::LOG_CQES_MAX`].
     pub log_size: u8,
-    /// Zero.
-    pub reserved: [u8; 31],
 }
 
 impl CreateCq {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(uar: u32, eqn: u32, log_size: u8, pages: Pages) -> Self {
-        Self { pages, uar: U32::new(uar), eqn: U32::new(eqn), log_size, reserved: [0; 31] }
+        Self { pages, uar: UarIndex::new(uar), eqn: Eqn::new(eqn), log_size }
     }
 }
 
@@ -89,25 +77,18 @@ impl CreateCq {
 #[repr(C)]
 pub struct ModifyCq {
     /// The CQ.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// Completions.
     pub count: U16,
     /// Microseconds.
     pub period: U16,
-    /// Zero.
-    pub reserved: [U32; 12],
 }
 
 impl ModifyCq {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(cqn: u32, count: u16, period: u16) -> Self {
-        Self {
-            cqn: U32::new(cqn),
-            count: U16::new(count),
-            period: U16::new(period),
-            reserved: [U32::ZERO; 12],
-        }
+        Self { cqn: Cqn::new(cqn), count: U16::new(count), period: U16::new(period) }
     }
 }
 
@@ -116,18 +97,16 @@ impl ModifyCq {
 #[repr(C)]
 pub struct CqResult {
     /// The CQ.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// Its slot in the UAR.
-    pub slot: U32,
-    /// Zero.
-    pub reserved: [U32; 10],
+    pub slot: SlotIndex,
 }
 
 impl CqResult {
     /// A result; see the fields.
     #[must_use]
     pub const fn new(cqn: u32, slot: u32) -> Self {
-        Self { cqn: U32::new(cqn), slot: U32::new(slot), reserved: [U32::ZERO; 10] }
+        Self { cqn: Cqn::new(cqn), slot: SlotIndex::new(slot) }
     }
 }
 
@@ -139,20 +118,16 @@ pub struct ResizeCq {
     /// docs/adapter.md.
     pub pages: Pages,
     /// The CQ.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// log2 of the entries, 0 to [`crate::cq::LOG_CQES_MAX`].
     pub log_size: u8,
-    /// Zero.
-    pub reserved: [u8; 3],
-    /// Zero.
-    pub reserved2: [U32; 8],
 }
 
 impl ResizeCq {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(cqn: u32, log_size: u8, pages: Pages) -> Self {
-        Self { pages, cqn: U32::new(cqn), log_size, reserved: [0; 3], reserved2: [U32::ZERO; 8] }
+        Self { pages, cqn: Cqn::new(cqn), log_size }
     }
 }
 
@@ -162,15 +137,13 @@ impl ResizeCq {
 pub struct ResizeCqResult {
     /// Entries from this index on are in the new ring, those before it in the old one.
     pub first: U32,
-    /// Zero.
-    pub reserved: [U32; 11],
 }
 
 impl ResizeCqResult {
     /// A result; see the fields.
     #[must_use]
     pub const fn new(first: u32) -> Self {
-        Self { first: U32::new(first), reserved: [U32::ZERO; 11] }
+        Self { first: U32::new(first) }
     }
 }
 
@@ -211,9 +184,9 @@ wire_enum! {
 #[repr(C)]
 pub struct CreateQp {
     /// Page table of the send queue, as [`Pages::table`].
-    pub sq_table: U64,
+    pub sq_table: GuestAddr,
     /// Page table of the receive queue.
-    pub rq_table: U64,
+    pub rq_table: GuestAddr,
     /// Page size and levels of both, as in [`Pages`].
     pub sq_page_shift: u8,
     /// See [`Pages::levels`].
@@ -231,13 +204,13 @@ pub struct CreateQp {
     /// log2 of the stride of the receive queue: 5 to 9.
     pub rq_log_stride: u8,
     /// The PD; zero for an XRC target, which has none: the keys of its peer are of the SRQs' PDs.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// CQ of the send queue. The CQs of an XRC target, and the second of an XRC initiator, get no entries.
-    pub send_cqn: U32,
+    pub send_cqn: Cqn,
     /// CQ of the receive queue.
-    pub recv_cqn: U32,
+    pub recv_cqn: Cqn,
     /// The UAR in which the QP gets its slot.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// A [`crate::qp::Type`].
     pub qp_type: u8,
     /// [`QpFlags`].
@@ -245,13 +218,13 @@ pub struct CreateQp {
     /// A [`TagForm`].
     pub tag_form: u8,
     /// Zero.
-    pub reserved2: u8,
+    pub reserved: u8,
     /// See [`TagForm`].
     pub tag_offset: U32,
     /// The SRQ that receives are taken from, in place of a receive queue; zero for none.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// Of an XRC target: the XRC domain; else zero.
-    pub xrcdn: U32,
+    pub xrcdn: Xrcdn,
 }
 
 /// A log size that says: there is no such queue.
@@ -262,26 +235,19 @@ pub const NO_QUEUE: u8 = 0xff;
 #[repr(C)]
 pub struct QpResult {
     /// The QP.
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// Its slot in the UAR.
-    pub slot: U32,
+    pub slot: SlotIndex,
     /// With [`QpFlags::SQ_IN_DEVICE`]: offset of the send queue in BAR2, a multiple of
     /// [`crate::uar::SQ_MEMORY_UNIT`]; else zero.
     pub sq_offset: U64,
-    /// Zero.
-    pub reserved: [U64; 4],
 }
 
 impl QpResult {
     /// A result; see the fields.
     #[must_use]
     pub const fn new(qpn: u32, slot: u32, sq_offset: u64) -> Self {
-        Self {
-            qpn: U32::new(qpn),
-            slot: U32::new(slot),
-            sq_offset: U64::new(sq_offset),
-            reserved: [U64::ZERO; 4],
-        }
+        Self { qpn: Qpn::new(qpn), slot: SlotIndex::new(slot), sq_offset: U64::new(sq_offset) }
     }
 }
 
@@ -290,25 +256,18 @@ impl QpResult {
 #[repr(C)]
 pub struct ModifyQp {
     /// Guest address of a [`crate::qp::Attr`], 8-byte aligned.
-    pub attr_addr: U64,
+    pub attr_addr: GuestAddr,
     /// The QP.
-    pub qpn: U32,
+    pub qpn: Qpn,
     /// [`crate::qp::AttrMask`].
     pub mask: U32,
-    /// Zero.
-    pub reserved: [U64; 5],
 }
 
 impl ModifyQp {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(qpn: u32, mask: u32, attr_addr: u64) -> Self {
-        Self {
-            attr_addr: U64::new(attr_addr),
-            qpn: U32::new(qpn),
-            mask: U32::new(mask),
-            reserved: [U64::ZERO; 5],
-        }
+        Self { attr_addr: GuestAddr::new(attr_addr), qpn: Qpn::new(qpn), mask: U32::new(mask) }
     }
 }
 
@@ -317,18 +276,16 @@ impl ModifyQp {
 #[repr(C)]
 pub struct QueryQp {
     /// Guest address of the [`crate::qp::Attr`] to fill, 8-byte aligned.
-    pub attr_addr: U64,
+    pub attr_addr: GuestAddr,
     /// The QP.
-    pub qpn: U32,
-    /// Zero.
-    pub reserved: [U32; 11],
+    pub qpn: Qpn,
 }
 
 impl QueryQp {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(qpn: u32, attr_addr: u64) -> Self {
-        Self { attr_addr: U64::new(attr_addr), qpn: U32::new(qpn), reserved: [U32::ZERO; 11] }
+        Self { attr_addr: GuestAddr::new(attr_addr), qpn: Qpn::new(qpn) }
     }
 }
 
@@ -339,15 +296,13 @@ pub struct Mcast {
     /// The group's address: an IPv6 multicast address, or an IPv4 one mapped into IPv6.
     pub gid: [u8; 16],
     /// The QP.
-    pub qpn: U32,
-    /// Zero.
-    pub reserved: [U32; 9],
+    pub qpn: Qpn,
 }
 
 impl Mcast {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(qpn: u32, gid: [u8; 16]) -> Self {
-        Self { gid, qpn: U32::new(qpn), reserved: [U32::ZERO; 9] }
+        Self { gid, qpn: Qpn::new(qpn) }
     }
 }

@@ -4,6 +4,8 @@
 use zerocopy::little_endian::U32;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::{Cqn, Pdn, SlotIndex, Srqn, UarIndex, Xrcdn};
+
 use super::Pages;
 
 wire_enum! {
@@ -23,21 +25,19 @@ pub struct CreateSrq {
     /// Memory of the ring.
     pub pages: Pages,
     /// The PD, whose regions the receives name; it need not be that of the QPs.
-    pub pdn: U32,
+    pub pdn: Pdn,
     /// The UAR in which the SRQ gets its slot.
-    pub uar: U32,
+    pub uar: UarIndex,
     /// Of [`SrqType::Xrc`]: the XRC domain; else zero.
-    pub xrcdn: U32,
+    pub xrcdn: Xrcdn,
     /// Of [`SrqType::Xrc`]: the CQ; else zero.
-    pub cqn: U32,
+    pub cqn: Cqn,
     /// log2 of the entries, 0 to [`crate::sq::LOG_WQES_MAX`].
     pub log_size: u8,
     /// log2 of the stride: 5 to 9.
     pub log_stride: u8,
     /// A [`SrqType`].
     pub srq_type: u8,
-    /// Zero.
-    pub reserved: [u8; 21],
 }
 
 /// Result of CREATE_SRQ.
@@ -45,18 +45,16 @@ pub struct CreateSrq {
 #[repr(C)]
 pub struct SrqResult {
     /// The SRQ, 24 bits, not zero.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// Its slot in the UAR.
-    pub slot: U32,
-    /// Zero.
-    pub reserved: [U32; 10],
+    pub slot: SlotIndex,
 }
 
 impl SrqResult {
     /// A result; see the fields.
     #[must_use]
     pub const fn new(srqn: u32, slot: u32) -> Self {
-        Self { srqn: U32::new(srqn), slot: U32::new(slot), reserved: [U32::ZERO; 10] }
+        Self { srqn: Srqn::new(srqn), slot: SlotIndex::new(slot) }
     }
 }
 
@@ -65,37 +63,17 @@ impl SrqResult {
 #[repr(C)]
 pub struct ModifySrq {
     /// The SRQ.
-    pub srqn: U32,
+    pub srqn: Srqn,
     /// The event is due when fewer receives than this are posted, at once if that is so already. Not more than the
     /// entries; zero disarms.
     pub limit: U32,
-    /// Zero.
-    pub reserved: [U32; 12],
 }
 
 impl ModifySrq {
     /// Parameters; see the fields.
     #[must_use]
     pub const fn new(srqn: u32, limit: u32) -> Self {
-        Self { srqn: U32::new(srqn), limit: U32::new(limit), reserved: [U32::ZERO; 12] }
-    }
-}
-
-/// Parameters of QUERY_SRQ.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct QuerySrq {
-    /// The SRQ.
-    pub srqn: U32,
-    /// Zero.
-    pub reserved: [U32; 13],
-}
-
-impl QuerySrq {
-    /// Parameters; see the fields.
-    #[must_use]
-    pub const fn new(srqn: u32) -> Self {
-        Self { srqn: U32::new(srqn), reserved: [U32::ZERO; 13] }
+        Self { srqn: Srqn::new(srqn), limit: U32::new(limit) }
     }
 }
 
@@ -109,6 +87,4 @@ pub struct SrqStatus {
     pub posted: U32,
     /// Not zero when the SRQ has failed.
     pub failed: U32,
-    /// Zero.
-    pub reserved: [U32; 9],
 }

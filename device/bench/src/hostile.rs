@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use vrnic_abi::admin::{CreateCq, CreateQp, Mcast, ModifyCq, Opcode as Admin, Pages, SetGid};
+use vrnic_abi::admin::{CreateCq, CreateQp, Mcast, ModifyCq, Pages, SetGid, command};
 use vrnic_abi::cq::CQE_LEN;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, MULTICAST_QPN, State, Type};
 use vrnic_abi::rq::RqWqe;
@@ -133,7 +133,7 @@ impl<'a> Villain<'a> {
         for (guest, last) in [(near, 1), (far, 2)] {
             let mut gid = [0xfe; 16];
             gid[15] = last;
-            guest.command(Admin::SetGid, &SetGid::set(0, gid, guest.mac, 0xffff))?;
+            guest.command::<command::SetGid>(&SetGid::set(0, gid, guest.mac, 0xffff))?;
         }
         let setup = EndpointSetup { log_cqes: 2, ..EndpointSetup::default() };
         let this = Self { near: Endpoint::new(near, &setup)?, far: Endpoint::new(far, &setup)? };
@@ -170,7 +170,7 @@ impl<'a> Villain<'a> {
             let at = Guest::slot_offset(member.uar, member.slot) + 4;
             let posted = far.guest.bar().word32(at).context("slot")?;
             posted.store(1 << LOG_WQES, Ordering::Release).context("slot")?;
-            far.guest.command(Admin::AttachMcast, &Mcast::new(member.id, GROUP))?;
+            far.guest.command::<command::AttachMcast>(&Mcast::new(member.id, GROUP))?;
         }
         let av = AddressVector {
             dgid: GROUP,
@@ -220,7 +220,7 @@ impl<'a> Villain<'a> {
         let attr = Attr { state: State::Init as u8, ..attr };
         let mut slots: Vec<_> = Vec::new();
         for cq in cqs {
-            near.guest.command(Admin::ModifyCq, &ModifyCq::new(cq.id, 2, PERIOD))?;
+            near.guest.command::<command::ModifyCq>(&ModifyCq::new(cq.id, 2, PERIOD))?;
             slots.push((cq, [0, 1 << ARM_COUNT_SHIFT | ARM_NEXT, 0, 0]));
         }
         Burst { guest: near.guest, slots: slots.clone() }.start()?;

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode};
+use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode, command};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::SLOTS;
 use vrnic_testdriver::endpoint::Endpoint;
 use vrnic_testdriver::qp::{INIT, RTR, RTS, connected};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U32, U64};
 
 use crate::rate::{self, Kind, Rate};
 use crate::report::Report;
@@ -97,18 +96,18 @@ impl Maker {
 
     fn make_one(&self, on: &Endpoint<'_>, uar: u32, peer: u32) -> anyhow::Result<u32> {
         let params = CreateQp {
-            sq_table: U64::new(self.ring),
-            rq_table: U64::new(self.ring),
+            sq_table: self.ring.into(),
+            rq_table: self.ring.into(),
             sq_page_shift: 12,
             rq_page_shift: 12,
             sq_log_size: 4,
             sq_log_stride: 7,
             rq_log_size: 4,
             rq_log_stride: 5,
-            pdn: U32::new(on.pdn),
-            send_cqn: U32::new(on.send_cq.cqn),
-            recv_cqn: U32::new(on.recv_cq.cqn),
-            uar: U32::new(uar),
+            pdn: on.pdn.into(),
+            send_cqn: on.send_cq.cqn.into(),
+            recv_cqn: on.recv_cq.cqn.into(),
+            uar: uar.into(),
             qp_type: Type::Rc as u8,
             ..CreateQp::default()
         };
@@ -118,7 +117,7 @@ impl Maker {
             attr.state = state as u8;
             on.guest.ram.write(self.attributes, attr.as_bytes())?;
             let params = ModifyQp::new(qpn, mask.bits(), self.attributes);
-            on.guest.command(Opcode::ModifyQp, &params)?;
+            on.guest.command::<command::ModifyQp>(&params)?;
         }
         Ok(qpn)
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin, Pages, RegMr};
+use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin, Pages, RegMr, command};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
 use vrnic_adapter::memory::mtt::Table;
@@ -111,7 +111,7 @@ fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<Sequence>> {
     let region = guest.reg_flat(pdn, access, buffer, 1 << 20)?;
     let window = |kind| {
         let params = AllocMw::new(pdn, kind);
-        guest.command(Admin::AllocMw, &params).map(|result| result.key.get())
+        guest.command::<command::AllocMw>(&params).map(|key| key.get())
     };
     let bind = |key| {
         let seg = BindMwSeg {
@@ -122,7 +122,7 @@ fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<Sequence>> {
         };
         request(Opcode::BindMw, key, buffer, seg.as_bytes())
     };
-    let fast = guest.command(Admin::AllocMr, &AllocMr::new(pdn, FAST_PAGES as u32))?.key.get();
+    let fast = guest.command::<command::AllocMr>(&AllocMr::new(pdn, FAST_PAGES as u32))?.get();
     let list = guest.ram.alloc(FAST_PAGES * 8)?;
     // Every second page, so that they do not join.
     for nth in 0..FAST_PAGES {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use vrnic_abi::admin::{
-    Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, NoParams, ObjectId,
-    Opcode, Pages, QueryParams, QueryQp, RegMr, Request, Stats, Status,
+    Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN,
+    Pages, QueryParams, QueryQp, RESULT_LEN, RegMr, Stats, Status, Submission, command,
 };
 use vrnic_abi::qp::{Attr, AttrMask};
-use vrnic_abi::{admin, regs, stamp};
+use vrnic_abi::{regs, stamp};
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::guest::Guest;
 use crate::ram::Ram;
@@ -65,7 +65,7 @@ impl AdminQueue {
     /// Never with a ring inside guest memory.
     pub fn post(&mut self, ram: &Ram, opcode: u16, params: &[u8; 56]) -> anyhow::Result<u32> {
         let id = self.pi;
-        let command = Command {
+        let command = Submission {
             opcode: U16::new(opcode),
             flags: U16::ZERO,
             id: U32::new(id),
@@ -109,6 +109,22 @@ impl AdminQueue {
     }
 }
 
+/// The parameters of a command, with zeroes behind.
+fn padded(params: &(impl IntoBytes + Immutable)) -> [u8; PARAMS_LEN] {
+    let mut bytes = [0; PARAMS_LEN];
+    // No parameters are longer.
+    let _ = params.write_to_prefix(&mut bytes);
+    bytes
+}
+
+/// The result of a command that was not refused.
+fn accepted(completion: &Completion) -> anyhow::Result<&[u8; RESULT_LEN]> {
+    match Status::from_raw(completion.status.get()).context("unknown status")? {
+        Status::Ok => Ok(&completion.result),
+        status => Err(anyhow::Error::new(Refused { status, detail: completion.detail.get() })),
+    }
+}
+
 impl Guest {
     /// Runs a command given as bytes; gives its completion.
     ///
@@ -128,16 +144,11 @@ impl Guest {
     ///
     /// # Errors
     /// [`Refused`] with the device's status, or another error when no completion comes.
-    pub fn command<R: Request>(&self, opcode: Opcode, params: &R) -> anyhow::Result<R::Result> {
-        let mut bytes = [0; admin::PARAMS_LEN];
-        bytes.copy_from_slice(params.as_bytes());
-        let completion = self.command_raw(opcode as u16, &bytes)?;
-        let status = Status::from_raw(completion.status.get()).context("unknown status")?;
-        if status != Status::Ok {
-            let refused = Refused { status, detail: completion.detail.get() };
-            return Err(anyhow::Error::new(refused).context(format!("{opcode:?}")));
-        }
-        R::Result::read_from_bytes(&completion.result).map_err(|_| anyhow!("length of a result"))
+    pub fn command<C: Command>(&self, params: &C::Params) -> anyhow::Result<C::Reply> {
+        let completion = self.command_raw(C::OPCODE as u16, &padded(params))?;
+        let result = accepted(&completion).with_context(|| format!("{:?}", C::OPCODE))?;
+        let reply = C::Reply::read_from_prefix(result).map_err(|_| anyhow!("length of a result"));
+        reply.map(|(reply, _)| reply)
     }
 
     /// Frees or destroys an object.
@@ -145,7 +156,8 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn destroy(&self, opcode: Opcode, id: u32) -> anyhow::Result<()> {
-        self.command(opcode, &ObjectId::new(id)).map(|_| ())
+        let completion = self.command_raw(opcode as u16, &padded(&id.to_le_bytes()))?;
+        accepted(&completion).with_context(|| format!("{opcode:?}")).map(|_| ())
     }
 
     /// A context.
@@ -153,7 +165,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn alloc_context(&self) -> anyhow::Result<u32> {
-        Ok(self.command(Opcode::AllocContext, &NoParams::default())?.id.get())
+        Ok(self.command::<command::AllocContext>(&())?.get())
     }
 
     /// A UAR of a context.
@@ -161,7 +173,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn alloc_uar(&self, context: u32) -> anyhow::Result<u32> {
-        Ok(self.command(Opcode::AllocUar, &ObjectId::new(context))?.id.get())
+        Ok(self.command::<command::AllocUar>(&context.into())?.get())
     }
 
     /// A PD of a context.
@@ -169,7 +181,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn alloc_pd(&self, context: u32) -> anyhow::Result<u32> {
-        Ok(self.command(Opcode::AllocPd, &ObjectId::new(context))?.id.get())
+        Ok(self.command::<command::AllocPd>(&context.into())?.get())
     }
 
     /// A region; gives its key.
@@ -177,7 +189,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn reg_mr(&self, params: &RegMr) -> anyhow::Result<u32> {
-        Ok(self.command(Opcode::RegMr, params)?.key.get())
+        Ok(self.command::<command::RegMr>(params)?.get())
     }
 
     /// A region of contiguous pages, addressed by guest address.
@@ -194,7 +206,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn create_eq(&self, params: &CreateEq) -> anyhow::Result<(u32, u32)> {
-        let result = self.command(Opcode::CreateEq, params)?;
+        let result = self.command::<command::CreateEq>(params)?;
         Ok((result.eqn.get(), result.slot.get()))
     }
 
@@ -203,7 +215,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn create_cq(&self, params: &CreateCq) -> anyhow::Result<(u32, u32)> {
-        let result = self.command(Opcode::CreateCq, params)?;
+        let result = self.command::<command::CreateCq>(params)?;
         Ok((result.cqn.get(), result.slot.get()))
     }
 
@@ -212,7 +224,7 @@ impl Guest {
     /// # Errors
     /// Fails as [`Self::command`] does.
     pub fn create_qp(&self, params: &CreateQp) -> anyhow::Result<(u32, u32, u64)> {
-        let result = self.command(Opcode::CreateQp, params)?;
+        let result = self.command::<command::CreateQp>(params)?;
         Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
     }
 
@@ -224,7 +236,7 @@ impl Guest {
         let buffer = self.ram.alloc(size_of::<Attr>() as u64)?;
         self.ram.write(buffer, attr.as_bytes())?;
         let params = ModifyQp::new(qpn, mask.bits(), buffer);
-        self.command(Opcode::ModifyQp, &params).map(|_| ())
+        self.command::<command::ModifyQp>(&params)
     }
 
     /// Reads the attributes of a QP.
@@ -233,7 +245,7 @@ impl Guest {
     /// Fails as [`Self::command`] does.
     pub fn query_qp(&self, qpn: u32) -> anyhow::Result<Attr> {
         let buffer = self.ram.alloc(size_of::<Attr>() as u64)?;
-        self.command(Opcode::QueryQp, &QueryQp::new(qpn, buffer))?;
+        self.command::<command::QueryQp>(&QueryQp::new(qpn, buffer))?;
         self.fetch(buffer)
     }
 
@@ -244,7 +256,7 @@ impl Guest {
     pub fn caps(&self) -> anyhow::Result<DeviceCaps> {
         let buffer = self.ram.alloc(size_of::<DeviceCaps>() as u64)?;
         let len = u32::try_from(size_of::<DeviceCaps>())?;
-        self.command(Opcode::QueryDevice, &QueryParams::new(buffer, len))?;
+        self.command::<command::QueryDevice>(&QueryParams::new(buffer, len))?;
         self.fetch(buffer)
     }
 
@@ -255,7 +267,7 @@ impl Guest {
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let buffer = self.ram.alloc(size_of::<Stats>() as u64)?;
         let len = u32::try_from(size_of::<Stats>())?;
-        self.command(Opcode::QueryStats, &QueryParams::new(buffer, len))?;
+        self.command::<command::QueryStats>(&QueryParams::new(buffer, len))?;
         self.fetch(buffer)
     }
 

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use vrnic_abi::admin::{ModifyCq, Opcode as Admin};
+use vrnic_abi::admin::{ModifyCq, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -150,7 +150,7 @@ impl<'a> Lane<'a> {
         Endpoint::connect(&from, &to)?;
         if moderated {
             let params = ModifyCq::new(to.recv_cq.cqn, 3, 20);
-            to.guest.command(Admin::ModifyCq, &params)?;
+            to.guest.command::<command::ModifyCq>(&params)?;
         }
         let send = |flags| Send::new(Opcode::Send, 1).flags(flags).sges(&[from.sge(0, 8)]).encode();
         let (plain, solicited) = (send(Flags::empty()), send(Flags::SOLICITED));

@@ -72,18 +72,18 @@ impl QueuePair {
         let recv_ring = guest.ram.alloc(1 << (setup.log_size + RECV_LOG_STRIDE))?;
         let flags = if setup.in_device { QpFlags::SQ_IN_DEVICE.bits() } else { 0 };
         let params = CreateQp {
-            sq_table: U64::new(send),
-            rq_table: U64::new(recv_ring),
+            sq_table: send.into(),
+            rq_table: recv_ring.into(),
             sq_page_shift: if setup.in_device { 0 } else { 12 },
             rq_page_shift: 12,
             sq_log_size: setup.log_size,
             sq_log_stride: setup.log_stride,
             rq_log_size: setup.log_size,
             rq_log_stride: RECV_LOG_STRIDE,
-            pdn: U32::new(setup.pdn),
-            send_cqn: U32::new(setup.send_cqn),
-            recv_cqn: U32::new(setup.recv_cqn),
-            uar: U32::new(setup.uar),
+            pdn: setup.pdn.into(),
+            send_cqn: setup.send_cqn.into(),
+            recv_cqn: setup.recv_cqn.into(),
+            uar: setup.uar.into(),
             qp_type: Type::Rc as u8,
             flags,
             ..CreateQp::default()
@@ -284,7 +284,7 @@ pub fn connected(peer_mac: [u8; 6], peer_qpn: u32) -> Attr {
         timeout: 10,
         retry_cnt: 2,
         rnr_retry: 7,
-        dest_qpn: U32::new(peer_qpn),
+        dest_qpn: peer_qpn.into(),
         av: AddressVector {
             dgid: [0xfe; 16],
             dmac: peer_mac,
@@ -344,7 +344,7 @@ impl Send {
     #[must_use]
     pub fn remote(mut self, addr: u64, rkey: u32) -> Self {
         self.head.raddr = U64::new(addr);
-        self.head.rkey = U32::new(rkey);
+        self.head.rkey = rkey.into();
         self
     }
 
@@ -387,5 +387,5 @@ impl Send {
 /// A segment.
 #[must_use]
 pub fn sge(addr: u64, length: u32, lkey: u32) -> Sge {
-    Sge { addr: U64::new(addr), length: U32::new(length), lkey: U32::new(lkey) }
+    Sge { addr: U64::new(addr), length: U32::new(length), lkey: lkey.into() }
 }

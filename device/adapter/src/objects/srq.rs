@@ -180,7 +180,6 @@ impl Srq {
             limit: inner.limit.into(),
             posted: posted.into(),
             failed: u32::from(inner.failed).into(),
-            ..SrqStatus::default()
         }
     }
 

@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 
 use vrnic_abi::admin::{
-    CreateCq, CreateEq, CreateQp, MrFlags, NO_QUEUE, NoParams, ObjectId, Opcode, Pages,
-    QueryParams, RegMr, SetGid, Status,
+    CreateCq, CreateEq, CreateQp, MrFlags, NO_QUEUE, Opcode, Pages, QueryParams, RegMr, SetGid,
+    Status, command,
 };
 use vrnic_abi::qp::State;
 use vrnic_abi::{pci, regs, stamp, uar};
@@ -20,7 +20,7 @@ fn guest() -> Guest {
 }
 
 fn context(guest: &Guest) -> u32 {
-    guest.command(Opcode::AllocContext, &NoParams::default()).expect("context").id.get()
+    guest.command::<command::AllocContext>(&()).expect("context").get()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn unknown_opcodes_and_flags() {
 #[test]
 fn reserved_bytes() {
     let guest = guest();
-    let reserved: [(Opcode, std::ops::Range<usize>); 28] = [
+    let reserved: [(Opcode, std::ops::Range<usize>); 36] = [
         (Opcode::QueryDevice, 12..56),
         (Opcode::QueryStats, 12..56),
         (Opcode::SetGid, 5..8),
@@ -68,6 +68,14 @@ fn reserved_bytes() {
         (Opcode::FreeXrcd, 4..56),
         (Opcode::ModifyQp, 16..56),
         (Opcode::QueryQp, 12..56),
+        (Opcode::ReregMr, 48..56),
+        (Opcode::AllocMr, 8..56),
+        (Opcode::AllocMw, 5..56),
+        (Opcode::DeallocMw, 4..56),
+        (Opcode::ModifyCq, 8..56),
+        (Opcode::ResizeCq, 21..56),
+        (Opcode::AttachMcast, 20..56),
+        (Opcode::DetachMcast, 20..56),
         (Opcode::SetPort, 2..56),
         (Opcode::Inspect, 17..56),
     ];
@@ -86,12 +94,11 @@ fn reserved_bytes() {
 fn capabilities_are_the_true_limits() {
     let guest = guest();
     let caps = guest.caps();
-    let contexts =
-        (0..).map_while(|_| guest.command(Opcode::AllocContext, &NoParams::default()).ok());
+    let contexts = (0..).map_while(|_| guest.command::<command::AllocContext>(&()).ok());
     assert_eq!(contexts.count() as u32, caps.max_contexts.get());
     let eqs = (0..).map_while(|_| {
         let params = CreateEq::new(Pages::new(BASE, 12, 0), 1, 4);
-        guest.command(Opcode::CreateEq, &params).ok()
+        guest.command::<command::CreateEq>(&params).ok()
     });
     assert_eq!(eqs.count() as u32, caps.max_eq.get());
     let pds = (0..).map_while(|_| guest.on_object(Opcode::AllocPd, 0).ok()).count();
@@ -105,14 +112,13 @@ fn short_query_buffers_get_the_beginning() {
     let guest = guest();
     let at = guest.alloc(4096);
     guest.write(at, &[0xaa; 64]);
-    guest.command(Opcode::QueryDevice, &QueryParams::new(at, 16)).expect("QUERY_DEVICE");
+    guest.command::<command::QueryDevice>(&QueryParams::new(at, 16)).expect("QUERY_DEVICE");
     assert_ne!(guest.read(at, 16), [0xaa; 16]);
     assert_eq!(guest.read(at + 16, 48), [0xaa; 48]);
-    for opcode in [Opcode::QueryDevice, Opcode::QueryStats] {
-        let odd = guest.command(opcode, &QueryParams::new(at + 4, 16)).map(|_| ());
-        assert_eq!(odd, Err((Status::BadParam, 0)));
-        let nowhere = guest.command(opcode, &QueryParams::new(0, 16)).map(|_| ());
-        assert_eq!(nowhere, Err((Status::BadAddress, 0)));
+    for (at, status) in [(at + 4, Status::BadParam), (0, Status::BadAddress)] {
+        let params = QueryParams::new(at, 16);
+        assert_eq!(guest.command::<command::QueryDevice>(&params), Err((status, 0)));
+        assert_eq!(guest.command::<command::QueryStats>(&params), Err((status, 0)));
     }
 }
 
@@ -199,7 +205,7 @@ fn objects_of_different_contexts_do_not_mix() {
     assert!(guest.create_qp(&good).is_ok());
     // All of memory is for the kernel alone.
     let all = RegMr::all_memory(a.pdn, ALL);
-    assert_eq!(guest.command(Opcode::RegMr, &all).map(|_| ()), permission);
+    assert_eq!(guest.command::<command::RegMr>(&all).map(|_| ()), permission);
 }
 
 #[test]
@@ -234,7 +240,7 @@ fn queue_parameters_out_of_range() {
     let e = Endpoint::new(&guest, Setup::default());
     let pages = Pages::new(guest.alloc(4096), 12, 0);
     let eq = |vector, log| {
-        guest.command(Opcode::CreateEq, &CreateEq::new(pages, vector, log)).map(|_| ())
+        guest.command::<command::CreateEq>(&CreateEq::new(pages, vector, log)).map(|_| ())
     };
     let bad = |offset: usize| Err((Status::BadParam, offset as u32));
     assert_eq!(eq(0, 4), bad(offset_of!(CreateEq, vector)));
@@ -242,7 +248,7 @@ fn queue_parameters_out_of_range() {
     assert_eq!(eq(1, 3), bad(offset_of!(CreateEq, log_size)));
     assert_eq!(eq(1, 17), bad(offset_of!(CreateEq, log_size)));
     let cq = |log, pages| {
-        guest.command(Opcode::CreateCq, &CreateCq::new(e.uar, e.eqn, log, pages)).map(|_| ())
+        guest.command::<command::CreateCq>(&CreateCq::new(e.uar, e.eqn, log, pages)).map(|_| ())
     };
     assert_eq!(cq(21, pages), bad(offset_of!(CreateCq, log_size)));
     assert_eq!(cq(255, pages), bad(offset_of!(CreateCq, log_size)));
@@ -293,7 +299,7 @@ fn region_parameters_out_of_range() {
     let guest = guest();
     let pdn = guest.on_object(Opcode::AllocPd, 0).expect("PD");
     let at = guest.alloc(1 << 16);
-    let reg = |params: RegMr| guest.command(Opcode::RegMr, &params).map(|result| result.key.get());
+    let reg = |params: RegMr| guest.command::<command::RegMr>(&params).map(|key| key.get());
     let good = RegMr::new(pdn, 0, at, 4096, Pages::new(at, 12, 0));
     let bad = |offset: usize| Err((Status::BadParam, offset as u32));
     assert!(reg(good).is_ok());
@@ -355,7 +361,7 @@ fn page_tables_of_all_levels_reach_the_same_memory() {
         let iova = 0x7000_0123;
         let length = len - 0x123;
         let params = RegMr::new(p.a.pdn, ALL, iova, length, Pages::new(table, 12, levels));
-        let key = p.ga.command(Opcode::RegMr, &params).expect("REG_MR").key.get();
+        let key = p.ga.command::<command::RegMr>(&params).expect("REG_MR").get();
         // The device has its own copy.
         p.ga.write(table, &[0xff; 8]);
         let sge = vrnic_abi::sq::Sge {
@@ -391,7 +397,7 @@ fn all_memory_is_addressed_by_guest_address() {
     let mut e = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
     e.connect(&guest, guest.function.mac(), e.qpn, |_| {});
     let all = RegMr::all_memory(e.pdn, ALL);
-    let key = guest.command(Opcode::RegMr, &all).expect("REG_MR").key.get();
+    let key = guest.command::<command::RegMr>(&all).expect("REG_MR").get();
     let (from, to) = (guest.alloc(4096), guest.alloc(4096));
     guest.write(from, b"somewhere");
     let sge = vrnic_abi::sq::Sge { addr: from.into(), length: 9.into(), lkey: key.into() };
@@ -441,7 +447,7 @@ fn device_memory_for_send_queues() {
 #[test]
 fn the_gid_table() {
     let guest = guest();
-    let set = |params: &SetGid| guest.command(Opcode::SetGid, params).map(|_| ());
+    let set = |params: &SetGid| guest.command::<command::SetGid>(params);
     let max = guest.caps().max_gid.get() as u16;
     assert_eq!(set(&SetGid::set(max - 1, [7; 16], [1; 6], 0xffff)), Ok(()));
     assert_eq!(set(&SetGid::set(max, [7; 16], [1; 6], 0xffff)), Err((Status::BadParam, 0)));
@@ -524,11 +530,11 @@ fn many_commands_in_one_go() {
     guest.bring_up();
     let (sq, cq) = guest.admin_rings();
     for n in 0..16u32 {
-        let command = vrnic_abi::admin::Command {
+        let command = vrnic_abi::admin::Submission {
             opcode: (Opcode::AllocPd as u16).into(),
             flags: 0.into(),
             id: (n * 3).into(),
-            params: ObjectId::new(0).as_bytes().try_into().expect("56 bytes"),
+            params: [0; 56],
         };
         guest.write(sq + u64::from(n) * 64, command.as_bytes());
     }

@@ -1,7 +1,7 @@
 //! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general
 //! services.
 
-use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as Refused};
+use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as Refused, command};
 use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, QKEY_OWN, State, Type};
@@ -95,7 +95,7 @@ impl Pair {
 pub(crate) fn set_gids(guest: &Guest, number: u8) {
     let mac = guest.function.mac();
     for (index, gid) in [(0, ipv6(number)), (1, ipv4(number))] {
-        guest.command(Admin::SetGid, &SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
+        guest.command::<command::SetGid>(&SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
     }
 }
 
@@ -173,7 +173,7 @@ fn ipv6_inline_and_vlan() {
     let mut p = Pair::ud();
     for (guest, number) in [(&p.ga, 1), (&p.gb, 2)] {
         let entry = SetGid::set(3, ipv6(100 + number), guest.function.mac(), 42);
-        guest.command(Admin::SetGid, &entry).expect("SET_GID");
+        guest.command::<command::SetGid>(&entry).expect("SET_GID");
     }
     p.expect(64);
     let mut to = path(&p.gb, p.b.qpn, ipv6(2));
@@ -382,8 +382,7 @@ fn the_general_services() {
 /// in.
 #[test]
 fn no_datagram_is_longer_than_the_mtu() {
-    let set =
-        |guest: &Guest, mtu| guest.command(Admin::SetPort, &SetPort::new(mtu, true)).map(|_| ());
+    let set = |guest: &Guest, mtu| guest.command::<command::SetPort>(&SetPort::new(mtu, true));
     for (mtu, bytes) in [(1, 256), (3, 1024), (5, 4096)] {
         let mut p = Pair::ud();
         let there = p.there();
@@ -413,7 +412,7 @@ fn no_datagram_is_longer_than_the_mtu() {
 fn no_path_mtu_is_larger_than_the_ports() {
     let world = World::default();
     let guest = world.guest(1);
-    guest.command(Admin::SetPort, &SetPort::new(3, true)).expect("SET_PORT");
+    guest.command::<command::SetPort>(&SetPort::new(3, true)).expect("SET_PORT");
     let endpoint = Endpoint::new(&guest, Setup::default());
     let mut attr = attributes(guest.function.mac(), endpoint.qpn);
     attr.state = State::Init as u8;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{CreateEq, ModifyCq, Opcode as Admin, Pages, Status as Refusal};
+use vrnic_abi::admin::{CreateEq, ModifyCq, Opcode as Admin, Pages, Status as Refusal, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -234,7 +234,7 @@ fn handlers_that_do_not_exist_are_refused() {
     let ring = guest.alloc(4096);
     let create = |vector| {
         let params = CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
-        guest.command(Admin::CreateEq, &params).map(|result| result.eqn.get())
+        guest.command::<command::CreateEq>(&params).map(|result| result.eqn.get())
     };
     let eqn = create(1).expect("an event queue");
     assert!(create(2).is_ok());
@@ -373,7 +373,7 @@ fn moderated_events_wait_for_count_or_time() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
     let moderate = |p: &Pair, count, period| {
-        p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn, count, period)).map(|_| ())
+        p.gb.command::<command::ModifyCq>(&ModifyCq::new(cqn, count, period))
     };
     assert_eq!(moderate(&p, 3, 10), Ok(()));
     // By count.
@@ -404,14 +404,14 @@ fn moderated_events_wait_for_count_or_time() {
     p.settle();
     send(&mut p, 5, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
-    assert!(p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn + 1000, 3, 10)).is_err());
+    assert!(p.gb.command::<command::ModifyCq>(&ModifyCq::new(cqn + 1000, 3, 10)).is_err());
 }
 
 #[test]
 fn a_cq_is_destroyed_while_its_event_waits() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
-    assert!(p.gb.command(Admin::ModifyCq, &ModifyCq::new(cqn, 3, 10)).is_ok());
+    assert!(p.gb.command::<command::ModifyCq>(&ModifyCq::new(cqn, 3, 10)).is_ok());
     p.b.recv_cq.arm(&p.gb, ARM_NEXT);
     p.settle();
     send(&mut p, 1, Flags::empty());

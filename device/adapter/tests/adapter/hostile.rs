@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use vrnic_abi::admin::{
     CreateCq, CreateEq, CreateQp, CreateSrq, Inspect, Inspected, ModifyQp, ModifySrq, NO_QUEUE,
-    ObjectId, Opcode as Admin, Pages, QueryParams, RegMr, SetPort, Status as AdminStatus,
+    Opcode as Admin, Pages, QueryParams, RegMr, SetPort, Status as AdminStatus,
 };
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -13,19 +13,19 @@ use vrnic_abi::sq::Opcode;
 use vrnic_adapter::host::Host;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::common::driver::{Guest, slot_offset};
+use crate::common::driver::{Guest, padded, slot_offset};
 use crate::common::pair::{ALL, Endpoint, Pair, Setup, World, Wr, qp_params, status};
 
 /// Valid commands that name the objects of `e`; mutation makes the rest.
 fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     let page = guest.alloc(4096);
-    let object = |id| ObjectId::new(id).as_bytes().try_into().expect("56 bytes");
+    let object = |id: u32| padded(&id.to_le_bytes());
     let mut qp = qp_params(guest, false);
     qp.pdn = e.pdn.into();
     qp.send_cqn = e.send_cq.cqn.into();
     qp.recv_cqn = e.recv_cq.cqn.into();
     qp.uar = e.uar.into();
-    let bytes = |params: &[u8]| params.try_into().expect("56 bytes");
+    let bytes = padded;
     let pages = Pages::new(page, 12, 0);
     let mut device_qp = qp;
     (device_qp.flags, device_qp.sq_table, device_qp.sq_page_shift) = (1, 0.into(), 0);

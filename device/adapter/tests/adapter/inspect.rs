@@ -2,7 +2,7 @@
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, CqRecord, Doing, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyKind,
-    KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as Refused,
+    KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as Refused, command,
 };
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
@@ -16,7 +16,7 @@ use crate::common::pair::{ALL, Endpoint, LOG_WQES, Pair, REGION, Setup, SharedQu
 fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (Vec<T>, u32) {
     let buffer = guest.alloc(4096);
     let params = Inspect::new(kind, from, buffer, len);
-    let result = guest.command(Admin::Inspect, &params).expect("INSPECT");
+    let result = guest.command::<command::Inspect>(&params).expect("INSPECT");
     let at = |nth| guest.fetch(buffer + u64::from(nth) * size_of::<T>() as u64);
     ((0..result.count.get()).map(at).collect(), result.next.get())
 }
@@ -71,7 +71,7 @@ fn a_connection_shows_its_rings() {
     let state = [cqs[0].produced, cqs[0].consumed, cqs[0].armed].map(|n| n.get());
     assert_eq!((cqs.len(), state), (1, [4, 0, 0]));
     let eqs: Vec<EqRecord> = all(&p.ga, Inspected::Eq);
-    let numbers = |eq: &EqRecord| [eq.eqn, eq.vector, eq.cqs, eq.produced].map(|n| n.get());
+    let numbers = |eq: &EqRecord| [eq.eqn.get(), eq.vector.get(), eq.cqs.get(), eq.produced.get()];
     assert_eq!(eqs.iter().map(numbers).collect::<Vec<_>>(), [[0, 0, 0, 0], [p.a.eqn, 1, 2, 1]]);
 }
 
@@ -100,9 +100,9 @@ fn keys_show_kind_state_and_windows() {
     assert_eq!((region.base.get(), region.length.get()), (p.b.buffer, REGION));
     assert_eq!((region.access.get(), region.windows.get()), (ALL, 0));
 
-    let fast = p.gb.command(Admin::AllocMr, &AllocMr::new(p.b.pdn, 8)).expect("ALLOC_MR").key;
+    let fast = p.gb.command::<command::AllocMr>(&AllocMr::new(p.b.pdn, 8)).expect("ALLOC_MR");
     let window =
-        p.gb.command(Admin::AllocMw, &AllocMw::new(p.b.pdn, MwType::Type2)).expect("ALLOC_MW").key;
+        p.gb.command::<command::AllocMw>(&AllocMw::new(p.b.pdn, MwType::Type2)).expect("ALLOC_MW");
     let (keys, next) = list::<KeyRecord>(&p.gb, Inspected::Key, fast.get() >> 8, 4096);
     let told = |key: &KeyRecord| (key.key.get(), key.kind, key.valid, key.length.get());
     let want =
@@ -138,7 +138,7 @@ fn what_is_asked_for_badly_is_refused() {
     let p = Pair::new();
     let guest = &p.ga;
     let page = guest.alloc(4096);
-    let ask = |params: &Inspect| guest.command(Admin::Inspect, params).err();
+    let ask = |params: &Inspect| guest.command::<command::Inspect>(params).err();
     let good = Inspect::new(Inspected::Qp, 0, page, 4096);
     assert_eq!(ask(&good), None);
     for (bad, at) in [

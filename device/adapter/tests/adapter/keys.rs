@@ -3,7 +3,7 @@
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, MrFlags, MwType, Opcode as Admin, Pages, QpFlags, RegMr, Rereg, ReregMr,
-    Status as AdminStatus,
+    Status as AdminStatus, command,
 };
 use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
@@ -30,11 +30,11 @@ pub(crate) fn kernel_pair() -> Pair {
 
 pub(crate) fn alloc_mr(guest: &Guest, pdn: u32, max_pages: u32) -> u32 {
     let params = AllocMr::new(pdn, max_pages);
-    guest.command(Admin::AllocMr, &params).expect("ALLOC_MR").key.get()
+    guest.command::<command::AllocMr>(&params).expect("ALLOC_MR").get()
 }
 
 pub(crate) fn alloc_mw(guest: &Guest, pdn: u32, kind: MwType) -> u32 {
-    guest.command(Admin::AllocMw, &AllocMw::new(pdn, kind)).expect("ALLOC_MW").key.get()
+    guest.command::<command::AllocMw>(&AllocMw::new(pdn, kind)).expect("ALLOC_MW").get()
 }
 
 pub(crate) fn dereg(guest: &Guest, key: u32) -> Result<u32, Refused> {
@@ -287,7 +287,7 @@ fn refused_requests_about_keys() {
 fn users_register_nothing_by_work_requests() {
     let mut p = Pair::new();
     let params = AllocMr::new(p.b.pdn, 4);
-    assert_eq!(p.gb.command(Admin::AllocMr, &params).err(), Some((AdminStatus::Permission, 0)));
+    assert_eq!(p.gb.command::<command::AllocMr>(&params).err(), Some((AdminStatus::Permission, 0)));
     let pdn = p.gb.on_object(Admin::AllocPd, 0).expect("PD of the kernel");
     let key = alloc_mr(&p.gb, pdn, 4);
     let wr = reg(key, 0, &reg_seg(&p.gb, &[p.b.buffer], 8, ALL));
@@ -479,7 +479,7 @@ fn one_touch() {
             flags: MrFlags::ONE_TOUCH.bits().into(),
             ..RegMr::new(p.b.pdn, ALL, p.b.buffer, 4 << 20, Pages::new(p.b.buffer, 12, 0))
         };
-        p.gb.command(Admin::RegMr, &params).expect("MR").key.get()
+        p.gb.command::<command::RegMr>(&params).expect("MR").get()
     };
     let window = |p: &mut Pair| {
         let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 << 20).expect("MR");
@@ -539,7 +539,7 @@ fn one_touch_outlives_a_reset() {
         flags: MrFlags::ONE_TOUCH.bits().into(),
         ..RegMr::new(p.b.pdn, ALL, p.b.buffer, PAGE, Pages::new(p.b.buffer, 12, 0))
     };
-    let key = p.gb.command(Admin::RegMr, &params).expect("MR").key.get();
+    let key = p.gb.command::<command::RegMr>(&params).expect("MR").get();
     let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, key);
     p.ga.host.restrict(p.a.buffer, 8, Bar::Unmapped);
     assert_eq!(status(&p.complete(&wr)), Status::LocProtErr);

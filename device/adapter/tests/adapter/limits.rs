@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vrnic_abi::admin::{
-    CreateCq, CreateEq, CreateSrq, NoParams, Opcode, Pages, RegMr, SetGid, Status,
+    CreateCq, CreateEq, CreateSrq, Opcode, Pages, RegMr, SetGid, Status, command,
 };
 use vrnic_abi::cq;
 use vrnic_abi::regs;
@@ -65,7 +65,7 @@ fn check_all(limits: Limits) {
     // The rings of all lie in the same memory: nobody uses them.
     let page = guest.alloc(4096);
     let eq = CreateEq::new(Pages::new(guest.alloc(4096), 12, 0), 1, 4);
-    let eqn = guest.command(Opcode::CreateEq, &eq).expect("CREATE_EQ").eqn.get();
+    let eqn = guest.command::<command::CreateEq>(&eq).expect("CREATE_EQ").eqn.get();
     let params = CreateCq::new(0, eqn, 0, Pages::new(page, 12, 0));
     // A page of doorbells has a thousand slots: more are needed for more objects.
     let mut uar = 0;
@@ -80,7 +80,7 @@ fn check_all(limits: Limits) {
     };
     let create_cq = |uar: u32| {
         let params = CreateCq { uar: uar.into(), ..params };
-        guest.command(Opcode::CreateCq, &params).map(|made| made.cqn.get())
+        guest.command::<command::CreateCq>(&params).map(|made| made.cqn.get())
     };
     let cqs = check(&guest, limits.cq, Opcode::DestroyCq, || with_uar(&create_cq));
     let cq = cqs[0];
@@ -100,7 +100,7 @@ fn check_all(limits: Limits) {
     check(&guest, limits.mr, Opcode::DeregMr, || guest.reg_flat(pd, 0, page, 16));
     // Regions and windows share one table.
     let alloc_mw = vrnic_abi::admin::AllocMw::new(pd, vrnic_abi::admin::MwType::Type1);
-    assert_eq!(guest.command(Opcode::AllocMw, &alloc_mw).map(|_| ()), Err(FULL));
+    assert_eq!(guest.command::<command::AllocMw>(&alloc_mw).map(|_| ()), Err(FULL));
 }
 
 #[test]
@@ -119,18 +119,17 @@ fn contexts_event_queues_and_addresses() {
     for limits in [small(), Limits::default()] {
         let guest = guest(limits);
         let caps = guest.caps();
-        let none = NoParams::default();
-        let alloc = || guest.command(Opcode::AllocContext, &none).map(|made| made.id.get());
+        let alloc = || guest.command::<command::AllocContext>(&()).map(|made| made.get());
         check(&guest, caps.max_contexts.get(), Opcode::FreeContext, alloc);
 
         let ring = guest.alloc(4096);
         let create = |vector| CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
-        let create = || guest.command(Opcode::CreateEq, &create(1)).map(|made| made.eqn.get());
+        let create = || guest.command::<command::CreateEq>(&create(1)).map(|made| made.eqn.get());
         check(&guest, caps.max_eq.get(), Opcode::DestroyEq, create);
 
         let set = |index: u32| {
             let entry = SetGid::set(index as u16, [1; 16], [2; 6], 0xffff);
-            guest.command(Opcode::SetGid, &entry).map(|_| ())
+            guest.command::<command::SetGid>(&entry)
         };
         assert!((0..caps.max_gid.get()).all(|index| set(index).is_ok()));
         assert_eq!(set(caps.max_gid.get()), Err((Status::BadParam, 0)));
@@ -147,12 +146,11 @@ fn shared_receive_queues_and_xrc_domains() {
     let pages = Pages::new(guest.alloc(4096), 12, 0);
     let params =
         CreateSrq { pages, pdn: pdn.into(), log_size: 0, log_stride: 5, ..CreateSrq::default() };
-    let create = || guest.command(Opcode::CreateSrq, &params).map(|made| made.srqn.get());
+    let create = || guest.command::<command::CreateSrq>(&params).map(|made| made.srqn.get());
     assert_eq!(caps.max_srq.get(), small().srq);
     check(&guest, small().srq, Opcode::DestroySrq, create);
 
-    let none = NoParams::default();
-    let alloc = || guest.command(Opcode::AllocXrcd, &none).map(|made| made.id.get());
+    let alloc = || guest.command::<command::AllocXrcd>(&()).map(|made| made.get());
     check(&guest, caps.max_xrcd.get(), Opcode::FreeXrcd, alloc);
 }
 
@@ -186,7 +184,7 @@ fn a_reset_gives_the_memory_of_regions_back() {
     let register = |guest: &Guest| {
         let pages = Pages::new(table, 12, 2);
         let params = RegMr::new(pd(guest), 0, 0, 1 << 30, pages);
-        guest.command(Opcode::RegMr, &params).expect("REG_MR").key.get()
+        guest.command::<command::RegMr>(&params).expect("REG_MR").get()
     };
     let key = register(&guest);
     let table = Arc::downgrade(&guest.function.tpt());

@@ -1,7 +1,7 @@
 //! A port that the driver has closed carries nothing, either way and to itself; what waits goes on
 //! when it is opened in time.
 
-use vrnic_abi::admin::{Opcode as Admin, SetPort, Status as Refused};
+use vrnic_abi::admin::{SetPort, Status as Refused, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
@@ -15,7 +15,7 @@ use crate::common::pair::{Endpoint, Pair, Setup, World, Wr, status};
 const TIMEOUT: u64 = 4096 << 10;
 
 fn set_open(guest: &Guest, open: bool) {
-    guest.command(Admin::SetPort, &SetPort::new(0, open)).expect("SET_PORT");
+    guest.command::<command::SetPort>(&SetPort::new(0, open)).expect("SET_PORT");
 }
 
 fn pair() -> Pair {
@@ -107,7 +107,7 @@ fn a_closed_port_has_a_link() {
     guest.bring_up();
     assert!(guest.function.carries());
     let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
-    assert_eq!(guest.command(Admin::SetPort, &odd).err(), Some((Refused::BadParam, 1)));
+    assert_eq!(guest.command::<command::SetPort>(&odd).err(), Some((Refused::BadParam, 1)));
 }
 
 /// The peer of a QP that fails for a refused request about a key is told, but not through a closed

@@ -1,7 +1,7 @@
 //! REREG_MR of rights and PD, which keep the key, and of regions that have died at a touch.
 
 use vrnic_abi::admin::{
-    MrFlags, MwType, Opcode as Admin, Pages, RegMr, Rereg, ReregMr, Status as AdminStatus,
+    MrFlags, MwType, Opcode as Admin, Pages, RegMr, Rereg, ReregMr, Status as AdminStatus, command,
 };
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::qp::Access;
@@ -13,7 +13,7 @@ use crate::keys::{BINDABLE, PAGE, alloc_mw, bind, dereg, ok, on_b, write};
 
 /// The key that a region has afterwards.
 pub(crate) fn reregister(p: &Pair, params: ReregMr) -> Result<u32, Refused> {
-    p.gb.command(Admin::ReregMr, &params).map(|result| result.key.get())
+    p.gb.command::<command::ReregMr>(&params).map(|key| key.get())
 }
 
 /// Other rights and another PD leave the key as it is.
@@ -73,7 +73,7 @@ fn reregistration_after_a_touch() {
         let (buffer, pages) = (p.b.buffer, Pages::new(p.b.buffer, 12, 0));
         let flags = MrFlags::ONE_TOUCH.bits().into();
         let params = RegMr { flags, ..RegMr::new(p.b.pdn, ALL, buffer, PAGE, pages) };
-        let key = p.gb.command(Admin::RegMr, &params).expect("MR").key.get();
+        let key = p.gb.command::<command::RegMr>(&params).expect("MR").get();
         ok(&p.complete(&write(&p, buffer, key, 8)), cq::Opcode::Write);
         let params = |key| match what {
             Rereg::ACCESS => ReregMr { access: ALL.into(), ..ReregMr::new(key, what) },

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{CreateCq, CreateQp, ModifyCq, MwType, Opcode as Admin, Pages};
+use vrnic_abi::admin::{CreateCq, CreateQp, ModifyCq, MwType, Opcode as Admin, Pages, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, GRH_LEN, State, Type};
@@ -241,7 +241,7 @@ fn make_cqs(guest: &Guest, (context, eqn): (u32, u32), count: u32) -> Vec<Slot> 
         }
         free -= 1;
         let params = CreateCq::new(uar, eqn, 0, Pages::new(ring, 12, 0));
-        let result = guest.command(Admin::CreateCq, &params).expect("CREATE_CQ");
+        let result = guest.command::<command::CreateCq>(&params).expect("CREATE_CQ");
         Slot { id: result.cqn.get(), uar, slot: result.slot.get() }
     };
     (0..count).map(make).collect()
@@ -271,12 +271,10 @@ fn doorbells_of_all_queues_at_once_and_events_that_were_held_back() {
     const QUEUES: u32 = 20_000;
     let world = World::default();
     let guest = world.guest(1);
-    let context = guest
-        .command(Admin::AllocContext, &vrnic_abi::admin::NoParams::default())
-        .expect("context");
+    let context = guest.command::<command::AllocContext>(&()).expect("context");
     // Room for half of the events.
     let (eqn, mut queue) = guest.create_eq(1, 13);
-    let cqs = make_cqs(&guest, (context.id.get(), eqn), QUEUES);
+    let cqs = make_cqs(&guest, (context.get(), eqn), QUEUES);
     guest.host.take_time();
     cqs.iter().for_each(|cq| arm(&guest, cq, 1));
     settle(&world, &[&guest], "doorbells", || {});
@@ -308,7 +306,7 @@ fn moderated_events_that_are_due_at_once() {
     let mut uar = p.a.uar;
     for (nth, cq) in cqs.iter().enumerate() {
         let moderate = ModifyCq::new(cq.id, 2, 60_000);
-        assert!(p.ga.command(Admin::ModifyCq, &moderate).is_ok());
+        assert!(p.ga.command::<command::ModifyCq>(&moderate).is_ok());
         if nth % 900 == 0 {
             uar = p.ga.on_object(Admin::AllocUar, p.a.context).expect("UAR");
         }

@@ -1,6 +1,8 @@
 //! Shared receive queues: who gets which receive, events, faults (docs/adapter.md, section 6).
 
-use vrnic_abi::admin::{CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, Status as Refusal};
+use vrnic_abi::admin::{
+    CreateQp, CreateSrq, ModifySrq, Opcode as Admin, Pages, Status as Refusal, command,
+};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
@@ -73,7 +75,7 @@ impl Shared {
     }
 
     fn arm(&self, limit: u32) {
-        self.gb.command(Admin::ModifySrq, &ModifySrq::new(self.srq.srqn, limit)).expect("arms");
+        self.gb.command::<command::ModifySrq>(&ModifySrq::new(self.srq.srqn, limit)).expect("arms");
     }
 }
 
@@ -169,7 +171,7 @@ fn the_limit_event_comes_once_for_each_arming() {
     s.send_text(0, b"x");
     assert_eq!(s.gb.drain_events(), []);
     let beyond = ModifySrq::new(s.srq.srqn, (1 << LOG_SHARED) + 1);
-    assert_eq!(s.gb.command(Admin::ModifySrq, &beyond).err(), Some((Refusal::BadParam, 4)));
+    assert_eq!(s.gb.command::<command::ModifySrq>(&beyond).err(), Some((Refusal::BadParam, 4)));
 }
 
 #[test]
@@ -364,7 +366,7 @@ fn parameters_are_checked() {
         log_stride: 5,
         ..CreateSrq::default()
     };
-    let refused = |params: CreateSrq| guest.command(Admin::CreateSrq, &params).err();
+    let refused = |params: CreateSrq| guest.command::<command::CreateSrq>(&params).err();
     let bad = |offset| Some((Refusal::BadParam, offset));
     assert_eq!(refused(CreateSrq { log_size: 16, ..good }), bad(32));
     assert_eq!(refused(CreateSrq { log_stride: 4, ..good }), bad(33));
@@ -378,7 +380,7 @@ fn parameters_are_checked() {
     let missing = Some((Refusal::NotFound, 0));
     assert_eq!(refused(CreateSrq { pdn: 999.into(), ..good }), missing);
     assert_eq!(refused(CreateSrq { uar: 999.into(), ..good }), missing);
-    let srqn = guest.command(Admin::CreateSrq, &good).expect("CREATE_SRQ").srqn.get();
+    let srqn = guest.command::<command::CreateSrq>(&good).expect("CREATE_SRQ").srqn.get();
     let qp = CreateQp {
         pdn: a.pdn.into(),
         send_cqn: a.send_cq.cqn.into(),
@@ -420,7 +422,7 @@ fn the_limits_told_are_kept() {
         // Slots run out in a UAR long before.
         let uar = guest.on_object(Admin::AllocUar, e.context).expect("UAR");
         for _ in 0..vrnic_abi::uar::SLOTS {
-            match guest.command(Admin::CreateSrq, &CreateSrq { uar: uar.into(), ..params }) {
+            match guest.command::<command::CreateSrq>(&CreateSrq { uar: uar.into(), ..params }) {
                 Ok(_) => made += 1,
                 Err(refused) => break 'all refused,
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin};
+use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin, command};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::{BindMwSeg, Opcode};
@@ -266,7 +266,7 @@ fn nothing_is_written_by_a_key_that_has_ended() {
             let mut key = region;
             if !matches!(end, End::Deregister) {
                 let params = AllocMw::new(b.pdn, kind);
-                key = gb.command(Admin::AllocMw, &params).expect("MW").key.get();
+                key = gb.command::<command::AllocMw>(&params).expect("MW").get();
                 b.post_send(&gb, &bind(key, region, b.buffer, LEN));
                 let cqe = wait("the binding", || b.send_cq.poll(&gb));
                 assert_eq!(status(&cqe), Status::Success);

@@ -1,7 +1,7 @@
 //! XRC: one connection for the SRQs of several processes (docs/adapter.md, section 9).
 
 use vrnic_abi::admin::{
-    CreateQp, CreateSrq, NO_QUEUE, NoParams, Opcode as Admin, SrqType, Status as Refusal,
+    CreateQp, CreateSrq, NO_QUEUE, Opcode as Admin, SrqType, Status as Refusal, command,
 };
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::eq::Kind;
@@ -54,7 +54,7 @@ struct Domain {
 }
 
 fn alloc_xrcd(guest: &Guest) -> u32 {
-    guest.command(Admin::AllocXrcd, &NoParams::default()).expect("XRCD").id.get()
+    guest.command::<command::AllocXrcd>(&()).expect("XRCD").get()
 }
 
 /// The parameters of a target.
@@ -289,16 +289,15 @@ fn parameters_are_checked() {
         log_size: 2,
         log_stride: 5,
         srq_type: SrqType::Xrc as u8,
-        ..CreateSrq::default()
     };
-    let refused = |params: CreateSrq| gb.command(Admin::CreateSrq, &params).err();
+    let refused = |params: CreateSrq| gb.command::<command::CreateSrq>(&params).err();
     let missing = Some((Refusal::NotFound, 0));
     assert_eq!(refused(CreateSrq { xrcdn: 99.into(), ..srq }), missing);
     assert_eq!(refused(CreateSrq { cqn: 999.into(), ..srq }), missing);
     let theirs = d.processes[1].cq.cqn.into();
     assert_eq!(refused(CreateSrq { cqn: theirs, ..srq }), Some((Refusal::Permission, 0)));
     // A QP of another type does not take from it.
-    let srqn = gb.command(Admin::CreateSrq, &srq).expect("CREATE_SRQ").srqn;
+    let srqn = gb.command::<command::CreateSrq>(&srq).expect("CREATE_SRQ").srqn;
     let rc = CreateQp { qp_type: Type::Rc as u8, srqn, rq_log_size: NO_QUEUE, ..initiator };
     assert_eq!(gb.create_qp(&rc).err(), bad(48));
 }

@@ -5,13 +5,12 @@ use std::mem::offset_of;
 use vrnic_abi::admin::{INSPECT_LEN_MAX, Inspect, InspectResult, Inspected, Status};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{Outcome, bad, result, zero};
+use super::{Outcome, bad};
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::inspect::Records;
 
-pub(super) fn inspect<H: Host>(function: &Function<H>, params: &Inspect) -> Outcome {
-    zero(&params.reserved, offset_of!(Inspect, reserved))?;
+pub(super) fn inspect<H: Host>(function: &Function<H>, params: &Inspect) -> Outcome<InspectResult> {
     let kind = Inspected::from_raw(params.kind).ok_or(bad(offset_of!(Inspect, kind)))?;
     if !params.addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(Inspect, addr)));
@@ -33,7 +32,7 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
     function: &Function<H>,
     params: &Inspect,
     list: impl Fn(&Function<H>, u32, usize) -> Records<T>,
-) -> Outcome {
+) -> Outcome<InspectResult> {
     let most = params.len.get() as usize / size_of::<T>();
     if most == 0 {
         return Err(bad(offset_of!(Inspect, len)));
@@ -43,5 +42,5 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
     function.host().memory().write(addr, records.as_bytes()).map_err(|_| Status::BadAddress)?;
     // No more than the buffer takes.
     let count = (records.len() as u32).into();
-    result(&InspectResult { count, next: next.into(), ..InspectResult::default() })
+    Ok(InspectResult { count, next: next.into() })
 }

@@ -3,13 +3,12 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::admin::{
-    AllocMr, AllocMw, MrFlags, MrResult, MwType, Pages, RegMr, Rereg, ReregMr, Status,
-};
+use vrnic_abi::Key;
+use vrnic_abi::admin::{AllocMr, AllocMw, MrFlags, MwType, Pages, RegMr, Rereg, ReregMr, Status};
 use vrnic_abi::qp::Access;
 use zerocopy::IntoBytes;
 
-use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::function::Function;
 use crate::host::Host;
 use crate::limits;
@@ -27,8 +26,7 @@ impl From<Refused> for Failure {
     }
 }
 
-pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome {
-    zero(&params.reserved, offset_of!(RegMr, reserved))?;
+pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome<Key> {
     let flags = MrFlags::from_bits(params.flags.get()).ok_or(bad(offset_of!(RegMr, flags)))?;
     let access = access(params.access.get(), offset_of!(RegMr, access))?;
     let pd = pd(function, params.pdn.get())?;
@@ -44,7 +42,7 @@ pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome
     };
     let key = function.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
-    result(&MrResult::new(key))
+    Ok(key.into())
 }
 
 fn pd<H: Host>(function: &Function<H>, pdn: u32) -> Result<Arc<Pd>, Failure> {
@@ -104,14 +102,13 @@ fn translate<H: Host>(
     Ok(Mr { iova, length, offset, table, ..mr })
 }
 
-pub(super) fn dereg_mr<H: Host>(function: &Function<H>, key: u32) -> Outcome {
-    let pdn = function.tpt().remove(key, || function.host().drain())?;
+pub(super) fn dereg_mr<H: Host>(function: &Function<H>, &key: &Key) -> Outcome<()> {
+    let pdn = function.tpt().remove(key.get(), || function.host().drain())?;
     leave(function, pdn);
-    done()
+    Ok(())
 }
 
-pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Outcome {
-    zero(&params.reserved, offset_of!(ReregMr, reserved))?;
+pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Outcome<Key> {
     let what = Rereg::from_bits(params.what.get()).ok_or(bad(offset_of!(ReregMr, what)))?;
     only_named(params, what)?;
     let tpt = function.tpt();
@@ -149,7 +146,7 @@ pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Out
         hold(&pd(function, new.pdn)?.users);
         release(&old_pd.users);
     }
-    result(&MrResult::new(key))
+    Ok(key.into())
 }
 
 /// Checks that what a REREG_MR does not change is zero.
@@ -165,8 +162,7 @@ fn only_named(params: &ReregMr, what: Rereg) -> Result<(), Failure> {
     unnamed.into_iter().try_for_each(|(_, bytes, offset)| zero(bytes, offset))
 }
 
-pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Outcome {
-    zero(&params.reserved, offset_of!(AllocMr, reserved))?;
+pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Outcome<Key> {
     if !(1..=limits::MAX_FAST_REG_PAGES).contains(&params.max_pages.get()) {
         return Err(bad(offset_of!(AllocMr, max_pages)));
     }
@@ -178,21 +174,19 @@ pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Out
     let key = function.tpt().insert_fast(pd.pdn, params.max_pages.get());
     let key = key.ok_or(Status::NoResource)?;
     hold(&pd.users);
-    result(&MrResult::new(key))
+    Ok(key.into())
 }
 
-pub(super) fn alloc_mw<H: Host>(function: &Function<H>, params: &AllocMw) -> Outcome {
-    zero(&params.reserved, offset_of!(AllocMw, reserved))?;
-    zero(&params.reserved2, offset_of!(AllocMw, reserved2))?;
+pub(super) fn alloc_mw<H: Host>(function: &Function<H>, params: &AllocMw) -> Outcome<Key> {
     let kind = MwType::from_raw(params.mw_type).ok_or(bad(offset_of!(AllocMw, mw_type)))?;
     let pd = pd(function, params.pdn.get())?;
     let key = function.tpt().insert_window(pd.pdn, kind).ok_or(Status::NoResource)?;
     hold(&pd.users);
-    result(&MrResult::new(key))
+    Ok(key.into())
 }
 
-pub(super) fn dealloc_mw<H: Host>(function: &Function<H>, key: u32) -> Outcome {
-    let pdn = function.tpt().remove_window(key, || function.host().drain())?;
+pub(super) fn dealloc_mw<H: Host>(function: &Function<H>, &key: &Key) -> Outcome<()> {
+    let pdn = function.tpt().remove_window(key.get(), || function.host().drain())?;
     leave(function, pdn);
-    done()
+    Ok(())
 }

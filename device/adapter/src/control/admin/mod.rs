@@ -10,7 +10,9 @@ mod srq;
 
 use std::sync::Arc;
 
-use vrnic_abi::admin::{Command, Completion, Opcode, PARAMS_LEN, RESULT_LEN, Status};
+use vrnic_abi::admin::{
+    Command, Completion, Opcode, PARAMS_LEN, RESULT_LEN, Status, Submission, command,
+};
 use vrnic_abi::eq::{self, Kind};
 use vrnic_abi::pci::VECTOR_ASYNC;
 use vrnic_abi::regs::{self, FatalCode};
@@ -55,25 +57,8 @@ fn pages_failure(error: PagesError, offset: usize) -> Failure {
     }
 }
 
-type Outcome = Result<[u8; RESULT_LEN], Failure>;
-
-/// A result without content.
-fn done() -> Outcome {
-    Ok([0; RESULT_LEN])
-}
-
-/// A result struct as bytes.
-fn result(value: &(impl IntoBytes + zerocopy::Immutable)) -> Outcome {
-    let mut bytes = [0; RESULT_LEN];
-    let value = value.as_bytes();
-    bytes.get_mut(..value.len()).ok_or(Status::Internal)?.copy_from_slice(value);
-    Ok(bytes)
-}
-
-/// The parameter struct of a command.
-fn params<T: FromBytes>(bytes: &[u8; PARAMS_LEN]) -> Result<T, Failure> {
-    T::read_from_bytes(bytes).map_err(|_| Status::Internal.into())
-}
+/// What a handler answers: the command's result, or why it failed.
+type Outcome<Reply> = Result<Reply, Failure>;
 
 /// Checks that reserved bytes, which start at `offset`, are zero.
 fn zero(
@@ -167,11 +152,11 @@ pub fn run<H: Host>(function: &Arc<Function<H>>) {
 /// Runs one command; `None` when the rings cannot be reached.
 fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -> Option<()> {
     let mask = (1u32 << rings.admin_log_size) - 1;
-    let mut bytes = [0; size_of::<Command>()];
+    let mut bytes = [0; size_of::<Submission>()];
     let host = function.host();
     host.memory().read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
     admin.ci = admin.ci.wrapping_add(1);
-    let command = Command::read_from_bytes(&bytes).ok()?;
+    let command = Submission::read_from_bytes(&bytes).ok()?;
     function.stats().step(Counter::CompletedCmds);
     let outcome = execute(function, &command);
     let failure = outcome.err();
@@ -204,54 +189,74 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
     Some(())
 }
 
-fn execute<H: Host>(function: &Arc<Function<H>>, command: &Command) -> Outcome {
-    let opcode = Opcode::from_raw(command.opcode.get()).ok_or(Status::BadOpcode)?;
-    if command.flags.get() != 0 {
+fn execute<H: Host>(
+    function: &Arc<Function<H>>,
+    submission: &Submission,
+) -> Outcome<[u8; RESULT_LEN]> {
+    let opcode = Opcode::from_raw(submission.opcode.get()).ok_or(Status::BadOpcode)?;
+    if submission.flags.get() != 0 {
         return Err(bad(0));
     }
-    let bytes = &command.params;
-    match opcode {
-        Opcode::QueryDevice => objects::query_device(function, &params(bytes)?),
-        Opcode::QueryStats => objects::query_stats(function, &params(bytes)?),
-        Opcode::Inspect => inspect::inspect(function, &params(bytes)?),
-        Opcode::SetPort => objects::set_port(function, &params(bytes)?),
-        Opcode::SetGid => objects::set_gid(function, &params(bytes)?),
-        Opcode::AllocContext => objects::alloc_context(function, &params(bytes)?),
-        Opcode::FreeContext => objects::free_context(function, object(bytes)?),
-        Opcode::AllocUar => objects::alloc_uar(function, object(bytes)?),
-        Opcode::FreeUar => objects::free_uar(function, object(bytes)?),
-        Opcode::AllocPd => objects::alloc_pd(function, object(bytes)?),
-        Opcode::FreePd => objects::free_pd(function, object(bytes)?),
-        Opcode::RegMr => memory::reg_mr(function, &params(bytes)?),
-        Opcode::DeregMr => memory::dereg_mr(function, object(bytes)?),
-        Opcode::CreateEq => queues::create_eq(function, &params(bytes)?),
-        Opcode::DestroyEq => queues::destroy_eq(function, object(bytes)?),
-        Opcode::CreateCq => queues::create_cq(function, &params(bytes)?),
-        Opcode::ModifyCq => queues::modify_cq(function, &params(bytes)?),
-        Opcode::ResizeCq => queues::resize_cq(function, &params(bytes)?),
-        Opcode::DestroyCq => queues::destroy_cq(function, object(bytes)?),
-        Opcode::CreateQp => queues::create_qp(function, &params(bytes)?),
-        Opcode::DestroyQp => queues::destroy_qp(function, object(bytes)?),
-        Opcode::ModifyQp => modify::modify_qp(function, &params(bytes)?),
-        Opcode::QueryQp => modify::query_qp(function, &params(bytes)?),
-        Opcode::CreateSrq => srq::create_srq(function, &params(bytes)?),
-        Opcode::DestroySrq => srq::destroy_srq(function, object(bytes)?),
-        Opcode::ModifySrq => srq::modify_srq(function, &params(bytes)?),
-        Opcode::QuerySrq => srq::query_srq(function, &params(bytes)?),
-        Opcode::AllocXrcd => srq::alloc_xrcd(function, &params(bytes)?),
-        Opcode::FreeXrcd => srq::free_xrcd(function, object(bytes)?),
-        Opcode::AttachMcast => multicast::attach(function, &params(bytes)?),
-        Opcode::DetachMcast => multicast::detach(function, &params(bytes)?),
-        Opcode::ReregMr => memory::rereg_mr(function, &params(bytes)?),
-        Opcode::AllocMr => memory::alloc_mr(function, &params(bytes)?),
-        Opcode::AllocMw => memory::alloc_mw(function, &params(bytes)?),
-        Opcode::DeallocMw => memory::dealloc_mw(function, object(bytes)?),
+    /// Hands the command to the handler of its opcode.
+    macro_rules! dispatch {
+        ($($name:ident => $handler:path,)+) => {
+            match opcode {
+                $(Opcode::$name => run_as::<command::$name>(&submission.params, |params| {
+                    $handler(function, params)
+                }),)+
+            }
+        };
+    }
+    dispatch! {
+        QueryDevice => objects::query_device,
+        QueryStats => objects::query_stats,
+        SetGid => objects::set_gid,
+        CreateEq => queues::create_eq,
+        DestroyEq => queues::destroy_eq,
+        AllocContext => objects::alloc_context,
+        FreeContext => objects::free_context,
+        AllocUar => objects::alloc_uar,
+        FreeUar => objects::free_uar,
+        AllocPd => objects::alloc_pd,
+        FreePd => objects::free_pd,
+        RegMr => memory::reg_mr,
+        DeregMr => memory::dereg_mr,
+        CreateCq => queues::create_cq,
+        DestroyCq => queues::destroy_cq,
+        CreateQp => queues::create_qp,
+        DestroyQp => queues::destroy_qp,
+        ModifyQp => modify::modify_qp,
+        QueryQp => modify::query_qp,
+        ReregMr => memory::rereg_mr,
+        AllocMr => memory::alloc_mr,
+        AllocMw => memory::alloc_mw,
+        DeallocMw => memory::dealloc_mw,
+        ModifyCq => queues::modify_cq,
+        CreateSrq => srq::create_srq,
+        DestroySrq => srq::destroy_srq,
+        ModifySrq => srq::modify_srq,
+        QuerySrq => srq::query_srq,
+        AllocXrcd => srq::alloc_xrcd,
+        FreeXrcd => srq::free_xrcd,
+        ResizeCq => queues::resize_cq,
+        AttachMcast => multicast::attach,
+        DetachMcast => multicast::detach,
+        SetPort => objects::set_port,
+        Inspect => inspect::inspect,
     }
 }
 
-/// The number in [`vrnic_abi::admin::ObjectId`].
-fn object(bytes: &[u8; PARAMS_LEN]) -> Result<u32, Failure> {
-    let params: vrnic_abi::admin::ObjectId = params(bytes)?;
-    zero(&params.reserved, 4)?;
-    Ok(params.id.get())
+/// Parses the parameters of the command `C`, checks what they reserve, and runs the handler.
+fn run_as<C: Command>(
+    params: &[u8; PARAMS_LEN],
+    handler: impl FnOnce(&C::Params) -> Outcome<C::Reply>,
+) -> Outcome<[u8; RESULT_LEN]> {
+    for reserved in [C::RESERVED, size_of::<C::Params>()..PARAMS_LEN] {
+        let start = reserved.start;
+        zero(params.get(reserved).unwrap_or_default(), start)?;
+    }
+    let (params, _) = C::Params::read_from_prefix(params).map_err(|_| Status::Internal)?;
+    let mut result = [0; RESULT_LEN];
+    handler(&params)?.write_to_prefix(&mut result).map_err(|_| Status::Internal)?;
+    Ok(result)
 }

@@ -7,7 +7,7 @@ use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Failure, Outcome, bad, done, zero};
+use super::{Failure, Outcome, bad, zero};
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::limits;
@@ -17,8 +17,7 @@ use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
 /// PSNs have 24 bits; users may give more.
 const PSN_MASK: u32 = (1 << 24) - 1;
 
-pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome {
-    zero(&params.reserved, offset_of!(ModifyQp, reserved))?;
+pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
     let addr = params.attr_addr.get();
     if !addr.is_multiple_of(8) {
@@ -32,7 +31,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     if mask.contains(AttrMask::AV) {
         let av = offset_of!(Attr, av);
         zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
-        zero(&new.av.reserved2, av + offset_of!(AddressVector, reserved2))?;
+        zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
     }
     check_values(&new, mask, function.mtu())?;
     let current = qp.state();
@@ -53,7 +52,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
         return Err(Status::Unsupported.into());
     }
     if apply(function, &qp, &new, mask, (current, next)) {
-        done()
+        Ok(())
     } else {
         Err(Status::BadState.into())
     }
@@ -189,8 +188,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.first_psn = attr.rq_psn.get();
 }
 
-pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome {
-    zero(&params.reserved, offset_of!(QueryQp, reserved))?;
+pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome<()> {
     if !params.attr_addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(QueryQp, attr_addr)));
     }
@@ -201,5 +199,5 @@ pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Out
         .memory()
         .write(params.attr_addr.get(), attr.as_bytes())
         .map_err(|_| Status::BadAddress)?;
-    done()
+    Ok(())
 }

@@ -5,13 +5,12 @@ use std::mem::offset_of;
 use vrnic_abi::admin::{Mcast, Status};
 use vrnic_abi::qp::Type;
 
-use super::{Outcome, bad, done, zero};
+use super::{Outcome, bad};
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::multicast::is_group;
 
-pub(super) fn attach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome {
-    zero(&params.reserved, offset_of!(Mcast, reserved))?;
+pub(super) fn attach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome<()> {
     if !is_group(&params.gid) {
         return Err(bad(offset_of!(Mcast, gid)));
     }
@@ -21,13 +20,12 @@ pub(super) fn attach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome
     }
     let join = || function.fabric().join_group();
     function.objects.groups.attach(params.gid, &qp, join).map_err(|_full| Status::NoResource)?;
-    done()
+    Ok(())
 }
 
-pub(super) fn detach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome {
-    zero(&params.reserved, offset_of!(Mcast, reserved))?;
+pub(super) fn detach<H: Host>(function: &Function<H>, params: &Mcast) -> Outcome<()> {
     if function.objects.groups.detach(params.gid, params.qpn.get()) {
-        done()
+        Ok(())
     } else {
         Err(Status::NotFound.into())
     }

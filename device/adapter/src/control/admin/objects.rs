@@ -3,39 +3,37 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::admin::{NoParams, ObjectResult, QueryParams, SetGid, SetPort, Status};
+use vrnic_abi::admin::{QueryParams, SetGid, SetPort, Status};
+use vrnic_abi::{ContextId, Pdn, UarIndex};
 use zerocopy::IntoBytes;
 
-use super::{Failure, Outcome, bad, done, result, zero};
+use super::{Failure, Outcome, bad};
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::limits;
 use crate::objects::doorbell::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
 
-pub(super) fn query_device<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome {
+pub(super) fn query_device<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome<()> {
     answer(function, params, function.caps().as_bytes())
 }
 
-pub(super) fn query_stats<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome {
+pub(super) fn query_stats<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome<()> {
     answer(function, params, &function.stats().bytes())
 }
 
 /// Writes as much of `answer` as the guest's buffer takes.
-fn answer<H: Host>(function: &Function<H>, params: &QueryParams, answer: &[u8]) -> Outcome {
-    zero(&params.reserved, offset_of!(QueryParams, reserved))?;
+fn answer<H: Host>(function: &Function<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
     if !params.addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(QueryParams, addr)));
     }
     let len = answer.len().min(params.len.get() as usize);
     let answer = answer.get(..len).unwrap_or(answer);
     function.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
-    done()
+    Ok(())
 }
 
-pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outcome {
-    zero(&params.reserved, offset_of!(SetGid, reserved))?;
-    zero(&params.reserved2, offset_of!(SetGid, reserved2))?;
+pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outcome<()> {
     let index = usize::from(params.index.get());
     if index >= limits::MAX_GID as usize {
         return Err(bad(offset_of!(SetGid, index)));
@@ -51,11 +49,10 @@ pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outco
             _ => return Err(bad(offset_of!(SetGid, valid))),
         };
     }
-    done()
+    Ok(())
 }
 
-pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome {
-    zero(&params.reserved, offset_of!(SetPort, reserved))?;
+pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome<()> {
     if params.mtu > limits::MAX_MTU {
         return Err(bad(offset_of!(SetPort, mtu)));
     }
@@ -66,31 +63,33 @@ pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Out
         function.set_mtu(params.mtu);
     }
     function.set_open(params.closed == 0);
-    done()
+    Ok(())
 }
 
-pub(super) fn alloc_context<H: Host>(function: &Function<H>, params: &NoParams) -> Outcome {
-    zero(params, 0)?;
+pub(super) fn alloc_context<H: Host>(function: &Function<H>, (): &()) -> Outcome<ContextId> {
     let make = |id| Ok::<_, Failure>(Context { id, users: 0.into() });
     let context = function.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
-    result(&ObjectResult::new(context.id))
+    Ok(context.id.into())
 }
 
-pub(super) fn free_context<H: Host>(function: &Function<H>, id: u32) -> Outcome {
+pub(super) fn free_context<H: Host>(function: &Function<H>, &id: &ContextId) -> Outcome<()> {
     let contexts = &function.objects.contexts;
-    let context = contexts.get(id).ok_or(Status::NotFound)?;
+    let context = contexts.get(id.get()).ok_or(Status::NotFound)?;
     if held(&context.users) {
         return Err(Status::Busy.into());
     }
-    contexts.remove(id);
+    contexts.remove(id.get());
     // Its process has no mapping of that memory any more.
-    function.objects.sq_memory.lock().release(id);
-    done()
+    function.objects.sq_memory.lock().release(id.get());
+    Ok(())
 }
 
-pub(super) fn alloc_uar<H: Host>(function: &Function<H>, context: u32) -> Outcome {
+pub(super) fn alloc_uar<H: Host>(
+    function: &Function<H>,
+    &context: &ContextId,
+) -> Outcome<UarIndex> {
     let objects = &function.objects;
-    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
+    let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
     let make = |number| Ok::<_, Failure>(Uar::new(number, context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
@@ -100,44 +99,44 @@ pub(super) fn alloc_uar<H: Host>(function: &Function<H>, context: u32) -> Outcom
     objects.refresh_uars();
     // A worker that sleeps has not armed this one.
     function.wake_all();
-    result(&ObjectResult::new(uar.number))
+    Ok(uar.number.into())
 }
 
-pub(super) fn free_uar<H: Host>(function: &Function<H>, number: u32) -> Outcome {
+pub(super) fn free_uar<H: Host>(function: &Function<H>, &number: &UarIndex) -> Outcome<()> {
     let objects = &function.objects;
-    let uar = objects.uars.get(number).ok_or(Status::NotFound)?;
-    if number == 0 {
+    let uar = objects.uars.get(number.get()).ok_or(Status::NotFound)?;
+    if number.get() == 0 {
         return Err(Status::Permission.into());
     }
     if uar.in_use() {
         return Err(Status::Busy.into());
     }
-    objects.uars.remove(number);
+    objects.uars.remove(number.get());
     objects.refresh_uars();
     if let Some(context) = objects.contexts.get(uar.context) {
         release(&context.users);
     }
-    done()
+    Ok(())
 }
 
-pub(super) fn alloc_pd<H: Host>(function: &Arc<Function<H>>, context: u32) -> Outcome {
+pub(super) fn alloc_pd<H: Host>(function: &Arc<Function<H>>, &context: &ContextId) -> Outcome<Pdn> {
     let objects = &function.objects;
-    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
+    let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
     let make = |pdn| Ok::<_, Failure>(Pd { pdn, context: context.id, users: 0.into() });
     let pd = objects.pds.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
-    result(&ObjectResult::new(pd.pdn))
+    Ok(pd.pdn.into())
 }
 
-pub(super) fn free_pd<H: Host>(function: &Function<H>, pdn: u32) -> Outcome {
+pub(super) fn free_pd<H: Host>(function: &Function<H>, &pdn: &Pdn) -> Outcome<()> {
     let objects = &function.objects;
-    let pd = objects.pds.get(pdn).ok_or(Status::NotFound)?;
+    let pd = objects.pds.get(pdn.get()).ok_or(Status::NotFound)?;
     if held(&pd.users) {
         return Err(Status::Busy.into());
     }
-    objects.pds.remove(pdn);
+    objects.pds.remove(pdn.get());
     if let Some(context) = objects.contexts.get(pd.context) {
         release(&context.users);
     }
-    done()
+    Ok(())
 }

@@ -9,9 +9,9 @@ use vrnic_abi::admin::{
     ResizeCq, ResizeCqResult, Status, TagForm,
 };
 use vrnic_abi::qp::{State, Type};
-use vrnic_abi::{cq, eq, pci, rq, sq};
+use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
 
-use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::datapath::command_tag::Tags;
 use crate::function::Function;
 use crate::host::Host;
@@ -23,9 +23,7 @@ use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
 use crate::objects::{Pd, Xrcd, held, hold, release};
 
-pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome {
-    zero(&params.reserved, offset_of!(CreateEq, reserved))?;
-    zero(&params.reserved2, offset_of!(CreateEq, reserved2))?;
+pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome<EqResult> {
     let vector = params.vector.get();
     if vector == pci::VECTOR_ASYNC || vector >= function.vectors() {
         return Err(bad(offset_of!(CreateEq, vector)));
@@ -46,22 +44,22 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
         return Err(Status::NoResource.into());
     };
     refresh_eqs(function);
-    result(&EqResult::new(eq.eqn, slot))
+    Ok(EqResult::new(eq.eqn, slot))
 }
 
-pub(super) fn destroy_eq<H: Host>(function: &Function<H>, eqn: u32) -> Outcome {
+pub(super) fn destroy_eq<H: Host>(function: &Function<H>, &eqn: &Eqn) -> Outcome<()> {
     let objects = &function.objects;
-    let eq = objects.eqs.get(eqn).ok_or(Status::NotFound)?;
+    let eq = objects.eqs.get(eqn.get()).ok_or(Status::NotFound)?;
     if held(&eq.users) {
         return Err(Status::Busy.into());
     }
-    objects.eqs.remove(eqn);
+    objects.eqs.remove(eqn.get());
     eq.end();
     refresh_eqs(function);
     if let Some(uar) = objects.uars.get(0) {
         uar.release(eq.slot);
     }
-    done()
+    Ok(())
 }
 
 fn refresh_eqs<H: Host>(function: &Function<H>) {
@@ -70,8 +68,7 @@ fn refresh_eqs<H: Host>(function: &Function<H>) {
     }
 }
 
-pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> Outcome {
-    zero(&params.reserved, offset_of!(CreateCq, reserved))?;
+pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> Outcome<CqResult> {
     if u32::from(params.log_size) > cq::LOG_CQES_MAX {
         return Err(bad(offset_of!(CreateCq, log_size)));
     }
@@ -89,7 +86,7 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
     };
     hold(&eq.users);
     uar.assign(slot, Owner::Cq(Arc::clone(&cq)));
-    result(&CqResult::new(cq.cqn, slot))
+    Ok(CqResult::new(cq.cqn, slot))
 }
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
@@ -103,16 +100,16 @@ pub(super) fn take_slot<H: Host>(
     Ok(slot)
 }
 
-pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome {
-    zero(&params.reserved, offset_of!(ModifyCq, reserved))?;
+pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome<()> {
     let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
     cq.set_moderation(params.count.get(), params.period.get());
-    done()
+    Ok(())
 }
 
-pub(super) fn resize_cq<H: Host>(function: &Function<H>, params: &ResizeCq) -> Outcome {
-    zero(&params.reserved, offset_of!(ResizeCq, reserved))?;
-    zero(&params.reserved2, offset_of!(ResizeCq, reserved2))?;
+pub(super) fn resize_cq<H: Host>(
+    function: &Function<H>,
+    params: &ResizeCq,
+) -> Outcome<ResizeCqResult> {
     if u32::from(params.log_size) > cq::LOG_CQES_MAX {
         return Err(bad(offset_of!(ResizeCq, log_size)));
     }
@@ -121,23 +118,23 @@ pub(super) fn resize_cq<H: Host>(function: &Function<H>, params: &ResizeCq) -> O
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
     let first = cq.resize(function.host(), ring).ok_or(Status::BadState)?;
     // Writers of the old ring held the CQ's lock, so its memory is the guest's again.
-    result(&ResizeCqResult::new(first))
+    Ok(ResizeCqResult::new(first))
 }
 
-pub(super) fn destroy_cq<H: Host>(function: &Function<H>, cqn: u32) -> Outcome {
+pub(super) fn destroy_cq<H: Host>(function: &Function<H>, &cqn: &Cqn) -> Outcome<()> {
     let objects = &function.objects;
-    let cq = objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    let cq = objects.cqs.get(cqn.get()).ok_or(Status::NotFound)?;
     if held(&cq.users) {
         return Err(Status::Busy.into());
     }
-    objects.cqs.remove(cqn);
+    objects.cqs.remove(cqn.get());
     cq.end();
     function.forget_cq(&cq);
     if let Some(uar) = objects.uars.get(cq.uar) {
         uar.release(cq.slot);
     }
     release(&cq.eq.users);
-    done()
+    Ok(())
 }
 
 /// The objects that a QP is made of, all of one context.
@@ -147,8 +144,7 @@ struct Base<H: Host> {
     recv_cq: Arc<Cq>,
 }
 
-pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome {
-    zero(&params.reserved2, offset_of!(CreateQp, reserved2))?;
+pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome<QpResult> {
     if params.qp_type != Type::XrcTgt as u8 {
         zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
     }
@@ -197,7 +193,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         hold(&srq.users);
     }
     uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
-    result(&QpResult::new(qp.qpn, slot, sq_offset))
+    Ok(QpResult::new(qp.qpn, slot, sq_offset))
 }
 
 /// The objects that a QP belongs to.
@@ -337,9 +333,9 @@ fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params:
     }
 }
 
-pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
+pub(super) fn destroy_qp<H: Host>(function: &Function<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &function.objects;
-    let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
+    let qp = objects.remove_qp(qpn.get()).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.uar) {
@@ -369,5 +365,5 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, qpn: u32) -> Outcome {
         srq.publish(function.host());
         release(&srq.users);
     }
-    done()
+    Ok(())
 }

@@ -3,21 +3,21 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::admin::{
-    CreateSrq, ModifySrq, NoParams, ObjectResult, QuerySrq, SrqResult, SrqType, Status,
-};
-use vrnic_abi::{rq, sq};
+use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
+use vrnic_abi::{Srqn, Xrcdn, rq, sq};
 
 use super::queues::take_slot;
-use super::{Failure, Outcome, bad, done, pages_failure, result, zero};
+use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::function::Function;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::srq::{Srq, Xrc};
 use crate::objects::{Xrcd, held, hold, release};
 
-pub(super) fn create_srq<H: Host>(function: &Function<H>, params: &CreateSrq) -> Outcome {
-    zero(&params.reserved, offset_of!(CreateSrq, reserved))?;
+pub(super) fn create_srq<H: Host>(
+    function: &Function<H>,
+    params: &CreateSrq,
+) -> Outcome<SrqResult> {
     let kind = SrqType::from_raw(params.srq_type).ok_or(bad(offset_of!(CreateSrq, srq_type)))?;
     let objects = &function.objects;
     let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
@@ -42,7 +42,7 @@ pub(super) fn create_srq<H: Host>(function: &Function<H>, params: &CreateSrq) ->
             hold(&xrcd.users);
         }
     }
-    result(&SrqResult::new(srq.srqn, slot))
+    Ok(SrqResult::new(srq.srqn, slot))
 }
 
 /// The CQ and the domain of an SRQ for XRC targets; others have neither.
@@ -79,13 +79,13 @@ fn ring<H: Host>(function: &Function<H>, params: &CreateSrq) -> Result<Ring, Fai
         .map_err(|error| pages_failure(error, offset_of!(CreateSrq, pages)))
 }
 
-pub(super) fn destroy_srq<H: Host>(function: &Function<H>, srqn: u32) -> Outcome {
+pub(super) fn destroy_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outcome<()> {
     let objects = &function.objects;
-    let srq = objects.srqs.get(srqn).ok_or(Status::NotFound)?;
+    let srq = objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
     if held(&srq.users) {
         return Err(Status::Busy.into());
     }
-    objects.srqs.remove(srqn);
+    objects.srqs.remove(srqn.get());
     srq.end();
     function.forget_srq(&srq);
     let (uar, slot) = srq.place;
@@ -101,35 +101,32 @@ pub(super) fn destroy_srq<H: Host>(function: &Function<H>, srqn: u32) -> Outcome
             release(&xrcd.users);
         }
     }
-    done()
+    Ok(())
 }
 
-pub(super) fn modify_srq<H: Host>(function: &Function<H>, params: &ModifySrq) -> Outcome {
-    zero(&params.reserved, offset_of!(ModifySrq, reserved))?;
+pub(super) fn modify_srq<H: Host>(function: &Function<H>, params: &ModifySrq) -> Outcome<()> {
     let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
     srq.arm(function, params.limit.get()).map_err(|_| bad(offset_of!(ModifySrq, limit)))?;
-    done()
+    Ok(())
 }
 
-pub(super) fn query_srq<H: Host>(function: &Function<H>, params: &QuerySrq) -> Outcome {
-    zero(&params.reserved, offset_of!(QuerySrq, reserved))?;
-    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
-    result(&srq.status(function.host()))
+pub(super) fn query_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outcome<SrqStatus> {
+    let srq = function.objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
+    Ok(srq.status(function.host()))
 }
 
-pub(super) fn alloc_xrcd<H: Host>(function: &Arc<Function<H>>, params: &NoParams) -> Outcome {
-    zero(params, 0)?;
+pub(super) fn alloc_xrcd<H: Host>(function: &Arc<Function<H>>, (): &()) -> Outcome<Xrcdn> {
     let make = |xrcdn| Ok::<_, Failure>(Xrcd { xrcdn, users: 0.into() });
     let xrcd = function.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
-    result(&ObjectResult::new(xrcd.xrcdn))
+    Ok(xrcd.xrcdn.into())
 }
 
-pub(super) fn free_xrcd<H: Host>(function: &Function<H>, xrcdn: u32) -> Outcome {
+pub(super) fn free_xrcd<H: Host>(function: &Function<H>, &xrcdn: &Xrcdn) -> Outcome<()> {
     let xrcds = &function.objects.xrcds;
-    let xrcd = xrcds.get(xrcdn).ok_or(Status::NotFound)?;
+    let xrcd = xrcds.get(xrcdn.get()).ok_or(Status::NotFound)?;
     if held(&xrcd.users) {
         return Err(Status::Busy.into());
     }
-    xrcds.remove(xrcdn);
-    done()
+    xrcds.remove(xrcdn.get());
+    Ok(())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::{
-    Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, ObjectId, Opcode,
-    PARAMS_LEN, Pages, QueryParams, QueryQp, RegMr, Request, ResizeCq, Stats, Status,
+    Command, Completion, CreateCq, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN,
+    Pages, QueryParams, QueryQp, RESULT_LEN, RegMr, ResizeCq, Stats, Status, Submission, command,
 };
 use vrnic_abi::cq::Cqe;
 use vrnic_abi::eq::{Eqe, Kind};
@@ -59,6 +59,13 @@ pub(crate) struct CompletionQueue {
 /// Offset in BAR2 of a slot.
 pub(crate) fn slot_offset(uar: u32, slot: u32) -> u64 {
     u64::from(uar) * u64::from(uar::UAR_LEN) + u64::from(slot) * u64::from(uar::SLOT_LEN)
+}
+
+/// The parameters of a command, with zeroes behind.
+pub(crate) fn padded(params: &[u8]) -> [u8; PARAMS_LEN] {
+    let mut bytes = [0; PARAMS_LEN];
+    bytes[..params.len()].copy_from_slice(params);
+    bytes
 }
 
 impl Guest {
@@ -166,7 +173,8 @@ impl Guest {
         let index = self.admin_index.get();
         self.admin_index.set(index.wrapping_add(1));
         let id = index ^ 0x5a5a;
-        let command = Command { opcode: opcode.into(), flags: flags.into(), id: id.into(), params };
+        let command =
+            Submission { opcode: opcode.into(), flags: flags.into(), id: id.into(), params };
         let offset = u64::from(index % (1 << ADMIN_LOG)) * 64;
         self.write(self.admin_sq + offset, command.as_bytes());
         self.set(regs::ADMIN_SQ_PI, index.wrapping_add(1));
@@ -177,21 +185,23 @@ impl Guest {
     }
 
     /// Sends a command and returns its result.
-    pub(crate) fn command<P: Request>(
-        &self,
-        opcode: Opcode,
-        params: &P,
-    ) -> Result<P::Result, Refused> {
-        let bytes = params.as_bytes().try_into().expect("params are 56 bytes");
-        let completion = self.raw_command(opcode as u16, 0, bytes);
-        match Status::from_raw(completion.status.get()).expect("known status") {
-            Status::Ok => Ok(P::Result::read_from_bytes(&completion.result).expect("result")),
-            status => Err((status, completion.detail.get())),
-        }
+    pub(crate) fn command<C: Command>(&self, params: &C::Params) -> Result<C::Reply, Refused> {
+        let result = self.bytes_command(C::OPCODE, params.as_bytes())?;
+        Ok(C::Reply::read_from_prefix(&result).expect("result").0)
     }
 
+    /// Sends a command about an object and returns the number in its result, if it has one.
     pub(crate) fn on_object(&self, opcode: Opcode, id: u32) -> Result<u32, Refused> {
-        self.command(opcode, &ObjectId::new(id)).map(|result| result.id.get())
+        let result = self.bytes_command(opcode, &id.to_le_bytes())?;
+        Ok(u32::read_from_prefix(&result).expect("result").0)
+    }
+
+    fn bytes_command(&self, opcode: Opcode, params: &[u8]) -> Result<[u8; RESULT_LEN], Refused> {
+        let completion = self.raw_command(opcode as u16, 0, padded(params));
+        match Status::from_raw(completion.status.get()).expect("known status") {
+            Status::Ok => Ok(completion.result),
+            status => Err((status, completion.detail.get())),
+        }
     }
 
     pub(crate) fn reg_flat(
@@ -202,14 +212,14 @@ impl Guest {
         len: u64,
     ) -> Result<u32, Refused> {
         let params = RegMr::new(pdn, access, addr, len, Pages::new(addr & !0xfff, 12, 0));
-        self.command(Opcode::RegMr, &params).map(|result| result.key.get())
+        self.command::<command::RegMr>(&params).map(|key| key.get())
     }
 
     /// An event queue of `1 << log` entries on `vector`.
     pub(crate) fn create_eq(&self, vector: u16, log: u8) -> (u32, EventQueue) {
         let ring = self.alloc(16 << log);
         let params = CreateEq::new(Pages::new(ring, 12, 0), vector, log);
-        let result = self.command(Opcode::CreateEq, &params).expect("CREATE_EQ");
+        let result = self.command::<command::CreateEq>(&params).expect("CREATE_EQ");
         (result.eqn.get(), EventQueue { ring, log, slot: result.slot.get(), ci: 0 })
     }
 
@@ -221,7 +231,7 @@ impl Guest {
     ) -> Result<CompletionQueue, Refused> {
         let ring = self.alloc(64 << log);
         let params = CreateCq::new(uar, eqn, log, Pages::new(ring, 12, 0));
-        let result = self.command(Opcode::CreateCq, &params)?;
+        let result = self.command::<command::CreateCq>(&params)?;
         let (cqn, slot) = (result.cqn.get(), result.slot.get());
         Ok(CompletionQueue { cqn, ring, log, uar, slot, ci: 0, arms: 0 })
     }
@@ -238,7 +248,7 @@ impl Guest {
             self.write(ring + slot * 64 + 60, &cq.ci.to_le_bytes());
         }
         let params = ResizeCq::new(cq.cqn, log, Pages::new(ring, 12, 0));
-        let first = self.command(Opcode::ResizeCq, &params)?.first.get();
+        let first = self.command::<command::ResizeCq>(&params)?.first.get();
         let mut index = cq.ci;
         while index != first {
             let slot = |log: u8| u64::from(index & ((1 << log) - 1)) * 64;
@@ -252,33 +262,33 @@ impl Guest {
     }
 
     pub(crate) fn create_qp(&self, params: &CreateQp) -> Result<(u32, u32, u64), Refused> {
-        let result = self.command(Opcode::CreateQp, params)?;
+        let result = self.command::<command::CreateQp>(params)?;
         Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
     }
 
     pub(crate) fn modify_qp(&self, qpn: u32, mask: AttrMask, attr: &Attr) -> Result<(), Refused> {
         let buffer = self.alloc(size_of::<Attr>() as u64);
         self.write(buffer, attr.as_bytes());
-        self.command(Opcode::ModifyQp, &ModifyQp::new(qpn, mask.bits(), buffer)).map(|_| ())
+        self.command::<command::ModifyQp>(&ModifyQp::new(qpn, mask.bits(), buffer))
     }
 
     pub(crate) fn query_qp(&self, qpn: u32) -> Result<Attr, Refused> {
         let buffer = self.alloc(size_of::<Attr>() as u64);
-        self.command(Opcode::QueryQp, &QueryQp::new(qpn, buffer))?;
+        self.command::<command::QueryQp>(&QueryQp::new(qpn, buffer))?;
         Ok(self.fetch(buffer))
     }
 
     pub(crate) fn caps(&self) -> DeviceCaps {
         let buffer = self.alloc(4096);
         let params = QueryParams::new(buffer, size_of::<DeviceCaps>() as u32);
-        self.command(Opcode::QueryDevice, &params).expect("QUERY_DEVICE");
+        self.command::<command::QueryDevice>(&params).expect("QUERY_DEVICE");
         self.fetch(buffer)
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let buffer = self.alloc(4096);
         let params = QueryParams::new(buffer, size_of::<Stats>() as u32);
-        self.command(Opcode::QueryStats, &params).expect("QUERY_STATS");
+        self.command::<command::QueryStats>(&params).expect("QUERY_STATS");
         self.fetch(buffer)
     }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::{
-    CreateQp, CreateSrq, NO_QUEUE, Opcode as Admin, Pages, QpFlags, QuerySrq, SrqStatus, TagForm,
+    CreateQp, CreateSrq, NO_QUEUE, Opcode as Admin, Pages, QpFlags, SrqStatus, TagForm, command,
 };
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State, Type};
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{AtomicSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
-use vrnic_abi::{admin, stamp};
+use vrnic_abi::stamp;
 use vrnic_adapter::host::Host;
 use vrnic_adapter::transport::peers::Fabric;
 use zerocopy::IntoBytes;
@@ -254,8 +254,7 @@ impl Endpoint {
         let (context, uar) = if setup.kernel {
             (0, 0)
         } else {
-            let none = admin::NoParams::default();
-            let context = guest.command(Admin::AllocContext, &none).expect("context").id.get();
+            let context = guest.command::<command::AllocContext>(&()).expect("context").get();
             (context, guest.on_object(Admin::AllocUar, context).expect("UAR"))
         };
         let pdn = guest.on_object(Admin::AllocPd, context).expect("PD");
@@ -457,7 +456,7 @@ impl SharedQueue {
             ..CreateSrq::default()
         };
         tune(&mut params);
-        let result = guest.command(Admin::CreateSrq, &params).expect("CREATE_SRQ");
+        let result = guest.command::<command::CreateSrq>(&params).expect("CREATE_SRQ");
         Self { srqn: result.srqn.get(), slot: result.slot.get(), uar: e.uar, ring, pi: 0 }
     }
 
@@ -481,7 +480,7 @@ impl SharedQueue {
     }
 
     pub(crate) fn status(&self, guest: &Guest) -> SrqStatus {
-        guest.command(Admin::QuerySrq, &QuerySrq::new(self.srqn)).expect("QUERY_SRQ")
+        guest.command::<command::QuerySrq>(&self.srqn.into()).expect("QUERY_SRQ")
     }
 }
 

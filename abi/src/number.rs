@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Numbers of objects, addresses and sequence numbers, each a type of its own, so that one cannot stand in the place of
+//! another. In memory they are little-endian and need no alignment, like all fields of the formats.
+
+use core::fmt;
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Declares numbers: as stored, as computed with, and how they are printed.
+macro_rules! numbers {
+    ($($(#[$about:meta])* $name:ident: $stored:ident as $native:ident, $format:literal;)+) => {$(
+        $(#[$about])*
+        #[derive(
+            Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+            Unaligned,
+        )]
+        #[repr(transparent)]
+        pub struct $name($stored);
+
+        impl $name {
+            /// The number as a value of this type.
+            #[inline]
+            #[must_use]
+            pub const fn new(number: $native) -> Self {
+                Self($stored::new(number))
+            }
+
+            /// The bare number.
+            #[inline]
+            #[must_use]
+            pub const fn get(self) -> $native {
+                self.0.get()
+            }
+        }
+
+        impl From<$native> for $name {
+            #[inline]
+            fn from(number: $native) -> Self {
+                Self::new(number)
+            }
+        }
+
+        impl From<$name> for $native {
+            #[inline]
+            fn from(number: $name) -> Self {
+                number.get()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.get())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+numbers! {
+    /// The number of a context; 0 is the kernel's.
+    ContextId: U32 as u32, "{}";
+    /// The number of a UAR (doorbell page); 0 is the kernel's.
+    UarIndex: U32 as u32, "{}";
+    /// The number of a doorbell slot in its UAR.
+    SlotIndex: U32 as u32, "{}";
+    /// The number of a protection domain.
+    Pdn: U32 as u32, "{}";
+    /// The number of an event queue; 0 is the asynchronous one.
+    Eqn: U32 as u32, "{}";
+    /// The number of a completion queue.
+    Cqn: U32 as u32, "{}";
+    /// The number of a queue pair, 24 bits.
+    Qpn: U32 as u32, "{}";
+    /// The number of a shared receive queue, 24 bits.
+    Srqn: U32 as u32, "{}";
+    /// The number of an XRC domain.
+    Xrcdn: U32 as u32, "{}";
+    /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in bits 0–7.
+    Key: U32 as u32, "{:#x}";
+    /// An address of guest memory, as the device reaches it.
+    GuestAddr: U64 as u64, "{:#x}";
+}
+
+impl Key {
+    /// The index of the key's entry in the table.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.get() >> 8
+    }
+}
