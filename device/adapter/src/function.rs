@@ -1,6 +1,5 @@
 //! A function: one adapter, with its registers, objects and work.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -10,18 +9,15 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{pci, regs, uar};
 
-use crate::control::port::{Change, Port};
+use crate::control::port::Change;
 use crate::control::registers::Registers;
+use crate::core::Core;
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::pages::PageBudget;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
-use crate::objects::cq::Cq;
 use crate::objects::doorbell;
-use crate::objects::eq::Eq;
-use crate::objects::failing::Failing;
-use crate::objects::moderation::Moderation;
 use crate::objects::qp::{Path, Qp};
 use crate::scheduling::worker_state::Shard;
 use crate::stats::{Counter, Counters};
@@ -33,25 +29,15 @@ pub const WORKERS_MAX: usize = 64;
 /// An adapter.
 #[derive(Debug)]
 pub struct Function<H: Host> {
-    name: String,
-    mac: [u8; 6],
-    host: H,
+    core: Arc<Core<H>>,
     fabric: Arc<Fabric<H>>,
     pub(crate) registers: Registers,
-    pub(crate) objects: Objects<H>,
+    pub(crate) objects: Arc<Objects<H>>,
     /// Each QP has the one that it was created with.
     tpt: RwLock<Arc<Tpt>>,
     limits: Limits,
-    stats: Counters,
-    port: Port,
     vectors: AtomicU16,
     heartbeat: AtomicU32,
-    /// The asynchronous event queue, while the function is enabled.
-    pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
-    /// Events that wait for more completions.
-    pub(crate) moderation: Moderation,
-    /// CQs whose QPs are about to end.
-    pub(crate) failing: Failing,
     /// The parts of the workers.
     pub(crate) shards: Box<[CachePadded<Shard<H>>]>,
     /// Workers that are not asleep; the guest kicks when there is none.
@@ -70,47 +56,46 @@ impl<H: Host> Function<H> {
         limits: Limits,
     ) -> Arc<Self> {
         let workers = workers.clamp(1, WORKERS_MAX);
-        let stats = Counters::new(host.lanes());
-        let objects = Objects::new(&limits);
+        let core = Arc::new(Core::new(name, mac, host, workers));
+        let objects = Arc::new(Objects::new(&core, &limits));
         let function = Arc::new(Self {
-            name: name.to_owned(),
-            mac,
-            host,
+            core,
             fabric: Arc::clone(fabric),
             registers: Registers::default(),
             tpt: RwLock::new(Arc::new(Tpt::new(limits.mr, &objects.page_budget))),
             objects,
             limits,
-            stats,
-            port: Port::default(),
             vectors: AtomicU16::new(pci::MSIX_VECTORS),
             heartbeat: AtomicU32::new(0),
-            asynchronous: RwLock::default(),
-            moderation: Moderation::default(),
-            failing: Failing::default(),
             shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
         });
-        fabric.join(&function);
+        fabric.join(&function.objects);
         function
+    }
+
+    /// Returns what the adapter's parts share.
+    #[must_use]
+    pub fn core(&self) -> &Arc<Core<H>> {
+        &self.core
     }
 
     /// The name, for logs.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        self.core.name()
     }
 
     /// The MAC of its port.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
-        self.mac
+        self.core.mac()
     }
 
     /// The surroundings.
     #[must_use]
     pub fn host(&self) -> &H {
-        &self.host
+        self.core.host()
     }
 
     /// The number of its workers.
@@ -133,13 +118,13 @@ impl<H: Host> Function<H> {
 
     /// Returns what is needed to read a page table.
     pub(crate) fn paging(&self) -> (&H, &Arc<PageBudget>) {
-        (&self.host, &self.objects.page_budget)
+        (self.host(), &self.objects.page_budget)
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Counters {
-        &self.stats
+        self.core.stats()
     }
 
     /// The other functions.
@@ -164,12 +149,12 @@ impl<H: Host> Function<H> {
     #[inline]
     #[must_use]
     pub fn carries(&self) -> bool {
-        self.port.carries()
+        self.core.port.carries()
     }
 
     /// The port's link came or went.
     pub fn set_link(&self, up: bool) {
-        let change = self.port.set_link(up);
+        let change = self.core.port.set_link(up);
         self.count_downed(change);
         if change.link {
             self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
@@ -180,34 +165,28 @@ impl<H: Host> Function<H> {
     /// The driver opens or closes the port. When it has been closed, nothing moves in or out of
     /// this guest's memory any more. The caller holds none.
     pub(crate) fn set_open(&self, open: bool) {
-        let change = self.port.set_open(open);
+        let change = self.core.port.set_open(open);
         self.count_downed(change);
         if change.downed {
-            self.host.drain();
+            self.host().drain();
         }
     }
 
     fn count_downed(&self, change: Change) {
         if change.downed {
-            self.stats.step(Counter::LinkDowned);
+            self.stats().step(Counter::LinkDowned);
         }
     }
 
     /// Longest packet payload of the port, as `enum ib_mtu`.
     #[must_use]
     pub fn mtu(&self) -> u8 {
-        self.port.mtu()
-    }
-
-    /// Returns the free device memory in bytes.
-    #[must_use]
-    pub fn mtu_bytes(&self) -> u64 {
-        128 << self.mtu()
+        self.core.port.mtu()
     }
 
     /// Sets it; the caller has checked that there is such an MTU.
     pub(crate) fn set_mtu(&self, mtu: u8) {
-        self.port.set_mtu(mtu);
+        self.core.port.set_mtu(mtu);
     }
 
     /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0
@@ -217,20 +196,20 @@ impl<H: Host> Function<H> {
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();
         if status.contains(regs::Status::ENABLED) && !status.contains(regs::Status::FATAL) {
-            self.host.bar_store32(u64::from(uar::HEARTBEAT_OFFSET), beat);
+            self.host().bar_store32(u64::from(uar::HEARTBEAT_OFFSET), beat);
         }
     }
 
     /// Reads a register of BAR0.
     #[must_use]
     pub fn read_register(&self, offset: u32) -> u32 {
-        let [a, b, c, d, e, f] = self.mac;
+        let [a, b, c, d, e, f] = self.mac();
         match offset {
             regs::MAGIC => regs::MAGIC_VALUE,
             regs::VERSION => vrnic_abi::ABI_VERSION,
             regs::STATUS => {
                 let mut status = self.registers.status();
-                status.set(regs::Status::LINK_UP, self.port.link());
+                status.set(regs::Status::LINK_UP, self.core.port.link());
                 status.bits()
             }
             regs::HEARTBEAT => self.heartbeat.load(Ordering::Relaxed),
@@ -239,8 +218,8 @@ impl<H: Host> Function<H> {
             regs::MAC_HI => u32::from_le_bytes([e, f, 0, 0]),
             regs::UAR_COUNT => uar::UAR_COUNT,
             // CAST: the halves of the number.
-            regs::CLOCK_LO => self.host.now() as u32,
-            regs::CLOCK_HI => (self.host.now() >> 32) as u32,
+            regs::CLOCK_LO => self.host().now() as u32,
+            regs::CLOCK_HI => (self.host().now() >> 32) as u32,
             regs::VECTOR_COUNT => u32::from(self.vectors()),
             _ => 0,
         }
@@ -251,7 +230,7 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn write_register(&self, offset: u32, value: u32) -> bool {
         if (regs::KICK..regs::KICK + regs::KICK_LEN).contains(&offset) {
-            self.stats.step(Counter::Kicks);
+            self.stats().step(Counter::Kicks);
             self.wake_all();
             return false;
         }
@@ -268,36 +247,12 @@ impl<H: Host> Function<H> {
 
     /// Warns about what the guest does, at a bounded rate; `warn` gets the function's name.
     pub fn warn(&self, warn: impl FnOnce(&str)) {
-        self.stats.limiter.warn(self.host.now(), || warn(&self.name));
+        self.core.warn(warn);
     }
 
     /// Reports an asynchronous event.
     pub fn report(&self, kind: Kind, id: u32) {
-        if let Some(queue) = self.asynchronous.read().as_ref() {
-            queue.push(&self.host, &self.stats, kind, id);
-        }
-    }
-
-    /// Reports an event of a CQ.
-    pub fn fire(&self, cq: &Cq) {
-        cq.fire(&self.host, &self.stats);
-    }
-
-    /// A QP has failed by itself: error state, event, flush.
-    pub fn qp_failed(&self, qp: &Arc<Qp<H>>, kind: Kind) {
-        if qp.fail() {
-            self.report(kind, qp.qpn);
-        }
-        self.schedule(qp);
-    }
-
-    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones
-    /// too, in this poll and the next ones. The caller may have any of them locked.
-    #[cold]
-    pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
-        self.report(Kind::CqError, cq.cqn);
-        self.failing.add(cq);
-        self.host.wake(0);
+        self.core.report(kind, id);
     }
 
     /// Lets the peer of a QP that has ended forget it: an idle one would keep its rings and CQs.
@@ -324,23 +279,13 @@ impl<H: Host> Function<H> {
         // One that a response has ended just now is the peer's turn to finish.
         let ended = |key: &u32| qp.tpt.end_command(*key, qp.user()).is_ok();
         let ended: Vec<u32> = commands.into_iter().filter(ended).collect();
-        self.host.drain();
+        self.host().drain();
         ended.into_iter().for_each(|key| qp.tpt.finish_command(key));
-    }
-
-    /// Gives a QP a turn soon; callable from any thread.
-    pub fn schedule(&self, qp: &Arc<Qp<H>>) {
-        if !qp.queued.swap(true, Ordering::AcqRel)
-            && let Some(shard) = self.shards.get(qp.worker)
-        {
-            shard.post(qp);
-            self.host.wake(qp.worker);
-        }
     }
 
     /// Wakes all workers.
     pub fn wake_all(&self) {
-        (0..self.workers()).for_each(|worker| self.host.wake(worker));
+        (0..self.workers()).for_each(|worker| self.host().wake(worker));
     }
 
     /// A worker goes to sleep or has woken. While all sleep, the guest is asked to kick; as long as
@@ -352,21 +297,9 @@ impl<H: Host> Function<H> {
         if changed {
             for uar in self.objects.active_uars.read().iter() {
                 let offset = doorbell::base(uar.number) + u64::from(uar::ARMED_OFFSET);
-                self.host.bar_store32(offset, u32::from(asleep));
+                self.host().bar_store32(offset, u32::from(asleep));
             }
         }
-    }
-
-    /// Does control work that a register write started: reset, enable, admin commands.
-    pub fn control(self: &Arc<Self>) {
-        if self.registers.take_reset() {
-            self.reset();
-            self.end_reset();
-        }
-        if self.registers.take_enable() {
-            crate::control::admin::enable(self);
-        }
-        crate::control::admin::run(self);
     }
 
     /// Returns whether a reset that the driver asked for has not ended.
@@ -381,30 +314,22 @@ impl<H: Host> Function<H> {
         self.registers.reset_done();
     }
 
-    /// Runs work on this function's behalf in another's turn. A panic in it is this function's
-    /// failure, not the other's.
-    pub(crate) fn contain(&self, work: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            self.host.fail();
-        }
-    }
-
     /// Destroys all objects and stops all access to guest memory, from any state and any thread.
     pub fn reset(self: &Arc<Self>) {
         let mut admin = self.objects.admin.lock();
         *admin = crate::objects::Admin::default();
         self.registers.clear();
-        *self.asynchronous.write() = None;
+        *self.core.asynchronous.write() = None;
         let qps = self.halt();
         self.objects.clear();
         let old = self.tpt();
         *self.tpt.write() = Arc::new(old.successor());
-        old.clear(|| self.host.drain());
-        self.stats.clear();
+        old.clear(|| self.host().drain());
+        self.stats().clear();
         self.set_mtu(limits::MAX_MTU);
-        let _opened = self.port.set_open(true);
-        self.host.bar_clear();
-        tracing::debug!(function = self.name, qps, "the adapter was reset");
+        let _opened = self.core.port.set_open(true);
+        self.host().bar_clear();
+        tracing::debug!(function = self.name(), qps, "the adapter was reset");
     }
 
     /// Ends all QPs: on return none of them touches guest memory any more. Tells how many there
@@ -417,11 +342,10 @@ impl<H: Host> Function<H> {
         }
         for qp in &qps {
             self.part(qp);
-            qp.clear(&self.host);
+            qp.clear(self.host());
         }
         self.shards.iter().for_each(|shard| shard.clear());
-        self.moderation.clear();
-        self.failing.clear();
+        self.core.clear_work();
         qps.len()
     }
 

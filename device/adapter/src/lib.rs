@@ -8,6 +8,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`function`] | one adapter: its parts, its registers, its entry points |
+//! | [`core`] | what all parts of an adapter share: surroundings, identity, counters, port, events |
 //! | [`host`] | what the adapter asks of its surroundings |
 //! | [`control`] | the register file, the port, admin commands |
 //! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, their doorbells and their users |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod core;
 pub mod datapath;
 pub mod function;
 pub mod host;

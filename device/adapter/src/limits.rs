@@ -36,9 +36,11 @@ pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
 /// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few
 /// enough that a process needs many QPs to take what others need.
 pub const MAX_QP_COMMANDS: usize = 4096;
+/// Entries of a function, the one that is never used included.
+pub const MAX_MR: u32 = if cfg!(loom) { 64 } else { 1 << 20 };
 /// Largest number of commands of all QPs. The other three quarters of the keys are for regions and
 /// windows.
-pub const MAX_COMMANDS: u64 = crate::memory::tpt::MAX_MR as u64 / 4;
+pub const MAX_COMMANDS: u64 = MAX_MR as u64 / 4;
 /// Pages of a registration by a work request: 2 MiB in pages of 4 KiB.
 pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
@@ -70,7 +72,7 @@ impl Default for Limits {
             cq: MAX_CQ,
             srq: MAX_SRQ,
             qp: MAX_QP,
-            mr: crate::memory::tpt::MAX_MR - 1,
+            mr: MAX_MR - 1,
         }
     }
 }

@@ -7,10 +7,10 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
+use crate::core::Core;
 use crate::datapath::turn::Site;
 use crate::datapath::wqe::Send;
 use crate::datapath::wqe_fetch::Batch;
-use crate::function::Function;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Qp, Requester};
@@ -35,7 +35,7 @@ pub enum Turn {
 /// Why a QP does not execute its next entry at the moment.
 #[inline]
 pub(crate) fn not_now<H: Host>(
-    function: &Function<H>,
+    core: &Core<H>,
     qp: &Qp<H>,
     requester: &mut Requester<H>,
 ) -> Option<Turn> {
@@ -47,12 +47,12 @@ pub(crate) fn not_now<H: Host>(
         State::Sqd if requester.current.is_some() => {}
         // Nothing new is taken, and what is outstanding goes on.
         State::Sqd if !requester.ledger.is_empty() => return Some(Turn::More),
-        State::Sqd => return Some(drained(function, qp, requester)),
+        State::Sqd => return Some(drained(core, qp, requester)),
         State::Err | State::Sqe => return Some(Turn::Failed),
         _ => return Some(Turn::Idle),
     }
     if let Some(until) = requester.not_before {
-        if function.host().now() < until {
+        if core.host().now() < until {
             return Some(Turn::Wait(until));
         }
         requester.not_before = None;
@@ -60,12 +60,12 @@ pub(crate) fn not_now<H: Host>(
     None
 }
 
-fn drained<H: Host>(function: &Function<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
+fn drained<H: Host>(core: &Core<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
     let mut attr = qp.attr.lock();
     if attr.sq_draining != 0 {
         attr.sq_draining = 0;
         if requester.notify_drained {
-            function.report(Kind::SqDrained, qp.qpn);
+            core.report(Kind::SqDrained, qp.qpn);
         }
     }
     Turn::Idle
@@ -81,14 +81,14 @@ pub(crate) fn advance<H: Host>(qp: &Qp<H>, requester: &mut Requester<H>) {
 /// Completes up to [`BATCH`] entries of the send queue of a QP in the error state with a flush
 /// error, or until the slice is over; returns how many.
 pub fn flush<H: Host>(
-    function: &Arc<Function<H>>,
+    core: &Arc<Core<H>>,
     qp: &Arc<Qp<H>>,
     batch: &mut Batch,
     slice: &Slice<'_, H>,
 ) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    let here = Site::new(function, qp, slice);
+    let here = Site::new(core, qp, slice);
     batch.clear();
     (requester.not_before, requester.ledger.resume_at) = (None, None);
     let mut flushed = 0;

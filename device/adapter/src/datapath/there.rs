@@ -5,15 +5,15 @@ use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use crate::core::Core;
 use crate::datapath::turn::Site;
-use crate::function::Function;
 use crate::host::Host;
 use crate::objects::qp::Qp;
 use crate::scheduling::slice::Slice;
 
 /// The responder's QP, while a requester has its turn.
 pub struct There<'a, H: Host> {
-    /// Its function.
+    /// Its adapter's memory, time and counters.
     pub site: Site<'a, H>,
     /// The QP.
     pub qp: &'a Arc<Qp<H>>,
@@ -22,14 +22,10 @@ pub struct There<'a, H: Host> {
 }
 
 impl<'a, H: Host> There<'a, H> {
-    /// Holds the memory of `function`, whose QP it is.
+    /// Holds the memory of the adapter whose QP it is.
     #[inline]
-    pub fn new(
-        function: &'a Arc<Function<H>>,
-        qp: &'a Arc<Qp<H>>,
-        slice: &'a Slice<'a, H>,
-    ) -> Self {
-        Self { site: Site::new(function, qp, slice), qp, acts: Cell::new(false) }
+    pub fn new(core: &'a Arc<Core<H>>, qp: &'a Arc<Qp<H>>, slice: &'a Slice<'a, H>) -> Self {
+        Self { site: Site::new(core, qp, slice), qp, acts: Cell::new(false) }
     }
 
     /// Runs work on the responder's own objects. A panic in it is the failure of its function.

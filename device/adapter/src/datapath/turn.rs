@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::eq::Kind;
 
-use crate::function::Function;
+use crate::core::Core;
 use crate::host::Host;
 use crate::memory::tpt::Tpt;
 use crate::objects::completion::Completion;
+use crate::objects::context::QueueContext;
 use crate::objects::cq::{Cq, Due, Overflow};
 use crate::objects::qp::Qp;
 use crate::scheduling::slice::{Slice, cost};
@@ -21,8 +23,8 @@ const TIME_KEEPS: u64 = 16 << 10;
 /// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the
 /// time, and the counters, which other processors write too.
 pub struct Site<'a, H: Host> {
-    /// The function.
-    pub function: &'a Arc<Function<H>>,
+    /// What the adapter's parts share.
+    pub core: &'a Arc<Core<H>>,
     /// Its guest's memory.
     pub memory: H::Memory<'a>,
     /// Its regions.
@@ -36,18 +38,18 @@ pub struct Site<'a, H: Host> {
 }
 
 impl<'a, H: Host> Site<'a, H> {
-    /// Holds the memory of `function` for `qp`, which is one of its.
+    /// Holds the guest's memory for `qp`, which is one of its.
     #[inline]
-    pub fn new(function: &'a Arc<Function<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
-        let memory = function.host().memory();
+    pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
+        let memory = core.host().memory();
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
-        Self { function, memory, tpt: &qp.tpt, slice, time, moved, tally }
+        Self { core, memory, tpt: &qp.tpt, slice, time, moved, tally }
     }
 
     /// The surroundings.
     #[inline]
     pub fn host(&self) -> &'a H {
-        self.function.host()
+        self.core.host()
     }
 
     /// Steps a counter.
@@ -76,7 +78,7 @@ impl<'a, H: Host> Site<'a, H> {
     /// Reports an event of a CQ.
     pub fn fire(&self, cq: &Cq) {
         self.slice.charge(cost::EVENT);
-        self.function.fire(cq);
+        cq.fire(self.host(), self.core.stats());
     }
 
     /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
@@ -96,13 +98,13 @@ impl<'a, H: Host> Site<'a, H> {
                     self.count_failure(completion);
                 }
                 if let Due::Later { due, listed } = due {
-                    self.function.moderation.add(cq, due, listed);
+                    self.core.moderation.add(cq, due, listed);
                 }
                 Ok(due == Due::Now)
             }
             Err(overflow) => {
                 if overflow == Overflow::Now {
-                    self.function.cq_failed(cq);
+                    self.core.cq_failed(cq);
                 }
                 Err(overflow)
             }
@@ -157,9 +159,41 @@ impl<'a, H: Host> Site<'a, H> {
     }
 }
 
+impl<'a, H: Host> QueueContext<'a, H> for Site<'a, H> {
+    #[inline]
+    fn host(&self) -> &'a H {
+        self.core.host()
+    }
+
+    #[inline]
+    fn memory(&self) -> &H::Memory<'a> {
+        &self.memory
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.now()
+    }
+
+    #[inline]
+    fn step(&self, counter: Counter) {
+        self.step(counter);
+    }
+
+    #[cold]
+    fn warn(&self, warn: impl FnOnce(&str)) {
+        self.core.warn(warn);
+    }
+
+    #[cold]
+    fn report(&self, kind: Kind, id: u32) {
+        self.core.report(kind, id);
+    }
+}
+
 impl<H: Host> Drop for Site<'_, H> {
     fn drop(&mut self) {
-        self.tally.hand_over(self.function.stats(), self.host().lane());
+        self.tally.hand_over(self.core.stats(), self.host().lane());
     }
 }
 

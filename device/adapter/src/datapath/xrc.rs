@@ -27,7 +27,7 @@ pub(crate) fn choose<H: Host>(
     if responder.current.is_some() {
         return Err(Refusal::Invalid);
     }
-    let found = there.site.function.objects.srqs.get(srqn);
+    let found = there.qp.srqs.get(srqn);
     let in_domain = found.filter(|srq| {
         srq.xrc.as_ref().is_some_and(|xrc| xrc.xrcdn == there.qp.xrcdn) && !srq.is_dead()
     });
@@ -52,7 +52,7 @@ pub(crate) fn complete<H: Host>(
     let completion = Completion { srqn: srq.srqn, ..*completion };
     let written = srq.while_alive(|| there.site.complete(&xrc.cq, &completion));
     if let Some(Err(_overflow)) = written {
-        there.site.function.qp_failed(there.qp, Kind::QpFatal);
+        there.qp.failed(there.site.core, Kind::QpFatal);
         return Err(Refusal::Operational);
     }
     Ok(())

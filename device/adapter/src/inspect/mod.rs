@@ -7,6 +7,7 @@
 mod keys;
 mod queues;
 mod records;
+pub mod views;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::regs::{self, Status};
 
 pub use self::keys::KeyView;
-pub use self::queues::{CqView, EqView, QpView, QueueView, SrqView};
 pub(crate) use self::records::Records;
+pub use self::views::{CqView, EqView, QpView, QueueView, SrqView};
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::id_table::Table;

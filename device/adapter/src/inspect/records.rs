@@ -44,7 +44,7 @@ impl<H: Host> Function<H> {
 
     /// Up to `most` event queues, from number `from` on.
     pub(crate) fn eq_records(&self, from: u32, most: usize) -> Records<EqRecord> {
-        let asynchronous = self.asynchronous.read().clone().filter(|_| from == 0);
+        let asynchronous = self.core().asynchronous.read().clone().filter(|_| from == 0);
         let all = from_on(&self.objects.eqs, from, |eq| eq.eqn);
         let eqs = asynchronous.into_iter().chain(all);
         page(eqs.map(|eq| (eq.eqn, eq.view(self.host()).into())), most)

@@ -11,11 +11,11 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
-use crate::datapath::turn::Site;
 use crate::host::{Host, Memory};
-use crate::inspect::CqView;
+use crate::inspect::views::CqView;
 use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
+use crate::objects::context::QueueContext;
 use crate::objects::eq::Eq;
 use crate::stats::{Counter, Counters};
 
@@ -136,9 +136,9 @@ impl Cq {
     /// # Errors
     /// When the queue is full, or was, or its memory is gone.
     #[inline]
-    pub fn push<H: Host>(
+    pub fn push<'a, H: Host + 'a>(
         &self,
-        site: &Site<'_, H>,
+        site: &impl QueueContext<'a, H>,
         completion: &Completion,
     ) -> Result<Due, Overflow> {
         let mut inner = self.inner.lock();
@@ -153,12 +153,12 @@ impl Cq {
         }
         let entry = completion.entry(inner.pi, site.now());
         let addr = inner.ring.addr(inner.pi).filter(|_| room);
-        let written = addr.is_some_and(|addr| site.memory.write(addr, entry.as_bytes()).is_ok());
+        let written = addr.is_some_and(|addr| site.memory().write(addr, entry.as_bytes()).is_ok());
         if !written {
             inner.failed = true;
             site.step(Counter::CqOverflows);
             let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
-            site.function.warn(|name| {
+            site.warn(|name| {
                 tracing::warn!(
                     function = name,
                     cqn = self.cqn,

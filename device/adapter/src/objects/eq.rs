@@ -9,7 +9,7 @@ use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
 use crate::host::{Host, Memory};
-use crate::inspect::EqView;
+use crate::inspect::views::EqView;
 use crate::memory::pages::Ring;
 use crate::stats::{Counter, Counters};
 

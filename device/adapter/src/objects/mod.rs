@@ -5,12 +5,14 @@
 //! | --- | --- |
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
+//! | [`context`] | the turn, as a queue sees it |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
 //! | [`multicast`] | multicast groups and their members |
-//! | [`doorbell`] | doorbell pages and their slots |
+//! | [`uar`], [`doorbell`] | doorbell pages and the owners of their slots; where doorbells are in BAR2 |
 
 pub mod completion;
+pub mod context;
 pub mod cq;
 pub mod doorbell;
 pub mod eq;
@@ -20,6 +22,7 @@ pub(crate) mod moderation;
 pub mod multicast;
 pub mod qp;
 pub mod srq;
+pub mod uar;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,19 +31,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::SetGid;
 use vrnic_abi::qp::{GSI_QPN, Type};
-use vrnic_abi::uar;
+use vrnic_abi::uar::UAR_COUNT;
 
+use crate::core::Core;
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
 use crate::objects::cq::Cq;
-use crate::objects::doorbell::Uar;
 use crate::objects::eq::Eq;
 use crate::objects::id_table::Table;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
+use crate::objects::uar::Uar;
 
 /// A user context, or the kernel's.
 #[derive(Debug)]
@@ -85,6 +89,7 @@ pub struct Admin {
 /// All objects.
 #[derive(Debug)]
 pub struct Objects<H: Host> {
+    core: Arc<Core<H>>,
     /// Serialises control work.
     pub admin: Mutex<Admin>,
     /// Contexts by number.
@@ -94,7 +99,7 @@ pub struct Objects<H: Host> {
     /// CQs by number.
     pub cqs: Table<Cq>,
     /// SRQs by number.
-    pub srqs: Table<Srq>,
+    pub srqs: Arc<Table<Srq>>,
     /// XRC domains by number.
     pub xrcds: Table<Xrcd>,
     /// QPs by number, but for the one of the general services.
@@ -124,20 +129,21 @@ pub struct Objects<H: Host> {
 }
 
 impl<H: Host> Objects<H> {
-    /// Room for as many as `limits` say.
+    /// No objects yet, with room for as many as `limits` say.
     #[must_use]
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(core: &Arc<Core<H>>, limits: &Limits) -> Self {
         Self {
+            core: Arc::clone(core),
             admin: Mutex::default(),
             contexts: Table::new(0, limits.contexts.saturating_add(1)),
             pds: Table::new(1, limits.pd),
             cqs: Table::new(1, limits.cq),
-            srqs: Table::new(1, limits.srq),
+            srqs: Arc::new(Table::new(1, limits.srq)),
             xrcds: Table::new(1, limits::MAX_XRCD),
             qps: Table::new(limits::FIRST_QPN, limits.qp),
             gsi: RwLock::default(),
             eqs: Table::new(1, limits::MAX_EQ),
-            uars: Table::new(0, uar::UAR_COUNT),
+            uars: Table::new(0, UAR_COUNT),
             active_uars: RwLock::default(),
             uars_version: AtomicU64::new(1),
             holding: Arc::default(),
@@ -147,6 +153,12 @@ impl<H: Host> Objects<H> {
             gids: RwLock::default(),
             groups: Groups::default(),
         }
+    }
+
+    /// What the adapter's parts share.
+    #[must_use]
+    pub fn core(&self) -> &Arc<Core<H>> {
+        &self.core
     }
 
     /// Forgets all objects but QPs, which need an orderly end.

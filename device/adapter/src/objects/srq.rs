@@ -13,12 +13,11 @@ use vrnic_abi::admin::SrqStatus;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::uar::SrqSlot;
 
-use crate::datapath::turn::Site;
 use crate::datapath::wqe::Recv;
-use crate::function::Function;
 use crate::host::{Host, Memory};
-use crate::inspect::{QueueView, SrqView};
+use crate::inspect::views::{QueueView, SrqView};
 use crate::memory::pages::Ring;
+use crate::objects::context::QueueContext;
 use crate::objects::cq::Cq;
 use crate::stats::Counter;
 
@@ -95,9 +94,9 @@ impl Srq {
     ///
     /// # Errors
     /// When the producer index or the memory is faulty, or was: the SRQ gives out nothing any more.
-    pub fn take<H: Host>(
+    pub fn take<'a, H: Host + 'a>(
         &self,
-        site: &Site<'_, H>,
+        site: &impl QueueContext<'a, H>,
         raw: &mut [u8],
     ) -> Result<Option<Recv>, Failed> {
         let mut inner = self.inner.lock();
@@ -111,10 +110,10 @@ impl Srq {
         }
         let bytes = raw.get_mut(..self.ring.stride()).ok_or(Failed)?;
         let read = self.ring.addr(index).filter(|_| posted <= self.ring.size());
-        if read.is_none_or(|addr| site.memory.read(addr, bytes).is_err()) {
+        if read.is_none_or(|addr| site.memory().read(addr, bytes).is_err()) {
             inner.failed = true;
             drop(inner);
-            self.report_failure(site.function, posted);
+            self.report_failure(site, posted);
             return Err(Failed);
         }
         inner.ci = index.wrapping_add(1);
@@ -124,7 +123,7 @@ impl Srq {
         }
         drop(inner);
         if reached {
-            site.function.report(Kind::SrqLimit, self.srqn);
+            site.report(Kind::SrqLimit, self.srqn);
         }
         site.step(Counter::RecvWrs);
         Ok(Some(Recv::parse(bytes, index, self.pdn)))
@@ -153,22 +152,18 @@ impl Srq {
         }
     }
 
-    /// Arms the limit event, which comes at once if it is due.
+    /// Arms the limit event; returns whether it is due already, which the caller reports.
     ///
     /// # Errors
     /// When the queue has fewer entries than that.
-    pub fn arm<H: Host>(&self, function: &Function<H>, limit: u32) -> Result<(), Failed> {
+    pub fn arm<H: Host>(&self, host: &H, limit: u32) -> Result<bool, Failed> {
         if limit > self.ring.size() {
             return Err(Failed);
         }
         let mut inner = self.inner.lock();
-        let reached = self.posted(function.host(), inner.ci) < limit;
+        let reached = self.posted(host, inner.ci) < limit;
         inner.limit = if reached { 0 } else { limit };
-        drop(inner);
-        if reached {
-            function.report(Kind::SrqLimit, self.srqn);
-        }
-        Ok(())
+        Ok(reached)
     }
 
     /// Returns the result of QUERY_SRQ.
@@ -218,8 +213,8 @@ impl Srq {
     }
 
     #[cold]
-    fn report_failure<H: Host>(&self, function: &Function<H>, posted: u32) {
-        function.warn(|name| {
+    fn report_failure<'a, H: Host + 'a>(&self, site: &impl QueueContext<'a, H>, posted: u32) {
+        site.warn(|name| {
             tracing::warn!(
                 function = name,
                 srqn = self.srqn,
@@ -227,6 +222,6 @@ impl Srq {
                 "the shared receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );
         });
-        function.report(Kind::SrqError, self.srqn);
+        site.report(Kind::SrqError, self.srqn);
     }
 }

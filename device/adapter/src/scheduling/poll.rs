@@ -15,9 +15,10 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::cq::Cq;
-use crate::objects::doorbell::{self, Owner, Uar};
+use crate::objects::doorbell;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
+use crate::objects::uar::{Owner, Uar};
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
 use crate::scheduling::slice::{Slice, cost};
@@ -52,8 +53,8 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
         let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(summary(uar)) != 0;
-        self.shards.get(worker).is_some_and(|shard| shard.has_mail())
-            || self.failing.any()
+        self.core().has_mail(worker)
+            || self.core().failing.any()
             || self.objects.active_uars.read().iter().any(rung)
     }
 
@@ -74,7 +75,7 @@ impl<H: Host> Function<H> {
         self.objects.look_at_uars(uars);
         let doorbells = (shard.groups, &mut resume.doorbell);
         busy |= self.doorbells(doorbells, uars, (schedule, hot), &slice);
-        busy |= shard.fetch_mail(schedule);
+        busy |= self.fetch_mail(worker, schedule);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
@@ -89,6 +90,16 @@ impl<H: Host> Function<H> {
         busy |= released | fired | schedule.has_active();
         let deadline = schedule.deadline().into_iter().chain(held).chain(moderated).min();
         Polled { busy, deadline }
+    }
+
+    /// Moves the QPs that other threads have left for the worker to its schedule; returns whether there was any.
+    #[inline]
+    fn fetch_mail(&self, worker: usize, schedule: &mut Schedule<H>) -> bool {
+        self.core().fetch_mail(worker, |qpn| {
+            if let Some(qp) = self.qp(qpn) {
+                schedule.adopt(qp);
+            }
+        })
     }
 
     /// Takes the summaries' bits in `mask`, a few at a time, and looks at what rang; begins at
@@ -213,8 +224,8 @@ impl<H: Host> Function<H> {
         qp: Arc<Qp<H>>,
         slice: &Slice<'_, H>,
     ) {
-        let sends = send_queue::flush(self, &qp, batch, slice);
-        let receives = responder::outcome::flush(self, &qp, slice);
+        let sends = send_queue::flush(self.core(), &qp, batch, slice);
+        let receives = responder::outcome::flush(self.core(), &qp, slice);
         if sends >= BATCH || receives >= BATCH || slice.is_over() {
             return schedule.activate(&qp);
         }
@@ -244,23 +255,23 @@ impl<H: Host> Function<H> {
             // It lets go of the QP, and of its rings and CQs, at its next look.
             self.host().wake(qp.worker);
         }
-        if let Some(eq) = self.asynchronous.read().as_ref() {
+        if let Some(eq) = self.core().asynchronous.read().as_ref() {
             eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);
         }
     }
 
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
-        self.moderation.forget(cq);
+        self.core().moderation.forget(cq);
         cq.eq.forget(|_, id| id == cq.cqn);
-        if let Some(eq) = self.asynchronous.read().as_ref() {
+        if let Some(eq) = self.core().asynchronous.read().as_ref() {
             eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);
         }
     }
 
     /// Drops the events of an SRQ that is destroyed.
     pub(crate) fn forget_srq(&self, srq: &Srq) {
-        if let Some(eq) = self.asynchronous.read().as_ref() {
+        if let Some(eq) = self.core().asynchronous.read().as_ref() {
             let of_srq = |kind| matches!(kind, Kind::SrqLimit | Kind::SrqError);
             eq.forget(|kind, id| of_srq(kind) && id == srq.srqn);
         }
@@ -272,22 +283,22 @@ impl<H: Host> Function<H> {
     fn fire_moderated(&self, slice: &Slice<'_, H>) -> (bool, Option<u64>) {
         let fire = |cq: &Cq| {
             slice.charge(cost::EVENT);
-            self.fire(cq);
+            cq.fire(self.host(), self.stats());
         };
-        self.moderation.look(|| self.host().now(), fire)
+        self.core().moderation.look(|| self.host().now(), fire)
     }
 
     /// Ends some QPs that feed a CQ that has failed; whether there was such a CQ.
     fn fail_feeders(&self, slice: &Slice<'_, H>) -> bool {
-        if !self.failing.any() {
+        if !self.core().failing.any() {
             return false;
         }
-        let Some((cq, qpns)) = self.failing.take() else { return true };
+        let Some((cq, qpns)) = self.core().failing.take() else { return true };
         let feeds =
             |qp: &Arc<Qp<H>>| [&qp.send_cq, &qp.recv_cq].iter().any(|own| Arc::ptr_eq(own, &cq));
         for qp in qpns.into_iter().filter_map(|qpn| self.qp(qpn)).filter(feeds) {
             slice.charge(cost::FAILURE);
-            self.qp_failed(&qp, Kind::QpFatal);
+            qp.failed(self.core(), Kind::QpFatal);
         }
         true
     }

@@ -33,9 +33,11 @@ impl<H: Host> Schedule<H> {
         }
     }
 
-    /// Takes over QPs that were marked as queued by another thread.
-    pub(crate) fn extend(&mut self, qps: impl Iterator<Item = Arc<Qp<H>>>) {
-        self.active.extend(qps);
+    /// Takes over a QP that another thread has marked as queued.
+    pub(crate) fn adopt(&mut self, qp: Arc<Qp<H>>) {
+        if qp.queued.load(Ordering::Acquire) {
+            self.active.push_back(qp);
+        }
     }
 
     /// The QP whose turn it is. What rings from now on queues it again.

@@ -1,14 +1,13 @@
 //! A worker's part of a function: the QPs that are its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
-use crate::objects::doorbell::{self, Uar};
-use crate::objects::qp::Qp;
+use crate::objects::doorbell;
+use crate::objects::uar::Uar;
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
 
@@ -19,9 +18,6 @@ pub(crate) struct Shard<H: Host> {
     pub(crate) groups: u64,
     /// State that the worker locks while it works.
     pub(crate) bench: Mutex<Bench<H>>,
-    /// Work that other threads have for it.
-    inbox: Mutex<Vec<Arc<Qp<H>>>>,
-    has_mail: AtomicBool,
 }
 
 /// A worker's buffers.
@@ -55,33 +51,7 @@ impl<H: Host> Shard<H> {
             uars: (0, Vec::new()),
             resume: Resume::default(),
         };
-        Self {
-            groups: doorbell::groups_of(worker, workers),
-            bench: Mutex::new(bench),
-            inbox: Mutex::default(),
-            has_mail: AtomicBool::new(false),
-        }
-    }
-
-    /// Leaves a QP for the worker.
-    pub(crate) fn post(&self, qp: &Arc<Qp<H>>) {
-        self.inbox.lock().push(Arc::clone(qp));
-        self.has_mail.store(true, Ordering::Release);
-    }
-
-    /// Returns whether something was left.
-    pub(crate) fn has_mail(&self) -> bool {
-        self.has_mail.load(Ordering::Acquire)
-    }
-
-    /// Moves what was left to the schedule. Returns whether there was anything.
-    #[inline]
-    pub(crate) fn fetch_mail(&self, schedule: &mut Schedule<H>) -> bool {
-        if !self.has_mail.load(Ordering::Relaxed) || !self.has_mail.swap(false, Ordering::AcqRel) {
-            return false;
-        }
-        schedule.extend(self.inbox.lock().drain(..));
-        true
+        Self { groups: doorbell::groups_of(worker, workers), bench: Mutex::new(bench) }
     }
 
     /// Forgets all.
@@ -89,7 +59,5 @@ impl<H: Host> Shard<H> {
         let mut bench = self.bench.lock();
         bench.schedule.clear();
         bench.hot.clear();
-        drop(bench);
-        self.inbox.lock().clear();
     }
 }

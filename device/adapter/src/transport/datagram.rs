@@ -77,7 +77,7 @@ enum Sent {
 
 /// Lets `qp` execute entries of its send queue, which are copied to `batch`.
 pub(crate) fn run<H: Host>(
-    here: &Site<'_, H>,
+    (function, here): (&Function<H>, &Site<'_, H>),
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
@@ -90,8 +90,8 @@ pub(crate) fn run<H: Host>(
         };
         let raw = batch.entry(&place);
         here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-        let done = execute(here, (qp, requester), (&send, raw), &mut route);
-        if let Some(turn) = done.or_else(|| not_now(here.function, qp, requester)) {
+        let done = execute((function, here), (qp, requester), (&send, raw), &mut route);
+        if let Some(turn) = done.or_else(|| not_now(here.core, qp, requester)) {
             return turn;
         }
         if here.slice.is_over() {
@@ -113,10 +113,10 @@ fn take<H: Host>(
     }
     let index = requester.ci;
     let taken = batch.take(here, qp, index).map_err(|why| {
-        here.function.warn(|name| {
+        here.core.warn(|name| {
             tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
         });
-        here.function.qp_failed(qp, Kind::QpFatal);
+        qp.failed(here.core, Kind::QpFatal);
         Turn::Failed
     })?;
     let place = taken.ok_or(Turn::Idle)?;
@@ -142,24 +142,30 @@ fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> T
 
 /// Executes an entry and writes its completion; `None` to go on with the next.
 fn execute<H: Host>(
-    here: &Site<'_, H>,
+    (function, here): (&Function<H>, &Site<'_, H>),
     (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
     (send, raw): (&Send, &[u8]),
     route: &mut Option<Route<H>>,
 ) -> Option<Turn> {
     let mut source = Side::default();
-    let too_long = send.length > here.function.mtu_bytes();
-    let up = here.function.carries();
+    let too_long = send.length > here.core.mtu_bytes();
+    let up = here.core.carries();
     let sent = match source.add_source((here, qp.pdn), send, raw) {
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
-            route_to(here, raw, route);
+            route_to(function, raw, route);
             let own_qkey = requester.config.qkey;
             route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
                 let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
-                deliver(here, qp, send, (&source, qkey), (route, &mut requester.progress))
+                deliver(
+                    (function, here),
+                    qp,
+                    send,
+                    (&source, qkey),
+                    (route, &mut requester.progress),
+                )
             })
         }
         Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
@@ -186,7 +192,7 @@ fn execute<H: Host>(
         fire(here, peer);
     }
     if failed {
-        here.function.qp_failed(qp, Kind::QpFatal);
+        qp.failed(here.core, Kind::QpFatal);
         return Some(Turn::Failed);
     }
     None
@@ -204,17 +210,17 @@ fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Tur
 /// Reports an event of a destination's receive CQ.
 fn fire<H: Host>(here: &Site<'_, H>, peer: &Peer<H>) {
     here.slice.charge(cost::EVENT);
-    peer.function.contain(|| peer.function.fire(&peer.qp.recv_cq));
+    peer.core.contain(|| peer.qp.recv_cq.fire(peer.core.host(), peer.core.stats()));
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
-fn route_to<H: Host>(here: &Site<'_, H>, raw: &[u8], route: &mut Option<Route<H>>) {
+fn route_to<H: Host>(function: &Function<H>, raw: &[u8], route: &mut Option<Route<H>>) {
     let Some(to) = Send::destination(raw) else {
         *route = None;
         return;
     };
     if route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
-        *route = find(here.function, to);
+        *route = find(function, to);
     }
 }
 
@@ -236,17 +242,17 @@ fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
 
 /// The QP behind a station.
 fn station<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
-    let peer = function.fabric().function(to.av.dmac)?;
-    if !peer.objects.has_gid(to.av.dgid, vlan) {
+    let peer = function.fabric().station(to.av.dmac)?;
+    if !peer.has_gid(to.av.dgid, vlan) {
         return None;
     }
     let qp = peer.qp(to.dest_qpn.get())?;
-    qp.kind.is_datagram().then_some(Peer { function: peer, qp })
+    qp.kind.is_datagram().then(|| Peer { core: Arc::clone(peer.core()), qp })
 }
 
 /// Brings a datagram to whoever is at its destination; `progress` tells how far it has come.
 fn deliver<H: Host>(
-    here: &Site<'_, H>,
+    (function, here): (&Function<H>, &Site<'_, H>),
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
@@ -258,11 +264,11 @@ fn deliver<H: Host>(
         Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
         Target::Group(found) => found,
     };
-    let progress = progress.get_or_insert_with(|| fanout::begin(here.function));
+    let progress = progress.get_or_insert_with(|| fanout::begin(function.fabric()));
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
             Some(members) => members,
-            None => Members::find(here.function, (&to.av.dgid, *vlan), next, here.slice).into(),
+            None => Members::find(function.fabric(), (&to.av.dgid, *vlan), next, here.slice).into(),
         };
         let mut failed = None;
         members.each(progress, here.slice, |member| {
@@ -297,15 +303,15 @@ fn deliver_to<H: Host>(
     source: (&Side<'_>, u32),
     (way, peer): (Way<'_>, &Peer<H>),
 ) -> Sent {
-    let Peer { function, qp: to } = peer;
+    let Peer { core, qp: to } = peer;
     here.slice.charge(cost::DELIVERY);
-    if !function.carries() || !to.receives() {
+    if !core.carries() || !to.receives() {
         return Sent::Dropped;
     }
-    if send.length > function.mtu_bytes() {
+    if send.length > core.mtu_bytes() {
         return Sent::Dropped;
     }
-    let there = There::new(function, to, here.slice);
+    let there = There::new(core, to, here.slice);
     let brought = catch_unwind(AssertUnwindSafe(|| bring(here, qp, send, source, (way, &there))));
     brought.unwrap_or_else(|panic| {
         there.charge(panic);
@@ -353,7 +359,7 @@ fn bring<H: Host>(
         imm: send.imm(),
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn: qp.qpn,
-        origin: Some(Origin { ipv4, smac: here.function.mac(), vlan }),
+        origin: Some(Origin { ipv4, smac: here.core.mac(), vlan }),
         srqn: 0,
         key: None,
     };

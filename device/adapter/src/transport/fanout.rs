@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use crate::function::Function;
 use crate::host::Host;
 use crate::objects::multicast::{Member, Mgid};
 use crate::objects::qp::{Peer, Place, Progress};
 use crate::scheduling::slice::{Slice, cost};
+use crate::transport::peers::Fabric;
 
 /// Members that are looked up at once.
 const FEW: usize = 64;
 
 /// A datagram to a group that leaves now.
-pub(crate) fn begin<H: Host>(function: &Function<H>) -> Progress {
+pub(crate) fn begin<H: Host>(fabric: &Fabric<H>) -> Progress {
     let next = Some(Place { mac: [0; 6], joined: 0 });
-    Progress { next, end: function.fabric().joined(), delivered: false }
+    Progress { next, end: fabric.joined(), delivered: false }
 }
 
 /// Some members, in order.
@@ -35,23 +35,22 @@ pub(crate) struct Members<H: Host> {
 impl<H: Host> Members<H> {
     /// Looks up members of `group` that are on `vlan`, from `from` on.
     pub(crate) fn find(
-        function: &Function<H>,
+        fabric: &Fabric<H>,
         (group, vlan): (&Mgid, u16),
         from: Place,
         slice: &Slice<'_, H>,
     ) -> Self {
         let mut this = Self { from, some: ArrayVec::new(), next: None };
-        let fabric = function.fabric();
         let mut at = Bound::Included(from.mac);
         while let Some(peer) = fabric.next(at) {
             slice.charge(cost::FUNCTION);
-            let mac = peer.mac();
-            if peer.objects.has_vlan(vlan) {
+            let mac = peer.core().mac();
+            if peer.has_vlan(vlan) {
                 let first = if mac == from.mac { from.joined } else { 0 };
                 let room = this.some.remaining_capacity();
-                let (here, more) = peer.objects.groups.members(group, first, room);
+                let (here, more) = peer.groups.members(group, first, room);
                 this.some.extend(here.into_iter().map(|Member { joined, qp }| {
-                    (Place { mac, joined }, Peer { function: Arc::clone(&peer), qp })
+                    (Place { mac, joined }, Peer { core: Arc::clone(peer.core()), qp })
                 }));
                 this.next = more.map(|joined| Place { mac, joined });
                 if this.next.is_some() {

@@ -1,4 +1,4 @@
-//! Which function has which MAC: how a connected QP finds its peer inside this daemon.
+//! The adapters of this daemon by MAC: how a QP finds its peer here.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,41 +7,41 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
-use crate::function::Function;
 use crate::host::Host;
+use crate::objects::Objects;
 use crate::objects::qp::Peer;
 
-/// The functions of a daemon.
+/// The adapters of a daemon.
 #[derive(Debug)]
 pub struct Fabric<H: Host> {
-    functions: RwLock<BTreeMap<[u8; 6], Weak<Function<H>>>>,
+    stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
     /// QPs that have joined multicast groups so far.
     joined: AtomicU64,
 }
 
 impl<H: Host> Default for Fabric<H> {
     fn default() -> Self {
-        Self { functions: RwLock::default(), joined: AtomicU64::new(0) }
+        Self { stations: RwLock::default(), joined: AtomicU64::new(0) }
     }
 }
 
 impl<H: Host> Fabric<H> {
-    /// Lets others find `function`.
-    pub fn join(&self, function: &Arc<Function<H>>) {
-        self.functions.write().insert(function.mac(), Arc::downgrade(function));
+    /// Lets others find an adapter.
+    pub fn join(&self, station: &Arc<Objects<H>>) {
+        self.stations.write().insert(station.core().mac(), Arc::downgrade(station));
     }
 
-    /// The function behind the station `mac`.
+    /// The objects of the adapter whose port has this MAC.
     #[must_use]
-    pub fn function(&self, mac: [u8; 6]) -> Option<Arc<Function<H>>> {
-        self.functions.read().get(&mac)?.upgrade()
+    pub fn station(&self, mac: [u8; 6]) -> Option<Arc<Objects<H>>> {
+        self.stations.read().get(&mac)?.upgrade()
     }
 
-    /// The first function whose MAC is not below this bound.
+    /// The objects of the first adapter whose MAC is not below this bound.
     #[must_use]
-    pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Function<H>>> {
-        let functions = self.functions.read();
-        functions.range((from, Bound::Unbounded)).find_map(|(_, function)| function.upgrade())
+    pub fn next(&self, from: Bound<[u8; 6]>) -> Option<Arc<Objects<H>>> {
+        let stations = self.stations.read();
+        stations.range((from, Bound::Unbounded)).find_map(|(_, station)| station.upgrade())
     }
 
     /// A QP joins a multicast group: its place in the order of those who do.
@@ -54,11 +54,11 @@ impl<H: Host> Fabric<H> {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// The QP `qpn` behind the station `mac`.
+    /// The QP `qpn` of the adapter whose port has this MAC.
     #[must_use]
     pub fn find(&self, mac: [u8; 6], qpn: u32) -> Option<Peer<H>> {
-        let function = self.function(mac)?;
-        let qp = function.qp(qpn)?;
-        Some(Peer { function, qp })
+        let station = self.station(mac)?;
+        let qp = station.qp(qpn)?;
+        Some(Peer { core: Arc::clone(station.core()), qp })
     }
 }

@@ -5,8 +5,9 @@ use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
+use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
-use vrnic_adapter::memory::tpt::{Denied, MAX_MR};
+use vrnic_adapter::memory::tpt::Denied;
 use zerocopy::IntoBytes;
 
 use crate::common::pair::{Pair, REGION, Setup, Wr, status};

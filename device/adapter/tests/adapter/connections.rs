@@ -131,7 +131,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         p.b.set_state(&p.gb, State::Reset);
         p.b.connect(&p.gb, ga.mac(), p.a.qpn, |_| {});
         p.b.post_recv(&p.gb, 2, &[p.b.sge(0, len)]);
-        gb.schedule(&gb.qp(p.b.qpn).expect("QP"));
+        gb.qp(p.b.qpn).expect("QP").schedule(gb.core());
         wear_out(&p);
         let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");

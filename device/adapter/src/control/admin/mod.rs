@@ -23,8 +23,8 @@ use crate::control::registers::Rings;
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::memory::pages::{PagesError, Ring};
-use crate::objects::doorbell::Uar;
 use crate::objects::eq::Eq;
+use crate::objects::uar::Uar;
 use crate::objects::{Admin, Context};
 use crate::stats::Counter;
 
@@ -95,7 +95,7 @@ pub fn enable<H: Host>(function: &Arc<Function<H>>) {
     debug_assert_eq!(slot, Some(ASYNC_EQ_SLOT));
     objects.refresh_uars();
     objects.refresh_eqs(&eq);
-    *function.asynchronous.write() = Some(eq);
+    *function.core().asynchronous.write() = Some(eq);
     *admin = Admin { rings: Some(rings), ci: 0, pi: 0 };
     function.wake_all();
     function.registers.set_enabled();

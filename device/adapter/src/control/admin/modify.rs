@@ -107,7 +107,7 @@ fn apply<H: Host>(
         }
         State::Err => {
             qp.fail();
-            function.schedule(qp);
+            qp.schedule(function.core());
             return true;
         }
         _ => {}
@@ -124,7 +124,7 @@ fn apply<H: Host>(
         return false;
     }
     if matches!(next, State::Rts | State::Sqd) {
-        function.schedule(qp);
+        qp.schedule(function.core());
     }
     true
 }

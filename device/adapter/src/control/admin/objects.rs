@@ -11,7 +11,7 @@ use super::{Failure, Outcome, bad};
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::limits;
-use crate::objects::doorbell::Uar;
+use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
 
 pub(super) fn query_device<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome<()> {

@@ -17,10 +17,10 @@ use crate::function::Function;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::cq::Cq;
-use crate::objects::doorbell::{Owner, Uar};
 use crate::objects::eq::Eq;
 use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
+use crate::objects::uar::{Owner, Uar};
 use crate::objects::{Pd, Xrcd, held, hold, release};
 
 pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome<EqResult> {
@@ -63,7 +63,7 @@ pub(super) fn destroy_eq<H: Host>(function: &Function<H>, &eqn: &Eqn) -> Outcome
 }
 
 fn refresh_eqs<H: Host>(function: &Function<H>) {
-    if let Some(asynchronous) = function.asynchronous.read().as_ref() {
+    if let Some(asynchronous) = function.core().asynchronous.read().as_ref() {
         function.objects.refresh_eqs(asynchronous);
     }
 }
@@ -176,6 +176,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         tags: Tags::new(form, params.tag_offset.get()),
         queues: (sq, rq),
         srq: srq.clone(),
+        srqs: Arc::clone(&objects.srqs),
         xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {

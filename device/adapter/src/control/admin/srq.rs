@@ -4,6 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
+use vrnic_abi::eq::Kind;
 use vrnic_abi::{Srqn, Xrcdn, rq, sq};
 
 use super::queues::take_slot;
@@ -106,7 +107,10 @@ pub(super) fn destroy_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outc
 
 pub(super) fn modify_srq<H: Host>(function: &Function<H>, params: &ModifySrq) -> Outcome<()> {
     let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
-    srq.arm(function, params.limit.get()).map_err(|_| bad(offset_of!(ModifySrq, limit)))?;
+    let due = srq.arm(function.host(), params.limit.get());
+    if due.map_err(|_| bad(offset_of!(ModifySrq, limit)))? {
+        function.report(Kind::SrqLimit, srq.srqn);
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use parking_lot::MutexGuard;
 use vrnic_abi::eq::Kind;
 
 use self::work::Work;
+use crate::core::Core;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
 use crate::datapath::turn::Site;
@@ -43,10 +44,11 @@ pub fn run<H: Host>(
         // Whoever destroys it may hold the lock while much memory is zeroed.
         return Turn::Idle;
     }
+    let core = function.core();
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     for _ in 0..WAITS {
-        let wait = not_now(function, qp, requester);
+        let wait = not_now(core, qp, requester);
         if let Some(turn) = wait
             && (requester.ledger.is_empty() || matches!(turn, Turn::Idle | Turn::Failed))
         {
@@ -54,10 +56,10 @@ pub fn run<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run(&Site::new(function, qp, slice), qp, requester, batch);
+            return datagram::run((function, &Site::new(core, qp, slice)), qp, requester, batch);
         }
         let turn = connected(function, qp, requester, batch, (budget, slice, wait));
-        if !wait_for_readers(function, requester, slice) {
+        if !wait_for_readers(core, requester, slice) {
             return turn;
         }
         if slice.is_over() {
@@ -75,11 +77,12 @@ fn connected<H: Host>(
     batch: &mut Batch,
     (budget, slice, wait): (u64, &Slice<'_, H>, Option<Turn>),
 ) -> Turn {
+    let core = function.core();
     // Out of the requester for the turn, whose other fields change meanwhile.
     let found = take_peer(function, requester);
-    let there = found.as_ref().and_then(|peer| meet((function, qp, requester), peer, slice));
+    let there = found.as_ref().and_then(|peer| meet((core, qp, requester), peer, slice));
     let met = there.is_some();
-    let here = Site::new(function, qp, slice);
+    let here = Site::new(core, qp, slice);
     let mut work = Work { here, qp, requester, batch, there, budget };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
@@ -87,7 +90,7 @@ fn connected<H: Host>(
             None => resume_unwind(panic),
         }
         // The entry in progress is lost, and the peer with it.
-        function.qp_failed(qp, Kind::QpFatal);
+        qp.failed(core, Kind::QpFatal);
         Turn::Failed
     });
     drop(work);
@@ -102,33 +105,33 @@ fn connected<H: Host>(
 /// another connection, or be that of an unrelated QP. Only then its function's memory is held.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    (function, qp, requester): (&Function<H>, &Qp<H>, &Requester<H>),
+    (core, qp, requester): (&Core<H>, &Qp<H>, &Requester<H>),
     peer: &'a Peer<H>,
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
     let responder = peer.qp.responder.lock();
     let is_peer = peer.qp.kind == qp.peer_kind
         && responder.source_qpn == qp.qpn
-        && responder.source_mac == function.mac()
+        && responder.source_mac == core.mac()
         && responder.first_psn == requester.config.first_psn;
-    is_peer.then(|| (There::new(&peer.function, &peer.qp, slice), responder))
+    is_peer.then(|| (There::new(&peer.core, &peer.qp, slice), responder))
 }
 
 /// Waits for those who may still use a key that the entry in progress has ended, if it has; whether
 /// that is so. The caller holds no memory.
 fn wait_for_readers<H: Host>(
-    function: &Function<H>,
+    core: &Core<H>,
     requester: &mut Requester<H>,
     slice: &Slice<'_, H>,
 ) -> bool {
     let Some(keys) = &mut requester.keys else { return false };
     let Some(readers) = keys.readers.take() else { return false };
     keys.waited = true;
-    let lanes = function.host().lanes();
+    let lanes = core.host().lanes();
     match (readers, &requester.path) {
-        (Readers::Own, _) => function.host().drain(),
+        (Readers::Own, _) => core.host().drain(),
         (Readers::Peer, Path::Local(peer)) => {
-            peer.function.host().drain();
+            peer.core.host().drain();
             if let Some(Ended::Command(key)) = keys.ended {
                 peer.qp.tpt.finish_command(key);
             }

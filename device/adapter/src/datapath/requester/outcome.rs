@@ -69,10 +69,10 @@ impl<H: Host> Work<'_, H> {
         if !self.qp.reactive
             && let Some((there, _)) = &self.there
             && there.qp.receives()
-            && self.here.function.carries()
-            && there.site.function.carries()
+            && self.here.core.carries()
+            && there.site.core.carries()
         {
-            there.act(|| there.site.function.qp_failed(there.qp, Kind::QpFatal));
+            there.act(|| there.qp.failed(there.site.core, Kind::QpFatal));
         }
         self.complete(send, Status::MwBindErr, denied as u32)
     }
@@ -87,7 +87,7 @@ impl<H: Host> Work<'_, H> {
         if let Err(denied) = checked {
             return self.complete(&entry.send, denied.local_status(), denied as u32);
         }
-        if self.here.function.carries() {
+        if self.here.core.carries() {
             packet_counters::sent(&self.here, &entry.send, self.requester.config.mtu);
         }
         self.here.step(Counter::TxRoceDiscards);
@@ -197,7 +197,7 @@ impl<H: Host> Work<'_, H> {
         if self.here.complete(&self.qp.send_cq, completion).is_ok() {
             return None;
         }
-        self.here.function.qp_failed(self.qp, Kind::QpFatal);
+        self.qp.failed(self.here.core, Kind::QpFatal);
         Some(Turn::Failed)
     }
 }

@@ -112,7 +112,7 @@ impl<H: Host> Work<'_, H> {
             if self.budget == 0 || self.here.slice.is_over() {
                 break;
             }
-            if let Some(turn) = not_now(self.here.function, self.qp, self.requester) {
+            if let Some(turn) = not_now(self.here.core, self.qp, self.requester) {
                 return turn;
             }
         }
@@ -158,11 +158,11 @@ impl<H: Host> Work<'_, H> {
     }
 
     fn broken_queue(&self, why: &str) -> Taken {
-        let (function, qp) = (self.here.function, self.qp);
-        function.warn(|name| {
+        let (core, qp) = (self.here.core, self.qp);
+        core.warn(|name| {
             tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
         });
-        function.qp_failed(qp, Kind::QpFatal);
+        qp.failed(core, Kind::QpFatal);
         Taken::Failed
     }
 
@@ -196,7 +196,7 @@ impl<H: Host> Work<'_, H> {
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
         let Entry { send, place, done } = entry;
         let (here, qp) = (&self.here, &**self.qp);
-        if !here.function.carries() || !there.site.function.carries() {
+        if !here.core.carries() || !there.site.core.carries() {
             return Step::Retry;
         }
         if !there.qp.receives() {

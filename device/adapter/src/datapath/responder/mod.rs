@@ -136,7 +136,7 @@ pub fn execute_atomic<H: Host>(
 fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
     responder.established = true;
     if there.qp.state() == State::Rtr {
-        there.site.function.report(Kind::CommEstablished, there.qp.qpn);
+        there.site.core.report(Kind::CommEstablished, there.qp.qpn);
     }
 }
 

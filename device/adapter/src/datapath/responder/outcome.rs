@@ -8,13 +8,13 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
 
 use super::receives::next;
+use crate::core::Core;
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::BATCH;
 use crate::datapath::there::There;
 use crate::datapath::wqe::Recv;
 use crate::datapath::xrc;
-use crate::function::Function;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
@@ -71,7 +71,7 @@ pub fn complete<H: Host>(
             Ok(())
         }
         Err(_) => {
-            there.site.function.qp_failed(there.qp, Kind::QpFatal);
+            there.qp.failed(there.site.core, Kind::QpFatal);
             Err(Refusal::Operational)
         }
     }
@@ -107,9 +107,9 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
         let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
     }
     if failed && !own {
-        there.site.function.report(kind, there.qp.qpn);
+        there.site.core.report(kind, there.qp.qpn);
     }
-    there.site.function.schedule(there.qp);
+    there.qp.schedule(there.site.core);
 }
 
 /// Writes the completion of a receive that took no message, and fires its event.
@@ -130,8 +130,8 @@ fn complete_failed<H: Host>(
 /// Completes up to [`BATCH`] receives of a QP in the error state with a flush error, or until the
 /// slice is over; returns how many. Those of an SRQ are other QPs' to use, but for the one that a
 /// message has begun to fill.
-pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> u32 {
-    let there = There::new(function, qp, slice);
+pub fn flush<H: Host>(core: &Arc<Core<H>>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> u32 {
+    let there = There::new(core, qp, slice);
     let mut responder = qp.responder.lock();
     let mut count = 0;
     while count < BATCH && qp.state() == State::Err && !qp.dead.load(Ordering::Acquire) {
@@ -152,18 +152,18 @@ pub fn flush<H: Host>(function: &Arc<Function<H>>, qp: &Arc<Qp<H>>, slice: &Slic
             break;
         }
     }
-    tell_last(function, qp, &mut responder);
+    tell_last(core, qp, &mut responder);
     count
 }
 
 /// Tells the guest, once, that a QP in the error state takes nothing from its SRQ any more: who
 /// takes holds the responder's lock, and finds the state.
-fn tell_last<H: Host>(function: &Function<H>, qp: &Qp<H>, responder: &mut Responder) {
+fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
     let ended = qp.state() == State::Err && !qp.dead.load(Ordering::Acquire);
     let shares = qp.srq.is_some() || qp.kind == Type::XrcTgt;
     if shares && ended && !responder.last_told {
         responder.last_told = true;
-        function.report(Kind::QpLastWqe, qp.qpn);
+        core.report(Kind::QpLastWqe, qp.qpn);
     }
 }
 

@@ -53,7 +53,7 @@ pub fn next<H: Host>(
     let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
     if read.is_none_or(|addr| there.site.memory.read(addr, bytes).is_err()) {
-        there.site.function.warn(|name| {
+        there.site.core.warn(|name| {
             tracing::warn!(
                 function = name,
                 qpn = there.qp.qpn,

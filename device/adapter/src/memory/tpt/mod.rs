@@ -44,12 +44,11 @@ pub use self::touch::{Message, Placed};
 pub use self::windows::{Binding, Bound};
 #[cfg(doc)]
 use crate::host::Host;
+use crate::limits::MAX_MR;
 use crate::memory::mtt::{Att, Table};
 use crate::memory::pages::{Charge, PageBudget};
 use crate::sync::Mutex;
 
-/// Entries of a function, the one that is never used included.
-pub const MAX_MR: u32 = if cfg!(loom) { 64 } else { 1 << 20 };
 /// Entries that are made together.
 const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
 

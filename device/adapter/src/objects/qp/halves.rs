@@ -9,8 +9,8 @@ use vrnic_abi::sq::STRIDE_MAX;
 
 use super::Qp;
 use super::ledger::Ledger;
+use crate::core::Core;
 use crate::datapath::wqe::{Recv, Send};
-use crate::function::Function;
 use crate::host::Host;
 use crate::objects::srq::Srq;
 
@@ -129,15 +129,15 @@ pub enum Path<H: Host> {
 /// A connected QP of this daemon.
 #[derive(Debug)]
 pub struct Peer<H: Host> {
-    /// Its function.
-    pub function: Arc<Function<H>>,
+    /// What its adapter's parts share.
+    pub core: Arc<Core<H>>,
     /// The QP.
     pub qp: Arc<Qp<H>>,
 }
 
 impl<H: Host> Clone for Peer<H> {
     fn clone(&self) -> Self {
-        Self { function: Arc::clone(&self.function), qp: Arc::clone(&self.qp) }
+        Self { core: Arc::clone(&self.core), qp: Arc::clone(&self.qp) }
     }
 }
 

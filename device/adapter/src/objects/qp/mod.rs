@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::sq::STAMP_OFFSET;
 
@@ -21,11 +22,13 @@ pub use self::halves::{
     Ended, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig, Responder,
     Rights,
 };
+use crate::core::Core;
 use crate::datapath::command_tag::Tags;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::memory::tpt::{Tpt, User};
 use crate::objects::cq::Cq;
+use crate::objects::id_table::Table;
 use crate::objects::srq::Srq;
 
 /// The memory of a send queue.
@@ -71,6 +74,8 @@ pub struct Qp<H: Host> {
     pub pdn: u32,
     /// The XRC domain of an XRC target; else zero.
     pub xrcdn: u32,
+    /// The SRQs of its adapter, which messages to an XRC target choose from.
+    pub srqs: Arc<Table<Srq>>,
     /// Its context.
     pub context: u32,
     /// The regions of its function.
@@ -148,6 +153,8 @@ pub struct Parts {
     pub srq: Option<Arc<Srq>>,
     /// The XRC domain of an XRC target.
     pub xrcdn: u32,
+    /// The SRQs of its adapter.
+    pub srqs: Arc<Table<Srq>>,
 }
 
 impl<H: Host> Qp<H> {
@@ -160,6 +167,7 @@ impl<H: Host> Qp<H> {
             kind: parts.kind,
             peer_kind: parts.kind.peer(),
             xrcdn: parts.xrcdn,
+            srqs: parts.srqs,
             pdn: parts.pdn,
             context: parts.context,
             tpt: parts.tpt,
@@ -230,6 +238,21 @@ impl<H: Host> Qp<H> {
             fails.then_some(State::Err as u8)
         };
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, fails).is_ok()
+    }
+
+    /// Fails by itself: error state, event, flush.
+    pub fn failed(&self, core: &Core<H>, kind: Kind) {
+        if self.fail() {
+            core.report(kind, self.qpn);
+        }
+        self.schedule(core);
+    }
+
+    /// Gets a turn soon; callable from any thread.
+    pub fn schedule(&self, core: &Core<H>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            core.post(self.worker, self.qpn);
+        }
     }
 
     /// A send has failed: a QP of a reliable connection goes to the error state, of all others the

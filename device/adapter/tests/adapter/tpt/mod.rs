@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrnic_abi::admin::Pages;
 use vrnic_abi::qp::Access;
 use vrnic_adapter::host::Host;
+use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{MAX_MR, Mr, Tpt};
+use vrnic_adapter::memory::tpt::{Mr, Tpt};
 
 use crate::common::host::{BASE, TestHost};
 

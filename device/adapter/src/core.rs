@@ -1,0 +1,165 @@
+//! The part of an adapter that all of its objects and turns share. It knows none of them but event and completion
+//! queues.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, RwLock};
+use vrnic_abi::eq::Kind;
+
+use crate::control::port::Port;
+use crate::host::Host;
+use crate::objects::cq::Cq;
+use crate::objects::eq::Eq;
+use crate::objects::failing::Failing;
+use crate::objects::moderation::Moderation;
+use crate::stats::Counters;
+
+/// The surroundings, the identity, the counters, the port and the events of an adapter.
+#[derive(Debug)]
+pub struct Core<H: Host> {
+    name: String,
+    mac: [u8; 6],
+    host: H,
+    stats: Counters,
+    pub(crate) port: Port,
+    /// The asynchronous event queue, while the adapter is enabled.
+    pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
+    /// Events that wait for more completions.
+    pub(crate) moderation: Moderation,
+    /// CQs whose QPs are about to end.
+    pub(crate) failing: Failing,
+    /// QPs that other threads want to have a turn, by worker.
+    mail: Box<[CachePadded<Mail>]>,
+}
+
+/// Numbers of QPs that other threads want to have a turn.
+#[derive(Debug, Default)]
+struct Mail {
+    qpns: Mutex<Vec<u32>>,
+    any: AtomicBool,
+}
+
+impl<H: Host> Core<H> {
+    /// Makes the core of an adapter with this many workers, after power-on.
+    pub(crate) fn new(name: &str, mac: [u8; 6], host: H, workers: usize) -> Self {
+        let stats = Counters::new(host.lanes());
+        Self {
+            name: name.to_owned(),
+            mac,
+            host,
+            stats,
+            port: Port::default(),
+            asynchronous: RwLock::default(),
+            moderation: Moderation::default(),
+            failing: Failing::default(),
+            mail: (0..workers).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// Returns the name, for logs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the MAC of the port.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Returns the surroundings.
+    #[inline]
+    #[must_use]
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn stats(&self) -> &Counters {
+        &self.stats
+    }
+
+    /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
+    #[inline]
+    #[must_use]
+    pub fn carries(&self) -> bool {
+        self.port.carries()
+    }
+
+    /// Returns the longest packet payload of the port, in bytes.
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u64 {
+        128 << self.port.mtu()
+    }
+
+    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
+    pub fn warn(&self, warn: impl FnOnce(&str)) {
+        self.stats.limiter.warn(self.host.now(), || warn(&self.name));
+    }
+
+    /// Reports an asynchronous event.
+    pub fn report(&self, kind: Kind, id: u32) {
+        if let Some(queue) = self.asynchronous.read().as_ref() {
+            queue.push(&self.host, &self.stats, kind, id);
+        }
+    }
+
+    /// A CQ takes no more entries: its event, and then the end of the QPs that feed it, idle ones
+    /// too, in this poll and the next ones. The caller may have any of them locked.
+    #[cold]
+    pub(crate) fn cq_failed(&self, cq: &Arc<Cq>) {
+        self.report(Kind::CqError, cq.cqn);
+        self.failing.add(cq);
+        self.host.wake(0);
+    }
+
+    /// Runs work on this adapter's behalf in another's turn. A panic in it is this adapter's failure, not the other's.
+    pub(crate) fn contain(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.host.fail();
+        }
+    }
+
+    /// Returns the number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.mail.len()
+    }
+
+    /// Leaves a QP for its worker, and wakes that; callable from any thread.
+    pub(crate) fn post(&self, worker: usize, qpn: u32) {
+        if let Some(mail) = self.mail.get(worker) {
+            mail.qpns.lock().push(qpn);
+            mail.any.store(true, Ordering::Release);
+            self.host.wake(worker);
+        }
+    }
+
+    /// Returns whether something was left for a worker.
+    pub(crate) fn has_mail(&self, worker: usize) -> bool {
+        self.mail.get(worker).is_some_and(|mail| mail.any.load(Ordering::Acquire))
+    }
+
+    /// Takes what was left for a worker. Returns whether there was anything.
+    #[inline]
+    pub(crate) fn fetch_mail(&self, worker: usize, each: impl FnMut(u32)) -> bool {
+        let Some(mail) = self.mail.get(worker) else { return false };
+        if !mail.any.load(Ordering::Relaxed) || !mail.any.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        mail.qpns.lock().drain(..).for_each(each);
+        true
+    }
+
+    /// Forgets what was left for workers, and events that wait.
+    pub(crate) fn clear_work(&self) {
+        self.moderation.clear();
+        self.failing.clear();
+        self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
+    }
+}

@@ -1,0 +1,27 @@
+//! The small context in which a queue is used.
+
+use vrnic_abi::eq::Kind;
+
+use crate::host::Host;
+use crate::stats::Counter;
+
+/// A turn, as completion queues and shared receive queues see it.
+pub trait QueueContext<'a, H: Host> {
+    /// Returns the surroundings.
+    fn host(&self) -> &'a H;
+
+    /// Returns the guest's memory, held.
+    fn memory(&self) -> &H::Memory<'a>;
+
+    /// Returns the time, which may have been read a little earlier.
+    fn now(&self) -> u64;
+
+    /// Steps a counter.
+    fn step(&self, counter: Counter);
+
+    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
+    fn warn(&self, warn: impl FnOnce(&str));
+
+    /// Reports an asynchronous event.
+    fn report(&self, kind: Kind, id: u32);
+}

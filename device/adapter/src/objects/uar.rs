@@ -1,0 +1,124 @@
+//! A UAR: a page of doorbell slots, and the object that each of them rings.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use vrnic_abi::uar::{SLOT_END, SLOT_FIRST, SLOTS_PER_GROUP};
+
+use crate::host::Host;
+use crate::objects::cq::Cq;
+use crate::objects::doorbell::worker_of;
+use crate::objects::qp::Qp;
+
+/// The owner of a slot.
+#[derive(Debug)]
+pub enum Owner<H: Host> {
+    /// A QP.
+    Qp(Arc<Qp<H>>),
+    /// A CQ.
+    Cq(Arc<Cq>),
+    /// An EQ, or an object in the making: ringing it has no effect.
+    Quiet,
+}
+
+impl<H: Host> Clone for Owner<H> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Qp(qp) => Self::Qp(Arc::clone(qp)),
+            Self::Cq(cq) => Self::Cq(Arc::clone(cq)),
+            Self::Quiet => Self::Quiet,
+        }
+    }
+}
+
+/// A UAR in use.
+#[derive(Debug)]
+pub struct Uar<H: Host> {
+    /// Its number.
+    pub number: u32,
+    /// The context it belongs to.
+    pub context: u32,
+    slots: RwLock<Slots<H>>,
+}
+
+#[derive(Debug)]
+struct Slots<H: Host> {
+    owners: Vec<Option<Owner<H>>>,
+    used: u32,
+    /// The worker that gets the next QP.
+    turn: usize,
+}
+
+impl<H: Host> Uar<H> {
+    /// A UAR whose slots are all free.
+    #[must_use]
+    pub fn new(number: u32, context: u32) -> Self {
+        let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
+        Self { number, context, slots: RwLock::new(slots) }
+    }
+
+    /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a
+    /// free one.
+    pub fn take(&self, spread: Option<usize>) -> Option<u32> {
+        let mut slots = self.slots.write();
+        let turn = slots.turn;
+        let slot = spread
+            .and_then(|workers| slots.free(|slot| worker_of(slot, workers) == turn % workers))
+            .or_else(|| slots.free(|_| true))?;
+        slots.turn = turn.wrapping_add(usize::from(spread.is_some()));
+        let at = index(slot);
+        if slots.owners.len() <= at {
+            slots.owners.resize_with(at + 1, || None);
+        }
+        *slots.owners.get_mut(at)? = Some(Owner::Quiet);
+        slots.used += 1;
+        Some(slot)
+    }
+
+    /// Names the owner of a slot that was taken.
+    pub fn assign(&self, slot: u32, owner: Owner<H>) {
+        if let Some(place) = self.slots.write().owners.get_mut(index(slot)) {
+            *place = Some(owner);
+        }
+    }
+
+    /// Gives a slot back.
+    pub fn release(&self, slot: u32) {
+        let mut slots = self.slots.write();
+        if slots.owners.get_mut(index(slot)).and_then(Option::take).is_some() {
+            slots.used -= 1;
+        }
+    }
+
+    /// Returns whether any slot is taken.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        self.slots.read().used > 0
+    }
+
+    /// Calls `each` for the slots of `group` that have an owner; returns whether there was one.
+    pub fn group(&self, group: u32, mut each: impl FnMut(&Owner<H>)) -> bool {
+        let slots = self.slots.read();
+        let first = group * SLOTS_PER_GROUP;
+        let mut any = false;
+        for slot in first.max(SLOT_FIRST)..first + SLOTS_PER_GROUP {
+            if let Some(Some(owner)) = slots.owners.get(index(slot)) {
+                any = true;
+                each(owner);
+            }
+        }
+        any
+    }
+}
+
+impl<H: Host> Slots<H> {
+    /// Returns the lowest free slot for which `accept` holds.
+    fn free(&self, taste: impl Fn(u32) -> bool) -> Option<u32> {
+        let free = |slot: &u32| !matches!(self.owners.get(index(*slot)), Some(Some(_)));
+        (SLOT_FIRST..SLOT_END).filter(|slot| taste(*slot)).find(free)
+    }
+}
+
+fn index(slot: u32) -> usize {
+    slot.checked_sub(SLOT_FIRST).map_or(usize::MAX, |index| index as usize)
+}
