@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
+use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::transport::peers::Fabric;
 
 use crate::control::ControlHandle;
 use crate::failure::Failure;

@@ -9,19 +9,19 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{pci, regs, uar};
 
-use crate::control::port::Change;
-use crate::control::registers::Registers;
-use crate::core::Core;
+use crate::datapath::transport::peers::{Fabric, Network};
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::pages::PageBudget;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
+use crate::objects::core::Core;
 use crate::objects::doorbell;
 use crate::objects::qp::{Path, Qp};
+use crate::port::Change;
+use crate::registers::Registers;
 use crate::scheduling::worker_state::Shard;
 use crate::stats::{Counter, Counters};
-use crate::transport::peers::Fabric;
 
 /// Most workers of a function; each looks at doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
@@ -131,6 +131,12 @@ impl<H: Host> Function<H> {
     #[must_use]
     pub fn fabric(&self) -> &Fabric<H> {
         &self.fabric
+    }
+
+    /// Returns the adapter among its peers.
+    #[must_use]
+    pub fn network(&self) -> Network<'_, H> {
+        Network { own: &self.objects, fabric: &self.fabric }
     }
 
     /// The regions.

@@ -8,21 +8,21 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`function`] | one adapter: its parts, its registers, its entry points |
-//! | [`core`] | what all parts of an adapter share: surroundings, identity, counters, port, events |
 //! | [`host`] | what the adapter asks of its surroundings |
-//! | [`control`] | the register file, the port, admin commands |
-//! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, their doorbells and their users |
+//! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
+//! | [`control`] | admin commands |
+//! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |
+//! | [`objects`] | QPs, CQs, SRQs, EQs and the other numbered objects, and the core that they share |
 //! | [`memory`] | page lists and rings, the TPT with its translation tables, memory of device-resident SQs |
 //! | [`datapath`] | one QP's turn: fetching work requests, executing them, receiving |
-//! | [`transport`] | ways from one QP to another: the local copy, datagrams, the known peers |
-//! | [`scheduling`] | a worker's poll: doorbells, whose turn it is, timers |
+//! | [`requests`], [`network_header`] | work requests, parsed and checked; the header that datagrams begin with |
+//! | [`scheduling`] | what a worker keeps between polls, and whose turn it is |
 //! | [`inspect`] | snapshots for monitoring and debugging |
 //! | [`limits`], [`stats`], [`log_ratelimit`] | numbers of objects, counters, warnings at a bounded rate |
 //! | `sync` | the locks and atomics that loom replaces in models |
 #![forbid(unsafe_code)]
 
 pub mod control;
-pub mod core;
 pub mod datapath;
 pub mod function;
 pub mod host;
@@ -30,8 +30,13 @@ pub mod inspect;
 pub mod limits;
 pub mod log_ratelimit;
 pub mod memory;
+pub mod network_header;
 pub mod objects;
+pub mod poll;
+mod port;
+pub mod registers;
+pub mod requests;
 pub mod scheduling;
+pub mod slice;
 pub mod stats;
 mod sync;
-pub mod transport;

@@ -4,12 +4,12 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::Send;
 use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, Denied, Registration};
 use crate::objects::qp::Qp;
-use crate::scheduling::slice::cost;
+use crate::requests::wqe::Send;
+use crate::slice::cost;
 
 /// When a request about a key is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

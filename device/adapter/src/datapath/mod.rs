@@ -3,15 +3,15 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`turn`] | what a turn holds: the guest's memory, the time, counters |
-//! | [`wqe_fetch`], [`wqe`] | copying work requests out of a ring; parsing and checking them |
+//! | [`wqe_fetch`] | copying work requests out of a ring |
 //! | [`send_queue`] | whether a QP may send, its next entry, the flush of its sends |
 //! | [`requester`], [`responder`] | the two halves of a QP at work |
 //! | [`inbound`], [`refusal`], [`there`] | a message as it comes to a responder; why it is refused; the responder's QP |
 //! | [`sgl`] | scatter/gather lists, and copies between two of them |
-//! | `memory_wr`, [`command_tag`] | work requests about keys; the keys that messages carry |
+//! | `memory_wr` | work requests about keys |
+//! | [`transport`] | ways from one QP to another: the local copy, datagrams, the known peers |
 //! | `xrc` | what is different for XRC targets |
 
-pub mod command_tag;
 pub mod inbound;
 pub(crate) mod memory_wr;
 pub mod refusal;
@@ -20,7 +20,7 @@ pub mod responder;
 pub mod send_queue;
 pub mod sgl;
 pub mod there;
+pub mod transport;
 pub mod turn;
-pub mod wqe;
 pub mod wqe_fetch;
 pub(crate) mod xrc;

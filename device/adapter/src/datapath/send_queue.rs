@@ -7,14 +7,14 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
-use crate::core::Core;
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::Send;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
+use crate::objects::core::Core;
 use crate::objects::qp::{Qp, Requester};
-use crate::scheduling::slice::{Slice, cost};
+use crate::requests::wqe::Send;
+use crate::slice::{Slice, cost};
 
 /// Entries that a QP may execute in one turn.
 pub const BATCH: u32 = 64;

@@ -7,9 +7,9 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::{Segment, SegmentList, Send};
 use crate::host::{CopyFault, Host, Memory};
 use crate::memory::tpt::{Denied, Piece, User, Window};
+use crate::requests::wqe::{Segment, SegmentList, Send};
 
 /// Most bytes that a QP moves in one turn while others wait for theirs.
 pub const TURN: u64 = 256 << 10;

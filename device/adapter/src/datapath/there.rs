@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use crate::core::Core;
 use crate::datapath::turn::Site;
 use crate::host::Host;
+use crate::objects::core::Core;
 use crate::objects::qp::Qp;
-use crate::scheduling::slice::Slice;
+use crate::slice::Slice;
 
 /// The responder's QP, while a requester has its turn.
 pub struct There<'a, H: Host> {

@@ -7,14 +7,14 @@ use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 
-use crate::core::Core;
 use crate::host::Host;
 use crate::memory::tpt::Tpt;
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
+use crate::objects::core::Core;
 use crate::objects::cq::{Cq, Due, Overflow};
 use crate::objects::qp::Qp;
-use crate::scheduling::slice::{Slice, cost};
+use crate::slice::{Slice, cost};
 use crate::stats::{Counter, Counters};
 
 /// Bytes moved after which a time read earlier is old.

@@ -7,7 +7,6 @@
 mod keys;
 mod queues;
 mod records;
-pub mod views;
 
 use std::collections::BTreeMap;
 
@@ -17,10 +16,10 @@ use vrnic_abi::regs::{self, Status};
 
 pub use self::keys::KeyView;
 pub(crate) use self::records::Records;
-pub use self::views::{CqView, EqView, QpView, QueueView, SrqView};
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::id_table::Table;
+pub use crate::objects::views::{CqView, EqView, QpView, QueueView, SrqView};
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::QpSlot;
 
-use super::views::{CqView, EqView, QpView, QueueView, SrqView};
 use super::{Page, mac};
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::qp::{Qp, SendRing};
+use crate::objects::views::{CqView, EqView, QpView, QueueView, SrqView};
 
 impl<H: Host> Function<H> {
     /// Up to `most` queue pairs, from number `from` on.

@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::Pages;
 
-use crate::datapath::wqe::Segment;
 use crate::host::{Host, Memory};
 use crate::limits::{MAX_COMMANDS, MAX_PAGES};
 use crate::memory::pages::{self, PageBudget, PagesError};
 use crate::memory::word_arena::Arena;
+use crate::requests::wqe::Segment;
 use crate::sync::AtomicU64;
 
 /// log2 of the words of a list.

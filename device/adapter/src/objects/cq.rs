@@ -12,11 +12,11 @@ use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
 use crate::host::{Host, Memory};
-use crate::inspect::views::CqView;
 use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
 use crate::objects::eq::Eq;
+use crate::objects::views::CqView;
 use crate::stats::{Counter, Counters};
 
 /// A completion queue.

@@ -9,8 +9,8 @@ use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
 use crate::host::{Host, Memory};
-use crate::inspect::views::EqView;
 use crate::memory::pages::Ring;
+use crate::objects::views::EqView;
 use crate::stats::{Counter, Counters};
 
 /// Events held back for a full queue; CQs hold at most one each, so only a guest that provokes

@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
+//! | [`core`] | what all objects share: surroundings, identity, counters, port, events |
+//! | [`views`] | what objects look like to a watcher |
 //! | [`context`] | the turn, as a queue sees it |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
@@ -13,6 +15,7 @@
 
 pub mod completion;
 pub mod context;
+pub mod core;
 pub mod cq;
 pub mod doorbell;
 pub mod eq;
@@ -23,6 +26,7 @@ pub mod multicast;
 pub mod qp;
 pub mod srq;
 pub mod uar;
+pub mod views;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,11 +37,11 @@ use vrnic_abi::admin::SetGid;
 use vrnic_abi::qp::{GSI_QPN, Type};
 use vrnic_abi::uar::UAR_COUNT;
 
-use crate::core::Core;
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
+use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::eq::Eq;
 use crate::objects::id_table::Table;
@@ -79,7 +83,7 @@ pub struct Xrcd {
 #[derive(Debug, Default)]
 pub struct Admin {
     /// Rings, while enabled.
-    pub rings: Option<crate::control::registers::Rings>,
+    pub rings: Option<crate::registers::Rings>,
     /// Next command.
     pub ci: u32,
     /// Next completion.

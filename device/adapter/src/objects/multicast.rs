@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 
 use crate::host::Host;
 use crate::limits;
+use crate::network_header;
 use crate::objects::qp::Qp;
-use crate::transport::network_header;
 
 /// The address of a group.
 pub type Mgid = [u8; 16];

@@ -13,12 +13,12 @@ use vrnic_abi::admin::SrqStatus;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::uar::SrqSlot;
 
-use crate::datapath::wqe::Recv;
 use crate::host::{Host, Memory};
-use crate::inspect::views::{QueueView, SrqView};
 use crate::memory::pages::Ring;
 use crate::objects::context::QueueContext;
 use crate::objects::cq::Cq;
+use crate::objects::views::{QueueView, SrqView};
+use crate::requests::wqe::Recv;
 use crate::stats::Counter;
 
 /// A shared receive queue.

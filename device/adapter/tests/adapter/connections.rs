@@ -15,7 +15,7 @@ use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::function::Function;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::qp::Qp;
-use vrnic_adapter::scheduling::slice::Slice;
+use vrnic_adapter::slice::Slice;
 
 use crate::common::driver::Guest;
 use crate::common::host::{Step, TestHost};
@@ -112,7 +112,7 @@ fn turn(
     batch: &mut Batch,
     bytes: u64,
 ) -> Turn {
-    requester::run(function, qp, batch, (bytes, &Slice::new(function.host())))
+    requester::run(function.network(), qp, batch, (bytes, &Slice::new(function.host())))
 }
 
 /// The receiver is reset and connected again while a message is on its way: its rest does not go on

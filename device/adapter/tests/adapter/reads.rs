@@ -8,7 +8,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::wqe_fetch::Batch;
-use vrnic_adapter::scheduling::slice::Slice;
+use vrnic_adapter::slice::Slice;
 
 use crate::common::pair::{ALL, Pair, Setup, Wr, status};
 
@@ -27,7 +27,7 @@ fn pair(max_rd_atomic: u8) -> Pair {
 fn turn(p: &Pair) -> Turn {
     let qp = p.ga.function.qp(p.a.qpn).expect("QP");
     let slice = Slice::new(&p.ga.host);
-    requester::run(&p.ga.function, &qp, &mut Batch::default(), (TURN, &slice))
+    requester::run(p.ga.function.network(), &qp, &mut Batch::default(), (TURN, &slice))
 }
 
 /// The n-th long READ, into a place of its own.
@@ -248,7 +248,7 @@ fn no_more_is_outstanding_than_the_queue_holds() {
         post(&mut p, std::slice::from_ref(&write));
         let qp = p.ga.function.qp(p.a.qpn).expect("QP");
         let slice = Slice::new(&p.ga.host);
-        let turn = requester::run(&p.ga.function, &qp, &mut Batch::default(), (2, &slice));
+        let turn = requester::run(p.ga.function.network(), &qp, &mut Batch::default(), (2, &slice));
         assert_ne!(turn, Turn::Idle);
         assert!(qp.requester.lock().ledger.len() <= 16);
     }

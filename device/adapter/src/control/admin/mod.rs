@@ -19,13 +19,13 @@ use vrnic_abi::regs::{self, FatalCode};
 use vrnic_abi::uar::ASYNC_EQ_SLOT;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::control::registers::Rings;
 use crate::function::Function;
 use crate::host::{Host, Memory};
 use crate::memory::pages::{PagesError, Ring};
 use crate::objects::eq::Eq;
 use crate::objects::uar::Uar;
 use crate::objects::{Admin, Context};
+use crate::registers::Rings;
 use crate::stats::Counter;
 
 /// Why a command failed.

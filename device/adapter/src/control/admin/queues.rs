@@ -12,7 +12,6 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
-use crate::datapath::command_tag::Tags;
 use crate::function::Function;
 use crate::host::Host;
 use crate::memory::pages::Ring;
@@ -22,6 +21,7 @@ use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar};
 use crate::objects::{Pd, Xrcd, held, hold, release};
+use crate::requests::command_tag::Tags;
 
 pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome<EqResult> {
     let vector = params.vector.get();

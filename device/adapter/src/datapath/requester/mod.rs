@@ -18,24 +18,24 @@ use parking_lot::MutexGuard;
 use vrnic_abi::eq::Kind;
 
 use self::work::Work;
-use crate::core::Core;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
+use crate::datapath::transport::datagram;
+use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::Site;
 use crate::datapath::wqe_fetch::Batch;
-use crate::function::Function;
 use crate::host::Host;
+use crate::objects::core::Core;
 use crate::objects::qp::{Ended, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder};
-use crate::scheduling::slice::{Slice, cost};
-use crate::transport::datagram;
+use crate::slice::{Slice, cost};
 
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
 
-/// Lets `qp` of `function` execute entries of its send queue, which are copied to `batch`, and move
-/// `budget` bytes, until the slice is over.
+/// Lets `qp`, which is of the adapter that `network` names, execute entries of its send queue,
+/// which are copied to `batch`, and move `budget` bytes, until the slice is over.
 pub fn run<H: Host>(
-    function: &Arc<Function<H>>,
+    network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     batch: &mut Batch,
     (budget, slice): (u64, &Slice<'_, H>),
@@ -44,7 +44,7 @@ pub fn run<H: Host>(
         // Whoever destroys it may hold the lock while much memory is zeroed.
         return Turn::Idle;
     }
-    let core = function.core();
+    let core = network.core();
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
     for _ in 0..WAITS {
@@ -56,9 +56,9 @@ pub fn run<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run((function, &Site::new(core, qp, slice)), qp, requester, batch);
+            return datagram::run((network, &Site::new(core, qp, slice)), qp, requester, batch);
         }
-        let turn = connected(function, qp, requester, batch, (budget, slice, wait));
+        let turn = connected(network, qp, requester, batch, (budget, slice, wait));
         if !wait_for_readers(core, requester, slice) {
             return turn;
         }
@@ -71,15 +71,15 @@ pub fn run<H: Host>(
 
 /// Lets a connected QP execute entries; with `wait`, READs that are outstanding alone.
 fn connected<H: Host>(
-    function: &Arc<Function<H>>,
+    network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
     (budget, slice, wait): (u64, &Slice<'_, H>, Option<Turn>),
 ) -> Turn {
-    let core = function.core();
+    let core = network.core();
     // Out of the requester for the turn, whose other fields change meanwhile.
-    let found = take_peer(function, requester);
+    let found = take_peer(network, requester);
     let there = found.as_ref().and_then(|peer| meet((core, qp, requester), peer, slice));
     let met = there.is_some();
     let here = Site::new(core, qp, slice);
@@ -144,12 +144,12 @@ fn wait_for_readers<H: Host>(
 }
 
 /// Takes the peer out of the requester, or finds it.
-fn take_peer<H: Host>(function: &Function<H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
+fn take_peer<H: Host>(network: Network<'_, H>, requester: &mut Requester<H>) -> Option<Peer<H>> {
     if let Path::Local(peer) = std::mem::take(&mut requester.path)
         && !peer.qp.dead.load(Ordering::Acquire)
     {
         return Some(peer);
     }
     let RequesterConfig { dmac, dest_qpn, .. } = requester.config;
-    function.fabric().find(dmac, dest_qpn)
+    network.fabric.find(dmac, dest_qpn)
 }

@@ -8,13 +8,13 @@ use vrnic_abi::sq::{Flags, Opcode};
 use super::work::{Entry, Step, Work};
 use crate::datapath::send_queue::Turn;
 use crate::datapath::sgl::Side;
-use crate::datapath::wqe::Send;
+use crate::datapath::transport::packet_counters;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
 use crate::objects::qp::Keys;
+use crate::requests::wqe::Send;
 use crate::stats::Counter;
-use crate::transport::packet_counters;
 
 /// Time before a peer that did not answer is tried again, if there is no time-out.
 const NO_TIMEOUT_RETRY_NS: u64 = 100_000_000;

@@ -16,17 +16,17 @@ use crate::datapath::responder::{outcome, rnr};
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::sgl::PIECE;
 use crate::datapath::there::There;
+use crate::datapath::transport::local::{Exchange, Stop};
+use crate::datapath::transport::packet_counters;
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::{Malformed, Send};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
-use crate::scheduling::slice::cost;
+use crate::requests::wqe::{Malformed, Send};
+use crate::slice::cost;
 use crate::stats::Counter;
-use crate::transport::local::{Exchange, Stop};
-use crate::transport::packet_counters;
 
 /// Opcodes from this one on are about keys; [`Work::about_keys`] sorts them out.
 const FIRST_ABOUT_KEYS: u8 = Opcode::LocalInv as u8;

@@ -24,11 +24,11 @@ use crate::datapath::memory_wr;
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::Side;
 use crate::datapath::there::There;
-use crate::datapath::wqe::Segment;
 use crate::datapath::xrc;
 use crate::host::{Host, Memory};
 use crate::memory::tpt::{Message, User};
 use crate::objects::qp::{Ended, Responder};
+use crate::requests::wqe::Segment;
 use crate::stats::Counter;
 
 /// Checks a message, or the part of it that comes now, and adds the memory that its bytes go to, or

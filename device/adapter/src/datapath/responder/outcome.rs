@@ -8,18 +8,18 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
 
 use super::receives::next;
-use crate::core::Core;
 use crate::datapath::inbound::{Inbound, Operation};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::send_queue::BATCH;
 use crate::datapath::there::There;
-use crate::datapath::wqe::Recv;
 use crate::datapath::xrc;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
+use crate::objects::core::Core;
 use crate::objects::qp::{Ended, Qp, Responder};
-use crate::scheduling::slice::Slice;
+use crate::requests::wqe::Recv;
+use crate::slice::Slice;
 use crate::stats::Counter;
 
 /// Completes the receive that a message has filled or used up; `ended` is a key that the message

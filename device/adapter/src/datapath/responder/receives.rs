@@ -5,10 +5,10 @@ use vrnic_abi::qp::{Access, Type};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::Side;
 use crate::datapath::there::There;
-use crate::datapath::wqe::Recv;
 use crate::host::{Host, Memory};
 use crate::objects::qp::Responder;
-use crate::scheduling::slice::cost;
+use crate::requests::wqe::Recv;
+use crate::slice::cost;
 use crate::stats::Counter;
 
 /// Makes sure that a receive is taken for the message in progress, of which `done` bytes have come.

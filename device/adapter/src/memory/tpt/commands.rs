@@ -10,8 +10,8 @@ use vrnic_abi::qp::Access;
 use super::denied::Denied;
 use super::entry::{Cold, Kind, Mr, Owner, User};
 use super::{Tpt, Window, index};
-use crate::datapath::wqe::Segment;
 use crate::memory::mtt::{Table, segments};
+use crate::requests::wqe::Segment;
 
 /// A part of a command's data.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use vrnic_abi::admin::KeyKind;
 use vrnic_abi::qp::Access;
 
 use super::denied::Denied;
-use super::touch::Touch;
+use super::message::Touch;
 use crate::memory::mtt::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, beside, fence};
 

@@ -5,7 +5,7 @@ use vrnic_abi::sq::{MemFlags, RegMrSeg};
 
 use super::denied::Denied;
 use super::entry::{Cold, Kind, Mr, Owner, User};
-use super::touch::Touch;
+use super::message::Touch;
 use super::{Tpt, index};
 use crate::host::Memory;
 use crate::limits::MAX_MR_SIZE;

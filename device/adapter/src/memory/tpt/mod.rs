@@ -17,13 +17,14 @@
 //! | `regions` | regions registered by command |
 //! | `fast` | regions registered, and keys invalidated, by work requests |
 //! | `windows` | windows and their binding |
-//! | `touch` | keys that are good for one message |
+//! | `touch`, `message` | keys that are good for one message; that message |
 //! | `commands` | regions that live as long as a command |
 
 mod commands;
 mod denied;
 mod entry;
 mod fast;
+mod message;
 mod regions;
 mod touch;
 mod windows;
@@ -39,8 +40,9 @@ pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
 pub use self::entry::{Kind, Known, Mr, User};
 pub use self::fast::Registration;
+pub use self::message::Message;
 pub use self::regions::Refused;
-pub use self::touch::{Message, Placed};
+pub use self::touch::Placed;
 pub use self::windows::{Binding, Bound};
 #[cfg(doc)]
 use crate::host::Host;

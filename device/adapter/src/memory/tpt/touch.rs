@@ -7,25 +7,8 @@
 
 use super::denied::Denied;
 use super::entry::{Cold, Owner, Slot};
+use super::message::{Message, Touch};
 use super::{Tpt, index};
-
-/// A message of a peer: the QP that receives it, and its number, which no other message to that QP
-/// ever has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The QP.
-    pub qpn: u32,
-    /// The number.
-    pub number: u64,
-}
-
-/// The message that has touched an entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Touch {
-    by: Option<Message>,
-    /// Sequence number at which the message is complete, once that is known.
-    end: Option<u32>,
-}
 
 /// State of an entry after bytes have been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use vrnic_abi::qp::Access;
 
 use super::denied::Denied;
 use super::entry::{Cold, Entry, Kind, Mr, Owner, User};
+use super::message::Touch;
 use super::regions::Refused;
-use super::touch::Touch;
 use super::{Tpt, index};
 
 /// Parameters of a binding.

@@ -9,10 +9,10 @@ use vrnic_abi::sq::STRIDE_MAX;
 
 use super::Qp;
 use super::ledger::Ledger;
-use crate::core::Core;
-use crate::datapath::wqe::{Recv, Send};
 use crate::host::Host;
+use crate::objects::core::Core;
 use crate::objects::srq::Srq;
+use crate::requests::wqe::{Recv, Send};
 
 /// Sending halves that have been, whole or after a reset.
 static LIVES: AtomicU32 = AtomicU32::new(0);
@@ -116,7 +116,7 @@ pub enum Readers {
 }
 
 /// The way to the peer of a connected QP, which is found when the QP first sends. A transport
-/// between daemons is one more variant here and one more arm in [`crate::datapath::requester`].
+/// between daemons is one more variant here and one more arm in the requester.
 #[derive(Debug, Default)]
 pub enum Path<H: Host> {
     /// It was not found yet, or has been lost.

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::STRIDE_MAX;
 
-use crate::datapath::wqe::Send;
 use crate::objects::completion::Completion;
+use crate::requests::wqe::Send;
 
 /// The work requests of a send queue that are outstanding, the oldest first.
 #[derive(Debug, Default)]

@@ -22,14 +22,14 @@ pub use self::halves::{
     Ended, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig, Responder,
     Rights,
 };
-use crate::core::Core;
-use crate::datapath::command_tag::Tags;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::memory::tpt::{Tpt, User};
+use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::id_table::Table;
 use crate::objects::srq::Srq;
+use crate::requests::command_tag::Tags;
 
 /// The memory of a send queue.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use vrnic_abi::cq::Cqe;
 use vrnic_abi::eq::{Eqe, Kind};
 use vrnic_abi::qp::{Attr, AttrMask};
 use vrnic_abi::{regs, stamp, uar};
+use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::function::Function;
 use vrnic_adapter::host::{Host, Memory};
 use vrnic_adapter::limits::Limits;
-use vrnic_adapter::transport::peers::Fabric;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::host::{BASE, TestHost};

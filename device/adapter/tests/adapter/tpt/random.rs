@@ -6,11 +6,11 @@ use std::sync::Arc;
 use vrnic_abi::admin::{MwType, Pages};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
-use vrnic_adapter::datapath::wqe::Segment;
 use vrnic_adapter::host::{Host, Memory};
 use vrnic_adapter::memory::tpt::{
     Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window,
 };
+use vrnic_adapter::requests::wqe::Segment;
 
 use super::model::{Known, Model, Said, What};
 use crate::common::host::{BASE, TestHost};

@@ -8,8 +8,8 @@
 use vrnic_abi::sq::Opcode;
 
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::Send;
 use crate::host::Host;
+use crate::requests::wqe::Send;
 use crate::stats::Counter;
 
 /// Packets of `length` bytes, by a path MTU as `enum ib_mtu`.

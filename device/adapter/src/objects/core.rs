@@ -1,5 +1,5 @@
-//! The part of an adapter that all of its objects and turns share. It knows none of them but event and completion
-//! queues.
+//! The part of an adapter that all of its objects and turns share. It knows none of them but event
+//! and completion queues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 
-use crate::control::port::Port;
 use crate::host::Host;
 use crate::objects::cq::Cq;
 use crate::objects::eq::Eq;
 use crate::objects::failing::Failing;
 use crate::objects::moderation::Moderation;
+use crate::port::Port;
 use crate::stats::Counters;
 
 /// The surroundings, the identity, the counters, the port and the events of an adapter.
@@ -118,7 +118,8 @@ impl<H: Host> Core<H> {
         self.host.wake(0);
     }
 
-    /// Runs work on this adapter's behalf in another's turn. A panic in it is this adapter's failure, not the other's.
+    /// Runs work on this adapter's behalf in another's turn. A panic in it is this adapter's
+    /// failure, not the other's.
     pub(crate) fn contain(&self, work: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             self.host.fail();

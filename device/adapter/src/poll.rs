@@ -21,8 +21,8 @@ use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar};
 use crate::scheduling::recent_doorbells::Hot;
 use crate::scheduling::schedule::Schedule;
-use crate::scheduling::slice::{Slice, cost};
 use crate::scheduling::worker_state::Bench;
+use crate::slice::{Slice, cost};
 use crate::stats::Counter;
 
 /// Interval at which a QP in the error state is checked for receives to flush, because posting one
@@ -92,7 +92,8 @@ impl<H: Host> Function<H> {
         Polled { busy, deadline }
     }
 
-    /// Moves the QPs that other threads have left for the worker to its schedule; returns whether there was any.
+    /// Moves the QPs that other threads have left for the worker to its schedule; returns whether
+    /// there was any.
     #[inline]
     fn fetch_mail(&self, worker: usize, schedule: &mut Schedule<H>) -> bool {
         self.core().fetch_mail(worker, |qpn| {
@@ -203,7 +204,7 @@ impl<H: Host> Function<H> {
             any = true;
             slice.charge(cost::TURN);
             let budget = if schedule.has_active() { TURN } else { LONG_TURN };
-            match requester::run(self, &qp, batch, (budget, slice)) {
+            match requester::run(self.network(), &qp, batch, (budget, slice)) {
                 Turn::Idle => {}
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),

@@ -13,11 +13,11 @@ use crate::datapath::responder::outcome;
 use crate::datapath::sgl::{Broken, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::Send;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
-use crate::scheduling::slice::cost;
+use crate::requests::wqe::Send;
+use crate::slice::cost;
 
 /// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
+use crate::datapath::transport::peers::Fabric;
 use crate::host::Host;
 use crate::objects::multicast::{Member, Mgid};
 use crate::objects::qp::{Peer, Place, Progress};
-use crate::scheduling::slice::{Slice, cost};
-use crate::transport::peers::Fabric;
+use crate::slice::{Slice, cost};
 
 /// Members that are looked up at once.
 const FEW: usize = 64;

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use crate::host::Host;
 use crate::objects::Objects;
+use crate::objects::core::Core;
 use crate::objects::qp::Peer;
 
 /// The adapters of a daemon.
@@ -17,6 +18,31 @@ pub struct Fabric<H: Host> {
     stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
     /// QPs that have joined multicast groups so far.
     joined: AtomicU64,
+}
+
+/// An adapter among the adapters of its daemon.
+#[derive(Debug)]
+pub struct Network<'a, H: Host> {
+    /// Its own objects.
+    pub own: &'a Objects<H>,
+    /// All adapters.
+    pub fabric: &'a Fabric<H>,
+}
+
+impl<H: Host> Clone for Network<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Network<'_, H> {}
+
+impl<'a, H: Host> Network<'a, H> {
+    /// Returns what the adapter's parts share.
+    #[must_use]
+    pub fn core(&self) -> &'a Arc<Core<H>> {
+        self.own.core()
+    }
 }
 
 impl<H: Host> Default for Fabric<H> {

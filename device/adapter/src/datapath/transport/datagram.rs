@@ -19,21 +19,21 @@ use crate::datapath::responder::{outcome, receives};
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::sgl::{Broken, Side, copy};
 use crate::datapath::there::There;
+use crate::datapath::transport::fanout::{self, Members};
+use crate::datapath::transport::packet_counters;
+use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::Site;
-use crate::datapath::wqe::{Segment, Send};
 use crate::datapath::wqe_fetch::Batch;
-use crate::function::Function;
 use crate::host::Host;
 use crate::limits::MAX_MTU;
 use crate::memory::tpt::Denied;
+use crate::network_header;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::multicast::{is_group, is_group_mac};
 use crate::objects::qp::{Peer, Progress, Qp, Requester, Responder};
-use crate::scheduling::slice::cost;
+use crate::requests::wqe::{Segment, Send};
+use crate::slice::cost;
 use crate::stats::Counter;
-use crate::transport::fanout::{self, Members};
-use crate::transport::network_header;
-use crate::transport::packet_counters;
 
 /// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
@@ -77,7 +77,7 @@ enum Sent {
 
 /// Lets `qp` execute entries of its send queue, which are copied to `batch`.
 pub(crate) fn run<H: Host>(
-    (function, here): (&Function<H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &Site<'_, H>),
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
@@ -90,7 +90,7 @@ pub(crate) fn run<H: Host>(
         };
         let raw = batch.entry(&place);
         here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
-        let done = execute((function, here), (qp, requester), (&send, raw), &mut route);
+        let done = execute((network, here), (qp, requester), (&send, raw), &mut route);
         if let Some(turn) = done.or_else(|| not_now(here.core, qp, requester)) {
             return turn;
         }
@@ -142,7 +142,7 @@ fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> T
 
 /// Executes an entry and writes its completion; `None` to go on with the next.
 fn execute<H: Host>(
-    (function, here): (&Function<H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &Site<'_, H>),
     (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
     (send, raw): (&Send, &[u8]),
     route: &mut Option<Route<H>>,
@@ -154,13 +154,13 @@ fn execute<H: Host>(
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
-            route_to(function, raw, route);
+            route_to(network, raw, route);
             let own_qkey = requester.config.qkey;
             route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
                 let qkey = if qkey & QKEY_OWN != 0 { own_qkey } else { qkey };
                 deliver(
-                    (function, here),
+                    (network, here),
                     qp,
                     send,
                     (&source, qkey),
@@ -214,19 +214,19 @@ fn fire<H: Host>(here: &Site<'_, H>, peer: &Peer<H>) {
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
-fn route_to<H: Host>(function: &Function<H>, raw: &[u8], route: &mut Option<Route<H>>) {
+fn route_to<H: Host>(network: Network<'_, H>, raw: &[u8], route: &mut Option<Route<H>>) {
     let Some(to) = Send::destination(raw) else {
         *route = None;
         return;
     };
     if route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
-        *route = find(function, to);
+        *route = find(network, to);
     }
 }
 
 /// Looks a destination up: the station must hold the address on the VLAN of the source's.
-fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
-    let source = function.objects.gid(to.av.sgid_index.get())?;
+fn find<H: Host>(network: Network<'_, H>, to: &DatagramSeg) -> Option<Route<H>> {
+    let source = network.own.gid(to.av.sgid_index.get())?;
     let vlan = source.vlan.get();
     let target = if is_group_mac(to.av.dmac) {
         if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
@@ -234,15 +234,15 @@ fn find<H: Host>(function: &Function<H>, to: &DatagramSeg) -> Option<Route<H>> {
         }
         Target::Group(None)
     } else {
-        Target::One(station(function, to, vlan)?)
+        Target::One(station(network, to, vlan)?)
     };
     let to = DatagramSeg::read_from_bytes(to.as_bytes()).ok()?;
     Some(Route { to, target, sgid: source.gid, vlan })
 }
 
 /// The QP behind a station.
-fn station<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
-    let peer = function.fabric().station(to.av.dmac)?;
+fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Option<Peer<H>> {
+    let peer = network.fabric.station(to.av.dmac)?;
     if !peer.has_gid(to.av.dgid, vlan) {
         return None;
     }
@@ -252,7 +252,7 @@ fn station<H: Host>(function: &Function<H>, to: &DatagramSeg, vlan: u16) -> Opti
 
 /// Brings a datagram to whoever is at its destination; `progress` tells how far it has come.
 fn deliver<H: Host>(
-    (function, here): (&Function<H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &Site<'_, H>),
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
@@ -264,11 +264,11 @@ fn deliver<H: Host>(
         Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
         Target::Group(found) => found,
     };
-    let progress = progress.get_or_insert_with(|| fanout::begin(function.fabric()));
+    let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
             Some(members) => members,
-            None => Members::find(function.fabric(), (&to.av.dgid, *vlan), next, here.slice).into(),
+            None => Members::find(network.fabric, (&to.av.dgid, *vlan), next, here.slice).into(),
         };
         let mut failed = None;
         members.each(progress, here.slice, |member| {
