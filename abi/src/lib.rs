@@ -14,7 +14,7 @@
 //! | [`admin`] | admin commands, parameters, results and statuses |
 //! | [`qp`] | QP states, attributes and the address vector |
 //! | [`uverbs`] | private payloads between provider and kernel module |
-//! | `wire` | the macro that declares enums |
+//! | `wire`, `number` | the macro that declares enums; the types of numbers, keys and addresses |
 //!
 //! Conventions: all integers are little-endian and all structs are packed without implicit
 //! padding, so each derives zerocopy's traits; reserved fields are written as zero and, in
