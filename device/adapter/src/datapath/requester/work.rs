@@ -1,5 +1,6 @@
 //! A turn of a connected QP: entries are taken off its send queue and executed.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,6 @@ use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder::{outcome, rnr};
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
-use crate::datapath::sgl::PIECE;
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packet_counters;
@@ -207,12 +207,14 @@ impl<H: Host> Work<'_, H> {
             // All of it was moved before the wait, whatever this turn's budget.
             (send.length, send.length)
         } else {
-            (*done, send.length.min(done.saturating_add(self.budget.min(PIECE))))
+            (*done, send.length.min(done.saturating_add(self.budget)))
         };
         self.budget -= to - from;
         let raw = self.batch.entry(place);
         let max_rd_atomic = self.requester.config.max_rd_atomic;
         let message = self.requester.message(send.index);
+        let end = to;
+        let to = Cell::new(end);
         let exchange =
             Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
         let moved = if keys.waited {
@@ -224,6 +226,8 @@ impl<H: Host> Work<'_, H> {
         } else {
             exchange.run(responder)
         };
+        let to = exchange.to.get();
+        self.budget += end - to;
         match moved {
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),

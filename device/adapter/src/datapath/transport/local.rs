@@ -1,6 +1,8 @@
 //! The local path: a work request, or a turn of a long one, executed against a peer of this daemon
 //! by one copy.
 
+use std::cell::Cell;
+
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
@@ -10,7 +12,7 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::sgl::{Broken, PIECE, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::Site;
 use crate::host::Host;
@@ -33,8 +35,8 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     pub there: &'e There<'a, H>,
     /// Bytes of the message that have been moved.
     pub from: u64,
-    /// Up to where to move now.
-    pub to: u64,
+    /// The end of the bytes to move now; the end of those that were moved, after it.
+    pub to: Cell<u64>,
     /// The number of the message, by which keys that are good for one message know it.
     pub message: u64,
     /// READs and atomics that the requester may have outstanding.
@@ -137,7 +139,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     }
 
     fn ends(&self) -> bool {
-        self.to == self.send.length
+        self.to.get() == self.send.length
     }
 
     /// Executes a SEND or a WRITE: the bytes go from the requester to the responder.
@@ -149,9 +151,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
         let memories = (&here.memory, &there.site.memory);
-        copy::<H>((&source, memories.0), (&target, memories.1), self.from, self.to)
-            .map_err(|broken| Stop::broken(broken, Broken::Source))?;
-        self.moved();
+        self.copy((&source, memories.0), (&target, memories.1), Broken::Source)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -181,9 +181,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         self.add_sink(&mut target)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
         let memories = (&there.site.memory, &here.memory);
-        copy::<H>((&source, memories.0), (&target, memories.1), self.from, self.to)
-            .map_err(|broken| Stop::broken(broken, Broken::Target))?;
-        self.moved();
+        self.copy((&source, memories.0), (&target, memories.1), Broken::Target)?;
         if !self.ends() {
             return Ok(None);
         }
@@ -228,12 +226,28 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         if self.max_rd_atomic == 0 { Err(Stop::Local(Status::LocQpOpErr, 0)) } else { Ok(()) }
     }
 
-    /// Notes on both sides that bytes were moved, which takes time.
+    /// Copies bytes piece by piece, and leaves in [`Self::to`] how far it came when the slice was
+    /// over. `own` is the side whose fault is the requester's.
     #[inline]
-    fn moved(&self) {
-        let moved = self.to - self.from;
-        self.here.slice.charge(cost::copy(moved));
-        self.there.site.moved(moved);
-        self.here.moved(moved);
+    fn copy(
+        &self,
+        source: (&Side<'_>, &H::Memory<'_>),
+        target: (&Side<'_>, &H::Memory<'_>),
+        own: Broken,
+    ) -> Result<(), Stop> {
+        let (mut at, end) = (self.from, self.to.get());
+        loop {
+            let next = end.min(at.saturating_add(PIECE));
+            copy::<H>(source, target, at, next).map_err(|broken| Stop::broken(broken, own))?;
+            let moved = next - at;
+            self.here.slice.charge(cost::copy(moved));
+            self.there.site.moved(moved);
+            self.here.moved(moved);
+            if next == end || self.here.slice.is_over() {
+                self.to.set(next);
+                return Ok(());
+            }
+            at = next;
+        }
     }
 }
