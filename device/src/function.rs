@@ -301,8 +301,9 @@ impl Device for FunctionDevice {
 
     fn reset(&mut self) {
         self.config.reset();
-        self.set_bus_master(false);
+        // First the QPs: a peer that is under way finds none, rather than one without memory.
         self.function.reset();
+        self.set_bus_master(false);
     }
 
     fn disconnected(&mut self) {
