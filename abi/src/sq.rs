@@ -12,8 +12,9 @@
 //! | BIND_MW | one [`BindMwSeg`]; `count` is zero |
 //! | SEND_CMD | one [`CommandSeg`], its [`Sge`]s, then as SEND |
 //!
-//! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between the header
-//! and the rest. XRC initiators know SEND, WRITE, READ and atomics, with one [`XrcSeg`] there.
+//! Datagram QPs ([`crate::qp::Type::is_datagram`]) know SEND only, with one [`DatagramSeg`] between
+//! the header and the rest. XRC initiators know SEND, WRITE, READ and atomics, with one [`XrcSeg`]
+//! there.
 //!
 //! A queue lies in guest memory and is posted by a producer index, or in device memory
 //! ([`crate::uar::SQ_MEMORY_OFFSET`]) and is posted by storing the WQE's [`SqWqe::stamp`] last.
@@ -24,7 +25,9 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{GuestAddr, Key, Qpn, Srqn};
 
-use crate::qp::AddressVector;
+use crate::admin::Counter;
+use crate::cq;
+use crate::qp::{AddressVector, Type};
 
 /// Most scatter/gather entries of a work request, on either queue.
 pub const MAX_SGE: u32 = 16;
@@ -132,6 +135,158 @@ wire_enum! {
     }
 }
 
+/// What a request does with the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Sends a message, which fills a receive.
+    Send,
+    /// Writes to the peer's memory.
+    Write,
+    /// Reads the peer's memory.
+    Read,
+    /// Changes 8 bytes of the peer's memory and reads what they were.
+    Atomic,
+    /// Nothing: it is about a key of its own side.
+    Local,
+}
+
+/// What the requests of an [`Opcode`] carry, and what becomes of them.
+#[derive(Clone, Copy, Debug)]
+pub struct OpcodeInfo {
+    /// What they do with the peer.
+    pub class: Class,
+    /// They carry immediate data.
+    pub immediate: bool,
+    /// Their message invalidates the key [`SqWqe::rkey`] of the peer.
+    pub invalidate: bool,
+    /// They open a region for the peer first ([`CommandSeg`]).
+    pub command: bool,
+    /// The QP types that have the operation; RC has all.
+    pub types: &'static [Type],
+    /// What the completion calls it.
+    pub completion: cq::Opcode,
+    /// Counts the requests begun.
+    pub begun: Counter,
+    /// Counts, at the peer, the requests executed; [`Class::Local`] has none.
+    pub executed: Option<Counter>,
+}
+
+impl OpcodeInfo {
+    const SEND: Self = Self {
+        class: Class::Send,
+        immediate: false,
+        invalidate: false,
+        command: false,
+        types: &[Type::Gsi, Type::Rc, Type::Uc, Type::Ud, Type::XrcIni],
+        completion: cq::Opcode::Send,
+        begun: Counter::TxSendReq,
+        executed: Some(Counter::RxSendReq),
+    };
+    const WRITE: Self = Self {
+        class: Class::Write,
+        types: &[Type::Rc, Type::Uc, Type::XrcIni],
+        completion: cq::Opcode::Write,
+        begun: Counter::TxWriteReq,
+        executed: Some(Counter::RxWriteRequests),
+        ..Self::SEND
+    };
+    const READ: Self = Self {
+        class: Class::Read,
+        types: &[Type::Rc, Type::XrcIni],
+        completion: cq::Opcode::Read,
+        begun: Counter::TxReadReq,
+        executed: Some(Counter::RxReadRequests),
+        ..Self::SEND
+    };
+    const ATOMIC: Self = Self {
+        class: Class::Atomic,
+        begun: Counter::TxAtomicReq,
+        executed: Some(Counter::RxAtomicRequests),
+        ..Self::READ
+    };
+    const LOCAL: Self =
+        Self { class: Class::Local, types: &[Type::Rc, Type::Uc], executed: None, ..Self::SEND };
+
+    /// Whether a QP of this type has the operation (IBTA volume 1, 9.4; annex A14).
+    #[must_use]
+    pub const fn is_offered(&self, kind: Type) -> bool {
+        let mut at = 0;
+        while at < self.types.len() {
+            if self.types[at] as u8 == kind as u8 {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+
+    /// Whether the request names memory of the peer, by [`SqWqe::raddr`] and [`SqWqe::rkey`].
+    #[inline]
+    #[must_use]
+    pub const fn has_remote(&self) -> bool {
+        matches!(self.class, Class::Write | Class::Read | Class::Atomic)
+    }
+
+    /// Whether the data may stand in the WQE itself.
+    #[inline]
+    #[must_use]
+    pub const fn may_be_inline(&self) -> bool {
+        matches!(self.class, Class::Send | Class::Write)
+    }
+
+    /// Whether data comes back from the peer.
+    #[inline]
+    #[must_use]
+    pub const fn has_response(&self) -> bool {
+        matches!(self.class, Class::Read | Class::Atomic)
+    }
+
+    /// Whether the request does something about a key of its own side, before or instead of what it
+    /// does with the peer.
+    #[inline]
+    #[must_use]
+    pub const fn is_about_own_key(&self) -> bool {
+        self.command || matches!(self.class, Class::Local)
+    }
+}
+
+impl Opcode {
+    /// What the requests of this opcode carry, and what becomes of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn info(self) -> OpcodeInfo {
+        use OpcodeInfo as Info;
+        match self {
+            Self::Send => Info::SEND,
+            Self::SendImm => Info { immediate: true, ..Info::SEND },
+            Self::Write => Info::WRITE,
+            Self::WriteImm => Info { immediate: true, ..Info::WRITE },
+            Self::Read => Info::READ,
+            Self::CmpSwp => Info { completion: cq::Opcode::CmpSwp, ..Info::ATOMIC },
+            Self::FetchAdd => Info { completion: cq::Opcode::FetchAdd, ..Info::ATOMIC },
+            Self::SendInv => Info { invalidate: true, types: &[Type::Rc], ..Info::SEND },
+            Self::LocalInv => Info {
+                completion: cq::Opcode::LocalInv,
+                begun: Counter::LocalInvWqes,
+                ..Info::LOCAL
+            },
+            Self::RegMr => {
+                Info { completion: cq::Opcode::RegMr, begun: Counter::RegWqes, ..Info::LOCAL }
+            }
+            Self::BindMw => {
+                Info { completion: cq::Opcode::BindMw, begun: Counter::BindWqes, ..Info::LOCAL }
+            }
+            Self::SendCmd => Info {
+                command: true,
+                types: &[Type::Rc],
+                completion: cq::Opcode::SendCmd,
+                begun: Counter::CommandWqes,
+                ..Info::SEND
+            },
+        }
+    }
+}
+
 bitflags! {
     /// Bits of [`SqWqe::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,15 +381,15 @@ bitflags! {
     }
 }
 
-/// What a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the first page; of a
-/// zero-based region it says where in that page, and the addresses start at zero.
+/// What a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the first page; of
+/// a zero-based region it says where in that page, and the addresses start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RegMrSeg {
     /// Bytes, not zero.
     pub length: U64,
-    /// Guest address of `page_count` page addresses, 8 bytes each; they are read when the request is
-    /// executed.
+    /// Guest address of `page_count` page addresses, 8 bytes each; they are read when the request
+    /// is executed.
     pub table: GuestAddr,
     /// [`crate::qp::Access`].
     pub access: U32,
@@ -248,8 +403,8 @@ pub struct RegMrSeg {
     pub reserved: [u8; 6],
 }
 
-/// What a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in addresses of
-/// the region; those of a zero-based window start at zero.
+/// What a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in addresses
+/// of the region; those of a zero-based window start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BindMwSeg {
@@ -269,18 +424,20 @@ bitflags! {
     /// Bits of [`CommandSeg::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CommandFlags: u8 {
-        /// The data segments are guest addresses and their keys are ignored. For QPs of context 0 only.
+        /// The data segments are guest addresses and their keys are ignored. For QPs of context 0
+        /// only.
         const PHYSICAL = 1 << 0;
         /// As [`MemFlags::ONE_TOUCH`].
         const ONE_TOUCH = 1 << 1;
     }
 }
 
-/// What a SEND_CMD gives to the peer for as long as the command lasts. `data_count` [`Sge`]s follow:
-/// the data, which the peer reaches from address zero on by a key that the device chooses. The
-/// message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way the device
-/// stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or, in the general
-/// form, at `tag_offset`. The peer's response that carries the key at its place ends the region.
+/// What a SEND_CMD gives to the peer for as long as the command lasts. `data_count` [`Sge`]s
+/// follow: the data, which the peer reaches from address zero on by a key that the device chooses.
+/// The message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way the
+/// device stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or, in
+/// the general form, at `tag_offset`. The peer's response that carries the key at its place ends
+/// the region.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandSeg {

@@ -114,11 +114,11 @@ struct Message {
 
 /// The messages, by libibverbs' opcode. Their numbers are the first ones; other requests are rare.
 static MESSAGES: [Message; 5] = [
-    Message { opcode: Opcode::Write, imm: false, remote: true },
-    Message { opcode: Opcode::WriteImm, imm: true, remote: true },
-    Message { opcode: Opcode::Send, imm: false, remote: false },
-    Message { opcode: Opcode::SendImm, imm: true, remote: false },
-    Message { opcode: Opcode::Read, imm: false, remote: true },
+    Message::new(Opcode::Write),
+    Message::new(Opcode::WriteImm),
+    Message::new(Opcode::Send),
+    Message::new(Opcode::SendImm),
+    Message::new(Opcode::Read),
 ];
 
 const _: () = {
@@ -128,6 +128,11 @@ const _: () = {
 };
 
 impl Message {
+    const fn new(opcode: Opcode) -> Self {
+        let info = opcode.info();
+        Self { opcode, imm: info.immediate, remote: info.has_remote() }
+    }
+
     /// Returns the header of a request for such a message.
     ///
     /// # Safety

@@ -3,8 +3,9 @@
 use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
-    AtomicSeg, BindMwSeg, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags, HEADER_LEN,
-    MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe, XRC_LEN, XrcSeg,
+    AtomicSeg, BindMwSeg, Class, CommandFlags, CommandSeg, DATAGRAM_LEN, DatagramSeg, Flags,
+    HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
+    XRC_LEN, XrcSeg,
 };
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -147,7 +148,7 @@ impl Send {
         let opcode = Opcode::from_raw(header.opcode);
         let refuse = |status| Malformed {
             wr_id,
-            opcode: opcode.map_or(cq::Opcode::Send, completed),
+            opcode: opcode.map_or(cq::Opcode::Send, |opcode| opcode.info().completion),
             status,
         };
         let bad = refuse(cq::Status::LocQpOpErr);
@@ -161,7 +162,7 @@ impl Send {
         self.segments = SegmentList::default();
         self.length = 0;
         let count = usize::from(header.count.get());
-        if kind != Type::Rc && !offers(kind, opcode) {
+        if kind != Type::Rc && !opcode.info().is_offered(kind) {
             return Err(bad);
         }
         let (body, longest) = match kind {
@@ -181,9 +182,9 @@ impl Send {
 
     fn parse_body(&mut self, raw: &[u8], body: usize, count: usize) -> Option<()> {
         let body = if self.opcode == Opcode::SendCmd { Self::command(raw)?.1.end() } else { body };
-        let atomic = matches!(self.opcode, Opcode::CmpSwp | Opcode::FetchAdd);
+        let info = self.opcode.info();
         if self.flags.contains(Flags::INLINE) {
-            if atomic || self.opcode == Opcode::Read || self.is_about_key() {
+            if !info.may_be_inline() {
                 return None;
             }
             raw.get(body..body + count)?;
@@ -198,7 +199,7 @@ impl Send {
                 _ => (0, &[][..]),
             };
             MemFlags::from_bits(flags).filter(|_| count == 0 && is_zero(reserved))?;
-        } else if atomic {
+        } else if info.class == Class::Atomic {
             let (operands, _) = AtomicSeg::ref_from_prefix(raw.get(body..)?).ok()?;
             self.operands = (operands.swap_add.get(), operands.compare.get());
             self.segments = SegmentList::parse(raw, body + size_of::<AtomicSeg>(), count)?;
@@ -238,7 +239,7 @@ impl Send {
     #[inline]
     #[must_use]
     pub fn is_about_key(&self) -> bool {
-        matches!(self.opcode, Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw)
+        self.opcode.info().class == Class::Local
     }
 
     /// Returns what follows the header of the entry `bytes`.
@@ -261,13 +262,13 @@ impl Send {
     /// Returns its opcode in completions.
     #[must_use]
     pub fn completed(&self) -> cq::Opcode {
-        completed(self.opcode)
+        self.opcode.info().completion
     }
 
     /// Returns whether it carries immediate data.
     #[must_use]
     pub fn imm(&self) -> Option<[u8; 4]> {
-        matches!(self.opcode, Opcode::SendImm | Opcode::WriteImm).then_some(self.imm)
+        self.opcode.info().immediate.then_some(self.imm)
     }
 }
 
@@ -284,32 +285,6 @@ fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
             .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
         Type::XrcIni | Type::XrcTgt => Send::body(bytes)
             .is_some_and(|seg: &XrcSeg| seg.reserved.iter().all(|word| word.get() == 0)),
-    }
-}
-
-/// Returns whether a QP of this type, which is not RC, has the operation (IBTA volume 1, 9.4; annex
-/// A14).
-fn offers(kind: Type, opcode: Opcode) -> bool {
-    match opcode {
-        Opcode::Send | Opcode::SendImm => kind != Type::XrcTgt,
-        Opcode::Write | Opcode::WriteImm => matches!(kind, Type::Uc | Type::XrcIni),
-        Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd => kind == Type::XrcIni,
-        Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => kind == Type::Uc,
-        _ => false,
-    }
-}
-
-fn completed(opcode: Opcode) -> cq::Opcode {
-    match opcode {
-        Opcode::Send | Opcode::SendImm | Opcode::SendInv => cq::Opcode::Send,
-        Opcode::Write | Opcode::WriteImm => cq::Opcode::Write,
-        Opcode::Read => cq::Opcode::Read,
-        Opcode::CmpSwp => cq::Opcode::CmpSwp,
-        Opcode::FetchAdd => cq::Opcode::FetchAdd,
-        Opcode::LocalInv => cq::Opcode::LocalInv,
-        Opcode::RegMr => cq::Opcode::RegMr,
-        Opcode::BindMw => cq::Opcode::BindMw,
-        Opcode::SendCmd => cq::Opcode::SendCmd,
     }
 }
 

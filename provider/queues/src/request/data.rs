@@ -62,7 +62,7 @@ fn atomic_count(segments: &[Sge], max: u32) -> Result<u16, PostError> {
 }
 
 fn inline_count(pieces: &[&[u8]], opcode: Opcode, max: u32) -> Result<u16, PostError> {
-    if opcode == Opcode::Read {
+    if !opcode.info().may_be_inline() {
         return Err(PostError::Inline);
     }
     let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));

@@ -15,6 +15,8 @@ mod setters;
 use std::ffi::c_int;
 
 use rustix::io::Errno;
+use vrnic_abi::qp::Type;
+use vrnic_abi::sq::Opcode;
 use vrnic_queues::qp::QueuePair;
 
 pub(super) use self::builder::Builder;
@@ -22,27 +24,36 @@ use self::builder::{State, state};
 use super::bindings as c;
 use super::{qp, status};
 
-/// Operations that datagrams have.
-const DATAGRAM: u32 = c::IBV_QP_EX_WITH_SEND | c::IBV_QP_EX_WITH_SEND_WITH_IMM;
-/// Operations that unreliable connections have.
-const UNRELIABLE: u32 = DATAGRAM
-    | c::IBV_QP_EX_WITH_RDMA_WRITE
-    | c::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-    | c::IBV_QP_EX_WITH_LOCAL_INV
-    | c::IBV_QP_EX_WITH_BIND_MW;
-/// Operations that reliable connections have.
-const RELIABLE: u32 = UNRELIABLE
-    | c::IBV_QP_EX_WITH_RDMA_READ
-    | c::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-    | c::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-    | c::IBV_QP_EX_WITH_SEND_WITH_INV;
-/// Operations that initiators of XRC have.
-const INITIATOR: u32 = DATAGRAM
-    | c::IBV_QP_EX_WITH_RDMA_WRITE
-    | c::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-    | c::IBV_QP_EX_WITH_RDMA_READ
-    | c::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-    | c::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+/// Lists the operations: the bit by which programs ask for one, its opcode, the field of its
+/// function, the function.
+macro_rules! operations {
+    ($each:ident) => {
+        $each! {
+            IBV_QP_EX_WITH_SEND: Send, wr_send = send;
+            IBV_QP_EX_WITH_SEND_WITH_IMM: SendImm, wr_send_imm = send_imm;
+            IBV_QP_EX_WITH_SEND_WITH_INV: SendInv, wr_send_inv = send_inv;
+            IBV_QP_EX_WITH_RDMA_WRITE: Write, wr_rdma_write = write;
+            IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: WriteImm, wr_rdma_write_imm = write_imm;
+            IBV_QP_EX_WITH_RDMA_READ: Read, wr_rdma_read = read;
+            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: CmpSwp, wr_atomic_cmp_swp = cmp_swp;
+            IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: FetchAdd, wr_atomic_fetch_add = fetch_add;
+            IBV_QP_EX_WITH_LOCAL_INV: LocalInv, wr_local_inv = local_inv;
+            IBV_QP_EX_WITH_BIND_MW: BindMw, wr_bind_mw = bind_mw;
+        }
+    };
+}
+
+/// Returns the operations that queue pairs of this type have.
+fn offered(kind: Type) -> u32 {
+    macro_rules! bits {
+        ($($bit:ident: $opcode:ident, $field:ident = $function:ident;)*) => {
+            [$((c::$bit, Opcode::$opcode),)*]
+        };
+    }
+    let offered =
+        operations!(bits).into_iter().filter(|(_, opcode)| opcode.info().is_offered(kind));
+    offered.fold(0, |bits, (bit, _)| bits | bit)
+}
 
 /// Sets up the interface of a queue pair for some operations.
 ///
@@ -57,10 +68,10 @@ pub(super) unsafe fn set_up(
     operations: u64,
 ) -> Result<(), Errno> {
     let offered = match kind {
-        c::IBV_QPT_UD => DATAGRAM,
-        c::IBV_QPT_UC => UNRELIABLE,
-        c::IBV_QPT_RC => RELIABLE,
-        c::IBV_QPT_XRC_SEND => INITIATOR,
+        c::IBV_QPT_UD => offered(Type::Ud),
+        c::IBV_QPT_UC => offered(Type::Uc),
+        c::IBV_QPT_RC => offered(Type::Rc),
+        c::IBV_QPT_XRC_SEND => offered(Type::XrcIni),
         _ => 0,
     };
     let operations = u32::try_from(operations).map_err(|_| Errno::OPNOTSUPP)?;
@@ -76,9 +87,9 @@ pub(super) unsafe fn set_up(
     };
     /// Sets functions for the operations asked for.
     macro_rules! set {
-        ($($operation:ident: $field:ident = $function:path,)*) => {
-            $(if operations & c::$operation != 0 {
-                ex.$field = Some($function);
+        ($($bit:ident: $opcode:ident, $field:ident = $function:ident;)*) => {
+            $(if operations & c::$bit != 0 {
+                ex.$field = Some(opcode::$function);
             })*
         };
     }
@@ -94,18 +105,7 @@ pub(super) unsafe fn set_up(
         c::IBV_QPT_XRC_SEND => ex.wr_set_xrc_srqn = Some(setters::set_xrc_srqn),
         _ => {}
     }
-    set! {
-        IBV_QP_EX_WITH_SEND: wr_send = opcode::send,
-        IBV_QP_EX_WITH_SEND_WITH_IMM: wr_send_imm = opcode::send_imm,
-        IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv = opcode::send_inv,
-        IBV_QP_EX_WITH_RDMA_WRITE: wr_rdma_write = opcode::write,
-        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: wr_rdma_write_imm = opcode::write_imm,
-        IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read = opcode::read,
-        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp = opcode::cmp_swp,
-        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add = opcode::fetch_add,
-        IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv = opcode::local_inv,
-        IBV_QP_EX_WITH_BIND_MW: wr_bind_mw = opcode::bind_mw,
-    }
+    operations!(set);
     Ok(())
 }
 

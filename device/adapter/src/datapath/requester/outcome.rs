@@ -182,7 +182,7 @@ impl<H: Host> Work<'_, H> {
     /// The completion of a work request that has succeeded.
     #[inline]
     pub(super) fn completion(&self, send: &Send) -> Completion {
-        let reads = matches!(send.opcode, Opcode::Read | Opcode::CmpSwp | Opcode::FetchAdd);
+        let reads = send.opcode.info().has_response();
         let place = (send.wr_id, send.index);
         Completion {
             byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },

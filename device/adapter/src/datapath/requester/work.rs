@@ -9,7 +9,6 @@ use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::Type;
-use vrnic_abi::sq::Opcode;
 
 use crate::datapath::memory_wr::{self, Settled};
 use crate::datapath::refusal::Refusal;
@@ -27,9 +26,6 @@ use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
 use crate::requests::wqe::{Malformed, Send};
 use crate::slice::cost;
 use crate::stats::Counter;
-
-/// Opcodes from this one on are about keys; [`Work::about_keys`] sorts them out.
-const FIRST_ABOUT_KEYS: u8 = Opcode::LocalInv as u8;
 
 /// Result of one step of an entry.
 pub(super) enum Step {
@@ -138,7 +134,7 @@ impl<H: Host> Work<'_, H> {
         match entry.send.parse_into(self.qp.kind, self.batch.entry(&place), index) {
             Ok(()) => {
                 (entry.place, entry.done) = (place, 0);
-                self.here.step(counter(&entry.send));
+                self.here.step(entry.send.opcode.info().begun);
                 requester.retries = requester.config.retry_cnt;
                 requester.rnr_retries = requester.config.rnr_retry;
                 requester.rnr_until = None;
@@ -188,7 +184,7 @@ impl<H: Host> Work<'_, H> {
     /// Executes an entry, or a turn of it.
     #[inline]
     pub(super) fn execute(&mut self, entry: &Entry) -> Step {
-        if entry.send.opcode as u8 >= FIRST_ABOUT_KEYS
+        if entry.send.opcode.info().is_about_own_key()
             && let Some(step) = self.about_keys(entry)
         {
             return step;
@@ -245,7 +241,7 @@ impl<H: Host> Work<'_, H> {
         let Entry { send, place, .. } = entry;
         let raw = self.batch.entry(place);
         let keys = self.requester.keys.unwrap_or_default();
-        if send.opcode == Opcode::SendCmd && keys.command.is_none() {
+        if send.opcode.info().command && keys.command.is_none() {
             match memory_wr::open_command(&self.here, self.qp, (send, raw)) {
                 Ok(key) => self.requester.keys = Some(Keys { command: Some(key), ..keys }),
                 Err(denied) => return Some(Step::Refused(denied)),
@@ -297,17 +293,4 @@ fn stopped<H: Host>(
     let (status, vendor) = refusal.requester_status();
     there.act(|| outcome::fail(there, responder, refusal));
     Step::Failed(status, vendor)
-}
-
-fn counter(send: &Send) -> Counter {
-    match send.opcode {
-        Opcode::Send | Opcode::SendImm | Opcode::SendInv => Counter::TxSendReq,
-        Opcode::Write | Opcode::WriteImm => Counter::TxWriteReq,
-        Opcode::Read => Counter::TxReadReq,
-        Opcode::CmpSwp | Opcode::FetchAdd => Counter::TxAtomicReq,
-        Opcode::LocalInv => Counter::LocalInvWqes,
-        Opcode::RegMr => Counter::RegWqes,
-        Opcode::BindMw => Counter::BindWqes,
-        Opcode::SendCmd => Counter::CommandWqes,
-    }
 }

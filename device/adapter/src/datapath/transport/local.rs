@@ -6,7 +6,7 @@ use std::cell::Cell;
 use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::{Class, Flags, Opcode};
 
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
@@ -86,24 +86,17 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         &self,
         responder: &mut MutexGuard<'_, Responder>,
     ) -> Result<Option<Ended>, Stop> {
-        match self.send.opcode {
-            Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
-                let invalidates = self.send.opcode == Opcode::SendInv;
-                let key = self.send.rkey;
-                self.push(
-                    responder,
-                    if invalidates { Operation::SendInvalidate(key) } else { Operation::Send },
-                )
+        let info = self.send.opcode.info();
+        match info.class {
+            Class::Send if info.invalidate => {
+                self.push(responder, Operation::SendInvalidate(self.send.rkey))
             }
-            Opcode::Write | Opcode::WriteImm => {
-                self.push(responder, Operation::Write(self.remote()))
-            }
-            Opcode::Read => self.read(responder),
-            Opcode::CmpSwp | Opcode::FetchAdd => self.atomic(responder),
+            Class::Send => self.push(responder, Operation::Send),
+            Class::Write => self.push(responder, Operation::Write(self.remote())),
+            Class::Read => self.read(responder),
+            Class::Atomic => self.atomic(responder),
             // They are not for a peer.
-            Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => {
-                Err(Stop::Local(Status::LocQpOpErr, 0))
-            }
+            Class::Local => Err(Stop::Local(Status::LocQpOpErr, 0)),
         }
     }
 

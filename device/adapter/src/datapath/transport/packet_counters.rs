@@ -5,8 +5,6 @@
 //! nothing acknowledges, so acknowledgements are no packets, and nothing is lost, repeated or comes
 //! out of order, so there are no counters of that.
 
-use vrnic_abi::sq::Opcode;
-
 use crate::datapath::turn::Site;
 use crate::host::Host;
 use crate::requests::wqe::Send;
@@ -24,27 +22,11 @@ fn packets(length: u64, mtu: u8) -> u64 {
 #[inline]
 pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &Send, mtu: u8) {
     let packets = packets(send.length, mtu);
-    let response = match send.opcode {
-        Opcode::Send | Opcode::SendImm | Opcode::SendInv | Opcode::SendCmd => {
-            there.step(Counter::RxSendReq);
-            false
-        }
-        Opcode::Write | Opcode::WriteImm => {
-            there.step(Counter::RxWriteRequests);
-            false
-        }
-        Opcode::Read => {
-            there.step(Counter::RxReadRequests);
-            true
-        }
-        Opcode::CmpSwp | Opcode::FetchAdd => {
-            there.step(Counter::RxAtomicRequests);
-            true
-        }
-        // They are not for a peer.
-        Opcode::LocalInv | Opcode::RegMr | Opcode::BindMw => return,
-    };
-    if response {
+    let info = send.opcode.info();
+    // What is about keys of its own side is not for a peer.
+    let Some(counter) = info.executed else { return };
+    there.step(counter);
+    if info.has_response() {
         leave(here, (1, 0));
         arrive(there, (1, 0));
         leave(there, (packets, send.length));
