@@ -2,6 +2,7 @@
 //! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
 use abi::{
+    UarIndex,
     admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, command},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
@@ -235,7 +236,7 @@ impl<'a> Adapter<'a> {
 
     /// A doorbell page, for mmap.
     pub(crate) fn uar_area(&self, uar: u32) -> Result<IoArea> {
-        let offset = u64::from(uar) * u64::from(UAR_LEN);
+        let offset = UarIndex::new(uar).offset();
         self.uar_bar_area(offset, UAR_LEN.into(), SQ_MEMORY_OFFSET)
     }
 

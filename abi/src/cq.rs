@@ -13,7 +13,7 @@ pub const CQE_LEN: u32 = 64;
 pub const LOG_CQES_MAX: u32 = 20;
 
 wire_enum! {
-    /// What a completion is of.
+    /// The kind of work request that a completion is of.
     pub enum Opcode: u8 {
         /// A SEND, with or without immediate or invalidation.
         Send = 1,
@@ -41,7 +41,7 @@ wire_enum! {
 }
 
 impl Opcode {
-    /// Whether the work request stood in a receive queue.
+    /// Returns whether the work request was in a receive queue.
     #[must_use]
     pub const fn is_recv(self) -> bool {
         self as u8 & 0x80 != 0
@@ -58,7 +58,8 @@ wire_enum! {
         LocQpOpErr = 2,
         LocProtErr = 4,
         WrFlushErr = 5,
-        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was refused.
+        /// "Memory management operation error": a LOCAL_INV, REG_MR, BIND_MW or SEND_CMD was
+        /// refused.
         MwBindErr = 6,
         BadRespErr = 7,
         LocAccessErr = 8,
@@ -81,14 +82,15 @@ bitflags! {
         const IMM = 1 << 0;
         /// The sender asked for a solicited event.
         const SOLICITED = 1 << 1;
-        /// The receive begins with a network header ([`crate::qp::GRH_LEN`]), and [`Cqe::smac`] tells
-        /// the sender.
+        /// The receive begins with a network header ([`crate::qp::GRH_LEN`]), and [`Cqe::smac`]
+        /// tells the sender.
         const GRH = 1 << 2;
         /// That header is IPv4; otherwise it is IPv6.
         const IPV4 = 1 << 3;
         /// [`Cqe::vlan`] holds the VLAN.
         const VLAN = 1 << 4;
-        /// The message has invalidated [`Cqe::key`]: it was a SEND_INV, or the response to a command.
+        /// The message has invalidated [`Cqe::key`]: it was a SEND_INV, or the response to a
+        /// command.
         const INVALIDATED = 1 << 5;
     }
 }
@@ -101,8 +103,8 @@ pub struct Cqe {
     pub wr_id: U64,
     /// The QP whose work request completed.
     pub qpn: Qpn,
-    /// Bytes received (of a datagram with its header), read, or swapped (8); zero for SEND, WRITE and
-    /// errors.
+    /// Bytes received (of a datagram with its header), read, or swapped (8); zero for SEND, WRITE
+    /// and errors.
     pub byte_len: U32,
     /// Immediate data as the peer gave it; see [`Flags::IMM`].
     pub imm: [u8; 4],
@@ -110,8 +112,8 @@ pub struct Cqe {
     pub src_qpn: Qpn,
     /// Device time at which the entry was written, in nanoseconds.
     pub timestamp: U64,
-    /// Index of the WQE in its queue, or SRQ. All entries of that queue up to and including this one
-    /// are free again.
+    /// Index of the WQE in its queue, or SRQ. All entries of that queue up to and including this
+    /// one are free again.
     pub wqe_index: U32,
     /// On an error: which check failed, for a person to read in the log; see docs/adapter.md.
     pub vendor_err: U32,

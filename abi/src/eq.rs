@@ -15,7 +15,7 @@ pub const EQE_LEN: u32 = 16;
 pub const LOG_SIZE_MAX: u32 = 16;
 
 wire_enum! {
-    /// What happened.
+    /// The kind of an event.
     pub enum Kind: u8 {
         /// An armed CQ has a completion; `id` is the CQ.
         Completion = 1,
@@ -41,7 +41,8 @@ wire_enum! {
         SrqLimit = 11,
         /// The SRQ `id` has failed: its index or memory is faulty (`IB_EVENT_SRQ_ERR`).
         SrqError = 12,
-        /// The QP `id`, in the error state, takes no more receives from its SRQ (`IB_EVENT_QP_LAST_WQE_REACHED`).
+        /// The QP `id`, in the error state, takes no more receives from its SRQ
+        /// (`IB_EVENT_QP_LAST_WQE_REACHED`).
         QpLastWqe = 13,
     }
 }

@@ -8,6 +8,8 @@
 //! | [`pci`] | identity, BARs, MSI-X |
 //! | [`regs`] | BAR0: trapped registers and the kick page |
 //! | [`uar`] | BAR2: doorbell pages and the memory of device-resident send queues |
+//! | [`doorbell`] | where a doorbell lies, and its words |
+//! | `number` | numbers of objects and addresses, each a type |
 //! | [`sq`], [`rq`] | work queue entries and the geometry of their rings |
 //! | [`cq`] | completion queue entries and statuses |
 //! | [`eq`] | event queue entries |
@@ -31,6 +33,7 @@ mod wire;
 
 pub mod admin;
 pub mod cq;
+pub mod doorbell;
 pub mod eq;
 mod number;
 pub mod pci;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Numbers of objects, addresses and sequence numbers, each a type of its own, so that one cannot stand in the place of
-//! another. In memory they are little-endian and need no alignment, like all fields of the formats.
+//! Numbers of objects, addresses and sequence numbers, each a type of its own, so that one cannot
+//! stand in the place of another. In memory they are little-endian and need no alignment, like all
+//! fields of the formats.
 
 use core::fmt;
 
@@ -81,7 +82,8 @@ numbers! {
     Srqn: U32 as u32, "{}";
     /// The number of an XRC domain.
     Xrcdn: U32 as u32, "{}";
-    /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in bits 0–7.
+    /// A key of memory, local or remote: the index of its entry in bits 8–31, the instance in
+    /// bits 0–7.
     Key: U32 as u32, "{:#x}";
     /// An address of guest memory, as the device reaches it.
     GuestAddr: U64 as u64, "{:#x}";

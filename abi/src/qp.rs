@@ -18,7 +18,8 @@ wire_enum! {
         Uc = 3,
         /// Unreliable datagram.
         Ud = 4,
-        /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA annex A14).
+        /// XRC initiator: sends to SRQs behind an XRC target, over a reliable connection (IBTA
+        /// annex A14).
         XrcIni = 9,
         /// XRC target: receives for all SRQs of an XRC domain.
         XrcTgt = 10,
@@ -36,8 +37,8 @@ impl Type {
         }
     }
 
-    /// Whether each of its sends names its destination ([`crate::sq::DatagramSeg`]) and each of its
-    /// receives begins with the network header ([`GRH_LEN`]).
+    /// Returns whether each of its sends names its destination ([`crate::sq::DatagramSeg`]) and
+    /// each of its receives begins with the network header ([`GRH_LEN`]).
     #[must_use]
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::Gsi | Self::Ud)
@@ -46,8 +47,8 @@ impl Type {
 
 /// Number of the QP of the general services, of which a port has one; it belongs to context 0.
 pub const GSI_QPN: u32 = 1;
-/// Bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the last 20 of them
-/// (IBTA annex A17.4.5.2).
+/// Bytes in front of a datagram in a receive: an IPv6 header, or an IPv4 header in the last 20 of
+/// them (IBTA annex A17.4.5.2).
 pub const GRH_LEN: u32 = 40;
 /// The bit of a queue key in a work request that says: take the QP's own (IBTA volume 1, 10.2).
 pub const QKEY_OWN: u32 = 1 << 31;
@@ -65,7 +66,8 @@ wire_enum! {
         Rts = 3,
         /// Send queue drained.
         Sqd = 4,
-        /// Send queue error: sends are flushed, receives go on. Of RC with [`crate::admin::QpFlags::REACTIVE`] only.
+        /// Send queue error: sends are flushed, receives go on. Of RC with
+        /// [`crate::admin::QpFlags::REACTIVE`] only.
         Sqe = 5,
         /// Error: everything is flushed.
         Err = 6,
@@ -147,7 +149,7 @@ bitflags! {
     }
 }
 
-/// Where a connected QP or a datagram goes.
+/// The destination of a connected QP or of a datagram.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AddressVector {

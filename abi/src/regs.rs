@@ -66,8 +66,9 @@ pub const KICK: u32 = 0x1000;
 /// Length of the kick page in bytes.
 pub const KICK_LEN: u32 = 0x1000;
 
-/// The clock of completions ([`crate::cq::Cqe::timestamp`]) in nanoseconds, lower half; on the kick page, so that user
-/// contexts may read it. Read the upper half before and after, and again where it has changed.
+/// The clock of completions ([`crate::cq::Cqe::timestamp`]) in nanoseconds, lower half; on the kick
+/// page, so that user contexts may read it. Read the upper half before and after, and again where
+/// it has changed.
 pub const CLOCK_LO: u32 = KICK + 8;
 /// Upper half of [`CLOCK_LO`].
 pub const CLOCK_HI: u32 = KICK + 12;

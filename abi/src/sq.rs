@@ -63,7 +63,7 @@ pub const fn stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     Some(if need < STRIDE_MIN { STRIDE_MIN } else { need })
 }
 
-/// The same for the send queue of a datagram QP.
+/// Returns the stride of a datagram QP's send queue for these capacities.
 #[must_use]
 pub const fn datagram_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     if max_sge > MAX_SGE || max_inline > MAX_INLINE - DATAGRAM_LEN {
@@ -74,7 +74,7 @@ pub const fn datagram_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     Some((HEADER_LEN + DATAGRAM_LEN + body).next_power_of_two())
 }
 
-/// The same for the send queue of an XRC initiator.
+/// Returns the stride of an XRC initiator's send queue for these capacities.
 #[must_use]
 pub const fn xrc_stride(max_sge: u32, max_inline: u32) -> Option<u32> {
     if max_sge > MAX_SGE || max_inline > MAX_INLINE - XRC_LEN {
@@ -93,13 +93,13 @@ pub const fn inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN)
 }
 
-/// The same for the send queue of a datagram QP.
+/// Returns the bytes of inline data that an entry of a datagram QP's send queue holds.
 #[must_use]
 pub const fn datagram_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + DATAGRAM_LEN)
 }
 
-/// The same for the send queue of an XRC initiator.
+/// Returns the bytes of inline data that an entry of an XRC initiator's send queue holds.
 #[must_use]
 pub const fn xrc_inline_capacity(stride: u32) -> u32 {
     stride.saturating_sub(HEADER_LEN + XRC_LEN)
@@ -135,7 +135,7 @@ wire_enum! {
     }
 }
 
-/// What a request does with the peer.
+/// The effect of a request on the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Sends a message, which fills a receive.
@@ -150,10 +150,10 @@ pub enum Class {
     Local,
 }
 
-/// What the requests of an [`Opcode`] carry, and what becomes of them.
+/// The contents of the requests of an [`Opcode`], and their results.
 #[derive(Clone, Copy, Debug)]
 pub struct OpcodeInfo {
-    /// What they do with the peer.
+    /// Their effect on the peer.
     pub class: Class,
     /// They carry immediate data.
     pub immediate: bool,
@@ -163,7 +163,7 @@ pub struct OpcodeInfo {
     pub command: bool,
     /// The QP types that have the operation; RC has all.
     pub types: &'static [Type],
-    /// What the completion calls it.
+    /// The opcode of their completions.
     pub completion: cq::Opcode,
     /// Counts the requests begun.
     pub begun: Counter,
@@ -207,7 +207,7 @@ impl OpcodeInfo {
     const LOCAL: Self =
         Self { class: Class::Local, types: &[Type::Rc, Type::Uc], executed: None, ..Self::SEND };
 
-    /// Whether a QP of this type has the operation (IBTA volume 1, 9.4; annex A14).
+    /// Returns whether a QP of this type has the operation (IBTA volume 1, 9.4; annex A14).
     #[must_use]
     pub const fn is_offered(&self, kind: Type) -> bool {
         let mut at = 0;
@@ -220,29 +220,30 @@ impl OpcodeInfo {
         false
     }
 
-    /// Whether the request names memory of the peer, by [`SqWqe::raddr`] and [`SqWqe::rkey`].
+    /// Returns whether the request names memory of the peer, by [`SqWqe::raddr`] and
+    /// [`SqWqe::rkey`].
     #[inline]
     #[must_use]
     pub const fn has_remote(&self) -> bool {
         matches!(self.class, Class::Write | Class::Read | Class::Atomic)
     }
 
-    /// Whether the data may stand in the WQE itself.
+    /// Returns whether the data may be in the WQE itself.
     #[inline]
     #[must_use]
     pub const fn may_be_inline(&self) -> bool {
         matches!(self.class, Class::Send | Class::Write)
     }
 
-    /// Whether data comes back from the peer.
+    /// Returns whether data comes back from the peer.
     #[inline]
     #[must_use]
     pub const fn has_response(&self) -> bool {
         matches!(self.class, Class::Read | Class::Atomic)
     }
 
-    /// Whether the request does something about a key of its own side, before or instead of what it
-    /// does with the peer.
+    /// Returns whether the request does something about a key of its own side, before or instead of
+    /// what it does with the peer.
     #[inline]
     #[must_use]
     pub const fn is_about_own_key(&self) -> bool {
@@ -251,7 +252,7 @@ impl OpcodeInfo {
 }
 
 impl Opcode {
-    /// What the requests of this opcode carry, and what becomes of them.
+    /// Returns the contents of the requests of this opcode, and their results.
     #[inline(always)]
     #[must_use]
     pub const fn info(self) -> OpcodeInfo {
@@ -338,7 +339,7 @@ pub struct AtomicSeg {
     pub compare: U64,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DatagramSeg {
@@ -350,7 +351,7 @@ pub struct DatagramSeg {
     pub qkey: U32,
 }
 
-/// Whom a request of an XRC initiator is for.
+/// The SRQ that a request of an XRC initiator is for.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct XrcSeg {
@@ -381,8 +382,8 @@ bitflags! {
     }
 }
 
-/// What a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the first page; of
-/// a zero-based region it says where in that page, and the addresses start at zero.
+/// The region that a REG_MR registers. Its first address is [`SqWqe::raddr`], which lies in the
+/// first page; of a zero-based region it says where in that page, and the addresses start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RegMrSeg {
@@ -403,8 +404,8 @@ pub struct RegMrSeg {
     pub reserved: [u8; 6],
 }
 
-/// What a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in addresses
-/// of the region; those of a zero-based window start at zero.
+/// The memory that a BIND_MW binds a window to. The window's first address is [`SqWqe::raddr`], in
+/// addresses of the region; those of a zero-based window start at zero.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BindMwSeg {
@@ -432,11 +433,11 @@ bitflags! {
     }
 }
 
-/// What a SEND_CMD gives to the peer for as long as the command lasts. `data_count` [`Sge`]s
-/// follow: the data, which the peer reaches from address zero on by a key that the device chooses.
-/// The message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way the
-/// device stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or, in
-/// the general form, at `tag_offset`. The peer's response that carries the key at its place ends
+/// The memory that a SEND_CMD gives to the peer for as long as the command lasts. `data_count`
+/// [`Sge`]s follow: the data, which the peer reaches from address zero on by a key that the device
+/// chooses. The message, [`SqWqe::count`] segments or inline bytes, stands behind them; on its way
+/// the device stores the key in it, big-endian, where [`crate::admin::CreateQp::tag_form`] says or,
+/// in the general form, at `tag_offset`. The peer's response that carries the key at its place ends
 /// the region.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -12,8 +12,9 @@
 //! To post to a send queue or arm a CQ:
 //! 1. store the entries, then (release) the slot's word: an absolute index, so the device
 //!    needs to see only the newest;
-//! 2. atomically OR the slot's group bit ([`group`]) into [`Control::summary`]. On x86 this
-//!    locked instruction is also the full barrier that the next step needs;
+//! 2. atomically OR the slot's group bit ([`crate::SlotIndex::summary_bit`]) into
+//!    [`Control::summary`]. On x86 this locked instruction is also the full barrier that the next
+//!    step needs;
 //! 3. load [`Control::armed`]; if it is not zero, write the UAR's index to [`crate::regs::KICK`].
 //!
 //! The device swaps the summary with zero, then looks at the slots of each group it found. Before
@@ -50,13 +51,6 @@ pub const SQ_MEMORY_LEN: u64 = 64 << 20;
 /// Device-resident send queues are allocated, and mapped, in units of this many bytes.
 pub const SQ_MEMORY_UNIT: u32 = 4096;
 
-/// The bit number in [`Control::summary`] of `slot`.
-#[inline]
-#[must_use]
-pub const fn group(slot: u32) -> u32 {
-    slot / SLOTS_PER_GROUP
-}
-
 /// The control area of a UAR. Guest-written and device-written words lie on lines of their own.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -74,9 +68,10 @@ pub struct Control {
     pub heartbeat: U64,
     /// Zero.
     pub pad2: [u8; 48],
-    /// Of the guest: not zero from when a context maps its first UAR until the adapter, dead or reset, accesses no
-    /// memory of the context any more. A reset zeroes it with all of BAR2; the driver does when it finds the
-    /// adapter dead; and the kernel shows zeroes in its place when the device goes.
+    /// Of the guest: not zero from when a context maps its first UAR until the adapter, dead or
+    /// reset, accesses no memory of the context any more. A reset zeroes it with all of BAR2; the
+    /// driver does when it finds the adapter dead; and the kernel shows zeroes in its place when
+    /// the device goes.
     pub life: U32,
     /// Zero.
     pub pad3: [u8; 60],
@@ -107,8 +102,9 @@ pub struct QpSlot {
 pub struct SrqSlot {
     /// Producer index; never rung.
     pub pi: U32,
-    /// Written by the device: all entries below this index are free, whether or not a completion has told so.
-    /// It steps when a QP of the SRQ ends or is reset: what that QP had taken completes no more.
+    /// Written by the device: all entries below this index are free, whether or not a completion
+    /// has told so. It steps when a QP of the SRQ ends or is reset: what that QP had taken
+    /// completes no more.
     pub freed: U32,
 }
 
@@ -146,7 +142,7 @@ pub const ARM_NEXT: u32 = 1;
 pub const ARM_SOLICITED: u32 = 2;
 /// Bits of [`CqSlot::arm`] that hold the kind.
 pub const ARM_KIND_MASK: u32 = 3;
-/// Where the counter of [`CqSlot::arm`] starts.
+/// The lowest bit of the counter in [`CqSlot::arm`].
 pub const ARM_COUNT_SHIFT: u32 = 2;
 
 const _: () = assert!(size_of::<Control>() == 192);
@@ -157,4 +153,3 @@ const _: () = assert!(size_of::<QpSlot>() == 8 && size_of::<CqSlot>() == 16);
 const _: () = assert!(size_of::<SrqSlot>() == 8);
 const _: () = assert!(UAR_COUNT as u64 * UAR_LEN as u64 == SQ_MEMORY_OFFSET);
 const _: () = assert!(SQ_MEMORY_OFFSET + SQ_MEMORY_LEN == crate::pci::BAR_UAR_LEN);
-const _: () = assert!(group(SLOT_END - 1) == 63);

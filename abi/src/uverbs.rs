@@ -2,8 +2,8 @@
 //! Private payloads of the uverbs commands: what the provider and the kernel module say to each
 //! other beside the core's own fields. Lengths are multiples of 8 bytes.
 //!
-//! Every mmap offset is a `rdma_user_mmap` key of the context. A QP, CQ or SRQ may get its slot in a
-//! further UAR when the context's first is full; the provider maps each UAR once.
+//! Every mmap offset is a `rdma_user_mmap` key of the context. A QP, CQ or SRQ may get its slot in
+//! a further UAR when the context's first is full; the provider maps each UAR once.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
@@ -15,8 +15,9 @@ use core::mem::offset_of;
 
 use crate::qp::AddressVector;
 
-/// A private payload. Later versions of it are longer: an older provider sends, and expects, less, a newer one more.
-/// What is missing counts as zero, and what is too much must be zero in a request.
+/// A private payload. Later versions of it are longer: an older provider sends, and expects, less,
+/// a newer one more. What is missing counts as zero, and what is too much must be zero in a
+/// request.
 pub trait Payload {
     /// Bytes that every version has.
     const REQUIRED: usize;
@@ -108,14 +109,16 @@ pub struct MrReq {
     pub reserved: U32,
 }
 
-/// In [`CqReq::flags`]: whatever completion vector the core's command names, the driver chooses one.
+/// In [`CqReq::flags`]: whatever completion vector the core's command names, the driver chooses
+/// one.
 pub const CQ_ANY_VECTOR: u8 = 1 << 0;
 
 /// Request to CREATE_CQ and to RESIZE_CQ.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CqReq {
-    /// Page-aligned address of the ring; zeroed for CREATE_CQ, see [`crate::admin::ResizeCq`] for the other.
+    /// Page-aligned address of the ring; zeroed for CREATE_CQ, see [`crate::admin::ResizeCq`] for
+    /// the other.
     pub buf: U64,
     /// log2 of its entries; the core's `cqe` is not larger.
     pub log_size: u8,

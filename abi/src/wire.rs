@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Declarations that the modules of the formats share.
 
-/// Declares an enum whose values are numbers of the wire format, in ascending order. Each number stands beside its
-/// name, once; `from_raw` gives the value of a number.
+/// Declares an enum whose values are numbers of the wire format, in ascending order. Each number
+/// stands beside its name, once; `from_raw` gives the value of a number.
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*
@@ -32,7 +32,7 @@ macro_rules! wire_enum {
         const _: () = {
             let (numbers, mut next) = ([$($number as $raw,)+], 1);
             while next < numbers.len() {
-                assert!(numbers[next - 1] < numbers[next], "the numbers are not in ascending order");
+                assert!(numbers[next - 1] < numbers[next], "the numbers do not ascend");
                 next += 1;
             }
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The part of the kernel module that finds what is new in the completion ring of a kernel client, on a ring that
-//! this test writes as the adapter does. The queue pair of most cases is as old as the ring.
+//! The part of the kernel module that finds what is new in the completion ring of a kernel client,
+//! on a ring that this test writes as the adapter does. The queue pair of most cases is as old as
+//! the ring.
 
 extern crate vrnic_abi as abi;
 
@@ -13,7 +14,8 @@ use consumer::{Consumer, Entries, NOBODY};
 mod consumer;
 
 const SIZE: u32 = 8;
-/// The first index of a test: as the ring is new, and where an index of 32 bits changes its sign or starts anew.
+/// The first index of a test: as the ring is new, and where an index of 32 bits changes its sign or
+/// starts anew.
 const STARTS: [u32; 4] = [0, (1 << 31) - SIZE / 2, 1 << 31, u32::MAX - SIZE / 2];
 
 /// Stamps and owners.

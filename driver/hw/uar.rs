@@ -2,15 +2,12 @@
 //! Doorbells (BAR2): the kernel's own page. Stores go to memory shared with the adapter; it
 //! is only kicked when it sleeps. See `abi::uar` for the protocol.
 
-use core::mem::offset_of;
-
 use abi::{
+    SlotIndex, UarIndex,
+    doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm},
     pci::BAR_UAR,
     regs::KICK,
-    uar::{
-        ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, LIFE_OFFSET, SLOT_END, SLOT_LEN, SUMMARY_OFFSET,
-        SrqSlot, UAR_COUNT, UAR_LEN, group,
-    },
+    uar::{ARMED_OFFSET, HEARTBEAT_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN},
 };
 use kernel::{
     device::Bound,
@@ -27,9 +24,6 @@ use kernel::{
 use super::regs::Registers;
 
 const LENGTH: usize = UAR_LEN as usize;
-
-/// Offset of the second word of a slot.
-const WORD_1: usize = 4;
 
 /// The kernel's doorbell page.
 pub(crate) struct Doorbells {
@@ -57,7 +51,9 @@ impl Doorbells {
         let Some(bar) = self.bar.try_access() else { return };
         for uar in 1..UAR_COUNT {
             // The mapping is as long as the BAR; a shorter one has fewer pages to tell.
-            let _ = bar.try_write32(0, (uar * UAR_LEN + LIFE_OFFSET) as usize);
+            // CAST: inside the BAR.
+            let offset = UarIndex::new(uar).offset() as usize + LIFE_OFFSET as usize;
+            let _ = bar.try_write32(0, offset);
         }
     }
 
@@ -71,7 +67,7 @@ impl Doorbells {
 
     /// New entries in a receive queue.
     pub(crate) fn set_rq_pi(&self, slot: u32, pi: u32) {
-        self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + WORD_1));
+        self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + RQ_PI as usize));
     }
 
     /// New entries in a shared receive queue.
@@ -82,8 +78,9 @@ impl Doorbells {
     /// The first entry of a shared receive queue that is not free, as the adapter told last; `None`
     /// when it has gone.
     pub(crate) fn srq_freed(&self, slot: u32) -> Option<u32> {
-        let offset = (slot < SLOT_END).then_some((slot * SLOT_LEN) as usize)?;
-        self.bar.try_access()?.try_read32(offset + offset_of!(SrqSlot, freed)).ok()
+        let slot = SlotIndex::new(slot);
+        let offset = slot.exists().then_some((slot.offset() + SRQ_FREED) as usize)?;
+        self.bar.try_access()?.try_read32(offset).ok()
     }
 
     /// Both queues of a queue pair start anew.
@@ -99,8 +96,8 @@ impl Doorbells {
     /// Arms a completion queue; `seen` is the index of the first completion not seen yet.
     pub(crate) fn arm_cq(&self, slot: u32, ci: u32, seen: u32, arm: u32) {
         self.with_slot(slot, |bar, offset| {
-            bar.try_write32(seen, offset + offset_of!(CqSlot, seen))?;
-            bar.try_write64(u64::from(ci) | u64::from(arm) << 32, offset)?;
+            bar.try_write32(seen, offset + CQ_SEEN as usize)?;
+            bar.try_write64(ci_and_arm(ci, arm), offset)?;
             self.ring(bar, slot)
         });
     }
@@ -113,20 +110,21 @@ impl Doorbells {
 
     /// Calls `f` with the offset of a slot; does nothing when the adapter has gone.
     fn with_slot(&self, slot: u32, f: impl FnOnce(&Bar<'_, LENGTH>, usize) -> Result) {
-        if slot >= SLOT_END {
+        let place = SlotIndex::new(slot);
+        if !place.exists() {
             kernel::pr_warn_once!("doorbell slot {slot} does not exist\n");
             return;
         }
         if let Some(bar) = self.bar.try_access() {
             // Offsets inside the page do not fail.
-            let _ = f(&bar, (slot * SLOT_LEN) as usize);
+            let _ = f(&bar, place.offset() as usize);
         }
     }
 
     /// Tells the adapter that a slot has news, and wakes it if it sleeps.
     fn ring(&self, bar: &Bar<'_, LENGTH>, slot: u32) -> Result {
         let summary = summary(bar);
-        let bit = 1u64 << group(slot);
+        let bit = SlotIndex::new(slot).summary_bit();
         let mut old = summary.load(Relaxed);
         // Fully ordered: the slot's word is visible before the bit.
         while let Err(now) = summary.cmpxchg(old, old | bit, Full) {

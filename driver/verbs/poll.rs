@@ -5,7 +5,8 @@ use core::mem::offset_of;
 
 use abi::{
     cq::{Cqe, Flags, Opcode, STAMP_OFFSET, Status},
-    uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED},
+    doorbell::arm_request,
+    uar::{ARM_NEXT, ARM_SOLICITED},
 };
 use kernel::{
     new_spinlock_irq,
@@ -157,7 +158,7 @@ impl KernelCq {
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
-        let arm = state.arms << ARM_COUNT_SHIFT | kind;
+        let arm = arm_request(state.arms, kind);
         if hca.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
             return Ok(notify.report_missed && hca.adapter.is_quiet() && ready);

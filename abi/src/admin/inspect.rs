@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What objects look like from outside, for those who look for a fault: INSPECT lists the objects of one kind in
+//! Snapshots of objects, for debugging: INSPECT lists the objects of one kind in
 //! order, as many as a buffer takes.
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -120,7 +120,7 @@ pub struct QpRecord {
     pub done: U64,
     /// Its `wr_id`.
     pub wr_id: U64,
-    /// What the requester does: see [`Doing`].
+    /// The activity of the requester: a [`Doing`].
     pub doing: u8,
     /// Transport retries left to the entry in progress.
     pub retries: u8,
@@ -133,7 +133,7 @@ pub struct QpRecord {
 }
 
 wire_enum! {
-    /// What a requester does.
+    /// The activity of a requester.
     pub enum Doing: u8 {
         /// Nothing is in progress.
         Nothing = 0,
@@ -168,7 +168,7 @@ pub struct CqRecord {
     pub produced: U32,
     /// The consumer index in the doorbell.
     pub consumed: U32,
-    /// What it is armed for: see [`crate::uar::ARM_NEXT`].
+    /// The completions that it is armed for, such as [`crate::uar::ARM_NEXT`].
     pub armed: U32,
     /// One if it has failed.
     pub failed: U32,
@@ -249,7 +249,7 @@ pub struct KeyRecord {
 }
 
 wire_enum! {
-    /// What has a key.
+    /// The kind of object that has a key.
     pub enum KeyKind: u8 {
         /// A region registered by command.
         Region = 1,

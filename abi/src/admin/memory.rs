@@ -39,7 +39,8 @@ wire_enum! {
     pub enum MwType: u8 {
         /// Bound for all QPs of its PD; binding it again ends the earlier binding.
         Type1 = 1,
-        /// Bound for one QP, which alone may reach it; must be invalidated before it is bound again.
+        /// Bound for one QP, which alone may reach it; must be invalidated before it is bound
+        /// again.
         Type2 = 2,
     }
 }
@@ -86,8 +87,8 @@ impl RegMr {
     }
 }
 
-/// Parameters of REREG_MR. Fields that [`ReregMr::what`] does not name are zero. On an error the region
-/// is as it was.
+/// Parameters of REREG_MR. Fields that [`ReregMr::what`] does not name are zero. On an error the
+/// region is as it was.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReregMr {
@@ -115,8 +116,8 @@ impl ReregMr {
     }
 }
 
-/// Parameters of ALLOC_MR: an invalid region, which REG_MR work requests make valid. DEREG_MR removes
-/// it; of the key it looks at the index alone.
+/// Parameters of ALLOC_MR: an invalid region, which REG_MR work requests make valid. DEREG_MR
+/// removes it; of the key it looks at the index alone.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocMr {
@@ -134,7 +135,8 @@ impl AllocMr {
     }
 }
 
-/// Parameters of ALLOC_MW: a window that is not bound. DEALLOC_MW looks at the index of the key alone.
+/// Parameters of ALLOC_MW: a window that is not bound. DEALLOC_MW looks at the index of the key
+/// alone.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocMw {

@@ -6,8 +6,8 @@
 //! order and may complete in any order, matched by [`Submission::id`]. Larger data is passed by
 //! the guest address of a buffer. Completions raise [`crate::pci::VECTOR_ASYNC`].
 //!
-//! [`command`] lists the commands, each with its parameters and its result. What a command does not use of the 56 bytes
-//! is zero, else it is refused; the rest of a result is zero, too.
+//! [`command`] lists the commands, each with its parameters and its result. What a command does not
+//! use of the 56 bytes is zero, else it is refused; the rest of a result is zero, too.
 //!
 //! Context 0 is the kernel's own: it exists from ENABLE on and owns UAR 0. A PD, CQ or QP
 //! belongs to the context named at its creation, and objects of different contexts do not mix:
@@ -47,13 +47,14 @@ pub trait Command {
     const OPCODE: Opcode;
     /// Bytes between the fields of the parameters that are zero.
     const RESERVED: Range<usize> = 0..0;
-    /// What [`Submission::params`] begins with; the rest is zero.
+    /// The beginning of [`Submission::params`]; the rest is zero.
     type Params: FromBytes + IntoBytes + Immutable + KnownLayout;
-    /// What [`Completion::result`] begins with; the rest is zero.
+    /// The beginning of [`Completion::result`]; the rest is zero.
     type Reply: FromBytes + IntoBytes + Immutable;
 }
 
-/// Declares the commands: opcode, parameters and result. `where` names a field of the parameters that is zero.
+/// Declares the commands: opcode, parameters and result. `where` names a field of the parameters
+/// that is zero.
 macro_rules! commands {
     ($(
         $(#[$about:meta])*
@@ -173,8 +174,8 @@ wire_enum! {
         Ok = 0,
         /// No such opcode.
         BadOpcode = 1,
-        /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its byte
-        /// offset in the parameters (or in the buffer that they point to).
+        /// A parameter is out of range, or a reserved byte is set; [`Completion::detail`] is its
+        /// byte offset in the parameters (or in the buffer that they point to).
         BadParam = 2,
         /// The object's state does not allow this.
         BadState = 3,

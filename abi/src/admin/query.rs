@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the device can do, its GID table and its port.
+//! The capabilities of the device, its GID table and its port.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -25,7 +25,7 @@ impl QueryParams {
     }
 }
 
-/// What the device can do. Counts are the true limits for one function.
+/// The capabilities of the device. Counts are the true limits for one function.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DeviceCaps {
@@ -115,7 +115,8 @@ impl SetGid {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetPort {
-    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes; zero to leave it as it is.
+    /// Longest packet payload, as `enum ib_mtu`: 1 = 256 … 5 = 4096 bytes; zero to leave it as it
+    /// is.
     pub mtu: u8,
     /// One to close the port, which then carries nothing; zero to open it.
     pub closed: u8,

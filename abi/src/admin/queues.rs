@@ -71,8 +71,8 @@ impl CreateCq {
 
 /// Parameters of MODIFY_CQ: interrupt moderation.
 ///
-/// An event that is due waits until `count` completions have come for it, or `period` has passed since
-/// the first, whichever is earlier. Either below 2, respectively 1, ends moderation.
+/// An event that is due waits until `count` completions have come for it, or `period` has passed
+/// since the first, whichever is earlier. Either below 2, respectively 1, ends moderation.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyCq {
@@ -114,8 +114,8 @@ impl CqResult {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ResizeCq {
-    /// Memory of the new ring. Its stamps must be none that the entries of its first lap will have; see
-    /// docs/adapter.md.
+    /// Memory of the new ring. Its stamps must be none that the entries of its first lap will have;
+    /// see docs/adapter.md.
     pub pages: Pages,
     /// The CQ.
     pub cqn: Cqn,
@@ -155,25 +155,26 @@ bitflags! {
         const SQ_IN_DEVICE = 1 << 0;
         /// Every send work request is signaled.
         const SIGNAL_ALL = 1 << 1;
-        /// When a REG_MR, LOCAL_INV, BIND_MW or SEND_CMD is refused, only the send queue fails: the QP
-        /// goes to [`crate::qp::State::Sqe`], where sends are flushed and receives and the peer's
-        /// requests go on, and by MODIFY_QP back to RTS. Without this flag the QP goes to the error
-        /// state, and so does its peer.
+        /// When a REG_MR, LOCAL_INV, BIND_MW or SEND_CMD is refused, only the send queue fails: the
+        /// QP goes to [`crate::qp::State::Sqe`], where sends are flushed and receives and the
+        /// peer's requests go on, and by MODIFY_QP back to RTS. Without this flag the QP goes to
+        /// the error state, and so does its peer.
         const REACTIVE = 1 << 2;
     }
 }
 
 wire_enum! {
-    /// Where the key of a command region stands in a command, and in its response.
+    /// The place of a command region's key in a command, and in its response.
     pub enum TagForm: u8 {
         /// The QP has no commands.
         None = 0,
-        /// In a response: at [`CreateQp::tag_offset`]. In a command: at [`crate::sq::CommandSeg::tag_offset`].
-        /// All ones there, or a message too short for it, says: no response.
+        /// In a response: at [`CreateQp::tag_offset`]. In a command: at
+        /// [`crate::sq::CommandSeg::tag_offset`]. All ones there, or a message too short for it,
+        /// says: no response.
         General = 1,
-        /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is the
-        /// initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries status, end
-        /// the command.
+        /// Messages hold an iSCSI basic header segment at [`CreateQp::tag_offset`], and the key is
+        /// the initiator task tag (RFC 7143, 11.2.1.8). SCSI responses, and data-in that carries
+        /// status, end the command.
         Iscsi = 2,
     }
 }
@@ -205,7 +206,8 @@ pub struct CreateQp {
     pub rq_log_stride: u8,
     /// The PD; zero for an XRC target, which has none: the keys of its peer are of the SRQs' PDs.
     pub pdn: Pdn,
-    /// CQ of the send queue. The CQs of an XRC target, and the second of an XRC initiator, get no entries.
+    /// CQ of the send queue. The CQs of an XRC target, and the second of an XRC initiator, get no
+    /// entries.
     pub send_cqn: Cqn,
     /// CQ of the receive queue.
     pub recv_cqn: Cqn,
@@ -289,7 +291,8 @@ impl QueryQp {
     }
 }
 
-/// Parameters of ATTACH_MCAST and DETACH_MCAST: a UD QP becomes a member of a multicast group, or leaves it.
+/// Parameters of ATTACH_MCAST and DETACH_MCAST: a UD QP becomes a member of a multicast group, or
+/// leaves it.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Mcast {

@@ -9,11 +9,12 @@ use crate::{Cqn, Pdn, SlotIndex, Srqn, UarIndex, Xrcdn};
 use super::Pages;
 
 wire_enum! {
-    /// Who takes receives from an SRQ.
+    /// The QPs that take receives from an SRQ.
     pub enum SrqType: u8 {
         /// QPs that name it at their creation; the receives complete to the CQ of the QP.
         Basic = 0,
-        /// All XRC targets of an XRC domain, as each message names the SRQ; the receives complete to the CQ of the SRQ.
+        /// All XRC targets of an XRC domain, as each message names the SRQ; the receives complete
+        /// to the CQ of the SRQ.
         Xrc = 1,
     }
 }
@@ -64,8 +65,8 @@ impl SrqResult {
 pub struct ModifySrq {
     /// The SRQ.
     pub srqn: Srqn,
-    /// The event is due when fewer receives than this are posted, at once if that is so already. Not more than the
-    /// entries; zero disarms.
+    /// The event is due when fewer receives than this are posted, at once if that is so already.
+    /// Not more than the entries; zero disarms.
     pub limit: U32,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a function counts. The names are those that other RDMA drivers of Linux give to the same facts
-//! (`bnxt_re`, `efa`, `mlx5_ib`, `rxe`; their `hw_counters`), as far as there is such a name.
+//! The counters of an adapter. The names are those that other RDMA drivers of Linux give to the
+//! same facts (`bnxt_re`, `efa`, `mlx5_ib`, `rxe`; their `hw_counters`), as far as there is such a
+//! name.
 
 use zerocopy::little_endian::U64;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -8,8 +9,8 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Defines [`Stats`], its names and meanings, and the numbers of its fields from one list.
 macro_rules! stats {
     ($(#[doc = $help:literal] $field:ident $counter:ident,)*) => {
-        /// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by the
-        /// field names.
+        /// Counters of a function since its last reset. The kernel shows them as `hw_counters`, by
+        /// the field names.
         #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
         pub struct Stats {
@@ -26,7 +27,7 @@ macro_rules! stats {
         /// Names of the fields of [`Stats`], in order.
         pub const STAT_NAMES: [&str; size_of::<Stats>() / 8] = [$(stringify!($field),)*];
 
-        /// What they mean, in the same order.
+        /// Their meanings, in the same order.
         pub const STAT_HELP: [&str; size_of::<Stats>() / 8] = [$($help.trim_ascii(),)*];
     };
 }
@@ -68,7 +69,7 @@ stats! {
     retry_rnr_exceeded_err RetryRnrExceededErr,
     /// RNR NAKs sent
     send_rnr_err SendRnrErr,
-    /// Messages that found no receive posted: each RNR NAK sent, and what unreliable queue pairs dropped for that
+    /// Messages that found no receive: RNR NAKs sent, and those that unreliable queue pairs dropped
     out_of_buffer OutOfBuffer,
     /// Send completions in error, flushed ones not included
     req_cqe_error ReqCqeError,

@@ -16,7 +16,6 @@ use crate::memory::pages::PageBudget;
 use crate::memory::tpt::Tpt;
 use crate::objects::Objects;
 use crate::objects::core::Core;
-use crate::objects::doorbell;
 use crate::objects::qp::{Path, Qp};
 use crate::port::Change;
 use crate::registers::Registers;
@@ -302,7 +301,7 @@ impl<H: Host> Function<H> {
         let changed = if asleep { *awake == 0 } else { *awake == 1 };
         if changed {
             for uar in self.objects.active_uars.read().iter() {
-                let offset = doorbell::base(uar.number) + u64::from(uar::ARMED_OFFSET);
+                let offset = uar.number.offset() + u64::from(uar::ARMED_OFFSET);
                 self.host().bar_store32(offset, u32::from(asleep));
             }
         }

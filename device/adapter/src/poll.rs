@@ -15,7 +15,6 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::function::Function;
 use crate::host::Host;
 use crate::objects::cq::Cq;
-use crate::objects::doorbell;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar};
@@ -136,7 +135,7 @@ impl<H: Host> Function<H> {
                 let groups = self.host().bar_take64(summary(uar), groups);
                 if self.objects.has_uars(*version) {
                     self.look(uar, groups, (schedule, hot), slice);
-                } else if let Some(uar) = self.objects.uars.get(uar.number) {
+                } else if let Some(uar) = self.objects.uars.get(uar.number.get()) {
                     // The number may be another's by now, who rang.
                     self.look(&uar, groups, (schedule, hot), slice);
                 }
@@ -364,7 +363,7 @@ fn lowest(word: u64) -> u64 {
 /// Returns the offset in BAR2 of a UAR's summary.
 #[inline]
 fn summary<H: Host>(uar: &Uar<H>) -> u64 {
-    doorbell::base(uar.number) + u64::from(uar::SUMMARY_OFFSET)
+    uar.number.offset() + u64::from(uar::SUMMARY_OFFSET)
 }
 
 /// Returns whether an event of this kind names a QP.

@@ -1,12 +1,12 @@
 //! A completion queue, as its reader sees it.
 
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow, ensure};
 use vrnic_abi::admin::CreateCq;
 use vrnic_abi::cq::{CQE_LEN, Cqe, STAMP_OFFSET, Status};
-use vrnic_abi::{stamp, uar};
+use vrnic_abi::doorbell::{CQ_SEEN, arm_request, ci_and_arm};
+use vrnic_abi::stamp;
 use zerocopy::FromBytes;
 
 use crate::guest::Guest;
@@ -123,16 +123,17 @@ impl CompletionQueue {
         Ok(entry)
     }
 
-    /// Asks for an event; `kind` is [`uar::ARM_NEXT`] or [`uar::ARM_SOLICITED`].
+    /// Asks for an event; `kind` is [`vrnic_abi::uar::ARM_NEXT`] or
+    /// [`vrnic_abi::uar::ARM_SOLICITED`].
     ///
     /// # Errors
     /// Fails if the server refuses a kick.
     pub fn arm(&mut self, guest: &Guest, kind: u32) -> anyhow::Result<()> {
         self.arms = self.arms.wrapping_add(1);
-        let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;
+        let arm = arm_request(self.arms, kind);
         let word = guest.bar().word64(Guest::slot_offset(self.uar, self.slot)).context("slot")?;
-        let value = u64::from(arm) << 32 | u64::from(self.ci);
-        let seen = Guest::slot_offset(self.uar, self.slot) + offset_of!(uar::CqSlot, seen);
+        let value = ci_and_arm(self.ci, arm);
+        let seen = Guest::slot_offset(self.uar, self.slot) + CQ_SEEN as usize;
         let seen = guest.bar().word32(seen).context("slot")?;
         seen.store(self.ci, Ordering::Release).context("slot")?;
         word.store(value, Ordering::Release).context("slot")?;

@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use vfio_user::Client;
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::regs::{self, Control, Status};
-use vrnic_abi::{pci, uar};
+use vrnic_abi::{SlotIndex, UarIndex, pci, uar};
 use vrnic_device::memory::mapping::Mapping;
 
 use crate::admin::AdminQueue;
@@ -222,7 +223,7 @@ impl Guest {
     /// Offset in BAR2 of a slot.
     #[must_use]
     pub fn slot_offset(uar: u32, slot: u32) -> usize {
-        (uar * uar::UAR_LEN + slot * uar::SLOT_LEN) as usize
+        Doorbell::new(uar.into(), slot.into()).offset() as usize
     }
 
     /// Rings a slot: summary, then a kick if the device asks for one.
@@ -230,9 +231,9 @@ impl Guest {
     /// # Errors
     /// Returns the server's error.
     pub fn ring(&self, uar: u32, slot: u32) -> anyhow::Result<()> {
-        let page = (uar * uar::UAR_LEN) as usize;
+        let page = UarIndex::new(uar).offset() as usize;
         let summary = self.bar.word64(page + uar::SUMMARY_OFFSET as usize).context("summary")?;
-        let bit = 1 << uar::group(slot);
+        let bit = SlotIndex::new(slot).summary_bit();
         loop {
             let old = summary.load(Ordering::Relaxed);
             if summary.compare_swap(old, old | bit) == Some(old) {

@@ -7,7 +7,7 @@ use vrnic_abi::admin::{CreateQp, NO_QUEUE, QpFlags};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State, Type};
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{AtomicSeg, Flags, HEADER_LEN, Opcode, STAMP_OFFSET, Sge, SqWqe};
-use vrnic_abi::{stamp, uar};
+use vrnic_abi::{SlotIndex, stamp};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -247,7 +247,7 @@ impl QueuePair {
     /// The summary bit of the QP.
     #[must_use]
     pub fn group(&self) -> u32 {
-        uar::group(self.slot)
+        SlotIndex::new(self.slot).group()
     }
 }
 

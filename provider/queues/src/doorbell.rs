@@ -7,10 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
-use abi::uar::{
-    ARMED_OFFSET, LIFE_OFFSET, SLOT_END, SLOT_FIRST, SLOT_LEN, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN,
-    group,
-};
+use abi::SlotIndex;
+use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm};
+use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
 
 use crate::heap::Shared;
 use crate::mapping::{Mapping, Word32, Word64};
@@ -133,10 +132,11 @@ struct Bell {
 impl Bell {
     /// Returns the bell of `slot`, and the byte offset of the slot's words.
     fn new(uar: Shared<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
-        if !(SLOT_FIRST..SLOT_END).contains(&slot) {
+        let slot = SlotIndex::new(slot);
+        if !slot.exists() {
             return Err(Errno::IO);
         }
-        Ok((Self { uar, bit: 1 << group(slot) }, slot * SLOT_LEN))
+        Ok((Self { uar, bit: slot.summary_bit() }, slot.offset()))
     }
 
     #[inline]
@@ -161,7 +161,7 @@ impl QpDoorbell {
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
-        let (sends, recvs) = (word(0)?, word(4)?);
+        let (sends, recvs) = (word(0)?, word(RQ_PI)?);
         Ok(Self { bell, sends, recvs })
     }
 
@@ -207,7 +207,7 @@ impl SrqDoorbell {
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
-        Ok(Self { producer: word(0)?, freed: word(4)? })
+        Ok(Self { producer: word(0)?, freed: word(SRQ_FREED)? })
     }
 
     /// Posts all entries below `producer`. The adapter reads the index when a message needs an
@@ -241,7 +241,7 @@ impl CqDoorbell {
     pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
-        let seen = Word32::new(&bell.uar.memory, at + 8).ok_or(Errno::IO)?;
+        let seen = Word32::new(&bell.uar.memory, at + CQ_SEEN).ok_or(Errno::IO)?;
         let life = bell.uar.life.clone();
         Ok(Self { bell, request, seen, life })
     }
@@ -249,7 +249,7 @@ impl CqDoorbell {
     /// Frees all entries below `consumer`, with the arm request as it was.
     #[inline]
     pub(crate) fn free(&self, consumer: u32, arm: u32) {
-        self.request.store(u64::from(consumer) | u64::from(arm) << 32, Ordering::Release);
+        self.request.store(ci_and_arm(consumer, arm), Ordering::Release);
     }
 
     /// Frees all entries below `consumer` and asks for an event of entries at or behind `seen`.
@@ -263,6 +263,8 @@ impl CqDoorbell {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use abi::uar::{SLOT_END, SLOT_FIRST};
+
     use super::*;
 
     fn page() -> Shared<Mapping> {
@@ -287,19 +289,20 @@ pub(crate) mod tests {
 
     /// The two words of a slot.
     pub(crate) fn slot_words(uar: &Uar, slot: u32) -> (u32, u32) {
-        let word = uar.memory.words()[(slot * SLOT_LEN) as usize / 8].load(Ordering::Acquire);
+        let word =
+            uar.memory.words()[SlotIndex::new(slot).offset() as usize / 8].load(Ordering::Acquire);
         ((word & 0xffff_ffff) as u32, (word >> 32) as u32)
     }
 
     /// Stores the second word of a slot, as the adapter does.
     pub(crate) fn set_slot_word(uar: &Uar, slot: u32, value: u32) {
-        let word = Word32::new(&uar.memory, slot * SLOT_LEN + 4);
+        let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + 4);
         word.expect("inside").store(value, Ordering::Release);
     }
 
     /// The third word of a CQ's slot.
     pub(crate) fn slot_seen(uar: &Uar, slot: u32) -> u32 {
-        let word = Word32::new(&uar.memory, slot * SLOT_LEN + 8);
+        let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + 8);
         word.expect("inside").load(Ordering::Acquire)
     }
 

@@ -46,8 +46,8 @@ impl<H: Host> Function<H> {
             recv_cqn: qp.recv_cq.cqn,
             srqn: qp.srq.as_ref().map(|srq| srq.srqn),
             worker: qp.worker,
-            uar: qp.uar,
-            slot: qp.slot,
+            uar: qp.doorbell.uar.get(),
+            slot: qp.doorbell.slot.get(),
             peer: connected.then(|| (mac(attr.av.dmac), attr.dest_qpn.get())),
             path_mtu: attr.path_mtu,
             send: match &qp.sq {

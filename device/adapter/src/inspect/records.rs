@@ -1,13 +1,12 @@
 //! Objects as INSPECT lists them: the guest's own view of its adapter.
 
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{
     CqRecord, Doing, EqRecord, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
 };
+use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::Access;
-use vrnic_abi::uar::QpSlot;
 
 use super::{CqView, EqView, QueueView, SrqView};
 use crate::function::Function;
@@ -19,10 +18,6 @@ use crate::objects::qp::{Qp, Requester, SendRing};
 
 /// Places of the table of keys that one command looks at.
 const LOOKS: u32 = 1 << 16;
-
-/// Offsets in a QP's slot.
-const SQ_PI: u64 = offset_of!(QpSlot, sq_pi) as u64;
-const RQ_PI: u64 = offset_of!(QpSlot, rq_pi) as u64;
 
 /// Records of a page, and the number to go on from.
 pub(crate) type Records<T> = (Vec<T>, u32);
@@ -79,7 +74,7 @@ impl<H: Host> Function<H> {
         match &qp.sq {
             SendRing::None => (RingRecord::default(), false),
             SendRing::Guest(sq) => {
-                let posted = self.host().bar_load32(qp.slot_offset + SQ_PI);
+                let posted = self.host().bar_load32(qp.slot_offset);
                 (ring(sq.size(), posted, next), false)
             }
             // How far its stamps go is not looked for: one is told if there is one.
@@ -97,7 +92,7 @@ impl<H: Host> Function<H> {
         let responder = qp.responder.try_lock();
         let received = responder.as_ref().map_or(0, |responder| responder.ci);
         let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {
-            ring(rq.size(), self.host().bar_load32(qp.slot_offset + RQ_PI), received)
+            ring(rq.size(), self.host().bar_load32(qp.slot_offset + u64::from(RQ_PI)), received)
         });
         let mut record = QpRecord {
             qpn: qp.qpn.into(),
@@ -114,8 +109,8 @@ impl<H: Host> Function<H> {
             dmac: if connected { attr.av.dmac } else { [0; 6] },
             // There are at most [`crate::function::WORKERS_MAX`].
             worker: (qp.worker as u16).into(),
-            uar: qp.uar.into(),
-            slot: qp.slot.into(),
+            uar: qp.doorbell.uar,
+            slot: qp.doorbell.slot,
             sq,
             rq,
             // Held by a message, or taken by one that is not whole.

@@ -1,13 +1,13 @@
 //! Completion queues.
 
 use std::collections::BTreeSet;
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use vrnic_abi::cq::Status;
+use vrnic_abi::doorbell::{CQ_SEEN, Doorbell};
 use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
@@ -26,10 +26,8 @@ pub struct Cq {
     pub cqn: u32,
     /// Its context.
     pub context: u32,
-    /// The UAR of its slot.
-    pub uar: u32,
-    /// Its slot.
-    pub slot: u32,
+    /// The place of its doorbell.
+    pub doorbell: Doorbell,
     /// QPs that complete here, counted once for each queue.
     pub users: AtomicU32,
     /// The queue of its events.
@@ -102,15 +100,14 @@ pub enum Overflow {
 impl Cq {
     /// An empty queue.
     #[must_use]
-    pub fn new(cqn: u32, context: u32, uar: u32, slot: u32, eq: Arc<Eq>, ring: Ring) -> Self {
+    pub fn new(cqn: u32, context: u32, doorbell: Doorbell, eq: Arc<Eq>, ring: Ring) -> Self {
         Self {
             cqn,
             context,
-            uar,
-            slot,
+            doorbell,
             users: AtomicU32::new(0),
             eq,
-            slot_offset: crate::objects::doorbell::offset(uar, slot),
+            slot_offset: doorbell.offset(),
             inner: Mutex::new(Inner::new(ring)),
             feeders: Mutex::default(),
         }
@@ -196,8 +193,8 @@ impl Cq {
             context: self.context,
             eqn: self.eq.eqn,
             users: self.users.load(Ordering::Relaxed),
-            uar: self.uar,
-            slot: self.slot,
+            uar: self.doorbell.uar.get(),
+            slot: self.doorbell.slot.get(),
             size: inner.ring.size(),
             produced: inner.pi,
             consumed: host.bar_load32(self.slot_offset),
@@ -256,7 +253,7 @@ impl Cq {
         }
         inner.arm_seen = arm;
         // The request's store came after that of the index it goes with.
-        let seen = host.bar_load32(self.slot_offset + offset_of!(uar::CqSlot, seen) as u64);
+        let seen = host.bar_load32(self.slot_offset + u64::from(CQ_SEEN));
         let size = inner.ring.size();
         let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
         inner.armed = arm & uar::ARM_KIND_MASK;

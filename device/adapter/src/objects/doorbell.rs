@@ -1,18 +1,6 @@
-//! Where doorbells are in BAR2, and which worker looks at them.
+//! The worker that looks at a doorbell.
 
-use vrnic_abi::uar::{SLOT_LEN, UAR_LEN};
-
-/// Returns the offset in BAR2 of a slot.
-#[must_use]
-pub fn offset(uar: u32, slot: u32) -> u64 {
-    base(uar) + u64::from(slot) * u64::from(SLOT_LEN)
-}
-
-/// Returns the offset in BAR2 of a UAR.
-#[must_use]
-pub fn base(uar: u32) -> u64 {
-    u64::from(uar) * u64::from(UAR_LEN)
-}
+use vrnic_abi::SlotIndex;
 
 /// Returns the groups whose doorbells `worker` of `workers` looks at, as bits of the summary.
 #[must_use]
@@ -22,6 +10,6 @@ pub fn groups_of(worker: usize, workers: usize) -> u64 {
 
 /// Returns the worker, of `workers`, that looks at the doorbell of `slot`.
 #[must_use]
-pub fn worker_of(slot: u32, workers: usize) -> usize {
-    vrnic_abi::uar::group(slot) as usize % workers.max(1)
+pub fn worker_of(slot: SlotIndex, workers: usize) -> usize {
+    slot.group() as usize % workers.max(1)
 }

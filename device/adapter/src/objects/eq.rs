@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
+use vrnic_abi::SlotIndex;
 use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
@@ -28,7 +29,7 @@ pub struct Eq {
     /// Its MSI-X vector.
     pub vector: u16,
     /// Its slot in UAR 0.
-    pub slot: u32,
+    pub slot: SlotIndex,
     /// CQs bound to it.
     pub users: AtomicU32,
     /// Offset in BAR2 of the consumer index.
@@ -55,8 +56,14 @@ struct Inner {
 impl Eq {
     /// An empty queue, which sets `any_holding` when it holds events back.
     #[must_use]
-    pub fn new(eqn: u32, vector: u16, slot: u32, ring: Ring, any_holding: Arc<AtomicBool>) -> Self {
-        let ci_offset = u64::from(slot) * u64::from(vrnic_abi::uar::SLOT_LEN);
+    pub fn new(
+        eqn: u32,
+        vector: u16,
+        slot: SlotIndex,
+        ring: Ring,
+        any_holding: Arc<AtomicBool>,
+    ) -> Self {
+        let ci_offset = u64::from(slot.offset());
         let inner = Inner { cqns: vec![0; ring.size() as usize], ..Inner::default() };
         Self {
             eqn,

@@ -4,14 +4,13 @@
 //! QPs of this SRQ take. So its entry is free from then on, whatever the order
 //! in which the QPs complete.
 
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::admin::SrqStatus;
+use vrnic_abi::doorbell::{Doorbell, SRQ_FREED};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::uar::SrqSlot;
 
 use crate::host::{Host, Memory};
 use crate::memory::pages::Ring;
@@ -30,8 +29,8 @@ pub struct Srq {
     pub pdn: u32,
     /// Its context.
     pub context: u32,
-    /// UAR and slot.
-    pub place: (u32, u32),
+    /// The place of its doorbell.
+    pub doorbell: Doorbell,
     /// QPs that take from it.
     pub users: AtomicU32,
     /// Of one for XRC targets: their domain, and where its receives complete.
@@ -67,12 +66,12 @@ struct Inner {
 pub struct Failed;
 
 impl Srq {
-    /// An empty queue in `ring`, with UAR and slot of `place`.
+    /// An empty queue in `ring`, with this doorbell.
     #[must_use]
     pub fn new(
         srqn: u32,
         (pdn, context): (u32, u32),
-        place: (u32, u32),
+        doorbell: Doorbell,
         ring: Ring,
         xrc: Option<Xrc>,
     ) -> Self {
@@ -80,11 +79,11 @@ impl Srq {
             srqn,
             pdn,
             context,
-            place,
+            doorbell,
             users: AtomicU32::new(0),
             xrc,
             ring,
-            slot_offset: crate::objects::doorbell::offset(place.0, place.1),
+            slot_offset: doorbell.offset(),
             inner: Mutex::default(),
             dead: AtomicBool::new(false),
         }
@@ -137,8 +136,8 @@ impl Srq {
             srqn: self.srqn,
             pdn: self.pdn,
             context: self.context,
-            uar: self.place.0,
-            slot: self.place.1,
+            uar: self.doorbell.uar.get(),
+            slot: self.doorbell.slot.get(),
             users: self.users.load(Ordering::Relaxed),
             xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
             recv: QueueView {
@@ -184,7 +183,7 @@ impl Srq {
         let inner = self.inner.lock();
         // One that was destroyed has no slot.
         if !self.is_dead() {
-            host.bar_store32(self.slot_offset + offset_of!(SrqSlot, freed) as u64, inner.ci);
+            host.bar_store32(self.slot_offset + u64::from(SRQ_FREED), inner.ci);
         }
     }
 

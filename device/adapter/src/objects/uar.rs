@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::uar::{SLOT_END, SLOT_FIRST, SLOTS_PER_GROUP};
+use vrnic_abi::{SlotIndex, UarIndex};
 
 use crate::host::Host;
 use crate::objects::cq::Cq;
@@ -35,7 +37,7 @@ impl<H: Host> Clone for Owner<H> {
 #[derive(Debug)]
 pub struct Uar<H: Host> {
     /// Its number.
-    pub number: u32,
+    pub number: UarIndex,
     /// The context it belongs to.
     pub context: u32,
     slots: RwLock<Slots<H>>,
@@ -52,14 +54,14 @@ struct Slots<H: Host> {
 impl<H: Host> Uar<H> {
     /// A UAR whose slots are all free.
     #[must_use]
-    pub fn new(number: u32, context: u32) -> Self {
+    pub fn new(number: UarIndex, context: u32) -> Self {
         let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
         Self { number, context, slots: RwLock::new(slots) }
     }
 
     /// Takes the lowest free slot; for a QP, of `spread` workers in turn, as long as each has a
     /// free one.
-    pub fn take(&self, spread: Option<usize>) -> Option<u32> {
+    pub fn take(&self, spread: Option<usize>) -> Option<Doorbell> {
         let mut slots = self.slots.write();
         let turn = slots.turn;
         let slot = spread
@@ -72,18 +74,18 @@ impl<H: Host> Uar<H> {
         }
         *slots.owners.get_mut(at)? = Some(Owner::Quiet);
         slots.used += 1;
-        Some(slot)
+        Some(Doorbell::new(self.number, slot))
     }
 
     /// Names the owner of a slot that was taken.
-    pub fn assign(&self, slot: u32, owner: Owner<H>) {
+    pub fn assign(&self, slot: SlotIndex, owner: Owner<H>) {
         if let Some(place) = self.slots.write().owners.get_mut(index(slot)) {
             *place = Some(owner);
         }
     }
 
     /// Gives a slot back.
-    pub fn release(&self, slot: u32) {
+    pub fn release(&self, slot: SlotIndex) {
         let mut slots = self.slots.write();
         if slots.owners.get_mut(index(slot)).and_then(Option::take).is_some() {
             slots.used -= 1;
@@ -101,7 +103,7 @@ impl<H: Host> Uar<H> {
         let slots = self.slots.read();
         let first = group * SLOTS_PER_GROUP;
         let mut any = false;
-        for slot in first.max(SLOT_FIRST)..first + SLOTS_PER_GROUP {
+        for slot in (first.max(SLOT_FIRST)..first + SLOTS_PER_GROUP).map(SlotIndex::new) {
             if let Some(Some(owner)) = slots.owners.get(index(slot)) {
                 any = true;
                 each(owner);
@@ -113,12 +115,12 @@ impl<H: Host> Uar<H> {
 
 impl<H: Host> Slots<H> {
     /// Returns the lowest free slot for which `accept` holds.
-    fn free(&self, taste: impl Fn(u32) -> bool) -> Option<u32> {
-        let free = |slot: &u32| !matches!(self.owners.get(index(*slot)), Some(Some(_)));
-        (SLOT_FIRST..SLOT_END).filter(|slot| taste(*slot)).find(free)
+    fn free(&self, taste: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
+        let free = |slot: &SlotIndex| !matches!(self.owners.get(index(*slot)), Some(Some(_)));
+        (SLOT_FIRST..SLOT_END).map(SlotIndex::new).filter(|slot| taste(*slot)).find(free)
     }
 }
 
-fn index(slot: u32) -> usize {
-    slot.checked_sub(SLOT_FIRST).map_or(usize::MAX, |index| index as usize)
+fn index(slot: SlotIndex) -> usize {
+    slot.get().checked_sub(SLOT_FIRST).map_or(usize::MAX, |index| index as usize)
 }

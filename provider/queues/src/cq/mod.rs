@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
+use abi::doorbell::arm_request;
 use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
 use abi::uverbs::CqResp;
 
@@ -117,7 +118,7 @@ impl CompletionQueue {
             Notify::Any => ARM_NEXT,
             Notify::Solicited => ARM_SOLICITED,
         };
-        consumer.arm = count << ARM_COUNT_SHIFT | kind;
+        consumer.arm = arm_request(count, kind);
         let seen = consumer.end();
         consumer.seen = seen;
         consumer.door.arm(consumer.next, seen, consumer.arm);

@@ -17,6 +17,7 @@ use vrnic_abi::eq::{self, Kind};
 use vrnic_abi::pci::VECTOR_ASYNC;
 use vrnic_abi::regs::{self, FatalCode};
 use vrnic_abi::uar::ASYNC_EQ_SLOT;
+use vrnic_abi::{SlotIndex, UarIndex};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::function::Function;
@@ -84,15 +85,15 @@ pub fn enable<H: Host>(function: &Arc<Function<H>>) {
     let log = |size: u32| u8::try_from(size).unwrap_or(0);
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
     let any_holding = Arc::clone(&function.objects.holding);
-    let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, ASYNC_EQ_SLOT, ring, any_holding));
+    let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, SlotIndex::new(ASYNC_EQ_SLOT), ring, any_holding));
     let objects = &function.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
-    let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(number, 0)));
+    let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), 0)));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
         return fatal(function, FatalCode::Internal);
     };
     let slot = uar.take(None);
-    debug_assert_eq!(slot, Some(ASYNC_EQ_SLOT));
+    debug_assert_eq!(slot.map(|taken| taken.slot), Some(eq.slot));
     objects.refresh_uars();
     objects.refresh_eqs(&eq);
     *function.core().asynchronous.write() = Some(eq);

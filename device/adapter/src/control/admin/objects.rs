@@ -90,16 +90,14 @@ pub(super) fn alloc_uar<H: Host>(
 ) -> Outcome<UarIndex> {
     let objects = &function.objects;
     let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
-    let make = |number| Ok::<_, Failure>(Uar::new(number, context.id));
+    let make = |number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
-    function
-        .host()
-        .bar_zero(crate::objects::doorbell::base(uar.number), u64::from(vrnic_abi::uar::UAR_LEN));
+    function.host().bar_zero(uar.number.offset(), u64::from(vrnic_abi::uar::UAR_LEN));
     objects.refresh_uars();
     // A worker that sleeps has not armed this one.
     function.wake_all();
-    Ok(uar.number.into())
+    Ok(uar.number)
 }
 
 pub(super) fn free_uar<H: Host>(function: &Function<H>, &number: &UarIndex) -> Outcome<()> {

@@ -8,6 +8,7 @@ use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
     ResizeCq, ResizeCqResult, Status, TagForm,
 };
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
 
@@ -35,8 +36,7 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
     let objects = &function.objects;
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
-    let slot = uar.take(None).ok_or(Status::NoResource)?;
-    function.host().bar_zero(crate::objects::doorbell::offset(0, slot), 8);
+    let slot = take_slot(function, &uar, None)?.slot;
     let holding = Arc::clone(&objects.holding);
     let make = |eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring, holding));
     let Some(eq) = objects.eqs.insert(make)? else {
@@ -44,7 +44,7 @@ pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> O
         return Err(Status::NoResource.into());
     };
     refresh_eqs(function);
-    Ok(EqResult::new(eq.eqn, slot))
+    Ok(EqResult::new(eq.eqn, slot.get()))
 }
 
 pub(super) fn destroy_eq<H: Host>(function: &Function<H>, &eqn: &Eqn) -> Outcome<()> {
@@ -77,16 +77,15 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
     let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
     let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
-    let slot = take_slot(function, &uar, None)?;
-    let make =
-        |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, uar.number, slot, Arc::clone(&eq), ring));
+    let doorbell = take_slot(function, &uar, None)?;
+    let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, doorbell, Arc::clone(&eq), ring));
     let Some(cq) = objects.cqs.insert(make)? else {
-        uar.release(slot);
+        uar.release(doorbell.slot);
         return Err(Status::NoResource.into());
     };
     hold(&eq.users);
-    uar.assign(slot, Owner::Cq(Arc::clone(&cq)));
-    Ok(CqResult::new(cq.cqn, slot))
+    uar.assign(doorbell.slot, Owner::Cq(Arc::clone(&cq)));
+    Ok(CqResult::new(cq.cqn, doorbell.slot.get()))
 }
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
@@ -94,10 +93,10 @@ pub(super) fn take_slot<H: Host>(
     function: &Function<H>,
     uar: &Uar<H>,
     workers: Option<usize>,
-) -> Result<u32, Failure> {
-    let slot = uar.take(workers).ok_or(Status::NoResource)?;
-    function.host().bar_zero(crate::objects::doorbell::offset(uar.number, slot), 8);
-    Ok(slot)
+) -> Result<Doorbell, Failure> {
+    let doorbell = uar.take(workers).ok_or(Status::NoResource)?;
+    function.host().bar_zero(doorbell.offset(), 8);
+    Ok(doorbell)
 }
 
 pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome<()> {
@@ -130,8 +129,8 @@ pub(super) fn destroy_cq<H: Host>(function: &Function<H>, &cqn: &Cqn) -> Outcome
     objects.cqs.remove(cqn.get());
     cq.end();
     function.forget_cq(&cq);
-    if let Some(uar) = objects.uars.get(cq.uar) {
-        uar.release(cq.slot);
+    if let Some(uar) = objects.uars.get(cq.doorbell.uar.get()) {
+        uar.release(cq.doorbell.slot);
     }
     release(&cq.eq.users);
     Ok(())
@@ -163,13 +162,13 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         _ => 0,
     };
     let give = |_: &Failure| give_back(function, context, sq_offset, params);
-    let slot = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
+    let doorbell = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
     let parts = Parts {
         kind,
         pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
         context,
         tpt: function.tpt(),
-        place: (uar.number, slot),
+        doorbell,
         cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
         reactive: flags.contains(QpFlags::REACTIVE),
@@ -180,7 +179,7 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
-        uar.release(slot);
+        uar.release(doorbell.slot);
         give_back(function, context, sq_offset, params);
         return Err(Status::NoResource.into());
     };
@@ -193,8 +192,8 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
     if let Some(srq) = &srq {
         hold(&srq.users);
     }
-    uar.assign(slot, Owner::Qp(Arc::clone(&qp)));
-    Ok(QpResult::new(qp.qpn, slot, sq_offset))
+    uar.assign(doorbell.slot, Owner::Qp(Arc::clone(&qp)));
+    Ok(QpResult::new(qp.qpn, doorbell.slot.get(), sq_offset))
 }
 
 /// The objects that a QP belongs to.
@@ -339,8 +338,8 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, &qpn: &Qpn) -> Outcome
     let qp = objects.remove_qp(qpn.get()).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
-    if let Some(uar) = objects.uars.get(qp.uar) {
-        uar.release(qp.slot);
+    if let Some(uar) = objects.uars.get(qp.doorbell.uar.get()) {
+        uar.release(qp.doorbell.slot);
     }
     function.part(&qp);
     // Takes both locks, so no worker uses the QP any more.

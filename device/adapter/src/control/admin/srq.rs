@@ -28,12 +28,11 @@ pub(super) fn create_srq<H: Host>(
     }
     let xrc = xrc(function, params, kind, pd.context)?;
     let ring = ring(function, params)?;
-    let slot = take_slot(function, &uar, None)?;
-    let place = (uar.number, slot);
+    let doorbell = take_slot(function, &uar, None)?;
     let users = (pd.pdn, pd.context);
-    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, place, ring, xrc));
+    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, doorbell, ring, xrc));
     let Some(srq) = objects.srqs.insert(make)? else {
-        uar.release(slot);
+        uar.release(doorbell.slot);
         return Err(Status::NoResource.into());
     };
     hold(&pd.users);
@@ -43,7 +42,7 @@ pub(super) fn create_srq<H: Host>(
             hold(&xrcd.users);
         }
     }
-    Ok(SrqResult::new(srq.srqn, slot))
+    Ok(SrqResult::new(srq.srqn, doorbell.slot.get()))
 }
 
 /// The CQ and the domain of an SRQ for XRC targets; others have neither.
@@ -89,9 +88,8 @@ pub(super) fn destroy_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outc
     objects.srqs.remove(srqn.get());
     srq.end();
     function.forget_srq(&srq);
-    let (uar, slot) = srq.place;
-    if let Some(uar) = objects.uars.get(uar) {
-        uar.release(slot);
+    if let Some(uar) = objects.uars.get(srq.doorbell.uar.get()) {
+        uar.release(srq.doorbell.slot);
     }
     if let Some(pd) = objects.pds.get(srq.pdn) {
         release(&pd.users);

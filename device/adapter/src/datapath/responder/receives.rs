@@ -1,5 +1,6 @@
 //! Receives: taking the next one for a message, and finding the memory that it names.
 
+use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::{Access, Type};
 
 use crate::datapath::refusal::Refusal;
@@ -46,7 +47,8 @@ pub fn next<H: Host>(
 ) -> Result<Option<Recv>, Refusal> {
     let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
     let index = responder.ci;
-    let posted = there.site.host().bar_load32(there.qp.slot_offset + 4).wrapping_sub(index);
+    let posted =
+        there.site.host().bar_load32(there.qp.slot_offset + u64::from(RQ_PI)).wrapping_sub(index);
     if posted == 0 {
         return Ok(None);
     }

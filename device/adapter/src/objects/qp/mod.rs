@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
 use vrnic_abi::sq::STAMP_OFFSET;
@@ -82,11 +83,9 @@ pub struct Qp<H: Host> {
     pub tpt: Arc<Tpt>,
     /// The worker of its function that it belongs to.
     pub worker: usize,
-    /// The UAR of its slot.
-    pub uar: u32,
-    /// Its slot.
-    pub slot: u32,
-    /// Offset in BAR2 of the slot.
+    /// The place of its doorbell.
+    pub doorbell: Doorbell,
+    /// Offset in BAR2 of the doorbell.
     pub slot_offset: u64,
     /// CQ of the send queue.
     pub send_cq: Arc<Cq>,
@@ -137,8 +136,8 @@ pub struct Parts {
     pub context: u32,
     /// The regions of its function.
     pub tpt: Arc<Tpt>,
-    /// UAR and slot.
-    pub place: (u32, u32),
+    /// The place of its doorbell.
+    pub doorbell: Doorbell,
     /// CQs of send and receive queue.
     pub cqs: (Arc<Cq>, Arc<Cq>),
     /// True if every send is signaled.
@@ -161,7 +160,6 @@ impl<H: Host> Qp<H> {
     /// A QP in the reset state, of a function with this many workers.
     #[must_use]
     pub fn new(qpn: u32, workers: usize, parts: Parts) -> Self {
-        let (uar, slot) = parts.place;
         Self {
             qpn,
             kind: parts.kind,
@@ -171,10 +169,9 @@ impl<H: Host> Qp<H> {
             pdn: parts.pdn,
             context: parts.context,
             tpt: parts.tpt,
-            worker: crate::objects::doorbell::worker_of(slot, workers),
-            uar,
-            slot,
-            slot_offset: crate::objects::doorbell::offset(uar, slot),
+            worker: crate::objects::doorbell::worker_of(parts.doorbell.slot, workers),
+            doorbell: parts.doorbell,
+            slot_offset: parts.doorbell.offset(),
             send_cq: parts.cqs.0,
             recv_cq: parts.cqs.1,
             signal_all: parts.signal_all,

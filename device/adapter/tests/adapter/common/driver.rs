@@ -9,9 +9,10 @@ use vrnic_abi::admin::{
     Pages, QueryParams, QueryQp, RESULT_LEN, RegMr, ResizeCq, Stats, Status, Submission, command,
 };
 use vrnic_abi::cq::Cqe;
+use vrnic_abi::doorbell::{CQ_SEEN, Doorbell, arm_request, ci_and_arm};
 use vrnic_abi::eq::{Eqe, Kind};
 use vrnic_abi::qp::{Attr, AttrMask};
-use vrnic_abi::{regs, stamp, uar};
+use vrnic_abi::{SlotIndex, regs, stamp, uar};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::function::Function;
 use vrnic_adapter::host::{Host, Memory};
@@ -58,7 +59,7 @@ pub(crate) struct CompletionQueue {
 
 /// Offset in BAR2 of a slot.
 pub(crate) fn slot_offset(uar: u32, slot: u32) -> u64 {
-    u64::from(uar) * u64::from(uar::UAR_LEN) + u64::from(slot) * u64::from(uar::SLOT_LEN)
+    Doorbell::new(uar.into(), slot.into()).offset()
 }
 
 /// The parameters of a command, with zeroes behind.
@@ -295,7 +296,7 @@ impl Guest {
     /// Sets the summary bit of a slot, as a doorbell does.
     pub(crate) fn ring(&self, uar: u32, slot: u32) {
         let summary = self.host.bar().word(slot_offset(uar, 0)).expect("UAR");
-        summary.fetch_or(1 << uar::group(slot), Ordering::SeqCst);
+        summary.fetch_or(SlotIndex::new(slot).summary_bit(), Ordering::SeqCst);
     }
 
     /// Takes the next asynchronous event.
@@ -340,10 +341,10 @@ impl CompletionQueue {
 
     pub(crate) fn arm(&mut self, guest: &Guest, kind: u32) {
         self.arms = self.arms.wrapping_add(1);
-        let arm = self.arms << uar::ARM_COUNT_SHIFT | kind;
-        let word = u64::from(arm) << 32 | u64::from(self.ci);
+        let arm = arm_request(self.arms, kind);
+        let word = ci_and_arm(self.ci, arm);
         let at = slot_offset(self.uar, self.slot);
-        guest.host.bar_store32(at + 8, self.ci);
+        guest.host.bar_store32(at + u64::from(CQ_SEEN), self.ci);
         guest.host.bar().word(at).expect("slot").store(word, Ordering::Release);
         guest.ring(self.uar, self.slot);
     }
