@@ -1,6 +1,6 @@
 //! The time that a worker may spend on one function before it continues with the next.
 //!
-//! What a poll does is charged to its slice by what such work usually takes. The clock is read only
+//! Work of a poll is charged to its slice by the time that it usually takes. The clock is read only
 //! when enough has been charged, so that a poll with little to do reads none for this. A guest can
 //! make work slower than its charge, e.g. by memory that is not in the cache; then the clock is
 //! read later by the same factor, not more.

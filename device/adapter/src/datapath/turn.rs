@@ -23,7 +23,7 @@ const TIME_KEEPS: u64 = 16 << 10;
 /// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the
 /// time, and the counters, which other processors write too.
 pub struct Site<'a, H: Host> {
-    /// What the adapter's parts share.
+    /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
     /// Its guest's memory.
     pub memory: H::Memory<'a>,

@@ -159,7 +159,7 @@ impl<H: Host> Objects<H> {
         }
     }
 
-    /// What the adapter's parts share.
+    /// The core of the adapter.
     #[must_use]
     pub fn core(&self) -> &Arc<Core<H>> {
         &self.core

@@ -1,4 +1,4 @@
-//! What a worker keeps for an adapter, and whose turn it is.
+//! The state that a worker keeps for an adapter, and the order of turns.
 //!
 //! | module | contents |
 //! | --- | --- |

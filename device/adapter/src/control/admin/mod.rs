@@ -58,7 +58,7 @@ fn pages_failure(error: PagesError, offset: usize) -> Failure {
     }
 }
 
-/// What a handler answers: the command's result, or why it failed.
+/// The answer of a handler: the command's result, or why it failed.
 type Outcome<Reply> = Result<Reply, Failure>;
 
 /// Checks that reserved bytes, which start at `offset`, are zero.

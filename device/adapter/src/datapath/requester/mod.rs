@@ -41,7 +41,7 @@ pub fn run<H: Host>(
     (budget, slice): (u64, &Slice<'_, H>),
 ) -> Turn {
     if qp.dead.load(Ordering::Acquire) {
-        // Whoever destroys it may hold the lock while much memory is zeroed.
+        // The thread that destroys it may hold the lock while much memory is zeroed.
         return Turn::Idle;
     }
     let core = network.core();

@@ -55,7 +55,7 @@ struct Route<H: Host> {
     vlan: u16,
 }
 
-/// What the datagram's header tells the receiver.
+/// The fields of a datagram's header that the receiver sees.
 #[derive(Clone, Copy)]
 struct Way<'a> {
     to: &'a DatagramSeg,

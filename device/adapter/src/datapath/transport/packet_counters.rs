@@ -23,7 +23,7 @@ fn packets(length: u64, mtu: u8) -> u64 {
 pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &Send, mtu: u8) {
     let packets = packets(send.length, mtu);
     let info = send.opcode.info();
-    // What is about keys of its own side is not for a peer.
+    // A request about keys of its own side is not for a peer.
     let Some(counter) = info.executed else { return };
     there.step(counter);
     if info.has_response() {

@@ -129,7 +129,7 @@ pub enum Path<H: Host> {
 /// A connected QP of this daemon.
 #[derive(Debug)]
 pub struct Peer<H: Host> {
-    /// What its adapter's parts share.
+    /// The core of its adapter.
     pub core: Arc<Core<H>>,
     /// The QP.
     pub qp: Arc<Qp<H>>,
