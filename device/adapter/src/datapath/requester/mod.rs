@@ -94,7 +94,7 @@ fn connected<H: Host>(
         Turn::Failed
     });
     drop(work);
-    // What is not its peer it shall not keep alive.
+    // A QP that is not its peer is not kept alive by it.
     if let Some(peer) = found.filter(|_| met) {
         requester.path = Path::Local(peer);
     }

@@ -23,7 +23,7 @@ pub fn take<H: Host>(
     responder: &mut Responder,
     done: u64,
 ) -> Result<(), Refusal> {
-    // What an unreliable connection has lost the end of leaves its receive to the next message.
+    // On an unreliable connection, a message whose end is lost leaves its receive to the next.
     if responder.current.is_some() && done == 0 && there.qp.kind != Type::Uc {
         return Err(Refusal::Invalid);
     }
