@@ -1,4 +1,4 @@
-//! Control threads. One for each function runs its control work: resets, admin commands and changes
+//! Control threads. One for each adapter runs its control work: resets, admin commands and changes
 //! of the link. Trapped register writes and the Ethernet switch only ask for this work.
 
 use std::io;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::access::Access;
+use crate::adapter::{AdapterDevice, HostedAdapter};
 use crate::config::{Config, FunctionConfig};
 use crate::control::{self, ControlHandle, ControlRequests, ControlThread};
-use crate::function::{Function, FunctionDevice};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::Monitor;
 use crate::net::switch::{PortSetup, SwitchThread};
@@ -39,7 +39,7 @@ impl Daemon {
         let mut ports = Vec::new();
         let mut servers = Vec::new();
         let mut doormen = Vec::new();
-        let mut functions = Vec::new();
+        let mut adapters = Vec::new();
         let mut control = Vec::new();
         let fabric = Arc::default();
         let mut workers = workers(config).context("cannot create workers")?;
@@ -47,7 +47,7 @@ impl Daemon {
         for settings in &config.functions {
             let name = &settings.name;
             let channel = control::channel();
-            let function = Function::new(
+            let hosted = HostedAdapter::new(
                 name,
                 settings.mac,
                 &bells,
@@ -57,29 +57,29 @@ impl Daemon {
                 channel.0.clone(),
             )
             .with_context(|| format!("cannot create function {name}"))?;
-            function.adapter().limit_vectors(config.vectors);
-            let function = Arc::new(function);
+            hosted.adapter().limit_vectors(config.vectors);
+            let hosted = Arc::new(hosted);
             for (index, worker) in workers.iter_mut().enumerate() {
-                worker.engines.push(Arc::new(function.part(index)) as Arc<dyn Engine>);
+                worker.engines.push(Arc::new(hosted.part(index)) as Arc<dyn Engine>);
             }
-            let thread = control_thread(&function, channel)
+            let thread = control_thread(&hosted, channel)
                 .with_context(|| format!("cannot start the control thread of function {name}"))?;
             control.push(thread);
-            ports.extend(port(settings, &config.access, &function)?);
-            let (server, doorman) = serve(settings, &config.access, &function)?;
+            ports.extend(port(settings, &config.access, &hosted)?);
+            let (server, doorman) = serve(settings, &config.access, &hosted)?;
             servers.push(server);
             doormen.push(doorman);
-            functions.push(function);
+            adapters.push(hosted);
         }
         let switch = SwitchThread::start(ports).context("cannot start the Ethernet switch")?;
         let monitor =
-            config.monitor.as_ref().map(|at| Monitor::start(at, &config.access, functions.clone()));
+            config.monitor.as_ref().map(|at| Monitor::start(at, &config.access, adapters.clone()));
         let monitor = monitor.transpose().context("cannot start the monitor")?;
-        let housekeeping = Housekeeping::start(functions, doormen)
+        let housekeeping = Housekeeping::start(adapters, doormen)
             .context("cannot start the housekeeping thread")?;
-        for (server, function) in servers.iter().zip(&config.functions) {
+        for (server, hosted) in servers.iter().zip(&config.functions) {
             let socket = server.path().display();
-            tracing::info!(function = function.name, mac = %function.mac, %socket, "the function is ready for a VMM");
+            tracing::info!(function = hosted.name, mac = %hosted.mac, %socket, "the function is ready for a VMM");
         }
         let workers = Pool::start(workers, &config.gears).context("cannot start workers")?;
         Ok(Self {
@@ -92,39 +92,39 @@ impl Daemon {
         })
     }
 
-    /// Number of functions.
+    /// Number of adapters.
     #[must_use]
-    pub fn functions(&self) -> usize {
+    pub fn adapters(&self) -> usize {
         self.servers.len()
     }
 }
 
-/// Returns the Ethernet port of a function, if it has one. Otherwise its link is always up.
+/// Returns the Ethernet port of an adapter, if it has one. Otherwise its link is always up.
 fn port(
     settings: &FunctionConfig,
     access: &Access,
-    function: &Arc<Function>,
+    hosted: &Arc<HostedAdapter>,
 ) -> anyhow::Result<Option<PortSetup>> {
     let Some(path) = &settings.net else {
-        function.set_link(true);
+        hosted.set_link(true);
         return Ok(None);
     };
     let socket = SocketFile::bind(path, access).context("cannot listen for a netdev")?;
-    let target = Arc::clone(function);
+    let target = Arc::clone(hosted);
     let link = Box::new(move |up| target.set_link(up));
     Ok(Some(PortSetup { name: settings.name.clone(), mac: settings.mac, socket, link }))
 }
 
-/// Starts the control thread of a function.
+/// Starts the control thread of an adapter.
 fn control_thread(
-    function: &Arc<Function>,
+    hosted: &Arc<HostedAdapter>,
     channel: (ControlHandle, ControlRequests),
 ) -> std::io::Result<ControlThread> {
-    let target = Arc::clone(function);
-    ControlThread::start(function.adapter().name(), channel, move || target.control())
+    let target = Arc::clone(hosted);
+    ControlThread::start(hosted.adapter().name(), channel, move || target.control())
 }
 
-/// Workers without functions yet.
+/// Workers without adapters yet.
 fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
     let setup = |index: usize| {
         let cpu = config.pin.get(index).copied();
@@ -136,10 +136,10 @@ fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
 fn serve(
     settings: &FunctionConfig,
     access: &Access,
-    function: &Arc<Function>,
+    hosted: &Arc<HostedAdapter>,
 ) -> anyhow::Result<(ServerThread, Doorman)> {
     let socket = SocketFile::bind(&settings.socket, access).context("cannot listen for a VMM")?;
-    let device = Box::new(FunctionDevice::new(function));
+    let device = Box::new(AdapterDevice::new(hosted));
     ServerThread::start(&settings.name, socket, device)
         .with_context(|| format!("cannot start the server of function {}", settings.name))
 }

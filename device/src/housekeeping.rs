@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::function::Function;
+use crate::adapter::HostedAdapter;
 use crate::vfio::doorman::Doorman;
 
 /// Half of what drivers are promised, to leave room for a loaded host.
@@ -25,13 +25,13 @@ impl Housekeeping {
     ///
     /// # Errors
     /// When threads run out.
-    pub fn start(functions: Vec<Arc<Function>>, mut doormen: Vec<Doorman>) -> io::Result<Self> {
+    pub fn start(adapters: Vec<Arc<HostedAdapter>>, mut doormen: Vec<Doorman>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let run = move || {
             let mut tick = 0u64;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 tick += 1;
-                functions.iter().for_each(|function| function.beat());
+                adapters.iter().for_each(|hosted| hosted.beat());
                 if tick.is_multiple_of(2) {
                     doormen.iter_mut().for_each(Doorman::look);
                 }

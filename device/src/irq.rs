@@ -51,7 +51,7 @@ struct Vector {
     pending: AtomicBool,
 }
 
-/// The vectors of a function.
+/// The vectors of an adapter.
 #[derive(Debug)]
 pub struct Interrupts {
     vectors: Vec<Vector>,
@@ -161,7 +161,7 @@ impl Interrupts {
             .ok_or(IrqError::Range { start, count })
     }
 
-    /// Delivers a pending vector if nothing prevents it. A function that changes one of the
+    /// Delivers a pending vector if nothing prevents it. An adapter that changes one of the
     /// conditions calls this after the change, so no order of events loses an interrupt.
     fn fire(&self, vector: &Vector) {
         let blocked =

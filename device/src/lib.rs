@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | [`cli`], [`config`] | command line, file, and the settings that come of them |
 //! | [`daemon`] | start and end of everything |
-//! | [`failure`] | what becomes of a function after a fault of ours |
-//! | [`function`] | an adapter with its PCI face, as a VMM drives it |
+//! | [`failure`] | what becomes of an adapter after a fault of ours |
+//! | [`adapter`] | an adapter as this process hosts it, and its PCI face, which a VMM drives |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
 //! | [`memory`] | guest memory and BAR2 |
@@ -16,12 +16,13 @@
 //! | [`monitor`] | metrics and views for watchers |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
 //! | [`surroundings`] | what the adapter model sees of this process |
-//! | [`control`] | the thread that runs a function's control work |
+//! | [`control`] | the thread that runs an adapter's control work |
 //! | [`socket`], [`access`] | listening socket files, and who may connect to them |
 //! | [`sys`] | scheduling of threads |
 //! | [`worker`] | the threads that run the adapters |
 
 pub mod access;
+pub mod adapter;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -29,7 +30,6 @@ pub mod daemon;
 pub mod descriptors;
 pub mod eventfd;
 pub mod failure;
-pub mod function;
 pub mod housekeeping;
 pub mod irq;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! The adapter model's view of this process: the function's guest memory, BAR2, vectors, clock and
+//! The adapter model's view of this process: the adapter's guest memory, BAR2, vectors, clock and
 //! bell.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::worker::pool::now_ns;
 /// Zeroing more than this gives the pages back instead.
 const PUNCH: u64 = 1 << 20;
 
-/// One function's surroundings.
+/// One adapter's surroundings.
 #[derive(Debug)]
 pub struct Surroundings {
     /// Guest memory.
@@ -31,7 +31,7 @@ pub struct Surroundings {
     pub irqs: Arc<Interrupts>,
     /// Wake the workers, by number.
     pub bells: Arc<[Arc<Bell>]>,
-    /// True if a panic has stopped the function. See [`Failure`].
+    /// True if a panic has stopped the adapter. See [`Failure`].
     pub failure: Arc<Failure>,
     /// Makes a panic of the next access to BAR2.
     #[cfg(test)]

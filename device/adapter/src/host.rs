@@ -63,7 +63,7 @@ pub trait Memory {
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
 }
 
-/// One function's surroundings. All methods are callable from any thread; none waits for a guest.
+/// One adapter's surroundings. All methods are callable from any thread; none waits for a guest.
 pub trait Host: Send + Sync + 'static {
     /// Guest memory, held.
     type Memory<'a>: Memory
@@ -75,7 +75,7 @@ pub trait Host: Send + Sync + 'static {
     fn memory(&self) -> Self::Memory<'_>;
 
     /// Waits until all current holders of guest memory have released it. The caller holds none, of
-    /// any function.
+    /// any adapter.
     fn drain(&self);
 
     /// Copies from one guest's memory into another's, or the same; the last bytes become visible
@@ -117,7 +117,7 @@ pub trait Host: Send + Sync + 'static {
     /// Wakes a worker, if it sleeps.
     fn wake(&self, worker: usize);
 
-    /// A fault of the adapter's own has come up in the function's work: nothing more is done for it
+    /// Records that a bug of the model has ended work for the adapter: nothing more is done for it
     /// until a reset.
     fn fail(&self);
 

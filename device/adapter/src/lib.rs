@@ -7,7 +7,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`function`] | one adapter: its parts, its registers, its entry points |
+//! | [`adapter`] | an adapter: its parts, its registers, its entry points |
 //! | [`host`] | what the adapter asks of its surroundings |
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
 //! | [`control`] | admin commands |
@@ -22,9 +22,9 @@
 //! | `sync` | the locks and atomics that loom replaces in models |
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod control;
 pub mod datapath;
-pub mod function;
 pub mod host;
 pub mod inspect;
 pub mod limits;

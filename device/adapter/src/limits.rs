@@ -1,4 +1,4 @@
-//! Limits of a function. QUERY_DEVICE reports them and the tables enforce them.
+//! Limits of an adapter. QUERY_DEVICE reports them and the tables enforce them.
 
 use vrnic_abi::admin::DeviceCaps;
 use vrnic_abi::{cq, sq};
@@ -29,14 +29,14 @@ pub const MAX_MCAST_QPS: u32 = 256;
 pub const MAX_RD_ATOMIC: u32 = 128;
 /// The first QP number: 0 and 1 are reserved for management.
 pub const FIRST_QPN: u32 = 2;
-/// Page addresses that a function keeps for all its regions and rings together, 8 bytes each:
+/// Page addresses that an adapter keeps for all its regions and rings together, 8 bytes each:
 /// enough for 256 GiB in pages of 4 KiB. Keys and the segments of commands are counted in the same
 /// words.
 pub const MAX_PAGES: u64 = if cfg!(loom) { 1 << 12 } else { 1 << 26 };
 /// Commands that no response has ended yet, of a QP: more than any protocol has in flight, and few
 /// enough that a process needs many QPs to take what others need.
 pub const MAX_QP_COMMANDS: usize = 4096;
-/// Entries of a function, the one that is never used included.
+/// Entries of an adapter, the one that is never used included.
 pub const MAX_MR: u32 = if cfg!(loom) { 64 } else { 1 << 20 };
 /// Largest number of commands of all QPs. The other three quarters of the keys are for regions and
 /// windows.
@@ -46,7 +46,7 @@ pub const MAX_FAST_REG_PAGES: u32 = 512;
 /// Longest region.
 pub const MAX_MR_SIZE: u64 = 1 << 40;
 
-/// Number of objects that a function can have.
+/// Number of objects that an adapter can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// User contexts.
@@ -77,7 +77,7 @@ impl Default for Limits {
     }
 }
 
-/// The answer to QUERY_DEVICE of a function with these limits.
+/// The answer to QUERY_DEVICE of an adapter with these limits.
 #[must_use]
 pub fn caps(limits: &Limits) -> DeviceCaps {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);

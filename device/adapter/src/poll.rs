@@ -1,4 +1,4 @@
-//! The workers' side of a function: doorbells, turns of QPs, events that were held back.
+//! The workers' side of an adapter: doorbells, turns of QPs, events that were held back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,12 +7,12 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::uar;
 
+use crate::adapter::Adapter;
 use crate::datapath::requester;
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::wqe_fetch::Batch;
-use crate::function::Function;
 use crate::host::Host;
 use crate::objects::cq::Cq;
 use crate::objects::qp::Qp;
@@ -46,7 +46,7 @@ pub struct Polled {
     pub deadline: Option<u64>,
 }
 
-impl<H: Host> Function<H> {
+impl<H: Host> Adapter<H> {
     /// Returns whether a doorbell has rung or work waits; for the look between arming and sleeping.
     /// A doorbell of another worker counts: it must be awake before this one sleeps.
     #[must_use]

@@ -46,7 +46,7 @@ impl Registers {
                 self.admin_pi.store(value, Ordering::Release);
                 return Ok(status.contains(Status::ENABLED));
             }
-            _ if status.contains(Status::ENABLED) => return Err("the function is enabled"),
+            _ if status.contains(Status::ENABLED) => return Err("the adapter is enabled"),
             _ => {}
         }
         let mut rings = self.rings.lock();

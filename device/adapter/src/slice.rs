@@ -1,4 +1,4 @@
-//! The time that a worker may spend on one function before it continues with the next.
+//! The time that a worker may spend on one adapter before it continues with the next.
 //!
 //! Work of a poll is charged to its slice by the time that it usually takes. The clock is read only
 //! when enough has been charged, so that a poll with little to do reads none for this. A guest can
@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use crate::host::Host;
 
-/// The share of its worker's time that a function may take in one poll.
+/// The share of its worker's time that an adapter may take in one poll.
 pub const SLICE_NS: u64 = 50_000;
 /// Charges between two readings of the clock.
 const LOOK_NS: u64 = 5_000;
@@ -26,8 +26,8 @@ pub(crate) mod cost {
     pub(crate) const RECEIVE: u64 = 60;
     /// A datagram's way to one QP, which has seldom been used lately.
     pub(crate) const DELIVERY: u64 = 300;
-    /// A look at a function for members of a group.
-    pub(crate) const FUNCTION: u64 = 100;
+    /// A look at an adapter for members of a group.
+    pub(crate) const ADAPTER: u64 = 100;
     /// An event, with its interrupt.
     pub(crate) const EVENT: u64 = 500;
     /// A QP that fails because its CQ has.
@@ -46,7 +46,7 @@ pub(crate) mod cost {
         bytes / 16
     }
 
-    /// A wait for all who hold a function's memory in one of `lanes`. One is for threads that are
+    /// A wait for all who hold an adapter's memory in one of `lanes`. One is for threads that are
     /// no workers and hold it briefly, another the caller's own.
     pub(crate) const fn readers(lanes: usize) -> u64 {
         if lanes > 2 { super::LOOK_NS } else { 2 * KEY }

@@ -1,4 +1,4 @@
-//! Counters of a function, and its limit of warnings.
+//! Counters of an adapter, and its limit of warnings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -30,7 +30,7 @@ const LEN: u64 = 0x1000;
 const WINDOW: u32 = 1 << 8 | 1;
 const REGION: u32 = 2 << 8 | 1;
 
-/// A function's table, and its guest's memory.
+/// An adapter's table, and its guest's memory.
 struct World {
     tpt: Tpt,
     /// Held while the guest's memory is: the lane of the worker.

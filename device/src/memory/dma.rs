@@ -33,18 +33,18 @@ pub struct MapRules {
 }
 
 impl MapRules {
-    /// Returns the limits for each of so many functions. None can take the address space of the
+    /// Returns the limits for each of so many adapters. None can take the address space of the
     /// others: each gets a share of what the process can have of both.
     #[must_use]
-    pub fn share(functions: usize) -> Self {
-        let ranges = (RANGES / functions.max(1)).min(MAX_RANGES);
-        Self { ranges, bytes: Self::most(functions).min(BYTES_MAX), any_file: false }
+    pub fn share(adapters: usize) -> Self {
+        let ranges = (RANGES / adapters.max(1)).min(MAX_RANGES);
+        Self { ranges, bytes: Self::most(adapters).min(BYTES_MAX), any_file: false }
     }
 
-    /// Bytes that each of so many functions may be allowed at most.
+    /// Bytes that each of so many adapters may be allowed at most.
     #[must_use]
-    pub fn most(functions: usize) -> u64 {
-        ADDRESSES / functions.max(1) as u64
+    pub fn most(adapters: usize) -> u64 {
+        ADDRESSES / adapters.max(1) as u64
     }
 }
 
@@ -75,10 +75,10 @@ pub struct DmaRange {
     pub file: Option<File>,
 }
 
-/// The table of a function.
+/// The table of an adapter.
 #[derive(Debug)]
 pub struct DmaTable {
-    /// Prefix of log lines: the function's name.
+    /// Prefix of log lines: the adapter's name.
     name: String,
     rules: MapRules,
     /// The original of the workers' copies. Its lock serialises changes.
@@ -87,7 +87,7 @@ pub struct DmaTable {
 }
 
 impl DmaTable {
-    /// An empty table for function `name` and this many workers.
+    /// An empty table for adapter `name` and this many workers.
     #[must_use]
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
         let lanes = (0..lane::count(workers)).map(|_| CachePadded::default()).collect();
@@ -357,10 +357,10 @@ mod tests {
         table.map(range(1 << 34, 4096, 0, None)).expect("a range without memory");
         table.unmap(1 << 32, 4096).expect("unmap");
         table.map(range(1 << 33, 4096, 0, file())).expect("what has come back");
-        for functions in [1, 7, 256] {
-            let MapRules { ranges, bytes, .. } = MapRules::share(functions);
-            assert!(ranges >= 64 && bytes >= 1 << 38, "{functions} functions");
-            assert!(ranges * functions < MAPPINGS_MAX && bytes * functions as u64 <= 1 << 46);
+        for adapters in [1, 7, 256] {
+            let MapRules { ranges, bytes, .. } = MapRules::share(adapters);
+            assert!(ranges >= 64 && bytes >= 1 << 38, "{adapters} adapters");
+            assert!(ranges * adapters < MAPPINGS_MAX && bytes * adapters as u64 <= 1 << 46);
         }
     }
 

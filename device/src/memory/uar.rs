@@ -9,7 +9,7 @@ use vrnic_abi::pci::BAR_UAR_LEN;
 
 use super::mapping::Mapping;
 
-/// The doorbell memory of a function. Pages exist from their first use on.
+/// The doorbell memory of an adapter. Pages exist from their first use on.
 #[derive(Debug)]
 pub struct UarMemory {
     /// Shows in /proc.
@@ -19,7 +19,7 @@ pub struct UarMemory {
 }
 
 impl UarMemory {
-    /// Allocates and maps the memory of function `name`.
+    /// Allocates and maps the memory of adapter `name`.
     ///
     /// # Errors
     /// Returns the kernel's error.

@@ -35,7 +35,7 @@ pub(super) struct Reach {
     pub(super) bus_master: bool,
 }
 
-/// A function's memory, which does not change while this lives. To be held for a bounded time: the
+/// An adapter's memory, which does not change while this lives. To be held for a bounded time: the
 /// VMM that unmaps memory waits for it.
 #[derive(Debug)]
 pub struct DmaView<'a> {

@@ -9,7 +9,7 @@ use hyper::{Method, Response, StatusCode, Uri};
 use serde::Serialize;
 
 use super::metrics;
-use crate::function::{Adapter, Function};
+use crate::adapter::{Adapter, HostedAdapter};
 
 /// Objects in an answer, unless the request asks for fewer.
 const PAGE: usize = 1000;
@@ -17,7 +17,7 @@ const PAGE: usize = 1000;
 type Answer = Response<Full<Bytes>>;
 
 /// The answer to a request.
-pub(super) fn answer(functions: &[Arc<Function>], method: &Method, uri: &Uri) -> Answer {
+pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri) -> Answer {
     if *method != Method::GET {
         let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET requests are answered");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
@@ -25,18 +25,18 @@ pub(super) fn answer(functions: &[Arc<Function>], method: &Method, uri: &Uri) ->
     }
     let parts: Vec<_> = uri.path().split('/').skip(1).collect();
     match parts.as_slice() {
-        ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(functions)),
+        ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(adapters)),
         ["functions"] => {
-            json(&functions.iter().map(|function| function.adapter().view()).collect::<Vec<_>>())
+            json(&adapters.iter().map(|hosted| hosted.adapter().view()).collect::<Vec<_>>())
         }
         ["functions", name, kind] => {
-            let named = functions.iter().find(|function| function.adapter().name() == *name);
+            let named = adapters.iter().find(|hosted| hosted.adapter().name() == *name);
             match (named, range(uri.query().unwrap_or_default())) {
                 (None, _) => {
                     fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
                 }
                 (_, Err(wrong)) => fault(StatusCode::BAD_REQUEST, &wrong),
-                (Some(function), Ok(range)) => objects(function.adapter(), kind, range),
+                (Some(hosted), Ok(range)) => objects(hosted.adapter(), kind, range),
             }
         }
         _ => fault(

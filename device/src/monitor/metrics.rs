@@ -10,15 +10,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
-use vrnic_adapter::inspect::FunctionView;
+use vrnic_adapter::inspect::AdapterView;
 
-use crate::function::Function;
+use crate::adapter::HostedAdapter;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics, each with the label `function`.
-pub(super) fn metrics(functions: &[Arc<Function>]) -> String {
-    let views = functions.iter().map(|function| function.adapter().view()).collect();
+pub(super) fn metrics(adapters: &[Arc<HostedAdapter>]) -> String {
+    let views = adapters.iter().map(|hosted| hosted.adapter().view()).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
     let mut out = String::new();
@@ -29,10 +29,10 @@ pub(super) fn metrics(functions: &[Arc<Function>]) -> String {
 }
 
 /// A name, what it means, and its value.
-type Gauge = (&'static str, &'static str, fn(&FunctionView) -> i64);
+type Gauge = (&'static str, &'static str, fn(&AdapterView) -> i64);
 
 #[derive(Debug)]
-struct Views(Vec<FunctionView>);
+struct Views(Vec<AdapterView>);
 
 impl Collector for Views {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl Collector for Views {
         for kind in names(&self.0, |view| &view.objects) {
             let (name, help) = (format!("objects_{kind}"), format!("Number of its {kind}"));
             self.family(&mut encoder, (&name, &help), |view| {
-                // A function has at most some millions of any kind.
+                // An adapter has at most some millions of any kind.
                 Some(ConstGauge::new(*view.objects.get(kind)? as i64))
             })?;
         }
@@ -61,12 +61,12 @@ impl Collector for Views {
 }
 
 impl Views {
-    /// One metric of all functions.
+    /// One metric of all adapters.
     fn family<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         (name, help): (&str, &str),
-        value: impl Fn(&FunctionView) -> Option<M>,
+        value: impl Fn(&AdapterView) -> Option<M>,
     ) -> fmt::Result {
         let metrics = self.0.iter().filter_map(|view| Some((view, value(view)?)));
         let metrics: Vec<_> = metrics.collect();
@@ -80,10 +80,10 @@ impl Views {
     }
 }
 
-/// The names of a map that all functions have.
+/// The names of a map that all adapters have.
 fn names(
-    views: &[FunctionView],
-    map: impl for<'a> Fn(&'a FunctionView) -> &'a BTreeMap<String, u64>,
+    views: &[AdapterView],
+    map: impl for<'a> Fn(&'a AdapterView) -> &'a BTreeMap<String, u64>,
 ) -> Vec<&str> {
     views.first().map_or(Vec::new(), |view| map(view).keys().map(String::as_str).collect())
 }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_metric_has_a_value_for_each_function() {
-        let view = |name: &str, link, writes| FunctionView {
+        let view = |name: &str, link, writes| AdapterView {
             name: name.to_owned(),
             mac: String::new(),
             enabled: true,

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use self::serve::Listener;
 use crate::access::Access;
-use crate::function::Function;
+use crate::adapter::HostedAdapter;
 use crate::socket::{Address, SocketFile};
 
 /// The running monitor; on drop its thread ends, and it listens no more.
@@ -42,7 +42,7 @@ impl Monitor {
     pub fn start(
         address: &Address,
         access: &Access,
-        functions: Vec<Arc<Function>>,
+        adapters: Vec<Arc<HostedAdapter>>,
     ) -> anyhow::Result<Self> {
         // One thread serves all watchers, so that they together take one processor at most.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -63,7 +63,7 @@ impl Monitor {
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve::serve(listener, functions.into()) => {}
+                    () = serve::serve(listener, adapters.into()) => {}
                     _ = stopped => {}
                 }
             });

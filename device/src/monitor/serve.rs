@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use vrnic_adapter::log_ratelimit::Limiter;
 
 use super::answer::answer;
-use crate::function::Function;
+use crate::adapter::HostedAdapter;
 use crate::worker::pool::now_ns;
 
 /// Watchers that are connected at the same time; more wait in the socket's queue.
@@ -65,7 +65,7 @@ impl Listener {
 }
 
 /// Serves clients until it is cancelled.
-pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
+pub(super) async fn serve(listener: Listener, adapters: Arc<[Arc<HostedAdapter>]>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let limiter = Limiter::default();
     loop {
@@ -73,7 +73,7 @@ pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
         let permit = Arc::clone(&room).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(stream) => {
-                tokio::spawn(watcher(stream, Arc::clone(&functions), permit));
+                tokio::spawn(watcher(stream, Arc::clone(&adapters), permit));
             }
             // Descriptors have run out, or the watcher has gone already.
             Err(error) => {
@@ -89,11 +89,11 @@ pub(super) async fn serve(listener: Listener, functions: Arc<[Arc<Function>]>) {
 /// Serves one watcher until it leaves, breaks a limit or its time is over.
 async fn watcher(
     stream: Box<dyn Stream>,
-    functions: Arc<[Arc<Function>]>,
+    adapters: Arc<[Arc<HostedAdapter>]>,
     _permit: Option<OwnedSemaphorePermit>,
 ) {
     let service = service_fn(|request| {
-        let answer = answer(&functions, request.method(), request.uri());
+        let answer = answer(&adapters, request.method(), request.uri());
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut http = http1::Builder::new();

@@ -24,7 +24,7 @@ const STOP: u64 = u64::MAX;
 pub struct PortSetup {
     /// Name in logs.
     pub name: String,
-    /// The function's address; no other port may use it.
+    /// The adapter's address; no other port may use it.
     pub mac: MacAddr,
     /// The socket that the netdev connects to.
     pub socket: SocketFile,

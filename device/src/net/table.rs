@@ -1,5 +1,5 @@
 //! The switch's address table (IEEE 802.1Q, 8.8): learnt entries age, those of the configured
-//! functions are static, so that no guest draws another's frames to itself.
+//! adapters are static, so that no guest draws another's frames to itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub type PortId = usize;
 pub enum Verdict {
     /// The frame may pass.
     Accept,
-    /// The address belongs to another port's function.
+    /// The address belongs to another port's adapter.
     Forged,
 }
 

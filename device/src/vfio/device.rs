@@ -7,7 +7,7 @@ use crate::irq::IrqError;
 use crate::memory::dma::DmaRange;
 use crate::memory::fault::MapError;
 
-/// Regions that a function offers, by their vfio numbers.
+/// Regions that an adapter offers, by their vfio numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionId {
     /// BAR0.
@@ -35,7 +35,7 @@ pub enum IrqRequest {
     Disable,
 }
 
-/// A function as the VMM drives it. All calls come from one thread and return at once.
+/// An adapter as the VMM drives it. All calls come from one thread and return at once.
 pub trait Device: Send {
     /// A VMM has come. Returns the file of BAR2's memory, made anew: the VMM before may still map
     /// the old one.
@@ -44,10 +44,10 @@ pub trait Device: Send {
     /// Returns the kernel's error; the VMM cannot be served then.
     fn connected(&mut self) -> io::Result<File>;
 
-    /// Reads a region. An access that the function does not define reads as ones.
+    /// Reads a region. An access that the adapter does not define reads as ones.
     fn read(&mut self, region: RegionId, offset: u64, into: &mut [u8]);
 
-    /// Writes a region. An access that the function does not define is ignored.
+    /// Writes a region. An access that the adapter does not define is ignored.
     fn write(&mut self, region: RegionId, offset: u64, from: &[u8]);
 
     /// Makes guest memory reachable.
@@ -68,7 +68,7 @@ pub trait Device: Send {
     /// See [`IrqError`].
     fn set_irqs(&mut self, start: u32, count: u32, request: IrqRequest) -> Result<(), IrqError>;
 
-    /// Resets the function, as at power-on; memory and interrupts stay assigned.
+    /// Resets the adapter, as at power-on; memory and interrupts stay assigned.
     fn reset(&mut self);
 
     /// The VMM has gone: reset, and forget its memory and interrupts.

@@ -1,4 +1,4 @@
-//! Turns away clients of a socket whose function has a VMM.
+//! Turns away clients of a socket whose adapter has a VMM.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;

@@ -76,10 +76,10 @@ pub enum Refusal {
     /// BAR2's memory cannot be made.
     #[error("the doorbell memory cannot be created: {0}")]
     Memory(io::Error),
-    /// The function refuses.
+    /// The adapter refuses.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The function refuses.
+    /// The adapter refuses.
     #[error(transparent)]
     Irq(#[from] IrqError),
 }

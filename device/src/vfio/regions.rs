@@ -1,4 +1,4 @@
-//! The regions and interrupts of a function, as GET_REGION_INFO and GET_IRQ_INFO describe them.
+//! The regions and interrupts of an adapter, as GET_REGION_INFO and GET_IRQ_INFO describe them.
 
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX,
@@ -12,7 +12,7 @@ use super::device::RegionId;
 use super::wire::{IrqInfo, RegionInfo, SparseMmap};
 use crate::pci::config::CONFIG_LEN;
 
-/// The region with this vfio number, if the function has it.
+/// The region with this vfio number, if the adapter has it.
 #[must_use]
 pub fn region(index: u32) -> Option<RegionId> {
     Some(match index {

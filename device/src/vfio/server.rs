@@ -1,4 +1,4 @@
-//! The thread that serves the VMMs of a function, one after another.
+//! The thread that serves the VMMs of an adapter, one after another.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

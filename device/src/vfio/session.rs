@@ -78,7 +78,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A connection to function `name` that has not said anything yet.
+    /// A connection to adapter `name` that has not said anything yet.
     pub fn new(name: &'a str, device: &'a mut dyn Device, limiter: &'a Limiter) -> Self {
         Self { name, device, limiter, uar: None }
     }

@@ -1,11 +1,11 @@
 //! The work of a worker.
 
-/// Something that is polled: a worker's part of a function.
+/// Something that is polled: a worker's part of an adapter.
 pub trait Engine: Send + Sync {
     /// Does a bounded amount of work; false when there was none.
     fn poll(&self) -> bool;
 
-    /// Tells that the worker goes to sleep, or has woken. While all workers of a function sleep,
+    /// Tells that the worker goes to sleep, or has woken. While all workers of an adapter sleep,
     /// its guest kicks when it rings a doorbell. A full barrier follows.
     fn set_asleep(&self, asleep: bool);
 

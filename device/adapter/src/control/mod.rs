@@ -8,10 +8,10 @@ pub mod admin;
 
 use std::sync::Arc;
 
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 
-impl<H: Host> Function<H> {
+impl<H: Host> Adapter<H> {
     /// Does control work that a register write started: reset, enable, admin commands.
     pub fn control(self: &Arc<Self>) {
         if self.registers.take_reset() {

@@ -28,7 +28,7 @@ impl<'a, H: Host> There<'a, H> {
         Self { site: Site::new(core, qp, slice), qp, acts: Cell::new(false) }
     }
 
-    /// Runs work on the responder's own objects. A panic in it is the failure of its function.
+    /// Runs work on the responder's own objects. A panic in it is the failure of its adapter.
     #[inline(always)]
     pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
         let outer = self.acts.replace(true);
@@ -37,7 +37,7 @@ impl<'a, H: Host> There<'a, H> {
         done
     }
 
-    /// Charges the panic that has ended a turn to the responder's function, if the turn was about
+    /// Charges the panic that has ended a turn to the responder's adapter, if the turn was about
     /// its objects. Else the panic goes on.
     #[cold]
     pub fn charge(&self, panic: Box<dyn Any + std::marker::Send>) {

@@ -1,4 +1,4 @@
-//! A function while a QP has its turn.
+//! An adapter while a QP has its turn.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::stats::{Counter, Counters};
 /// Bytes moved after which a time read earlier is old.
 const TIME_KEEPS: u64 = 16 << 10;
 
-/// A function with its guest's memory held. What a whole turn needs is taken once: the memory, the
+/// An adapter with its guest's memory held. What a whole turn needs is taken once: the memory, the
 /// time, and the counters, which other processors write too.
 pub struct Site<'a, H: Host> {
     /// The core of the adapter.

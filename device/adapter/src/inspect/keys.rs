@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use vrnic_abi::qp::Access;
 
 use super::Page;
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::mtt::segments;
 use crate::memory::tpt::{Kind, Mr};
@@ -31,7 +31,7 @@ pub struct KeyView {
     pub one_touch: bool,
 }
 
-impl<H: Host> Function<H> {
+impl<H: Host> Adapter<H> {
     /// Up to `most` valid keys, from index `from` (the upper 24 bits of the key) on.
     #[must_use]
     pub fn key_views(&self, from: u32, most: usize) -> Page<KeyView> {

@@ -16,14 +16,14 @@ use vrnic_abi::regs::{self, Status};
 
 pub use self::keys::KeyView;
 pub(crate) use self::records::Records;
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::id_table::Table;
 pub use crate::objects::views::{CqView, EqView, QpView, QueueView, SrqView};
 
-/// A function.
+/// An adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunctionView {
+pub struct AdapterView {
     /// Its name.
     pub name: String,
     /// MAC of its port.
@@ -65,10 +65,10 @@ impl<T> Page<T> {
     }
 }
 
-impl<H: Host> Function<H> {
-    /// The function itself.
+impl<H: Host> Adapter<H> {
+    /// The adapter itself.
     #[must_use]
-    pub fn view(&self) -> FunctionView {
+    pub fn view(&self) -> AdapterView {
         let status = Status::from_bits_truncate(self.read_register(regs::STATUS));
         let objects = &self.objects;
         let counts = [
@@ -87,7 +87,7 @@ impl<H: Host> Function<H> {
             ("region_words", self.tpt().att().used()),
         ];
         let counters = STAT_NAMES.iter().zip(self.stats().values());
-        FunctionView {
+        AdapterView {
             name: self.name().to_owned(),
             mac: mac(self.mac()),
             enabled: status.contains(Status::ENABLED),

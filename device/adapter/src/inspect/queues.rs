@@ -7,12 +7,12 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::QpSlot;
 
 use super::{Page, mac};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::objects::qp::{Qp, SendRing};
 use crate::objects::views::{CqView, EqView, QpView, QueueView, SrqView};
 
-impl<H: Host> Function<H> {
+impl<H: Host> Adapter<H> {
     /// Up to `most` queue pairs, from number `from` on.
     #[must_use]
     pub fn qp_views(&self, from: u32, most: usize) -> Page<QpView> {

@@ -9,7 +9,7 @@ use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::Access;
 
 use super::{CqView, EqView, QueueView, SrqView};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::mtt::segments;
 use crate::memory::tpt::Known;
@@ -22,7 +22,7 @@ const LOOKS: u32 = 1 << 16;
 /// Records of a page, and the number to go on from.
 pub(crate) type Records<T> = (Vec<T>, u32);
 
-impl<H: Host> Function<H> {
+impl<H: Host> Adapter<H> {
     /// Up to `most` queue pairs, from number `from` on.
     pub(crate) fn qp_records(&self, from: u32, most: usize) -> Records<QpRecord> {
         let mut qps = self.objects.all_qps();
@@ -107,7 +107,7 @@ impl<H: Host> Function<H> {
             srqn: qp.srq.as_ref().map_or(NONE, |srq| srq.srqn).into(),
             dest_qpn: if connected { attr.dest_qpn } else { NONE.into() },
             dmac: if connected { attr.av.dmac } else { [0; 6] },
-            // There are at most [`crate::function::WORKERS_MAX`].
+            // There are at most [`crate::adapter::WORKERS_MAX`].
             worker: (qp.worker as u16).into(),
             uar: qp.doorbell.uar,
             slot: qp.doorbell.slot,

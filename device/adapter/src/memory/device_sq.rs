@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use vrnic_abi::uar::{SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, SQ_MEMORY_UNIT};
 
-/// Free memory of the function, and of each context.
+/// Free memory of the adapter, and of each context.
 #[derive(Debug)]
 pub struct SqMemory {
     common: Ranges,

@@ -1,4 +1,4 @@
-//! The address translation table: the pages of all regions of a function.
+//! The address translation table: the pages of all regions of an adapter.
 //!
 //! A region of one run of memory needs no entry. Up to eight page addresses lie in one cache line,
 //! up to 512 in a list, more in lists of lists. All is made of atomic words that live as long as

@@ -22,11 +22,11 @@ pub enum PagesError {
     Malformed,
     /// The table cannot be read.
     Unreachable(Fault),
-    /// The function has no room for so many pages.
+    /// The adapter has no room for so many pages.
     TooMany,
 }
 
-/// Number of page addresses, or other words of 8 bytes, that a function may still keep: for rings,
+/// Number of page addresses, or other words of 8 bytes, that an adapter may still keep: for rings,
 /// regions and keys. Tables that overlap would otherwise let a guest fill the daemon's memory from
 /// little memory of its own.
 #[derive(Debug)]

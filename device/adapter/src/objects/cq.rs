@@ -57,7 +57,7 @@ struct Inner {
     moderation: (u32, u64),
     /// Of an event that waits: completions so far, and until when.
     held: Option<(u32, u64)>,
-    /// The time with which the function's list of waiting events has this CQ, if it does.
+    /// The time with which the adapter's list of waiting events has this CQ, if it does.
     listed: Option<u64>,
 }
 
@@ -239,7 +239,7 @@ impl Cq {
         if inner.held.take().is_some() { Held::Due } else { Held::Gone }
     }
 
-    /// Takes the time with which the function's list of waiting events has this CQ.
+    /// Takes the time with which the adapter's list of waiting events has this CQ.
     pub fn unlist(&self) -> Option<u64> {
         self.inner.lock().listed.take()
     }

@@ -37,7 +37,7 @@ pub struct Eq {
     ring: Ring,
     inner: Mutex<Inner>,
     holding: AtomicBool,
-    /// Set with `holding`: one look for all queues of the function.
+    /// Set with `holding`: one look for all queues of the adapter.
     any_holding: Arc<AtomicBool>,
 }
 

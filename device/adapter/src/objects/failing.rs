@@ -16,7 +16,7 @@ const FEW: usize = 16;
 /// A failed CQ, and the numbers of some QPs that feed it.
 type Feeders = (Arc<Cq>, ArrayVec<u32, FEW>);
 
-/// The CQs of a function that have failed, each with the number of the QP that comes next.
+/// The CQs of an adapter that have failed, each with the number of the QP that comes next.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     queue: Mutex<VecDeque<(Arc<Cq>, u32)>>,

@@ -1,4 +1,4 @@
-//! The objects of a function and who uses whom. All changes are made under [`Objects::admin`], so
+//! The objects of an adapter and who uses whom. All changes are made under [`Objects::admin`], so
 //! counts of users cannot race; look-ups need no lock but the tables' own.
 //!
 //! | module | contents |

@@ -14,7 +14,7 @@ const FEW: usize = 16;
 /// [`Moderation::first`] when none waits.
 const NEVER: u64 = u64::MAX;
 
-/// The CQs of a function with an event that waits.
+/// The CQs of an adapter with an event that waits.
 #[derive(Debug)]
 pub(crate) struct Moderation {
     /// By the time at which to look at them, and number.

@@ -1,5 +1,5 @@
-//! Multicast groups of a function: which of its QPs receive what is sent to a group. There is no
-//! list of the functions that have members; a datagram to a group is offered to all.
+//! Multicast groups of an adapter: which of its QPs receive what is sent to a group. There is no
+//! list of the adapters that have members; a datagram to a group is offered to all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Full;
 /// A member.
 #[derive(Debug)]
 pub struct Member<H: Host> {
-    /// Its place in the order in which QPs of all functions have joined groups.
+    /// Its place in the order in which QPs of all adapters have joined groups.
     pub joined: u64,
     /// The QP.
     pub qp: Arc<Qp<H>>,

@@ -1,4 +1,4 @@
-//! A worker's part of a function: the QPs that are its own.
+//! A worker's part of an adapter: the QPs that are its own.
 
 use std::sync::Arc;
 

@@ -395,7 +395,7 @@ fn all_memory_is_addressed_by_guest_address() {
     let world = World::default();
     let guest = world.guest(1);
     let mut e = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
-    e.connect(&guest, guest.function.mac(), e.qpn, |_| {});
+    e.connect(&guest, guest.adapter.mac(), e.qpn, |_| {});
     let all = RegMr::all_memory(e.pdn, ALL);
     let key = guest.command::<command::RegMr>(&all).expect("REG_MR").get();
     let (from, to) = (guest.alloc(4096), guest.alloc(4096));
@@ -478,7 +478,7 @@ fn bad_rings_are_fatal_until_reset() {
         guest.set(regs::CONTROL, regs::Control::ENABLE.bits());
         let status = guest.status();
         assert!(status.contains(regs::Status::FATAL) && !status.contains(regs::Status::ENABLED));
-        assert_eq!(guest.function.read_register(regs::FATAL_CODE), code as u32, "{register:#x}");
+        assert_eq!(guest.adapter.read_register(regs::FATAL_CODE), code as u32, "{register:#x}");
     }
     guest.set(regs::CONTROL, regs::Control::RESET.bits());
     assert_eq!(guest.status(), regs::Status::LINK_UP);
@@ -491,7 +491,7 @@ fn an_admin_index_beyond_the_ring_is_fatal() {
     let guest = guest();
     guest.set(regs::ADMIN_SQ_PI, 17);
     assert!(guest.status().contains(regs::Status::FATAL));
-    let code = guest.function.read_register(regs::FATAL_CODE);
+    let code = guest.adapter.read_register(regs::FATAL_CODE);
     assert_eq!(code, regs::FatalCode::AdminIndex as u32);
     let event = (vrnic_abi::eq::Kind::DeviceFatal, regs::FatalCode::AdminIndex as u32);
     assert_eq!(guest.drain_events(), [event]);
@@ -556,7 +556,7 @@ fn a_reset_from_any_state_ends_all() {
         for n in 0..4 {
             p.a.post_send(&p.ga, &Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
         }
-        p.ga.function.poll(0);
+        p.ga.adapter.poll(0);
         if fatal {
             p.ga.set(regs::ADMIN_SQ_PI, 999);
         }
@@ -581,8 +581,8 @@ fn a_reset_from_any_state_ends_all() {
         // A new connection works.
         p.a = Endpoint::new(&p.ga, Setup::default());
         p.b = Endpoint::new(&p.gb, Setup::default());
-        p.a.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |_| {});
-        p.b.connect(&p.gb, p.ga.function.mac(), p.a.qpn, |_| {});
+        p.a.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |_| {});
+        p.b.connect(&p.gb, p.ga.adapter.mac(), p.a.qpn, |_| {});
         let cqe = p.complete(&Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
         assert_eq!(status(&cqe), vrnic_abi::cq::Status::Success);
     }
@@ -592,15 +592,15 @@ fn a_reset_from_any_state_ends_all() {
 fn registers_that_are_not_there() {
     let guest = guest();
     for offset in (0x70..0x2000).step_by(4) {
-        assert_eq!(guest.function.read_register(offset), 0);
+        assert_eq!(guest.adapter.read_register(offset), 0);
     }
-    assert_eq!(guest.function.read_register(regs::MAGIC), regs::MAGIC_VALUE);
-    assert_eq!(guest.function.read_register(regs::MAC_LO), u32::from_le_bytes([2, 0, 0, 0]));
-    assert_eq!(guest.function.read_register(regs::MAC_HI), 0x100);
+    assert_eq!(guest.adapter.read_register(regs::MAGIC), regs::MAGIC_VALUE);
+    assert_eq!(guest.adapter.read_register(regs::MAC_LO), u32::from_le_bytes([2, 0, 0, 0]));
+    assert_eq!(guest.adapter.read_register(regs::MAC_HI), 0x100);
     for offset in [0x008, 0x070, 0xffc, 0x3000, u32::MAX] {
-        assert!(!guest.function.write_register(offset, 1));
+        assert!(!guest.adapter.write_register(offset, 1));
     }
     let wakes = guest.host.wakes();
-    assert!(!guest.function.write_register(regs::KICK + 8, 0));
+    assert!(!guest.adapter.write_register(regs::KICK + 8, 0));
     assert_eq!((guest.host.wakes(), guest.stats().kicks.get()), (wakes + 1, 1));
 }

@@ -1,4 +1,4 @@
-//! A function without any other: its QPs reach each other and themselves, and nobody else.
+//! An adapter without any other: its QPs reach each other and themselves, and nobody else.
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
@@ -48,7 +48,7 @@ fn connections() {
         let setup = Setup { kind, ..Setup::default() };
         let message = |from: &Endpoint| Wr::new(Opcode::Send, &[from.sge(0, DATA.len() as u32)]);
         let connect = |endpoint: &Endpoint, qpn| {
-            endpoint.connect(&guest, guest.function.mac(), qpn, |_| {});
+            endpoint.connect(&guest, guest.adapter.mac(), qpn, |_| {});
         };
         let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
         connect(&a, b.qpn);

@@ -221,7 +221,7 @@ fn a_full_table() {
     for flags in [QpFlags::empty(), QpFlags::REACTIVE] {
         let setup = Setup { flags, tags: (TagForm::General, 0), ..Setup::default() };
         let mut p = Pair::with(setup, |_| {});
-        let tpt = p.ga.function.tpt();
+        let tpt = p.ga.adapter.tpt();
         let window = || tpt.insert_window(p.a.pdn, vrnic_abi::admin::MwType::Type1);
         let taken = std::iter::from_fn(window).count();
         assert!(taken as u32 > MAX_MR - 10);
@@ -257,7 +257,7 @@ fn commands_end_with_their_qp() {
         let live = |p: &Pair| {
             let live = |key: &&u32| {
                 let user = vrnic_adapter::memory::tpt::User { pdn: p.a.pdn, qpn: p.a.qpn };
-                let tpt = p.ga.function.tpt();
+                let tpt = p.ga.adapter.tpt();
                 tpt.check_remote(&(), (**key, user), (0, 8), Access::REMOTE_WRITE, 0).is_ok()
             };
             keys.iter().filter(live).count()

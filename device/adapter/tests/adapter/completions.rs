@@ -69,7 +69,7 @@ fn overflow_stops_all_feeders_after_the_event() {
         (qpn, slot, params)
     };
     let (idle, ..) = feeder(&p);
-    let mac = p.ga.function.mac();
+    let mac = p.ga.adapter.mac();
     let mut other = Endpoint::new(&p.gb, Setup::default());
     let bystander = Endpoint::new(&p.gb, Setup::default());
     bystander.connect(&p.gb, mac, 0x1234, |_| {});

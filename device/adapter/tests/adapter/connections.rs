@@ -8,11 +8,11 @@ use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
 use vrnic_adapter::datapath::wqe_fetch::Batch;
-use vrnic_adapter::function::Function;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::qp::Qp;
 use vrnic_adapter::slice::Slice;
@@ -46,10 +46,10 @@ fn psns_may_differ_between_the_directions() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let [a, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
     let (there, back) = (0x12_3456.into(), 7.into());
-    a.connect(&ga, gb.function.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
+    a.connect(&ga, gb.adapter.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
     // More than 24 bits: the rest is nothing.
     let there = 0xff12_3456.into();
-    b.connect(&gb, ga.function.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
+    b.connect(&gb, ga.adapter.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
     let mut p = Pair { world, ga, gb, a, b };
     for _ in 0..2 {
         p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
@@ -88,12 +88,12 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     let ga = Guest::with(1, &world.fabric, &world.clock, (1, limits));
     let gb = world.guest(2);
     let [first, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
-    first.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-    b.connect(&gb, ga.function.mac(), first.qpn, |_| {});
+    first.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+    b.connect(&gb, ga.adapter.mac(), first.qpn, |_| {});
     ga.on_object(Admin::DestroyQp, first.qpn).expect("DESTROY_QP");
     let second = Endpoint::new(&ga, Setup::default());
     assert_eq!(second.qpn, first.qpn);
-    second.connect(&ga, gb.function.mac(), b.qpn, |attr| attr.sq_psn = 4711.into());
+    second.connect(&ga, gb.adapter.mac(), b.qpn, |attr| attr.sq_psn = 4711.into());
     let mut p = Pair { world, ga, gb, a: second, b };
     p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
     let key = p.b.key;
@@ -107,12 +107,12 @@ fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
 
 /// A turn in which nobody looks at the time.
 fn turn(
-    function: &Arc<Function<TestHost>>,
+    adapter: &Arc<Adapter<TestHost>>,
     qp: &Arc<Qp<TestHost>>,
     batch: &mut Batch,
     bytes: u64,
 ) -> Turn {
-    requester::run(function.network(), qp, batch, (bytes, &Slice::new(function.host())))
+    requester::run(adapter.network(), qp, batch, (bytes, &Slice::new(adapter.host())))
 }
 
 /// The receiver is reset and connected again while a message is on its way: its rest does not go on
@@ -124,7 +124,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
         let mut p = Pair::with(Setup { kind, ..Setup::default() }, |_| {});
         p.b.post_recv(&p.gb, 1, &[p.b.sge(0, len)]);
         p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
-        let (ga, gb) = (Arc::clone(&p.ga.function), Arc::clone(&p.gb.function));
+        let (ga, gb) = (Arc::clone(&p.ga.adapter), Arc::clone(&p.gb.adapter));
         // A turn moves part of it; then the receiver is not there for a while.
         let qp = ga.qp(p.a.qpn).expect("QP");
         assert_eq!(turn(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
@@ -144,7 +144,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
 fn stranger() -> (Pair, Endpoint) {
     let p = Pair::new();
     let stranger = Endpoint::new(&p.ga, Setup { kernel: true, ..Setup::default() });
-    stranger.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |_| {});
+    stranger.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |_| {});
     (p, stranger)
 }
 
@@ -154,7 +154,7 @@ fn a_qp_that_has_ended_is_not_kept() {
     let (p, mut stranger) = stranger();
     stranger.post_send(&p.ga, &Wr::new(Opcode::Send, &[stranger.sge(0, 8)]));
     p.settle();
-    let qp = Arc::downgrade(&p.gb.function.qp(p.b.qpn).expect("QP"));
+    let qp = Arc::downgrade(&p.gb.adapter.qp(p.b.qpn).expect("QP"));
     p.gb.on_object(Admin::DestroyQp, p.b.qpn).expect("DESTROY_QP");
     assert!(qp.upgrade().is_none(), "somebody keeps it");
 }
@@ -168,10 +168,10 @@ fn a_foreign_qp_is_not_locked() {
     let seg = reg_seg(&p.ga, &[stranger.buffer], 4096, ALL);
     stranger.post_send(&p.ga, &reg(key, 0, &seg));
     let gate = p.ga.host.gate(Step::Read(seg.table.get()));
-    let qp = p.gb.function.qp(p.b.qpn).expect("QP");
-    let function = &p.ga.function;
+    let qp = p.gb.adapter.qp(p.b.qpn).expect("QP");
+    let adapter = &p.ga.adapter;
     thread::scope(|scope| {
-        scope.spawn(|| function.poll(0));
+        scope.spawn(|| adapter.poll(0));
         gate.wait();
         let free = qp.responder.try_lock().is_some();
         gate.open();
@@ -202,11 +202,11 @@ fn a_long_send_inv_completes_in_a_short_turn() {
     }
     p.a.store_send(&p.ga, &Wr::new(Opcode::SendInv, &[p.a.sge(0, LEN)]).to(0, key));
     p.a.ring(&p.ga);
-    let function = &p.ga.function;
-    let qp = function.qp(p.a.qpn).expect("QP");
+    let adapter = &p.ga.adapter;
+    let qp = adapter.qp(p.a.qpn).expect("QP");
     let mut batch = Batch::default();
-    assert_eq!(turn(function, &qp, &mut batch, LONG_TURN), Turn::More);
-    assert_eq!(turn(function, &qp, &mut batch, TURN), Turn::Idle);
+    assert_eq!(turn(adapter, &qp, &mut batch, LONG_TURN), Turn::More);
+    assert_eq!(turn(adapter, &qp, &mut batch, TURN), Turn::Idle);
     for _ in 0..16 {
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::Success));
     }

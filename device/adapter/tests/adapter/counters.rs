@@ -121,7 +121,7 @@ fn a_receiver_that_is_not_ready() {
 fn a_peer_that_does_not_answer() {
     let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 2));
     let work = |p: &mut Pair| {
-        p.gb.function.set_link(false);
+        p.gb.adapter.set_link(false);
         p.run(&Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key));
         for _ in 0..2 {
             p.world.advance(4096 << 10);
@@ -209,7 +209,7 @@ fn counters_begin_again_with_a_reset() {
     let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 64)]).to(p.b.buffer, p.b.key);
     succeeds(&mut p, &wr);
     assert_ne!(p.ga.stats().tx_pkts.get(), 0);
-    p.ga.function.reset();
+    p.ga.adapter.reset();
     p.ga.bring_up();
     assert_eq!(read(&p.ga).values().sum::<u64>(), 0);
     assert_ne!(p.gb.stats().rx_pkts.get(), 0);

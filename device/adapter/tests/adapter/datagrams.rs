@@ -93,7 +93,7 @@ impl Pair {
 }
 
 pub(crate) fn set_gids(guest: &Guest, number: u8) {
-    let mac = guest.function.mac();
+    let mac = guest.adapter.mac();
     for (index, gid) in [(0, ipv6(number)), (1, ipv4(number))] {
         guest.command::<command::SetGid>(&SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
     }
@@ -113,7 +113,7 @@ pub(crate) fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
 pub(crate) fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
     let av = AddressVector {
         dgid,
-        dmac: guest.function.mac(),
+        dmac: guest.adapter.mac(),
         vlan: NO_VLAN.into(),
         sgid_index: u16::from(dgid[0] == 0).into(),
         hop_limit: 64,
@@ -140,7 +140,7 @@ fn a_datagram_arrives_behind_its_network_header() {
         let got = p.received().expect("received");
         assert_eq!((status(&got), got.wr_id.get(), got.qpn.get()), (Status::Success, 77, p.b.qpn));
         assert_eq!((got.byte_len.get(), got.src_qpn.get()), (GRH_LEN + 45, p.a.qpn));
-        assert_eq!((got.imm, got.smac), (*b"imm!", p.ga.function.mac()));
+        assert_eq!((got.imm, got.smac), (*b"imm!", p.ga.adapter.mac()));
         assert_eq!(got.flags.get(), (CqeFlags::IMM | CqeFlags::GRH | CqeFlags::IPV4).bits());
         let mut all = p.b.bytes(&p.gb, 0, 30);
         all.extend(p.b.bytes(&p.gb, 1000, 50));
@@ -172,7 +172,7 @@ fn a_datagram_needs_the_memory_that_it_fills() {
 fn ipv6_inline_and_vlan() {
     let mut p = Pair::ud();
     for (guest, number) in [(&p.ga, 1), (&p.gb, 2)] {
-        let entry = SetGid::set(3, ipv6(100 + number), guest.function.mac(), 42);
+        let entry = SetGid::set(3, ipv6(100 + number), guest.adapter.mac(), 42);
         guest.command::<command::SetGid>(&entry).expect("SET_GID");
     }
     p.expect(64);
@@ -414,7 +414,7 @@ fn no_path_mtu_is_larger_than_the_ports() {
     let guest = world.guest(1);
     guest.command::<command::SetPort>(&SetPort::new(3, true)).expect("SET_PORT");
     let endpoint = Endpoint::new(&guest, Setup::default());
-    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
     attr.state = State::Init as u8;
     guest.modify_qp(endpoint.qpn, pair::INIT, &attr).expect("to Init");
     (attr.state, attr.path_mtu) = (State::Rtr as u8, 4);

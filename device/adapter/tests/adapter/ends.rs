@@ -26,21 +26,21 @@ fn next_entry(cq: &CompletionQueue) -> u64 {
     cq.ring + u64::from(cq.ci & ((1 << cq.log) - 1)) * 64
 }
 
-/// A worker has copied the list of UARs, and finds a CQ armed, while the function is reset.
+/// A worker has copied the list of UARs, and finds a CQ armed, while the adapter is reset.
 #[test]
 fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let world = World::default();
     let guest = Guest::with(1, &world.fabric, &world.clock, (3, Limits::default()));
-    let function = &guest.function;
-    let settle = || while (0..3).fold(false, |busy, worker| function.poll(worker).busy | busy) {};
+    let adapter = &guest.adapter;
+    let settle = || while (0..3).fold(false, |busy, worker| adapter.poll(worker).busy | busy) {};
     let setup = Setup { kernel: true, ..Setup::default() };
     let [_, mut e] = [(); 2].map(|()| Endpoint::new(&guest, setup));
-    e.connect(&guest, function.mac(), e.qpn, |_| {});
+    e.connect(&guest, adapter.mac(), e.qpn, |_| {});
     // Worker 1 remembers the QP, and hears the CQ's bell.
     assert_eq!([e.slot, e.send_cq.slot].map(|slot| SlotIndex::new(slot).group() % 3), [1; 2]);
     e.post_send(&guest, &Wr::new(Opcode::Write, &[]));
     settle();
-    let qp = function.qp(e.qpn).expect("QP");
+    let qp = adapter.qp(e.qpn).expect("QP");
     let users = Arc::strong_count(&qp);
     let ring = e.events.ring;
     let before = guest.read(ring, 16);
@@ -49,10 +49,10 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let reset = AtomicBool::new(false);
     thread::scope(|scope| {
         // Worker 2 holds the reset up, which has dealt with worker 1 then.
-        scope.spawn(|| function.poll(2));
+        scope.spawn(|| adapter.poll(2));
         other.wait();
         scope.spawn(|| {
-            function.reset();
+            adapter.reset();
             reset.store(true, Ordering::SeqCst);
         });
         let start = Instant::now();
@@ -64,7 +64,7 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
         let gate = guest.host.gate(Step::Load(seen));
         // As if it had consumed nothing: the event is due.
         e.send_cq.arm(&guest, ARM_NEXT);
-        scope.spawn(|| function.poll(1));
+        scope.spawn(|| adapter.poll(1));
         gate.wait();
         other.open();
         let start = Instant::now();
@@ -82,10 +82,10 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
 }
 
 /// A datagram has arrived, and its sender is about to write its own completion, when the receiver's
-/// function is reset.
+/// adapter is reset.
 #[test]
 fn a_datagrams_event_is_not_written_after_a_reset() {
-    ends_before_the_event(|p| p.gb.function.reset());
+    ends_before_the_event(|p| p.gb.adapter.reset());
 }
 
 /// Destroys the receiver's QP and CQ.
@@ -110,9 +110,9 @@ fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
     p.a.post_send(&p.ga, &wr);
     let gate = p.ga.host.gate(Step::Write(next_entry(&p.a.send_cq)));
     let before = p.gb.read(p.b.events.ring, 16);
-    let function = &p.ga.function;
+    let adapter = &p.ga.adapter;
     thread::scope(|scope| {
-        let poll = scope.spawn(|| function.poll(0));
+        let poll = scope.spawn(|| adapter.poll(0));
         gate.wait();
         end(&p);
         p.gb.host.interrupts(1);
@@ -130,16 +130,16 @@ fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
 fn the_next_owner_of_a_uar_is_heard() {
     let world = World::default();
     let guest = world.guest(1);
-    let function = &guest.function;
+    let adapter = &guest.adapter;
     let e = Endpoint::new(&guest, Setup::default());
     // All numbers have been given once, so that the next is the one that is free.
     let allocate = || guest.on_object(Admin::AllocUar, e.context);
     while allocate().is_ok() {}
     let last = uar::UAR_COUNT - 1;
-    while function.poll(0).busy {}
+    while adapter.poll(0).busy {}
     let gate = guest.host.gate(Step::Load(slot_offset(last, 0)));
     thread::scope(|scope| {
-        scope.spawn(|| function.poll(0));
+        scope.spawn(|| adapter.poll(0));
         gate.wait();
         guest.on_object(Admin::FreeUar, last).expect("FREE_UAR");
         assert_eq!(guest.on_object(Admin::AllocUar, e.context), Ok(last));
@@ -147,7 +147,7 @@ fn the_next_owner_of_a_uar_is_heard() {
         cq.arm(&guest, ARM_NEXT);
         gate.open();
     });
-    while function.poll(0).busy {}
-    let cqs = function.cq_views(0, 10).items;
+    while adapter.poll(0).busy {}
+    let cqs = adapter.cq_views(0, 10).items;
     assert!(cqs.iter().any(|cq| cq.uar == last && cq.armed != 0), "a doorbell was lost");
 }

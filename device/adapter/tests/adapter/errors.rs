@@ -238,7 +238,7 @@ fn receiver_not_ready_is_waited_for() {
     p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
     let mut looks = 0;
     while p.world.clock.load(Ordering::Relaxed) < RNR_14 / 2 {
-        let deadline = p.ga.function.poll(0).deadline.expect("a deadline");
+        let deadline = p.ga.adapter.poll(0).deadline.expect("a deadline");
         p.world.clock.store(deadline, Ordering::Relaxed);
         looks += 1;
     }
@@ -296,8 +296,8 @@ fn a_peer_that_does_not_answer() {
     let breaks: [Break; 5] = [
         |p| p.b.set_state(&p.gb, State::Reset),
         |p| p.b.set_state(&p.gb, State::Err),
-        |p| p.gb.function.reset(),
-        |p| p.gb.function.set_link(false),
+        |p| p.gb.adapter.reset(),
+        |p| p.gb.adapter.set_link(false),
         |p| assert!(p.gb.on_object(vrnic_abi::admin::Opcode::DestroyQp, p.b.qpn).is_ok()),
     ];
     for (at, unplug) in breaks.iter().enumerate() {
@@ -324,7 +324,7 @@ fn a_qp_answers_its_own_peer_only() {
     // Another QP of A that claims to be connected to B gets no answer.
     let mut p = Pair::new();
     let mut thief = Endpoint::new(&p.ga, Setup::default());
-    thief.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
+    thief.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
     p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
     thief.post_send(&p.ga, &Wr::new(Opcode::Send, &[thief.sge(0, 8)]));
     p.settle();
@@ -336,14 +336,14 @@ fn a_qp_answers_its_own_peer_only() {
 #[test]
 fn without_a_timeout_the_requester_waits_for_ever() {
     let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (0, 1));
-    p.gb.function.set_link(false);
+    p.gb.adapter.set_link(false);
     p.run(&write(&p).to(p.b.buffer, p.b.key));
     for _ in 0..100 {
         p.world.advance(1000 * MS);
         p.settle();
     }
     assert!(p.sent().is_none());
-    p.gb.function.set_link(true);
+    p.gb.adapter.set_link(true);
     p.world.advance(1000 * MS);
     p.settle();
     assert_eq!(status(&p.sent().expect("completion")), Status::Success);

@@ -106,7 +106,7 @@ fn a_full_event_queue_holds_events_back() {
     let guest = world.guest(1);
     let (eqn, mut eq) = guest.create_eq(2, 4);
     let mut cqs: Vec<_> = (0..20).map(|_| guest.create_cq(0, eqn, 4).expect("CQ")).collect();
-    let mac = guest.function.mac();
+    let mac = guest.adapter.mac();
     let mut all: Vec<u32> = cqs.iter().map(|cq| cq.cqn).collect();
     let mut source = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
     for round in 0..3 {
@@ -131,7 +131,7 @@ fn a_full_event_queue_holds_events_back() {
             assert_eq!(status(&cq.poll(&guest).expect("flushed")), Status::WrFlushErr);
             wakes.push(guest.host.wakes() - before);
         }
-        // The worker that holds an event back may be another function's, and this one's may sleep.
+        // The worker that holds an event back may be another adapter's, and this one's may sleep.
         let (with_room, held) = wakes.split_at(16);
         assert!(with_room.iter().all(|n| *n == with_room[0]), "{wakes:?}");
         assert!(held.iter().all(|n| *n == with_room[0] + 1), "{wakes:?}");
@@ -140,7 +140,7 @@ fn a_full_event_queue_holds_events_back() {
             seen.push(eq.poll(&guest).expect("an event").1);
         }
         assert_eq!(eq.poll(&guest), None, "the queue has sixteen entries");
-        assert!(guest.function.poll(0).busy, "held events move when there is room");
+        assert!(guest.adapter.poll(0).busy, "held events move when there is room");
         for _ in 0..4 {
             seen.push(eq.poll(&guest).expect("an event that was held back").1);
         }
@@ -161,13 +161,13 @@ fn events_behind_unread_ones_raise_no_interrupt() {
     for round in 0..3 {
         assert_eq!((guest.drain_events(), guest.host.interrupts(0)), (vec![], 0), "{round}");
         for _ in 0..3 {
-            guest.function.set_link(false);
-            guest.function.set_link(true);
+            guest.adapter.set_link(false);
+            guest.adapter.set_link(true);
         }
         assert_eq!(guest.host.interrupts(0), 1, "round {round}");
         assert!(guest.event().is_some());
-        guest.function.set_link(false);
-        guest.function.set_link(true);
+        guest.adapter.set_link(false);
+        guest.adapter.set_link(true);
         assert_eq!(guest.host.interrupts(0), 0, "entries are unread still");
         assert_eq!(guest.drain_events().len(), 7);
     }
@@ -224,13 +224,13 @@ fn arming_a_destroyed_cq_has_no_effect() {
     assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
 }
 
-/// An event queue that does not exist, and vectors beyond those that the function drives.
+/// An event queue that does not exist, and vectors beyond those that the adapter drives.
 #[test]
 fn handlers_that_do_not_exist_are_refused() {
     let world = World::default();
     let guest = world.guest(1);
-    guest.function.limit_vectors(3);
-    assert_eq!(guest.function.read_register(regs::VECTOR_COUNT), 3);
+    guest.adapter.limit_vectors(3);
+    assert_eq!(guest.adapter.read_register(regs::VECTOR_COUNT), 3);
     let ring = guest.alloc(4096);
     let create = |vector| {
         let params = CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
@@ -300,8 +300,8 @@ fn first_message_in_rtr_establishes() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let (mut a, mut b) =
         (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
-    a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-    let mut attr = attributes(ga.function.mac(), a.qpn);
+    a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+    let mut attr = attributes(ga.adapter.mac(), a.qpn);
     for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
         attr.state = state as u8;
         gb.modify_qp(b.qpn, mask, &attr).expect("MODIFY_QP");
@@ -319,10 +319,10 @@ fn first_message_in_rtr_establishes() {
 fn port_events_follow_the_link() {
     let world = World::default();
     let guest = world.guest(1);
-    guest.function.set_link(true);
+    guest.adapter.set_link(true);
     assert_eq!(guest.drain_events(), [], "no change");
-    guest.function.set_link(false);
-    guest.function.set_link(true);
+    guest.adapter.set_link(false);
+    guest.adapter.set_link(true);
     assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
 }
 
@@ -331,11 +331,11 @@ fn a_full_asynchronous_queue_loses_nothing() {
     let world = World::default();
     let guest = world.guest(1);
     for _ in 0..20 {
-        guest.function.set_link(false);
-        guest.function.set_link(true);
+        guest.adapter.set_link(false);
+        guest.adapter.set_link(true);
     }
     let mut events = guest.drain_events();
-    while guest.function.poll(0).busy {
+    while guest.adapter.poll(0).busy {
         events.extend(guest.drain_events());
     }
     assert_eq!(events.len(), 40);
@@ -384,13 +384,13 @@ fn moderated_events_wait_for_count_or_time() {
     assert_eq!(events(&mut p), []);
     send(&mut p, 3, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
-    // By time: not before it, and the function asks to be polled then.
+    // By time: not before it, and the adapter asks to be polled then.
     (0..3).for_each(|_| assert!(p.received().is_some()));
     p.b.recv_cq.arm(&p.gb, ARM_NEXT);
     p.settle();
     let start = p.world.clock.load(Ordering::Acquire);
     send(&mut p, 4, Flags::empty());
-    assert_eq!(p.gb.function.poll(0).deadline, Some(start + 10_000));
+    assert_eq!(p.gb.adapter.poll(0).deadline, Some(start + 10_000));
     p.world.advance(9_999);
     p.settle();
     assert_eq!(events(&mut p), []);

@@ -1,4 +1,4 @@
-//! Faults of the adapter's own, panics, in a turn of two functions: the one whose objects it was
+//! Faults of the adapter's own, panics, in a turn of two adapters: the one whose objects it was
 //! about fails alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,18 +23,18 @@ fn fails(pair: &Pair) -> (u64, u64) {
 }
 
 #[test]
-fn a_fault_of_the_responder_fails_its_function_alone() {
+fn a_fault_of_the_responder_fails_its_adapter_alone() {
     let mut p = Pair::new();
     let (mut c, d) =
         (Endpoint::new(&p.ga, Setup::default()), Endpoint::new(&p.ga, Setup::default()));
-    c.connect(&p.ga, p.ga.function.mac(), d.qpn, |_| {});
-    d.connect(&p.ga, p.ga.function.mac(), c.qpn, |_| {});
+    c.connect(&p.ga, p.ga.adapter.mac(), d.qpn, |_| {});
+    d.connect(&p.ga, p.ga.adapter.mac(), c.qpn, |_| {});
     p.b.post_recv(&p.gb, 1, &[]);
     p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]));
     break_memory(&p.gb);
-    p.ga.function.poll(0);
+    p.ga.adapter.poll(0);
     assert_eq!(fails(&p), (0, 1));
-    // The QP that lost its peer fails, and everything else of its function goes on.
+    // The QP that lost its peer fails, and everything else of its adapter goes on.
     assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
     assert_eq!(p.a.state(&p.ga), State::Err);
     p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]).id(7));
@@ -45,7 +45,7 @@ fn a_fault_of_the_responder_fails_its_function_alone() {
     assert_eq!(fails(&p), (0, 1));
     // Nothing of the peer is locked for good.
     p.gb.host.unrestrict();
-    p.gb.function.reset();
+    p.gb.adapter.reset();
 }
 
 #[test]
@@ -53,21 +53,21 @@ fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
     let mut p = Pair::new();
     p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]));
     break_memory(&p.ga);
-    let turn = catch_unwind(AssertUnwindSafe(|| p.ga.function.poll(0)));
+    let turn = catch_unwind(AssertUnwindSafe(|| p.ga.adapter.poll(0)));
     assert!(turn.is_err(), "the worker's to contain");
     assert_eq!(fails(&p), (0, 0));
     p.ga.host.unrestrict();
-    p.ga.function.reset();
+    p.ga.adapter.reset();
 }
 
 #[test]
-fn a_fault_of_a_datagrams_receiver_fails_its_function_alone() {
+fn a_fault_of_a_datagrams_receiver_fails_its_adapter_alone() {
     let mut p = datagrams::Pair::ud();
     p.expect(64);
     let wr = datagrams::datagram(&[p.a.sge(0, 8)], p.there());
     p.a.post_send(&p.ga, &wr);
     break_memory(&p.gb);
-    p.ga.function.poll(0);
+    p.ga.adapter.poll(0);
     assert_eq!((p.ga.host.fails(), p.gb.host.fails()), (0, 1));
     assert_eq!(p.a.send_cq.poll(&p.ga).map(|cqe| status(&cqe)), Some(Status::Success));
     assert_eq!(p.a.state(&p.ga), State::Rts);

@@ -98,7 +98,7 @@ proptest! {
             if status != AdminStatus::Ok {
                 prop_assert_eq!(completion.result, [0; 48]);
             }
-            guest.function.poll(0);
+            guest.adapter.poll(0);
         }
         prop_assert!(guest.status().contains(regs::Status::ENABLED));
         prop_assert!(!guest.status().contains(regs::Status::FATAL));
@@ -119,7 +119,7 @@ proptest! {
     }
 
     /// Work requests of random bytes on both queues of both sides. Side A is the hostile one's own,
-    /// C and D are another pair on the same functions.
+    /// C and D are another pair on the same adapters.
     #[test]
     fn any_work_requests(
         sends in prop::collection::vec(wqe(), 1..40),
@@ -129,8 +129,8 @@ proptest! {
         let mut p = Pair::with(Setup { in_device, ..Setup::default() }, |_| {});
         let setup = Setup::default();
         let (mut c, mut d) = (Endpoint::new(&p.ga, setup), Endpoint::new(&p.gb, setup));
-        c.connect(&p.ga, p.gb.function.mac(), d.qpn, |_| {});
-        d.connect(&p.gb, p.ga.function.mac(), c.qpn, |_| {});
+        c.connect(&p.ga, p.gb.adapter.mac(), d.qpn, |_| {});
+        d.connect(&p.gb, p.ga.adapter.mac(), c.qpn, |_| {});
         for bytes in &recvs {
             p.b.post_raw_recv(&p.gb, bytes);
         }
@@ -152,8 +152,8 @@ proptest! {
             if p.a.state(&p.ga) == State::Err {
                 p.a.set_state(&p.ga, State::Reset);
                 p.b.set_state(&p.gb, State::Reset);
-                p.a.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |_| {});
-                p.b.connect(&p.gb, p.ga.function.mac(), p.a.qpn, |_| {});
+                p.a.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |_| {});
+                p.b.connect(&p.gb, p.ga.adapter.mac(), p.a.qpn, |_| {});
             }
         }
         let untouched = d.bytes(&p.gb, 0, 4096);
@@ -194,7 +194,7 @@ proptest! {
         let mut guest = world.guest(1);
         for (register, value) in writes {
             guest.set(register * 4, value);
-            guest.function.poll(0);
+            guest.adapter.poll(0);
         }
         guest.set(regs::CONTROL, regs::Control::RESET.bits());
         guest.bring_up();

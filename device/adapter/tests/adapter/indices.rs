@@ -31,8 +31,8 @@ fn produce(guest: &Guest, e: &Endpoint, queue: u64, index: u32) {
 fn others_go_on(p: &Pair) {
     let (mut c, mut d) =
         (Endpoint::new(&p.ga, Setup::default()), Endpoint::new(&p.gb, Setup::default()));
-    c.connect(&p.ga, p.gb.function.mac(), d.qpn, |_| {});
-    d.connect(&p.gb, p.ga.function.mac(), c.qpn, |_| {});
+    c.connect(&p.ga, p.gb.adapter.mac(), d.qpn, |_| {});
+    d.connect(&p.gb, p.ga.adapter.mac(), c.qpn, |_| {});
     d.post_recv(&p.gb, 1, &[d.sge(0, 8)]);
     c.fill(&p.ga, 0, b"go on...");
     c.post_send(&p.ga, &Wr::new(Opcode::Send, &[c.sge(0, 8)]));
@@ -100,7 +100,7 @@ fn event(guest: &Guest, p: &Pair, e: &mut Endpoint) {
     e.recv_cq.arm(guest, ARM_NEXT);
     p.settle();
     e.set_state(guest, State::Reset);
-    e.connect(guest, guest.function.mac(), e.qpn, |_| {});
+    e.connect(guest, guest.adapter.mac(), e.qpn, |_| {});
     e.post_recv(guest, 1, &[]);
     e.set_state(guest, State::Err);
     p.settle();
@@ -131,7 +131,7 @@ fn nonsense_in_the_index_of_an_event_queue_holds_its_events_back() {
         // One step back is a queue with an entry in it; anything else has no room.
         let room = index == u32::MAX;
         guest.host.bar_store32(at, 0);
-        assert_eq!(guest.function.poll(0).busy, !room, "index {index:#x}");
+        assert_eq!(guest.adapter.poll(0).busy, !room, "index {index:#x}");
         p.settle();
         assert_eq!(drain(guest, &mut victims[0].events), [cqn], "index {index:#x}");
         event(guest, &p, &mut victims[1]);

@@ -48,7 +48,7 @@ fn a_connection_shows_its_rings() {
     assert_eq!((qp.context.get(), qp.pdn.get()), (p.a.context, p.a.pdn));
     let cqns = (p.a.send_cq.cqn, p.a.recv_cq.cqn);
     assert_eq!((qp.send_cqn.get(), qp.recv_cqn.get(), qp.srqn.get()), (cqns.0, cqns.1, NONE));
-    assert_eq!((qp.dest_qpn.get(), qp.dmac), (p.b.qpn, p.gb.function.mac()));
+    assert_eq!((qp.dest_qpn.get(), qp.dmac), (p.b.qpn, p.gb.adapter.mac()));
     assert_eq!((qp.uar.get(), qp.slot.get()), (p.a.uar, p.a.slot));
     // B has no receive: the first send waits, the others are not taken.
     let ring = [qp.sq.size, qp.sq.posted, qp.sq.next].map(|n| n.get());

@@ -454,8 +454,8 @@ fn windows_and_their_association() {
         let (qpn, ..) = p.gb.create_qp(&params).expect("QP");
         (a, qpn)
     };
-    other_a.connect(&p.ga, p.gb.function.mac(), other_b, |_| {});
-    let mut attr = crate::common::pair::attributes(p.ga.function.mac(), other_a.qpn);
+    other_a.connect(&p.ga, p.gb.adapter.mac(), other_b, |_| {});
+    let mut attr = crate::common::pair::attributes(p.ga.adapter.mac(), other_a.qpn);
     for (state, mask) in
         [(State::Init, crate::common::pair::INIT), (State::Rtr, crate::common::pair::RTR)]
     {
@@ -544,7 +544,7 @@ fn one_touch_outlives_a_reset() {
     p.ga.host.restrict(p.a.buffer, 8, Bar::Unmapped);
     assert_eq!(status(&p.complete(&wr)), Status::LocProtErr);
     p.ga.host.unrestrict();
-    let (a, b) = (p.ga.function.mac(), p.gb.function.mac());
+    let (a, b) = (p.ga.adapter.mac(), p.gb.adapter.mac());
     p.a.set_state(&p.ga, State::Reset);
     p.b.set_state(&p.gb, State::Reset);
     p.a.connect(&p.ga, b, p.b.qpn, |attr| attr.rq_psn = attr.sq_psn);

@@ -162,7 +162,7 @@ fn a_queue_pair_that_rang_is_let_go() {
     assert_eq!(status(&pair.complete(&write)), cq::Status::Success);
     // The peer remembers it too, as long as it lives.
     assert!(pair.gb.on_object(Opcode::DestroyQp, pair.b.qpn).is_ok());
-    let (qp, wakes) = (pair.ga.function.qp(pair.a.qpn).expect("there"), pair.ga.host.wakes());
+    let (qp, wakes) = (pair.ga.adapter.qp(pair.a.qpn).expect("there"), pair.ga.host.wakes());
     assert_eq!(Arc::strong_count(&qp), 4, "known to this, table, slot and worker");
     assert!(pair.ga.on_object(Opcode::DestroyQp, pair.a.qpn).is_ok());
     assert!(pair.ga.host.wakes() > wakes);
@@ -170,7 +170,7 @@ fn a_queue_pair_that_rang_is_let_go() {
     assert_eq!(Arc::strong_count(&qp), 1);
 }
 
-/// Memory of regions and keys is freed when the function is reset; earlier keys name nothing after
+/// Memory of regions and keys is freed when the adapter is reset; earlier keys name nothing after
 /// it.
 #[test]
 fn a_reset_gives_the_memory_of_regions_back() {
@@ -187,11 +187,11 @@ fn a_reset_gives_the_memory_of_regions_back() {
         guest.command::<command::RegMr>(&params).expect("REG_MR").get()
     };
     let key = register(&guest);
-    let table = Arc::downgrade(&guest.function.tpt());
-    assert!(guest.function.tpt().charged() >= 1 << 18);
+    let table = Arc::downgrade(&guest.adapter.tpt());
+    assert!(guest.adapter.tpt().charged() >= 1 << 18);
     guest.set(regs::CONTROL, regs::Control::RESET.bits());
     assert!(table.upgrade().is_none(), "somebody has the table");
-    assert_eq!(guest.function.tpt().charged(), 0);
+    assert_eq!(guest.adapter.tpt().charged(), 0);
     guest.bring_up();
     let next = register(&guest);
     assert_eq!((next >> 8, next & 0xff), (key >> 8, (key & 0xff) + 1));

@@ -77,7 +77,7 @@ fn members_receive_and_nobody_else() {
 }
 
 #[test]
-fn all_members_of_a_function_receive() {
+fn all_members_of_a_adapter_receive() {
     let mut p = Pair::ud();
     let setup = Setup { kind: Type::Ud, ..Setup::default() };
     let mut more: Vec<_> = (0..5).map(|_| Endpoint::new(&p.gb, setup)).collect();
@@ -117,18 +117,18 @@ fn what_the_filter_keeps_out() {
         assert_eq!(members(&mut p, to), [false, false], "{what}");
     }
     // On a VLAN that b is not on, and when its link is down.
-    let mac = p.ga.function.mac();
+    let mac = p.ga.adapter.mac();
     let tagged = SetGid::set(7, ipv4(1), mac, 5);
     p.ga.command::<command::SetGid>(&tagged).expect("SET_GID");
     let on_vlan =
         DatagramSeg { av: AddressVector { sgid_index: 7.into(), vlan: 5.into(), ..av }, ..good };
     assert_eq!(members(&mut p, on_vlan), [false, false]);
-    let joined = SetGid::set(9, ipv4(2), p.gb.function.mac(), 5);
+    let joined = SetGid::set(9, ipv4(2), p.gb.adapter.mac(), 5);
     p.gb.command::<command::SetGid>(&joined).expect("SET_GID");
     assert_eq!(members(&mut p, on_vlan), [false, true]);
-    p.gb.function.set_link(false);
+    p.gb.adapter.set_link(false);
     assert_eq!(members(&mut p, good), [false, false]);
-    p.gb.function.set_link(true);
+    p.gb.adapter.set_link(true);
     assert_eq!(members(&mut p, good), [false, true]);
 }
 

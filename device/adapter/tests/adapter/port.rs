@@ -79,7 +79,7 @@ fn a_closed_port_is_no_way_to_oneself() {
     let world = World::default();
     let guest = world.guest(1);
     let [mut a, b] = [(); 2].map(|()| Endpoint::new(&guest, Setup::default()));
-    let mac = guest.function.mac();
+    let mac = guest.adapter.mac();
     a.connect(&guest, mac, b.qpn, |attr| attr.retry_cnt = 0);
     b.connect(&guest, mac, a.qpn, |_| {});
     set_open(&guest, false);
@@ -94,18 +94,18 @@ fn a_closed_port_has_a_link() {
     let world = World::default();
     let mut guest = world.guest(1);
     set_open(&guest, false);
-    assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.function.carries());
+    assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.adapter.carries());
     assert_eq!(guest.drain_events(), []);
-    guest.function.set_link(false);
-    guest.function.set_link(true);
+    guest.adapter.set_link(false);
+    guest.adapter.set_link(true);
     assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
-    assert!(!guest.function.carries());
+    assert!(!guest.adapter.carries());
     // It went down once.
     assert_eq!(guest.stats().link_downed.get(), 1);
     // A driver that says nothing has it open.
-    guest.function.reset();
+    guest.adapter.reset();
     guest.bring_up();
-    assert!(guest.function.carries());
+    assert!(guest.adapter.carries());
     let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
     assert_eq!(guest.command::<command::SetPort>(&odd).err(), Some((Refused::BadParam, 1)));
 }

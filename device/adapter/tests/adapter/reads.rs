@@ -25,9 +25,9 @@ fn pair(max_rd_atomic: u8) -> Pair {
 
 /// A turn of side A's QP that moves up to [`TURN`] bytes.
 fn turn(p: &Pair) -> Turn {
-    let qp = p.ga.function.qp(p.a.qpn).expect("QP");
+    let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
     let slice = Slice::new(&p.ga.host);
-    requester::run(p.ga.function.network(), &qp, &mut Batch::default(), (TURN, &slice))
+    requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (TURN, &slice))
 }
 
 /// The n-th long READ, into a place of its own.
@@ -185,10 +185,10 @@ fn a_read_is_tried_again_while_the_port_is_closed() {
     let wrs = [read(&p, 0), send(&p, 2)];
     post(&mut p, &wrs[..1]);
     assert_eq!(turn(&p), Turn::More);
-    p.gb.function.set_link(false);
+    p.gb.adapter.set_link(false);
     let Turn::Wait(until) = turn(&p) else { panic!("no answer, and no wait") };
     post(&mut p, &wrs[1..]);
-    p.gb.function.set_link(true);
+    p.gb.adapter.set_link(true);
     p.world.advance(until);
     p.settle();
     assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
@@ -196,7 +196,7 @@ fn a_read_is_tried_again_while_the_port_is_closed() {
 
     post(&mut p, &wrs[..1]);
     assert_eq!(turn(&p), Turn::More);
-    p.gb.function.set_link(false);
+    p.gb.adapter.set_link(false);
     while let Turn::Wait(until) = turn(&p) {
         p.world.advance(until);
     }
@@ -246,9 +246,9 @@ fn no_more_is_outstanding_than_the_queue_holds() {
     let write = Wr::new(Opcode::Write, &[]).to(p.b.buffer, p.b.key).id(2);
     for _ in 0..40 {
         post(&mut p, std::slice::from_ref(&write));
-        let qp = p.ga.function.qp(p.a.qpn).expect("QP");
+        let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
         let slice = Slice::new(&p.ga.host);
-        let turn = requester::run(p.ga.function.network(), &qp, &mut Batch::default(), (2, &slice));
+        let turn = requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (2, &slice));
         assert_ne!(turn, Turn::Idle);
         assert!(qp.requester.lock().ledger.len() <= 16);
     }

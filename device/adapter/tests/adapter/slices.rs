@@ -1,4 +1,4 @@
-//! No function holds its worker for long, whatever its guest does: on a clock that moves with the
+//! No adapter holds its worker for long, whatever its guest does: on a clock that moves with the
 //! work, each poll is short, and in the end all is done, once and in order.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMu
         let mut busy = false;
         for guest in guests {
             let start = world.clock.load(Ordering::Acquire);
-            busy |= guest.function.poll(0).busy;
+            busy |= guest.adapter.poll(0).busy;
             longest = longest.max(world.clock.load(Ordering::Acquire) - start);
         }
         meanwhile();
@@ -40,7 +40,7 @@ fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMu
             return;
         }
     }
-    panic!("{what}: the functions never come to rest");
+    panic!("{what}: the adapters never come to rest");
 }
 
 /// Bytes of a datagram.
@@ -105,7 +105,7 @@ fn membership_changes_during_a_datagram() {
     post(&mut p, 0);
     p.ga.host.take_time();
     p.gb.host.take_time();
-    assert!(p.ga.function.poll(0).busy);
+    assert!(p.ga.adapter.poll(0).busy);
     let has = |member: &Endpoint| member.recv_cq.peek(&p.gb).is_some();
     assert!(has(&all[0]) && !has(&all[255]), "the datagram is not half-way");
     assert!(p.a.send_cq.peek(&p.ga).is_none());
@@ -141,7 +141,7 @@ fn failure_during_a_datagram() {
     post(&mut p, 0);
     p.ga.host.take_time();
     p.gb.host.take_time();
-    assert!(p.ga.function.poll(0).busy);
+    assert!(p.ga.adapter.poll(0).busy);
     p.a.set_state(&p.ga, State::Err);
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
     let sent = p.a.send_cq.poll(&p.ga).expect("completion");
@@ -155,7 +155,7 @@ fn failure_during_a_datagram() {
 fn make_qps(guest: &Guest, params: &CreateQp, context: u32, count: u32, to: State) -> Vec<Slot> {
     let (mut uar, mut free) = (0, 0);
     let mut made = Vec::new();
-    let mut attr = attributes(guest.function.mac(), 0);
+    let mut attr = attributes(guest.adapter.mac(), 0);
     for _ in 0..count {
         if free == 0 {
             uar = guest.on_object(Admin::AllocUar, context).expect("UAR");
@@ -222,11 +222,11 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
     }
     for (nth, Slot { id, .. }) in qps.iter().enumerate().filter(|(nth, _)| *nth != 77) {
         assert_eq!(failed.remove(id), Some(1), "QP {nth}");
-        assert_eq!(p.ga.function.qp(*id).map(|qp| qp.state()), Some(State::Err), "QP {nth}");
+        assert_eq!(p.ga.adapter.qp(*id).map(|qp| qp.state()), Some(State::Err), "QP {nth}");
     }
     assert_eq!(failed.into_iter().collect::<Vec<_>>(), [(p.a.qpn, 1)]);
     for Slot { id, .. } in others {
-        assert_eq!(p.ga.function.qp(id).map(|qp| qp.state()), Some(State::Rts));
+        assert_eq!(p.ga.adapter.qp(id).map(|qp| qp.state()), Some(State::Rts));
     }
 }
 
@@ -312,7 +312,7 @@ fn moderated_events_that_are_due_at_once() {
         }
         let params = CreateQp { send_cqn: cq.id.into(), uar: uar.into(), ..params };
         let (id, slot, _) = p.ga.create_qp(&params).expect("QP");
-        let mut attr = attributes(p.ga.function.mac(), 0);
+        let mut attr = attributes(p.ga.adapter.mac(), 0);
         for (state, mask) in [(State::Init, INIT), (State::Err, AttrMask::STATE)] {
             attr.state = state as u8;
             p.ga.modify_qp(id, mask, &attr).expect("MODIFY_QP");
@@ -348,8 +348,8 @@ fn long_messages_of_many_segments() {
     for nth in 0..16u8 {
         let (mut a, b) =
             (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
-        a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
         for message in 0..4u8 {
             let at = u64::from(message) * u64::from(MIB);
             a.fill(&ga, at, &vec![nth * 4 + message; MIB as usize]);

@@ -36,8 +36,8 @@ impl Shared {
         for _ in 0..count {
             let sender = Endpoint::new(&ga, Setup { kind, ..Setup::default() });
             let receiver = base.sibling(&gb, kind, srq.srqn);
-            sender.connect(&ga, gb.function.mac(), receiver.qpn, |_| {});
-            receiver.connect(&gb, ga.function.mac(), sender.qpn, |_| {});
+            sender.connect(&ga, gb.adapter.mac(), receiver.qpn, |_| {});
+            receiver.connect(&gb, ga.adapter.mac(), sender.qpn, |_| {});
             senders.push(sender);
             receivers.push(receiver);
         }
@@ -135,16 +135,16 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
 fn a_limit_event_that_is_held_back_wakes_a_worker() {
     let s = Shared::new(1, Type::Rc);
     for _ in 0..1 << (ASYNC_LOG - 1) {
-        s.gb.function.set_link(false);
-        s.gb.function.set_link(true);
+        s.gb.adapter.set_link(false);
+        s.gb.adapter.set_link(true);
     }
-    assert_eq!(s.gb.function.poll(0).deadline, None, "all events have had room");
+    assert_eq!(s.gb.adapter.poll(0).deadline, None, "all events have had room");
     let wakes = s.gb.host.wakes();
     s.arm(1);
     assert!(s.gb.host.wakes() > wakes);
-    assert!(s.gb.function.poll(0).deadline.is_some(), "it looks again unasked");
+    assert!(s.gb.adapter.poll(0).deadline.is_some(), "it looks again unasked");
     assert_eq!(s.gb.drain_events().len(), 1 << ASYNC_LOG);
-    assert!(s.gb.function.poll(0).busy);
+    assert!(s.gb.adapter.poll(0).busy);
     assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
 }
 
@@ -194,7 +194,7 @@ fn the_last_receive_of_a_failed_qp_is_told_once() {
     assert_eq!((s.sent(1), s.received(1)), (Some(OK), Some((1, OK))));
     // A life later it is told again.
     s.receivers[0].set_state(&s.gb, State::Reset);
-    let mac = s.ga.function.mac();
+    let mac = s.ga.adapter.mac();
     s.receivers[0].connect(&s.gb, mac, s.senders[0].qpn, |_| {});
     s.receivers[0].set_state(&s.gb, State::Err);
     s.world.settle(&[&s.ga, &s.gb]);
@@ -224,8 +224,8 @@ fn receives_name_regions_of_the_pd_of_the_srq() {
     let mut srq = SharedQueue::with(&s.gb, &s.base, |params| params.pdn = pdn.into());
     let receiver = s.base.sibling(&s.gb, Type::Rc, srq.srqn);
     s.senders[0].set_state(&s.ga, State::Reset);
-    s.senders[0].connect(&s.ga, s.gb.function.mac(), receiver.qpn, |_| {});
-    receiver.connect(&s.gb, s.ga.function.mac(), s.senders[0].qpn, |_| {});
+    s.senders[0].connect(&s.ga, s.gb.adapter.mac(), receiver.qpn, |_| {});
+    receiver.connect(&s.gb, s.ga.adapter.mac(), s.senders[0].qpn, |_| {});
     s.receivers[0] = receiver;
     let own = s.base.sge(0, 8);
     srq.post(&s.gb, 7, &[vrnic_abi::sq::Sge { lkey: key.into(), ..own }]);
@@ -261,8 +261,8 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     let mut other = SharedQueue::new(&s.gb, &s.base);
     let receiver = s.base.sibling(&s.gb, Type::Rc, other.srqn);
     s.senders[2].set_state(&s.ga, State::Reset);
-    s.senders[2].connect(&s.ga, s.gb.function.mac(), receiver.qpn, |_| {});
-    receiver.connect(&s.gb, s.ga.function.mac(), s.senders[2].qpn, |_| {});
+    s.senders[2].connect(&s.ga, s.gb.adapter.mac(), receiver.qpn, |_| {});
+    receiver.connect(&s.gb, s.ga.adapter.mac(), s.senders[2].qpn, |_| {});
     s.receivers[2] = receiver;
     other.post(&s.gb, 5, &[s.base.sge(0, 64)]);
     s.send_text(2, b"well");
@@ -278,7 +278,7 @@ fn three_in_progress() -> Shared {
     for sender in &mut s.senders {
         sender.post_send(&s.ga, &Wr::new(Opcode::Send, &[sender.sge(0, len)]));
     }
-    let _busy = s.ga.function.poll(0);
+    let _busy = s.ga.adapter.poll(0);
     assert_eq!(s.srq.status(&s.gb).posted.get(), 1, "all have begun");
     (0..3).for_each(|nth| assert_eq!(s.received(nth), None, "none has ended"));
     s

@@ -9,7 +9,7 @@ use crate::common::pair::{Endpoint, INIT, Pair, RTR, RTS, Setup, World, Wr, attr
 /// Brings a fresh QP to `state`, which is not SQE: RC never is.
 fn qp_in(guest: &Guest, state: State) -> Endpoint {
     let mut endpoint = Endpoint::new(guest, Setup { kernel: true, ..Setup::default() });
-    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
     let path: &[_] = match state {
         State::Reset => &[],
         State::Init => &[(State::Init, INIT)],
@@ -32,7 +32,7 @@ fn the_callers_belief_must_be_right() {
     let world = World::default();
     let guest = world.guest(1);
     let endpoint = qp_in(&guest, State::Rts);
-    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
     (attr.state, attr.cur_state) = (State::Rts as u8, State::Sqd as u8);
     let mask = AttrMask::STATE | AttrMask::CUR_STATE;
     assert_eq!(guest.modify_qp(endpoint.qpn, mask, &attr), Err((Status::BadState, 0)));
@@ -69,7 +69,7 @@ fn attributes_out_of_range() {
             _ => (State::Rtr, RTS),
         };
         let endpoint = qp_in(&guest, from);
-        let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+        let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
         attr.state = to as u8;
         spoil(&mut attr);
         let result = guest.modify_qp(endpoint.qpn, mask, &attr);
@@ -83,7 +83,7 @@ fn query_gives_back_what_modify_set() {
     let world = World::default();
     let guest = world.guest(1);
     let endpoint = qp_in(&guest, State::Rts);
-    let mut expected = attributes(guest.function.mac(), endpoint.qpn);
+    let mut expected = attributes(guest.adapter.mac(), endpoint.qpn);
     (expected.state, expected.cur_state) = (State::Rts as u8, State::Rts as u8);
     let got = guest.query_qp(endpoint.qpn).expect("QUERY_QP");
     assert_eq!(zerocopy::IntoBytes::as_bytes(&got), zerocopy::IntoBytes::as_bytes(&expected));
@@ -106,8 +106,8 @@ fn reset_forgets_silently_and_the_qp_works_again() {
             p.settle();
             assert!(p.sent().is_none() && p.received().is_none());
             assert_eq!((p.ga.drain_events(), p.gb.drain_events()), (vec![], vec![]));
-            p.a.connect(&p.ga, p.gb.function.mac(), p.b.qpn, |attr| attr.rnr_retry = 7);
-            p.b.connect(&p.gb, p.ga.function.mac(), p.a.qpn, |_| {});
+            p.a.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |attr| attr.rnr_retry = 7);
+            p.b.connect(&p.gb, p.ga.adapter.mac(), p.a.qpn, |_| {});
             p.b.post_recv(&p.gb, 50, &[p.b.sge(0, 8)]);
             let wr = Wr::new(vrnic_abi::sq::Opcode::Send, &[p.a.sge(0, 8)]).id(100 + round);
             let cqe = p.complete(&wr);
@@ -127,7 +127,7 @@ fn requests_posted_early_run_in_rts() {
     endpoint.post_send(&guest, &Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
     world.settle(&[&guest]);
     assert!(endpoint.send_cq.poll(&guest).is_none());
-    let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
     attr.state = State::Rts as u8;
     guest.modify_qp(endpoint.qpn, RTS, &attr).expect("to RTS");
     world.settle(&[&guest]);

@@ -1,4 +1,4 @@
-//! Two functions with a worker thread each, and guests that work against each other while objects
+//! Two adapters with a worker thread each, and guests that work against each other while objects
 //! come and go. What these tests look for is a deadlock, a lost completion and a torn message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, State, Type};
 use vrnic_abi::sq::{BindMwSeg, Opcode};
 
-use vrnic_adapter::function::Function;
+use vrnic_adapter::adapter::Adapter;
 use zerocopy::IntoBytes;
 
 use crate::common::driver::Guest;
@@ -29,10 +29,10 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs a worker for each function, and a clock that steps by `tick` nanoseconds, while `run` runs.
+/// Runs a worker for each adapter, and a clock that steps by `tick` nanoseconds, while `run` runs.
 fn with_workers<T>(
     clock: &AtomicU64,
-    functions: Vec<Arc<Function<TestHost>>>,
+    adapters: Vec<Arc<Adapter<TestHost>>>,
     tick: u64,
     run: impl FnOnce() -> T,
 ) -> T {
@@ -40,10 +40,10 @@ fn with_workers<T>(
     let stop = &stop;
     std::thread::scope(|scope| {
         let _stop = Stop(stop);
-        for function in functions {
+        for adapter in adapters {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    if !function.poll(0).busy {
+                    if !adapter.poll(0).busy {
                         std::thread::yield_now();
                     }
                 }
@@ -126,13 +126,13 @@ fn two_workers_take_from_one_shared_queue() {
     let senders = guests.each_ref().map(|guest| {
         let sender = Endpoint::new(guest, Setup::default());
         let receiver = base.sibling(&there, Type::Rc, srq.srqn);
-        sender.connect(guest, there.function.mac(), receiver.qpn, tune);
-        receiver.connect(&there, guest.function.mac(), sender.qpn, tune);
+        sender.connect(guest, there.adapter.mac(), receiver.qpn, tune);
+        receiver.connect(&there, guest.adapter.mac(), sender.qpn, tune);
         receivers.push(receiver);
         sender
     });
-    let functions = guests.iter().map(|guest| guest.function.clone()).collect();
-    with_workers(&world.clock, functions, 50_000, || {
+    let adapters = guests.iter().map(|guest| guest.adapter.clone()).collect();
+    with_workers(&world.clock, adapters, 50_000, || {
         std::thread::scope(|scope| {
             for (guest, mut sender) in guests.into_iter().zip(senders) {
                 scope.spawn(move || {
@@ -170,14 +170,14 @@ fn both_sides_at_once() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let (a, b) = (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
     let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
-    a.connect(&ga, gb.function.mac(), b.qpn, tune);
-    b.connect(&gb, ga.function.mac(), a.qpn, tune);
+    a.connect(&ga, gb.adapter.mac(), b.qpn, tune);
+    b.connect(&gb, ga.adapter.mac(), a.qpn, tune);
     let (far_a, far_b) = ((a.buffer, a.key), (b.buffer, b.key));
-    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let counter = |guest: &Guest, endpoint: &Endpoint| {
         u64::from_le_bytes(endpoint.bytes(guest, 3 << 20, 8).try_into().expect("8 bytes"))
     };
-    let counts = with_workers(&world.clock, functions, 10_000, || {
+    let counts = with_workers(&world.clock, adapters, 10_000, || {
         std::thread::scope(|scope| {
             let other = scope.spawn(move || {
                 let b = side(&gb, b, far_a, ROUNDS);
@@ -192,12 +192,12 @@ fn both_sides_at_once() {
 }
 
 #[test]
-fn a_function_is_reset_in_the_middle_of_its_peers_work() {
+fn a_adapter_is_reset_in_the_middle_of_its_peers_work() {
     let world = World::default();
     let ga = world.guest(1);
     let mut gb = world.guest(2);
-    let resets = gb.function.clone();
-    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let resets = gb.adapter.clone();
+    let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let (ask, asked) = mpsc::channel();
     let resetter = std::thread::spawn(move || {
         for () in asked {
@@ -205,12 +205,12 @@ fn a_function_is_reset_in_the_middle_of_its_peers_work() {
             resets.reset();
         }
     });
-    with_workers(&world.clock, functions, 100_000, || {
+    with_workers(&world.clock, adapters, 100_000, || {
         for round in 0..20 {
             let mut a = Endpoint::new(&ga, Setup::default());
             let b = Endpoint::new(&gb, Setup::default());
-            a.connect(&ga, gb.function.mac(), b.qpn, |attr| attr.timeout = 8);
-            b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+            a.connect(&ga, gb.adapter.mac(), b.qpn, |attr| attr.timeout = 8);
+            b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
             ask.send(()).expect("resetter");
             let last = loop {
                 let wr = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
@@ -251,14 +251,14 @@ fn nothing_is_written_by_a_key_that_has_ended() {
     const LEN: u32 = 1 << 20;
     let world = World::default();
     let (ga, gb) = (world.guest(1), world.guest(2));
-    let functions = vec![ga.function.clone(), gb.function.clone()];
+    let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let ends = [End::LocalInv, End::Unbind, End::Deregister, End::Free];
-    with_workers(&world.clock, functions, 10_000, || {
+    with_workers(&world.clock, adapters, 10_000, || {
         for (round, end) in ends.into_iter().cycle().take(48).enumerate() {
             let mut a = Endpoint::new(&ga, Setup::default());
             let mut b = Endpoint::new(&gb, Setup::default());
-            a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-            b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+            a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+            b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
             let region = gb
                 .reg_flat(b.pdn, ALL | Access::MW_BIND.bits(), b.buffer, u64::from(LEN))
                 .expect("MR");
@@ -310,12 +310,12 @@ fn completion_queues_change_their_size_under_traffic() {
     let setup = Setup { log_cqes: 4, ..Setup::default() };
     let (mut a, mut b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
     let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
-    a.connect(&ga, gb.function.mac(), b.qpn, tune);
-    b.connect(&gb, ga.function.mac(), a.qpn, tune);
-    let functions = vec![ga.function.clone(), gb.function.clone()];
+    a.connect(&ga, gb.adapter.mac(), b.qpn, tune);
+    b.connect(&gb, ga.adapter.mac(), a.qpn, tune);
+    let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let rings: Vec<[u64; 2]> =
         [&ga, &gb].map(|guest| [guest.alloc(64 << 9), guest.alloc(64 << 9)]).to_vec();
-    with_workers(&world.clock, functions, 10_000, || {
+    with_workers(&world.clock, adapters, 10_000, || {
         let (mut posted, mut resizes) = (0, 0);
         (0..16).for_each(|id| b.post_recv(&gb, id, &[]));
         let start = Instant::now();

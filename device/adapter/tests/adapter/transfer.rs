@@ -166,7 +166,7 @@ fn a_qp_may_be_connected_to_itself_or_a_neighbour() {
         Endpoint::new(&guest, Setup::default()),
         Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() }),
     );
-    let mac = guest.function.mac();
+    let mac = guest.adapter.mac();
     a.connect(&guest, mac, b.qpn, |_| {});
     b.connect(&guest, mac, a.qpn, |_| {});
     a.fill(&guest, 0, b"neighbour");
@@ -194,8 +194,8 @@ fn long_messages_take_turns_with_short_ones() {
     let setup = Setup::default();
     let [(mut a1, b1), (mut a2, b2)] = [0, 1].map(|_| {
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
         (a, b)
     });
     let long = Wr::new(Opcode::Write, &[a1.sge(0, REGION as u32)]).to(b1.buffer, b1.key);
@@ -204,7 +204,7 @@ fn long_messages_take_turns_with_short_ones() {
     a2.post_send(&ga, &short);
     let (mut first, mut polls) = (None, 0);
     while first.is_none() {
-        ga.function.poll(0);
+        ga.adapter.poll(0);
         polls += 1;
         assert!(polls < 1000);
         if a2.send_cq.poll(&ga).is_some() {

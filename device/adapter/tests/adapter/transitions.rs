@@ -100,7 +100,7 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
     let mut from = State::Reset;
     for to in path {
         let required = rule(&table, kind, (from, *to)).expect("a legal path").required;
-        let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+        let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
         attr.state = *to as u8;
         guest.modify_qp(endpoint.qpn, required | AttrMask::STATE, &attr).expect("MODIFY_QP");
         from = *to;
@@ -144,7 +144,7 @@ fn check_type(kind: Type) {
         masks.extend(rule.map(|rule| rule.required | rule.optional));
         bring(&world, &guest, &mut endpoint, kind, from);
         for given in masks.into_iter().filter(|mask| !mask.contains(AttrMask::STATE)) {
-            let mut attr = attributes(guest.function.mac(), endpoint.qpn);
+            let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
             (attr.state, attr.cur_state) = (to as u8, from as u8);
             let wanted = verdict(rule, given);
             let got = guest.modify_qp(endpoint.qpn, given | AttrMask::STATE, &attr);
@@ -224,7 +224,7 @@ fn attributes_without_a_state() {
         for (_, state) in STATES {
             bring(&world, &guest, &mut endpoint, kind, state);
             for bit in AttrMask::all().iter().filter(|bit| *bit != AttrMask::STATE) {
-                let mut attr: Attr = attributes(guest.function.mac(), endpoint.qpn);
+                let mut attr: Attr = attributes(guest.adapter.mac(), endpoint.qpn);
                 attr.cur_state = state as u8;
                 let wanted = verdict(rule(&table, kind, (state, state)), bit);
                 let got = guest.modify_qp(endpoint.qpn, bit, &attr);

@@ -23,8 +23,8 @@ impl Pair {
         let world = World::default();
         let (ga, gb) = (world.guest(1), world.guest(2));
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        a.connect(&ga, gb.function.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.function.mac(), a.qpn, |_| {});
+        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
+        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
         Self { world, ga, gb, a, b }
     }
 
@@ -79,7 +79,7 @@ fn what_cannot_be_delivered_is_lost() {
     assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 7);
     assert!(p.gb.drain_events().is_empty());
     // Nobody there.
-    p.gb.function.set_link(false);
+    p.gb.adapter.set_link(false);
     p.loses(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)]));
     // A fault of the sender's is one there too.
     let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };

@@ -81,12 +81,12 @@ impl Domain {
         let (target, ..) = gb.create_qp(&target_params(&gb, xrcdn)).expect("target");
         let initiator = Endpoint::new(&ga, Setup::default()).sibling(&ga, Type::XrcIni, 0);
         let sends = RTR.difference(AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER);
-        let mut attr = attributes(gb.function.mac(), target);
+        let mut attr = attributes(gb.adapter.mac(), target);
         for (state, mask) in [(State::Init, INIT), (State::Rtr, sends), (State::Rts, RTS)] {
             attr.state = state as u8;
             ga.modify_qp(initiator.qpn, mask, &attr).expect("MODIFY_QP");
         }
-        let mut attr = attributes(ga.function.mac(), initiator.qpn);
+        let mut attr = attributes(ga.adapter.mac(), initiator.qpn);
         let quiet = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT;
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, quiet)] {
             attr.state = state as u8;
@@ -228,7 +228,7 @@ fn an_srq_may_end_while_messages_come() {
     d.processes[1].post(&d.gb, 8, 64);
     let wr = d.to(0, Wr::new(Opcode::Send, &[d.initiator.sge(0, LEN); 12]));
     d.initiator.post_send(&d.ga, &wr);
-    let _busy = d.ga.function.poll(0);
+    let _busy = d.ga.adapter.poll(0);
     assert_eq!(d.processes[0].srq.status(&d.gb).posted.get(), 0, "it has begun");
     let srqn = d.processes[0].srq.srqn;
     d.gb.on_object(Admin::DestroySrq, srqn).expect("destroys");

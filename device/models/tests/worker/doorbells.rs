@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicBool, fence};
 use loom::thread;
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::function::Function;
+use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::host::{Host, Memory};
 use vrnic_models::model;
 
@@ -20,8 +20,8 @@ use crate::common::pair::{Endpoint, Setup, World, Wr};
 use crate::engine::Engine;
 use crate::sleep;
 
-/// The worker's part of a function.
-struct Part(Arc<Function<TestHost>>);
+/// The worker's part of an adapter.
+struct Part(Arc<Adapter<TestHost>>);
 
 impl Engine for Part {
     fn poll(&self) -> bool {
@@ -42,8 +42,8 @@ impl Engine for Part {
 }
 
 /// Runs a worker until `done`.
-fn work(function: &Arc<Function<TestHost>>, bell: &Bell, done: impl Fn() -> bool) {
-    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Part(Arc::clone(function)))];
+fn work(adapter: &Arc<Adapter<TestHost>>, bell: &Bell, done: impl Fn() -> bool) {
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Part(Arc::clone(adapter)))];
     let stop = AtomicBool::new(false);
     while !done() {
         if !sleep::poll(&engines) && !done() {
@@ -61,7 +61,7 @@ fn post(guest: &Guest, endpoint: &mut Endpoint) {
     // The guest's OR is the full barrier as well.
     fence(Ordering::SeqCst);
     if guest.host.bar().armed() {
-        let _nothing_to_control = guest.function.write_register(regs::KICK, 0);
+        let _nothing_to_control = guest.adapter.write_register(regs::KICK, 0);
     }
 }
 
@@ -79,14 +79,14 @@ fn posts(preemptions: usize, times: u32) {
         let guest = world.guest(1);
         let setup = Setup { kernel: true, signal_all: true, ..Setup::default() };
         let mut endpoint = Endpoint::new(&guest, setup);
-        endpoint.connect(&guest, guest.function.mac(), endpoint.qpn, |_| {});
+        endpoint.connect(&guest, guest.adapter.mac(), endpoint.qpn, |_| {});
         guest.host.bar().model(slot_offset(endpoint.uar, endpoint.slot));
         let bell = Arc::new(Bell::new().expect("bell"));
         guest.host.set_bell(&bell);
-        let (function, host) = (Arc::clone(&guest.function), guest.host.clone());
+        let (adapter, host) = (Arc::clone(&guest.adapter), guest.host.clone());
         let ring = endpoint.send_cq.ring;
         let worker = thread::spawn(move || {
-            work(&function, &bell, || written(&host, ring, times - 1));
+            work(&adapter, &bell, || written(&host, ring, times - 1));
         });
         (0..times).for_each(|_| post(&guest, &mut endpoint));
         worker.join().expect("worker");

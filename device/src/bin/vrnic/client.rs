@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use vrnic_adapter::inspect::{FunctionView, Page};
+use vrnic_adapter::inspect::{AdapterView, Page};
 use vrnic_device::socket::Address;
 
 /// Longest time to wait for the daemon.
@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// All functions.
-    pub(crate) fn functions(&self) -> anyhow::Result<Vec<FunctionView>> {
+    pub(crate) fn functions(&self) -> anyhow::Result<Vec<AdapterView>> {
         parse(&self.get("/functions")?)
     }
 

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vrnic_adapter::inspect::{CqView, EqView, FunctionView, KeyView, QpView, QueueView, SrqView};
+use vrnic_adapter::inspect::{AdapterView, CqView, EqView, KeyView, QpView, QueueView, SrqView};
 
 use crate::client::Client;
 
@@ -58,7 +58,7 @@ pub(crate) fn show(
 /// Objects of all functions, with their function in front.
 fn objects<T: DeserializeOwned + Serialize>(
     client: &Client,
-    functions: &[FunctionView],
+    functions: &[AdapterView],
     (kind, json): (&str, bool),
     head: &[&str],
     row: fn(&T) -> Vec<String>,
@@ -92,12 +92,12 @@ fn print<T: Serialize>(
 }
 
 /// A row for each counter, a column for each function.
-fn counters(functions: &[FunctionView], json: bool) -> anyhow::Result<()> {
+fn counters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
     let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
     let mut table = table(&[&["counter"], names.as_slice()].concat());
     let Some(first) = functions.first() else { return Ok(()) };
     for counter in first.counters.keys() {
-        let value = |function: &FunctionView| {
+        let value = |function: &AdapterView| {
             function.counters.get(counter).map_or_else(|| "-".to_owned(), u64::to_string)
         };
         let values = functions.iter().map(value).collect();
@@ -125,7 +125,7 @@ pub(crate) fn table(head: &[&str]) -> Table {
 
 const FUNCTION: &[&str] =
     &["function", "mac", "enabled", "link", "fatal", "qps", "cqs", "eqs", "keys"];
-fn function(f: &FunctionView) -> Vec<String> {
+fn function(f: &AdapterView) -> Vec<String> {
     let count = |kind: &str| f.objects.get(kind).map_or_else(|| "-".to_owned(), u64::to_string);
     let link = if f.link { "up" } else { "down" };
     let mut row = vec![f.name.clone(), f.mac.clone(), f.enabled.to_string(), link.to_owned()];

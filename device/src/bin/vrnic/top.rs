@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use vrnic_adapter::inspect::FunctionView;
+use vrnic_adapter::inspect::AdapterView;
 
 use crate::client::Client;
 use crate::show::table;
@@ -51,7 +51,7 @@ pub(crate) fn top(client: &Client, interval: f64, looks: u64) -> anyhow::Result<
     Ok(())
 }
 
-fn render(before: &[FunctionView], now: &[FunctionView], seconds: f64) -> String {
+fn render(before: &[AdapterView], now: &[AdapterView], seconds: f64) -> String {
     let mut head = vec!["function", "state", "qps", "tx MB/s", "rx MB/s"];
     head.extend(RATES.map(|(name, _)| name));
     let mut table = table(&head);
@@ -72,11 +72,11 @@ fn render(before: &[FunctionView], now: &[FunctionView], seconds: f64) -> String
     table.to_string()
 }
 
-fn state(function: &FunctionView) -> &'static str {
+fn state(function: &AdapterView) -> &'static str {
     match function {
-        FunctionView { enabled: false, .. } => "off",
-        FunctionView { fatal: 1.., .. } => "fatal",
-        FunctionView { link: false, .. } => "down",
+        AdapterView { enabled: false, .. } => "off",
+        AdapterView { fatal: 1.., .. } => "fatal",
+        AdapterView { link: false, .. } => "down",
         _ => "active",
     }
 }
@@ -85,8 +85,8 @@ fn state(function: &FunctionView) -> &'static str {
 mod tests {
     use super::*;
 
-    fn function(writes: u64, bytes: u64) -> FunctionView {
-        FunctionView {
+    fn function(writes: u64, bytes: u64) -> AdapterView {
+        AdapterView {
             name: "a".to_owned(),
             mac: String::new(),
             enabled: true,

@@ -6,11 +6,11 @@ use vrnic_abi::admin::{INSPECT_LEN_MAX, Inspect, InspectResult, Inspected, Statu
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Outcome, bad};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::{Host, Memory};
 use crate::inspect::Records;
 
-pub(super) fn inspect<H: Host>(function: &Function<H>, params: &Inspect) -> Outcome<InspectResult> {
+pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcome<InspectResult> {
     let kind = Inspected::from_raw(params.kind).ok_or(bad(offset_of!(Inspect, kind)))?;
     if !params.addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(Inspect, addr)));
@@ -19,27 +19,27 @@ pub(super) fn inspect<H: Host>(function: &Function<H>, params: &Inspect) -> Outc
         return Err(bad(offset_of!(Inspect, len)));
     }
     match kind {
-        Inspected::Qp => answer(function, params, Function::qp_records),
-        Inspected::Cq => answer(function, params, Function::cq_records),
-        Inspected::Eq => answer(function, params, Function::eq_records),
-        Inspected::Srq => answer(function, params, Function::srq_records),
-        Inspected::Key => answer(function, params, Function::key_records),
+        Inspected::Qp => answer(adapter, params, Adapter::qp_records),
+        Inspected::Cq => answer(adapter, params, Adapter::cq_records),
+        Inspected::Eq => answer(adapter, params, Adapter::eq_records),
+        Inspected::Srq => answer(adapter, params, Adapter::srq_records),
+        Inspected::Key => answer(adapter, params, Adapter::key_records),
     }
 }
 
 /// Writes as many records as the buffer takes.
 fn answer<H: Host, T: IntoBytes + Immutable>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &Inspect,
-    list: impl Fn(&Function<H>, u32, usize) -> Records<T>,
+    list: impl Fn(&Adapter<H>, u32, usize) -> Records<T>,
 ) -> Outcome<InspectResult> {
     let most = params.len.get() as usize / size_of::<T>();
     if most == 0 {
         return Err(bad(offset_of!(Inspect, len)));
     }
-    let (records, next) = list(function, params.from.get(), most);
+    let (records, next) = list(adapter, params.from.get(), most);
     let addr = params.addr.get();
-    function.host().memory().write(addr, records.as_bytes()).map_err(|_| Status::BadAddress)?;
+    adapter.host().memory().write(addr, records.as_bytes()).map_err(|_| Status::BadAddress)?;
     // No more than the buffer takes.
     let count = (records.len() as u32).into();
     Ok(InspectResult { count, next: next.into() })

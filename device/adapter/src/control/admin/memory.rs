@@ -9,7 +9,7 @@ use vrnic_abi::qp::Access;
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::limits;
 use crate::memory::mtt::Table;
@@ -26,10 +26,10 @@ impl From<Refused> for Failure {
     }
 }
 
-pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome<Key> {
+pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<Key> {
     let flags = MrFlags::from_bits(params.flags.get()).ok_or(bad(offset_of!(RegMr, flags)))?;
     let access = access(params.access.get(), offset_of!(RegMr, access))?;
-    let pd = pd(function, params.pdn.get())?;
+    let pd = pd(adapter, params.pdn.get())?;
     let make = |key| {
         let one_touch = flags.contains(MrFlags::ONE_TOUCH);
         let mr = Mr { key, pdn: pd.pdn, one_touch, access, kind: Kind::Region, ..Mr::default() };
@@ -38,20 +38,20 @@ pub(super) fn reg_mr<H: Host>(function: &Function<H>, params: &RegMr) -> Outcome
         }
         let RegMr { pages, iova, length, .. } = params;
         let offsets = (offset_of!(RegMr, pages), offset_of!(RegMr, length));
-        translate(function, mr, pages, (iova.get(), length.get()), offsets)
+        translate(adapter, mr, pages, (iova.get(), length.get()), offsets)
     };
-    let key = function.tpt().insert(make)?.ok_or(Status::NoResource)?;
+    let key = adapter.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
     Ok(key.into())
 }
 
-fn pd<H: Host>(function: &Function<H>, pdn: u32) -> Result<Arc<Pd>, Failure> {
-    function.objects.pds.get(pdn).ok_or_else(|| Status::NotFound.into())
+fn pd<H: Host>(adapter: &Adapter<H>, pdn: u32) -> Result<Arc<Pd>, Failure> {
+    adapter.objects.pds.get(pdn).ok_or_else(|| Status::NotFound.into())
 }
 
 /// A PD loses something that belonged to it.
-fn leave<H: Host>(function: &Function<H>, pdn: u32) {
-    if let Some(pd) = function.objects.pds.get(pdn) {
+fn leave<H: Host>(adapter: &Adapter<H>, pdn: u32) {
+    if let Some(pd) = adapter.objects.pds.get(pdn) {
         release(&pd.users);
     }
 }
@@ -79,7 +79,7 @@ fn all_memory(params: &RegMr, context: u32, mr: Mr) -> Result<Mr, Failure> {
 /// Gives a region its place: `length` bytes at `iova` in these pages. `offsets` are those of pages
 /// and length in the parameters.
 fn translate<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     mr: Mr,
     pages: &Pages,
     (iova, length): (u64, u64),
@@ -93,30 +93,30 @@ fn translate<H: Host>(
         return Err(bad(offsets.0 + offset_of!(Pages, page_shift)));
     }
     let offset = iova & ((1 << shift) - 1);
-    let tpt = function.tpt();
+    let tpt = adapter.tpt();
     let table = tpt
         .att()
-        .load(function.host(), pages, offset, length)
+        .load(adapter.host(), pages, offset, length)
         .map_err(|error| pages_failure(error, offsets.0))?;
     let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };
     Ok(Mr { iova, length, offset, table, ..mr })
 }
 
-pub(super) fn dereg_mr<H: Host>(function: &Function<H>, &key: &Key) -> Outcome<()> {
-    let pdn = function.tpt().remove(key.get(), || function.host().drain())?;
-    leave(function, pdn);
+pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
+    let pdn = adapter.tpt().remove(key.get(), || adapter.host().drain())?;
+    leave(adapter, pdn);
     Ok(())
 }
 
-pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Outcome<Key> {
+pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outcome<Key> {
     let what = Rereg::from_bits(params.what.get()).ok_or(bad(offset_of!(ReregMr, what)))?;
     only_named(params, what)?;
-    let tpt = function.tpt();
+    let tpt = adapter.tpt();
     let old = tpt.region(params.key.get())?;
-    let old_pd = pd(function, old.pdn)?;
+    let old_pd = pd(adapter, old.pdn)?;
     let mut new = old;
     if what.contains(Rereg::PD) {
-        let pd = pd(function, params.pdn.get())?;
+        let pd = pd(adapter, params.pdn.get())?;
         if pd.context != old_pd.context {
             return Err(Status::Permission.into());
         }
@@ -133,9 +133,9 @@ pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Out
     if what.contains(Rereg::TRANSLATION) {
         let ReregMr { pages, iova, length, .. } = params;
         let offsets = (offset_of!(ReregMr, pages), offset_of!(ReregMr, length));
-        new = translate(function, new, pages, (iova.get(), length.get()), offsets)?;
+        new = translate(adapter, new, pages, (iova.get(), length.get()), offsets)?;
     }
-    let drain = || function.host().drain();
+    let drain = || adapter.host().drain();
     let key = if what.contains(Rereg::TRANSLATION) {
         let replaced = tpt.replace(params.key.get(), new, drain);
         replaced.inspect_err(|_| tpt.att().free(&new.table))?
@@ -143,7 +143,7 @@ pub(super) fn rereg_mr<H: Host>(function: &Function<H>, params: &ReregMr) -> Out
         tpt.amend(params.key.get(), new, drain)?
     };
     if new.pdn != old.pdn {
-        hold(&pd(function, new.pdn)?.users);
+        hold(&pd(adapter, new.pdn)?.users);
         release(&old_pd.users);
     }
     Ok(key.into())
@@ -162,31 +162,31 @@ fn only_named(params: &ReregMr, what: Rereg) -> Result<(), Failure> {
     unnamed.into_iter().try_for_each(|(_, bytes, offset)| zero(bytes, offset))
 }
 
-pub(super) fn alloc_mr<H: Host>(function: &Function<H>, params: &AllocMr) -> Outcome<Key> {
+pub(super) fn alloc_mr<H: Host>(adapter: &Adapter<H>, params: &AllocMr) -> Outcome<Key> {
     if !(1..=limits::MAX_FAST_REG_PAGES).contains(&params.max_pages.get()) {
         return Err(bad(offset_of!(AllocMr, max_pages)));
     }
-    let pd = pd(function, params.pdn.get())?;
+    let pd = pd(adapter, params.pdn.get())?;
     if pd.context != 0 {
         // A REG_MR would make any guest memory the process' own.
         return Err(Status::Permission.into());
     }
-    let key = function.tpt().insert_fast(pd.pdn, params.max_pages.get());
+    let key = adapter.tpt().insert_fast(pd.pdn, params.max_pages.get());
     let key = key.ok_or(Status::NoResource)?;
     hold(&pd.users);
     Ok(key.into())
 }
 
-pub(super) fn alloc_mw<H: Host>(function: &Function<H>, params: &AllocMw) -> Outcome<Key> {
+pub(super) fn alloc_mw<H: Host>(adapter: &Adapter<H>, params: &AllocMw) -> Outcome<Key> {
     let kind = MwType::from_raw(params.mw_type).ok_or(bad(offset_of!(AllocMw, mw_type)))?;
-    let pd = pd(function, params.pdn.get())?;
-    let key = function.tpt().insert_window(pd.pdn, kind).ok_or(Status::NoResource)?;
+    let pd = pd(adapter, params.pdn.get())?;
+    let key = adapter.tpt().insert_window(pd.pdn, kind).ok_or(Status::NoResource)?;
     hold(&pd.users);
     Ok(key.into())
 }
 
-pub(super) fn dealloc_mw<H: Host>(function: &Function<H>, &key: &Key) -> Outcome<()> {
-    let pdn = function.tpt().remove_window(key.get(), || function.host().drain())?;
-    leave(function, pdn);
+pub(super) fn dealloc_mw<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
+    let pdn = adapter.tpt().remove_window(key.get(), || adapter.host().drain())?;
+    leave(adapter, pdn);
     Ok(())
 }

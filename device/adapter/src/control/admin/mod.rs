@@ -20,7 +20,7 @@ use vrnic_abi::uar::ASYNC_EQ_SLOT;
 use vrnic_abi::{SlotIndex, UarIndex};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::{Host, Memory};
 use crate::memory::pages::{PagesError, Ring};
 use crate::objects::eq::Eq;
@@ -73,36 +73,36 @@ fn zero(
 }
 
 /// Takes the ring registers over and starts the queue.
-pub fn enable<H: Host>(function: &Arc<Function<H>>) {
-    let mut admin = function.objects.admin.lock();
-    if admin.rings.is_some() || function.registers.status().contains(regs::Status::FATAL) {
+pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
+    let mut admin = adapter.objects.admin.lock();
+    if admin.rings.is_some() || adapter.registers.status().contains(regs::Status::FATAL) {
         return;
     }
-    let rings = function.registers.rings();
-    if let Err(code) = check_rings(function, &rings) {
-        return fatal(function, code);
+    let rings = adapter.registers.rings();
+    if let Err(code) = check_rings(adapter, &rings) {
+        return fatal(adapter, code);
     }
     let log = |size: u32| u8::try_from(size).unwrap_or(0);
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
-    let any_holding = Arc::clone(&function.objects.holding);
+    let any_holding = Arc::clone(&adapter.objects.holding);
     let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, SlotIndex::new(ASYNC_EQ_SLOT), ring, any_holding));
-    let objects = &function.objects;
+    let objects = &adapter.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
     let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), 0)));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
-        return fatal(function, FatalCode::Internal);
+        return fatal(adapter, FatalCode::Internal);
     };
     let slot = uar.take(None);
     debug_assert_eq!(slot.map(|taken| taken.slot), Some(eq.slot));
     objects.refresh_uars();
     objects.refresh_eqs(&eq);
-    *function.core().asynchronous.write() = Some(eq);
+    *adapter.core().asynchronous.write() = Some(eq);
     *admin = Admin { rings: Some(rings), ci: 0, pi: 0 };
-    function.wake_all();
-    function.registers.set_enabled();
+    adapter.wake_all();
+    adapter.registers.set_enabled();
 }
 
-fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), FatalCode> {
+fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), FatalCode> {
     let logs = (2..=regs::ADMIN_LOG_SIZE_MAX).contains(&rings.admin_log_size)
         && (4..=eq::LOG_SIZE_MAX).contains(&rings.async_eq_log_size);
     let aligned =
@@ -111,7 +111,7 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
         return Err(FatalCode::BadRings);
     }
     let admin = 64 << rings.admin_log_size;
-    let memory = function.host().memory();
+    let memory = adapter.host().memory();
     let reachable = memory.check(rings.admin_sq, admin, false).is_ok()
         && memory.check(rings.admin_cq, admin, true).is_ok()
         && memory.check(rings.async_eq, 16 << rings.async_eq_log_size, true).is_ok();
@@ -119,53 +119,53 @@ fn check_rings<H: Host>(function: &Function<H>, rings: &Rings) -> Result<(), Fat
 }
 
 /// Gives up: nothing but the event below is done for the guest until the next reset.
-fn fatal<H: Host>(function: &Function<H>, code: FatalCode) {
-    function.warn(|name| {
+fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
+    adapter.warn(|name| {
         tracing::error!(function = name, ?code, "the adapter gives up until its next reset");
     });
-    function.registers.set_fatal(code);
-    function.halt();
-    function.host().drain();
-    function.report(Kind::DeviceFatal, code as u32);
+    adapter.registers.set_fatal(code);
+    adapter.halt();
+    adapter.host().drain();
+    adapter.report(Kind::DeviceFatal, code as u32);
 }
 
 /// Runs all commands that are posted.
-pub fn run<H: Host>(function: &Arc<Function<H>>) {
+pub fn run<H: Host>(adapter: &Arc<Adapter<H>>) {
     loop {
-        let mut admin = function.objects.admin.lock();
+        let mut admin = adapter.objects.admin.lock();
         let Some(rings) = admin.rings else { return };
-        if function.registers.status().contains(regs::Status::FATAL) {
+        if adapter.registers.status().contains(regs::Status::FATAL) {
             return;
         }
-        let posted = function.registers.admin_pi().wrapping_sub(admin.ci);
+        let posted = adapter.registers.admin_pi().wrapping_sub(admin.ci);
         if posted == 0 {
             return;
         }
         if posted > 1 << rings.admin_log_size {
-            return fatal(function, FatalCode::AdminIndex);
+            return fatal(adapter, FatalCode::AdminIndex);
         }
-        if one(function, &mut admin, &rings).is_none() {
-            return fatal(function, FatalCode::RingMemory);
+        if one(adapter, &mut admin, &rings).is_none() {
+            return fatal(adapter, FatalCode::RingMemory);
         }
     }
 }
 
 /// Runs one command; `None` when the rings cannot be reached.
-fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -> Option<()> {
+fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> Option<()> {
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Submission>()];
-    let host = function.host();
+    let host = adapter.host();
     host.memory().read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
     admin.ci = admin.ci.wrapping_add(1);
     let command = Submission::read_from_bytes(&bytes).ok()?;
-    function.stats().step(Counter::CompletedCmds);
-    let outcome = execute(function, &command);
+    adapter.stats().step(Counter::CompletedCmds);
+    let outcome = execute(adapter, &command);
     let failure = outcome.err();
     if let Some(Failure { status, detail }) = failure {
-        function.stats().step(Counter::CmdsErr);
+        adapter.stats().step(Counter::CmdsErr);
         let (opcode, id) = (command.opcode.get(), command.id.get());
         tracing::debug!(
-            function = function.name(),
+            function = adapter.name(),
             opcode,
             id,
             ?status,
@@ -185,13 +185,13 @@ fn one<H: Host>(function: &Arc<Function<H>>, admin: &mut Admin, rings: &Rings) -
         .write(rings.admin_cq + u64::from(admin.pi & mask) * 64, completion.as_bytes())
         .ok()?;
     admin.pi = admin.pi.wrapping_add(1);
-    function.stats().step(Counter::Interrupts);
+    adapter.stats().step(Counter::Interrupts);
     host.raise(VECTOR_ASYNC);
     Some(())
 }
 
 fn execute<H: Host>(
-    function: &Arc<Function<H>>,
+    adapter: &Arc<Adapter<H>>,
     submission: &Submission,
 ) -> Outcome<[u8; RESULT_LEN]> {
     let opcode = Opcode::from_raw(submission.opcode.get()).ok_or(Status::BadOpcode)?;
@@ -203,7 +203,7 @@ fn execute<H: Host>(
         ($($name:ident => $handler:path,)+) => {
             match opcode {
                 $(Opcode::$name => run_as::<command::$name>(&submission.params, |params| {
-                    $handler(function, params)
+                    $handler(adapter, params)
                 }),)+
             }
         };

@@ -8,7 +8,7 @@ use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State}
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::{Host, Memory};
 use crate::limits;
 use crate::objects::qp::transitions;
@@ -17,15 +17,15 @@ use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
 /// PSNs have 24 bits; users may give more.
 const PSN_MASK: u32 = (1 << 24) - 1;
 
-pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp) -> Outcome<()> {
+pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
     let addr = params.attr_addr.get();
     if !addr.is_multiple_of(8) {
         return Err(bad(offset_of!(ModifyQp, attr_addr)));
     }
-    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
     let mut bytes = [0; size_of::<Attr>()];
-    function.host().memory().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    adapter.host().memory().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
     zero(&new.reserved, offset_of!(Attr, reserved))?;
     if mask.contains(AttrMask::AV) {
@@ -33,7 +33,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
         zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
         zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
     }
-    check_values(&new, mask, function.mtu())?;
+    check_values(&new, mask, adapter.mtu())?;
     let current = qp.state();
     if mask.contains(AttrMask::CUR_STATE) && State::from_raw(new.cur_state) != Some(current) {
         return Err(Status::BadState.into());
@@ -51,7 +51,7 @@ pub(super) fn modify_qp<H: Host>(function: &Arc<Function<H>>, params: &ModifyQp)
     if migrates || mask.contains(AttrMask::ALT_PATH) {
         return Err(Status::Unsupported.into());
     }
-    if apply(function, &qp, &new, mask, (current, next)) {
+    if apply(adapter, &qp, &new, mask, (current, next)) {
         Ok(())
     } else {
         Err(Status::BadState.into())
@@ -88,7 +88,7 @@ fn check_values(attr: &Attr, mask: AttrMask, mtu: u8) -> Result<(), Failure> {
 
 /// Sets the attributes, then the state; false when the QP has left its state meanwhile.
 fn apply<H: Host>(
-    function: &Arc<Function<H>>,
+    adapter: &Arc<Adapter<H>>,
     qp: &Arc<Qp<H>>,
     new: &Attr,
     mask: AttrMask,
@@ -98,16 +98,16 @@ fn apply<H: Host>(
         State::Reset => {
             qp.set_state(State::Reset);
             *qp.attr.lock() = Attr::default();
-            qp.clear(function.host());
+            qp.clear(adapter.host());
             if let Some(srq) = &qp.srq {
-                srq.publish(function.host());
+                srq.publish(adapter.host());
             }
-            function.end_commands(qp);
+            adapter.end_commands(qp);
             return true;
         }
         State::Err => {
             qp.fail();
-            qp.schedule(function.core());
+            qp.schedule(adapter.core());
             return true;
         }
         _ => {}
@@ -124,7 +124,7 @@ fn apply<H: Host>(
         return false;
     }
     if matches!(next, State::Rts | State::Sqd) {
-        qp.schedule(function.core());
+        qp.schedule(adapter.core());
     }
     true
 }
@@ -188,13 +188,13 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.first_psn = attr.rq_psn.get();
 }
 
-pub(super) fn query_qp<H: Host>(function: &Function<H>, params: &QueryQp) -> Outcome<()> {
+pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outcome<()> {
     if !params.attr_addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(QueryQp, attr_addr)));
     }
-    let qp = function.qp(params.qpn.get()).ok_or(Status::NotFound)?;
-    let attr = function.query_qp(&qp);
-    function
+    let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let attr = adapter.query_qp(&qp);
+    adapter
         .host()
         .memory()
         .write(params.attr_addr.get(), attr.as_bytes())

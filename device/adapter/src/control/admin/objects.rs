@@ -8,37 +8,37 @@ use vrnic_abi::{ContextId, Pdn, UarIndex};
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::{Host, Memory};
 use crate::limits;
 use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
 
-pub(super) fn query_device<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome<()> {
-    answer(function, params, function.caps().as_bytes())
+pub(super) fn query_device<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
+    answer(adapter, params, adapter.caps().as_bytes())
 }
 
-pub(super) fn query_stats<H: Host>(function: &Function<H>, params: &QueryParams) -> Outcome<()> {
-    answer(function, params, &function.stats().bytes())
+pub(super) fn query_stats<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -> Outcome<()> {
+    answer(adapter, params, &adapter.stats().bytes())
 }
 
 /// Writes as much of `answer` as the guest's buffer takes.
-fn answer<H: Host>(function: &Function<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
+fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
     if !params.addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(QueryParams, addr)));
     }
     let len = answer.len().min(params.len.get() as usize);
     let answer = answer.get(..len).unwrap_or(answer);
-    function.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
+    adapter.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
     Ok(())
 }
 
-pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outcome<()> {
+pub(super) fn set_gid<H: Host>(adapter: &Adapter<H>, params: &SetGid) -> Outcome<()> {
     let index = usize::from(params.index.get());
     if index >= limits::MAX_GID as usize {
         return Err(bad(offset_of!(SetGid, index)));
     }
-    let mut gids = function.objects.gids.write();
+    let mut gids = adapter.objects.gids.write();
     if gids.len() <= index {
         gids.resize(index + 1, None);
     }
@@ -52,7 +52,7 @@ pub(super) fn set_gid<H: Host>(function: &Function<H>, params: &SetGid) -> Outco
     Ok(())
 }
 
-pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Outcome<()> {
+pub(super) fn set_port<H: Host>(adapter: &Adapter<H>, params: &SetPort) -> Outcome<()> {
     if params.mtu > limits::MAX_MTU {
         return Err(bad(offset_of!(SetPort, mtu)));
     }
@@ -60,48 +60,45 @@ pub(super) fn set_port<H: Host>(function: &Function<H>, params: &SetPort) -> Out
         return Err(bad(offset_of!(SetPort, closed)));
     }
     if params.mtu != 0 {
-        function.set_mtu(params.mtu);
+        adapter.set_mtu(params.mtu);
     }
-    function.set_open(params.closed == 0);
+    adapter.set_open(params.closed == 0);
     Ok(())
 }
 
-pub(super) fn alloc_context<H: Host>(function: &Function<H>, (): &()) -> Outcome<ContextId> {
+pub(super) fn alloc_context<H: Host>(adapter: &Adapter<H>, (): &()) -> Outcome<ContextId> {
     let make = |id| Ok::<_, Failure>(Context { id, users: 0.into() });
-    let context = function.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
+    let context = adapter.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
     Ok(context.id.into())
 }
 
-pub(super) fn free_context<H: Host>(function: &Function<H>, &id: &ContextId) -> Outcome<()> {
-    let contexts = &function.objects.contexts;
+pub(super) fn free_context<H: Host>(adapter: &Adapter<H>, &id: &ContextId) -> Outcome<()> {
+    let contexts = &adapter.objects.contexts;
     let context = contexts.get(id.get()).ok_or(Status::NotFound)?;
     if held(&context.users) {
         return Err(Status::Busy.into());
     }
     contexts.remove(id.get());
     // Its process has no mapping of that memory any more.
-    function.objects.sq_memory.lock().release(id.get());
+    adapter.objects.sq_memory.lock().release(id.get());
     Ok(())
 }
 
-pub(super) fn alloc_uar<H: Host>(
-    function: &Function<H>,
-    &context: &ContextId,
-) -> Outcome<UarIndex> {
-    let objects = &function.objects;
+pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> Outcome<UarIndex> {
+    let objects = &adapter.objects;
     let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
     let make = |number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
-    function.host().bar_zero(uar.number.offset(), u64::from(vrnic_abi::uar::UAR_LEN));
+    adapter.host().bar_zero(uar.number.offset(), u64::from(vrnic_abi::uar::UAR_LEN));
     objects.refresh_uars();
     // A worker that sleeps has not armed this one.
-    function.wake_all();
+    adapter.wake_all();
     Ok(uar.number)
 }
 
-pub(super) fn free_uar<H: Host>(function: &Function<H>, &number: &UarIndex) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn free_uar<H: Host>(adapter: &Adapter<H>, &number: &UarIndex) -> Outcome<()> {
+    let objects = &adapter.objects;
     let uar = objects.uars.get(number.get()).ok_or(Status::NotFound)?;
     if number.get() == 0 {
         return Err(Status::Permission.into());
@@ -117,8 +114,8 @@ pub(super) fn free_uar<H: Host>(function: &Function<H>, &number: &UarIndex) -> O
     Ok(())
 }
 
-pub(super) fn alloc_pd<H: Host>(function: &Arc<Function<H>>, &context: &ContextId) -> Outcome<Pdn> {
-    let objects = &function.objects;
+pub(super) fn alloc_pd<H: Host>(adapter: &Arc<Adapter<H>>, &context: &ContextId) -> Outcome<Pdn> {
+    let objects = &adapter.objects;
     let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
     let make = |pdn| Ok::<_, Failure>(Pd { pdn, context: context.id, users: 0.into() });
     let pd = objects.pds.insert(make)?.ok_or(Status::NoResource)?;
@@ -126,8 +123,8 @@ pub(super) fn alloc_pd<H: Host>(function: &Arc<Function<H>>, &context: &ContextI
     Ok(pd.pdn.into())
 }
 
-pub(super) fn free_pd<H: Host>(function: &Function<H>, &pdn: &Pdn) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn free_pd<H: Host>(adapter: &Adapter<H>, &pdn: &Pdn) -> Outcome<()> {
+    let objects = &adapter.objects;
     let pd = objects.pds.get(pdn.get()).ok_or(Status::NotFound)?;
     if held(&pd.users) {
         return Err(Status::Busy.into());

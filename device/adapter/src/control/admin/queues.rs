@@ -13,7 +13,7 @@ use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::cq::Cq;
@@ -24,60 +24,60 @@ use crate::objects::uar::{Owner, Uar};
 use crate::objects::{Pd, Xrcd, held, hold, release};
 use crate::requests::command_tag::Tags;
 
-pub(super) fn create_eq<H: Host>(function: &Function<H>, params: &CreateEq) -> Outcome<EqResult> {
+pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Outcome<EqResult> {
     let vector = params.vector.get();
-    if vector == pci::VECTOR_ASYNC || vector >= function.vectors() {
+    if vector == pci::VECTOR_ASYNC || vector >= adapter.vectors() {
         return Err(bad(offset_of!(CreateEq, vector)));
     }
     if !(4..=eq::LOG_SIZE_MAX).contains(&u32::from(params.log_size)) {
         return Err(bad(offset_of!(CreateEq, log_size)));
     }
-    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 4)
+    let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 4)
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
-    let objects = &function.objects;
+    let objects = &adapter.objects;
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
-    let slot = take_slot(function, &uar, None)?.slot;
+    let slot = take_slot(adapter, &uar, None)?.slot;
     let holding = Arc::clone(&objects.holding);
     let make = |eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring, holding));
     let Some(eq) = objects.eqs.insert(make)? else {
         uar.release(slot);
         return Err(Status::NoResource.into());
     };
-    refresh_eqs(function);
+    refresh_eqs(adapter);
     Ok(EqResult::new(eq.eqn, slot.get()))
 }
 
-pub(super) fn destroy_eq<H: Host>(function: &Function<H>, &eqn: &Eqn) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn destroy_eq<H: Host>(adapter: &Adapter<H>, &eqn: &Eqn) -> Outcome<()> {
+    let objects = &adapter.objects;
     let eq = objects.eqs.get(eqn.get()).ok_or(Status::NotFound)?;
     if held(&eq.users) {
         return Err(Status::Busy.into());
     }
     objects.eqs.remove(eqn.get());
     eq.end();
-    refresh_eqs(function);
+    refresh_eqs(adapter);
     if let Some(uar) = objects.uars.get(0) {
         uar.release(eq.slot);
     }
     Ok(())
 }
 
-fn refresh_eqs<H: Host>(function: &Function<H>) {
-    if let Some(asynchronous) = function.core().asynchronous.read().as_ref() {
-        function.objects.refresh_eqs(asynchronous);
+fn refresh_eqs<H: Host>(adapter: &Adapter<H>) {
+    if let Some(asynchronous) = adapter.core().asynchronous.read().as_ref() {
+        adapter.objects.refresh_eqs(asynchronous);
     }
 }
 
-pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> Outcome<CqResult> {
+pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Outcome<CqResult> {
     if u32::from(params.log_size) > cq::LOG_CQES_MAX {
         return Err(bad(offset_of!(CreateCq, log_size)));
     }
-    let objects = &function.objects;
+    let objects = &adapter.objects;
     let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
     let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
-    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
+    let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
-    let doorbell = take_slot(function, &uar, None)?;
+    let doorbell = take_slot(adapter, &uar, None)?;
     let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, doorbell, Arc::clone(&eq), ring));
     let Some(cq) = objects.cqs.insert(make)? else {
         uar.release(doorbell.slot);
@@ -90,45 +90,45 @@ pub(super) fn create_cq<H: Host>(function: &Function<H>, params: &CreateCq) -> O
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
 pub(super) fn take_slot<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     uar: &Uar<H>,
     workers: Option<usize>,
 ) -> Result<Doorbell, Failure> {
     let doorbell = uar.take(workers).ok_or(Status::NoResource)?;
-    function.host().bar_zero(doorbell.offset(), 8);
+    adapter.host().bar_zero(doorbell.offset(), 8);
     Ok(doorbell)
 }
 
-pub(super) fn modify_cq<H: Host>(function: &Function<H>, params: &ModifyCq) -> Outcome<()> {
-    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+pub(super) fn modify_cq<H: Host>(adapter: &Adapter<H>, params: &ModifyCq) -> Outcome<()> {
+    let cq = adapter.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
     cq.set_moderation(params.count.get(), params.period.get());
     Ok(())
 }
 
 pub(super) fn resize_cq<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &ResizeCq,
 ) -> Outcome<ResizeCqResult> {
     if u32::from(params.log_size) > cq::LOG_CQES_MAX {
         return Err(bad(offset_of!(ResizeCq, log_size)));
     }
-    let cq = function.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
-    let ring = Ring::read(function.paging(), &params.pages, params.log_size, 6)
+    let cq = adapter.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
-    let first = cq.resize(function.host(), ring).ok_or(Status::BadState)?;
+    let first = cq.resize(adapter.host(), ring).ok_or(Status::BadState)?;
     // Writers of the old ring held the CQ's lock, so its memory is the guest's again.
     Ok(ResizeCqResult::new(first))
 }
 
-pub(super) fn destroy_cq<H: Host>(function: &Function<H>, &cqn: &Cqn) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn destroy_cq<H: Host>(adapter: &Adapter<H>, &cqn: &Cqn) -> Outcome<()> {
+    let objects = &adapter.objects;
     let cq = objects.cqs.get(cqn.get()).ok_or(Status::NotFound)?;
     if held(&cq.users) {
         return Err(Status::Busy.into());
     }
     objects.cqs.remove(cqn.get());
     cq.end();
-    function.forget_cq(&cq);
+    adapter.forget_cq(&cq);
     if let Some(uar) = objects.uars.get(cq.doorbell.uar.get()) {
         uar.release(cq.doorbell.slot);
     }
@@ -143,31 +143,31 @@ struct Base<H: Host> {
     recv_cq: Arc<Cq>,
 }
 
-pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> Outcome<QpResult> {
+pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Outcome<QpResult> {
     if params.qp_type != Type::XrcTgt as u8 {
         zero(&params.xrcdn, offset_of!(CreateQp, xrcdn))?;
     }
     let form = TagForm::from_raw(params.tag_form).ok_or(bad(offset_of!(CreateQp, tag_form)))?;
     let kind = Type::from_raw(params.qp_type).ok_or(Status::Unsupported)?;
     let flags = QpFlags::from_bits(params.flags).ok_or(bad(offset_of!(CreateQp, flags)))?;
-    let objects = &function.objects;
-    let Home { pd, xrcd, context } = home(function, params, kind)?;
-    let Base { uar, send_cq, recv_cq } = base(function, params, context)?;
+    let objects = &adapter.objects;
+    let Home { pd, xrcd, context } = home(adapter, params, kind)?;
+    let Base { uar, send_cq, recv_cq } = base(adapter, params, context)?;
     check_xrc(params, kind)?;
-    let srq = shared_queue(function, params, context)?;
-    let rq = recv_ring(function, params)?;
-    let sq = send_ring(function, params, flags, context)?;
+    let srq = shared_queue(adapter, params, context)?;
+    let rq = recv_ring(adapter, params)?;
+    let sq = send_ring(adapter, params, flags, context)?;
     let sq_offset = match sq {
         SendRing::Device { offset, .. } => offset,
         _ => 0,
     };
-    let give = |_: &Failure| give_back(function, context, sq_offset, params);
-    let doorbell = take_slot(function, &uar, Some(function.workers())).inspect_err(give)?;
+    let give = |_: &Failure| give_back(adapter, context, sq_offset, params);
+    let doorbell = take_slot(adapter, &uar, Some(adapter.workers())).inspect_err(give)?;
     let parts = Parts {
         kind,
         pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
         context,
-        tpt: function.tpt(),
+        tpt: adapter.tpt(),
         doorbell,
         cqs: (Arc::clone(&send_cq), Arc::clone(&recv_cq)),
         signal_all: flags.contains(QpFlags::SIGNAL_ALL),
@@ -178,9 +178,9 @@ pub(super) fn create_qp<H: Host>(function: &Function<H>, params: &CreateQp) -> O
         srqs: Arc::clone(&objects.srqs),
         xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
     };
-    let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, function.workers(), parts)) else {
+    let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, adapter.workers(), parts)) else {
         uar.release(doorbell.slot);
-        give_back(function, context, sq_offset, params);
+        give_back(adapter, context, sq_offset, params);
         return Err(Status::NoResource.into());
     };
     pd.iter().for_each(|pd| hold(&pd.users));
@@ -205,8 +205,8 @@ struct Home {
     context: u32,
 }
 
-fn home<H: Host>(function: &Function<H>, params: &CreateQp, kind: Type) -> Result<Home, Failure> {
-    let objects = &function.objects;
+fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<Home, Failure> {
+    let objects = &adapter.objects;
     if kind == Type::XrcTgt {
         zero(&params.pdn, offset_of!(CreateQp, pdn))?;
         let xrcd = objects.xrcds.get(params.xrcdn.get()).ok_or(Status::NotFound)?;
@@ -236,11 +236,11 @@ fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
 }
 
 fn base<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &CreateQp,
     context: u32,
 ) -> Result<Base<H>, Failure> {
-    let objects = &function.objects;
+    let objects = &adapter.objects;
     let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
     let send_cq = objects.cqs.get(params.send_cqn.get()).ok_or(Status::NotFound)?;
     let recv_cq = objects.cqs.get(params.recv_cqn.get()).ok_or(Status::NotFound)?;
@@ -252,7 +252,7 @@ fn base<H: Host>(
 
 /// The SRQ that takes the place of the QP's receive queue, if one is named.
 fn shared_queue<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &CreateQp,
     context: u32,
 ) -> Result<Option<Arc<Srq>>, Failure> {
@@ -262,7 +262,7 @@ fn shared_queue<H: Host>(
     if params.rq_log_size != NO_QUEUE {
         return Err(bad(offset_of!(CreateQp, rq_log_size)));
     }
-    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    let srq = adapter.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
     if srq.context != context {
         return Err(Status::Permission.into());
     }
@@ -272,7 +272,7 @@ fn shared_queue<H: Host>(
     Ok(Some(srq))
 }
 
-fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Option<Ring>, Failure> {
+fn recv_ring<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Result<Option<Ring>, Failure> {
     if params.rq_log_size == NO_QUEUE {
         return Ok(None);
     }
@@ -284,13 +284,13 @@ fn recv_ring<H: Host>(function: &Function<H>, params: &CreateQp) -> Result<Optio
         return Err(bad(offset_of!(CreateQp, rq_log_stride)));
     }
     let pages = Pages::new(params.rq_table.get(), params.rq_page_shift, params.rq_levels);
-    Ring::read(function.paging(), &pages, params.rq_log_size, params.rq_log_stride)
+    Ring::read(adapter.paging(), &pages, params.rq_log_size, params.rq_log_stride)
         .map(Some)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, rq_table)))
 }
 
 fn send_ring<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &CreateQp,
     flags: QpFlags,
     context: u32,
@@ -314,38 +314,38 @@ fn send_ring<H: Host>(
         }
         let len = 1 << (log_size + log_stride);
         let offset =
-            function.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
-        function.host().bar_zero(offset, len);
+            adapter.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
+        adapter.host().bar_zero(offset, len);
         return Ok(SendRing::Device { offset, log_size, log_stride });
     }
     let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
-    Ring::read(function.paging(), &pages, log_size, log_stride)
+    Ring::read(adapter.paging(), &pages, log_size, log_stride)
         .map(SendRing::Guest)
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
 }
 
 /// Frees the device memory of a send queue whose creation failed; `offset` is zero when it has
 /// none.
-fn give_back<H: Host>(function: &Function<H>, context: u32, offset: u64, params: &CreateQp) {
+fn give_back<H: Host>(adapter: &Adapter<H>, context: u32, offset: u64, params: &CreateQp) {
     if offset != 0 {
         let len = 1 << (params.sq_log_size + params.sq_log_stride);
-        function.objects.sq_memory.lock().give(context, offset, len);
+        adapter.objects.sq_memory.lock().give(context, offset, len);
     }
 }
 
-pub(super) fn destroy_qp<H: Host>(function: &Function<H>, &qpn: &Qpn) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
+    let objects = &adapter.objects;
     let qp = objects.remove_qp(qpn.get()).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
     if let Some(uar) = objects.uars.get(qp.doorbell.uar.get()) {
         uar.release(qp.doorbell.slot);
     }
-    function.part(&qp);
+    adapter.part(&qp);
     // Takes both locks, so no worker uses the QP any more.
-    qp.clear(function.host());
-    function.end_commands(&qp);
-    function.forget_qp(&qp);
+    qp.clear(adapter.host());
+    adapter.end_commands(&qp);
+    adapter.forget_qp(&qp);
     objects.groups.forget(qp.qpn);
     if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
         let len = 1 << (log_size + log_stride);
@@ -362,7 +362,7 @@ pub(super) fn destroy_qp<H: Host>(function: &Function<H>, &qpn: &Qpn) -> Outcome
         release(&xrcd.users);
     }
     if let Some(srq) = &qp.srq {
-        srq.publish(function.host());
+        srq.publish(adapter.host());
         release(&srq.users);
     }
     Ok(())

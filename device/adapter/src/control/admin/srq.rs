@@ -9,26 +9,23 @@ use vrnic_abi::{Srqn, Xrcdn, rq, sq};
 
 use super::queues::take_slot;
 use super::{Failure, Outcome, bad, pages_failure, zero};
-use crate::function::Function;
+use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::srq::{Srq, Xrc};
 use crate::objects::{Xrcd, held, hold, release};
 
-pub(super) fn create_srq<H: Host>(
-    function: &Function<H>,
-    params: &CreateSrq,
-) -> Outcome<SrqResult> {
+pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Outcome<SrqResult> {
     let kind = SrqType::from_raw(params.srq_type).ok_or(bad(offset_of!(CreateSrq, srq_type)))?;
-    let objects = &function.objects;
+    let objects = &adapter.objects;
     let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
     let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
     if uar.context != pd.context {
         return Err(Status::Permission.into());
     }
-    let xrc = xrc(function, params, kind, pd.context)?;
-    let ring = ring(function, params)?;
-    let doorbell = take_slot(function, &uar, None)?;
+    let xrc = xrc(adapter, params, kind, pd.context)?;
+    let ring = ring(adapter, params)?;
+    let doorbell = take_slot(adapter, &uar, None)?;
     let users = (pd.pdn, pd.context);
     let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, doorbell, ring, xrc));
     let Some(srq) = objects.srqs.insert(make)? else {
@@ -47,7 +44,7 @@ pub(super) fn create_srq<H: Host>(
 
 /// The CQ and the domain of an SRQ for XRC targets; others have neither.
 fn xrc<H: Host>(
-    function: &Function<H>,
+    adapter: &Adapter<H>,
     params: &CreateSrq,
     kind: SrqType,
     context: u32,
@@ -59,15 +56,15 @@ fn xrc<H: Host>(
         return Ok(None);
     }
     // A domain is shared by contexts; whom it is open to is the driver's matter.
-    function.objects.xrcds.get(xrcdn).ok_or(Status::NotFound)?;
-    let cq = function.objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    adapter.objects.xrcds.get(xrcdn).ok_or(Status::NotFound)?;
+    let cq = adapter.objects.cqs.get(cqn).ok_or(Status::NotFound)?;
     if cq.context != context {
         return Err(Status::Permission.into());
     }
     Ok(Some(Xrc { xrcdn, cq }))
 }
 
-fn ring<H: Host>(function: &Function<H>, params: &CreateSrq) -> Result<Ring, Failure> {
+fn ring<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Result<Ring, Failure> {
     if u32::from(params.log_size) > sq::LOG_WQES_MAX {
         return Err(bad(offset_of!(CreateSrq, log_size)));
     }
@@ -75,19 +72,19 @@ fn ring<H: Host>(function: &Function<H>, params: &CreateSrq) -> Result<Ring, Fai
     if !strides.contains(&u32::from(params.log_stride)) {
         return Err(bad(offset_of!(CreateSrq, log_stride)));
     }
-    Ring::read(function.paging(), &params.pages, params.log_size, params.log_stride)
+    Ring::read(adapter.paging(), &params.pages, params.log_size, params.log_stride)
         .map_err(|error| pages_failure(error, offset_of!(CreateSrq, pages)))
 }
 
-pub(super) fn destroy_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outcome<()> {
-    let objects = &function.objects;
+pub(super) fn destroy_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<()> {
+    let objects = &adapter.objects;
     let srq = objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
     if held(&srq.users) {
         return Err(Status::Busy.into());
     }
     objects.srqs.remove(srqn.get());
     srq.end();
-    function.forget_srq(&srq);
+    adapter.forget_srq(&srq);
     if let Some(uar) = objects.uars.get(srq.doorbell.uar.get()) {
         uar.release(srq.doorbell.slot);
     }
@@ -103,28 +100,28 @@ pub(super) fn destroy_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outc
     Ok(())
 }
 
-pub(super) fn modify_srq<H: Host>(function: &Function<H>, params: &ModifySrq) -> Outcome<()> {
-    let srq = function.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
-    let due = srq.arm(function.host(), params.limit.get());
+pub(super) fn modify_srq<H: Host>(adapter: &Adapter<H>, params: &ModifySrq) -> Outcome<()> {
+    let srq = adapter.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    let due = srq.arm(adapter.host(), params.limit.get());
     if due.map_err(|_| bad(offset_of!(ModifySrq, limit)))? {
-        function.report(Kind::SrqLimit, srq.srqn);
+        adapter.report(Kind::SrqLimit, srq.srqn);
     }
     Ok(())
 }
 
-pub(super) fn query_srq<H: Host>(function: &Function<H>, &srqn: &Srqn) -> Outcome<SrqStatus> {
-    let srq = function.objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
-    Ok(srq.status(function.host()))
+pub(super) fn query_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<SrqStatus> {
+    let srq = adapter.objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
+    Ok(srq.status(adapter.host()))
 }
 
-pub(super) fn alloc_xrcd<H: Host>(function: &Arc<Function<H>>, (): &()) -> Outcome<Xrcdn> {
+pub(super) fn alloc_xrcd<H: Host>(adapter: &Arc<Adapter<H>>, (): &()) -> Outcome<Xrcdn> {
     let make = |xrcdn| Ok::<_, Failure>(Xrcd { xrcdn, users: 0.into() });
-    let xrcd = function.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
+    let xrcd = adapter.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
     Ok(xrcd.xrcdn.into())
 }
 
-pub(super) fn free_xrcd<H: Host>(function: &Function<H>, &xrcdn: &Xrcdn) -> Outcome<()> {
-    let xrcds = &function.objects.xrcds;
+pub(super) fn free_xrcd<H: Host>(adapter: &Adapter<H>, &xrcdn: &Xrcdn) -> Outcome<()> {
+    let xrcds = &adapter.objects.xrcds;
     let xrcd = xrcds.get(xrcdn.get()).ok_or(Status::NotFound)?;
     if held(&xrcd.users) {
         return Err(Status::Busy.into());

@@ -102,7 +102,7 @@ fn connected<H: Host>(
 }
 
 /// Locks the receiving half of a QP that was found, if it is the peer: the number may have come to
-/// another connection, or be that of an unrelated QP. Only then its function's memory is held.
+/// another connection, or be that of an unrelated QP. Only then its adapter's memory is held.
 #[inline(always)]
 fn meet<'a, H: Host>(
     (core, qp, requester): (&Core<H>, &Qp<H>, &Requester<H>),

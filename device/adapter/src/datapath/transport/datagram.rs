@@ -42,7 +42,7 @@ const NO_VLAN: u16 = 0xffff;
 enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
-    /// Members of a multicast group, on all functions; looked up as datagrams come to them.
+    /// Members of a multicast group, on all adapters; looked up as datagrams come to them.
     Group(Option<Box<Members<H>>>),
 }
 

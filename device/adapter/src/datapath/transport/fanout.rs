@@ -43,7 +43,7 @@ impl<H: Host> Members<H> {
         let mut this = Self { from, some: ArrayVec::new(), next: None };
         let mut at = Bound::Included(from.mac);
         while let Some(peer) = fabric.next(at) {
-            slice.charge(cost::FUNCTION);
+            slice.charge(cost::ADAPTER);
             let mac = peer.core().mac();
             if peer.has_vlan(vlan) {
                 let first = if mac == from.mac { from.joined } else { 0 };

@@ -23,7 +23,7 @@ use crate::slice::cost;
 
 /// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
-    /// The requester's function.
+    /// The requester's adapter.
     pub here: &'e Site<'a, H>,
     /// The requester's QP.
     pub qp: &'e Qp<H>,

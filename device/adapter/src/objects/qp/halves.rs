@@ -85,8 +85,8 @@ pub enum Ended {
     Command(u32),
 }
 
-/// Position of the next member of a group that a datagram goes to: on the function with this MAC,
-/// not before this place in the order of joining, or else on a function with a higher MAC.
+/// Position of the next member of a group that a datagram goes to: on the adapter with this MAC,
+/// not before this place in the order of joining, or else on an adapter with a higher MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The MAC.
@@ -106,7 +106,7 @@ pub struct Progress {
     pub delivered: bool,
 }
 
-/// Those who hold the memory of a function.
+/// Those who hold the memory of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// The QP's own.

@@ -3,7 +3,7 @@
 //! A QP has two halves with a lock each. A requester that runs holds its own [`Requester`] and,
 //! while it touches the peer, the peer's [`Responder`]; no thread takes a requester while it holds
 //! a responder, so there is no cycle. Whatever needs the other half of a QP (an error that flushes
-//! both queues) is left to the QP's own turn in [`crate::function::Function::poll`].
+//! both queues) is left to the QP's own turn in [`crate::adapter::Adapter::poll`].
 
 mod halves;
 pub mod ledger;
@@ -79,9 +79,9 @@ pub struct Qp<H: Host> {
     pub srqs: Arc<Table<Srq>>,
     /// Its context.
     pub context: u32,
-    /// The regions of its function.
+    /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
-    /// The worker of its function that it belongs to.
+    /// The worker of its adapter that it belongs to.
     pub worker: usize,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
@@ -110,10 +110,10 @@ pub struct Qp<H: Host> {
     pub dead: AtomicBool,
     /// True if a worker may remember it as one that rings often.
     pub hot: AtomicBool,
-    /// True if it stands in the run queue of its function.
+    /// True if it stands in the run queue of its adapter.
     pub queued: AtomicBool,
     /// When its timer is due, on the host's clock; zero without one. Changed under the lock of the
-    /// function's schedule alone.
+    /// adapter's schedule alone.
     pub timer: AtomicU64,
     /// Index of the send entry that comes next, for a look without a lock.
     pub next_send: AtomicU32,
@@ -134,7 +134,7 @@ pub struct Parts {
     pub pdn: u32,
     /// The context.
     pub context: u32,
-    /// The regions of its function.
+    /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
@@ -157,7 +157,7 @@ pub struct Parts {
 }
 
 impl<H: Host> Qp<H> {
-    /// A QP in the reset state, of a function with this many workers.
+    /// A QP in the reset state, of an adapter with this many workers.
     #[must_use]
     pub fn new(qpn: u32, workers: usize, parts: Parts) -> Self {
         Self {

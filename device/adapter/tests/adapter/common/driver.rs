@@ -1,4 +1,4 @@
-//! A driver: brings a function up, sends admin commands, posts work and polls queues.
+//! A driver: brings an adapter up, sends admin commands, posts work and polls queues.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use vrnic_abi::doorbell::{CQ_SEEN, Doorbell, arm_request, ci_and_arm};
 use vrnic_abi::eq::{Eqe, Kind};
 use vrnic_abi::qp::{Attr, AttrMask};
 use vrnic_abi::{SlotIndex, regs, stamp, uar};
+use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::function::Function;
 use vrnic_adapter::host::{Host, Memory};
 use vrnic_adapter::limits::Limits;
 use zerocopy::{FromBytes, IntoBytes};
@@ -29,7 +29,7 @@ pub(crate) type Refused = (Status, u32);
 
 /// A guest with its adapter.
 pub(crate) struct Guest {
-    pub(crate) function: Arc<Function<TestHost>>,
+    pub(crate) adapter: Arc<Adapter<TestHost>>,
     pub(crate) host: TestHost,
     next: Cell<u64>,
     admin_sq: u64,
@@ -70,7 +70,7 @@ pub(crate) fn padded(params: &[u8]) -> [u8; PARAMS_LEN] {
 }
 
 impl Guest {
-    /// A function on `fabric` whose driver has enabled it.
+    /// An adapter on `fabric` whose driver has enabled it.
     pub(crate) fn new(number: u8, fabric: &Arc<Fabric<TestHost>>, clock: &Arc<AtomicU64>) -> Self {
         Self::with(number, fabric, clock, (1, Limits::default()))
     }
@@ -85,10 +85,10 @@ impl Guest {
         let host = TestHost::new(clock);
         let mac = [2, 0, 0, 0, 0, number];
         let name = format!("f{number}");
-        let function = Function::new(&name, mac, host.clone(), fabric, workers, limits);
-        function.set_link(true);
+        let adapter = Adapter::new(&name, mac, host.clone(), fabric, workers, limits);
+        adapter.set_link(true);
         let mut guest = Self {
-            function,
+            adapter,
             host,
             next: Cell::new(BASE),
             admin_sq: 0,
@@ -119,7 +119,7 @@ impl Guest {
         self.set_address(regs::ASYNC_EQ_LO, events);
         self.set(regs::ASYNC_EQ_LOG_SIZE, u32::from(ASYNC_LOG));
         self.set(regs::CONTROL, regs::Control::ENABLE.bits());
-        assert!(self.status().contains(regs::Status::ENABLED), "function is not enabled");
+        assert!(self.status().contains(regs::Status::ENABLED), "adapter is not enabled");
     }
 
     /// Guest addresses of the admin rings.
@@ -128,13 +128,13 @@ impl Guest {
     }
 
     pub(crate) fn status(&self) -> regs::Status {
-        regs::Status::from_bits_retain(self.function.read_register(regs::STATUS))
+        regs::Status::from_bits_retain(self.adapter.read_register(regs::STATUS))
     }
 
     /// Writes a register and lets the control thread act.
     pub(crate) fn set(&self, offset: u32, value: u32) {
-        if self.function.write_register(offset, value) {
-            self.function.control();
+        if self.adapter.write_register(offset, value) {
+            self.adapter.control();
         }
     }
 

@@ -151,7 +151,7 @@ impl TestHost {
         let _gone = arrive.send(()).map(|()| opened.recv());
     }
 
-    /// Times that the function was said to have failed by a fault of the adapter's.
+    /// Times that the adapter was said to have failed by a fault of the adapter's.
     pub(crate) fn fails(&self) -> u64 {
         self.0.fails.load(Ordering::Acquire)
     }

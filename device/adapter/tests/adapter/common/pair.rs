@@ -1,4 +1,4 @@
-//! Two connected QPs, and everything that they need, on one function or two.
+//! Two connected QPs, and everything that they need, on one adapter or two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,11 +70,11 @@ impl World {
     /// Polls all guests, without moving the clock, until none has anything to do.
     pub(crate) fn settle(&self, guests: &[&Guest]) {
         for _ in 0..100_000 {
-            if !guests.iter().fold(false, |busy, guest| guest.function.poll(0).busy | busy) {
+            if !guests.iter().fold(false, |busy, guest| guest.adapter.poll(0).busy | busy) {
                 return;
             }
         }
-        panic!("the functions never come to rest");
+        panic!("the adapters never come to rest");
     }
 
     /// Moves the clock.
@@ -348,7 +348,7 @@ impl Endpoint {
     pub(crate) fn connect(&self, guest: &Guest, mac: [u8; 6], qpn: u32, tune: impl Fn(&mut Attr)) {
         let mut attr = attributes(mac, qpn);
         tune(&mut attr);
-        let kind = guest.function.qp(self.qpn).map(|qp| qp.kind);
+        let kind = guest.adapter.qp(self.qpn).map(|qp| qp.kind);
         let unknown = if kind == Some(Type::Uc) { RELIABLE } else { AttrMask::empty() };
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
             attr.state = state as u8;
@@ -484,7 +484,7 @@ impl SharedQueue {
     }
 }
 
-/// Two connected endpoints on two functions.
+/// Two connected endpoints on two adapters.
 pub(crate) struct Pair {
     pub(crate) world: World,
     pub(crate) ga: Guest,
@@ -504,8 +504,8 @@ impl Pair {
         // Side A sends commands.
         let responds = Setup { tags: (TagForm::None, 0), ..setup };
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, responds));
-        a.connect(&ga, gb.function.mac(), b.qpn, &tune);
-        b.connect(&gb, ga.function.mac(), a.qpn, &tune);
+        a.connect(&ga, gb.adapter.mac(), b.qpn, &tune);
+        b.connect(&gb, ga.adapter.mac(), a.qpn, &tune);
         Self { world, ga, gb, a, b }
     }
 

@@ -6,18 +6,18 @@ use crate::control::{self, ControlRequests, ControlThread};
 
 const LEN: u64 = 1 << 20;
 
-/// A function with guest memory, and the VMM's side of it.
+/// An adapter with guest memory, and the VMM's side of it.
 struct Rig {
-    function: Arc<Function>,
-    device: FunctionDevice,
+    hosted: Arc<HostedAdapter>,
+    device: AdapterDevice,
     _control: ControlThread,
 }
 
-fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (ControlHandle, ControlRequests)) {
+fn hosted(name: &str, mac: [u8; 6]) -> (Arc<HostedAdapter>, (ControlHandle, ControlRequests)) {
     let bells = Arc::from([Arc::new(Bell::new().expect("bell"))]);
     let channel = control::channel();
     let (fabric, limits) = (Arc::default(), Limits::default());
-    let function = Function::new(
+    let hosted = HostedAdapter::new(
         name,
         MacAddr(mac),
         &bells,
@@ -26,16 +26,16 @@ fn function(name: &str, mac: [u8; 6]) -> (Arc<Function>, (ControlHandle, Control
         MapRules::share(1),
         channel.0.clone(),
     );
-    (Arc::new(function.expect("function")), channel)
+    (Arc::new(hosted.expect("function")), channel)
 }
 
 impl Rig {
     fn new() -> Self {
-        let (function, channel) = function("t", [2, 0, 0, 0, 0, 1]);
-        let target = Arc::clone(&function);
+        let (hosted, channel) = hosted("t", [2, 0, 0, 0, 0, 1]);
+        let target = Arc::clone(&hosted);
         let work = move || target.control();
         let control = ControlThread::start("t", channel, work).expect("thread");
-        let mut device = FunctionDevice::new(&function);
+        let mut device = AdapterDevice::new(&hosted);
         let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd");
         let file = File::from(file);
         file.set_len(LEN).expect("length");
@@ -49,7 +49,7 @@ impl Rig {
         };
         device.dma_map(range).expect("DMA_MAP");
         device.write(RegionId::Config, 4, &[0x06, 0]);
-        Self { function, device, _control: control }
+        Self { hosted, device, _control: control }
     }
 
     fn set(&mut self, offset: u32, value: u32) {
@@ -67,10 +67,10 @@ impl Rig {
     }
 
     fn status(&self) -> Status {
-        Status::from_bits_retain(self.function.register(regs::STATUS))
+        Status::from_bits_retain(self.hosted.register(regs::STATUS))
     }
 
-    /// Resets as the driver does. Returns whether the function works again.
+    /// Resets as the driver does. Returns whether the adapter works again.
     fn reset(&mut self) -> bool {
         self.set(regs::CONTROL, Control::RESET.bits());
         self.wait(|status| !status.contains(Status::RESETTING));
@@ -90,17 +90,17 @@ impl Rig {
     }
 
     fn trap(&self, set: bool) {
-        self.function.adapter.host().trap.store(set, Ordering::SeqCst);
+        self.hosted.adapter.host().trap.store(set, Ordering::SeqCst);
     }
 
-    /// Runs one thing while everything fails: the function fails, and the caller learns nothing of
+    /// Runs one thing while everything fails: the adapter fails, and the caller learns nothing of
     /// it.
     fn fails_in(&mut self, what: &str, step: impl FnOnce(&Self)) {
         self.enable();
         self.trap(true);
         step(self);
         self.wait(|status| status.contains(Status::FATAL));
-        let code = self.function.register(regs::FATAL_CODE);
+        let code = self.hosted.register(regs::FATAL_CODE);
         assert_eq!(code, FatalCode::Internal as u32, "{what}");
         // A reset that fails, too, ends, and the next one is tried as well.
         assert!(!self.reset() && !self.reset(), "{what}");
@@ -112,23 +112,23 @@ impl Rig {
 #[test]
 fn a_fault_anywhere_stops_its_function_until_a_reset() {
     let mut rig = Rig::new();
-    let part = rig.function.part(0);
+    let part = rig.hosted.part(0);
     rig.fails_in("poll", |_| assert!(!part.poll()));
     rig.fails_in("a last look", |_| assert!(!part.has_work()));
-    rig.fails_in("the heartbeat", |rig| rig.function.beat());
+    rig.fails_in("the heartbeat", |rig| rig.hosted.beat());
     rig.fails_in("falling asleep", |_| part.set_asleep(true));
     part.set_asleep(false);
-    rig.fails_in("the link", |rig| rig.function.set_link(true));
+    rig.fails_in("the link", |rig| rig.hosted.set_link(true));
     // The VMM's own reset helps, too, and the count of sleeping workers is right.
     rig.enable();
-    rig.function.failure.set("a fault on purpose");
+    rig.hosted.failure.set("a fault on purpose");
     rig.device.reset();
     rig.device.write(RegionId::Config, 4, &[0x06, 0]);
     rig.enable();
     part.set_asleep(true);
     assert!(rig.status().contains(Status::LINK_UP | Status::ENABLED));
     let armed = vrnic_adapter::host::Host::bar_load32(
-        rig.function.adapter.host(),
+        rig.hosted.adapter.host(),
         vrnic_abi::uar::ARMED_OFFSET.into(),
     );
     assert_eq!(armed, 1);
@@ -137,12 +137,12 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
 /// The switch leaves a note and does no work of the adapter's, whatever state that is in.
 #[test]
 fn the_switch_only_leaves_a_note() {
-    let (function, _nobody_listens) = function("t", [2, 0, 0, 0, 0, 2]);
-    function.adapter.host().trap.store(true, Ordering::SeqCst);
-    function.set_link(true);
-    assert!(!function.failure.is_set());
-    assert_eq!(function.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
-    function.adapter.host().trap.store(false, Ordering::SeqCst);
-    function.control();
-    assert_ne!(function.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
+    let (hosted, _nobody_listens) = hosted("t", [2, 0, 0, 0, 0, 2]);
+    hosted.adapter.host().trap.store(true, Ordering::SeqCst);
+    hosted.set_link(true);
+    assert!(!hosted.failure.is_set());
+    assert_eq!(hosted.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
+    hosted.adapter.host().trap.store(false, Ordering::SeqCst);
+    hosted.control();
+    assert_ne!(hosted.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
 }

@@ -1,4 +1,4 @@
-//! A function: an adapter with its PCI face, as a VMM drives it.
+//! An adapter as this process hosts it, and its PCI face, which a VMM drives.
 
 use std::fs::File;
 use std::io;
@@ -24,11 +24,11 @@ use crate::worker::bell::Bell;
 use crate::worker::engine::Engine;
 
 /// The adapter model in this process's surroundings.
-pub type Adapter = vrnic_adapter::function::Function<Surroundings>;
+pub type Adapter = vrnic_adapter::adapter::Adapter<Surroundings>;
 
-/// A function, shared by its server, the workers and housekeeping.
+/// An adapter of this process, shared by its server, the workers and housekeeping.
 #[derive(Debug)]
-pub struct Function {
+pub struct HostedAdapter {
     adapter: Arc<Adapter>,
     failure: Arc<Failure>,
     control: ControlHandle,
@@ -36,17 +36,17 @@ pub struct Function {
     link: AtomicBool,
 }
 
-/// A worker's part of a function.
+/// A worker's part of an adapter.
 #[derive(Debug)]
 pub struct Part {
-    function: Arc<Function>,
+    hosted: Arc<HostedAdapter>,
     worker: usize,
     /// When to poll again though nothing rings; `u64::MAX` for never.
     deadline: AtomicU64,
 }
 
-impl Function {
-    /// A function after power-on, polled by the workers with these bells; `control` asks its
+impl HostedAdapter {
+    /// An adapter after power-on, polled by the workers with these bells; `control` asks its
     /// control thread.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Function {
     /// The part of a worker.
     #[must_use]
     pub fn part(self: &Arc<Self>, worker: usize) -> Part {
-        Part { function: Arc::clone(self), worker, deadline: AtomicU64::new(u64::MAX) }
+        Part { hosted: Arc::clone(self), worker, deadline: AtomicU64::new(u64::MAX) }
     }
 
     /// The adapter.
@@ -92,7 +92,7 @@ impl Function {
         self.control.ask();
     }
 
-    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the function
+    /// Steps the heartbeat, unless the guest's memory has gone from under it: then the adapter
     /// fails.
     pub fn beat(&self) {
         if self.adapter.host().dma.has_lost() {
@@ -139,7 +139,7 @@ impl Function {
 
 impl Engine for Part {
     fn poll(&self) -> bool {
-        let Function { adapter, failure, .. } = &*self.function;
+        let HostedAdapter { adapter, failure, .. } = &*self.hosted;
         let polled = failure.contain(|| adapter.poll(self.worker));
         let polled = polled.unwrap_or_default();
         self.deadline.store(polled.deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -147,12 +147,12 @@ impl Engine for Part {
     }
 
     fn set_asleep(&self, asleep: bool) {
-        // Counted even if the function has failed: who wakes later is counted, too.
-        self.function.failure.catch(|| self.function.adapter.set_asleep(asleep));
+        // Counted even if the adapter has failed: who wakes later is counted, too.
+        self.hosted.failure.catch(|| self.hosted.adapter.set_asleep(asleep));
     }
 
     fn has_work(&self) -> bool {
-        let Function { adapter, failure, .. } = &*self.function;
+        let HostedAdapter { adapter, failure, .. } = &*self.hosted;
         failure.contain(|| adapter.has_work(self.worker)).unwrap_or(false)
     }
 
@@ -161,24 +161,24 @@ impl Engine for Part {
     }
 }
 
-/// The part of a function that belongs to its server thread.
+/// The part of an adapter that belongs to its server thread.
 #[derive(Debug)]
-pub struct FunctionDevice {
-    function: Arc<Function>,
+pub struct AdapterDevice {
+    hosted: Arc<HostedAdapter>,
     adapter: Arc<Adapter>,
     config: ConfigSpace,
     /// The MSI-X table as written; VMMs keep their own.
     msix_table: Box<[u8]>,
 }
 
-impl FunctionDevice {
-    /// The VMM's side of `function`.
+impl AdapterDevice {
+    /// The VMM's side of the adapter.
     #[must_use]
-    pub fn new(function: &Arc<Function>) -> Self {
+    pub fn new(hosted: &Arc<HostedAdapter>) -> Self {
         let table = vec![0; pci::MSIX_PBA_OFFSET as usize].into_boxed_slice();
-        let adapter = Arc::clone(&function.adapter);
-        let function = Arc::clone(function);
-        Self { function, adapter, config: ConfigSpace::new(), msix_table: table }
+        let adapter = Arc::clone(&hosted.adapter);
+        let hosted = Arc::clone(hosted);
+        Self { hosted, adapter, config: ConfigSpace::new(), msix_table: table }
     }
 
     fn set_bus_master(&self, on: bool) {
@@ -197,7 +197,7 @@ impl FunctionDevice {
     }
 }
 
-impl Device for FunctionDevice {
+impl Device for AdapterDevice {
     fn connected(&mut self) -> io::Result<File> {
         self.adapter.host().uar.renew()
     }
@@ -207,7 +207,7 @@ impl Device for FunctionDevice {
             RegionId::Config => self.config.read(offset, into),
             RegionId::Regs => match (<&mut [u8; 4]>::try_from(&mut *into), u32::try_from(offset)) {
                 (Ok(word), Ok(offset)) if offset.is_multiple_of(4) => {
-                    *word = self.function.register(offset).to_le_bytes();
+                    *word = self.hosted.register(offset).to_le_bytes();
                 }
                 _ => into.fill(0xff),
             },
@@ -246,7 +246,7 @@ impl Device for FunctionDevice {
                 match (word, u32::try_from(offset)) {
                     (Ok(value), Ok(offset)) if offset.is_multiple_of(4) => {
                         if self.adapter.write_register(offset, value) {
-                            self.function.control.ask();
+                            self.hosted.control.ask();
                         }
                     }
                     _ => self.adapter.warn(|name| {
@@ -302,7 +302,7 @@ impl Device for FunctionDevice {
     fn reset(&mut self) {
         self.config.reset();
         // First the QPs: a peer that is under way finds none, rather than one without memory.
-        self.function.reset();
+        self.hosted.reset();
         self.set_bus_master(false);
     }
 

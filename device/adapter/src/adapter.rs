@@ -1,4 +1,4 @@
-//! A function: one adapter, with its registers, objects and work.
+//! An adapter, with its registers, objects and work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -22,12 +22,12 @@ use crate::registers::Registers;
 use crate::scheduling::worker_state::Shard;
 use crate::stats::{Counter, Counters};
 
-/// Most workers of a function; each looks at doorbell groups of its own.
+/// Most workers of an adapter; each looks at doorbell groups of its own.
 pub const WORKERS_MAX: usize = 64;
 
 /// An adapter.
 #[derive(Debug)]
-pub struct Function<H: Host> {
+pub struct Adapter<H: Host> {
     core: Arc<Core<H>>,
     fabric: Arc<Fabric<H>>,
     pub(crate) registers: Registers,
@@ -43,8 +43,8 @@ pub struct Function<H: Host> {
     awake: Mutex<usize>,
 }
 
-impl<H: Host> Function<H> {
-    /// A function after power-on, known to `fabric`, for this many workers.
+impl<H: Host> Adapter<H> {
+    /// An adapter after power-on, known to `fabric`, for this many workers.
     #[must_use]
     pub fn new(
         name: &str,
@@ -57,7 +57,7 @@ impl<H: Host> Function<H> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let core = Arc::new(Core::new(name, mac, host, workers));
         let objects = Arc::new(Objects::new(&core, &limits));
-        let function = Arc::new(Self {
+        let adapter = Arc::new(Self {
             core,
             fabric: Arc::clone(fabric),
             registers: Registers::default(),
@@ -69,8 +69,8 @@ impl<H: Host> Function<H> {
             shards: (0..workers).map(|nth| Shard::new(nth, workers).into()).collect(),
             awake: Mutex::new(workers),
         });
-        fabric.join(&function.objects);
-        function
+        fabric.join(&adapter.objects);
+        adapter
     }
 
     /// Returns what the adapter's parts share.
@@ -126,7 +126,7 @@ impl<H: Host> Function<H> {
         self.core.stats()
     }
 
-    /// The other functions.
+    /// The other adapters.
     #[must_use]
     pub fn fabric(&self) -> &Fabric<H> {
         &self.fabric
@@ -250,7 +250,7 @@ impl<H: Host> Function<H> {
         })
     }
 
-    /// Warns about what the guest does, at a bounded rate; `warn` gets the function's name.
+    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
     pub fn warn(&self, warn: impl FnOnce(&str)) {
         self.core.warn(warn);
     }
@@ -363,7 +363,7 @@ impl<H: Host> Function<H> {
         attr
     }
 
-    /// Limits of a function.
+    /// Limits of an adapter.
     #[must_use]
     pub fn caps(&self) -> vrnic_abi::admin::DeviceCaps {
         limits::caps(&self.limits)
