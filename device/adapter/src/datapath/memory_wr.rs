@@ -3,7 +3,7 @@
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, Denied, Registration};
@@ -25,7 +25,7 @@ pub(crate) enum Settled {
 /// # Errors
 /// The check that failed; nothing has changed then.
 pub(crate) fn run<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     (send, raw): (&Send, &[u8]),
 ) -> Result<Settled, Denied> {
@@ -71,7 +71,7 @@ pub(crate) fn run<H: Host>(
 /// key's place is not in the message, [`Denied::Foreign`] for guest addresses of a user's QP,
 /// [`Denied::Full`] when too many commands wait for a response.
 pub(crate) fn open_command<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     (send, raw): (&Send, &[u8]),
 ) -> Result<u32, Denied> {
@@ -104,7 +104,7 @@ pub(crate) fn open_command<H: Host>(
 /// # Errors
 /// When the QP has no such command.
 pub(crate) fn end_command<H: Host>(
-    there: &Site<'_, H>,
+    there: &TurnContext<'_, H>,
     qp: &Qp<H>,
     key: u32,
 ) -> Result<(), Denied> {

@@ -7,7 +7,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
@@ -88,7 +88,7 @@ pub fn flush<H: Host>(
 ) -> u32 {
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
-    let here = Site::new(core, qp, slice);
+    let here = TurnContext::new(core, qp, slice);
     batch.clear();
     (requester.not_before, requester.ledger.resume_at) = (None, None);
     let mut flushed = 0;

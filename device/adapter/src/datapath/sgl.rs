@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host, Memory};
 use crate::memory::tpt::{Denied, Piece, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, Send};
@@ -39,11 +39,11 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_list<H: Host>(
         &mut self,
-        (site, pdn): (&'a Site<'_, H>, u32),
+        (turn, pdn): (&'a TurnContext<'_, H>, u32),
         (list, raw): (&SegmentList, &[u8]),
         need: Access,
     ) -> Result<(), Denied> {
-        list.iter(raw).try_for_each(|segment| self.add((site, pdn), &segment, need))
+        list.iter(raw).try_for_each(|segment| self.add((turn, pdn), &segment, need))
     }
 
     /// Adds the memory that a send work request, whose WQE is `raw`, is sent from.
@@ -53,7 +53,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_source<H: Host>(
         &mut self,
-        own: (&'a Site<'_, H>, u32),
+        own: (&'a TurnContext<'_, H>, u32),
         send: &Send,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
@@ -72,7 +72,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_filled<H: Host>(
         &mut self,
-        own: (&'a Site<'_, H>, u32),
+        own: (&'a TurnContext<'_, H>, u32),
         (list, raw): (&SegmentList, &[u8]),
         need: Access,
         length: u64,
@@ -93,7 +93,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add<H: Host>(
         &mut self,
-        (site, pdn): (&'a Site<'_, H>, u32),
+        (turn, pdn): (&'a TurnContext<'_, H>, u32),
         segment: &Segment,
         need: Access,
     ) -> Result<(), Denied> {
@@ -102,8 +102,8 @@ impl<'a> Side<'a> {
         if len == 0 {
             return Ok(());
         }
-        let tpt = site.tpt;
-        let window = tpt.check(&site.memory, (key, pdn), (addr, len), need)?;
+        let tpt = turn.tpt;
+        let window = tpt.check(&turn.memory, (key, pdn), (addr, len), need)?;
         // A list has no more entries than fit.
         self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
     }
@@ -116,7 +116,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_remote<H: Host>(
         &mut self,
-        (site, user): (&'a Site<'_, H>, User),
+        (turn, user): (&'a TurnContext<'_, H>, User),
         segment: &Segment,
         need: Access,
         message: u64,
@@ -126,10 +126,10 @@ impl<'a> Side<'a> {
         if len == 0 {
             return Ok(());
         }
-        let tpt = site.tpt;
-        let window = tpt.check_remote(&site.memory, (key, user), (addr, len), need, message)?;
+        let tpt = turn.tpt;
+        let window = tpt.check_remote(&turn.memory, (key, user), (addr, len), need, message)?;
         self.one_touch |= window.one_touch();
-        if let Some(pieces) = tpt.pieces(&site.memory, (&window, len), user.pdn, need) {
+        if let Some(pieces) = tpt.pieces(&turn.memory, (&window, len), user.pdn, need) {
             for piece in pieces {
                 let Piece { window, len } = piece?;
                 self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)?;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::qp::Qp;
@@ -14,7 +14,7 @@ use crate::slice::Slice;
 /// The responder's QP, while a requester has its turn.
 pub struct There<'a, H: Host> {
     /// Its adapter's memory, time and counters.
-    pub site: Site<'a, H>,
+    pub turn: TurnContext<'a, H>,
     /// The QP.
     pub qp: &'a Arc<Qp<H>>,
     /// True if the requester's turn is about the responder's own objects just now.
@@ -25,7 +25,7 @@ impl<'a, H: Host> There<'a, H> {
     /// Holds the memory of the adapter whose QP it is.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Arc<Qp<H>>, slice: &'a Slice<'a, H>) -> Self {
-        Self { site: Site::new(core, qp, slice), qp, acts: Cell::new(false) }
+        Self { turn: TurnContext::new(core, qp, slice), qp, acts: Cell::new(false) }
     }
 
     /// Runs work on the responder's own objects. A panic in it is the failure of its adapter.
@@ -44,6 +44,6 @@ impl<'a, H: Host> There<'a, H> {
         if !self.acts.get() {
             resume_unwind(panic);
         }
-        self.site.host().fail();
+        self.turn.host().fail();
     }
 }

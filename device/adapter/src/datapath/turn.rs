@@ -22,7 +22,7 @@ const TIME_KEEPS: u64 = 16 << 10;
 
 /// An adapter with its guest's memory held. What a whole turn needs is taken once: the memory, the
 /// time, and the counters, which other processors write too.
-pub struct Site<'a, H: Host> {
+pub struct TurnContext<'a, H: Host> {
     /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
     /// Its guest's memory.
@@ -37,7 +37,7 @@ pub struct Site<'a, H: Host> {
     tally: Tally,
 }
 
-impl<'a, H: Host> Site<'a, H> {
+impl<'a, H: Host> TurnContext<'a, H> {
     /// Holds the guest's memory for `qp`, which is one of its.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
@@ -159,7 +159,7 @@ impl<'a, H: Host> Site<'a, H> {
     }
 }
 
-impl<'a, H: Host> QueueContext<'a, H> for Site<'a, H> {
+impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
     #[inline]
     fn host(&self) -> &'a H {
         self.core.host()
@@ -191,7 +191,7 @@ impl<'a, H: Host> QueueContext<'a, H> for Site<'a, H> {
     }
 }
 
-impl<H: Host> Drop for Site<'_, H> {
+impl<H: Host> Drop for TurnContext<'_, H> {
     fn drop(&mut self) {
         self.tally.hand_over(self.core.stats(), self.host().lane());
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::{Host, Memory};
 use crate::memory::pages::Ring;
 use crate::objects::qp::{Qp, SendRing};
@@ -61,16 +61,16 @@ impl Batch {
     #[inline]
     pub fn take<H: Host>(
         &mut self,
-        site: &Site<'_, H>,
+        turn: &TurnContext<'_, H>,
         qp: &Qp<H>,
         index: u32,
     ) -> Result<Option<Range<usize>>, &'static str> {
         if self.rest.is_empty() {
             let filled = match &qp.sq {
                 SendRing::None => 0,
-                SendRing::Guest(ring) => self.fill_from_guest(site, qp, ring, index)?,
+                SendRing::Guest(ring) => self.fill_from_guest(turn, qp, ring, index)?,
                 SendRing::Device { offset, log_size, log_stride } => {
-                    self.fill_from_device(site.host(), (*offset, *log_size, *log_stride), index)?
+                    self.fill_from_device(turn.host(), (*offset, *log_size, *log_stride), index)?
                 }
             };
             if filled == 0 {
@@ -83,7 +83,7 @@ impl Batch {
         if self.rest.is_empty()
             && let SendRing::Guest(ring) = &qp.sq
         {
-            self.fetch_ahead(site, qp, ring, index.wrapping_add(1));
+            self.fetch_ahead(turn, qp, ring, index.wrapping_add(1));
         }
         Ok(Some(start..self.rest.start))
     }
@@ -91,26 +91,26 @@ impl Batch {
     /// Lets the entries that are posted behind the batch come nearer while its last one is
     /// executed.
     #[inline]
-    fn fetch_ahead<H: Host>(&self, site: &Site<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
-        let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+    fn fetch_ahead<H: Host>(&self, turn: &TurnContext<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
+        let posted = turn.host().bar_load32(qp.slot_offset).wrapping_sub(index);
         if posted != 0
             && posted <= ring.size()
             && let Some((addr, count)) =
                 ring.run_at(index, posted.min((BATCH_LEN / self.stride) as u32))
         {
-            site.memory.fetch_ahead(addr, count as usize * self.stride);
+            turn.memory.fetch_ahead(addr, count as usize * self.stride);
         }
     }
 
     /// Copies entries from a queue in guest memory; returns their bytes.
     fn fill_from_guest<H: Host>(
         &mut self,
-        site: &Site<'_, H>,
+        turn: &TurnContext<'_, H>,
         qp: &Qp<H>,
         ring: &Ring,
         index: u32,
     ) -> Result<usize, &'static str> {
-        let posted = site.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        let posted = turn.host().bar_load32(qp.slot_offset).wrapping_sub(index);
         if posted == 0 {
             return Ok(0);
         }
@@ -122,7 +122,7 @@ impl Batch {
         let (addr, count) = ring.run_at(index, room).ok_or("an entry is outside its memory")?;
         let len = count as usize * self.stride;
         let into = self.bytes.get_mut(..len).ok_or("stride")?;
-        site.memory.read(addr, into).map_err(|_| "its memory cannot be read")?;
+        turn.memory.read(addr, into).map_err(|_| "its memory cannot be read")?;
         Ok(len)
     }
 

@@ -50,9 +50,9 @@ pub(crate) fn complete<H: Host>(
         return Ok(());
     };
     let completion = Completion { srqn: srq.srqn, ..*completion };
-    let written = srq.while_alive(|| there.site.complete(&xrc.cq, &completion));
+    let written = srq.while_alive(|| there.turn.complete(&xrc.cq, &completion));
     if let Some(Err(_overflow)) = written {
-        there.qp.failed(there.site.core, Kind::QpFatal);
+        there.qp.failed(there.turn.core, Kind::QpFatal);
         return Err(Refusal::Operational);
     }
     Ok(())

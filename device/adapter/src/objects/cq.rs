@@ -135,7 +135,7 @@ impl Cq {
     #[inline]
     pub fn push<'a, H: Host + 'a>(
         &self,
-        site: &impl QueueContext<'a, H>,
+        turn: &impl QueueContext<'a, H>,
         completion: &Completion,
     ) -> Result<Due, Overflow> {
         let mut inner = self.inner.lock();
@@ -145,17 +145,17 @@ impl Cq {
         let mut room = inner.used() < inner.ring.size();
         if !room {
             // The user's index is read when it matters: its line moves between two processors.
-            let ci = site.host().bar_load32(self.slot_offset);
+            let ci = turn.host().bar_load32(self.slot_offset);
             room = inner.consumed(ci) && inner.used() < inner.ring.size();
         }
-        let entry = completion.entry(inner.pi, site.now());
+        let entry = completion.entry(inner.pi, turn.now());
         let addr = inner.ring.addr(inner.pi).filter(|_| room);
-        let written = addr.is_some_and(|addr| site.memory().write(addr, entry.as_bytes()).is_ok());
+        let written = addr.is_some_and(|addr| turn.memory().write(addr, entry.as_bytes()).is_ok());
         if !written {
             inner.failed = true;
-            site.step(Counter::CqOverflows);
+            turn.step(Counter::CqOverflows);
             let (pi, ci, size) = (inner.pi, inner.ci, inner.ring.size());
-            site.warn(|name| {
+            turn.warn(|name| {
                 tracing::warn!(
                     function = name,
                     cqn = self.cqn,
@@ -168,7 +168,7 @@ impl Cq {
             return Err(Overflow::Now);
         }
         inner.pi = inner.pi.wrapping_add(1);
-        site.step(Counter::Cqes);
+        turn.step(Counter::Cqes);
         let solicited = completion.solicited || completion.status != Status::Success;
         if solicited {
             inner.solicited = Some(inner.pi);
@@ -181,7 +181,7 @@ impl Cq {
         if due {
             inner.armed = 0;
         }
-        Ok(inner.moderate(due, || site.now()))
+        Ok(inner.moderate(due, || turn.now()))
     }
 
     /// Returns a snapshot for inspection.

@@ -95,7 +95,7 @@ impl Srq {
     /// When the producer index or the memory is faulty, or was: the SRQ gives out nothing any more.
     pub fn take<'a, H: Host + 'a>(
         &self,
-        site: &impl QueueContext<'a, H>,
+        turn: &impl QueueContext<'a, H>,
         raw: &mut [u8],
     ) -> Result<Option<Recv>, Failed> {
         let mut inner = self.inner.lock();
@@ -103,16 +103,16 @@ impl Srq {
             return Err(Failed);
         }
         let index = inner.ci;
-        let posted = self.posted(site.host(), index);
+        let posted = self.posted(turn.host(), index);
         if posted == 0 {
             return Ok(None);
         }
         let bytes = raw.get_mut(..self.ring.stride()).ok_or(Failed)?;
         let read = self.ring.addr(index).filter(|_| posted <= self.ring.size());
-        if read.is_none_or(|addr| site.memory().read(addr, bytes).is_err()) {
+        if read.is_none_or(|addr| turn.memory().read(addr, bytes).is_err()) {
             inner.failed = true;
             drop(inner);
-            self.report_failure(site, posted);
+            self.report_failure(turn, posted);
             return Err(Failed);
         }
         inner.ci = index.wrapping_add(1);
@@ -122,9 +122,9 @@ impl Srq {
         }
         drop(inner);
         if reached {
-            site.report(Kind::SrqLimit, self.srqn);
+            turn.report(Kind::SrqLimit, self.srqn);
         }
-        site.step(Counter::RecvWrs);
+        turn.step(Counter::RecvWrs);
         Ok(Some(Recv::parse(bytes, index, self.pdn)))
     }
 
@@ -212,8 +212,8 @@ impl Srq {
     }
 
     #[cold]
-    fn report_failure<'a, H: Host + 'a>(&self, site: &impl QueueContext<'a, H>, posted: u32) {
-        site.warn(|name| {
+    fn report_failure<'a, H: Host + 'a>(&self, turn: &impl QueueContext<'a, H>, posted: u32) {
+        turn.warn(|name| {
             tracing::warn!(
                 function = name,
                 srqn = self.srqn,
@@ -221,6 +221,6 @@ impl Srq {
                 "the shared receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );
         });
-        site.report(Kind::SrqError, self.srqn);
+        turn.report(Kind::SrqError, self.srqn);
     }
 }

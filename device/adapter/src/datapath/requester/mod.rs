@@ -22,7 +22,7 @@ use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
@@ -56,7 +56,12 @@ pub fn run<H: Host>(
         }
         batch.clear();
         if qp.kind.is_datagram() {
-            return datagram::run((network, &Site::new(core, qp, slice)), qp, requester, batch);
+            return datagram::run(
+                (network, &TurnContext::new(core, qp, slice)),
+                qp,
+                requester,
+                batch,
+            );
         }
         let turn = connected(network, qp, requester, batch, (budget, slice, wait));
         if !wait_for_readers(core, requester, slice) {
@@ -82,7 +87,7 @@ fn connected<H: Host>(
     let found = take_peer(network, requester);
     let there = found.as_ref().and_then(|peer| meet((core, qp, requester), peer, slice));
     let met = there.is_some();
-    let here = Site::new(core, qp, slice);
+    let here = TurnContext::new(core, qp, slice);
     let mut work = Work { here, qp, requester, batch, there, budget };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {

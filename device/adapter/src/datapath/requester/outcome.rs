@@ -29,7 +29,7 @@ impl<H: Host> Work<'_, H> {
             Step::Done { event_due } => {
                 let turn = self.complete(&entry.send, Status::Success, 0);
                 if let Some((there, _)) = self.there.as_ref().filter(|_| event_due) {
-                    there.act(|| there.site.fire(&there.qp.recv_cq));
+                    there.act(|| there.turn.fire(&there.qp.recv_cq));
                 }
                 turn
             }
@@ -70,9 +70,9 @@ impl<H: Host> Work<'_, H> {
             && let Some((there, _)) = &self.there
             && there.qp.receives()
             && self.here.core.carries()
-            && there.site.core.carries()
+            && there.turn.core.carries()
         {
-            there.act(|| there.qp.failed(there.site.core, Kind::QpFatal));
+            there.act(|| there.qp.failed(there.turn.core, Kind::QpFatal));
         }
         self.complete(send, Status::MwBindErr, denied as u32)
     }
@@ -124,8 +124,8 @@ impl<H: Host> Work<'_, H> {
             (requester.rnr_pause * 2).clamp(RNR_PAUSE_NS, delay.max(RNR_PAUSE_NS));
         if requester.rnr_until.is_none_or(|until| until <= now) {
             if let Some((there, _)) = &self.there {
-                there.site.step(Counter::OutOfBuffer);
-                there.site.step(Counter::SendRnrErr);
+                there.turn.step(Counter::OutOfBuffer);
+                there.turn.step(Counter::SendRnrErr);
             }
             if requester.rnr_retries == 0 {
                 return self.complete(&entry.send, Status::RnrRetryExcErr, 0);

@@ -17,7 +17,7 @@ use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
 use crate::datapath::transport::packet_counters;
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
@@ -60,7 +60,7 @@ pub(super) struct Entry {
 
 /// A QP that has its turn.
 pub(super) struct Work<'a, H: Host> {
-    pub(super) here: Site<'a, H>,
+    pub(super) here: TurnContext<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
     pub(super) batch: &'a mut Batch,
@@ -192,7 +192,7 @@ impl<H: Host> Work<'_, H> {
         let Some((there, responder)) = &mut self.there else { return Step::Retry };
         let Entry { send, place, done } = entry;
         let (here, qp) = (&self.here, &**self.qp);
-        if !here.core.carries() || !there.site.core.carries() {
+        if !here.core.carries() || !there.turn.core.carries() {
             return Step::Retry;
         }
         if !there.qp.receives() {
@@ -228,7 +228,7 @@ impl<H: Host> Work<'_, H> {
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Ok(None) => {
-                packet_counters::executed(here, &there.site, send, self.requester.config.mtu);
+                packet_counters::executed(here, &there.turn, send, self.requester.config.mtu);
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
             Err(stop) => stopped(qp, there, responder, stop),
@@ -282,7 +282,7 @@ fn stopped<H: Host>(
             Refusal::Operational | Refusal::Malformed => {
                 there.act(|| outcome::fail(there, responder, refusal));
             }
-            Refusal::NotReady => there.site.step(Counter::OutOfBuffer),
+            Refusal::NotReady => there.turn.step(Counter::OutOfBuffer),
             _ => {}
         }
         return Step::Lost;

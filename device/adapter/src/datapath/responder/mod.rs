@@ -122,7 +122,7 @@ pub fn execute_atomic<H: Host>(
     side: &Side<'_>,
 ) -> Result<u64, Refusal> {
     let addr = side.word().ok_or(Refusal::Operational)?;
-    let memory = &there.site.memory;
+    let memory = &there.turn.memory;
     let old = match inbound.operation {
         Operation::FetchAdd { add, .. } => memory.fetch_add(addr, add),
         Operation::CompareSwap { compare, swap, .. } => memory.compare_swap(addr, compare, swap),
@@ -136,7 +136,7 @@ pub fn execute_atomic<H: Host>(
 fn established<H: Host>(there: &There<'_, H>, responder: &mut Responder) {
     responder.established = true;
     if there.qp.state() == State::Rtr {
-        there.site.core.report(Kind::CommEstablished, there.qp.qpn);
+        there.turn.core.report(Kind::CommEstablished, there.qp.qpn);
     }
 }
 
@@ -168,7 +168,7 @@ fn add_remote<'a, H: Host>(
     }
     let len = u32::try_from(inbound.length).map_err(|_| Refusal::Invalid)?;
     let segment = Segment { addr: remote.addr, len, key: remote.key };
-    let user = (&there.site, user(there, responder));
+    let user = (&there.turn, user(there, responder));
     side.add_remote(user, &segment, need, inbound.number).map_err(Refusal::Access)
 }
 
@@ -179,7 +179,7 @@ fn placed<H: Host>(there: &There<'_, H>, inbound: &Inbound, remote: Remote, side
     if side.one_touch() {
         let message = Message { qpn: there.qp.qpn, number: inbound.number };
         // Nothing comes out of order here: the stream ends with the message.
-        let _dead = there.site.tpt.placed(remote.key, message, Some(0), 0);
+        let _dead = there.turn.tpt.placed(remote.key, message, Some(0), 0);
     }
 }
 
@@ -191,16 +191,16 @@ fn end_key<H: Host>(
     inbound: &Inbound,
     side: &Side<'_>,
 ) -> Result<Option<Ended>, Refusal> {
-    let (site, qp) = (&there.site, there.qp);
+    let (turn, qp) = (&there.turn, there.qp);
     if let Operation::SendInvalidate(key) = inbound.operation {
-        site.tpt.invalidate(key, qp.user(), true).map_err(Refusal::Access)?;
-        site.step(Counter::RemoteInvalidations);
+        turn.tpt.invalidate(key, qp.user(), true).map_err(Refusal::Access)?;
+        turn.step(Counter::RemoteInvalidations);
         return Ok(Some(Ended::Invalidated(key)));
     }
-    let read = |at, into: &mut [u8]| side.read::<H>(&site.memory, at, into);
+    let read = |at, into: &mut [u8]| side.read::<H>(&turn.memory, at, into);
     let tag = qp.tags.response(inbound.length, read).map_err(|_| Refusal::Operational)?;
     let Some(key) = tag else { return Ok(None) };
-    memory_wr::end_command(site, qp, key).map_err(Refusal::Access)?;
-    site.step(Counter::RemoteInvalidations);
+    memory_wr::end_command(turn, qp, key).map_err(Refusal::Access)?;
+    turn.step(Counter::RemoteInvalidations);
     Ok(Some(Ended::Command(key)))
 }

@@ -65,13 +65,13 @@ pub fn complete<H: Host>(
     if there.qp.kind == Type::XrcTgt {
         return xrc::complete(there, responder, completion);
     }
-    match there.site.complete_quietly(&there.qp.recv_cq, completion) {
+    match there.turn.complete_quietly(&there.qp.recv_cq, completion) {
         Ok(due) => {
             responder.event_due |= due;
             Ok(())
         }
         Err(_) => {
-            there.qp.failed(there.site.core, Kind::QpFatal);
+            there.qp.failed(there.turn.core, Kind::QpFatal);
             Err(Refusal::Operational)
         }
     }
@@ -85,16 +85,16 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
             (Kind::QpFatal, Status::LocProtErr)
         }
         Refusal::Access(_) => {
-            there.site.step(Counter::RespRemoteAccessErrors);
+            there.turn.step(Counter::RespRemoteAccessErrors);
             (Kind::QpAccessError, Status::WrFlushErr)
         }
         Refusal::Malformed => (Kind::QpFatal, Status::LocQpOpErr),
         Refusal::TooShort => {
-            there.site.step(Counter::RespLocalLengthError);
+            there.turn.step(Counter::RespLocalLengthError);
             (Kind::QpRequestError, Status::LocLenErr)
         }
         Refusal::Invalid => {
-            there.site.step(Counter::RespRemoteInvalidRequest);
+            there.turn.step(Counter::RespRemoteInvalidRequest);
             (Kind::QpRequestError, Status::WrFlushErr)
         }
         Refusal::NotReady | Refusal::Unexpected => return,
@@ -107,9 +107,9 @@ pub fn fail<H: Host>(there: &There<'_, H>, responder: &mut Responder, refusal: R
         let _overflow = complete_failed(there, responder, &flushed(there.qp.qpn, &recv, status));
     }
     if failed && !own {
-        there.site.core.report(kind, there.qp.qpn);
+        there.turn.core.report(kind, there.qp.qpn);
     }
-    there.qp.schedule(there.site.core);
+    there.qp.schedule(there.turn.core);
 }
 
 /// Writes the completion of a receive that took no message, and fires its event.
@@ -124,7 +124,7 @@ fn complete_failed<H: Host>(
     if there.qp.kind == Type::XrcTgt {
         return xrc::complete(there, responder, completion);
     }
-    there.site.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
+    there.turn.complete(&there.qp.recv_cq, completion).map_err(|_| Refusal::Operational)
 }
 
 /// Completes up to [`BATCH`] receives of a QP in the error state with a flush error, or until the

@@ -48,14 +48,14 @@ pub fn next<H: Host>(
     let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
     let index = responder.ci;
     let posted =
-        there.site.host().bar_load32(there.qp.slot_offset + u64::from(RQ_PI)).wrapping_sub(index);
+        there.turn.host().bar_load32(there.qp.slot_offset + u64::from(RQ_PI)).wrapping_sub(index);
     if posted == 0 {
         return Ok(None);
     }
     let bytes = responder.raw.get_mut(..ring.stride()).ok_or(Refusal::Operational)?;
     let read = ring.addr(index).filter(|_| posted <= ring.size());
-    if read.is_none_or(|addr| there.site.memory.read(addr, bytes).is_err()) {
-        there.site.core.warn(|name| {
+    if read.is_none_or(|addr| there.turn.memory.read(addr, bytes).is_err()) {
+        there.turn.core.warn(|name| {
             tracing::warn!(
                 function = name,
                 qpn = there.qp.qpn,
@@ -66,7 +66,7 @@ pub fn next<H: Host>(
         return Err(Refusal::Operational);
     }
     responder.ci = index.wrapping_add(1);
-    there.site.step(Counter::RecvWrs);
+    there.turn.step(Counter::RecvWrs);
     Ok(Some(taken(there, Recv::parse(bytes, index, there.qp.pdn))))
 }
 
@@ -74,7 +74,7 @@ pub fn next<H: Host>(
 #[inline]
 fn taken<H: Host>(there: &There<'_, H>, recv: Recv) -> Recv {
     let segments = recv.segments.map_or(0, |segments| segments.count());
-    there.site.slice.charge(cost::RECEIVE + cost::SEGMENT * segments);
+    there.turn.slice.charge(cost::RECEIVE + cost::SEGMENT * segments);
     recv
 }
 
@@ -86,7 +86,7 @@ fn next_shared<H: Host>(
 ) -> Result<Option<Recv>, Refusal> {
     let Responder { xrc, raw, .. } = responder;
     let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
-    let recv = srq.take(&there.site, raw).map_err(|_| Refusal::Operational)?;
+    let recv = srq.take(&there.turn, raw).map_err(|_| Refusal::Operational)?;
     Ok(recv.map(|recv| taken(there, recv)))
 }
 
@@ -107,7 +107,7 @@ pub fn receive<'a, H: Host>(
     if segments.total() < length {
         return Err(Refusal::TooShort);
     }
-    let own = (&there.site, recv.pdn);
+    let own = (&there.turn, recv.pdn);
     side.add_filled(own, (segments, &responder.raw), Access::LOCAL_WRITE, length)
         .map_err(|_| Refusal::Operational)
 }

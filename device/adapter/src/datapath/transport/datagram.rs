@@ -22,7 +22,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::limits::MAX_MTU;
@@ -77,7 +77,7 @@ enum Sent {
 
 /// Lets `qp` execute entries of its send queue, which are copied to `batch`.
 pub(crate) fn run<H: Host>(
-    (network, here): (Network<'_, H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
@@ -103,7 +103,7 @@ pub(crate) fn run<H: Host>(
 
 /// The entry in progress, or the next that is posted, checked, and its place in the batch.
 fn take<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
@@ -142,7 +142,7 @@ fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> T
 
 /// Executes an entry and writes its completion; `None` to go on with the next.
 fn execute<H: Host>(
-    (network, here): (Network<'_, H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
     (send, raw): (&Send, &[u8]),
     route: &mut Option<Route<H>>,
@@ -199,7 +199,7 @@ fn execute<H: Host>(
 }
 
 /// Ends an entry with an error, and the send queue with it.
-fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Turn {
+fn fail<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, completion: &Completion) -> Turn {
     // First the state, so that whoever sees the completion finds it.
     qp.fail_send();
     // An overflowing CQ has raised its own event.
@@ -208,7 +208,7 @@ fn fail<H: Host>(here: &Site<'_, H>, qp: &Qp<H>, completion: &Completion) -> Tur
 }
 
 /// Reports an event of a destination's receive CQ.
-fn fire<H: Host>(here: &Site<'_, H>, peer: &Peer<H>) {
+fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
     here.slice.charge(cost::EVENT);
     peer.core.contain(|| peer.qp.recv_cq.fire(peer.core.host(), peer.core.stats()));
 }
@@ -252,7 +252,7 @@ fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Opt
 
 /// Brings a datagram to whoever is at its destination; `progress` tells how far it has come.
 fn deliver<H: Host>(
-    (network, here): (Network<'_, H>, &Site<'_, H>),
+    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
@@ -297,7 +297,7 @@ fn deliver<H: Host>(
 
 /// Brings a datagram to one QP.
 fn deliver_to<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     send: &Send,
     source: (&Side<'_>, u32),
@@ -321,7 +321,7 @@ fn deliver_to<H: Host>(
 
 /// Brings a datagram to a QP that receives.
 fn bring<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     send: &Send,
     (source, qkey): (&Side<'_>, u32),
@@ -365,7 +365,7 @@ fn bring<H: Host>(
     };
     match there.act(|| outcome::complete(there, &mut responder, &completion)) {
         Ok(()) => {
-            packet_counters::taken(&there.site, send);
+            packet_counters::taken(&there.turn, send);
             Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
         }
         Err(_) => Sent::Dropped,
@@ -396,7 +396,7 @@ impl From<Refusal> for Fault {
 
 /// Copies header and data into the next receive, which becomes the current one.
 fn place<H: Host>(
-    here: &Site<'_, H>,
+    here: &TurnContext<'_, H>,
     there: &There<'_, H>,
     responder: &mut Responder,
     (source, header, length): (&Side<'_>, &network_header::Header, u64),
@@ -405,7 +405,7 @@ fn place<H: Host>(
         responder.current = there.act(|| receives::next(there, responder))?;
     }
     let Some(recv) = responder.current.as_ref() else {
-        there.site.step(Counter::OutOfBuffer);
+        there.turn.step(Counter::OutOfBuffer);
         return Err(Fault::Dropped);
     };
     let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
@@ -415,7 +415,7 @@ fn place<H: Host>(
     let (mut head, mut body) = (Side::default(), Side::default());
     let (mut left, mut left_of_body) = (GRH_LEN, length);
     for Segment { addr, len, key } in segments.iter(&responder.raw) {
-        let own = (&there.site, recv.pdn);
+        let own = (&there.turn, recv.pdn);
         let first = len.min(left);
         left -= first;
         // What the datagram does not fill is not looked at; no longer than the segment.
@@ -428,14 +428,14 @@ fn place<H: Host>(
     }
     let mut prefix = Side::default();
     prefix.set_inline(header);
-    let (from, to) = (&here.memory, &there.site.memory);
+    let (from, to) = (&here.memory, &there.turn.memory);
     copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
     copy::<H>((source, from), (&body, to), 0, length).map_err(|broken| match broken {
         Broken::Source => Fault::Source,
         Broken::Target => Refusal::Operational.into(),
     })?;
     here.slice.charge(cost::copy(length));
-    there.site.moved(length);
+    there.turn.moved(length);
     here.moved(length);
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::datapath::responder;
 use crate::datapath::responder::outcome;
 use crate::datapath::sgl::{Broken, PIECE, Side, copy};
 use crate::datapath::there::There;
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
@@ -24,7 +24,7 @@ use crate::slice::cost;
 /// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's adapter.
-    pub here: &'e Site<'a, H>,
+    pub here: &'e TurnContext<'a, H>,
     /// The requester's QP.
     pub qp: &'e Qp<H>,
     /// The work request.
@@ -143,7 +143,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let (mut source, mut target) = (Side::default(), Side::default());
         source.add_source((here, self.qp.pdn), self.send, self.raw).map_err(Stop::denied)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut target))?;
-        let memories = (&here.memory, &there.site.memory);
+        let memories = (&here.memory, &there.turn.memory);
         self.copy((&source, memories.0), (&target, memories.1), Broken::Source)?;
         if !self.ends() {
             return Ok(None);
@@ -161,7 +161,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
         let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
         target
-            .write::<H>(&self.there.site.memory, at, &key.to_be_bytes())
+            .write::<H>(&self.there.turn.memory, at, &key.to_be_bytes())
             .map_err(|_| Stop::Remote(Refusal::Operational))
     }
 
@@ -173,7 +173,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
         let (mut source, mut target) = (Side::default(), Side::default());
         self.add_sink(&mut target)?;
         there.act(|| responder::begin(there, responder, &inbound, &mut source))?;
-        let memories = (&there.site.memory, &here.memory);
+        let memories = (&there.turn.memory, &here.memory);
         self.copy((&source, memories.0), (&target, memories.1), Broken::Target)?;
         if !self.ends() {
             return Ok(None);
@@ -234,7 +234,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             copy::<H>(source, target, at, next).map_err(|broken| Stop::broken(broken, own))?;
             let moved = next - at;
             self.here.slice.charge(cost::copy(moved));
-            self.there.site.moved(moved);
+            self.there.turn.moved(moved);
             self.here.moved(moved);
             if next == end || self.here.slice.is_over() {
                 self.to.set(next);

@@ -5,7 +5,7 @@
 //! nothing acknowledges, so acknowledgements are no packets, and nothing is lost, repeated or comes
 //! out of order, so there are no counters of that.
 
-use crate::datapath::turn::Site;
+use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::requests::wqe::Send;
 use crate::stats::Counter;
@@ -20,7 +20,12 @@ fn packets(length: u64, mtu: u8) -> u64 {
 /// Counts a request that was executed, between a requester `here` and a responder `there`, whose
 /// path has this MTU.
 #[inline]
-pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &Send, mtu: u8) {
+pub(crate) fn executed<H: Host>(
+    here: &TurnContext<'_, H>,
+    there: &TurnContext<'_, H>,
+    send: &Send,
+    mtu: u8,
+) {
     let packets = packets(send.length, mtu);
     let info = send.opcode.info();
     // A request about keys of its own side is not for a peer.
@@ -39,27 +44,27 @@ pub(crate) fn executed<H: Host>(here: &Site<'_, H>, there: &Site<'_, H>, send: &
 
 /// Counts a datagram, or a message of an unreliable connection that no QP took, as sent.
 #[inline]
-pub(crate) fn sent<H: Host>(here: &Site<'_, H>, send: &Send, mtu: u8) {
+pub(crate) fn sent<H: Host>(here: &TurnContext<'_, H>, send: &Send, mtu: u8) {
     leave(here, (packets(send.length, mtu), send.length));
 }
 
 /// Counts a datagram that a queue pair has taken.
 #[inline]
-pub(crate) fn taken<H: Host>(there: &Site<'_, H>, send: &Send) {
+pub(crate) fn taken<H: Host>(there: &TurnContext<'_, H>, send: &Send) {
     there.step(Counter::RxSendReq);
     arrive(there, (1, send.length));
 }
 
 #[inline]
-fn leave<H: Host>(site: &Site<'_, H>, (packets, bytes): (u64, u64)) {
-    site.add(Counter::TxPkts, packets);
-    site.add(Counter::TxBytes, bytes);
+fn leave<H: Host>(turn: &TurnContext<'_, H>, (packets, bytes): (u64, u64)) {
+    turn.add(Counter::TxPkts, packets);
+    turn.add(Counter::TxBytes, bytes);
 }
 
 #[inline]
-fn arrive<H: Host>(site: &Site<'_, H>, (packets, bytes): (u64, u64)) {
-    site.add(Counter::RxPkts, packets);
-    site.add(Counter::RxBytes, bytes);
+fn arrive<H: Host>(turn: &TurnContext<'_, H>, (packets, bytes): (u64, u64)) {
+    turn.add(Counter::RxPkts, packets);
+    turn.add(Counter::RxBytes, bytes);
 }
 
 #[cfg(test)]
