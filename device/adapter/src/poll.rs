@@ -38,7 +38,7 @@ const ROUNDS: usize = 4;
 const GROUPS: usize = 4;
 
 /// Result of a poll.
-#[derive(Clone, Copy, Debug, Default, PartialEq, std::cmp::Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
     /// True if anything was done, or is left to do because the slice was over; poll again soon.
     pub busy: bool,

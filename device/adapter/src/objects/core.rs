@@ -11,7 +11,7 @@ use vrnic_abi::eq::Kind;
 
 use crate::host::Host;
 use crate::objects::cq::Cq;
-use crate::objects::eq::Eq;
+use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
 use crate::objects::moderation::Moderation;
 use crate::port::Port;
@@ -26,7 +26,7 @@ pub struct Core<H: Host> {
     stats: Counters,
     pub(crate) port: Port,
     /// The asynchronous event queue, while the adapter is enabled.
-    pub(crate) asynchronous: RwLock<Option<Arc<Eq>>>,
+    pub(crate) asynchronous: RwLock<Option<Arc<EventQueue>>>,
     /// Events that wait for more completions.
     pub(crate) moderation: Moderation,
     /// CQs whose QPs are about to end.

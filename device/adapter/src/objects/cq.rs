@@ -15,7 +15,7 @@ use crate::host::{Host, Memory};
 use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
-use crate::objects::eq::Eq;
+use crate::objects::eq::EventQueue;
 use crate::objects::views::CqView;
 use crate::stats::{Counter, Counters};
 
@@ -31,7 +31,7 @@ pub struct Cq {
     /// QPs that complete here, counted once for each queue.
     pub users: AtomicU32,
     /// The queue of its events.
-    pub eq: Arc<Eq>,
+    pub eq: Arc<EventQueue>,
     slot_offset: u64,
     inner: Mutex<Inner>,
     /// Numbers of the QPs that complete here.
@@ -62,7 +62,7 @@ struct Inner {
 }
 
 /// True if a completion is to raise an event.
-#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// No.
     No,
@@ -78,7 +78,7 @@ pub enum Due {
 }
 
 /// Result for an event that waited.
-#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// It waits until this time.
     Until(u64),
@@ -89,7 +89,7 @@ pub enum Held {
 }
 
 /// The queue takes no entry any more.
-#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
     /// Since this entry.
     Now,
@@ -100,7 +100,13 @@ pub enum Overflow {
 impl Cq {
     /// An empty queue.
     #[must_use]
-    pub fn new(cqn: u32, context: u32, doorbell: Doorbell, eq: Arc<Eq>, ring: Ring) -> Self {
+    pub fn new(
+        cqn: u32,
+        context: u32,
+        doorbell: Doorbell,
+        eq: Arc<EventQueue>,
+        ring: Ring,
+    ) -> Self {
         Self {
             cqn,
             context,

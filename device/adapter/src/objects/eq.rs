@@ -23,7 +23,7 @@ const FEW: usize = 64;
 
 /// An event queue.
 #[derive(Debug)]
-pub struct Eq {
+pub struct EventQueue {
     /// Its number; 0 is the asynchronous event queue.
     pub eqn: u32,
     /// Its MSI-X vector.
@@ -53,7 +53,7 @@ struct Inner {
     ended: bool,
 }
 
-impl Eq {
+impl EventQueue {
     /// An empty queue, which sets `any_holding` when it holds events back.
     #[must_use]
     pub fn new(

@@ -43,7 +43,7 @@ use crate::memory::device_sq::SqMemory;
 use crate::memory::pages::PageBudget;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
-use crate::objects::eq::Eq;
+use crate::objects::eq::EventQueue;
 use crate::objects::id_table::Table;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
@@ -111,7 +111,7 @@ pub struct Objects<H: Host> {
     /// The QP of the general services.
     gsi: RwLock<Option<Arc<Qp<H>>>>,
     /// Completion event queues by number.
-    pub eqs: Table<Eq>,
+    pub eqs: Table<EventQueue>,
     /// UARs by number.
     pub uars: Table<Uar<H>>,
     /// UARs that the workers look at.
@@ -121,7 +121,7 @@ pub struct Objects<H: Host> {
     /// True if an event queue may hold events back.
     pub holding: Arc<AtomicBool>,
     /// Event queues that may hold events back, the asynchronous one included.
-    pub active_eqs: RwLock<Vec<Arc<Eq>>>,
+    pub active_eqs: RwLock<Vec<Arc<EventQueue>>>,
     /// Memory of device-resident send queues.
     pub sq_memory: Mutex<SqMemory>,
     /// Room for page addresses.
@@ -268,7 +268,7 @@ impl<H: Host> Objects<H> {
     }
 
     /// Rereads which event queues are in use.
-    pub fn refresh_eqs(&self, asynchronous: &Arc<Eq>) {
+    pub fn refresh_eqs(&self, asynchronous: &Arc<EventQueue>) {
         let mut eqs = self.eqs.all();
         eqs.push(Arc::clone(asynchronous));
         *self.active_eqs.write() = eqs;

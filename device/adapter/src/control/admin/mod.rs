@@ -23,14 +23,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::adapter::Adapter;
 use crate::host::{Host, Memory};
 use crate::memory::pages::{PagesError, Ring};
-use crate::objects::eq::Eq;
+use crate::objects::eq::EventQueue;
 use crate::objects::uar::Uar;
 use crate::objects::{Admin, Context};
 use crate::registers::Rings;
 use crate::stats::Counter;
 
 /// Why a command failed.
-#[derive(Clone, Copy, Debug, PartialEq, std::cmp::Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Contents of the completion.
     pub status: Status,
@@ -85,7 +85,13 @@ pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
     let log = |size: u32| u8::try_from(size).unwrap_or(0);
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
     let any_holding = Arc::clone(&adapter.objects.holding);
-    let eq = Arc::new(Eq::new(0, VECTOR_ASYNC, SlotIndex::new(ASYNC_EQ_SLOT), ring, any_holding));
+    let eq = Arc::new(EventQueue::new(
+        0,
+        VECTOR_ASYNC,
+        SlotIndex::new(ASYNC_EQ_SLOT),
+        ring,
+        any_holding,
+    ));
     let objects = &adapter.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
     let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), 0)));

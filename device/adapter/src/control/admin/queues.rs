@@ -17,7 +17,7 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::pages::Ring;
 use crate::objects::cq::Cq;
-use crate::objects::eq::Eq;
+use crate::objects::eq::EventQueue;
 use crate::objects::qp::{Parts, Qp, SendRing};
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar};
@@ -38,7 +38,7 @@ pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Out
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
     let slot = take_slot(adapter, &uar, None)?.slot;
     let holding = Arc::clone(&objects.holding);
-    let make = |eqn| Ok::<_, Failure>(Eq::new(eqn, vector, slot, ring, holding));
+    let make = |eqn| Ok::<_, Failure>(EventQueue::new(eqn, vector, slot, ring, holding));
     let Some(eq) = objects.eqs.insert(make)? else {
         uar.release(slot);
         return Err(Status::NoResource.into());
