@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
 use crate::memory::tpt::{Binding, Bound, Denied, Registration};
 use crate::objects::qp::Qp;
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
 /// When a request about a key is done.
@@ -27,7 +27,7 @@ pub(crate) enum Settled {
 pub(crate) fn run<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    (send, raw): (&Send, &[u8]),
+    (send, raw): (&SendWqe, &[u8]),
 ) -> Result<Settled, Denied> {
     here.slice.charge(cost::KEY);
     match send.opcode {
@@ -40,7 +40,7 @@ pub(crate) fn run<H: Host>(
                 // Page lists are guest addresses.
                 return Err(Denied::Foreign);
             }
-            let seg: &RegMrSeg = Send::body(raw).ok_or(Denied::Bounds)?;
+            let seg: &RegMrSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Registration::new((send.rkey, qp.pdn), send.raddr, seg)?;
             let pages = seg.page_count.get().min(MAX_FAST_REG_PAGES);
             here.slice.charge(cost::PAGE * u64::from(pages));
@@ -48,7 +48,7 @@ pub(crate) fn run<H: Host>(
             Ok(Settled::Now)
         }
         _ => {
-            let seg: &BindMwSeg = Send::body(raw).ok_or(Denied::Bounds)?;
+            let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Binding {
                 lkey: seg.lkey.get(),
                 addr: send.raddr,
@@ -73,12 +73,12 @@ pub(crate) fn run<H: Host>(
 pub(crate) fn open_command<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    (send, raw): (&Send, &[u8]),
+    (send, raw): (&SendWqe, &[u8]),
 ) -> Result<u32, Denied> {
     if !qp.tags.any() {
         return Err(Denied::Kind);
     }
-    let (seg, data) = Send::command(raw).ok_or(Denied::Bounds)?;
+    let (seg, data) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
     here.slice.charge(cost::KEY + cost::SEGMENT * data.count());
     qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
     let flags = CommandFlags::from_bits_truncate(seg.flags);

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
 use crate::objects::qp::{Qp, Requester};
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
 
 /// Entries that a QP may execute in one turn.
@@ -102,7 +102,7 @@ pub fn flush<H: Host>(
             let index = requester.ci;
             let Ok(Some(place)) = batch.take(&here, qp, index) else { break };
             advance(qp, requester);
-            match Send::parse(qp.kind, batch.entry(&place), index) {
+            match SendWqe::parse(qp.kind, batch.entry(&place), index) {
                 Ok(send) => (send.wr_id, index, send.completed()),
                 Err(malformed) => (malformed.wr_id, index, malformed.opcode),
             }

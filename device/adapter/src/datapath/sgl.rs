@@ -9,7 +9,7 @@ use vrnic_abi::sq::MAX_SGE;
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, Host, Memory};
 use crate::memory::tpt::{Denied, Piece, User, Window};
-use crate::requests::wqe::{Segment, SegmentList, Send};
+use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Most bytes that a QP moves in one turn while others wait for theirs.
 pub const TURN: u64 = 256 << 10;
@@ -54,7 +54,7 @@ impl<'a> Side<'a> {
     pub fn add_source<H: Host>(
         &mut self,
         own: (&'a TurnContext<'_, H>, u32),
-        send: &Send,
+        send: &SendWqe,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
         if let Some(data) = send.inline(raw) {

@@ -40,7 +40,7 @@ impl<'a, H: Host> There<'a, H> {
     /// Charges the panic that has ended a turn to the responder's adapter, if the turn was about
     /// its objects. Else the panic goes on.
     #[cold]
-    pub fn charge(&self, panic: Box<dyn Any + std::marker::Send>) {
+    pub fn charge(&self, panic: Box<dyn Any + Send>) {
         if !self.acts.get() {
             resume_unwind(panic);
         }

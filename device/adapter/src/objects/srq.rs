@@ -17,7 +17,7 @@ use crate::memory::pages::Ring;
 use crate::objects::context::QueueContext;
 use crate::objects::cq::Cq;
 use crate::objects::views::{QueueView, SrqView};
-use crate::requests::wqe::Recv;
+use crate::requests::wqe::RecvWqe;
 use crate::stats::Counter;
 
 /// A shared receive queue.
@@ -97,7 +97,7 @@ impl Srq {
         &self,
         turn: &impl QueueContext<'a, H>,
         raw: &mut [u8],
-    ) -> Result<Option<Recv>, Failed> {
+    ) -> Result<Option<RecvWqe>, Failed> {
         let mut inner = self.inner.lock();
         if inner.failed {
             return Err(Failed);
@@ -125,7 +125,7 @@ impl Srq {
             turn.report(Kind::SrqLimit, self.srqn);
         }
         turn.step(Counter::RecvWrs);
-        Ok(Some(Recv::parse(bytes, index, self.pdn)))
+        Ok(Some(RecvWqe::parse(bytes, index, self.pdn)))
     }
 
     /// Returns a snapshot for inspection.

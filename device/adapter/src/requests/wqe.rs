@@ -71,7 +71,7 @@ impl SegmentList {
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
-pub struct Send {
+pub struct SendWqe {
     /// From the WQE.
     pub wr_id: u64,
     /// Its index.
@@ -105,7 +105,7 @@ pub struct Malformed {
     pub status: cq::Status,
 }
 
-impl Send {
+impl SendWqe {
     /// Returns a value for [`Self::parse_into`] to fill.
     pub const EMPTY: Self = Self {
         wr_id: 0,
@@ -281,16 +281,16 @@ fn is_zero(reserved: &[u8]) -> bool {
 fn destination_is_sound(kind: Type, bytes: &[u8]) -> bool {
     match kind {
         Type::Rc | Type::Uc => true,
-        Type::Ud | Type::Gsi => Send::destination(bytes)
+        Type::Ud | Type::Gsi => SendWqe::destination(bytes)
             .is_some_and(|DatagramSeg { av, .. }| av.reserved == [0; 3] && av.reserved2.get() == 0),
-        Type::XrcIni | Type::XrcTgt => Send::body(bytes)
+        Type::XrcIni | Type::XrcTgt => SendWqe::body(bytes)
             .is_some_and(|seg: &XrcSeg| seg.reserved.iter().all(|word| word.get() == 0)),
     }
 }
 
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
-pub struct Recv {
+pub struct RecvWqe {
     /// From the WQE.
     pub wr_id: u64,
     /// Its index.
@@ -301,7 +301,7 @@ pub struct Recv {
     pub segments: Option<SegmentList>,
 }
 
-impl Recv {
+impl RecvWqe {
     /// Checks the entry with this index of a queue of this PD, which is `bytes`.
     #[must_use]
     pub fn parse(bytes: &[u8], index: u32, pdn: u32) -> Self {
@@ -350,20 +350,20 @@ mod tests {
             (Type::Ud, Opcode::Send, bytes(offset_of!(AddressVector, reserved2), 4)),
         ];
         for (kind, opcode, reserved) in cases {
-            assert!(Send::parse(kind, &entry(opcode), 0).is_ok(), "{opcode:?}");
+            assert!(SendWqe::parse(kind, &entry(opcode), 0).is_ok(), "{opcode:?}");
             for at in reserved {
                 let mut bytes = entry(opcode);
                 bytes[HEADER_LEN as usize + at] = 1;
-                let refused = Send::parse(kind, &bytes, 0).err().map(|why| why.status);
+                let refused = SendWqe::parse(kind, &bytes, 0).err().map(|why| why.status);
                 assert_eq!(refused, Some(cq::Status::LocQpOpErr), "{opcode:?}, byte {at}");
             }
         }
         let receive = RqWqe::new(1, 0);
-        assert!(Recv::parse(receive.as_bytes(), 0, 0).segments.is_some());
+        assert!(RecvWqe::parse(receive.as_bytes(), 0, 0).segments.is_some());
         for at in offset_of!(RqWqe, reserved)..size_of::<RqWqe>() {
             let mut bytes = receive.as_bytes().to_vec();
             bytes[at] = 1;
-            assert!(Recv::parse(&bytes, 0, 0).segments.is_none(), "byte {at} of a receive");
+            assert!(RecvWqe::parse(&bytes, 0, 0).segments.is_none(), "byte {at} of a receive");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
 use crate::objects::qp::Keys;
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
 /// Time before a peer that did not answer is tried again, if there is no time-out.
@@ -64,7 +64,7 @@ impl<H: Host> Work<'_, H> {
     /// A request about a key was refused: the send queue fails alone, or the QP does and its peer,
     /// if the ports carry anything, is told.
     #[cold]
-    fn refused(&mut self, send: &Send, denied: Denied) -> Option<Turn> {
+    fn refused(&mut self, send: &SendWqe, denied: Denied) -> Option<Turn> {
         self.qp.fail_key();
         if !self.qp.reactive
             && let Some((there, _)) = &self.there
@@ -149,7 +149,7 @@ impl<H: Host> Work<'_, H> {
 
     /// Ends an entry with a status and, where one is due, a completion.
     #[inline]
-    fn complete(&mut self, send: &Send, status: Status, vendor_err: u32) -> Option<Turn> {
+    fn complete(&mut self, send: &SendWqe, status: Status, vendor_err: u32) -> Option<Turn> {
         let ok = status == Status::Success;
         if !ok && status != Status::MwBindErr {
             // The state first, so that a program that sees the completion finds the QP in error.
@@ -175,13 +175,13 @@ impl<H: Host> Work<'_, H> {
 
     /// Returns whether the success of a work request is reported.
     #[inline]
-    pub(super) fn is_signaled(&self, send: &Send) -> bool {
+    pub(super) fn is_signaled(&self, send: &SendWqe) -> bool {
         self.qp.signal_all || send.flags.contains(Flags::SIGNALED)
     }
 
     /// The completion of a work request that has succeeded.
     #[inline]
-    pub(super) fn completion(&self, send: &Send) -> Completion {
+    pub(super) fn completion(&self, send: &SendWqe) -> Completion {
         let reads = send.opcode.info().has_response();
         let place = (send.wr_id, send.index);
         Completion {

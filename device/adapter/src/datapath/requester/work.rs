@@ -23,7 +23,7 @@ use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
 use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
-use crate::requests::wqe::{Malformed, Send};
+use crate::requests::wqe::{Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -52,7 +52,7 @@ pub(super) enum Step {
 
 /// An entry at work: what it asks for, and where its bytes stand in the batch.
 pub(super) struct Entry {
-    pub(super) send: Send,
+    pub(super) send: SendWqe,
     pub(super) place: Range<usize>,
     /// Bytes that have been moved.
     pub(super) done: u64,
@@ -88,7 +88,7 @@ impl<H: Host> Work<'_, H> {
     /// Takes entries and executes them.
     #[inline]
     pub(super) fn entries(&mut self) -> Turn {
-        let mut entry = Entry { send: Send::EMPTY, place: 0..0, done: 0 };
+        let mut entry = Entry { send: SendWqe::EMPTY, place: 0..0, done: 0 };
         for _ in 0..BATCH {
             match self.take(&mut entry) {
                 Taken::Entry => {}

@@ -18,7 +18,7 @@ use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, Key};
 use crate::objects::core::Core;
 use crate::objects::qp::{Ended, Qp, Responder};
-use crate::requests::wqe::Recv;
+use crate::requests::wqe::RecvWqe;
 use crate::slice::Slice;
 use crate::stats::Counter;
 
@@ -169,7 +169,7 @@ fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
 
 /// The completion of a receive that took no message.
 #[must_use]
-pub fn flushed(qpn: u32, recv: &Recv, status: Status) -> Completion {
+pub fn flushed(qpn: u32, recv: &RecvWqe, status: Status) -> Completion {
     Completion {
         wr_id: recv.wr_id,
         wqe_index: recv.index,

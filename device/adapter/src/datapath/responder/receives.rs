@@ -8,7 +8,7 @@ use crate::datapath::sgl::Side;
 use crate::datapath::there::There;
 use crate::host::{Host, Memory};
 use crate::objects::qp::Responder;
-use crate::requests::wqe::Recv;
+use crate::requests::wqe::RecvWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -44,7 +44,7 @@ pub fn take<H: Host>(
 pub fn next<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
-) -> Result<Option<Recv>, Refusal> {
+) -> Result<Option<RecvWqe>, Refusal> {
     let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
     let index = responder.ci;
     let posted =
@@ -67,12 +67,12 @@ pub fn next<H: Host>(
     }
     responder.ci = index.wrapping_add(1);
     there.turn.step(Counter::RecvWrs);
-    Ok(Some(taken(there, Recv::parse(bytes, index, there.qp.pdn))))
+    Ok(Some(taken(there, RecvWqe::parse(bytes, index, there.qp.pdn))))
 }
 
 /// Charges a receive that was taken.
 #[inline]
-fn taken<H: Host>(there: &There<'_, H>, recv: Recv) -> Recv {
+fn taken<H: Host>(there: &There<'_, H>, recv: RecvWqe) -> RecvWqe {
     let segments = recv.segments.map_or(0, |segments| segments.count());
     there.turn.slice.charge(cost::RECEIVE + cost::SEGMENT * segments);
     recv
@@ -83,7 +83,7 @@ fn taken<H: Host>(there: &There<'_, H>, recv: Recv) -> Recv {
 fn next_shared<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
-) -> Result<Option<Recv>, Refusal> {
+) -> Result<Option<RecvWqe>, Refusal> {
     let Responder { xrc, raw, .. } = responder;
     let Some(srq) = there.qp.srq.as_ref().or(xrc.as_ref()) else { return Ok(None) };
     let recv = srq.take(&there.turn, raw).map_err(|_| Refusal::Operational)?;

@@ -31,7 +31,7 @@ use crate::network_header;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::multicast::{is_group, is_group_mac};
 use crate::objects::qp::{Peer, Progress, Qp, Requester, Responder};
-use crate::requests::wqe::{Segment, Send};
+use crate::requests::wqe::{Segment, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -107,7 +107,7 @@ fn take<H: Host>(
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
-) -> Result<(Send, Range<usize>), Turn> {
+) -> Result<(SendWqe, Range<usize>), Turn> {
     if let Some(send) = requester.current.take() {
         return Ok((send, batch.put(&requester.raw)));
     }
@@ -122,7 +122,7 @@ fn take<H: Host>(
     let place = taken.ok_or(Turn::Idle)?;
     advance(qp, requester);
     requester.progress = None;
-    let send = Send::parse(qp.kind, batch.entry(&place), index).map_err(|malformed| {
+    let send = SendWqe::parse(qp.kind, batch.entry(&place), index).map_err(|malformed| {
         let at = (malformed.wr_id, index);
         let status = malformed.status;
         fail(here, qp, &Completion::of_send(qp.qpn, at, malformed.opcode, status))
@@ -132,7 +132,7 @@ fn take<H: Host>(
 }
 
 /// Keeps an entry for the next turn.
-fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> Turn {
+fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&SendWqe, &[u8])) -> Turn {
     if let Some(kept) = requester.raw.get_mut(..raw.len()) {
         kept.copy_from_slice(raw);
     }
@@ -144,7 +144,7 @@ fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&Send, &[u8])) -> T
 fn execute<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     (qp, requester): (&Arc<Qp<H>>, &mut Requester<H>),
-    (send, raw): (&Send, &[u8]),
+    (send, raw): (&SendWqe, &[u8]),
     route: &mut Option<Route<H>>,
 ) -> Option<Turn> {
     let mut source = Side::default();
@@ -215,7 +215,7 @@ fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
 fn route_to<H: Host>(network: Network<'_, H>, raw: &[u8], route: &mut Option<Route<H>>) {
-    let Some(to) = Send::destination(raw) else {
+    let Some(to) = SendWqe::destination(raw) else {
         *route = None;
         return;
     };
@@ -254,7 +254,7 @@ fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Opt
 fn deliver<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
-    send: &Send,
+    send: &SendWqe,
     source: (&Side<'_>, u32),
     (route, progress): (&mut Route<H>, &mut Option<Progress>),
 ) -> Sent {
@@ -299,7 +299,7 @@ fn deliver<H: Host>(
 fn deliver_to<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    send: &Send,
+    send: &SendWqe,
     source: (&Side<'_>, u32),
     (way, peer): (Way<'_>, &Peer<H>),
 ) -> Sent {
@@ -323,7 +323,7 @@ fn deliver_to<H: Host>(
 fn bring<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    send: &Send,
+    send: &SendWqe,
     (source, qkey): (&Side<'_>, u32),
     (way, there): (Way<'_>, &There<'_, H>),
 ) -> Sent {
@@ -373,7 +373,7 @@ fn bring<H: Host>(
 }
 
 /// Bytes behind the transport's headers.
-fn payload(send: &Send) -> u16 {
+fn payload(send: &SendWqe) -> u16 {
     let imm = if send.imm().is_some() { 4 } else { 0 };
     u16::try_from(send.length).unwrap_or(u16::MAX).saturating_add(imm)
 }

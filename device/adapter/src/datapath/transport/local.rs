@@ -18,7 +18,7 @@ use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 
 /// A work request at work between a requester and the responder of its peer.
@@ -28,7 +28,7 @@ pub(crate) struct Exchange<'e, 'a, H: Host> {
     /// The requester's QP.
     pub qp: &'e Qp<H>,
     /// The work request.
-    pub send: &'e Send,
+    pub send: &'e SendWqe,
     /// Its WQE.
     pub raw: &'e [u8],
     /// The responder.
@@ -121,7 +121,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             imm: self.send.imm(),
             solicited: self.send.flags.contains(Flags::SOLICITED),
             src_qpn: self.qp.qpn,
-            srqn: if xrc { Send::xrc_srqn(self.raw) } else { 0 },
+            srqn: if xrc { SendWqe::xrc_srqn(self.raw) } else { 0 },
             number: self.message,
         }
     }
@@ -157,7 +157,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     /// Stores the key of a command in the message that has been placed.
     #[cold]
     fn insert_key(&self, target: &Side<'_>, key: u32) -> Result<(), Stop> {
-        let place = Send::command(self.raw)
+        let place = SendWqe::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
         let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
         target

@@ -7,7 +7,7 @@
 
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
 /// Packets of `length` bytes, by a path MTU as `enum ib_mtu`.
@@ -23,7 +23,7 @@ fn packets(length: u64, mtu: u8) -> u64 {
 pub(crate) fn executed<H: Host>(
     here: &TurnContext<'_, H>,
     there: &TurnContext<'_, H>,
-    send: &Send,
+    send: &SendWqe,
     mtu: u8,
 ) {
     let packets = packets(send.length, mtu);
@@ -44,13 +44,13 @@ pub(crate) fn executed<H: Host>(
 
 /// Counts a datagram, or a message of an unreliable connection that no QP took, as sent.
 #[inline]
-pub(crate) fn sent<H: Host>(here: &TurnContext<'_, H>, send: &Send, mtu: u8) {
+pub(crate) fn sent<H: Host>(here: &TurnContext<'_, H>, send: &SendWqe, mtu: u8) {
     leave(here, (packets(send.length, mtu), send.length));
 }
 
 /// Counts a datagram that a queue pair has taken.
 #[inline]
-pub(crate) fn taken<H: Host>(there: &TurnContext<'_, H>, send: &Send) {
+pub(crate) fn taken<H: Host>(there: &TurnContext<'_, H>, send: &SendWqe) {
     there.step(Counter::RxSendReq);
     arrive(there, (1, send.length));
 }

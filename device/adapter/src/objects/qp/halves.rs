@@ -12,7 +12,7 @@ use super::ledger::Ledger;
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::srq::Srq;
-use crate::requests::wqe::{Recv, Send};
+use crate::requests::wqe::{RecvWqe, SendWqe};
 
 /// Sending halves that have been, whole or after a reset.
 static LIVES: AtomicU32 = AtomicU32::new(0);
@@ -23,7 +23,7 @@ pub struct Requester<H: Host> {
     /// Index of the next entry to start.
     pub ci: u32,
     /// The entry in progress.
-    pub current: Option<Send>,
+    pub current: Option<SendWqe>,
     /// The entries before it whose completion is not written yet.
     pub ledger: Ledger,
     /// The bytes of the entry in progress.
@@ -171,7 +171,7 @@ pub struct Responder {
     /// Index of the next receive to use.
     pub ci: u32,
     /// The receive that a message is filling.
-    pub current: Option<Recv>,
+    pub current: Option<RecvWqe>,
     /// Of an XRC target: the SRQ that the message in progress is for, or the last was.
     pub xrc: Option<Arc<Srq>>,
     /// The bytes of that receive's entry.

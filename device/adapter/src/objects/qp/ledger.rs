@@ -12,7 +12,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::STRIDE_MAX;
 
 use crate::objects::completion::Completion;
-use crate::requests::wqe::Send;
+use crate::requests::wqe::SendWqe;
 
 /// The work requests of a send queue that are outstanding, the oldest first.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Outstanding {
 #[derive(Debug)]
 pub struct OpenRead {
     /// The work request.
-    pub send: Send,
+    pub send: SendWqe,
     /// Its WQE.
     pub raw: [u8; STRIDE_MAX as usize],
     /// Bytes that have come.
@@ -139,7 +139,11 @@ mod tests {
     }
 
     fn read(index: u32) -> OpenRead {
-        OpenRead { send: Send { index, ..Send::EMPTY }, raw: [0; STRIDE_MAX as usize], done: 0 }
+        OpenRead {
+            send: SendWqe { index, ..SendWqe::EMPTY },
+            raw: [0; STRIDE_MAX as usize],
+            done: 0,
+        }
     }
 
     #[test]
