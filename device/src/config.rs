@@ -14,7 +14,7 @@ use crate::access::{Access, SocketGroup, SocketMode};
 use crate::memory::dma::MapRules;
 use crate::net::mac::{MacAddr, ParseMacError};
 use crate::socket::Address;
-use crate::worker::gear::GearConfig;
+use crate::worker::idle::IdleConfig;
 
 /// Most functions of a daemon.
 pub const FUNCTIONS_MAX: usize = 256;
@@ -127,8 +127,8 @@ pub struct Config {
     pub workers: usize,
     /// MSI-X vectors of each function.
     pub vectors: u16,
-    /// Their gears.
-    pub gears: GearConfig,
+    /// When a worker without work spins, naps and sleeps.
+    pub idle: IdleConfig,
     /// Processors of the workers.
     pub pin: Vec<usize>,
     /// Number of objects that each function can have.
@@ -285,7 +285,7 @@ impl Config {
     /// See [`ConfigError`].
     pub fn new(given: Settings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let given = given.or(file.map(read).transpose()?.unwrap_or_default());
-        let defaults = GearConfig::default();
+        let defaults = IdleConfig::default();
         let micros = |given: Option<u64>, default| given.map_or(default, Duration::from_micros);
         let mut limits = Limits::default();
         for limit in &given.limits {
@@ -297,7 +297,7 @@ impl Config {
             log: given.log.unwrap_or_else(|| "info".to_owned()),
             workers: given.workers.unwrap_or_else(default_workers),
             vectors: given.vectors.unwrap_or(MSIX_VECTORS),
-            gears: GearConfig {
+            idle: IdleConfig {
                 spin: micros(given.spin, defaults.spin),
                 nap: micros(given.nap, defaults.nap),
                 sleep: micros(given.sleep, defaults.sleep),
@@ -325,10 +325,10 @@ impl Config {
         in_range("workers", self.workers as u64, 1, WORKERS_MAX as u64)?;
         in_range("vectors", self.vectors.into(), 2, MSIX_VECTORS.into())?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        in_range("spin", micros(self.gears.spin), 0, 1_000_000)?;
-        in_range("nap", micros(self.gears.nap), 1, 1_000)?;
-        in_range("sleep", micros(self.gears.sleep), 0, 10_000_000)?;
-        in_range("look", micros(self.gears.look) / 1000, 0, 60_000)?;
+        in_range("spin", micros(self.idle.spin), 0, 1_000_000)?;
+        in_range("nap", micros(self.idle.nap), 1, 1_000)?;
+        in_range("sleep", micros(self.idle.sleep), 0, 10_000_000)?;
+        in_range("look", micros(self.idle.look) / 1000, 0, 60_000)?;
         let (mut names, mut macs, mut paths) = (HashSet::new(), HashSet::new(), HashSet::new());
         for function in &self.functions {
             let name = &function.name;
@@ -468,7 +468,7 @@ mod tests {
         ])
         .expect("valid");
         assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
-        assert_eq!(config.gears.nap, Duration::from_micros(20));
+        assert_eq!(config.idle.nap, Duration::from_micros(20));
         assert_eq!(config.pin, [1, 2]);
         assert_eq!((config.limits.qp, config.limits.pd), (7, 8));
         let access = Access { mode: SocketMode(0o606), group: Some(SocketGroup(7)) };

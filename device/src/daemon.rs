@@ -81,7 +81,7 @@ impl Daemon {
             let socket = server.path().display();
             tracing::info!(function = hosted.name, mac = %hosted.mac, %socket, "the function is ready for a VMM");
         }
-        let workers = Pool::start(workers, &config.gears).context("cannot start workers")?;
+        let workers = Pool::start(workers, &config.idle).context("cannot start workers")?;
         Ok(Self {
             servers,
             _switch: switch,

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`engine`] | what a worker runs |
-//! | [`gear`] | when to spin, nap or sleep |
+//! | [`idle`] | when to spin, nap or sleep |
 //! | [`sleep`] | how a worker goes to sleep |
 //! | [`bell`], [`event`] | how it is woken |
 //! | `sync` | the atomics that models replace |
@@ -12,7 +12,7 @@
 pub mod bell;
 pub mod engine;
 pub mod event;
-pub mod gear;
+pub mod idle;
 pub mod pool;
 pub mod sleep;
 mod sync;

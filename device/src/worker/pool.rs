@@ -10,7 +10,7 @@ use rustix::thread::nanosleep;
 
 use super::bell::Bell;
 use super::engine::Engine;
-use super::gear::{Gear, GearBox, GearConfig};
+use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
 use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
@@ -49,16 +49,16 @@ impl Pool {
     ///
     /// # Errors
     /// When threads run out, or a processor to pin to does not exist.
-    pub fn start(setups: Vec<WorkerSetup>, gears: &GearConfig) -> io::Result<Self> {
+    pub fn start(setups: Vec<WorkerSetup>, idle: &IdleConfig) -> io::Result<Self> {
         let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
         for (id, setup) in setups.into_iter().enumerate() {
             let bell = Arc::clone(&setup.bell);
             let worker = Worker {
                 index: id,
                 setup,
-                nap: gears.nap,
-                look: if gears.look.is_zero() { Duration::MAX } else { gears.look },
-                gears: gear_box(gears),
+                nap: idle.nap,
+                look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
+                idle: idle_policy(idle),
                 stop: Arc::clone(&this.stop),
             };
             let (report, ready) = std::sync::mpsc::sync_channel(1);
@@ -90,10 +90,10 @@ impl Drop for Pool {
     }
 }
 
-fn gear_box(config: &GearConfig) -> GearBox<LoadMeter> {
+fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let load = LoadMeter::new().inspect_err(|error| tracing::warn!(%error, "the load of the machine is unknown, so workers may spin when CPUs are scarce"));
-    GearBox::new(config, cpus, load.ok(), now_ns())
+    IdlePolicy::new(config, cpus, load.ok(), now_ns())
 }
 
 /// A worker thread's state.
@@ -102,7 +102,7 @@ struct Worker {
     setup: WorkerSetup,
     nap: Duration,
     look: Duration,
-    gears: GearBox<LoadMeter>,
+    idle: IdlePolicy<LoadMeter>,
     stop: Arc<AtomicBool>,
 }
 
@@ -136,7 +136,7 @@ impl Worker {
         while !self.stop.load(Ordering::Relaxed) {
             if self.poll() {
                 while self.poll() && !self.stop.load(Ordering::Relaxed) {}
-                self.gears.worked(now_ns());
+                self.idle.worked(now_ns());
                 looks = POLLS_PER_LOOK;
             }
             if looks > 0 {
@@ -145,10 +145,10 @@ impl Worker {
                 continue;
             }
             let now = now_ns();
-            match self.gears.idle(now) {
-                Gear::Spin => looks = POLLS_PER_LOOK,
-                Gear::Nap => self.nap(now),
-                Gear::Sleep => self.sleep(),
+            match self.idle.next_step(now) {
+                IdleStep::Spin => looks = POLLS_PER_LOOK,
+                IdleStep::Nap => self.nap(now),
+                IdleStep::Sleep => self.sleep(),
             }
         }
     }
@@ -171,7 +171,7 @@ impl Worker {
             // A nap that a signal cut short is a short nap.
             let _whole = nanosleep(&limit);
         }
-        self.gears.rested(now_ns());
+        self.idle.rested(now_ns());
     }
 
     /// Sleeps until kicked.
@@ -182,9 +182,9 @@ impl Worker {
             bell.wait(self.pause(now, self.look));
         });
         if work {
-            self.gears.worked(now);
+            self.idle.worked(now);
         } else {
-            self.gears.rested(now_ns());
+            self.idle.rested(now_ns());
         }
     }
 }

@@ -20,7 +20,7 @@ const GAP_HOLD: u64 = 200_000_000;
 
 /// Times after which a worker without work spins, naps and sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GearConfig {
+pub struct IdleConfig {
     /// Longest spin, while processors are free.
     pub spin: Duration,
     /// Length of a nap.
@@ -32,7 +32,7 @@ pub struct GearConfig {
     pub look: Duration,
 }
 
-impl Default for GearConfig {
+impl Default for IdleConfig {
     fn default() -> Self {
         Self {
             spin: Duration::from_micros(50),
@@ -43,9 +43,9 @@ impl Default for GearConfig {
     }
 }
 
-/// The state of a worker until its next poll.
+/// What a worker without work does until its next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gear {
+pub enum IdleStep {
     /// Poll at once.
     Spin,
     /// Poll after a nap.
@@ -66,9 +66,9 @@ impl Load for LoadMeter {
     }
 }
 
-/// Chooses gears. All times are nanoseconds of one monotonic clock.
+/// Chooses policy. All times are nanoseconds of one monotonic clock.
 #[derive(Debug)]
-pub struct GearBox<L> {
+pub struct IdlePolicy<L> {
     spin: u64,
     sleep: u64,
     cpus: usize,
@@ -81,10 +81,10 @@ pub struct GearBox<L> {
     scarce_until: u64,
 }
 
-impl<L: Load> GearBox<L> {
-    /// A gear box for a machine of `cpus` processors.
+impl<L: Load> IdlePolicy<L> {
+    /// A policy for a machine of `cpus` processors.
     #[must_use]
-    pub fn new(config: &GearConfig, cpus: usize, load: Option<L>, now: u64) -> Self {
+    pub fn new(config: &IdleConfig, cpus: usize, load: Option<L>, now: u64) -> Self {
         Self {
             spin: nanos(config.spin),
             sleep: nanos(config.sleep),
@@ -104,13 +104,13 @@ impl<L: Load> GearBox<L> {
         self.last = now;
     }
 
-    /// A poll found none: what to do.
-    pub fn idle(&mut self, now: u64) -> Gear {
+    /// Returns what to do after a poll that has found no work.
+    pub fn next_step(&mut self, now: u64) -> IdleStep {
         let idle = now.saturating_sub(self.worked);
         if idle >= self.sleep {
-            return Gear::Sleep;
+            return IdleStep::Sleep;
         }
-        if idle >= self.spin || self.scarce(now) { Gear::Nap } else { Gear::Spin }
+        if idle >= self.spin || self.scarce(now) { IdleStep::Nap } else { IdleStep::Spin }
     }
 
     /// The worker napped or slept until `now`: no gap is to be read from that.
@@ -153,44 +153,44 @@ mod tests {
         }
     }
 
-    fn gears(runnable: usize) -> GearBox<Fixed> {
-        let config = GearConfig {
+    fn policy_at(runnable: usize) -> IdlePolicy<Fixed> {
+        let config = IdleConfig {
             spin: Duration::from_micros(50),
             nap: Duration::from_micros(15),
             sleep: Duration::from_micros(2000),
-            ..GearConfig::default()
+            ..IdleConfig::default()
         };
-        GearBox::new(&config, 2, Some(Fixed(runnable)), 0)
+        IdlePolicy::new(&config, 2, Some(Fixed(runnable)), 0)
     }
 
     #[test]
     fn free_processors_spin_then_nap_then_sleep() {
-        let mut gears = gears(2);
-        gears.worked(100 * US);
-        assert_eq!(gears.idle(110 * US), Gear::Spin);
-        assert_eq!(gears.idle(151 * US), Gear::Nap);
-        assert_eq!(gears.idle(2101 * US), Gear::Sleep);
+        let mut policy = policy_at(2);
+        policy.worked(100 * US);
+        assert_eq!(policy.next_step(110 * US), IdleStep::Spin);
+        assert_eq!(policy.next_step(151 * US), IdleStep::Nap);
+        assert_eq!(policy.next_step(2101 * US), IdleStep::Sleep);
     }
 
     #[test]
     fn scarce_processors_nap_at_once_and_for_a_while() {
-        let mut gears = gears(3);
-        gears.worked(3000 * US);
-        assert_eq!(gears.idle(3001 * US), Gear::Nap);
-        gears.worked(20_000 * US);
-        assert_eq!(gears.idle(20_001 * US), Gear::Nap);
+        let mut policy = policy_at(3);
+        policy.worked(3000 * US);
+        assert_eq!(policy.next_step(3001 * US), IdleStep::Nap);
+        policy.worked(20_000 * US);
+        assert_eq!(policy.next_step(20_001 * US), IdleStep::Nap);
     }
 
     #[test]
     fn a_gap_between_polls_means_scarce() {
-        let mut gears = gears(1);
-        gears.worked(0);
-        assert_eq!(gears.idle(10 * US), Gear::Spin);
-        gears.worked(20 * US);
-        gears.idle(21 * US);
+        let mut policy = policy_at(1);
+        policy.worked(0);
+        assert_eq!(policy.next_step(10 * US), IdleStep::Spin);
+        policy.worked(20 * US);
+        policy.next_step(21 * US);
         // Half a millisecond passed unseen within the spin time of later work.
-        gears.worked = 600 * US;
-        assert_eq!(gears.idle(610 * US), Gear::Nap);
-        gears.rested(10_000 * US);
+        policy.worked = 600 * US;
+        assert_eq!(policy.next_step(610 * US), IdleStep::Nap);
+        policy.rested(10_000 * US);
     }
 }
