@@ -20,8 +20,8 @@ use crate::net::mac::MacAddr;
 use crate::pci::config::ConfigSpace;
 use crate::surroundings::Surroundings;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
-use crate::worker::bell::Bell;
 use crate::worker::engine::Engine;
+use crate::worker::waker::Waker;
 
 /// The adapter model in this process's surroundings.
 pub type Adapter = vrnic_adapter::adapter::Adapter<Surroundings>;
@@ -46,7 +46,7 @@ pub struct Part {
 }
 
 impl HostedAdapter {
-    /// An adapter after power-on, polled by the workers with these bells; `control` asks its
+    /// An adapter after power-on, polled by the workers with these wakers; `control` asks its
     /// control thread.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl HostedAdapter {
     pub fn new(
         name: &str,
         mac: MacAddr,
-        bells: &Arc<[Arc<Bell>]>,
+        wakers: &Arc<[Arc<Waker>]>,
         fabric: &Arc<Fabric<Surroundings>>,
         limits: Limits,
         rules: MapRules,
@@ -62,15 +62,15 @@ impl HostedAdapter {
     ) -> io::Result<Self> {
         let failure = Arc::new(Failure::new(name, control.clone()));
         let surroundings = Surroundings {
-            dma: Arc::new(DmaTable::new(name, bells.len(), rules)),
+            dma: Arc::new(DmaTable::new(name, wakers.len(), rules)),
             uar: Arc::new(UarMemory::new(name)?),
             irqs: Arc::new(Interrupts::new()?),
-            bells: Arc::clone(bells),
+            wakers: Arc::clone(wakers),
             failure: Arc::clone(&failure),
             #[cfg(test)]
             trap: AtomicBool::new(false),
         };
-        let adapter = Adapter::new(name, mac.0, surroundings, fabric, bells.len(), limits);
+        let adapter = Adapter::new(name, mac.0, surroundings, fabric, wakers.len(), limits);
         Ok(Self { adapter, failure, control, link: AtomicBool::new(false) })
     }
 

@@ -14,9 +14,9 @@ use crate::net::switch::{PortSetup, SwitchThread};
 use crate::socket::SocketFile;
 use crate::vfio::doorman::Doorman;
 use crate::vfio::server::ServerThread;
-use crate::worker::bell::Bell;
 use crate::worker::engine::Engine;
 use crate::worker::pool::{Pool, WorkerSetup};
+use crate::worker::waker::Waker;
 
 /// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ impl Daemon {
         let mut control = Vec::new();
         let fabric = Arc::default();
         let mut workers = workers(config).context("cannot create workers")?;
-        let bells = workers.iter().map(|worker| Arc::clone(&worker.bell)).collect();
+        let wakers = workers.iter().map(|worker| Arc::clone(&worker.waker)).collect();
         for settings in &config.functions {
             let name = &settings.name;
             let channel = control::channel();
             let hosted = HostedAdapter::new(
                 name,
                 settings.mac,
-                &bells,
+                &wakers,
                 &fabric,
                 config.limits,
                 config.map_rules,
@@ -128,7 +128,7 @@ fn control_thread(
 fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
     let setup = |index: usize| {
         let cpu = config.pin.get(index).copied();
-        Ok(WorkerSetup { bell: Arc::new(Bell::new()?), engines: Vec::new(), cpu })
+        Ok(WorkerSetup { waker: Arc::new(Waker::new()?), engines: Vec::new(), cpu })
     };
     (0..config.workers).map(setup).collect()
 }

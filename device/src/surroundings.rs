@@ -1,5 +1,5 @@
 //! The adapter model's view of this process: the adapter's guest memory, BAR2, vectors, clock and
-//! bell.
+//! waker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +14,8 @@ use crate::memory::lane;
 use crate::memory::mapping::{Word32, Word64};
 use crate::memory::uar::UarMemory;
 use crate::memory::view::{DmaView, Intent};
-use crate::worker::bell::Bell;
 use crate::worker::pool::now_ns;
+use crate::worker::waker::Waker;
 
 /// Zeroing more than this gives the pages back instead.
 const PUNCH: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub struct Surroundings {
     /// MSI-X vectors.
     pub irqs: Arc<Interrupts>,
     /// Wake the workers, by number.
-    pub bells: Arc<[Arc<Bell>]>,
+    pub wakers: Arc<[Arc<Waker>]>,
     /// True if a panic has stopped the adapter. See [`Failure`].
     pub failure: Arc<Failure>,
     /// Makes a panic of the next access to BAR2.
@@ -177,8 +177,8 @@ impl Host for Surroundings {
     }
 
     fn wake(&self, worker: usize) {
-        if let Some(bell) = self.bells.get(worker) {
-            bell.ring();
+        if let Some(waker) = self.wakers.get(worker) {
+            waker.unpark();
         }
     }
 

@@ -14,13 +14,13 @@ struct Rig {
 }
 
 fn hosted(name: &str, mac: [u8; 6]) -> (Arc<HostedAdapter>, (ControlHandle, ControlRequests)) {
-    let bells = Arc::from([Arc::new(Bell::new().expect("bell"))]);
+    let wakers = Arc::from([Arc::new(Waker::new().expect("waker"))]);
     let channel = control::channel();
     let (fabric, limits) = (Arc::default(), Limits::default());
     let hosted = HostedAdapter::new(
         name,
         MacAddr(mac),
-        &bells,
+        &wakers,
         &fabric,
         limits,
         MapRules::share(1),

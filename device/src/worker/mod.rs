@@ -5,14 +5,14 @@
 //! | [`engine`] | what a worker runs |
 //! | [`idle`] | when to spin, nap or sleep |
 //! | [`sleep`] | how a worker goes to sleep |
-//! | [`bell`], [`event`] | how it is woken |
+//! | [`waker`], [`event`] | how it is woken |
 //! | `sync` | the atomics that models replace |
 //! | [`pool`] | the threads |
 
-pub mod bell;
 pub mod engine;
 pub mod event;
 pub mod idle;
 pub mod pool;
 pub mod sleep;
 mod sync;
+pub mod waker;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::nanosleep;
 
-use super::bell::Bell;
 use super::engine::Engine;
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
+use super::waker::Waker;
 use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
 
@@ -27,10 +27,10 @@ pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Configuration of a worker: its bell, and what it runs.
+/// Configuration of a worker: its waker, and what it runs.
 pub struct WorkerSetup {
     /// Wakes it.
-    pub bell: Arc<Bell>,
+    pub waker: Arc<Waker>,
     /// Polled in turn.
     pub engines: Vec<Arc<dyn Engine>>,
     /// The processor it is bound to.
@@ -41,7 +41,7 @@ pub struct WorkerSetup {
 #[derive(Debug)]
 pub struct Pool {
     stop: Arc<AtomicBool>,
-    workers: Vec<(Arc<Bell>, JoinHandle<()>)>,
+    workers: Vec<(Arc<Waker>, JoinHandle<()>)>,
 }
 
 impl Pool {
@@ -52,7 +52,7 @@ impl Pool {
     pub fn start(setups: Vec<WorkerSetup>, idle: &IdleConfig) -> io::Result<Self> {
         let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
         for (id, setup) in setups.into_iter().enumerate() {
-            let bell = Arc::clone(&setup.bell);
+            let waker = Arc::clone(&setup.waker);
             let worker = Worker {
                 index: id,
                 setup,
@@ -71,7 +71,7 @@ impl Pool {
                         worker.run();
                     }
                 })?;
-            this.workers.push((bell, thread));
+            this.workers.push((waker, thread));
             ready.recv().map_err(io::Error::other)??;
         }
         Ok(this)
@@ -81,8 +81,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        for (bell, thread) in self.workers.drain(..) {
-            bell.ring();
+        for (waker, thread) in self.workers.drain(..) {
+            waker.unpark();
             if thread.join().is_err() {
                 tracing::error!("a worker thread panicked");
             }
@@ -176,10 +176,10 @@ impl Worker {
 
     /// Sleeps until kicked.
     fn sleep(&mut self) {
-        let WorkerSetup { bell, engines, .. } = &self.setup;
+        let WorkerSetup { waker, engines, .. } = &self.setup;
         let now = now_ns();
-        let work = sleep::sleep(bell, engines, &self.stop, || {
-            bell.wait(self.pause(now, self.look));
+        let work = sleep::sleep(waker, engines, &self.stop, || {
+            waker.park(self.pause(now, self.look));
         });
         if work {
             self.idle.worked(now);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::bell::Bell;
 use super::engine::Engine;
 use super::sync::{AtomicBool, fence};
+use super::waker::Waker;
 
 /// Polls each engine; false when none had work.
 #[inline]
@@ -13,23 +13,23 @@ pub fn poll(engines: &[Arc<dyn Engine>]) -> bool {
     engines.iter().fold(false, |any, engine| engine.poll() | any)
 }
 
-/// Sleeps by `wait`, which waits for `bell`, unless there is work or an end. Returns whether there
-/// was work. The order of the steps is what makes a lost kick impossible: either the last look sees
-/// the doorbell, or the guest, whose doorbell came after it, sees `armed`.
+/// Sleeps by `wait`, which parks with `waker`, unless there is work or an end. Returns whether
+/// there was work. The order of the steps is what makes a lost kick impossible: either the last
+/// look sees the doorbell, or the guest, whose doorbell came after it, sees `armed`.
 pub fn sleep(
-    bell: &Bell,
+    waker: &Waker,
     engines: &[Arc<dyn Engine>],
     stop: &AtomicBool,
     wait: impl FnOnce(),
 ) -> bool {
-    bell.prepare_sleep();
+    waker.prepare_park();
     engines.iter().for_each(|engine| engine.set_asleep(true));
     fence(Ordering::SeqCst);
     let work = poll(engines) || engines.iter().any(|engine| engine.has_work());
     if !work && !stop.load(Ordering::SeqCst) {
         wait();
     }
-    bell.end_sleep();
+    waker.end_park();
     engines.iter().for_each(|engine| engine.set_asleep(false));
     work
 }

@@ -13,12 +13,12 @@ use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::host::{Host, Memory};
 use vrnic_models::model;
 
-use crate::bell::Bell;
 use crate::common::driver::{Guest, slot_offset};
 use crate::common::host::TestHost;
 use crate::common::pair::{Endpoint, Setup, World, Wr};
 use crate::engine::Engine;
 use crate::sleep;
+use crate::waker::Waker;
 
 /// The worker's part of an adapter.
 struct Part(Arc<Adapter<TestHost>>);
@@ -42,13 +42,13 @@ impl Engine for Part {
 }
 
 /// Runs a worker until `done`.
-fn work(adapter: &Arc<Adapter<TestHost>>, bell: &Bell, done: impl Fn() -> bool) {
+fn work(adapter: &Arc<Adapter<TestHost>>, waker: &Waker, done: impl Fn() -> bool) {
     let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Part(Arc::clone(adapter)))];
     let stop = AtomicBool::new(false);
     while !done() {
         if !sleep::poll(&engines) && !done() {
-            sleep::sleep(bell, &engines, &stop, || {
-                bell.wait(Duration::MAX);
+            sleep::sleep(waker, &engines, &stop, || {
+                waker.park(Duration::MAX);
             });
         }
     }
@@ -81,12 +81,12 @@ fn posts(preemptions: usize, times: u32) {
         let mut endpoint = Endpoint::new(&guest, setup);
         endpoint.connect(&guest, guest.adapter.mac(), endpoint.qpn, |_| {});
         guest.host.bar().model(slot_offset(endpoint.uar, endpoint.slot));
-        let bell = Arc::new(Bell::new().expect("bell"));
-        guest.host.set_bell(&bell);
+        let waker = Arc::new(Waker::new().expect("waker"));
+        guest.host.set_waker(&waker);
         let (adapter, host) = (Arc::clone(&guest.adapter), guest.host.clone());
         let ring = endpoint.send_cq.ring;
         let worker = thread::spawn(move || {
-            work(&adapter, &bell, || written(&host, ring, times - 1));
+            work(&adapter, &waker, || written(&host, ring, times - 1));
         });
         (0..times).for_each(|_| post(&guest, &mut endpoint));
         worker.join().expect("worker");

@@ -1,4 +1,4 @@
-//! Sleep and wake-up of a worker: by bells, and by the doorbells of a guest.
+//! Sleep and wake-up of a worker: by its waker, and by the doorbells of a guest.
 //!
 //! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync`
 //! here, and a count of loom's in `event`; and that of the adapter. Nobody waits for a time in a
@@ -6,9 +6,6 @@
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 
-#[path = "../../../src/worker/bell.rs"]
-mod bell;
-mod bells;
 mod common;
 mod doorbells;
 #[path = "../../../src/worker/engine.rs"]
@@ -16,6 +13,9 @@ mod engine;
 mod event;
 #[path = "../../../src/worker/sleep.rs"]
 mod sleep;
+#[path = "../../../src/worker/waker.rs"]
+mod waker;
+mod wakers;
 
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, fence};

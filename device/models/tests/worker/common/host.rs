@@ -8,7 +8,7 @@ use vrnic_abi::uar::{ARMED_OFFSET, SUMMARY_OFFSET, UAR_LEN};
 use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
 
 use super::memory::Memory as Bytes;
-use crate::bell::Bell;
+use crate::waker::Waker;
 
 /// Guest address of the first byte of memory.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     ram: Bytes,
     bar: Bar,
     clock: Arc<Clock>,
-    bell: OnceLock<Arc<Bell>>,
+    waker: OnceLock<Arc<Waker>>,
 }
 
 /// The host; clones are the same one.
@@ -77,12 +77,12 @@ impl TestHost {
             posted: OnceLock::new(),
         };
         let (ram, clock) = (Bytes::new(RAM_LEN), Arc::clone(clock));
-        Self(Arc::new(Inner { ram, bar, clock, bell: OnceLock::new() }))
+        Self(Arc::new(Inner { ram, bar, clock, waker: OnceLock::new() }))
     }
 
-    /// The bell of the worker.
-    pub(crate) fn set_bell(&self, bell: &Arc<Bell>) {
-        assert!(self.0.bell.set(Arc::clone(bell)).is_ok());
+    /// The waker of the worker.
+    pub(crate) fn set_waker(&self, waker: &Arc<Waker>) {
+        assert!(self.0.waker.set(Arc::clone(waker)).is_ok());
     }
 
     /// BAR2 as the guest sees it.
@@ -187,8 +187,8 @@ impl Host for TestHost {
     fn raise(&self, _vector: u16) {}
 
     fn wake(&self, _worker: usize) {
-        if let Some(bell) = self.0.bell.get() {
-            bell.ring();
+        if let Some(waker) = self.0.waker.get() {
+            waker.unpark();
         }
     }
 
