@@ -18,13 +18,13 @@ use crate::memory::fault::MapError;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
 use crate::pci::config::ConfigSpace;
-use crate::surroundings::Surroundings;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
+use crate::vfio_host::VfioHost;
 use crate::worker::engine::Engine;
 use crate::worker::waker::Waker;
 
-/// The adapter model in this process's surroundings.
-pub type Adapter = vrnic_adapter::adapter::Adapter<Surroundings>;
+/// The adapter model in this process.
+pub type Adapter = vrnic_adapter::adapter::Adapter<VfioHost>;
 
 /// An adapter of this process, shared by its server, the workers and housekeeping.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ impl HostedAdapter {
         name: &str,
         mac: MacAddr,
         wakers: &Arc<[Arc<Waker>]>,
-        fabric: &Arc<Fabric<Surroundings>>,
+        fabric: &Arc<Fabric<VfioHost>>,
         limits: Limits,
         rules: MapRules,
         control: ControlHandle,
     ) -> io::Result<Self> {
         let failure = Arc::new(Failure::new(name, control.clone()));
-        let surroundings = Surroundings {
+        let host = VfioHost {
             dma: Arc::new(DmaTable::new(name, wakers.len(), rules)),
             uar: Arc::new(UarMemory::new(name)?),
             irqs: Arc::new(Interrupts::new()?),
@@ -70,7 +70,7 @@ impl HostedAdapter {
             #[cfg(test)]
             trap: AtomicBool::new(false),
         };
-        let adapter = Adapter::new(name, mac.0, surroundings, fabric, wakers.len(), limits);
+        let adapter = Adapter::new(name, mac.0, host, fabric, wakers.len(), limits);
         Ok(Self { adapter, failure, control, link: AtomicBool::new(false) })
     }
 

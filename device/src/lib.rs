@@ -15,7 +15,7 @@
 //! | [`net`] | Ethernet ports and the switch |
 //! | [`monitor`] | metrics and views for watchers |
 //! | [`housekeeping`] | heartbeats, and clients of busy sockets |
-//! | [`surroundings`] | what the adapter model sees of this process |
+//! | [`vfio_host`] | what the adapter model sees of this process |
 //! | [`control`] | the thread that runs an adapter's control work |
 //! | [`socket`], [`access`] | listening socket files, and who may connect to them |
 //! | [`sys`] | scheduling of threads |
@@ -37,7 +37,7 @@ pub mod monitor;
 pub mod net;
 pub mod pci;
 pub mod socket;
-pub mod surroundings;
 pub mod sys;
 pub mod vfio;
+pub mod vfio_host;
 pub mod worker;

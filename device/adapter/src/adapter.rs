@@ -91,7 +91,7 @@ impl<H: Host> Adapter<H> {
         self.core.mac()
     }
 
-    /// The surroundings.
+    /// Returns the host.
     #[must_use]
     pub fn host(&self) -> &H {
         self.core.host()

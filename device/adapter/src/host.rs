@@ -63,7 +63,7 @@ pub trait Memory {
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
 }
 
-/// One adapter's surroundings. All methods are callable from any thread; none waits for a guest.
+/// The host of one adapter. All methods are callable from any thread; none waits for a guest.
 pub trait Host: Send + Sync + 'static {
     /// Guest memory, held.
     type Memory<'a>: Memory

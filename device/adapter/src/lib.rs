@@ -1,14 +1,14 @@
 //! The vrnic adapter as a model: it has no threads of its own, no sockets and no `unsafe`, and time
 //! is a parameter.
 //!
-//! The daemon supplies the surroundings ([`host::Host`]) and calls in; guests are on the other side
-//! of registers, rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied
-//! once, then checked.
+//! The daemon is its host ([`host::Host`]) and calls in; guests are on the other side of registers,
+//! rings and doorbells (docs/adapter.md). Everything that a guest wrote is copied once, then
+//! checked.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its parts, its registers, its entry points |
-//! | [`host`] | what the adapter asks of its surroundings |
+//! | [`host`] | what the adapter asks of its host |
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
 //! | [`control`] | admin commands |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |

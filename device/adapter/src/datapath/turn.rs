@@ -46,7 +46,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
         Self { core, memory, tpt: &qp.tpt, slice, time, moved, tally }
     }
 
-    /// The surroundings.
+    /// Returns the host.
     #[inline]
     pub fn host(&self) -> &'a H {
         self.core.host()

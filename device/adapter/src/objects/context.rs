@@ -7,7 +7,7 @@ use crate::stats::Counter;
 
 /// A turn, as completion queues and shared receive queues see it.
 pub trait QueueContext<'a, H: Host> {
-    /// Returns the surroundings.
+    /// Returns the host.
     fn host(&self) -> &'a H;
 
     /// Returns the guest's memory, held.

@@ -17,7 +17,7 @@ use crate::objects::moderation::Moderation;
 use crate::port::Port;
 use crate::stats::Counters;
 
-/// The surroundings, the identity, the counters, the port and the events of an adapter.
+/// The host, the identity, the counters, the port and the events of an adapter.
 #[derive(Debug)]
 pub struct Core<H: Host> {
     name: String,
@@ -71,7 +71,7 @@ impl<H: Host> Core<H> {
         self.mac
     }
 
-    /// Returns the surroundings.
+    /// Returns the host.
     #[inline]
     #[must_use]
     pub fn host(&self) -> &H {

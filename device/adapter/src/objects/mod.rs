@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
-//! | [`core`] | what all objects share: surroundings, identity, counters, port, events |
+//! | [`core`] | what all objects share: host, identity, counters, port, events |
 //! | [`views`] | what objects look like to a watcher |
 //! | [`context`] | the turn, as a queue sees it |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |

@@ -1,5 +1,4 @@
-//! The adapter model's view of this process: the adapter's guest memory, BAR2, vectors, clock and
-//! waker.
+//! The host of an adapter model: guest memory, BAR2, vectors, clock and wakers of this process.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +19,9 @@ use crate::worker::waker::Waker;
 /// Zeroing more than this gives the pages back instead.
 const PUNCH: u64 = 1 << 20;
 
-/// One adapter's surroundings.
+/// The host of one adapter.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct VfioHost {
     /// Guest memory.
     pub dma: Arc<DmaTable>,
     /// BAR2.
@@ -38,7 +37,7 @@ pub struct Surroundings {
     pub(crate) trap: std::sync::atomic::AtomicBool,
 }
 
-impl Surroundings {
+impl VfioHost {
     /// Lets tests provoke a panic; the program has no such place.
     #[cfg(test)]
     fn spring(&self) {
@@ -101,7 +100,7 @@ impl Memory for DmaView<'_> {
     }
 }
 
-impl Host for Surroundings {
+impl Host for VfioHost {
     type Memory<'a> = DmaView<'a>;
 
     #[inline]
