@@ -1,0 +1,22 @@
+//! RoCE v2 without input and output: formats of packets, and the two halves of a connection.
+//!
+//! Frames, time and random numbers come in as parameters, and plain data goes out; so a run is
+//! repeated exactly from its seed. The crate knows no sockets, no clock, no guest memory and
+//! nothing of the adapter. Everything that arrives is hostile: it is checked before it has an
+//! effect, and dropped with a reason that is counted ([`Discard`]) or answered with a NAK.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`wire`] | formats: frames, packets, headers, opcodes |
+//! | [`icrc`] | the invariant CRC |
+//! | [`psn`] | sequence numbers |
+//! | [`discard`] | why packets are dropped, with counters |
+#![forbid(unsafe_code)]
+
+pub mod discard;
+pub mod icrc;
+pub mod psn;
+pub mod wire;
+
+pub use discard::{Discard, Discards};
+pub use psn::{Msn, Psn};

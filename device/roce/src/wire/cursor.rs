@@ -1,0 +1,121 @@
+//! Reading and writing headers one after the other. All fields are big-endian.
+
+use crate::discard::Discard;
+
+/// The bytes of a packet that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Takes the next `N` bytes.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if there are fewer.
+    pub const fn take<const N: usize>(&mut self) -> Result<[u8; N], Discard> {
+        match self.0.split_first_chunk() {
+            Some((taken, rest)) => {
+                self.0 = rest;
+                Ok(*taken)
+            }
+            None => Err(Discard::Truncated),
+        }
+    }
+
+    /// Takes a number of 16 bits.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if there are fewer.
+    pub fn u16(&mut self) -> Result<u16, Discard> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    /// Takes a number of 32 bits.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if there are fewer.
+    pub fn u32(&mut self) -> Result<u32, Discard> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    /// Takes a number of 64 bits.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if there are fewer.
+    pub fn u64(&mut self) -> Result<u64, Discard> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// All bytes that are left.
+    #[must_use]
+    pub const fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// The bytes of a buffer that are not written yet.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    left: &'a mut [u8],
+    written: usize,
+}
+
+/// The buffer is too small for the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl<'a> Writer<'a> {
+    /// Starts at the first byte.
+    #[must_use]
+    pub const fn new(buffer: &'a mut [u8]) -> Self {
+        Self { left: buffer, written: 0 }
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if they do not fit.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        let left = std::mem::take(&mut self.left);
+        let (to, left) = left.split_at_mut_checked(bytes.len()).ok_or(NoRoom)?;
+        to.copy_from_slice(bytes);
+        self.left = left;
+        self.written += bytes.len();
+        Ok(())
+    }
+
+    /// Writes a number of 16 bits.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn u16(&mut self, value: u16) -> Result<(), NoRoom> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// Writes a number of 32 bits.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn u32(&mut self, value: u32) -> Result<(), NoRoom> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// Writes a number of 64 bits.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn u64(&mut self, value: u64) -> Result<(), NoRoom> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// How many bytes have been written.
+    #[must_use]
+    pub const fn written(&self) -> usize {
+        self.written
+    }
+}

@@ -1,0 +1,111 @@
+//! Extension headers (IBTA volume 1, 9.3).
+
+use super::cursor::{NoRoom, Reader, Writer};
+use super::numbers::{Qpn, Rkey};
+use crate::discard::Discard;
+
+/// Immediate data: bytes that are never swapped.
+pub type Imm = [u8; 4];
+
+/// RDMA extended header: memory of the responder that a WRITE or READ names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reth {
+    /// Its first address.
+    pub addr: u64,
+    /// Its key.
+    pub key: Rkey,
+    /// Bytes of the whole message, or of what remains of a READ that is asked for again.
+    pub length: u32,
+}
+
+impl Reth {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if the packet ends before it.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Discard> {
+        Ok(Self { addr: from.u64()?, key: Rkey(from.u32()?), length: from.u32()? })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn write(&self, to: &mut Writer<'_>) -> Result<(), NoRoom> {
+        to.u64(self.addr)?;
+        to.u32(self.key.0)?;
+        to.u32(self.length)
+    }
+}
+
+/// Atomic extended header. The operands are numbers, so they are swapped on their way between wire
+/// and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Address of the word.
+    pub addr: u64,
+    /// Its key.
+    pub key: Rkey,
+    /// The new value of COMPARE & SWAP, or what FETCH & ADD adds.
+    pub swap_or_add: u64,
+    /// The value that COMPARE & SWAP compares with; FETCH & ADD ignores it.
+    pub compare: u64,
+}
+
+impl AtomicEth {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if the packet ends before it.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Discard> {
+        Ok(Self {
+            addr: from.u64()?,
+            key: Rkey(from.u32()?),
+            swap_or_add: from.u64()?,
+            compare: from.u64()?,
+        })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn write(&self, to: &mut Writer<'_>) -> Result<(), NoRoom> {
+        to.u64(self.addr)?;
+        to.u32(self.key.0)?;
+        to.u64(self.swap_or_add)?;
+        to.u64(self.compare)
+    }
+}
+
+/// Datagram extended header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deth {
+    /// The queue key, which must be that of the receiving QP.
+    pub qkey: u32,
+    /// The sending QP.
+    pub source: Qpn,
+}
+
+impl Deth {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if the packet ends before it.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Discard> {
+        Ok(Self { qkey: from.u32()?, source: Qpn::new(from.u32()?) })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn write(&self, to: &mut Writer<'_>) -> Result<(), NoRoom> {
+        to.u32(self.qkey)?;
+        to.u32(self.source.get())
+    }
+}
+
+/// FLUSH extended header (A19): which memory has to be made visible or persistent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feth(pub u32);

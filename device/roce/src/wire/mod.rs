@@ -1,0 +1,33 @@
+//! What is on the wire: checked views of received frames, and builders of frames to send.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`cursor`] | reading and writing headers one after the other |
+//! | [`numbers`] | QP numbers, keys, path MTUs |
+//! | [`opcode`] | the table of opcodes |
+//! | [`headers`] | extension headers |
+//! | [`syndrome`] | acknowledgements: positive, "not ready", negative |
+//! | [`body`] | what a packet says: its opcode with the headers that belong to it |
+//! | [`packet`] | from the base transport header to the padding |
+//! | [`network`] | IPv4 and IPv6 headers |
+//! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet |
+//! | [`build`] | frames to send |
+
+pub mod body;
+pub mod build;
+pub mod cursor;
+pub mod frame;
+pub mod headers;
+pub mod network;
+pub mod numbers;
+pub mod opcode;
+pub mod packet;
+pub mod syndrome;
+
+pub use body::{Body, Datagram, Part, ReadPart, Request, Response, SendEnd};
+pub use build::{Layout, Path};
+pub use frame::Frame;
+pub use headers::{AtomicEth, Imm, Reth};
+pub use numbers::{Mtu, Qpn, Rkey};
+pub use packet::{Head, Packet};
+pub use syndrome::{Aeth, Nak, Syndrome};

@@ -1,0 +1,147 @@
+//! The acknowledge extended header (IBTA volume 1, 9.7.5.1, tables 43 to 45).
+
+use super::cursor::{NoRoom, Reader, Writer};
+use crate::discard::Discard;
+use crate::psn::Msn;
+
+/// Acknowledge extended header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// What kind of answer it is.
+    pub syndrome: Syndrome,
+    /// Messages that the responder has executed.
+    pub msn: Msn,
+}
+
+/// A kind of answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syndrome {
+    /// All up to this packet has been executed.
+    Ack(Credits),
+    /// No receive is posted for this packet: it has to come again, no earlier than the timer says.
+    NotReady(RnrTimer),
+    /// The packet was refused.
+    Nak(Nak),
+}
+
+/// How many messages more the responder has receives for, as a code of 5 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits(u8);
+
+impl Credits {
+    /// The responder does not count.
+    pub const UNLIMITED: Self = Self(0x1f);
+}
+
+/// A time to wait, as a code of 5 bits (table 45).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RnrTimer(u8);
+
+impl RnrTimer {
+    /// Returns the timer with this code; its upper three bits are ignored.
+    #[must_use]
+    pub const fn new(code: u8) -> Self {
+        Self(code & 0x1f)
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Nak {
+    /// A packet is missing before it; the PSN is the one that is expected.
+    Sequence = 0,
+    /// Malformed, out of place, too long for the receive, or not enabled for the QP.
+    InvalidRequest = 1,
+    /// The key does not allow it.
+    RemoteAccess = 2,
+    /// The responder cannot execute it, by a fault of its own.
+    RemoteOperational = 3,
+}
+
+impl Nak {
+    const ALL: [Self; 4] =
+        [Self::Sequence, Self::InvalidRequest, Self::RemoteAccess, Self::RemoteOperational];
+}
+
+/// Type of the syndrome, its upper three bits.
+const ACK: u8 = 0;
+const NOT_READY: u8 = 1;
+const NAK: u8 = 3;
+
+impl Syndrome {
+    /// Returns what the byte stands for.
+    ///
+    /// # Errors
+    /// [`Discard::Syndrome`] if it stands for nothing. Linux' hfi1 driver, too, ignores such an
+    /// answer (rc.c, `do_rc_ack`).
+    pub fn from_byte(byte: u8) -> Result<Self, Discard> {
+        let low = byte & 0x1f;
+        match byte >> 5 {
+            ACK => Ok(Self::Ack(Credits(low))),
+            NOT_READY => Ok(Self::NotReady(RnrTimer(low))),
+            NAK => Nak::ALL
+                .get(usize::from(low))
+                .map_or(Err(Discard::Syndrome), |nak| Ok(Self::Nak(*nak))),
+            _ => Err(Discard::Syndrome),
+        }
+    }
+
+    /// The byte as it stands in a packet.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Ack(credits) => ACK << 5 | credits.0,
+            Self::NotReady(timer) => NOT_READY << 5 | timer.0,
+            Self::Nak(nak) => NAK << 5 | nak as u8,
+        }
+    }
+}
+
+impl Aeth {
+    /// A positive acknowledgement without a limit of messages: no receiver in Linux counts them.
+    #[must_use]
+    pub const fn ack(msn: Msn) -> Self {
+        Self { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Discard::Truncated`] if the packet ends before it, [`Discard::Syndrome`].
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Discard> {
+        let word = from.u32()?;
+        let [byte, ..] = word.to_be_bytes();
+        Ok(Self { syndrome: Syndrome::from_byte(byte)?, msn: Msn::new(word) })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if it does not fit.
+    pub fn write(&self, to: &mut Writer<'_>) -> Result<(), NoRoom> {
+        to.u32(u32::from(self.syndrome.byte()) << 24 | self.msn.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_syndromes_agree() {
+        let known: Vec<_> = (0..=255u8).filter(|byte| Syndrome::from_byte(*byte).is_ok()).collect();
+        for byte in &known {
+            assert_eq!(Syndrome::from_byte(*byte).map(Syndrome::byte), Ok(*byte));
+        }
+        assert_eq!(known.len(), 32 + 32 + 4);
+        assert_eq!(Syndrome::Nak(Nak::RemoteAccess).byte(), 0x62);
+        assert_eq!(Syndrome::Ack(Credits::UNLIMITED).byte(), 0x1f);
+    }
+}
