@@ -5,8 +5,8 @@
 use core::mem::offset_of;
 
 use crate::uar::{
-    ARM_COUNT_SHIFT, CqSlot, QpSlot, SLOT_END, SLOT_FIRST, SLOT_LEN, SLOTS_PER_GROUP, SrqSlot,
-    UAR_LEN,
+    ARM_COUNT_SHIFT, ARMED_OFFSET, CqSlot, HEARTBEAT_OFFSET, QpSlot, SLOT_END, SLOT_FIRST,
+    SLOT_LEN, SLOTS_PER_GROUP, SUMMARY_OFFSET, SrqSlot, UAR_LEN,
 };
 use crate::{SlotIndex, UarIndex};
 
@@ -17,12 +17,80 @@ pub const SRQ_FREED: u32 = offset_of!(SrqSlot, freed) as u32;
 /// Offset in a slot of [`CqSlot::seen`].
 pub const CQ_SEEN: u32 = offset_of!(CqSlot, seen) as u32;
 
+/// A 32-bit word of BAR2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarWord32(u64);
+
+/// A 64-bit word of BAR2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarWord64(u64);
+
+/// A part of BAR2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BarRange {
+    /// Its first byte, counted from the start of BAR2.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// The word at which the adapter's heartbeat is shown to the driver.
+pub const HEARTBEAT: BarWord32 = BarWord32(HEARTBEAT_OFFSET as u64);
+
+impl BarWord32 {
+    /// Returns the offset of the word in BAR2.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        self.0
+    }
+}
+
+impl BarWord64 {
+    /// Returns the offset of the word in BAR2.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        self.0
+    }
+}
+
+impl BarRange {
+    /// Returns the 32-bit word `at` bytes behind the start of the range.
+    #[inline]
+    #[must_use]
+    pub const fn word32(self, at: u64) -> BarWord32 {
+        BarWord32(self.start.wrapping_add(at))
+    }
+}
+
 impl UarIndex {
     /// Returns the offset of the UAR in BAR2.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> u64 {
         self.get() as u64 * UAR_LEN as u64
+    }
+
+    /// Returns the part of BAR2 that the UAR is.
+    #[inline]
+    #[must_use]
+    pub const fn range(self) -> BarRange {
+        BarRange { start: self.offset(), len: UAR_LEN as u64 }
+    }
+
+    /// Returns the place of [`crate::uar::Control::summary`].
+    #[inline]
+    #[must_use]
+    pub const fn summary(self) -> BarWord64 {
+        BarWord64(self.offset() + SUMMARY_OFFSET as u64)
+    }
+
+    /// Returns the place of [`crate::uar::Control::armed`].
+    #[inline]
+    #[must_use]
+    pub const fn armed(self) -> BarWord32 {
+        BarWord32(self.offset() + ARMED_OFFSET as u64)
     }
 }
 
@@ -57,27 +125,104 @@ impl SlotIndex {
     }
 }
 
-/// The place of a doorbell.
+/// The place of a doorbell: a slot of a UAR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doorbell {
-    /// Its UAR.
-    pub uar: UarIndex,
-    /// Its slot there.
-    pub slot: SlotIndex,
+    /// The offset of the slot in BAR2.
+    offset: u64,
 }
 
 impl Doorbell {
-    /// Makes the doorbell of this slot.
+    /// Makes the doorbell of this slot, which exists.
     #[must_use]
     pub const fn new(uar: UarIndex, slot: SlotIndex) -> Self {
-        Self { uar, slot }
+        Self { offset: uar.offset() + slot.offset() as u64 }
+    }
+
+    /// Returns its UAR.
+    #[must_use]
+    pub const fn uar(self) -> UarIndex {
+        UarIndex::new((self.offset / UAR_LEN as u64) as u32)
+    }
+
+    /// Returns its slot there.
+    #[must_use]
+    pub const fn slot(self) -> SlotIndex {
+        SlotIndex::new((self.offset % UAR_LEN as u64) as u32 / SLOT_LEN)
     }
 
     /// Returns the offset in BAR2 of its first word.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> u64 {
-        self.uar.offset() + self.slot.offset() as u64
+        self.offset
+    }
+
+    /// Returns the words that hold a queue's indices, and the arm request of a CQ.
+    #[inline]
+    #[must_use]
+    pub const fn indices(self) -> BarRange {
+        BarRange { start: self.offset, len: size_of::<QpSlot>() as u64 }
+    }
+
+    /// Returns the place of [`QpSlot::sq_pi`].
+    #[inline]
+    #[must_use]
+    pub const fn sq_pi(self) -> BarWord32 {
+        self.word32(0)
+    }
+
+    /// Returns the place of [`QpSlot::rq_pi`].
+    #[inline]
+    #[must_use]
+    pub const fn rq_pi(self) -> BarWord32 {
+        self.word32(RQ_PI)
+    }
+
+    /// Returns the place of [`SrqSlot::pi`].
+    #[inline]
+    #[must_use]
+    pub const fn srq_pi(self) -> BarWord32 {
+        self.word32(0)
+    }
+
+    /// Returns the place of [`SrqSlot::freed`].
+    #[inline]
+    #[must_use]
+    pub const fn srq_freed(self) -> BarWord32 {
+        self.word32(SRQ_FREED)
+    }
+
+    /// Returns the place of [`CqSlot::ci`].
+    #[inline]
+    #[must_use]
+    pub const fn cq_ci(self) -> BarWord32 {
+        self.word32(0)
+    }
+
+    /// Returns the place of [`CqSlot::ci`] and [`CqSlot::arm`], as one word: see [`ci_and_arm`].
+    #[inline]
+    #[must_use]
+    pub const fn cq_ci_and_arm(self) -> BarWord64 {
+        BarWord64(self.offset)
+    }
+
+    /// Returns the place of [`CqSlot::seen`].
+    #[inline]
+    #[must_use]
+    pub const fn cq_seen(self) -> BarWord32 {
+        self.word32(CQ_SEEN)
+    }
+
+    /// Returns the place of [`crate::uar::EqSlot::ci`].
+    #[inline]
+    #[must_use]
+    pub const fn eq_ci(self) -> BarWord32 {
+        self.word32(0)
+    }
+
+    const fn word32(self, at: u32) -> BarWord32 {
+        BarWord32(self.offset + at as u64)
     }
 }
 
@@ -93,6 +238,13 @@ pub const fn arm_request(count: u32, kind: u32) -> u32 {
 #[must_use]
 pub const fn ci_and_arm(ci: u32, arm: u32) -> u64 {
     ci as u64 | (arm as u64) << 32
+}
+
+/// Returns [`CqSlot::arm`] of a word that [`ci_and_arm`] has made.
+#[inline]
+#[must_use]
+pub const fn arm_of(ci_and_arm: u64) -> u32 {
+    (ci_and_arm >> 32) as u32
 }
 
 const _: () = assert!(SlotIndex::new(SLOT_END - 1).group() == 63);

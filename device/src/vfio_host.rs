@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
+use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
+use vrnic_adapter::host::{
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+};
 
 use crate::failure::{self, Failure};
-use crate::irq::Interrupts;
+use crate::irq;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
-use crate::memory::lane;
 use crate::memory::mapping::{Word32, Word64};
 use crate::memory::uar::UarMemory;
 use crate::memory::view::{DmaView, Intent};
@@ -27,7 +29,7 @@ pub struct VfioHost {
     /// BAR2.
     pub uar: Arc<UarMemory>,
     /// MSI-X vectors.
-    pub irqs: Arc<Interrupts>,
+    pub irqs: Arc<irq::Interrupts>,
     /// Wake the workers, by number.
     pub wakers: Arc<[Arc<Waker>]>,
     /// True if a panic has stopped the adapter. See [`Failure`].
@@ -48,14 +50,14 @@ impl VfioHost {
     #[inline(always)]
     fn spring(&self) {}
 
-    fn word32(&self, offset: u64) -> Option<Word32<'_>> {
+    fn word32(&self, word: BarWord32) -> Option<Word32<'_>> {
         self.spring();
-        self.uar.memory().word32(usize::try_from(offset).ok()?)
+        self.uar.memory().word32(usize::try_from(word.offset()).ok()?)
     }
 
-    fn word64(&self, offset: u64) -> Option<Word64<'_>> {
+    fn word64(&self, word: BarWord64) -> Option<Word64<'_>> {
         self.spring();
-        self.uar.memory().word64(usize::try_from(offset).ok()?)
+        self.uar.memory().word64(usize::try_from(word.offset()).ok()?)
     }
 }
 
@@ -70,7 +72,7 @@ fn copy_fault(failed: cause::CopyFault) -> CopyFault {
     }
 }
 
-impl Memory for DmaView<'_> {
+impl HeldMemory for DmaView<'_> {
     #[inline]
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.read(addr, into).map_err(fault)
@@ -100,12 +102,12 @@ impl Memory for DmaView<'_> {
     }
 }
 
-impl Host for VfioHost {
-    type Memory<'a> = DmaView<'a>;
+impl GuestMemory for VfioHost {
+    type Held<'a> = DmaView<'a>;
 
     #[inline]
-    fn memory(&self) -> DmaView<'_> {
-        self.dma.view()
+    fn hold(&self, lane: Lane) -> DmaView<'_> {
+        self.dma.view(lane)
     }
 
     fn drain(&self) {
@@ -120,42 +122,44 @@ impl Host for VfioHost {
     ) -> Result<(), CopyFault> {
         from.copy_to(addr, to, to_addr, len).map_err(copy_fault)
     }
+}
 
-    fn bar_load32(&self, offset: u64) -> u32 {
-        self.word32(offset).map_or(0, |word| word.load(Ordering::Acquire))
+impl DoorbellBar for VfioHost {
+    fn bar_load32(&self, word: BarWord32) -> u32 {
+        self.word32(word).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    fn bar_store32(&self, offset: u64, value: u32) {
-        // BAR2 is writable. An offset outside of it belongs to no doorbell.
-        let _outside = self.word32(offset).map(|word| word.store(value, Ordering::Release));
+    fn bar_store32(&self, word: BarWord32, value: u32) {
+        // BAR2 is writable. A word outside of it belongs to no doorbell.
+        let _outside = self.word32(word).map(|word| word.store(value, Ordering::Release));
     }
 
-    fn bar_load64(&self, offset: u64) -> u64 {
-        self.word64(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    fn bar_load64(&self, word: BarWord64) -> u64 {
+        self.word64(word).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
-        self.word64(offset).and_then(|word| word.fetch_clear(mask)).unwrap_or(0) & mask
+    fn bar_take64(&self, word: BarWord64, mask: u64) -> u64 {
+        self.word64(word).and_then(|word| word.fetch_clear(mask)).unwrap_or(0) & mask
     }
 
-    fn bar_read(&self, offset: u64, into: &mut [u8]) {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    fn bar_read(&self, range: BarRange, into: &mut [u8]) {
+        let offset = usize::try_from(range.start).unwrap_or(usize::MAX);
         if self.uar.memory().read(offset, into).is_none() {
             into.fill(0);
         }
     }
 
-    fn bar_zero(&self, offset: u64, len: u64) {
+    fn bar_zero(&self, BarRange { start, len }: BarRange) {
         if len > PUNCH {
-            if let Err(error) = self.uar.clear_range(offset, len) {
+            if let Err(error) = self.uar.clear_range(start, len) {
                 tracing::error!(%error, "doorbell memory of a send queue cannot be zeroed");
             }
             return;
         }
         const ZEROES: [u8; 4096] = [0; 4096];
-        let mut at = offset;
-        while at < offset + len {
-            let some = (offset + len - at).min(ZEROES.len() as u64);
+        let mut at = start;
+        while at < start + len {
+            let some = (start + len - at).min(ZEROES.len() as u64);
             let (Ok(to), Some(zeroes)) = (usize::try_from(at), ZEROES.get(..some as usize)) else {
                 return;
             };
@@ -170,7 +174,9 @@ impl Host for VfioHost {
             tracing::error!(%error, "doorbell memory cannot be zeroed");
         }
     }
+}
 
+impl Interrupts for VfioHost {
     fn raise(&self, vector: u16) {
         self.irqs.raise(vector);
     }
@@ -180,21 +186,16 @@ impl Host for VfioHost {
             waker.unpark();
         }
     }
+}
 
-    fn fail(&self) {
-        self.failure.set(failure::INTERNAL);
-    }
-
-    fn lanes(&self) -> usize {
-        self.dma.lanes()
-    }
-
-    #[inline]
-    fn lane(&self) -> usize {
-        lane::current(self.dma.lanes())
-    }
-
+impl Clock for VfioHost {
     fn now(&self) -> u64 {
         now_ns()
+    }
+}
+
+impl Host for VfioHost {
+    fn fail(&self) {
+        self.failure.set(failure::INTERNAL);
     }
 }

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
-use vrnic_abi::{pci, regs, uar};
+use vrnic_abi::{doorbell, pci, regs, uar};
 
 use crate::datapath::transport::peers::{Fabric, Network};
 use crate::host::Host;
@@ -201,7 +201,7 @@ impl<H: Host> Adapter<H> {
         let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let status = self.registers.status();
         if status.contains(regs::Status::ENABLED) && !status.contains(regs::Status::FATAL) {
-            self.host().bar_store32(u64::from(uar::HEARTBEAT_OFFSET), beat);
+            self.host().bar_store32(doorbell::HEARTBEAT, beat);
         }
     }
 
@@ -301,8 +301,7 @@ impl<H: Host> Adapter<H> {
         let changed = if asleep { *awake == 0 } else { *awake == 1 };
         if changed {
             for uar in self.objects.active_uars.read().iter() {
-                let offset = uar.number.offset() + u64::from(uar::ARMED_OFFSET);
-                self.host().bar_store32(offset, u32::from(asleep));
+                self.host().bar_store32(uar.number.armed(), u32::from(asleep));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, time.
 
 use thiserror::Error;
+use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 
 /// Guest memory that cannot be accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub enum CopyFault {
 /// A guest's memory for the length of a turn: what is mapped does not change while this lives.
 /// Addresses are guest-physical, as the device sees them. Memory may be missing: a fault is an
 /// ordinary result.
-pub trait Memory {
+pub trait HeldMemory {
     /// Copies guest memory out.
     ///
     /// # Errors
@@ -63,16 +64,50 @@ pub trait Memory {
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
 }
 
-/// The host of one adapter. All methods are callable from any thread; none waits for a guest.
-pub trait Host: Send + Sync + 'static {
+/// The thread that calls into an adapter: one of the host's workers, or any other thread.
+///
+/// A worker has copies of its own of what all threads read or count ([`GuestMemory`],
+/// [`crate::stats::Counters`]), so that workers do not share cache lines. The number of a worker is
+/// that of one thread, for all adapters that reach each other. Threads that use the same lane at
+/// the same time may lose counts, and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lane(usize);
+
+impl Lane {
+    /// The lane of all threads that are not workers.
+    pub const SHARED: Self = Self(0);
+
+    /// Returns the lane of the worker with this number.
+    #[must_use]
+    pub const fn worker(number: usize) -> Self {
+        Self(number.saturating_add(1))
+    }
+
+    /// Returns the number of lanes of `workers` workers and all other threads.
+    #[must_use]
+    pub const fn count(workers: usize) -> usize {
+        workers.saturating_add(1)
+    }
+
+    /// Returns the place of the lane in a list of `count`. A worker that the list does not know
+    /// uses the shared place.
+    #[inline]
+    #[must_use]
+    pub const fn index(self, count: usize) -> usize {
+        if self.0 < count { self.0 } else { 0 }
+    }
+}
+
+/// The memory of a guest.
+pub trait GuestMemory {
     /// Guest memory, held.
-    type Memory<'a>: Memory
+    type Held<'a>: HeldMemory
     where
         Self: 'a;
 
-    /// Holds guest memory. It is given up after a bounded time, since the VMM may wait for that.
-    /// One thread may hold several.
-    fn memory(&self) -> Self::Memory<'_>;
+    /// Holds guest memory, for a thread in `lane`. It is given up after a bounded time, since the
+    /// VMM may wait for that. One thread may hold several.
+    fn hold(&self, lane: Lane) -> Self::Held<'_>;
 
     /// Waits until all current holders of guest memory have released it. The caller holds none, of
     /// any adapter.
@@ -84,54 +119,55 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The side and address that cannot be accessed.
     fn copy(
-        from: (&Self::Memory<'_>, u64),
-        to: (&Self::Memory<'_>, u64),
+        from: (&Self::Held<'_>, u64),
+        to: (&Self::Held<'_>, u64),
         len: usize,
     ) -> Result<(), CopyFault>;
+}
 
-    /// Loads a 32-bit word of BAR2 with acquire semantics; zero outside of it.
-    fn bar_load32(&self, offset: u64) -> u32;
+/// BAR2, which the guest has mapped: doorbells, and send queues in device memory. The places of
+/// words are computed in [`vrnic_abi::doorbell`].
+pub trait DoorbellBar {
+    /// Loads a word with acquire semantics; zero outside of BAR2.
+    fn bar_load32(&self, word: BarWord32) -> u32;
 
-    /// Stores a 32-bit word of BAR2 with release semantics.
-    fn bar_store32(&self, offset: u64, value: u32);
+    /// Stores a word with release semantics.
+    fn bar_store32(&self, word: BarWord32, value: u32);
 
-    /// Loads a 64-bit word of BAR2 with acquire semantics; zero outside of it.
-    fn bar_load64(&self, offset: u64) -> u64;
+    /// Loads a word with acquire semantics; zero outside of BAR2.
+    fn bar_load64(&self, word: BarWord64) -> u64;
 
-    /// Clears the bits of `mask` in a 64-bit word of BAR2, sequentially consistent; returns those
-    /// that were set.
-    fn bar_take64(&self, offset: u64, mask: u64) -> u64;
+    /// Clears the bits of `mask` in a word, sequentially consistent. Returns those that were set.
+    fn bar_take64(&self, word: BarWord64, mask: u64) -> u64;
 
-    /// Copies bytes of BAR2 out; zeroes outside of it.
-    fn bar_read(&self, offset: u64, into: &mut [u8]);
+    /// Copies as many bytes out of the range as `into` has; zeroes outside of BAR2.
+    fn bar_read(&self, range: BarRange, into: &mut [u8]);
 
-    /// Zeroes bytes of BAR2.
-    fn bar_zero(&self, offset: u64, len: u64);
+    /// Zeroes a range.
+    fn bar_zero(&self, range: BarRange);
 
     /// Zeroes all of BAR2.
     fn bar_clear(&self);
+}
 
+/// Interrupts of the guest, and the workers' sleep.
+pub trait Interrupts {
     /// Raises an MSI-X vector.
     fn raise(&self, vector: u16);
 
     /// Wakes a worker, if it sleeps.
     fn wake(&self, worker: usize);
+}
 
+/// The clock.
+pub trait Clock {
+    /// Returns monotonic time in nanoseconds.
+    fn now(&self) -> u64;
+}
+
+/// The host of one adapter. All methods are callable from any thread; none waits for a guest.
+pub trait Host: GuestMemory + DoorbellBar + Interrupts + Clock + Send + Sync + 'static {
     /// Records that a bug of the model has ended work for the adapter: nothing more is done for it
     /// until a reset.
     fn fail(&self);
-
-    /// Returns the number of lanes: one for each thread that polls, and the first for all others.
-    fn lanes(&self) -> usize {
-        1
-    }
-
-    /// The calling thread's lane, below [`Self::lanes`]. No two threads that run have the same, but
-    /// the first.
-    fn lane(&self) -> usize {
-        0
-    }
-
-    /// Monotonic time in nanoseconds.
-    fn now(&self) -> u64;
 }

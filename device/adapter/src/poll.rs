@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
-use vrnic_abi::uar;
 
 use crate::adapter::Adapter;
 use crate::datapath::requester;
@@ -13,7 +12,7 @@ use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::wqe_fetch::Batch;
-use crate::host::Host;
+use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
@@ -42,7 +41,7 @@ const GROUPS: usize = 4;
 pub struct Polled {
     /// True if anything was done, or is left to do because the slice was over; poll again soon.
     pub busy: bool,
-    /// When to poll again even if nothing rings, on [`Host::now`]'s clock.
+    /// When to poll again even if nothing rings, on the host's clock.
     pub deadline: Option<u64>,
 }
 
@@ -51,21 +50,22 @@ impl<H: Host> Adapter<H> {
     /// A doorbell of another worker counts: it must be awake before this one sleeps.
     #[must_use]
     pub fn has_work(&self, worker: usize) -> bool {
-        let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(summary(uar)) != 0;
+        let rung = |uar: &Arc<Uar<H>>| self.host().bar_load64(uar.number.summary()) != 0;
         self.core().has_mail(worker)
             || self.core().failing.any()
             || self.objects.active_uars.read().iter().any(rung)
     }
 
-    /// Does some of the work of `worker`: for a slice of its time, though a little of each kind in
-    /// any case. One thread at a time does any; another that calls meanwhile returns with nothing
-    /// done, and shall come again: it has not learned the deadline.
+    /// Does some of the work of `worker`, which is the calling thread (see [`Lane`]): for a slice
+    /// of its time, though a little of each kind in any case. One thread at a time does any;
+    /// another that calls meanwhile returns with nothing done, and shall come again: it has not
+    /// learned the deadline.
     pub fn poll(self: &Arc<Self>, worker: usize) -> Polled {
         let Some(shard) = self.shards.get(worker) else { return Polled::default() };
         let Some(mut bench) = shard.bench.try_lock() else {
             return Polled { busy: true, deadline: None };
         };
-        let slice = Slice::new(self.host());
+        let slice = Slice::new(self.host(), Lane::worker(worker));
         let Bench { schedule, batch, hot, uars, resume } = &mut *bench;
         let mut busy = hot.look(self.host(), schedule);
         if busy {
@@ -119,7 +119,7 @@ impl<H: Host> Adapter<H> {
         let (before, after) = uars.split_at(first);
         for (nth, uar) in after.iter().chain(before).enumerate() {
             slice.charge(cost::SUMMARY);
-            let rung = self.host().bar_load64(summary(uar));
+            let rung = self.host().bar_load64(uar.number.summary());
             let here = std::mem::replace(&mut later, !0);
             if rung == 0 {
                 continue;
@@ -132,7 +132,7 @@ impl<H: Host> Adapter<H> {
                 busy = true;
                 let groups = lowest(mine);
                 mine &= !groups;
-                let groups = self.host().bar_take64(summary(uar), groups);
+                let groups = self.host().bar_take64(uar.number.summary(), groups);
                 if self.objects.has_uars(*version) {
                     self.look(uar, groups, (schedule, hot), slice);
                 } else if let Some(uar) = self.objects.uars.get(uar.number.get()) {
@@ -179,7 +179,7 @@ impl<H: Host> Adapter<H> {
                 }
                 Owner::Qp(_) => {}
                 Owner::Cq(cq) => {
-                    if cq.look(self.host(), self.stats()) {
+                    if cq.look(&self.core().caller(slice.lane())) {
                         slice.charge(cost::EVENT);
                     }
                 }
@@ -283,7 +283,7 @@ impl<H: Host> Adapter<H> {
     fn fire_moderated(&self, slice: &Slice<'_, H>) -> (bool, Option<u64>) {
         let fire = |cq: &Cq| {
             slice.charge(cost::EVENT);
-            cq.fire(self.host(), self.stats());
+            cq.fire(&self.core().caller(slice.lane()));
         };
         self.core().moderation.look(|| self.host().now(), fire)
     }
@@ -320,7 +320,7 @@ impl<H: Host> Adapter<H> {
             if !eq.holding() {
                 continue;
             }
-            let count = eq.release(self.host(), self.stats());
+            let count = eq.release(&self.core().caller(slice.lane()));
             slice.charge(cost::EVENT * (count as u64 + 1));
             moved |= count > 0;
             held |= eq.holding();
@@ -358,12 +358,6 @@ fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool
 fn lowest(word: u64) -> u64 {
     let rest = (0..GROUPS).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
-}
-
-/// Returns the offset in BAR2 of a UAR's summary.
-#[inline]
-fn summary<H: Host>(uar: &Uar<H>) -> u64 {
-    uar.number.offset() + u64::from(uar::SUMMARY_OFFSET)
 }
 
 /// Returns whether an event of this kind names a QP.

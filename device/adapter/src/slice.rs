@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::host::Host;
+use crate::host::{Clock, Lane};
 
 /// The share of its worker's time that an adapter may take in one poll.
 pub const SLICE_NS: u64 = 50_000;
@@ -46,10 +46,10 @@ pub(crate) mod cost {
         bytes / 16
     }
 
-    /// A wait for all who hold an adapter's memory in one of `lanes`. One is for threads that are
-    /// no workers and hold it briefly, another the caller's own.
-    pub(crate) const fn readers(lanes: usize) -> u64 {
-        if lanes > 2 { super::LOOK_NS } else { 2 * KEY }
+    /// A wait for all who hold the memory of an adapter with this many workers, one of which is the
+    /// caller. Other threads hold it briefly.
+    pub(crate) const fn readers(workers: usize) -> u64 {
+        if workers > 1 { super::LOOK_NS } else { 2 * KEY }
     }
 }
 
@@ -57,6 +57,7 @@ pub(crate) mod cost {
 #[derive(Debug)]
 pub struct Slice<'a, H> {
     host: &'a H,
+    lane: Lane,
     /// Charged since the clock was read.
     charged: Cell<u64>,
     /// When the slice ends; unknown before the clock has been read.
@@ -64,12 +65,19 @@ pub struct Slice<'a, H> {
     over: Cell<bool>,
 }
 
-impl<'a, H: Host> Slice<'a, H> {
-    /// A slice that begins now.
+impl<'a, H: Clock> Slice<'a, H> {
+    /// A slice that begins now, of a worker in `lane`.
     #[inline]
     #[must_use]
-    pub fn new(host: &'a H) -> Self {
-        Self { host, charged: Cell::new(0), end: Cell::new(None), over: Cell::new(false) }
+    pub fn new(host: &'a H, lane: Lane) -> Self {
+        Self { host, lane, charged: Cell::new(0), end: Cell::new(None), over: Cell::new(false) }
+    }
+
+    /// Returns the lane of the worker whose time it is.
+    #[inline]
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// Charges work that takes about so many ns.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 pub use vrnic_abi::admin::Counter;
 use vrnic_abi::admin::STAT_NAMES;
 
+use crate::host::Lane;
 use crate::log_ratelimit::Limiter;
 
 /// Number of counters.
@@ -14,13 +15,12 @@ const COUNTERS: usize = STAT_NAMES.len();
 
 /// The counts of one lane, in the order of [`vrnic_abi::admin::Stats`].
 #[derive(Debug)]
-struct Lane([AtomicU64; COUNTERS]);
+struct Counts([AtomicU64; COUNTERS]);
 
-/// The counters: a copy for each thread that the host tells apart ([`crate::host::Host::lane`]),
-/// which are added up when they are read. The first copy is all other threads'.
+/// The counters: a copy for each [`Lane`], which are added up when they are read.
 #[derive(Debug)]
 pub struct Counters {
-    lanes: Box<[CachePadded<Lane>]>,
+    lanes: Box<[CachePadded<Counts>]>,
     /// The values at the last reset. The workers' copies are never reset, because only their own
     /// threads may write them.
     base: Mutex<[u64; COUNTERS]>,
@@ -32,9 +32,9 @@ impl Counters {
     /// Zeroes, for this many lanes.
     #[must_use]
     pub fn new(lanes: usize) -> Self {
-        let lane = || Lane(std::array::from_fn(|_| AtomicU64::new(0))).into();
+        let counts = || Counts(std::array::from_fn(|_| AtomicU64::new(0))).into();
         Self {
-            lanes: (0..lanes.max(1)).map(|_| lane()).collect(),
+            lanes: (0..lanes.max(1)).map(|_| counts()).collect(),
             base: Mutex::new([0; COUNTERS]),
             limiter: Limiter::default(),
         }
@@ -55,9 +55,10 @@ impl Counters {
         self.add(counter, 1);
     }
 
-    /// Adds to the counters with these numbers in the lane of the calling thread.
+    /// Adds to the counters with these numbers, for a thread in `lane`.
     #[inline]
-    pub(crate) fn add_all(&self, lane: usize, counts: impl Iterator<Item = (usize, u64)>) {
+    pub(crate) fn add_all(&self, lane: Lane, counts: impl Iterator<Item = (usize, u64)>) {
+        let lane = lane.index(self.lanes.len());
         let Some(cells) = self.lanes.get(lane) else { return };
         for (index, value) in counts {
             let Some(cell) = cells.0.get(index) else { continue };
@@ -113,14 +114,15 @@ mod tests {
     fn lanes_are_added_up_and_begin_again() {
         let counters = Counters::new(3);
         counters.step(Counter::TxPkts);
-        for lane in 0..4 {
-            // There is no fourth.
-            counters.add_all(lane, [(0, 10), (1, lane as u64)].into_iter());
+        counters.add_all(Lane::SHARED, [(0, 10)].into_iter());
+        for worker in 0..3 {
+            // The third counts with the threads that are not workers.
+            counters.add_all(Lane::worker(worker), [(0, 10), (1, worker as u64)].into_iter());
         }
-        assert_eq!((counters.get(Counter::TxPkts), counters.get(Counter::TxBytes)), (31, 3));
+        assert_eq!((counters.get(Counter::TxPkts), counters.get(Counter::TxBytes)), (41, 3));
         counters.clear();
         assert_eq!(counters.get(Counter::TxPkts), 0);
-        counters.add_all(2, [(0, 5)].into_iter());
+        counters.add_all(Lane::worker(1), [(0, 5)].into_iter());
         assert_eq!(counters.values().collect::<Vec<_>>()[..2], [5, 0]);
         assert_eq!(counters.bytes()[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }

@@ -13,7 +13,7 @@ use loom::thread;
 use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
-use vrnic_adapter::host::{Fault, Memory};
+use vrnic_adapter::host::{Fault, HeldMemory};
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Binding, Denied, Mr, Registration, Tpt, User};
 use vrnic_models::model;
@@ -42,7 +42,7 @@ struct World {
 /// Guest memory, of which a page list is read.
 struct Pages;
 
-impl Memory for Pages {
+impl HeldMemory for Pages {
     fn read(&self, _addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         into.copy_from_slice(&OLD.to_le_bytes());
         Ok(())

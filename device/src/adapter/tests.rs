@@ -1,5 +1,7 @@
 use rustix::fs::MemfdFlags;
+use vrnic_abi::UarIndex;
 use vrnic_abi::regs::Control;
+use vrnic_adapter::host::DoorbellBar;
 
 use super::*;
 use crate::control::{self, ControlRequests, ControlThread};
@@ -127,11 +129,7 @@ fn a_fault_anywhere_stops_its_function_until_a_reset() {
     rig.enable();
     part.set_asleep(true);
     assert!(rig.status().contains(Status::LINK_UP | Status::ENABLED));
-    let armed = vrnic_adapter::host::Host::bar_load32(
-        rig.hosted.adapter.host(),
-        vrnic_abi::uar::ARMED_OFFSET.into(),
-    );
-    assert_eq!(armed, 1);
+    assert_eq!(rig.hosted.adapter.host().bar_load32(UarIndex::new(0).armed()), 1);
 }
 
 /// The switch leaves a note and does no work of the adapter's, whatever state that is in.

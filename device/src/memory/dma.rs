@@ -1,6 +1,6 @@
 //! The guest's physical memory as the device may use it: the ranges that the VMM maps with DMA_MAP.
 //!
-//! Each worker has a copy of the list of ranges ([`super::lane`]) and holds it locked for a turn,
+//! Each worker has a copy of the list of ranges ([`Lane`]) and holds it locked for a turn,
 //! as a [`DmaView`]. A change replaces one copy after the other. So it returns when no thread uses
 //! the old list any more: no access to a range follows the reply to the VMM that unmapped it. No
 //! more than one copy is locked for a change at a time, and no view is taken for writing, so there
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::SealFlags;
+use vrnic_adapter::host::Lane;
 
 use super::fault::{MAX_RANGES, MapError};
-use super::lane;
 use super::mapping::{HUGETLBFS, Mapping};
 use super::sigbus::MAPPINGS_MAX;
 use super::view::{DmaView, Entry, Reach};
@@ -90,25 +90,19 @@ impl DmaTable {
     /// An empty table for adapter `name` and this many workers.
     #[must_use]
     pub fn new(name: &str, workers: usize, rules: MapRules) -> Self {
-        let lanes = (0..lane::count(workers)).map(|_| CachePadded::default()).collect();
+        let lanes = (0..Lane::count(workers)).map(|_| CachePadded::default()).collect();
         Self { name: name.to_owned(), rules, reach: Mutex::default(), lanes }
     }
 
-    /// The memory as it is now, and stays while the view lives. The thread takes views of several
-    /// tables, or of this one again, at will, but changes none while it holds one.
+    /// Returns the memory as it is now, and stays while the view lives, for a thread in `lane`. The
+    /// thread takes views of several tables, or of this one again, at will, but changes none while
+    /// it holds one.
     #[inline]
     #[must_use]
-    pub fn view(&self) -> DmaView<'_> {
-        let lane = lane::current(self.lanes.len());
+    pub fn view(&self, lane: Lane) -> DmaView<'_> {
+        let lane = lane.index(self.lanes.len());
         // A change that waits must not keep a second view of the same thread out, so: recursive.
         DmaView::new(self.lanes[lane].read_recursive())
-    }
-
-    /// Number of lanes.
-    #[inline]
-    #[must_use]
-    pub fn lanes(&self) -> usize {
-        self.lanes.len()
     }
 
     /// Waits until all views that exist now have gone. The caller holds none.
@@ -304,15 +298,15 @@ mod tests {
     fn copies_cross_from_one_range_into_the_next() {
         let (a, b) = (table(), table());
         let data: Vec<u8> = (0..LEN).map(|i| (i * 7 % 251) as u8).collect();
-        a.view().write(0, &data).expect("write");
+        a.view(Lane::SHARED).write(0, &data).expect("write");
         let mut back = vec![0; LEN as usize];
-        a.view().read(0, &mut back).expect("read");
+        a.view(Lane::SHARED).read(0, &mut back).expect("read");
         assert!(back == data);
         let half = LEN / 2;
         for (from, to, len) in [(half - 3, half - 100, 500), (0, 1, LEN as usize - 1), (9, 9, 0)] {
-            a.view().copy_to(from, &b.view(), to, len).expect("copy");
+            a.view(Lane::SHARED).copy_to(from, &b.view(Lane::SHARED), to, len).expect("copy");
             let mut back = vec![0; len];
-            b.view().read(to, &mut back).expect("read");
+            b.view(Lane::SHARED).read(to, &mut back).expect("read");
             assert!(back == data[from as usize..][..len]);
         }
     }
@@ -321,22 +315,34 @@ mod tests {
     fn faults_tell_address_and_reason() {
         let table = table();
         let fault = |addr, why| Err(Fault { addr, why });
-        assert_eq!(table.view().read(LEN - 1, &mut [0; 2]), fault(LEN, FaultKind::Unmapped));
-        assert_eq!(table.view().write(u64::MAX, &[0; 2]), fault(u64::MAX, FaultKind::Unmapped));
+        assert_eq!(
+            table.view(Lane::SHARED).read(LEN - 1, &mut [0; 2]),
+            fault(LEN, FaultKind::Unmapped)
+        );
+        assert_eq!(
+            table.view(Lane::SHARED).write(u64::MAX, &[0; 2]),
+            fault(u64::MAX, FaultKind::Unmapped)
+        );
         table.map(range(1 << 32, 4096, 0, None)).expect("no file");
-        assert_eq!(table.view().read(1 << 32, &mut [0]), fault(1 << 32, FaultKind::NoFile));
+        assert_eq!(
+            table.view(Lane::SHARED).read(1 << 32, &mut [0]),
+            fault(1 << 32, FaultKind::NoFile)
+        );
         let rom = DmaRange { writable: false, ..range(1 << 33, 4096, 0, Some(memory())) };
         table.map(rom).expect("read-only");
-        assert_eq!(table.view().write(1 << 33, &[0]), fault(1 << 33, FaultKind::ReadOnly));
-        table.view().read(1 << 33, &mut [0]).expect("read of read-only memory");
+        assert_eq!(
+            table.view(Lane::SHARED).write(1 << 33, &[0]),
+            fault(1 << 33, FaultKind::ReadOnly)
+        );
+        table.view(Lane::SHARED).read(1 << 33, &mut [0]).expect("read of read-only memory");
         table.set_bus_master(false);
-        assert_eq!(table.view().read(0, &mut [0]), fault(0, FaultKind::NotBusMaster));
+        assert_eq!(table.view(Lane::SHARED).read(0, &mut [0]), fault(0, FaultKind::NotBusMaster));
     }
 
     #[test]
     fn atomics_work_on_aligned_words_alone() {
         let table = table();
-        let add = |addr, n: u64| table.view().fetch_add(addr, n);
+        let add = |addr, n: u64| table.view(Lane::SHARED).fetch_add(addr, n);
         assert_eq!(add(64, 5), Ok(0));
         assert_eq!(add(64, u64::MAX), Ok(5));
         assert_eq!(add(64, 0), Ok(4));
@@ -386,20 +392,23 @@ mod tests {
         let file = memory();
         table.map(range(0, LEN, 0, Some(file.try_clone().expect("dup")))).expect("map");
         let whole = self::table();
-        table.view().write(LEN - 8, &[7; 8]).expect("write");
+        table.view(Lane::SHARED).write(LEN - 8, &[7; 8]).expect("write");
         file.set_len(0).expect("truncate");
         assert!(!table.has_lost(), "nobody has looked");
-        table.view().copy_to(0, &whole.view(), 0, 9000).expect_err("a copy out of nothing");
+        table
+            .view(Lane::SHARED)
+            .copy_to(0, &whole.view(Lane::SHARED), 0, 9000)
+            .expect_err("a copy out of nothing");
         assert!(table.has_lost());
         for addr in [0, LEN - 8] {
             let fault = Err(Fault { addr, why: FaultKind::Lost });
-            assert_eq!(table.view().read(addr, &mut [0; 8]), fault);
-            assert_eq!(table.view().fetch_add(addr, 1).map(|_| ()), fault);
+            assert_eq!(table.view(Lane::SHARED).read(addr, &mut [0; 8]), fault);
+            assert_eq!(table.view(Lane::SHARED).fetch_add(addr, 1).map(|_| ()), fault);
         }
-        whole.view().write(0, &[1; 100]).expect("other memory is as it was");
+        whole.view(Lane::SHARED).write(0, &[1; 100]).expect("other memory is as it was");
         table.unmap(0, LEN).expect("unmap");
         table.map(range(0, LEN, 0, Some(memory()))).expect("map anew");
-        table.view().read(0, &mut [0; 8]).expect("new memory");
+        table.view(Lane::SHARED).read(0, &mut [0; 8]).expect("new memory");
     }
 
     proptest! {
@@ -433,7 +442,7 @@ mod tests {
             };
             for (addr, len, byte) in accesses {
                 let reach = (addr..addr + len as u64).take_while(|at| place(*at).is_some()).count();
-                let result = table.view().write(addr, &vec![byte; len]);
+                let result = table.view(Lane::SHARED).write(addr, &vec![byte; len]);
                 prop_assert_eq!(result.is_ok(), reach == len);
                 if let Err(fault) = result {
                     // Whole pieces before the fault are written, the rest is not.
@@ -441,7 +450,7 @@ mod tests {
                 }
                 (addr..addr + reach as u64).filter_map(place).for_each(|at| model[at] = byte);
                 let mut back = vec![0; reach];
-                table.view().read(addr, &mut back).expect("what was written can be read");
+                table.view(Lane::SHARED).read(addr, &mut back).expect("what was written can be read");
                 let expected: Vec<u8> =
                     (addr..addr + reach as u64).filter_map(place).map(|at| model[at]).collect();
                 prop_assert_eq!(back, expected);
@@ -452,19 +461,16 @@ mod tests {
     /// An unmap returns only when no thread uses the range any more, on any lane.
     #[test]
     fn unmap_waits_for_users() {
-        for worker in [None, Some(0)] {
+        for lane in [Lane::SHARED, Lane::worker(0)] {
             let table = Arc::new(table());
             let inside = Arc::new(AtomicU64::new(0));
             let (user, seen) = (Arc::clone(&table), Arc::clone(&inside));
             let thread = std::thread::spawn(move || {
-                if let Some(index) = worker {
-                    lane::enter(index);
-                }
-                let view = user.view();
+                let view = user.view(lane);
                 seen.store(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(50));
                 // A second view must be had though a change waits for the first.
-                let read = user.view().read(0, &mut [0; 8]);
+                let read = user.view(lane).read(0, &mut [0; 8]);
                 seen.store(2, Ordering::SeqCst);
                 drop(view);
                 read

@@ -6,13 +6,11 @@
 //! | [`sigbus`] | what becomes of a mapping whose file is cut short |
 //! | [`dma`] | guest addresses: what the VMM mapped for device access |
 //! | [`view`] | the same for the length of a turn, and every access by guest address |
-//! | [`lane`] | each worker's own copy of what all use |
 //! | [`fault`] | why memory cannot be mapped or accessed |
 //! | [`uar`] | BAR2: doorbells and device-resident queues |
 
 pub mod dma;
 pub mod fault;
-pub mod lane;
 pub mod mapping;
 pub mod sigbus;
 pub mod uar;

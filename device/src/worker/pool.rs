@@ -12,7 +12,6 @@ use super::engine::Engine;
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
 use super::waker::Waker;
-use crate::memory::lane;
 use crate::sys::{self, LoadMeter};
 
 /// Polls without work between two looks at the clock.
@@ -54,7 +53,6 @@ impl Pool {
         for (id, setup) in setups.into_iter().enumerate() {
             let waker = Arc::clone(&setup.waker);
             let worker = Worker {
-                index: id,
                 setup,
                 nap: idle.nap,
                 look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
@@ -98,7 +96,6 @@ fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
 
 /// A worker thread's state.
 struct Worker {
-    index: usize,
     setup: WorkerSetup,
     nap: Duration,
     look: Duration,
@@ -130,7 +127,6 @@ impl Worker {
     }
 
     fn run(mut self) {
-        lane::enter(self.index);
         // Polls without work until the next look at the clock, which costs as much as a poll.
         let mut looks = 0;
         while !self.stop.load(Ordering::Relaxed) {

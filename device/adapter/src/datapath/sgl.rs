@@ -7,7 +7,7 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
 use crate::datapath::turn::TurnContext;
-use crate::host::{CopyFault, Host, Memory};
+use crate::host::{CopyFault, HeldMemory, Host};
 use crate::memory::tpt::{Denied, Piece, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
@@ -164,7 +164,7 @@ impl<'a> Side<'a> {
     /// [`Broken::Source`] when the memory is not there.
     pub fn read<H: Host>(
         &self,
-        memory: &H::Memory<'_>,
+        memory: &H::Held<'_>,
         at: u64,
         into: &mut [u8],
     ) -> Result<(), Broken> {
@@ -179,12 +179,7 @@ impl<'a> Side<'a> {
     ///
     /// # Errors
     /// [`Broken::Target`] when the memory is not there.
-    pub fn write<H: Host>(
-        &self,
-        memory: &H::Memory<'_>,
-        at: u64,
-        from: &[u8],
-    ) -> Result<(), Broken> {
+    pub fn write<H: Host>(&self, memory: &H::Held<'_>, at: u64, from: &[u8]) -> Result<(), Broken> {
         let len = from.len() as u64;
         self.pieces(at, len, |addr, range| memory.write(addr, from.get(range)?).ok())
             .ok_or(Broken::Target)
@@ -237,8 +232,8 @@ pub enum Broken {
 /// The side whose memory is not there.
 #[inline]
 pub fn copy<H: Host>(
-    (source, source_memory): (&Side<'_>, &H::Memory<'_>),
-    (target, target_memory): (&Side<'_>, &H::Memory<'_>),
+    (source, source_memory): (&Side<'_>, &H::Held<'_>),
+    (target, target_memory): (&Side<'_>, &H::Held<'_>),
     from: u64,
     to: u64,
 ) -> Result<(), Broken> {

@@ -7,7 +7,7 @@ use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 
-use crate::host::Host;
+use crate::host::{Host, Lane};
 use crate::memory::tpt::Tpt;
 use crate::objects::completion::Completion;
 use crate::objects::context::QueueContext;
@@ -26,7 +26,7 @@ pub struct TurnContext<'a, H: Host> {
     /// The core of the adapter.
     pub core: &'a Arc<Core<H>>,
     /// Its guest's memory.
-    pub memory: H::Memory<'a>,
+    pub memory: H::Held<'a>,
     /// Its regions.
     pub tpt: &'a Tpt,
     /// The time of the poll.
@@ -41,7 +41,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Holds the guest's memory for `qp`, which is one of its.
     #[inline]
     pub fn new(core: &'a Arc<Core<H>>, qp: &'a Qp<H>, slice: &'a Slice<'a, H>) -> Self {
-        let memory = core.host().memory();
+        let memory = core.host().hold(slice.lane());
         let (time, moved, tally) = (Cell::new(None), Cell::new(0), Tally::default());
         Self { core, memory, tpt: &qp.tpt, slice, time, moved, tally }
     }
@@ -78,7 +78,7 @@ impl<'a, H: Host> TurnContext<'a, H> {
     /// Reports an event of a CQ.
     pub fn fire(&self, cq: &Cq) {
         self.slice.charge(cost::EVENT);
-        cq.fire(self.host(), self.core.stats());
+        cq.fire(&self.core.caller(self.slice.lane()));
     }
 
     /// Writes a completion; true when an event is due, which [`Self::fire`] reports. The first that
@@ -166,7 +166,7 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
     }
 
     #[inline]
-    fn memory(&self) -> &H::Memory<'a> {
+    fn memory(&self) -> &H::Held<'a> {
         &self.memory
     }
 
@@ -193,7 +193,7 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
 
 impl<H: Host> Drop for TurnContext<'_, H> {
     fn drop(&mut self) {
-        self.tally.hand_over(self.core.stats(), self.host().lane());
+        self.tally.hand_over(self.core.stats(), self.slice.lane());
     }
 }
 
@@ -224,7 +224,7 @@ impl Tally {
         }
     }
 
-    fn hand_over(&self, counters: &Counters, lane: usize) {
+    fn hand_over(&self, counters: &Counters, lane: Lane) {
         let mut touched = self.touched.take();
         let next = || {
             let index = touched.trailing_zeros() as usize;

@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use vrnic_abi::sq::{STAMP_OFFSET, STRIDE_MAX};
+use vrnic_abi::sq::STRIDE_MAX;
 
 use crate::datapath::turn::TurnContext;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host};
+use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
 use crate::objects::qp::{Qp, SendRing};
 
@@ -69,9 +70,7 @@ impl Batch {
             let filled = match &qp.sq {
                 SendRing::None => 0,
                 SendRing::Guest(ring) => self.fill_from_guest(turn, qp, ring, index)?,
-                SendRing::Device { offset, log_size, log_stride } => {
-                    self.fill_from_device(turn.host(), (*offset, *log_size, *log_stride), index)?
-                }
+                SendRing::Device(ring) => self.fill_from_device(turn.host(), ring, index)?,
             };
             if filled == 0 {
                 return Ok(None);
@@ -92,7 +91,7 @@ impl Batch {
     /// executed.
     #[inline]
     fn fetch_ahead<H: Host>(&self, turn: &TurnContext<'_, H>, qp: &Qp<H>, ring: &Ring, index: u32) {
-        let posted = turn.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        let posted = turn.host().bar_load32(qp.doorbell.sq_pi()).wrapping_sub(index);
         if posted != 0
             && posted <= ring.size()
             && let Some((addr, count)) =
@@ -110,7 +109,7 @@ impl Batch {
         ring: &Ring,
         index: u32,
     ) -> Result<usize, &'static str> {
-        let posted = turn.host().bar_load32(qp.slot_offset).wrapping_sub(index);
+        let posted = turn.host().bar_load32(qp.doorbell.sq_pi()).wrapping_sub(index);
         if posted == 0 {
             return Ok(0);
         }
@@ -130,21 +129,19 @@ impl Batch {
     fn fill_from_device<H: Host>(
         &mut self,
         host: &H,
-        (offset, log_size, log_stride): (u64, u8, u8),
+        ring: &DeviceRing,
         index: u32,
     ) -> Result<usize, &'static str> {
-        self.stride = 1 << log_stride;
-        let slot = index & ((1 << log_size) - 1);
-        let at = offset + (u64::from(slot) << log_stride);
-        let room = ((1 << log_size) - slot).min((BATCH_LEN / self.stride) as u32);
+        self.stride = ring.stride();
+        let room = ring.left(index).min((BATCH_LEN / self.stride) as u32);
         let stamped = |nth: &u32| {
-            let at = at + (u64::from(*nth) << log_stride) + u64::from(STAMP_OFFSET);
-            host.bar_load32(at) == vrnic_abi::stamp(index.wrapping_add(*nth))
+            let index = index.wrapping_add(*nth);
+            host.bar_load32(ring.stamp(index)) == vrnic_abi::stamp(index)
         };
         let count = (0..room).take_while(stamped).count();
-        let into = self.bytes.get_mut(..count << log_stride).ok_or("stride")?;
+        let into = self.bytes.get_mut(..count * self.stride).ok_or("stride")?;
         if !into.is_empty() {
-            host.bar_read(at, into);
+            host.bar_read(ring.entries(index, count as u32), into);
         }
         Ok(into.len())
     }

@@ -1,10 +1,8 @@
 //! Views of queues.
 
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::qp::{State, Type};
-use vrnic_abi::uar::QpSlot;
 
 use super::{Page, mac};
 use crate::adapter::Adapter;
@@ -24,14 +22,14 @@ impl<H: Host> Adapter<H> {
 
     fn qp_view(&self, qp: &Qp<H>) -> QpView {
         let attr = *qp.attr.lock();
-        let doorbell = |word: usize| self.host().bar_load32(qp.slot_offset + word as u64);
         let send = |size, in_device| {
             let next = qp.next_send.load(Ordering::Relaxed);
-            Some(QueueView { size, posted: doorbell(offset_of!(QpSlot, sq_pi)), next, in_device })
+            let posted = self.host().bar_load32(qp.doorbell.sq_pi());
+            Some(QueueView { size, posted, next, in_device })
         };
         let recv = |size| QueueView {
             size,
-            posted: doorbell(offset_of!(QpSlot, rq_pi)),
+            posted: self.host().bar_load32(qp.doorbell.rq_pi()),
             next: qp.responder.try_lock().map_or(0, |responder| responder.ci),
             in_device: false,
         };
@@ -46,14 +44,14 @@ impl<H: Host> Adapter<H> {
             recv_cqn: qp.recv_cq.cqn,
             srqn: qp.srq.as_ref().map(|srq| srq.srqn),
             worker: qp.worker,
-            uar: qp.doorbell.uar.get(),
-            slot: qp.doorbell.slot.get(),
+            uar: qp.doorbell.uar().get(),
+            slot: qp.doorbell.slot().get(),
             peer: connected.then(|| (mac(attr.av.dmac), attr.dest_qpn.get())),
             path_mtu: attr.path_mtu,
             send: match &qp.sq {
                 SendRing::None => None,
                 SendRing::Guest(ring) => send(ring.size(), false),
-                SendRing::Device { log_size, .. } => send(1 << log_size, true),
+                SendRing::Device(ring) => send(ring.size(), true),
             },
             recv: qp.rq.as_ref().map(|ring| recv(ring.size())),
         }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use vrnic_abi::admin::{
     CqRecord, Doing, EqRecord, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
 };
-use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::Access;
 
 use super::{CqView, EqView, QueueView, SrqView};
@@ -74,13 +73,13 @@ impl<H: Host> Adapter<H> {
         match &qp.sq {
             SendRing::None => (RingRecord::default(), false),
             SendRing::Guest(sq) => {
-                let posted = self.host().bar_load32(qp.slot_offset);
+                let posted = self.host().bar_load32(qp.doorbell.sq_pi());
                 (ring(sq.size(), posted, next), false)
             }
             // How far its stamps go is not looked for: one is told if there is one.
-            SendRing::Device { log_size, .. } => {
+            SendRing::Device(sq) => {
                 let posted = next.wrapping_add(qp.has_posted(self.host()).into());
-                (ring(1 << log_size, posted, next), true)
+                (ring(sq.size(), posted, next), true)
             }
         }
     }
@@ -92,7 +91,7 @@ impl<H: Host> Adapter<H> {
         let responder = qp.responder.try_lock();
         let received = responder.as_ref().map_or(0, |responder| responder.ci);
         let rq = qp.rq.as_ref().map_or(RingRecord::default(), |rq| {
-            ring(rq.size(), self.host().bar_load32(qp.slot_offset + u64::from(RQ_PI)), received)
+            ring(rq.size(), self.host().bar_load32(qp.doorbell.rq_pi()), received)
         });
         let mut record = QpRecord {
             qpn: qp.qpn.into(),
@@ -109,8 +108,8 @@ impl<H: Host> Adapter<H> {
             dmac: if connected { attr.av.dmac } else { [0; 6] },
             // There are at most [`crate::adapter::WORKERS_MAX`].
             worker: (qp.worker as u16).into(),
-            uar: qp.doorbell.uar,
-            slot: qp.doorbell.slot,
+            uar: qp.doorbell.uar(),
+            slot: qp.doorbell.slot(),
             sq,
             rq,
             // Held by a message, or taken by one that is not whole.

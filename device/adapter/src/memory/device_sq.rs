@@ -1,11 +1,78 @@
-//! Allocation of BAR2 memory for device-resident send queues: first fit over units of 4 KiB.
+//! Device-resident send queues: where their entries are in BAR2, and the allocation of that memory,
+//! first fit over units of 4 KiB.
 //!
 //! A process may keep its mapping of a send queue after the QP's end. So what a context gives back
 //! goes to the same context again, and to others only when the context itself is gone.
 
 use std::collections::{BTreeMap, HashMap};
 
+use vrnic_abi::doorbell::{BarRange, BarWord32};
+use vrnic_abi::sq::STAMP_OFFSET;
 use vrnic_abi::uar::{SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, SQ_MEMORY_UNIT};
+
+/// A send queue in BAR2.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRing {
+    start: u64,
+    log_size: u8,
+    log_stride: u8,
+}
+
+impl DeviceRing {
+    /// Makes a ring of `1 << log_size` entries of `1 << log_stride` bytes, which begins `start`
+    /// bytes into BAR2.
+    #[must_use]
+    pub const fn new(start: u64, log_size: u8, log_stride: u8) -> Self {
+        Self { start, log_size, log_stride }
+    }
+
+    /// Returns the number of entries.
+    #[inline]
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Returns the number of bytes from one entry to the next.
+    #[inline]
+    #[must_use]
+    pub const fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
+    /// Returns the part of BAR2 that the ring is.
+    #[must_use]
+    pub const fn range(&self) -> BarRange {
+        BarRange { start: self.start, len: 1 << (self.log_size + self.log_stride) }
+    }
+
+    /// Returns the number of entries from `index` to the end of the ring.
+    #[inline]
+    #[must_use]
+    pub const fn left(&self, index: u32) -> u32 {
+        self.size() - self.place(index)
+    }
+
+    /// Returns the part of BAR2 that holds `count` entries from `index` on. They do not go beyond
+    /// the end of the ring: see [`Self::left`].
+    #[inline]
+    #[must_use]
+    pub const fn entries(&self, index: u32, count: u32) -> BarRange {
+        let start = self.start + ((self.place(index) as u64) << self.log_stride);
+        BarRange { start, len: (count as u64) << self.log_stride }
+    }
+
+    /// Returns the word of an entry that says whether it is posted.
+    #[inline]
+    #[must_use]
+    pub const fn stamp(&self, index: u32) -> BarWord32 {
+        self.entries(index, 1).word32(STAMP_OFFSET as u64)
+    }
+
+    const fn place(&self, index: u32) -> u32 {
+        index & (self.size() - 1)
+    }
+}
 
 /// Free memory of the adapter, and of each context.
 #[derive(Debug)]
@@ -33,10 +100,10 @@ impl SqMemory {
         own.or_else(|| self.common.take(len))
     }
 
-    /// Gives back what [`Self::take`] gave for the same context and `len`.
-    pub fn give(&mut self, context: u32, start: u64, len: u64) {
-        if let Some(len) = units(len) {
-            self.contexts.entry(context).or_default().give(start, len);
+    /// Gives back what [`Self::take`] gave for the same context.
+    pub fn give(&mut self, context: u32, range: BarRange) {
+        if let Some(len) = units(range.len) {
+            self.contexts.entry(context).or_default().give(range.start, len);
         }
     }
 
@@ -96,7 +163,7 @@ mod tests {
         let taken: Vec<u64> = (0..8).filter_map(|n| memory.take(1, 1 << (9 + n))).collect();
         assert_eq!(taken.len(), 8);
         for (n, start) in taken.iter().enumerate().rev() {
-            memory.give(1, *start, 1 << (9 + n));
+            memory.give(1, BarRange { start: *start, len: 1 << (9 + n) });
         }
         assert!(memory.used() > 0);
         memory.release(1);
@@ -108,7 +175,7 @@ mod tests {
     fn freed_memory_stays_with_its_context() {
         let mut memory = SqMemory::default();
         let first = memory.take(1, 4096);
-        memory.give(1, first.unwrap_or_default(), 4096);
+        memory.give(1, BarRange { start: first.unwrap_or_default(), len: 4096 });
         assert_ne!(memory.take(2, 4096), first);
         assert_eq!(memory.take(1, 4096), first);
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::Pages;
 
-use crate::host::{Host, Memory};
+use crate::host::{GuestMemory, HeldMemory};
 use crate::limits::{MAX_COMMANDS, MAX_PAGES};
 use crate::memory::pages::{self, PageBudget, PagesError};
 use crate::memory::word_arena::Arena;
@@ -90,7 +90,7 @@ impl Att {
     ///
     /// # Errors
     /// See [`PagesError`]; nothing is kept then.
-    pub fn load<H: Host>(
+    pub fn load<H: GuestMemory>(
         &self,
         host: &H,
         pages: &Pages,
@@ -141,7 +141,7 @@ impl Att {
     /// # Errors
     /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not
     /// aligned.
-    pub fn refill<M: Memory>(
+    pub fn refill<M: HeldMemory>(
         &self,
         memory: &M,
         room: &Table,

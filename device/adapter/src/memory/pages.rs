@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 
-use crate::host::{Fault, Host, Memory};
+use crate::host::{Fault, GuestMemory, HeldMemory, Lane};
 use crate::limits::MAX_PAGES;
 
 /// Smallest page size, as a shift.
@@ -93,7 +93,7 @@ impl PageMap {
     ///
     /// # Errors
     /// See [`PagesError`].
-    pub fn read<H: Host>(
+    pub fn read<H: GuestMemory>(
         (host, budget): (&H, &Arc<PageBudget>),
         pages: &Pages,
         offset: u64,
@@ -167,7 +167,7 @@ pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<(u8, u64), Pa
 ///
 /// # Errors
 /// The first address that cannot be read, or what `each` returns.
-pub fn each_page<H: Host>(
+pub fn each_page<H: GuestMemory>(
     host: &H,
     pages: &Pages,
     count: u64,
@@ -178,13 +178,13 @@ pub fn each_page<H: Host>(
         let stride = CHUNK as u64 * 8;
         return chunks(count, |nth, some| {
             let at = nth.checked_mul(stride).and_then(|offset| table.checked_add(offset));
-            read_list(&host.memory(), at.ok_or(PagesError::Malformed)?, some, &mut each)
+            read_list(&host.hold(Lane::SHARED), at.ok_or(PagesError::Malformed)?, some, &mut each)
         });
     }
     chunks(count, |nth, some| {
         let mut bytes = [0; 8];
         let at = nth.checked_mul(8).and_then(|offset| table.checked_add(offset));
-        let memory = host.memory();
+        let memory = host.hold(Lane::SHARED);
         memory
             .read(at.ok_or(PagesError::Malformed)?, &mut bytes)
             .map_err(PagesError::Unreachable)?;
@@ -210,7 +210,7 @@ fn chunks(
 ///
 /// # Errors
 /// Fails as [`each_page`] does.
-pub fn read_list<M: Memory>(
+pub fn read_list<M: HeldMemory>(
     memory: &M,
     table: u64,
     count: u64,
@@ -245,7 +245,7 @@ impl Ring {
     ///
     /// # Errors
     /// See [`PagesError`].
-    pub fn read<H: Host>(
+    pub fn read<H: GuestMemory>(
         place: (&H, &Arc<PageBudget>),
         pages: &Pages,
         log_size: u8,

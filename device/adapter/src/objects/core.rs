@@ -9,7 +9,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 
-use crate::host::Host;
+use crate::host::{Host, Lane};
+use crate::objects::context::Caller;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
 use crate::objects::failing::Failing;
@@ -45,7 +46,7 @@ struct Mail {
 impl<H: Host> Core<H> {
     /// Makes the core of an adapter with this many workers, after power-on.
     pub(crate) fn new(name: &str, mac: [u8; 6], host: H, workers: usize) -> Self {
-        let stats = Counters::new(host.lanes());
+        let stats = Counters::new(Lane::count(workers));
         Self {
             name: name.to_owned(),
             mac,
@@ -84,6 +85,13 @@ impl<H: Host> Core<H> {
         &self.stats
     }
 
+    /// Returns host and counters, for a thread in `lane`.
+    #[inline]
+    #[must_use]
+    pub fn caller(&self, lane: Lane) -> Caller<'_, H> {
+        Caller { host: &self.host, stats: &self.stats, lane }
+    }
+
     /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
     #[inline]
     #[must_use]
@@ -105,7 +113,7 @@ impl<H: Host> Core<H> {
     /// Reports an asynchronous event.
     pub fn report(&self, kind: Kind, id: u32) {
         if let Some(queue) = self.asynchronous.read().as_ref() {
-            queue.push(&self.host, &self.stats, kind, id);
+            queue.push(&self.caller(Lane::SHARED), kind, id);
         }
     }
 

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use vrnic_abi::cq::Status;
-use vrnic_abi::doorbell::{CQ_SEEN, Doorbell};
+use vrnic_abi::doorbell::{Doorbell, arm_of};
 use vrnic_abi::uar;
 use zerocopy::IntoBytes;
 
-use crate::host::{Host, Memory};
+use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
-use crate::objects::context::QueueContext;
+use crate::objects::context::{Caller, QueueContext};
 use crate::objects::eq::EventQueue;
 use crate::objects::views::CqView;
-use crate::stats::{Counter, Counters};
+use crate::stats::Counter;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -32,7 +32,6 @@ pub struct Cq {
     pub users: AtomicU32,
     /// The queue of its events.
     pub eq: Arc<EventQueue>,
-    slot_offset: u64,
     inner: Mutex<Inner>,
     /// Numbers of the QPs that complete here.
     feeders: Mutex<BTreeSet<u32>>,
@@ -113,7 +112,6 @@ impl Cq {
             doorbell,
             users: AtomicU32::new(0),
             eq,
-            slot_offset: doorbell.offset(),
             inner: Mutex::new(Inner::new(ring)),
             feeders: Mutex::default(),
         }
@@ -151,7 +149,7 @@ impl Cq {
         let mut room = inner.used() < inner.ring.size();
         if !room {
             // The user's index is read when it matters: its line moves between two processors.
-            let ci = turn.host().bar_load32(self.slot_offset);
+            let ci = turn.host().bar_load32(self.doorbell.cq_ci());
             room = inner.consumed(ci) && inner.used() < inner.ring.size();
         }
         let entry = completion.entry(inner.pi, turn.now());
@@ -192,18 +190,18 @@ impl Cq {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view<H: Host>(&self, host: &H) -> CqView {
+    pub fn view(&self, host: &impl DoorbellBar) -> CqView {
         let inner = self.inner.lock();
         CqView {
             cqn: self.cqn,
             context: self.context,
             eqn: self.eq.eqn,
             users: self.users.load(Ordering::Relaxed),
-            uar: self.doorbell.uar.get(),
-            slot: self.doorbell.slot.get(),
+            uar: self.doorbell.uar().get(),
+            slot: self.doorbell.slot().get(),
             size: inner.ring.size(),
             produced: inner.pi,
-            consumed: host.bar_load32(self.slot_offset),
+            consumed: host.bar_load32(self.doorbell.cq_ci()),
             armed: inner.armed,
             failed: inner.failed,
         }
@@ -217,9 +215,9 @@ impl Cq {
     /// Continues in another ring; returns the index of the first entry there. `None` when more
     /// entries wait for the user than that has room for, or the queue has failed: all is as before
     /// then.
-    pub fn resize<H: Host>(&self, host: &H, ring: Ring) -> Option<u32> {
+    pub fn resize(&self, host: &impl DoorbellBar, ring: Ring) -> Option<u32> {
         let mut inner = self.inner.lock();
-        let ci = host.bar_load32(self.slot_offset);
+        let ci = host.bar_load32(self.doorbell.cq_ci());
         if inner.failed || !inner.consumed(ci) || inner.used() > ring.size() {
             return None;
         }
@@ -251,15 +249,15 @@ impl Cq {
     }
 
     /// Looks at the slot for an arm request; returns whether there was one.
-    pub fn look<H: Host>(&self, host: &H, stats: &Counters) -> bool {
+    pub fn look<H: Host>(&self, caller: &Caller<'_, H>) -> bool {
         let mut inner = self.inner.lock();
-        let arm = (host.bar_load64(self.slot_offset) >> 32) as u32;
+        let arm = arm_of(caller.host.bar_load64(self.doorbell.cq_ci_and_arm()));
         if arm == inner.arm_seen {
             return false;
         }
         inner.arm_seen = arm;
         // The request's store came after that of the index it goes with.
-        let seen = host.bar_load32(self.slot_offset + u64::from(CQ_SEEN));
+        let seen = caller.host.bar_load32(self.doorbell.cq_seen());
         let size = inner.ring.size();
         let ahead = |index: u32| (1..=size).contains(&index.wrapping_sub(seen));
         inner.armed = arm & uar::ARM_KIND_MASK;
@@ -273,7 +271,7 @@ impl Cq {
             // One that waits is told with this one.
             inner.held = None;
             drop(inner);
-            self.fire(host, stats);
+            self.fire(caller);
         }
         true
     }
@@ -286,13 +284,13 @@ impl Cq {
     }
 
     /// Reports an event that is due.
-    pub fn fire<H: Host>(&self, host: &H, stats: &Counters) {
+    pub fn fire<H: Host>(&self, caller: &Caller<'_, H>) {
         let mut inner = self.inner.lock();
         if inner.ended {
             return;
         }
-        stats.step(Counter::CompletionEvents);
-        inner.event = self.eq.push_completion(host, stats, self.cqn, inner.event);
+        caller.stats.step(Counter::CompletionEvents);
+        inner.event = self.eq.push_completion(caller, self.cqn, inner.event);
     }
 }
 

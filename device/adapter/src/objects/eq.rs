@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
-use vrnic_abi::SlotIndex;
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{Eqe, Kind};
 use zerocopy::IntoBytes;
 
-use crate::host::{Host, Memory};
+use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
+use crate::objects::context::Caller;
 use crate::objects::views::EqView;
-use crate::stats::{Counter, Counters};
+use crate::stats::Counter;
 
 /// Events held back for a full queue; CQs hold at most one each, so only a guest that provokes
 /// asynchronous events and never looks at them gets here.
@@ -28,12 +29,10 @@ pub struct EventQueue {
     pub eqn: u32,
     /// Its MSI-X vector.
     pub vector: u16,
-    /// Its slot in UAR 0.
-    pub slot: SlotIndex,
+    /// The place of its doorbell, in UAR 0.
+    pub doorbell: Doorbell,
     /// CQs bound to it.
     pub users: AtomicU32,
-    /// Offset in BAR2 of the consumer index.
-    ci_offset: u64,
     ring: Ring,
     inner: Mutex<Inner>,
     holding: AtomicBool,
@@ -59,18 +58,16 @@ impl EventQueue {
     pub fn new(
         eqn: u32,
         vector: u16,
-        slot: SlotIndex,
+        doorbell: Doorbell,
         ring: Ring,
         any_holding: Arc<AtomicBool>,
     ) -> Self {
-        let ci_offset = u64::from(slot.offset());
         let inner = Inner { cqns: vec![0; ring.size() as usize], ..Inner::default() };
         Self {
             eqn,
             vector,
-            slot,
+            doorbell,
             users: AtomicU32::new(0),
-            ci_offset,
             ring,
             inner: Mutex::new(inner),
             holding: AtomicBool::new(false),
@@ -79,16 +76,16 @@ impl EventQueue {
     }
 
     /// Reports an event, now or as soon as there is room.
-    pub fn push<H: Host>(&self, host: &H, stats: &Counters, kind: Kind, id: u32) {
+    pub fn push<H: Host>(&self, caller: &Caller<'_, H>, kind: Kind, id: u32) {
         let mut inner = self.inner.lock();
-        if inner.ended || inner.held.is_empty() && self.write((host, stats), &mut inner, kind, id) {
+        if inner.ended || inner.held.is_empty() && self.write(caller, &mut inner, kind, id) {
             return;
         }
         if inner.held.len() < HELD_MAX {
             inner.held.push_back((kind, id));
-            self.hold(host);
+            self.hold(caller.host);
         } else {
-            stats.limiter.warn(host.now(), || {
+            caller.warn(|| {
                 tracing::warn!(
                     eqn = self.eqn,
                     ?kind,
@@ -103,8 +100,7 @@ impl EventQueue {
     /// Returns the position of the event that will tell the guest.
     pub fn push_completion<H: Host>(
         &self,
-        host: &H,
-        stats: &Counters,
+        caller: &Caller<'_, H>,
         cqn: u32,
         position: Option<u32>,
     ) -> Option<u32> {
@@ -115,7 +111,7 @@ impl EventQueue {
         // The guest publishes its index before it looks at the CQ, and the CQE was written before
         // this: one of the two sees the other.
         fence(Ordering::SeqCst);
-        let ci = host.bar_load32(self.ci_offset);
+        let ci = caller.host.bar_load32(self.doorbell.eq_ci());
         if let Some(position) = position
             && self.waits(&inner, position, ci, cqn)
         {
@@ -123,13 +119,13 @@ impl EventQueue {
         }
         if inner.held.is_empty() {
             let position = inner.pi;
-            if self.write((host, stats), &mut inner, Kind::Completion, cqn) {
+            if self.write(caller, &mut inner, Kind::Completion, cqn) {
                 return Some(position);
             }
         }
         if inner.held_cqs.insert(cqn) {
             inner.held.push_back((Kind::Completion, cqn));
-            self.hold(host);
+            self.hold(caller.host);
         }
         None
     }
@@ -148,7 +144,7 @@ impl EventQueue {
     }
 
     /// Moves held events into the queue as far as there is room, a few of them; returns how many.
-    pub fn release<H: Host>(&self, host: &H, stats: &Counters) -> usize {
+    pub fn release<H: Host>(&self, caller: &Caller<'_, H>) -> usize {
         if !self.holding.load(Ordering::Acquire) {
             return 0;
         }
@@ -157,7 +153,7 @@ impl EventQueue {
         while moved < FEW
             && let Some((kind, id)) = inner.held.front().copied()
         {
-            if !self.write((host, stats), &mut inner, kind, id) {
+            if !self.write(caller, &mut inner, kind, id) {
                 break;
             }
             inner.held.pop_front();
@@ -191,7 +187,7 @@ impl EventQueue {
 
     /// Notes that events are held back, and wakes a worker, which tries again until there is room:
     /// all may sleep, and any thread may have reported the event.
-    fn hold<H: Host>(&self, host: &H) {
+    fn hold(&self, host: &impl Interrupts) {
         self.holding.store(true, Ordering::SeqCst);
         self.any_holding.store(true, Ordering::SeqCst);
         host.wake(0);
@@ -199,14 +195,14 @@ impl EventQueue {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view<H: Host>(&self, host: &H) -> EqView {
+    pub fn view(&self, host: &impl DoorbellBar) -> EqView {
         EqView {
             eqn: self.eqn,
             vector: self.vector,
             cqs: self.users.load(Ordering::Relaxed),
             size: self.ring.size(),
             produced: self.inner.lock().pi,
-            consumed: host.bar_load32(self.ci_offset),
+            consumed: host.bar_load32(self.doorbell.eq_ci()),
         }
     }
 
@@ -224,19 +220,19 @@ impl EventQueue {
     /// full barrier, before the index is read.
     fn write<H: Host>(
         &self,
-        (host, stats): (&H, &Counters),
+        caller: &Caller<'_, H>,
         inner: &mut Inner,
         kind: Kind,
         id: u32,
     ) -> bool {
-        let ci = host.bar_load32(self.ci_offset);
+        let ci = caller.host.bar_load32(self.doorbell.eq_ci());
         if inner.pi.wrapping_sub(ci) >= self.ring.size() {
             return false;
         }
         let eqe = Eqe::new(kind, id, inner.pi);
         let Some(addr) = self.ring.addr(inner.pi) else { return false };
-        if let Err(fault) = host.memory().write(addr, eqe.as_bytes()) {
-            stats.limiter.warn(host.now(), || {
+        if let Err(fault) = caller.host.hold(caller.lane).write(addr, eqe.as_bytes()) {
+            caller.warn(|| {
                 tracing::warn!(eqn = self.eqn, %fault, "the event queue cannot be written");
             });
             return false;
@@ -246,9 +242,9 @@ impl EventQueue {
             *owner = if kind == Kind::Completion { id } else { 0 };
         }
         fence(Ordering::SeqCst);
-        if host.bar_load32(self.ci_offset) == inner.pi {
-            stats.step(Counter::Interrupts);
-            host.raise(self.vector);
+        if caller.host.bar_load32(self.doorbell.eq_ci()) == inner.pi {
+            caller.stats.step(Counter::Interrupts);
+            caller.host.raise(self.vector);
         }
         inner.pi = inner.pi.wrapping_add(1);
         true

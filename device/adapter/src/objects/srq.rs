@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::admin::SrqStatus;
-use vrnic_abi::doorbell::{Doorbell, SRQ_FREED};
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 
-use crate::host::{Host, Memory};
+use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
 use crate::objects::context::QueueContext;
 use crate::objects::cq::Cq;
@@ -36,7 +36,6 @@ pub struct Srq {
     /// Of one for XRC targets: their domain, and where its receives complete.
     pub xrc: Option<Xrc>,
     ring: Ring,
-    slot_offset: u64,
     inner: Mutex<Inner>,
     /// True once it has been destroyed; set under the lock.
     dead: AtomicBool,
@@ -83,7 +82,6 @@ impl Srq {
             users: AtomicU32::new(0),
             xrc,
             ring,
-            slot_offset: doorbell.offset(),
             inner: Mutex::default(),
             dead: AtomicBool::new(false),
         }
@@ -130,19 +128,19 @@ impl Srq {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view<H: Host>(&self, host: &H) -> SrqView {
+    pub fn view(&self, host: &impl DoorbellBar) -> SrqView {
         let inner = self.inner.lock();
         SrqView {
             srqn: self.srqn,
             pdn: self.pdn,
             context: self.context,
-            uar: self.doorbell.uar.get(),
-            slot: self.doorbell.slot.get(),
+            uar: self.doorbell.uar().get(),
+            slot: self.doorbell.slot().get(),
             users: self.users.load(Ordering::Relaxed),
             xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
             recv: QueueView {
                 size: self.ring.size(),
-                posted: host.bar_load32(self.slot_offset),
+                posted: host.bar_load32(self.doorbell.srq_pi()),
                 next: inner.ci,
                 in_device: false,
             },
@@ -155,7 +153,7 @@ impl Srq {
     ///
     /// # Errors
     /// When the queue has fewer entries than that.
-    pub fn arm<H: Host>(&self, host: &H, limit: u32) -> Result<bool, Failed> {
+    pub fn arm(&self, host: &impl DoorbellBar, limit: u32) -> Result<bool, Failed> {
         if limit > self.ring.size() {
             return Err(Failed);
         }
@@ -167,7 +165,7 @@ impl Srq {
 
     /// Returns the result of QUERY_SRQ.
     #[must_use]
-    pub fn status<H: Host>(&self, host: &H) -> SrqStatus {
+    pub fn status(&self, host: &impl DoorbellBar) -> SrqStatus {
         let inner = self.inner.lock();
         let posted = self.posted(host, inner.ci).min(self.ring.size());
         SrqStatus {
@@ -179,11 +177,11 @@ impl Srq {
 
     /// Tells the guest which entries are free: a QP has ended, and some may have no completion that
     /// tells.
-    pub fn publish<H: Host>(&self, host: &H) {
+    pub fn publish(&self, host: &impl DoorbellBar) {
         let inner = self.inner.lock();
         // One that was destroyed has no slot.
         if !self.is_dead() {
-            host.bar_store32(self.slot_offset + u64::from(SRQ_FREED), inner.ci);
+            host.bar_store32(self.doorbell.srq_freed(), inner.ci);
         }
     }
 
@@ -207,8 +205,8 @@ impl Srq {
         inner.failed = true;
     }
 
-    fn posted<H: Host>(&self, host: &H, ci: u32) -> u32 {
-        host.bar_load32(self.slot_offset).wrapping_sub(ci)
+    fn posted(&self, host: &impl DoorbellBar, ci: u32) -> u32 {
+        host.bar_load32(self.doorbell.srq_pi()).wrapping_sub(ci)
     }
 
     #[cold]

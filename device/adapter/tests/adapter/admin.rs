@@ -8,7 +8,6 @@ use vrnic_abi::admin::{
 };
 use vrnic_abi::qp::State;
 use vrnic_abi::{pci, regs, stamp, uar};
-use vrnic_adapter::host::Host;
 use zerocopy::IntoBytes;
 
 use crate::common::driver::Guest;

@@ -7,7 +7,6 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
-use vrnic_adapter::host::Host;
 
 use crate::common::driver::slot_offset;
 use crate::common::pair::{Endpoint, Pair, Setup, Wr, status};

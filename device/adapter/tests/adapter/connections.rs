@@ -13,6 +13,7 @@ use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
 use vrnic_adapter::datapath::wqe_fetch::Batch;
+use vrnic_adapter::host::Lane;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::qp::Qp;
 use vrnic_adapter::slice::Slice;
@@ -112,7 +113,7 @@ fn turn(
     batch: &mut Batch,
     bytes: u64,
 ) -> Turn {
-    requester::run(adapter.network(), qp, batch, (bytes, &Slice::new(adapter.host())))
+    requester::run(adapter.network(), qp, batch, (bytes, &Slice::new(adapter.host(), Lane::SHARED)))
 }
 
 /// The receiver is reset and connected again while a message is on its way: its rest does not go on

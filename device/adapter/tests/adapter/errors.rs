@@ -6,7 +6,6 @@ use vrnic_abi::cq::{self, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, Attr, State};
 use vrnic_abi::sq::{Flags, Opcode, Sge};
-use vrnic_adapter::host::Host;
 
 use crate::common::driver::slot_offset;
 use crate::common::host::{BASE, Bar, RAM_LEN};

@@ -10,7 +10,6 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
-use vrnic_adapter::host::Host;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::common::driver::{Guest, padded, slot_offset};

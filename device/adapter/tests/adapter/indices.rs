@@ -7,7 +7,6 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
-use vrnic_adapter::host::Host;
 
 use crate::common::driver::{EventQueue, Guest, slot_offset};
 use crate::common::pair::{Endpoint, Pair, Setup, Wr, status};

@@ -9,7 +9,7 @@ use vrnic_abi::cq::{self, Cqe, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, Attr, AttrMask, State};
 use vrnic_abi::sq::{BindMwSeg, Flags, MemFlags, Opcode, RegMrSeg, Sge};
-use vrnic_adapter::host::Host;
+use vrnic_adapter::host::Clock;
 use vrnic_adapter::memory::tpt::Denied;
 use zerocopy::IntoBytes;
 

@@ -77,7 +77,7 @@ fn members_receive_and_nobody_else() {
 }
 
 #[test]
-fn all_members_of_a_adapter_receive() {
+fn all_members_of_an_adapter_receive() {
     let mut p = Pair::ud();
     let setup = Setup { kind: Type::Ud, ..Setup::default() };
     let mut more: Vec<_> = (0..5).map(|_| Endpoint::new(&p.gb, setup)).collect();

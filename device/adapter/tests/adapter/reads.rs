@@ -8,6 +8,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_adapter::datapath::requester;
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::wqe_fetch::Batch;
+use vrnic_adapter::host::Lane;
 use vrnic_adapter::slice::Slice;
 
 use crate::common::pair::{ALL, Pair, Setup, Wr, status};
@@ -26,7 +27,7 @@ fn pair(max_rd_atomic: u8) -> Pair {
 /// A turn of side A's QP that moves up to [`TURN`] bytes.
 fn turn(p: &Pair) -> Turn {
     let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
-    let slice = Slice::new(&p.ga.host);
+    let slice = Slice::new(&p.ga.host, Lane::SHARED);
     requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (TURN, &slice))
 }
 
@@ -247,7 +248,7 @@ fn no_more_is_outstanding_than_the_queue_holds() {
     for _ in 0..40 {
         post(&mut p, std::slice::from_ref(&write));
         let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
-        let slice = Slice::new(&p.ga.host);
+        let slice = Slice::new(&p.ga.host, Lane::SHARED);
         let turn = requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (2, &slice));
         assert_ne!(turn, Turn::Idle);
         assert!(qp.requester.lock().ledger.len() <= 16);

@@ -10,7 +10,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, GRH_LEN, State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::{self, ARM_NEXT};
-use vrnic_adapter::host::Host;
+use vrnic_adapter::limits::Limits;
 
 use crate::common::driver::{CompletionQueue, Guest, slot_offset};
 use crate::common::pair::{
@@ -424,19 +424,23 @@ fn expect_flushed(guest: &Guest, mut cq: CompletionQueue, qps: &[Slot], count: u
 /// Each wait for those who still use a key may take as long as a turn of another worker.
 #[test]
 fn waits_for_readers_of_keys() {
-    let mut p = Pair::new();
-    let region = p.ga.reg_flat(p.a.pdn, BINDABLE, p.a.buffer, 4096).expect("MR");
-    let windows: Vec<u32> = (0..8).map(|_| alloc_mw(&p.ga, p.a.pdn, MwType::Type2)).collect();
+    let world = World::default();
+    // One more worker, which may hold the memory as long as its turn takes.
+    let guest = Guest::with(1, &world.fabric, &world.clock, (2, Limits::default()));
+    let mut e = Endpoint::new(&guest, Setup::default());
+    e.connect(&guest, guest.adapter.mac(), e.qpn, |_| {});
+    let region = guest.reg_flat(e.pdn, BINDABLE, e.buffer, 4096).expect("MR");
+    let windows: Vec<u32> = (0..8).map(|_| alloc_mw(&guest, e.pdn, MwType::Type2)).collect();
     for (nth, window) in (0..).zip(windows) {
-        let wr = bind(window, region, (p.a.buffer, 4096), 0).id(2 * nth);
-        p.a.store_send(&p.ga, &wr);
-        p.a.store_send(&p.ga, &local_inv(window).id(2 * nth + 1));
+        let wr = bind(window, region, (e.buffer, 4096), 0).id(2 * nth);
+        e.store_send(&guest, &wr);
+        e.store_send(&guest, &local_inv(window).id(2 * nth + 1));
     }
-    p.a.ring(&p.ga);
-    p.ga.host.take_time();
-    settle(&p.world, &[&p.ga], "invalidation", || {});
+    e.ring(&guest);
+    guest.host.take_time();
+    settle(&world, &[&guest], "invalidation", || {});
     for wr_id in 0..16 {
-        let cqe = p.sent().expect("completion");
+        let cqe = e.send_cq.poll(&guest).expect("completion");
         assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, wr_id));
     }
 }

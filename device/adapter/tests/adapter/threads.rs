@@ -30,6 +30,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Runs a worker for each adapter, and a clock that steps by `tick` nanoseconds, while `run` runs.
+/// All are worker 0, so counters may lose counts; no test here looks at one.
 fn with_workers<T>(
     clock: &AtomicU64,
     adapters: Vec<Arc<Adapter<TestHost>>>,
@@ -192,7 +193,7 @@ fn both_sides_at_once() {
 }
 
 #[test]
-fn a_adapter_is_reset_in_the_middle_of_its_peers_work() {
+fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
     let world = World::default();
     let ga = world.guest(1);
     let mut gb = world.guest(2);

@@ -10,7 +10,7 @@ use loom::thread;
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::adapter::Adapter;
-use vrnic_adapter::host::{Host, Memory};
+use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_models::model;
 
 use crate::common::driver::{Guest, slot_offset};
@@ -68,7 +68,7 @@ fn post(guest: &Guest, endpoint: &mut Endpoint) {
 /// Returns whether entry `index` of a CQ has been written.
 fn written(host: &TestHost, ring: u64, index: u32) -> bool {
     let mut stamp = [0; 4];
-    host.memory().read(ring + u64::from(index) * 64 + 60, &mut stamp).expect("ring");
+    host.hold(Lane::SHARED).read(ring + u64::from(index) * 64 + 60, &mut stamp).expect("ring");
     stamp == vrnic_abi::stamp(index).to_le_bytes()
 }
 

@@ -7,7 +7,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::inspect::Records;
 
 pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcome<InspectResult> {
@@ -39,7 +39,11 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
     }
     let (records, next) = list(adapter, params.from.get(), most);
     let addr = params.addr.get();
-    adapter.host().memory().write(addr, records.as_bytes()).map_err(|_| Status::BadAddress)?;
+    adapter
+        .host()
+        .hold(Lane::SHARED)
+        .write(addr, records.as_bytes())
+        .map_err(|_| Status::BadAddress)?;
     // No more than the buffer takes.
     let count = (records.len() as u32).into();
     Ok(InspectResult { count, next: next.into() })

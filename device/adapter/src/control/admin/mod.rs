@@ -13,6 +13,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::{
     Command, Completion, Opcode, PARAMS_LEN, RESULT_LEN, Status, Submission, command,
 };
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{self, Kind};
 use vrnic_abi::pci::VECTOR_ASYNC;
 use vrnic_abi::regs::{self, FatalCode};
@@ -21,7 +22,7 @@ use vrnic_abi::{SlotIndex, UarIndex};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::adapter::Adapter;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::memory::pages::{PagesError, Ring};
 use crate::objects::eq::EventQueue;
 use crate::objects::uar::Uar;
@@ -85,21 +86,16 @@ pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
     let log = |size: u32| u8::try_from(size).unwrap_or(0);
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
     let any_holding = Arc::clone(&adapter.objects.holding);
-    let eq = Arc::new(EventQueue::new(
-        0,
-        VECTOR_ASYNC,
-        SlotIndex::new(ASYNC_EQ_SLOT),
-        ring,
-        any_holding,
-    ));
+    let doorbell = Doorbell::new(UarIndex::new(0), SlotIndex::new(ASYNC_EQ_SLOT));
+    let eq = Arc::new(EventQueue::new(0, VECTOR_ASYNC, doorbell, ring, any_holding));
     let objects = &adapter.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
     let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), 0)));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
         return fatal(adapter, FatalCode::Internal);
     };
-    let slot = uar.take(None);
-    debug_assert_eq!(slot.map(|taken| taken.slot), Some(eq.slot));
+    let taken = uar.take(None);
+    debug_assert_eq!(taken, Some(eq.doorbell));
     objects.refresh_uars();
     objects.refresh_eqs(&eq);
     *adapter.core().asynchronous.write() = Some(eq);
@@ -117,7 +113,7 @@ fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), Fatal
         return Err(FatalCode::BadRings);
     }
     let admin = 64 << rings.admin_log_size;
-    let memory = adapter.host().memory();
+    let memory = adapter.host().hold(Lane::SHARED);
     let reachable = memory.check(rings.admin_sq, admin, false).is_ok()
         && memory.check(rings.admin_cq, admin, true).is_ok()
         && memory.check(rings.async_eq, 16 << rings.async_eq_log_size, true).is_ok();
@@ -161,7 +157,9 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
     let mask = (1u32 << rings.admin_log_size) - 1;
     let mut bytes = [0; size_of::<Submission>()];
     let host = adapter.host();
-    host.memory().read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes).ok()?;
+    host.hold(Lane::SHARED)
+        .read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes)
+        .ok()?;
     admin.ci = admin.ci.wrapping_add(1);
     let command = Submission::read_from_bytes(&bytes).ok()?;
     adapter.stats().step(Counter::CompletedCmds);
@@ -187,7 +185,7 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
         detail: failure.map_or(0, |failure| failure.detail).into(),
         stamp: vrnic_abi::stamp(admin.pi).into(),
     };
-    host.memory()
+    host.hold(Lane::SHARED)
         .write(rings.admin_cq + u64::from(admin.pi & mask) * 64, completion.as_bytes())
         .ok()?;
     admin.pi = admin.pi.wrapping_add(1);

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions;
 use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
@@ -25,7 +25,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     }
     let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
     let mut bytes = [0; size_of::<Attr>()];
-    adapter.host().memory().read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
+    adapter.host().hold(Lane::SHARED).read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
     zero(&new.reserved, offset_of!(Attr, reserved))?;
     if mask.contains(AttrMask::AV) {
@@ -196,7 +196,7 @@ pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outco
     let attr = adapter.query_qp(&qp);
     adapter
         .host()
-        .memory()
+        .hold(Lane::SHARED)
         .write(params.attr_addr.get(), attr.as_bytes())
         .map_err(|_| Status::BadAddress)?;
     Ok(())

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad};
 use crate::adapter::Adapter;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::uar::Uar;
 use crate::objects::{Context, Pd, held, hold, release};
@@ -29,7 +29,11 @@ fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) ->
     }
     let len = answer.len().min(params.len.get() as usize);
     let answer = answer.get(..len).unwrap_or(answer);
-    adapter.host().memory().write(params.addr.get(), answer).map_err(|_| Status::BadAddress)?;
+    adapter
+        .host()
+        .hold(Lane::SHARED)
+        .write(params.addr.get(), answer)
+        .map_err(|_| Status::BadAddress)?;
     Ok(())
 }
 
@@ -90,7 +94,7 @@ pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> 
     let make = |number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
-    adapter.host().bar_zero(uar.number.offset(), u64::from(vrnic_abi::uar::UAR_LEN));
+    adapter.host().bar_zero(uar.number.range());
     objects.refresh_uars();
     // A worker that sleeps has not armed this one.
     adapter.wake_all();

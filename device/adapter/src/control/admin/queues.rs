@@ -8,13 +8,14 @@ use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
     ResizeCq, ResizeCqResult, Status, TagForm,
 };
-use vrnic_abi::doorbell::Doorbell;
+use vrnic_abi::doorbell::{BarRange, Doorbell};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::adapter::Adapter;
 use crate::host::Host;
+use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
@@ -36,15 +37,15 @@ pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Out
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
     let objects = &adapter.objects;
     let uar = objects.uars.get(0).ok_or(Status::Internal)?;
-    let slot = take_slot(adapter, &uar, None)?.slot;
+    let doorbell = take_slot(adapter, &uar, None)?;
     let holding = Arc::clone(&objects.holding);
-    let make = |eqn| Ok::<_, Failure>(EventQueue::new(eqn, vector, slot, ring, holding));
+    let make = |eqn| Ok::<_, Failure>(EventQueue::new(eqn, vector, doorbell, ring, holding));
     let Some(eq) = objects.eqs.insert(make)? else {
-        uar.release(slot);
+        uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
     };
     refresh_eqs(adapter);
-    Ok(EqResult::new(eq.eqn, slot.get()))
+    Ok(EqResult::new(eq.eqn, doorbell.slot().get()))
 }
 
 pub(super) fn destroy_eq<H: Host>(adapter: &Adapter<H>, &eqn: &Eqn) -> Outcome<()> {
@@ -57,7 +58,7 @@ pub(super) fn destroy_eq<H: Host>(adapter: &Adapter<H>, &eqn: &Eqn) -> Outcome<(
     eq.end();
     refresh_eqs(adapter);
     if let Some(uar) = objects.uars.get(0) {
-        uar.release(eq.slot);
+        uar.release(eq.doorbell.slot());
     }
     Ok(())
 }
@@ -80,12 +81,12 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     let doorbell = take_slot(adapter, &uar, None)?;
     let make = |cqn| Ok::<_, Failure>(Cq::new(cqn, uar.context, doorbell, Arc::clone(&eq), ring));
     let Some(cq) = objects.cqs.insert(make)? else {
-        uar.release(doorbell.slot);
+        uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
     };
     hold(&eq.users);
-    uar.assign(doorbell.slot, Owner::Cq(Arc::clone(&cq)));
-    Ok(CqResult::new(cq.cqn, doorbell.slot.get()))
+    uar.assign(doorbell.slot(), Owner::Cq(Arc::clone(&cq)));
+    Ok(CqResult::new(cq.cqn, doorbell.slot().get()))
 }
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
@@ -95,7 +96,7 @@ pub(super) fn take_slot<H: Host>(
     workers: Option<usize>,
 ) -> Result<Doorbell, Failure> {
     let doorbell = uar.take(workers).ok_or(Status::NoResource)?;
-    adapter.host().bar_zero(doorbell.offset(), 8);
+    adapter.host().bar_zero(doorbell.indices());
     Ok(doorbell)
 }
 
@@ -129,8 +130,8 @@ pub(super) fn destroy_cq<H: Host>(adapter: &Adapter<H>, &cqn: &Cqn) -> Outcome<(
     objects.cqs.remove(cqn.get());
     cq.end();
     adapter.forget_cq(&cq);
-    if let Some(uar) = objects.uars.get(cq.doorbell.uar.get()) {
-        uar.release(cq.doorbell.slot);
+    if let Some(uar) = objects.uars.get(cq.doorbell.uar().get()) {
+        uar.release(cq.doorbell.slot());
     }
     release(&cq.eq.users);
     Ok(())
@@ -157,11 +158,8 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let srq = shared_queue(adapter, params, context)?;
     let rq = recv_ring(adapter, params)?;
     let sq = send_ring(adapter, params, flags, context)?;
-    let sq_offset = match sq {
-        SendRing::Device { offset, .. } => offset,
-        _ => 0,
-    };
-    let give = |_: &Failure| give_back(adapter, context, sq_offset, params);
+    let device_sq = sq.device().map(|ring| ring.range());
+    let give = |_: &Failure| give_back(adapter, context, device_sq);
     let doorbell = take_slot(adapter, &uar, Some(adapter.workers())).inspect_err(give)?;
     let parts = Parts {
         kind,
@@ -179,8 +177,8 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, adapter.workers(), parts)) else {
-        uar.release(doorbell.slot);
-        give_back(adapter, context, sq_offset, params);
+        uar.release(doorbell.slot());
+        give_back(adapter, context, device_sq);
         return Err(Status::NoResource.into());
     };
     pd.iter().for_each(|pd| hold(&pd.users));
@@ -192,8 +190,9 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     if let Some(srq) = &srq {
         hold(&srq.users);
     }
-    uar.assign(doorbell.slot, Owner::Qp(Arc::clone(&qp)));
-    Ok(QpResult::new(qp.qpn, doorbell.slot.get(), sq_offset))
+    uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
+    let sq_offset = device_sq.map_or(0, |range| range.start);
+    Ok(QpResult::new(qp.qpn, doorbell.slot().get(), sq_offset))
 }
 
 /// The objects that a QP belongs to.
@@ -313,10 +312,11 @@ fn send_ring<H: Host>(
             return Err(bad(offset_of!(CreateQp, sq_levels)));
         }
         let len = 1 << (log_size + log_stride);
-        let offset =
+        let start =
             adapter.objects.sq_memory.lock().take(context, len).ok_or(Status::NoResource)?;
-        adapter.host().bar_zero(offset, len);
-        return Ok(SendRing::Device { offset, log_size, log_stride });
+        let ring = DeviceRing::new(start, log_size, log_stride);
+        adapter.host().bar_zero(ring.range());
+        return Ok(SendRing::Device(ring));
     }
     let pages = Pages::new(params.sq_table.get(), params.sq_page_shift, params.sq_levels);
     Ring::read(adapter.paging(), &pages, log_size, log_stride)
@@ -324,12 +324,10 @@ fn send_ring<H: Host>(
         .map_err(|error| pages_failure(error, offset_of!(CreateQp, sq_table)))
 }
 
-/// Frees the device memory of a send queue whose creation failed; `offset` is zero when it has
-/// none.
-fn give_back<H: Host>(adapter: &Adapter<H>, context: u32, offset: u64, params: &CreateQp) {
-    if offset != 0 {
-        let len = 1 << (params.sq_log_size + params.sq_log_stride);
-        adapter.objects.sq_memory.lock().give(context, offset, len);
+/// Frees the device memory of a send queue, if it has any.
+fn give_back<H: Host>(adapter: &Adapter<H>, context: u32, device_sq: Option<BarRange>) {
+    if let Some(range) = device_sq {
+        adapter.objects.sq_memory.lock().give(context, range);
     }
 }
 
@@ -338,8 +336,8 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     let qp = objects.remove_qp(qpn.get()).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
-    if let Some(uar) = objects.uars.get(qp.doorbell.uar.get()) {
-        uar.release(qp.doorbell.slot);
+    if let Some(uar) = objects.uars.get(qp.doorbell.uar().get()) {
+        uar.release(qp.doorbell.slot());
     }
     adapter.part(&qp);
     // Takes both locks, so no worker uses the QP any more.
@@ -347,10 +345,7 @@ pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<(
     adapter.end_commands(&qp);
     adapter.forget_qp(&qp);
     objects.groups.forget(qp.qpn);
-    if let SendRing::Device { offset, log_size, log_stride } = qp.sq {
-        let len = 1 << (log_size + log_stride);
-        objects.sq_memory.lock().give(qp.context, offset, len);
-    }
+    give_back(adapter, qp.context, qp.sq.device().map(|ring| ring.range()));
     if let Some(pd) = objects.pds.get(qp.pdn) {
         release(&pd.users);
     }

@@ -29,7 +29,7 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
     let users = (pd.pdn, pd.context);
     let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, doorbell, ring, xrc));
     let Some(srq) = objects.srqs.insert(make)? else {
-        uar.release(doorbell.slot);
+        uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
     };
     hold(&pd.users);
@@ -39,7 +39,7 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
             hold(&xrcd.users);
         }
     }
-    Ok(SrqResult::new(srq.srqn, doorbell.slot.get()))
+    Ok(SrqResult::new(srq.srqn, doorbell.slot().get()))
 }
 
 /// The CQ and the domain of an SRQ for XRC targets; others have neither.
@@ -85,8 +85,8 @@ pub(super) fn destroy_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcom
     objects.srqs.remove(srqn.get());
     srq.end();
     adapter.forget_srq(&srq);
-    if let Some(uar) = objects.uars.get(srq.doorbell.uar.get()) {
-        uar.release(srq.doorbell.slot);
+    if let Some(uar) = objects.uars.get(srq.doorbell.uar().get()) {
+        uar.release(srq.doorbell.slot());
     }
     if let Some(pd) = objects.pds.get(srq.pdn) {
         release(&pd.users);

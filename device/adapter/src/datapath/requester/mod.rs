@@ -132,7 +132,6 @@ fn wait_for_readers<H: Host>(
     let Some(keys) = &mut requester.keys else { return false };
     let Some(readers) = keys.readers.take() else { return false };
     keys.waited = true;
-    let lanes = core.host().lanes();
     match (readers, &requester.path) {
         (Readers::Own, _) => core.host().drain(),
         (Readers::Peer, Path::Local(peer)) => {
@@ -144,7 +143,7 @@ fn wait_for_readers<H: Host>(
         // The message came by a peer.
         (Readers::Peer, Path::Unknown) => {}
     }
-    slice.charge(cost::readers(lanes));
+    slice.charge(cost::readers(core.workers()));
     true
 }
 

@@ -25,7 +25,7 @@ use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::Side;
 use crate::datapath::there::There;
 use crate::datapath::xrc;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host};
 use crate::memory::tpt::{Message, User};
 use crate::objects::qp::{Ended, Responder};
 use crate::requests::wqe::Segment;

@@ -1,12 +1,11 @@
 //! Receives: taking the next one for a message, and finding the memory that it names.
 
-use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::{Access, Type};
 
 use crate::datapath::refusal::Refusal;
 use crate::datapath::sgl::Side;
 use crate::datapath::there::There;
-use crate::host::{Host, Memory};
+use crate::host::{HeldMemory, Host};
 use crate::objects::qp::Responder;
 use crate::requests::wqe::RecvWqe;
 use crate::slice::cost;
@@ -47,8 +46,7 @@ pub fn next<H: Host>(
 ) -> Result<Option<RecvWqe>, Refusal> {
     let Some(ring) = &there.qp.rq else { return next_shared(there, responder) };
     let index = responder.ci;
-    let posted =
-        there.turn.host().bar_load32(there.qp.slot_offset + u64::from(RQ_PI)).wrapping_sub(index);
+    let posted = there.turn.host().bar_load32(there.qp.doorbell.rq_pi()).wrapping_sub(index);
     if posted == 0 {
         return Ok(None);
     }

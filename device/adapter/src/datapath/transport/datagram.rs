@@ -210,7 +210,7 @@ fn fail<H: Host>(here: &TurnContext<'_, H>, qp: &Qp<H>, completion: &Completion)
 /// Reports an event of a destination's receive CQ.
 fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
     here.slice.charge(cost::EVENT);
-    peer.core.contain(|| peer.qp.recv_cq.fire(peer.core.host(), peer.core.stats()));
+    peer.core.contain(|| peer.qp.recv_cq.fire(&peer.core.caller(here.slice.lane())));
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.

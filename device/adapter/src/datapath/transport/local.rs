@@ -224,8 +224,8 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     #[inline]
     fn copy(
         &self,
-        source: (&Side<'_>, &H::Memory<'_>),
-        target: (&Side<'_>, &H::Memory<'_>),
+        source: (&Side<'_>, &H::Held<'_>),
+        target: (&Side<'_>, &H::Held<'_>),
         own: Broken,
     ) -> Result<(), Stop> {
         let (mut at, end) = (self.from, self.to.get());

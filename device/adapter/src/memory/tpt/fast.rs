@@ -7,7 +7,7 @@ use super::denied::Denied;
 use super::entry::{Cold, Kind, Mr, Owner, User};
 use super::message::Touch;
 use super::{Tpt, index};
-use crate::host::Memory;
+use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PagesError};
 
@@ -92,7 +92,7 @@ impl Tpt {
     ///
     /// # Errors
     /// The region stays invalid then.
-    pub fn register<M: Memory>(&self, memory: &M, wanted: &Registration) -> Result<(), Denied> {
+    pub fn register<M: HeldMemory>(&self, memory: &M, wanted: &Registration) -> Result<(), Denied> {
         let Mr { key, pdn, .. } = wanted.mr;
         let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();

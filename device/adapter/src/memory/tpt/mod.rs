@@ -3,9 +3,12 @@
 //!
 //! An entry is a cache line of atomic words under a sequence count, its pages stand in the address
 //! translation table ([`crate::memory::mtt`]): a look-up writes nothing. What it found is used
-//! while the guest's memory is held ([`Host::memory`]). Who ends an entry makes it invalid, waits
-//! until no thread holds the memory any more ([`Host::drain`]), and then gives its pages and index
-//! back or tells its owner.
+//! while the guest's memory is held ([`GuestMemory::hold`]). Who ends an entry makes it invalid,
+//! waits until no thread holds the memory any more ([`GuestMemory::drain`]), and then gives its
+//! pages and index back or tells its owner.
+//!
+//! [`GuestMemory::hold`]: crate::host::GuestMemory::hold
+//! [`GuestMemory::drain`]: crate::host::GuestMemory::drain
 //!
 //! An entry is changed under the lock of its cold half. Those locks are held for a few lines each,
 //! never while waiting for readers, and one at a time.

@@ -17,13 +17,13 @@ use parking_lot::Mutex;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
-use vrnic_abi::sq::STAMP_OFFSET;
 
 pub use self::halves::{
     Ended, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig, Responder,
     Rights,
 };
 use crate::host::Host;
+use crate::memory::device_sq::DeviceRing;
 use crate::memory::pages::Ring;
 use crate::memory::tpt::{Tpt, User};
 use crate::objects::core::Core;
@@ -37,27 +37,29 @@ use crate::requests::command_tag::Tags;
 pub enum SendRing {
     /// In guest memory, posted by producer index.
     Guest(Ring),
-    /// In BAR2 at this offset, posted by stamps.
-    Device {
-        /// Offset in BAR2.
-        offset: u64,
-        /// log2 of the entries.
-        log_size: u8,
-        /// log2 of the stride.
-        log_stride: u8,
-    },
+    /// In BAR2, posted by stamps.
+    Device(DeviceRing),
     /// There is none.
     None,
 }
 
 impl SendRing {
-    /// The number of its entries.
+    /// Returns the number of its entries.
     #[must_use]
     pub fn size(&self) -> u32 {
         match self {
             Self::Guest(ring) => ring.size(),
-            Self::Device { log_size, .. } => 1 << log_size,
+            Self::Device(ring) => ring.size(),
             Self::None => 0,
+        }
+    }
+
+    /// Returns the ring in BAR2, if the queue has one.
+    #[must_use]
+    pub fn device(&self) -> Option<DeviceRing> {
+        match self {
+            Self::Device(ring) => Some(*ring),
+            Self::Guest(_) | Self::None => None,
         }
     }
 }
@@ -85,8 +87,6 @@ pub struct Qp<H: Host> {
     pub worker: usize,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
-    /// Offset in BAR2 of the doorbell.
-    pub slot_offset: u64,
     /// CQ of the send queue.
     pub send_cq: Arc<Cq>,
     /// CQ of the receive queue.
@@ -169,9 +169,8 @@ impl<H: Host> Qp<H> {
             pdn: parts.pdn,
             context: parts.context,
             tpt: parts.tpt,
-            worker: crate::objects::doorbell::worker_of(parts.doorbell.slot, workers),
+            worker: crate::objects::doorbell::worker_of(parts.doorbell.slot(), workers),
             doorbell: parts.doorbell,
-            slot_offset: parts.doorbell.offset(),
             send_cq: parts.cqs.0,
             recv_cq: parts.cqs.1,
             signal_all: parts.signal_all,
@@ -218,12 +217,8 @@ impl<H: Host> Qp<H> {
     pub fn has_posted(&self, host: &H) -> bool {
         let next = self.next_send.load(Ordering::Relaxed);
         match &self.sq {
-            SendRing::Guest(_) => host.bar_load32(self.slot_offset) != next,
-            SendRing::Device { offset, log_size, log_stride } => {
-                let slot = u64::from(next & ((1 << log_size) - 1));
-                let at = offset + (slot << log_stride) + u64::from(STAMP_OFFSET);
-                host.bar_load32(at) == vrnic_abi::stamp(next)
-            }
+            SendRing::Guest(_) => host.bar_load32(self.doorbell.sq_pi()) != next,
+            SendRing::Device(ring) => host.bar_load32(ring.stamp(next)) == vrnic_abi::stamp(next),
             SendRing::None => false,
         }
     }
@@ -324,9 +319,9 @@ impl<H: Host> Qp<H> {
         *requester = Requester::default();
         self.next_send.store(0, Ordering::Relaxed);
         *self.responder.lock() = Responder::default();
-        host.bar_zero(self.slot_offset, 8);
-        if let SendRing::Device { offset, log_size, log_stride } = self.sq {
-            host.bar_zero(offset, 1 << (log_size + log_stride));
+        host.bar_zero(self.doorbell.indices());
+        if let Some(ring) = self.sq.device() {
+            host.bar_zero(ring.range());
         }
     }
 }

@@ -15,7 +15,7 @@ use vrnic_abi::qp::{Attr, AttrMask};
 use vrnic_abi::{SlotIndex, regs, stamp, uar};
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::host::{Host, Memory};
+use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::limits::Limits;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -151,12 +151,12 @@ impl Guest {
     }
 
     pub(crate) fn write(&self, addr: u64, bytes: &[u8]) {
-        self.host.memory().write(addr, bytes).expect("write guest memory");
+        self.host.hold(Lane::SHARED).write(addr, bytes).expect("write guest memory");
     }
 
     pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.host.memory().read(addr, &mut bytes).expect("read guest memory");
+        self.host.hold(Lane::SHARED).read(addr, &mut bytes).expect("read guest memory");
         bytes
     }
 

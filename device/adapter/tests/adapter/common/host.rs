@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
-use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
+use vrnic_adapter::host::{
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+};
 
 use super::memory::Memory as Bytes;
 
@@ -189,7 +192,7 @@ pub(crate) struct Held<'a> {
     _turn: RwLockReadGuard<'a, ()>,
 }
 
-impl Memory for Held<'_> {
+impl HeldMemory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.host.pass(Step::Read(addr));
         self.host.spend(20 + into.len() as u64 / 32);
@@ -219,10 +222,46 @@ impl Memory for Held<'_> {
     }
 }
 
-impl Host for TestHost {
-    type Memory<'a> = Held<'a>;
+/// BAR2 by offset.
+impl TestHost {
+    pub(crate) fn bar_load32(&self, offset: u64) -> u32 {
+        self.pass(Step::Load(offset));
+        self.spend(10);
+        let mut bytes = [0; 4];
+        self.bar_read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
 
-    fn memory(&self) -> Held<'_> {
+    pub(crate) fn bar_store32(&self, offset: u64, value: u32) {
+        let _outside = self.0.bar.write(offset, &value.to_le_bytes());
+    }
+
+    pub(crate) fn bar_load64(&self, offset: u64) -> u64 {
+        self.pass(Step::Load(offset));
+        self.spend(10);
+        self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
+        self.spend(20);
+        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
+    }
+
+    pub(crate) fn bar_read(&self, offset: u64, into: &mut [u8]) {
+        if self.0.bar.read(offset, into).is_none() {
+            into.fill(0);
+        }
+    }
+
+    pub(crate) fn bar_zero(&self, offset: u64, len: u64) {
+        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
+    }
+}
+
+impl GuestMemory for TestHost {
+    type Held<'a> = Held<'a>;
+
+    fn hold(&self, _lane: Lane) -> Held<'_> {
         Held { host: self, _turn: self.0.turns.read_recursive() }
     }
 
@@ -243,38 +282,31 @@ impl Host for TestHost {
         from.read(addr, &mut bytes).map_err(CopyFault::Source)?;
         to.write(to_addr, &bytes).map_err(CopyFault::Target)
     }
+}
 
-    fn bar_load32(&self, offset: u64) -> u32 {
-        self.pass(Step::Load(offset));
-        self.spend(10);
-        let mut bytes = [0; 4];
-        self.bar_read(offset, &mut bytes);
-        u32::from_le_bytes(bytes)
+impl DoorbellBar for TestHost {
+    fn bar_load32(&self, word: BarWord32) -> u32 {
+        self.bar_load32(word.offset())
     }
 
-    fn bar_store32(&self, offset: u64, value: u32) {
-        let _outside = self.0.bar.write(offset, &value.to_le_bytes());
+    fn bar_store32(&self, word: BarWord32, value: u32) {
+        self.bar_store32(word.offset(), value);
     }
 
-    fn bar_load64(&self, offset: u64) -> u64 {
-        self.pass(Step::Load(offset));
-        self.spend(10);
-        self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    fn bar_load64(&self, word: BarWord64) -> u64 {
+        self.bar_load64(word.offset())
     }
 
-    fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
-        self.spend(20);
-        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
+    fn bar_take64(&self, word: BarWord64, mask: u64) -> u64 {
+        self.bar_take64(word.offset(), mask)
     }
 
-    fn bar_read(&self, offset: u64, into: &mut [u8]) {
-        if self.0.bar.read(offset, into).is_none() {
-            into.fill(0);
-        }
+    fn bar_read(&self, range: BarRange, into: &mut [u8]) {
+        self.bar_read(range.start, into);
     }
 
-    fn bar_zero(&self, offset: u64, len: u64) {
-        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
+    fn bar_zero(&self, range: BarRange) {
+        self.bar_zero(range.start, range.len);
     }
 
     fn bar_clear(&self) {
@@ -285,7 +317,9 @@ impl Host for TestHost {
             }
         }
     }
+}
 
+impl Interrupts for TestHost {
     fn raise(&self, vector: u16) {
         self.spend(500);
         self.0.raised[usize::from(vector)].fetch_add(1, Ordering::AcqRel);
@@ -294,17 +328,17 @@ impl Host for TestHost {
     fn wake(&self, _worker: usize) {
         self.0.wakes.fetch_add(1, Ordering::AcqRel);
     }
+}
 
-    fn fail(&self) {
-        self.0.fails.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn lanes(&self) -> usize {
-        3
-    }
-
+impl Clock for TestHost {
     fn now(&self) -> u64 {
         self.spend(20);
         self.0.clock.load(Ordering::Acquire)
+    }
+}
+
+impl Host for TestHost {
+    fn fail(&self) {
+        self.0.fails.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -12,7 +12,6 @@ use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{AtomicSeg, Flags, HEADER_LEN, Opcode, Sge, SqWqe};
 use vrnic_abi::stamp;
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::host::Host;
 use zerocopy::IntoBytes;
 
 use super::driver::{CompletionQueue, EventQueue, Guest, slot_offset};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 use vrnic_abi::qp::Access;
-use vrnic_adapter::host::Host;
+use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Mr, Tpt};
@@ -36,7 +36,7 @@ fn removal_waits_for_readers() {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
     let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 8), 0));
     let key = tpt.insert(make).expect("made").expect("room");
-    let held = host.memory();
+    let held = host.hold(Lane::SHARED);
     assert!(tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok());
     let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -101,8 +101,12 @@ fn huge_regions() {
     for (shift, levels) in [(30u8, 1u8), (21, 2)] {
         let count = LEN >> shift;
         let store = |at: u64, value: u64| {
-            vrnic_adapter::host::Memory::write(&host.memory(), at, &value.to_le_bytes())
-                .expect("guest memory");
+            vrnic_adapter::host::HeldMemory::write(
+                &host.hold(Lane::SHARED),
+                at,
+                &value.to_le_bytes(),
+            )
+            .expect("guest memory");
         };
         let lists = if levels == 1 { BASE } else { BASE + 4096 };
         for chunk in 0..count.div_ceil(512) {

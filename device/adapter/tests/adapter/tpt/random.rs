@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::{MwType, Pages};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
-use vrnic_adapter::host::{Host, Memory};
+use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::memory::tpt::{
     Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window,
 };
@@ -98,7 +98,7 @@ impl Bench {
 
     fn store_list(&self, pages: &[u64]) {
         let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
-        self.host.memory().write(LIST, &bytes).expect("list");
+        self.host.hold(Lane::SHARED).write(LIST, &bytes).expect("list");
     }
 
     fn note(&mut self, what: &str, answer: impl std::fmt::Debug) {
@@ -187,7 +187,7 @@ impl Bench {
         };
         let need = if self.dice.one_in(2) { 0 } else { 1 << self.dice.below(4) };
         let rights = Access::from_bits_retain(need);
-        let memory = self.host.memory();
+        let memory = self.host.hold(Lane::SHARED);
         if self.dice.one_in(3) {
             let got = self.tpt.check(&memory, (key, user.pdn), (addr, size), rights);
             let expected = self.model.local(key, user.pdn, (addr, size), need);
@@ -251,7 +251,7 @@ impl Bench {
             ..RegMrSeg::default()
         };
         let got = Registration::new((key, user.pdn), said.addr, &seg)
-            .and_then(|wanted| self.tpt.register(&self.host.memory(), &wanted));
+            .and_then(|wanted| self.tpt.register(&self.host.hold(Lane::SHARED), &wanted));
         assert_eq!(got, self.model.register(key, user.pdn, &said));
         self.note("register", got);
     }

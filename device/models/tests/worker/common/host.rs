@@ -1,11 +1,14 @@
 //! A host whose doorbell page, and nothing else of guest and BAR2, is modelled.
 
-use std::sync::atomic::{AtomicU64 as Clock, Ordering};
+use std::sync::atomic::{AtomicU64 as Time, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use loom::sync::atomic::{AtomicU32, AtomicU64};
+use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::uar::{ARMED_OFFSET, SUMMARY_OFFSET, UAR_LEN};
-use vrnic_adapter::host::{CopyFault, Fault, Host, Memory};
+use vrnic_adapter::host::{
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+};
 
 use super::memory::Memory as Bytes;
 use crate::waker::Waker;
@@ -54,7 +57,7 @@ impl Bar {
 pub(crate) struct Inner {
     ram: Bytes,
     bar: Bar,
-    clock: Arc<Clock>,
+    clock: Arc<Time>,
     waker: OnceLock<Arc<Waker>>,
 }
 
@@ -69,7 +72,7 @@ impl std::fmt::Debug for TestHost {
 }
 
 impl TestHost {
-    pub(crate) fn new(clock: &Arc<Clock>) -> Self {
+    pub(crate) fn new(clock: &Arc<Time>) -> Self {
         let bar = Bar {
             rest: Bytes::new(u64::from(UAR_LEN)),
             summary: AtomicU64::new(0),
@@ -100,7 +103,7 @@ impl Held<'_> {
     }
 }
 
-impl Memory for Held<'_> {
+impl HeldMemory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.0.read(Self::offset(addr)?, into).ok_or(Fault { addr, why: "not memory" })
     }
@@ -122,10 +125,54 @@ impl Memory for Held<'_> {
     }
 }
 
-impl Host for TestHost {
-    type Memory<'a> = Held<'a>;
+/// BAR2 by offset.
+impl TestHost {
+    pub(crate) fn bar_load32(&self, offset: u64) -> u32 {
+        if let Some(word) = self.0.bar.word32(offset) {
+            return word.load(Ordering::Acquire);
+        }
+        let mut bytes = [0; 4];
+        self.bar_read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
 
-    fn memory(&self) -> Held<'_> {
+    pub(crate) fn bar_store32(&self, offset: u64, value: u32) {
+        match self.0.bar.word32(offset) {
+            Some(word) => word.store(value, Ordering::Release),
+            None => drop(self.0.bar.write(offset, &value.to_le_bytes())),
+        }
+    }
+
+    pub(crate) fn bar_load64(&self, offset: u64) -> u64 {
+        self.0.bar.word(offset).map_or_else(
+            || {
+                let mut bytes = [0; 8];
+                self.bar_read(offset, &mut bytes);
+                u64::from_le_bytes(bytes)
+            },
+            |word| word.load(Ordering::Acquire),
+        )
+    }
+
+    pub(crate) fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
+        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
+    }
+
+    pub(crate) fn bar_read(&self, offset: u64, into: &mut [u8]) {
+        if self.0.bar.rest.read(offset, into).is_none() {
+            into.fill(0);
+        }
+    }
+
+    pub(crate) fn bar_zero(&self, offset: u64, len: u64) {
+        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
+    }
+}
+
+impl GuestMemory for TestHost {
+    type Held<'a> = Held<'a>;
+
+    fn hold(&self, _lane: Lane) -> Held<'_> {
         Held(&self.0.ram)
     }
 
@@ -140,50 +187,37 @@ impl Host for TestHost {
         from.read(addr, &mut bytes).map_err(CopyFault::Source)?;
         to.write(to_addr, &bytes).map_err(CopyFault::Target)
     }
+}
 
-    fn bar_load32(&self, offset: u64) -> u32 {
-        if let Some(word) = self.0.bar.word32(offset) {
-            return word.load(Ordering::Acquire);
-        }
-        let mut bytes = [0; 4];
-        self.bar_read(offset, &mut bytes);
-        u32::from_le_bytes(bytes)
+impl DoorbellBar for TestHost {
+    fn bar_load32(&self, word: BarWord32) -> u32 {
+        self.bar_load32(word.offset())
     }
 
-    fn bar_store32(&self, offset: u64, value: u32) {
-        match self.0.bar.word32(offset) {
-            Some(word) => word.store(value, Ordering::Release),
-            None => drop(self.0.bar.write(offset, &value.to_le_bytes())),
-        }
+    fn bar_store32(&self, word: BarWord32, value: u32) {
+        self.bar_store32(word.offset(), value);
     }
 
-    fn bar_load64(&self, offset: u64) -> u64 {
-        self.0.bar.word(offset).map_or_else(
-            || {
-                let mut bytes = [0; 8];
-                self.bar_read(offset, &mut bytes);
-                u64::from_le_bytes(bytes)
-            },
-            |word| word.load(Ordering::Acquire),
-        )
+    fn bar_load64(&self, word: BarWord64) -> u64 {
+        self.bar_load64(word.offset())
     }
 
-    fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
-        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
+    fn bar_take64(&self, word: BarWord64, mask: u64) -> u64 {
+        self.bar_take64(word.offset(), mask)
     }
 
-    fn bar_read(&self, offset: u64, into: &mut [u8]) {
-        if self.0.bar.rest.read(offset, into).is_none() {
-            into.fill(0);
-        }
+    fn bar_read(&self, range: BarRange, into: &mut [u8]) {
+        self.bar_read(range.start, into);
     }
 
-    fn bar_zero(&self, offset: u64, len: u64) {
-        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
+    fn bar_zero(&self, range: BarRange) {
+        self.bar_zero(range.start, range.len);
     }
 
     fn bar_clear(&self) {}
+}
 
+impl Interrupts for TestHost {
     fn raise(&self, _vector: u16) {}
 
     fn wake(&self, _worker: usize) {
@@ -191,12 +225,16 @@ impl Host for TestHost {
             waker.unpark();
         }
     }
+}
 
-    fn fail(&self) {
-        panic!("a fault of the adapter");
-    }
-
+impl Clock for TestHost {
     fn now(&self) -> u64 {
         self.0.clock.load(Ordering::Acquire)
+    }
+}
+
+impl Host for TestHost {
+    fn fail(&self) {
+        panic!("a fault of the adapter");
     }
 }
