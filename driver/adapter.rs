@@ -306,7 +306,8 @@ fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<u
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
     let msix = u16::try_from(1 + vector)?;
-    let result = liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
+    let result =
+        liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
     queue.set_doorbell(result.slot.get());
     Ok(result.eqn.get())
 }

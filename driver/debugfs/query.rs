@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Questions to the adapter about its objects (INSPECT).
 
-use abi::admin::{CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, QpRecord, SrqRecord, command};
+use abi::admin::{
+    CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, QpRecord, SrqRecord,
+    command,
+};
 use kernel::{
     device, new_mutex,
     prelude::*,

@@ -7,11 +7,7 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{
-    Hca, Verbs,
-    hca::KERNEL_CONTEXT,
-    uar::UarSet,
-};
+use super::{Hca, Verbs, hca::KERNEL_CONTEXT, uar::UarSet};
 use crate::rdma::{
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
@@ -79,7 +75,7 @@ pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<
     }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
     let pdn = hca.execute::<command::AllocPd>(&context.into())?;
-        hca.complete::<command::FreePd, _>(pdn, (), |()| match user {
+    hca.complete::<command::FreePd, _>(pdn, (), |()| match user {
         Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
         None => Ok(()),
     })?;

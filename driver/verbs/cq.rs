@@ -15,13 +15,7 @@ use kernel::{
     },
 };
 
-use super::{
-    Hca, Verbs,
-    hca::KERNEL_UAR,
-    pages::PageTable,
-    poll::KernelCq,
-    uar::TakenSlot,
-};
+use super::{Hca, Verbs, hca::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::hw::ring::Ring;
 use crate::rdma::{
     self, Device,
@@ -195,7 +189,8 @@ pub(super) fn resize(
     let mut current = current.lock();
     // An answer that cannot be written fails here, where nothing has changed.
     user.data.clear()?;
-    let result = hca.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
+    let result =
+        hca.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
     // The adapter writes to the old one no more.
     *current = umem;
     let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };

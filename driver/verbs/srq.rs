@@ -16,12 +16,7 @@ use kernel::{
 };
 
 use super::{
-    Hca, Verbs,
-    context::Pd,
-    hca::KERNEL_UAR,
-    pages::PageTable,
-    post::WorkQueue,
-    qp_params::Shape,
+    Hca, Verbs, context::Pd, hca::KERNEL_UAR, pages::PageTable, post::WorkQueue, qp_params::Shape,
     uar::TakenSlot,
 };
 use crate::hw::ring::Ring;
@@ -147,15 +142,19 @@ fn create_user(
     params.uar = uar.index.into();
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
     let result = hca.execute::<command::CreateSrq>(&params)?;
-    let memory = hca.complete::<command::DestroySrq, _>(result.srqn, Memory::User { _ring: umem, _slot: slot }, |_| {
-        user.data.respond(&SrqResp {
-            srqn: result.srqn,
-            slot: result.slot,
-            uar: uar.index.into(),
-            uar_mmap: uar.mmap.into(),
-            ..SrqResp::default()
-        })
-    })?;
+    let memory = hca.complete::<command::DestroySrq, _>(
+        result.srqn,
+        Memory::User { _ring: umem, _slot: slot },
+        |_| {
+            user.data.respond(&SrqResp {
+                srqn: result.srqn,
+                slot: result.slot,
+                uar: uar.index.into(),
+                uar_mmap: uar.mmap.into(),
+                ..SrqResp::default()
+            })
+        },
+    )?;
     Ok((memory, shape.entries(), result.srqn))
 }
 

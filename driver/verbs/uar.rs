@@ -2,10 +2,7 @@
 //! The doorbell pages of a user context. It starts with one; when all slots of its pages are
 //! taken it gets a further one.
 
-use abi::{
-    admin::command,
-    uar::SLOTS,
-};
+use abi::{admin::command, uar::SLOTS};
 use kernel::{
     new_mutex,
     prelude::*,

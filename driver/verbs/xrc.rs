@@ -9,11 +9,7 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{
-    Hca, Verbs,
-    hca::KERNEL_UAR,
-    pages::PageTable,
-};
+use super::{Hca, Verbs, hca::KERNEL_UAR, pages::PageTable};
 use crate::hw::ring::Ring;
 use crate::rdma::qp::QpInit;
 
