@@ -24,7 +24,7 @@ use crate::{
     pairing::Pairing,
     quiesce::{AfterDeath, Liveness, Restart},
     rdma::registration::{Config, Registration, Unregistered},
-    verbs::{Hca, Verbs},
+    verbs::{Ctx, Verbs},
     workqueue::{OwnQueue, flush},
 };
 
@@ -130,7 +130,7 @@ impl Recovery {
         };
         let (liveness, listeners) = (adapter.liveness(), adapter.listeners());
         // SAFETY: the registration made of it goes into `State::up`, from which `end` takes it.
-        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Hca::new(adapter)) }?;
+        let device = unsafe { Unregistered::new(self.pdev.as_ref(), &config, Ctx::new(adapter)) }?;
         let link = device.link();
         let pairing = Pairing::new(link.clone(), mac, port)?;
         let registration = Registration::new(device, self.pdev.as_ref(), c"vrnic%d")?;

@@ -7,7 +7,7 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Hca, Verbs, hca::KERNEL_CONTEXT, uar::UarSet};
+use super::{Ctx, Verbs, ctx::KERNEL_CONTEXT, uar::UarSet};
 use crate::rdma::{
     ucontext::{NewUcontext, Ucontext},
     udata::{Udata, User},
@@ -28,28 +28,28 @@ pub(crate) struct Pd {
 }
 
 pub(super) fn alloc(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     new: &NewUcontext<'_, Verbs>,
     udata: &Udata<'_>,
 ) -> Result<Context> {
     udata.no_request()?;
-    let result = hca.execute::<command::AllocContext>(&())?;
+    let result = ctx.execute::<command::AllocContext>(&())?;
     let id = result.get();
     let mut uars = None;
-    hca.complete::<command::FreeContext, _>(result, (), |()| {
+    ctx.complete::<command::FreeContext, _>(result, (), |()| {
         let set = uars.insert(UarSet::new(id)?);
-        answer(hca, new, udata, set).inspect_err(|_| set.free(hca))
+        answer(ctx, new, udata, set).inspect_err(|_| set.free(ctx))
     })?;
     Ok(Context { id, uars: uars.ok_or(EINVAL)? })
 }
 
 /// Gives a new context its first doorbell page, and tells the process of it.
-fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
-    let uar = uars.add_first(hca, |area| new.add_mapping(area))?;
-    let kick_mmap = new.add_mapping(hca.adapter.kick_area()?)?;
-    let caps = hca.adapter.caps();
+fn answer(ctx: &Ctx<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: &UarSet) -> Result {
+    let uar = uars.add_first(ctx, |area| new.add_mapping(area))?;
+    let kick_mmap = new.add_mapping(ctx.adapter.kick_area()?)?;
+    let caps = ctx.adapter.caps();
     udata.respond(&ContextResp {
-        abi_version: hca.adapter.abi_version().into(),
+        abi_version: ctx.adapter.abi_version().into(),
         uar: uar.index.into(),
         uar_mmap: uar.mmap.into(),
         kick_mmap: kick_mmap.into(),
@@ -62,26 +62,26 @@ fn answer(hca: &Hca<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
     })
 }
 
-pub(super) fn dealloc(hca: &Hca<'_>, context: &Ucontext<Verbs>) {
-    context.uars.free(hca);
-    if let Err(error) = hca.destroy::<command::FreeContext>(&context.id.into()) {
-        dev_err!(hca.dma(), "freeing context {} failed: {error:?}\n", context.id);
+pub(super) fn dealloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>) {
+    context.uars.free(ctx);
+    if let Err(error) = ctx.destroy::<command::FreeContext>(&context.id.into()) {
+        dev_err!(ctx.dma(), "freeing context {} failed: {error:?}\n", context.id);
     }
 }
 
-pub(super) fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Verbs>>) -> Result<Pd> {
+pub(super) fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Verbs>>) -> Result<Pd> {
     if let Some(user) = user {
         user.data.no_request()?;
     }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
-    let pdn = hca.execute::<command::AllocPd>(&context.into())?;
-    hca.complete::<command::FreePd, _>(pdn, (), |()| match user {
+    let pdn = ctx.execute::<command::AllocPd>(&context.into())?;
+    ctx.complete::<command::FreePd, _>(pdn, (), |()| match user {
         Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
         None => Ok(()),
     })?;
     Ok(Pd { pdn: pdn.get() })
 }
 
-pub(super) fn dealloc_pd(hca: &Hca<'_>, pd: &Pd) -> Result {
-    hca.destroy::<command::FreePd>(&pd.pdn.into())
+pub(super) fn dealloc_pd(ctx: &Ctx<'_>, pd: &Pd) -> Result {
+    ctx.destroy::<command::FreePd>(&pd.pdn.into())
 }

@@ -15,7 +15,7 @@ use kernel::{
     },
 };
 
-use super::{Hca, Verbs, hca::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
+use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
 use crate::hw::ring::Ring;
 use crate::rdma::{
     self, Device,
@@ -63,7 +63,7 @@ impl Cq {
 }
 
 pub(super) fn create(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     init: &mut CqInit<'_>,
     user: Option<&User<'_, Verbs>>,
@@ -72,33 +72,33 @@ pub(super) fn create(
     if init.flags & !rdma::cq::TIMESTAMPS != 0 {
         return Err(EOPNOTSUPP);
     }
-    if init.entries == 0 || init.entries > hca.adapter.caps().max_cqe.get() {
+    if init.entries == 0 || init.entries > ctx.adapter.caps().max_cqe.get() {
         return Err(EINVAL);
     }
     match user {
-        Some(user) => create_user(hca, device, init, user),
-        None => create_kernel(hca, init),
+        Some(user) => create_user(ctx, device, init, user),
+        None => create_kernel(ctx, init),
     }
 }
 
 fn create_user(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     init: &mut CqInit<'_>,
     user: &User<'_, Verbs>,
 ) -> Result<Cq> {
-    let ring = UserRing::pin(hca, device, init.entries, user)?;
-    let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    let ring = UserRing::pin(ctx, device, init.entries, user)?;
+    let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
-    let handler = if ring.any_vector { hca.adapter.handlers().any() } else { init.comp_vector };
-    let eqn = hca.adapter.handlers().get(handler)?.eqn;
+    let handler = if ring.any_vector { ctx.adapter.handlers().any() } else { init.comp_vector };
+    let eqn = ctx.adapter.handlers().get(handler)?.eqn;
     let params = CreateCq::new(uar.index, eqn, ring.log_size, ring.table.pages());
     init.granted = 1 << ring.log_size;
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };
-    let result = hca.execute::<command::CreateCq>(&params)?;
+    let result = ctx.execute::<command::CreateCq>(&params)?;
     let cqn = result.cqn.get();
-    let memory = hca.complete::<command::DestroyCq, _>(result.cqn, memory, |_| {
+    let memory = ctx.complete::<command::DestroyCq, _>(result.cqn, memory, |_| {
         user.data.respond(&CqResp {
             cqn: result.cqn,
             slot: result.slot,
@@ -107,7 +107,7 @@ fn create_user(
             vector: handler.into(),
             ..CqResp::default()
         })?;
-        hca.adapter.add_cq(handler, cqn, init.link.clone())
+        ctx.adapter.add_cq(handler, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, handler, memory))
 }
@@ -124,7 +124,7 @@ struct UserRing {
 impl UserRing {
     /// Pins the ring that a command offers for a queue of so many entries.
     fn pin(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Verbs>,
         entries: u32,
         user: &User<'_, Verbs>,
@@ -138,59 +138,59 @@ impl UserRing {
             return Err(EINVAL);
         }
         let offered = 1u32 << log_size;
-        if entries > offered || offered > hca.adapter.caps().max_cqe.get() {
+        if entries > offered || offered > ctx.adapter.caps().max_cqe.get() {
             return Err(EINVAL);
         }
         let buffer = request.buf.get();
         let length = u64::from(offered) * u64::from(CQE_LEN);
         let mut umem = Umem::pin(device, buffer, length, Use::Write)?;
         let table =
-            PageTable::of_ring(hca.dma(), &mut umem, hca.adapter.caps().page_sizes.get(), buffer)?;
+            PageTable::of_ring(ctx.dma(), &mut umem, ctx.adapter.caps().page_sizes.get(), buffer)?;
         Ok(Self { umem, table, log_size, any_vector: flags & CQ_ANY_VECTOR != 0 })
     }
 }
 
-fn create_kernel(hca: &Hca<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
+fn create_kernel(ctx: &Ctx<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
     // CAST: log2 of a u32.
     let log_size = init.entries.next_power_of_two().trailing_zeros() as u8;
     let log_stride = CQE_LEN.trailing_zeros() as u8;
-    let ring = Ring::in_pieces(hca.dma(), log_size, log_stride)?;
-    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
+    let ring = Ring::in_pieces(ctx.dma(), log_size, log_stride)?;
+    let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     init.granted = ring.size();
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
-    let eqn = hca.adapter.handlers().get(init.comp_vector)?.eqn;
+    let eqn = ctx.adapter.handlers().get(init.comp_vector)?.eqn;
     let result =
-        hca.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
+        ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
     queue.set_doorbell(result.slot.get());
     let cqn = result.cqn.get();
-    let queue = hca.complete::<command::DestroyCq, _>(result.cqn, queue, |_| {
-        hca.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
+    let queue = ctx.complete::<command::DestroyCq, _>(result.cqn, queue, |_| {
+        ctx.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
 }
 
-pub(super) fn modify(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
+pub(super) fn modify(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Moderation) -> Result {
     let params = ModifyCq::new(cq.cqn, moderation.count, moderation.period);
-    hca.execute::<command::ModifyCq>(&params)?;
+    ctx.execute::<command::ModifyCq>(&params)?;
     cq.moderation.store(u64::from(moderation.count) << 16 | u64::from(moderation.period), Relaxed);
     Ok(())
 }
 
 /// Continues a process' queue in another ring of its own; returns the entries that it has then.
 pub(super) fn resize(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     cq: &rdma::cq::Cq<Verbs>,
     entries: u32,
     user: &User<'_, Verbs>,
 ) -> Result<u32> {
     let Memory::User { ring: current, .. } = &cq.memory else { return Err(EINVAL) };
-    let UserRing { umem, table, log_size, .. } = UserRing::pin(hca, device, entries, user)?;
+    let UserRing { umem, table, log_size, .. } = UserRing::pin(ctx, device, entries, user)?;
     let mut current = current.lock();
     // An answer that cannot be written fails here, where nothing has changed.
     user.data.clear()?;
     let result =
-        hca.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
+        ctx.execute::<command::ResizeCq>(&ResizeCq::new(cq.cqn, log_size, table.pages()))?;
     // The adapter writes to the old one no more.
     *current = umem;
     let answer = ResizeCqResp { first: result.first, ..ResizeCqResp::default() };
@@ -199,8 +199,8 @@ pub(super) fn resize(
     Ok(1 << log_size)
 }
 
-pub(super) fn destroy(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
-    hca.destroy::<command::DestroyCq>(&cq.cqn.into())?;
-    hca.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
+pub(super) fn destroy(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
+    ctx.destroy::<command::DestroyCq>(&cq.cqn.into())?;
+    ctx.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
     Ok(())
 }

@@ -7,7 +7,7 @@ use abi::admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRe
 use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
 use zerocopy::Immutable;
 
-use super::{Hca, Verbs, mr::Mr};
+use super::{Ctx, Verbs, mr::Mr};
 use crate::{
     debugfs::query::Record,
     rdma::{
@@ -17,18 +17,18 @@ use crate::{
 };
 
 /// Returns the adapter's record of an object.
-fn record<R: Record>(hca: &Hca<'_>, number: u32) -> Option<R> {
-    hca.adapter.inspector().one(number).ok().flatten()
+fn record<R: Record>(ctx: &Ctx<'_>, number: u32) -> Option<R> {
+    ctx.adapter.inspector().one(number).ok().flatten()
 }
 
 /// The record itself. Without one the core is to leave the object out, by `EAGAIN`
 /// (`res_get_common_dumpit` in `nldev.c`).
 pub(super) fn raw<R: Record + Immutable>(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     number: u32,
     entry: RawResEntry<'_>,
 ) -> Result {
-    entry.put(record::<R>(hca, number).ok_or(EAGAIN)?.as_bytes())
+    entry.put(record::<R>(ctx, number).ok_or(EAGAIN)?.as_bytes())
 }
 
 /// Names of a queue's three numbers.
@@ -50,8 +50,8 @@ fn ring(entry: &mut ResEntry<'_>, names: &Names, ring: &RingRecord) -> Result {
     entry.number(names.consumer, ring.next)
 }
 
-pub(super) fn qp(hca: &Hca<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
-    let Some(qp) = record::<QpRecord>(hca, qpn) else { return Ok(()) };
+pub(super) fn qp(ctx: &Ctx<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
+    let Some(qp) = record::<QpRecord>(ctx, qpn) else { return Ok(()) };
     entry.number(c"send_cqn", qp.send_cqn.get())?;
     entry.number(c"recv_cqn", qp.recv_cqn.get())?;
     if qp.srqn.get() != NONE {
@@ -67,8 +67,8 @@ pub(super) fn qp(hca: &Hca<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
     ring(entry, &RECV, &qp.rq)
 }
 
-pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'_>) -> Result {
-    let handler = &hca.adapter.handlers().get(cq.handler)?.handler;
+pub(super) fn cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'_>) -> Result {
+    let handler = &ctx.adapter.handlers().get(cq.handler)?.handler;
     entry.number(c"cqn", cq.cqn)?;
     entry.number(c"handler", cq.handler)?;
     if let Some(cpu) = handler.cpu() {
@@ -78,7 +78,7 @@ pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'
     let moderation = cq.moderation.load(Relaxed);
     entry.number(c"moderation_count", moderation >> 16)?;
     entry.number(c"moderation_usec", moderation & 0xffff)?;
-    let Some(cq) = record::<CqRecord>(hca, cq.cqn) else { return Ok(()) };
+    let Some(cq) = record::<CqRecord>(ctx, cq.cqn) else { return Ok(()) };
     entry.number(c"size", cq.size)?;
     entry.number(c"pi", cq.produced)?;
     entry.number(c"ci", cq.consumed)?;
@@ -86,8 +86,8 @@ pub(super) fn cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'
     entry.number(c"failed", cq.failed)
 }
 
-pub(super) fn srq(hca: &Hca<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result {
-    let Some(srq) = record::<SrqRecord>(hca, srqn) else { return Ok(()) };
+pub(super) fn srq(ctx: &Ctx<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result {
+    let Some(srq) = record::<SrqRecord>(ctx, srqn) else { return Ok(()) };
     entry.number(c"uar", srq.uar.get())?;
     entry.number(c"slot", srq.slot.get())?;
     ring(entry, &RECV, &srq.ring)?;
@@ -96,8 +96,8 @@ pub(super) fn srq(hca: &Hca<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result 
     entry.number(c"failed", srq.failed)
 }
 
-pub(super) fn mr(hca: &Hca<'_>, mr: &Mr, entry: &mut ResEntry<'_>) -> Result {
-    let Some(key) = record::<KeyRecord>(hca, mr.key() >> 8) else { return Ok(()) };
+pub(super) fn mr(ctx: &Ctx<'_>, mr: &Mr, entry: &mut ResEntry<'_>) -> Result {
+    let Some(key) = record::<KeyRecord>(ctx, mr.key() >> 8) else { return Ok(()) };
     // CAST: the enum's number.
     let kind = if key.kind == KeyKind::Fast as u8 { c"fast_region" } else { c"region" };
     entry.word(c"kind", kind)?;

@@ -10,7 +10,7 @@ use kernel::{
     str::CStr,
 };
 
-use super::{Hca, Verbs};
+use super::{Ctx, Verbs};
 use crate::rdma::{
     Device,
     attr::{DeviceAttr, PortAttr, PortImmutable},
@@ -64,8 +64,8 @@ pub(super) static STAT_DESCS: [StatDesc; STATS] = {
     descs
 };
 
-pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
-    let caps = hca.adapter.caps();
+pub(super) fn query(ctx: &Ctx<'_>) -> DeviceAttr {
+    let caps = ctx.adapter.caps();
     DeviceAttr {
         fw_ver: caps.fw_version.get(),
         vendor_id: abi::pci::VENDOR_ID.into(),
@@ -93,11 +93,11 @@ pub(super) fn query(hca: &Hca<'_>) -> DeviceAttr {
     }
 }
 
-pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>, port: u32) -> PortAttr {
-    let caps = hca.adapter.caps();
+pub(super) fn query_port(ctx: &Ctx<'_>, device: &Device<Verbs>, port: u32) -> PortAttr {
+    let caps = ctx.adapter.caps();
     let netdev = device.netdev(port);
     PortAttr {
-        active: !hca.adapter.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
+        active: !ctx.adapter.is_dead() && netdev.as_ref().is_some_and(|netdev| netdev.is_active()),
         max_mtu: MTU_4096,
         active_mtu: netdev.as_ref().and_then(|netdev| netdev.path_mtu()).unwrap_or(MTU_1024),
         phys_mtu: netdev.as_ref().map_or(0, |netdev| netdev.mtu()),
@@ -107,10 +107,10 @@ pub(super) fn query_port(hca: &Hca<'_>, device: &Device<Verbs>, port: u32) -> Po
     }
 }
 
-pub(super) fn port_immutable(hca: &Hca<'_>) -> PortImmutable {
+pub(super) fn port_immutable(ctx: &Ctx<'_>) -> PortImmutable {
     PortImmutable {
         core_cap_flags: PortImmutable::ROCE_V2,
-        gid_table_len: hca.adapter.caps().max_gid.get(),
+        gid_table_len: ctx.adapter.caps().max_gid.get(),
         pkey_table_len: 1,
         max_mad_size: PortImmutable::MAD_SIZE,
     }
@@ -122,35 +122,35 @@ pub(super) fn query_pkey(index: u16) -> Result<u16> {
     if index == 0 { Ok(u16::MAX) } else { Err(EINVAL) }
 }
 
-pub(super) fn fw_version(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
-    let version = hca.adapter.caps().fw_version.get();
+pub(super) fn fw_version(ctx: &Ctx<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+    let version = ctx.adapter.caps().fw_version.get();
     let part = |shift: u32| (version >> shift) & 0xffff;
     out.write_fmt(fmt!("{}.{}.{}", part(32), part(16), part(0)))
 }
 
-pub(super) fn read_stats(hca: &Hca<'_>, values: &mut [u64]) -> Result {
-    let buffer = Coherent::<u64>::zeroed_slice(hca.dma(), STATS, GFP_KERNEL)?;
+pub(super) fn read_stats(ctx: &Ctx<'_>, values: &mut [u64]) -> Result {
+    let buffer = Coherent::<u64>::zeroed_slice(ctx.dma(), STATS, GFP_KERNEL)?;
     let length = u32::try_from(size_of::<Stats>())?;
-    hca.execute::<command::QueryStats>(&QueryParams::new(buffer.dma_address(), length))?;
+    ctx.execute::<command::QueryStats>(&QueryParams::new(buffer.dma_address(), length))?;
     for (i, value) in values.iter_mut().enumerate() {
         *value = u64::from_le(io_project!(buffer, [try: i]).read_val());
     }
     Ok(())
 }
 
-pub(super) fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
+pub(super) fn add_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
     if !gid.is_roce_v2() {
         return Err(EOPNOTSUPP);
     }
     let source = gid.l2_source()?;
     let vlan = source.vlan.unwrap_or(NO_VLAN);
-    hca.execute::<command::SetGid>(&SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
+    ctx.execute::<command::SetGid>(&SetGid::set(gid.index(), gid.gid(), source.mac, vlan))?;
     Ok(())
 }
 
-pub(super) fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
-    match hca.execute::<command::SetGid>(&SetGid::clear(gid.index())) {
-        Err(error) if !hca.adapter.is_dead() => Err(error),
+pub(super) fn del_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
+    match ctx.execute::<command::SetGid>(&SetGid::clear(gid.index())) {
+        Err(error) if !ctx.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use kernel::{
     },
 };
 
-use super::{Hca, Verbs, post::WorkQueue, srq::KernelSrq};
+use super::{Ctx, Verbs, post::WorkQueue, srq::KernelSrq};
 use crate::{
     hw::ring::Ring,
     rdma::{
@@ -67,36 +67,36 @@ impl KernelQp {
     }
 
     /// Posts send work requests.
-    pub(super) fn post_send(&self, hca: &Hca<'_>, wrs: &mut SendWrs<'_, Verbs>) -> Result {
-        let bells = hca.adapter.doorbells();
-        let result = self.send.send(wrs, |pi| match hca.adapter.is_dead() {
+    pub(super) fn post_send(&self, ctx: &Ctx<'_>, wrs: &mut SendWrs<'_, Verbs>) -> Result {
+        let bells = ctx.adapter.doorbells();
+        let result = self.send.send(wrs, |pi| match ctx.adapter.is_dead() {
             true => {}
             false => bells.ring_sq(self.doorbell(), pi),
         });
-        flush_soon(hca);
+        flush_soon(ctx);
         result
     }
 
     /// Posts receive work requests.
-    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let bells = hca.adapter.doorbells();
+    pub(super) fn post_recv(&self, ctx: &Ctx<'_>, wrs: &mut RecvWrs<'_>) -> Result {
+        let bells = ctx.adapter.doorbells();
         let result = self.recv.recv(wrs, |pi| bells.set_rq_pi(self.doorbell(), pi));
-        flush_soon(hca);
+        flush_soon(ctx);
         result
     }
 
     /// The queues start anew, as the adapter's have (state RESET).
-    pub(super) fn reset(&self, hca: &Hca<'_>) {
+    pub(super) fn reset(&self, ctx: &Ctx<'_>) {
         self.send.reset();
         self.recv.reset();
-        hca.adapter.doorbells().reset_qp(self.doorbell());
+        ctx.adapter.doorbells().reset_qp(self.doorbell());
     }
 }
 
 /// After the death of the adapter requests are flushed when their completion queue is polled;
 /// what is posted then must lead to that. Before it is quiet they wait for [`crate::quiesce`].
-fn flush_soon(hca: &Hca<'_>) {
-    if hca.adapter.is_quiet() {
-        hca.adapter.call_handlers();
+fn flush_soon(ctx: &Ctx<'_>) {
+    if ctx.adapter.is_quiet() {
+        ctx.adapter.call_handlers();
     }
 }

@@ -5,17 +5,17 @@
 use abi::admin::{Mcast, command};
 use kernel::prelude::*;
 
-use super::{Hca, Verbs};
+use super::{Ctx, Verbs};
 use crate::rdma::{gid::Gid, qp::Qp};
 
-pub(super) fn attach(hca: &Hca<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
-    hca.execute::<command::AttachMcast>(&Mcast::new(qp.qpn, group))?;
+pub(super) fn attach(ctx: &Ctx<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
+    ctx.execute::<command::AttachMcast>(&Mcast::new(qp.qpn, group))?;
     Ok(())
 }
 
-pub(super) fn detach(hca: &Hca<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
-    match hca.execute::<command::DetachMcast>(&Mcast::new(qp.qpn, group)) {
-        Err(error) if !hca.adapter.is_dead() => Err(error),
+pub(super) fn detach(ctx: &Ctx<'_>, qp: &Qp<Verbs>, group: Gid) -> Result {
+    match ctx.execute::<command::DetachMcast>(&Mcast::new(qp.qpn, group)) {
+        Err(error) if !ctx.adapter.is_dead() => Err(error),
         _ => Ok(()),
     }
 }

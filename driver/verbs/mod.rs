@@ -4,7 +4,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`hca`] | what all operations work on; creation that undoes itself |
+//! | [`ctx`] | what all operations work on; creation that undoes itself |
 //! | [`ops`] | the trait's methods: one line each, to the module of the object |
 //! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
@@ -21,9 +21,9 @@ mod ah;
 mod consumer;
 mod context;
 mod cq;
+mod ctx;
 mod describe;
 mod device;
-mod hca;
 mod kernel_qp;
 mod mcast;
 mod modify;
@@ -42,4 +42,4 @@ mod srq;
 mod uar;
 mod xrc;
 
-pub(crate) use hca::{Hca, Verbs};
+pub(crate) use ctx::{Ctx, Verbs};

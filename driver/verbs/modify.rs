@@ -8,7 +8,7 @@ use abi::{
 use kernel::{dma::Coherent, io::Io, prelude::*};
 use zerocopy::IntoBytes;
 
-use super::{Hca, Verbs, device::NO_VLAN, qp::Queues};
+use super::{Ctx, Verbs, device::NO_VLAN, qp::Queues};
 use crate::pairing::PORT;
 use crate::rdma::{
     ah::{AhAttr, AhValues},
@@ -16,7 +16,7 @@ use crate::rdma::{
     qp_attr::{QpAttr, QpAttrMask, QpQuery, QpState, QpType, QpValues, transition_is_ok},
 };
 
-pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
+pub(super) fn modify(ctx: &Ctx<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrMask) -> Result {
     let mut state = qp.state.lock();
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_state()? } else { *state };
     let to = if mask.contains(QpAttrMask::STATE) { attr.state()? } else { from };
@@ -38,32 +38,32 @@ pub(super) fn modify(hca: &Hca<'_>, qp: &Qp<Verbs>, attr: &QpAttr, mask: QpAttrM
         encoded.av = encode_av(attr.av())?;
     }
     let bits = AttrMask::from_bits(mask.bits()).ok_or(EOPNOTSUPP)?.bits();
-    let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
+    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
     (&buffer).copy_from_slice(encoded.as_bytes());
     let params = ModifyQp::new(qp.qpn, bits, buffer.dma_address());
-    match hca.execute::<command::ModifyQp>(&params) {
+    match ctx.execute::<command::ModifyQp>(&params) {
         // An adapter that has died does nothing more for the queue pair, as these states want.
-        Err(_) if hca.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
+        Err(_) if ctx.adapter.is_dead() && matches!(to, QpState::Reset | QpState::Error) => {}
         result => drop(result?),
     }
     *state = to;
-    if to == QpState::Error && qp.shares && hca.adapter.is_dead() {
+    if to == QpState::Error && qp.shares && ctx.adapter.is_dead() {
         // It would have told so itself.
         qp.link().set_last_wqe_due();
-        hca.adapter.call_handlers();
+        ctx.adapter.call_handlers();
     }
     if let (QpState::Reset, Queues::Kernel(queues)) = (to, &qp.queues) {
         for cq in [qp.send_cq(), qp.recv_cq()].into_iter().flatten() {
             cq.kernel()?.purge(qp.qpn)?;
         }
-        queues.reset(hca);
+        queues.reset(ctx);
     }
     Ok(())
 }
 
-pub(super) fn query(hca: &Hca<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
-    let buffer = Coherent::<u8>::zeroed_slice(hca.dma(), size_of::<Attr>(), GFP_KERNEL)?;
-    hca.execute::<command::QueryQp>(&QueryQp::new(qp.qpn, buffer.dma_address()))?;
+pub(super) fn query(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
+    let buffer = Coherent::<u8>::zeroed_slice(ctx.dma(), size_of::<Attr>(), GFP_KERNEL)?;
+    ctx.execute::<command::QueryQp>(&QueryQp::new(qp.qpn, buffer.dma_address()))?;
     let attr: Attr = (&buffer).try_cast::<Attr>()?.copy_read();
     Ok(QpQuery {
         state: QpState::try_from(u32::from(attr.state))?,

@@ -8,7 +8,7 @@ use abi::{
 };
 use kernel::{new_mutex, prelude::*, sync::Mutex};
 
-use super::{Hca, Verbs, context::Pd, pages::PageTable};
+use super::{Ctx, Verbs, context::Pd, pages::PageTable};
 use crate::rdma::{
     Device,
     mr::{NewMr, RegionChange, UserRegion},
@@ -41,11 +41,11 @@ impl Mr {
     }
 
     /// Registers with the adapter.
-    fn new(hca: &Hca<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
+    fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
         // Before the command, after which there must be nothing that can fail.
         let state = State { key: 0, access: params.access.get(), memory };
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-        let key = hca.execute::<command::RegMr>(params)?.get();
+        let key = ctx.execute::<command::RegMr>(params)?.get();
         state.lock().key = key;
         Ok(NewMr { lkey: key, rkey: key, pages: None, driver: Self { state } })
     }
@@ -56,41 +56,41 @@ pub(super) fn rights(access: u32) -> Result<Access> {
     Access::from_bits(access & !HINTS).ok_or(EOPNOTSUPP)
 }
 
-pub(super) fn reg_all(hca: &Hca<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> {
-    Mr::new(hca, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
+pub(super) fn reg_all(ctx: &Ctx<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> {
+    Mr::new(ctx, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
 }
 
 /// The pages of a region's memory.
-fn describe(hca: &Hca<'_>, umem: &mut Umem, iova: u64) -> Result<PageTable> {
-    PageTable::of_umem(hca.dma(), umem, hca.adapter.caps().page_sizes.get(), iova)
+fn describe(ctx: &Ctx<'_>, umem: &mut Umem, iova: u64) -> Result<PageTable> {
+    PageTable::of_umem(ctx.dma(), umem, ctx.adapter.caps().page_sizes.get(), iova)
 }
 
 /// Registers memory that has been pinned for `region`.
 fn register(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     pd: &Pd,
     region: &UserRegion,
     mut umem: Umem,
     flags: MrFlags,
 ) -> Result<NewMr<Mr>> {
     let rights = rights(region.access)?;
-    let table = describe(hca, &mut umem, region.iova)?;
+    let table = describe(ctx, &mut umem, region.iova)?;
     let mut params = RegMr::new(pd.pdn, rights.bits(), region.iova, region.length, table.pages());
     params.flags = flags.bits().into();
-    Mr::new(hca, &params, Some(umem))
+    Mr::new(ctx, &params, Some(umem))
 }
 
 /// Checks what can be checked before memory is pinned.
-fn check(hca: &Hca<'_>, region: &UserRegion) -> Result {
+fn check(ctx: &Ctx<'_>, region: &UserRegion) -> Result {
     rights(region.access)?;
-    if region.length > hca.adapter.caps().max_mr_size.get() {
+    if region.length > ctx.adapter.caps().max_mr_size.get() {
         return Err(EINVAL);
     }
     Ok(())
 }
 
 pub(super) fn reg_user(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
     region: &UserRegion,
@@ -100,14 +100,14 @@ pub(super) fn reg_user(
         Some(udata) => asked(&udata.request(MrReq::REQUIRED)?)?,
         None => MrFlags::empty(),
     };
-    check(hca, region)?;
+    check(ctx, region)?;
     let umem = Umem::pin_for(device, region.start, region.length, region.access)?;
     if let Some(udata) = udata {
         // Before the command: from then on the process may use the key, and the adapter refuses to
         // forget a region that a window is bound to.
         udata.clear()?;
     }
-    register(hca, pd, region, umem, flags)
+    register(ctx, pd, region, umem, flags)
 }
 
 /// Returns the flags that a provider asks for, if it may.
@@ -120,19 +120,19 @@ fn asked(request: &MrReq) -> Result<MrFlags> {
 }
 
 pub(super) fn reg_dmabuf(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
     region: &UserRegion,
     fd: i32,
 ) -> Result<NewMr<Mr>> {
-    check(hca, region)?;
+    check(ctx, region)?;
     let umem = Umem::pin_dmabuf(device, fd, region.start, region.length, region.access)?;
-    register(hca, pd, region, umem, MrFlags::empty())
+    register(ctx, pd, region, umem, MrFlags::empty())
 }
 
 pub(super) fn rereg(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     mr: &Mr,
     change: &RegionChange<'_, Verbs>,
@@ -157,35 +157,35 @@ pub(super) fn rereg(
         memory.check_change(access, change.memory.is_some())?;
     }
     let Some(region) = &change.memory else {
-        state.key = hca.execute::<command::ReregMr>(&params)?.get();
+        state.key = ctx.execute::<command::ReregMr>(&params)?.get();
         state.access = access;
         return Ok(state.key);
     };
     let region = UserRegion { access, ..*region };
-    check(hca, &region)?;
+    check(ctx, &region)?;
     let mut umem = Umem::pin_for(device, region.start, region.length, access)?;
-    let table = describe(hca, &mut umem, region.iova)?;
+    let table = describe(ctx, &mut umem, region.iova)?;
     params.pages = table.pages();
     params.iova = region.iova.into();
     params.length = region.length.into();
-    let key = hca.execute::<command::ReregMr>(&params)?.get();
+    let key = ctx.execute::<command::ReregMr>(&params)?.get();
     // The adapter has forgotten the old memory, which is unpinned here.
     *state = State { key, access, memory: Some(umem) };
     Ok(key)
 }
 
-pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
-    if max_pages == 0 || max_pages > hca.adapter.caps().max_fast_reg_pages.get() {
+pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
+    if max_pages == 0 || max_pages > ctx.adapter.caps().max_fast_reg_pages.get() {
         return Err(EINVAL);
     }
-    let pages = PageList::new(hca.dma(), max_pages)?;
+    let pages = PageList::new(ctx.dma(), max_pages)?;
     let state = State { key: 0, access: 0, memory: None };
     let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-    let key = hca.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?.get();
+    let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?.get();
     state.lock().key = key;
     Ok(NewMr { lkey: key, rkey: key, pages: Some(pages), driver: Mr { state } })
 }
 
-pub(super) fn dereg(hca: &Hca<'_>, mr: &Mr) -> Result {
-    hca.destroy::<command::DeregMr>(&mr.state.lock().key.into())
+pub(super) fn dereg(ctx: &Ctx<'_>, mr: &Mr) -> Result {
+    ctx.destroy::<command::DeregMr>(&mr.state.lock().key.into())
 }

@@ -4,7 +4,7 @@
 use abi::admin::{self, AllocMw, command};
 use kernel::prelude::*;
 
-use super::{Hca, context::Pd};
+use super::{Ctx, context::Pd};
 use crate::rdma::mw::{MwType, NewMw};
 
 /// The adapter's part of a window.
@@ -13,15 +13,15 @@ pub(crate) struct Mw {
     key: u32,
 }
 
-pub(super) fn alloc(hca: &Hca<'_>, pd: &Pd, kind: MwType) -> Result<NewMw<Mw>> {
+pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, kind: MwType) -> Result<NewMw<Mw>> {
     let kind = match kind {
         MwType::Type1 => admin::MwType::Type1,
         MwType::Type2 => admin::MwType::Type2,
     };
-    let key = hca.execute::<command::AllocMw>(&AllocMw::new(pd.pdn, kind))?.get();
+    let key = ctx.execute::<command::AllocMw>(&AllocMw::new(pd.pdn, kind))?.get();
     Ok(NewMw { rkey: key, driver: Mw { key } })
 }
 
-pub(super) fn dealloc(hca: &Hca<'_>, mw: &Mw) -> Result {
-    hca.destroy::<command::DeallocMw>(&mw.key.into())
+pub(super) fn dealloc(ctx: &Ctx<'_>, mw: &Mw) -> Result {
+    ctx.destroy::<command::DeallocMw>(&mw.key.into())
 }

@@ -5,7 +5,7 @@ use abi::admin::{CqRecord, KeyRecord, QpRecord, SrqRecord};
 use kernel::{fmt, prelude::*};
 
 use super::{
-    Hca, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc,
+    Ctx, Verbs, ah, context, cq, describe, device, mcast, modify, mr, mw, pma, qp, srq, xrc,
 };
 use crate::pairing::PORT;
 use crate::rdma::{
@@ -30,7 +30,7 @@ use crate::rdma::{
 };
 
 impl Driver for Verbs {
-    type Data<'a> = Hca<'a>;
+    type Data<'a> = Ctx<'a>;
     type Ucontext = context::Context;
     type Pd = context::Pd;
     type Cq = cq::Cq;
@@ -49,112 +49,112 @@ impl Operations for Verbs {
     const PORTS: u32 = PORT;
     const STATS: &'static [StatDesc] = &device::STAT_DESCS;
 
-    fn query_device(hca: &Hca<'_>) -> Result<DeviceAttr> {
-        Ok(device::query(hca))
+    fn query_device(ctx: &Ctx<'_>) -> Result<DeviceAttr> {
+        Ok(device::query(ctx))
     }
 
-    fn query_port(hca: &Hca<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr> {
-        Ok(device::query_port(hca, device, port))
+    fn query_port(ctx: &Ctx<'_>, device: &Device<Self>, port: u32) -> Result<PortAttr> {
+        Ok(device::query_port(ctx, device, port))
     }
 
-    fn get_port_immutable(hca: &Hca<'_>, _port: u32) -> Result<PortImmutable> {
-        Ok(device::port_immutable(hca))
+    fn get_port_immutable(ctx: &Ctx<'_>, _port: u32) -> Result<PortImmutable> {
+        Ok(device::port_immutable(ctx))
     }
 
     fn get_link_layer(_port: u32) -> LinkLayer {
         LinkLayer::Ethernet
     }
 
-    fn query_pkey(_hca: &Hca<'_>, _port: u32, index: u16) -> Result<u16> {
+    fn query_pkey(_ctx: &Ctx<'_>, _port: u32, index: u16) -> Result<u16> {
         device::query_pkey(index)
     }
 
     /// Does nothing: the pairing reports such events, those of a port that opens when the adapter
     /// knows.
-    fn report_port_event(_hca: &Hca<'_>, _event: usize) {}
+    fn report_port_event(_ctx: &Ctx<'_>, _event: usize) {}
 
-    fn get_dev_fw_str(hca: &Hca<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
-        device::fw_version(hca, out)
+    fn get_dev_fw_str(ctx: &Ctx<'_>, out: &mut dyn fmt::Write) -> fmt::Result {
+        device::fw_version(ctx, out)
     }
 
-    fn get_hw_stats(hca: &Hca<'_>, _port: u32, values: &mut [u64]) -> Result {
-        device::read_stats(hca, values)
+    fn get_hw_stats(ctx: &Ctx<'_>, _port: u32, values: &mut [u64]) -> Result {
+        device::read_stats(ctx, values)
     }
 
-    fn process_mad(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
-        pma::process(hca, port, mad, answer)
+    fn process_mad(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
+        pma::process(ctx, port, mad, answer)
     }
 
-    fn add_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
-        device::add_gid(hca, gid)
+    fn add_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
+        device::add_gid(ctx, gid)
     }
 
-    fn del_gid(hca: &Hca<'_>, gid: &GidAttr) -> Result {
-        device::del_gid(hca, gid)
+    fn del_gid(ctx: &Ctx<'_>, gid: &GidAttr) -> Result {
+        device::del_gid(ctx, gid)
     }
 
     fn alloc_ucontext(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         context: &NewUcontext<'_, Self>,
         udata: &Udata<'_>,
     ) -> Result<context::Context> {
-        context::alloc(hca, context, udata)
+        context::alloc(ctx, context, udata)
     }
 
-    fn dealloc_ucontext(hca: &Hca<'_>, context: &Ucontext<Self>) {
-        context::dealloc(hca, context);
+    fn dealloc_ucontext(ctx: &Ctx<'_>, context: &Ucontext<Self>) {
+        context::dealloc(ctx, context);
     }
 
-    fn alloc_pd(hca: &Hca<'_>, user: Option<&User<'_, Self>>) -> Result<context::Pd> {
-        context::alloc_pd(hca, user)
+    fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Self>>) -> Result<context::Pd> {
+        context::alloc_pd(ctx, user)
     }
 
-    fn dealloc_pd(hca: &Hca<'_>, pd: &Pd<Self>) -> Result {
-        context::dealloc_pd(hca, pd)
+    fn dealloc_pd(ctx: &Ctx<'_>, pd: &Pd<Self>) -> Result {
+        context::dealloc_pd(ctx, pd)
     }
 
-    fn get_dma_mr(hca: &Hca<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<mr::Mr>> {
-        mr::reg_all(hca, pd, access)
+    fn get_dma_mr(ctx: &Ctx<'_>, pd: &Pd<Self>, access: u32) -> Result<NewMr<mr::Mr>> {
+        mr::reg_all(ctx, pd, access)
     }
 
     fn reg_user_mr(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
         region: &UserRegion,
         udata: Option<&Udata<'_>>,
     ) -> Result<NewMr<mr::Mr>> {
-        mr::reg_user(hca, device, pd, region, udata)
+        mr::reg_user(ctx, device, pd, region, udata)
     }
 
     fn reg_user_mr_dmabuf(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
         region: &UserRegion,
         fd: i32,
     ) -> Result<NewMr<mr::Mr>> {
-        mr::reg_dmabuf(hca, device, pd, region, fd)
+        mr::reg_dmabuf(ctx, device, pd, region, fd)
     }
 
     fn rereg_user_mr(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         mr: &mr::Mr,
         change: &RegionChange<'_, Self>,
     ) -> Result<u32> {
-        mr::rereg(hca, device, mr, change)
+        mr::rereg(ctx, device, mr, change)
     }
 
-    fn alloc_mr(hca: &Hca<'_>, pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<mr::Mr>> {
-        mr::alloc(hca, pd, max_pages)
+    fn alloc_mr(ctx: &Ctx<'_>, pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<mr::Mr>> {
+        mr::alloc(ctx, pd, max_pages)
     }
 
-    fn dereg_mr(hca: &Hca<'_>, mr: &mr::Mr) -> Result {
-        mr::dereg(hca, mr)
+    fn dereg_mr(ctx: &Ctx<'_>, mr: &mr::Mr) -> Result {
+        mr::dereg(ctx, mr)
     }
 
-    fn create_ah(_hca: &Hca<'_>, attr: &AhAttr, user: Option<&User<'_, Self>>) -> Result<ah::Ah> {
+    fn create_ah(_ctx: &Ctx<'_>, attr: &AhAttr, user: Option<&User<'_, Self>>) -> Result<ah::Ah> {
         ah::create(attr, user)
     }
 
@@ -162,179 +162,179 @@ impl Operations for Verbs {
         ah.query()
     }
 
-    fn attach_mcast(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
-        mcast::attach(hca, qp, group)
+    fn attach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        mcast::attach(ctx, qp, group)
     }
 
-    fn detach_mcast(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
-        mcast::detach(hca, qp, group)
+    fn detach_mcast(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, group: Gid) -> Result {
+        mcast::detach(ctx, qp, group)
     }
 
-    fn alloc_mw(hca: &Hca<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<mw::Mw>> {
-        mw::alloc(hca, pd, kind)
+    fn alloc_mw(ctx: &Ctx<'_>, pd: &Pd<Self>, kind: MwType) -> Result<NewMw<mw::Mw>> {
+        mw::alloc(ctx, pd, kind)
     }
 
-    fn dealloc_mw(hca: &Hca<'_>, mw: &Mw<Self>) -> Result {
-        mw::dealloc(hca, mw)
+    fn dealloc_mw(ctx: &Ctx<'_>, mw: &Mw<Self>) -> Result {
+        mw::dealloc(ctx, mw)
     }
 
     fn create_cq(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         init: &mut CqInit<'_>,
         user: Option<&User<'_, Self>>,
     ) -> Result<cq::Cq> {
-        cq::create(hca, device, init, user)
+        cq::create(ctx, device, init, user)
     }
 
-    fn modify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
-        cq::modify(hca, cq, moderation)
+    fn modify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, moderation: Moderation) -> Result {
+        cq::modify(ctx, cq, moderation)
     }
 
     fn resize_user_cq(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         cq: &rdma::cq::Cq<Self>,
         entries: u32,
         user: &User<'_, Self>,
     ) -> Result<u32> {
-        cq::resize(hca, device, cq, entries, user)
+        cq::resize(ctx, device, cq, entries, user)
     }
 
-    fn fill_res_mr_entry(hca: &Hca<'_>, mr: &mr::Mr, entry: &mut ResEntry<'_>) -> Result {
-        describe::mr(hca, mr, entry)
+    fn fill_res_mr_entry(ctx: &Ctx<'_>, mr: &mr::Mr, entry: &mut ResEntry<'_>) -> Result {
+        describe::mr(ctx, mr, entry)
     }
 
     fn fill_res_cq_entry(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         cq: &rdma::cq::Cq<Self>,
         entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::cq(hca, cq, entry)
+        describe::cq(ctx, cq, entry)
     }
 
     fn fill_res_srq_entry(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         srq: &rdma::srq::Srq<Self>,
         entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::srq(hca, srq.srqn, entry)
+        describe::srq(ctx, srq.srqn, entry)
     }
 
     fn fill_res_qp_entry(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         qp: &rdma::qp::Qp<Self>,
         entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::qp(hca, qp.qpn, entry)
+        describe::qp(ctx, qp.qpn, entry)
     }
 
-    fn fill_res_mr_entry_raw(hca: &Hca<'_>, mr: &mr::Mr, entry: RawResEntry<'_>) -> Result {
-        describe::raw::<KeyRecord>(hca, mr.key() >> 8, entry)
+    fn fill_res_mr_entry_raw(ctx: &Ctx<'_>, mr: &mr::Mr, entry: RawResEntry<'_>) -> Result {
+        describe::raw::<KeyRecord>(ctx, mr.key() >> 8, entry)
     }
 
     fn fill_res_cq_entry_raw(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         cq: &rdma::cq::Cq<Self>,
         entry: RawResEntry<'_>,
     ) -> Result {
-        describe::raw::<CqRecord>(hca, cq.cqn, entry)
+        describe::raw::<CqRecord>(ctx, cq.cqn, entry)
     }
 
     fn fill_res_srq_entry_raw(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         srq: &rdma::srq::Srq<Self>,
         entry: RawResEntry<'_>,
     ) -> Result {
-        describe::raw::<SrqRecord>(hca, srq.srqn, entry)
+        describe::raw::<SrqRecord>(ctx, srq.srqn, entry)
     }
 
     fn fill_res_qp_entry_raw(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         qp: &rdma::qp::Qp<Self>,
         entry: RawResEntry<'_>,
     ) -> Result {
-        describe::raw::<QpRecord>(hca, qp.qpn, entry)
+        describe::raw::<QpRecord>(ctx, qp.qpn, entry)
     }
 
-    fn destroy_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>) -> Result {
-        cq::destroy(hca, cq)
+    fn destroy_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>) -> Result {
+        cq::destroy(ctx, cq)
     }
 
-    fn poll_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, out: &mut Completions<'_>) -> Result {
-        cq.kernel()?.poll(hca, out)
+    fn poll_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, out: &mut Completions<'_>) -> Result {
+        cq.kernel()?.poll(ctx, out)
     }
 
-    fn req_notify_cq(hca: &Hca<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
-        cq.kernel()?.arm(hca, notify)
+    fn req_notify_cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Self>, notify: Notify) -> Result<bool> {
+        cq.kernel()?.arm(ctx, notify)
     }
 
-    fn alloc_xrcd(hca: &Hca<'_>) -> Result<xrc::Xrcd> {
-        xrc::alloc(hca)
+    fn alloc_xrcd(ctx: &Ctx<'_>) -> Result<xrc::Xrcd> {
+        xrc::alloc(ctx)
     }
 
-    fn dealloc_xrcd(hca: &Hca<'_>, xrcd: &Xrcd<Self>) -> Result {
-        xrc::dealloc(hca, xrcd)
+    fn dealloc_xrcd(ctx: &Ctx<'_>, xrcd: &Xrcd<Self>) -> Result {
+        xrc::dealloc(ctx, xrcd)
     }
 
     fn create_srq(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         pd: &Pd<Self>,
         init: &mut SrqInit<'_, Self>,
         user: Option<&User<'_, Self>>,
     ) -> Result<NewSrq<srq::Srq>> {
-        srq::create(hca, device, pd, init, user)
+        srq::create(ctx, device, pd, init, user)
     }
 
-    fn modify_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, change: SrqChange) -> Result {
-        srq::modify(hca, srq, change)
+    fn modify_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, change: SrqChange) -> Result {
+        srq::modify(ctx, srq, change)
     }
 
-    fn query_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
-        srq::query(hca, srq)
+    fn query_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result<SrqQuery> {
+        srq::query(ctx, srq)
     }
 
-    fn destroy_srq(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
-        srq::destroy(hca, srq)
+    fn destroy_srq(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>) -> Result {
+        srq::destroy(ctx, srq)
     }
 
-    fn post_srq_recv(hca: &Hca<'_>, srq: &rdma::srq::Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
-        srq.kernel()?.post_recv(hca, wrs)
+    fn post_srq_recv(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        srq.kernel()?.post_recv(ctx, wrs)
     }
 
     fn create_qp(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Self>,
         pd: Option<&Pd<Self>>,
         init: &mut QpInit<'_, Self>,
         user: Option<&User<'_, Self>>,
     ) -> Result<NewQp<qp::Qp>> {
-        qp::create(hca, device, pd.map(|pd| &**pd), init, user)
+        qp::create(ctx, device, pd.map(|pd| &**pd), init, user)
     }
 
     fn modify_qp(
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         qp: &rdma::qp::Qp<Self>,
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Result {
-        modify::modify(hca, qp, attr, mask)
+        modify::modify(ctx, qp, attr, mask)
     }
 
-    fn query_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {
-        modify::query(hca, qp)
+    fn query_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>) -> Result<QpQuery> {
+        modify::query(ctx, qp)
     }
 
-    fn destroy_qp(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, user: Option<&User<'_, Self>>) -> Result {
-        qp::destroy(hca, qp, user)
+    fn destroy_qp(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, user: Option<&User<'_, Self>>) -> Result {
+        qp::destroy(ctx, qp, user)
     }
 
-    fn post_send(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
-        qp.kernel()?.post_send(hca, wrs)
+    fn post_send(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut SendWrs<'_, Self>) -> Result {
+        qp.kernel()?.post_send(ctx, wrs)
     }
 
-    fn post_recv(hca: &Hca<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
-        qp.kernel()?.post_recv(hca, wrs)
+    fn post_recv(ctx: &Ctx<'_>, qp: &rdma::qp::Qp<Self>, wrs: &mut RecvWrs<'_>) -> Result {
+        qp.kernel()?.post_recv(ctx, wrs)
     }
 }

@@ -10,17 +10,17 @@ use zerocopy::{
 };
 use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Hca, device};
+use super::{Ctx, device};
 use crate::rdma::mad::{CLASS_PERF_MGMT, METHOD_GET, Mad, MadResult};
 
 /// Answers the core's own questions for the port's counters. All else, and whatever came from the
 /// network, goes on to the core's agents.
-pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
+pub(super) fn process(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
     if !mad.is_local() || mad.class() != CLASS_PERF_MGMT || mad.method() != METHOD_GET {
         return MadResult::Passed;
     }
     let Some(attribute) = Attribute::from_raw(mad.attribute()) else { return MadResult::Failed };
-    let Ok(counters) = port_counters(hca) else { return MadResult::Failed };
+    let Ok(counters) = port_counters(ctx) else { return MadResult::Failed };
     if let (Some(out), Ok(port)) = (answer.get_mut(DATA_OFFSET..), u8::try_from(port)) {
         counters.write(attribute, port, out);
     }
@@ -28,9 +28,9 @@ pub(super) fn process(hca: &Hca<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]
 }
 
 /// Reads the traffic of the port.
-fn port_counters(hca: &Hca<'_>) -> Result<PortCounters> {
+fn port_counters(ctx: &Ctx<'_>) -> Result<PortCounters> {
     let mut values = [0; device::STATS];
-    device::read_stats(hca, &mut values)?;
+    device::read_stats(ctx, &mut values)?;
     // CAST: the counter's index.
     let get = |counter: Counter| values.get(counter as usize).copied().unwrap_or(0);
     Ok(PortCounters {

@@ -19,7 +19,7 @@ use kernel::{
 };
 
 use super::{
-    Hca,
+    Ctx,
     consumer::{Consumer, Entries, NOBODY},
     kernel_qp::KernelQp,
 };
@@ -124,14 +124,14 @@ impl KernelCq {
     }
 
     /// Takes completions.
-    pub(super) fn poll(&self, hca: &Hca<'_>, out: &mut Completions<'_>) -> Result {
+    pub(super) fn poll(&self, ctx: &Ctx<'_>, out: &mut Completions<'_>) -> Result {
         // Before the ring is looked at, which the adapter writes to no more if it is.
-        let is_quiet = hca.adapter.is_quiet();
+        let is_quiet = ctx.adapter.is_quiet();
         let mut state = self.state.lock();
         let first = state.consumer.index;
         let result = self.take(&mut state, out);
         if state.consumer.index != first && !is_quiet {
-            hca.adapter.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
+            ctx.adapter.doorbells().set_cq_ci(state.doorbell, state.consumer.index);
         }
         if is_quiet {
             state.feeders.values().for_each(|feeder| feeder.flush(out));
@@ -153,17 +153,17 @@ impl KernelCq {
     }
 
     /// Arms the queue; returns whether completions are there already, if asked.
-    pub(super) fn arm(&self, hca: &Hca<'_>, notify: Notify) -> Result<bool> {
+    pub(super) fn arm(&self, ctx: &Ctx<'_>, notify: Notify) -> Result<bool> {
         let mut state = self.state.lock();
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
         let arm = arm_request(state.arms, kind);
-        if hca.adapter.is_dead() {
+        if ctx.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
-            return Ok(notify.report_missed && hca.adapter.is_quiet() && ready);
+            return Ok(notify.report_missed && ctx.adapter.is_quiet() && ready);
         }
-        hca.adapter.doorbells().arm_cq(state.doorbell, ci, seen, arm);
+        ctx.adapter.doorbells().arm_cq(state.doorbell, ci, seen, arm);
         Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
     }
 }

@@ -9,7 +9,7 @@ use kernel::{
 };
 
 use super::{
-    Hca, Verbs,
+    Ctx, Verbs,
     context::Pd,
     kernel_qp::KernelQp,
     qp_kernel,
@@ -68,7 +68,7 @@ impl Qp {
 }
 
 pub(super) fn create(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     pd: Option<&Pd>,
     init: &mut QpInit<'_, Verbs>,
@@ -77,7 +77,7 @@ pub(super) fn create(
     if init.flags() != 0 {
         return Err(EOPNOTSUPP);
     }
-    let caps = hca.adapter.caps();
+    let caps = ctx.adapter.caps();
     let cap = own_cap(init);
     if cap.max_send_wr > caps.max_wr.get()
         || cap.max_recv_wr > caps.max_wr.get()
@@ -90,21 +90,21 @@ pub(super) fn create(
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
     let (cap, queues, qpn) = match (pd, user) {
         _ if init.kind() == QpType::XRC_TGT => {
-            (QpCap::default(), Queues::Target, xrc::create_target(hca, init)?)
+            (QpCap::default(), Queues::Target, xrc::create_target(ctx, init)?)
         }
         (Some(pd), Some(user)) => {
-            let (cap, memory, qpn) = qp_user::create(hca, device, pd, init, user)?;
+            let (cap, memory, qpn) = qp_user::create(ctx, device, pd, init, user)?;
             (cap, Queues::User { memory }, qpn)
         }
         (Some(pd), None) => {
-            let (cap, queues, qpn) = qp_kernel::create(hca, pd, init)?;
+            let (cap, queues, qpn) = qp_kernel::create(ctx, pd, init)?;
             (cap, Queues::Kernel(queues), qpn)
         }
         (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
-    let queues = hca.complete::<command::DestroyQp, _>(qpn.into(), queues, |queues| {
-        hca.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
+    let queues = ctx.complete::<command::DestroyQp, _>(qpn.into(), queues, |queues| {
+        ctx.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
             Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
             Queues::Target => {}
@@ -116,12 +116,12 @@ pub(super) fn create(
 }
 
 pub(super) fn destroy(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     qp: &crate::rdma::qp::Qp<Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
-    hca.destroy::<command::DestroyQp>(&qp.qpn.into())?;
-    hca.adapter.remove_qp(qp.qpn, qp.link());
+    ctx.destroy::<command::DestroyQp>(&qp.qpn.into())?;
+    ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {
             qp_kernel::forget([qp.send_cq(), qp.recv_cq()], qp.qpn, qp.link());

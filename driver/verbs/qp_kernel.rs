@@ -8,9 +8,9 @@ use kernel::{
 };
 
 use super::{
-    Hca, Verbs,
+    Ctx, Verbs,
     context::Pd,
-    hca::KERNEL_UAR,
+    ctx::KERNEL_UAR,
     kernel_qp::KernelQp,
     pages::PageTable,
     poll::Feeder,
@@ -27,18 +27,18 @@ use crate::{
 };
 
 /// A ring for `entries` of `stride` bytes; none for no entries.
-fn ring(hca: &Hca<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
+fn ring(ctx: &Ctx<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     if entries == 0 {
         return Ok(None);
     }
     // CAST: logs of 32-bit numbers.
     let log_size = entries.next_power_of_two().trailing_zeros() as u8;
     let log_stride = stride.trailing_zeros() as u8;
-    Ring::in_pieces(hca.dma(), log_size, log_stride).map(Some)
+    Ring::in_pieces(ctx.dma(), log_size, log_stride).map(Some)
 }
 
 pub(super) fn create(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
 ) -> Result<(QpCap, Arc<KernelQp>, u32)> {
@@ -48,8 +48,8 @@ pub(super) fn create(
     }
     let cap = own_cap(init);
     let srq = init.srq().map(|srq| srq.kernel().cloned()).transpose()?;
-    let sq = ring(hca, cap.max_send_wr, send_stride(init.kind(), &cap)?)?;
-    let rq = ring(hca, cap.max_recv_wr, rq::stride(cap.max_recv_sge).ok_or(EINVAL)?)?;
+    let sq = ring(ctx, cap.max_send_wr, send_stride(init.kind(), &cap)?)?;
+    let rq = ring(ctx, cap.max_recv_wr, rq::stride(cap.max_recv_sge).ok_or(EINVAL)?)?;
     let granted = QpCap {
         max_send_wr: sq.as_ref().map_or(0, Ring::size),
         max_recv_wr: rq.as_ref().map_or(0, Ring::size),
@@ -57,7 +57,7 @@ pub(super) fn create(
     };
     let mut params = qp_params::params(pd, init, KERNEL_UAR)?;
     // The adapter reads the tables while it executes the command.
-    let describe = |ring| PageTable::of_kernel_ring(hca.dma(), ring);
+    let describe = |ring| PageTable::of_kernel_ring(ctx.dma(), ring);
     let sq_table = sq.as_ref().map(describe).transpose()?;
     let rq_table = rq.as_ref().map(describe).transpose()?;
     if let (Some(ring), Some(table)) = (&sq, &sq_table) {
@@ -77,10 +77,10 @@ pub(super) fn create(
         params.rq_log_stride = ring.log_stride();
     }
     let queues = KernelQp::new(sq, rq, srq, &cap)?;
-    let result = hca.execute::<command::CreateQp>(&params)?;
+    let result = ctx.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn.get();
     queues.doorbell.store(result.slot.get(), Relaxed);
-    let queues = hca.complete::<command::DestroyQp, _>(result.qpn, queues, |queues| {
+    let queues = ctx.complete::<command::DestroyQp, _>(result.qpn, queues, |queues| {
         feed(init, qpn, queues).inspect_err(|_| forget(init.cqs(), qpn, init.link))
     })?;
     Ok((granted, queues, qpn))

@@ -10,7 +10,7 @@ use abi::{
 use kernel::prelude::*;
 
 use super::{
-    Hca, Verbs,
+    Ctx, Verbs,
     context::Pd,
     pages::PageTable,
     qp_params::{self, Shape, own_cap},
@@ -110,17 +110,17 @@ impl Plan {
     /// Pins and describes the rings that are in the process.
     fn pin(
         &self,
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         device: &Device<Verbs>,
         params: &mut CreateQp,
     ) -> Result<(Pinned, Pinned)> {
         let sq = if self.sq.exists() && !self.sq_in_device {
-            Pinned::new(hca, device, self.sq_buf, self.sq.length())?
+            Pinned::new(ctx, device, self.sq_buf, self.sq.length())?
         } else {
             Pinned::none()
         };
         let rq = if self.rq.exists() {
-            Pinned::new(hca, device, self.rq_buf, self.rq.length())?
+            Pinned::new(ctx, device, self.rq_buf, self.rq.length())?
         } else {
             Pinned::none()
         };
@@ -149,10 +149,10 @@ struct Pinned {
 }
 
 impl Pinned {
-    fn new(hca: &Hca<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
+    fn new(ctx: &Ctx<'_>, device: &Device<Verbs>, address: u64, length: u64) -> Result<Self> {
         let mut umem = Umem::pin(device, address, length, Use::Read)?;
-        let page_sizes = hca.adapter.caps().page_sizes.get();
-        let table = PageTable::of_ring(hca.dma(), &mut umem, page_sizes, address)?;
+        let page_sizes = ctx.adapter.caps().page_sizes.get();
+        let table = PageTable::of_ring(ctx.dma(), &mut umem, page_sizes, address)?;
         Ok(Self { memory: Some(umem), table })
     }
 
@@ -162,7 +162,7 @@ impl Pinned {
 }
 
 pub(super) fn create(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
@@ -174,21 +174,21 @@ pub(super) fn create(
     if init.srq().is_some() && plan.rq.exists() {
         return Err(EINVAL);
     }
-    let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+    let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     let mut params = qp_params::params(pd, init, slot.uar.index)?;
-    let (sq, rq) = plan.pin(hca, device, &mut params)?;
+    let (sq, rq) = plan.pin(ctx, device, &mut params)?;
     let memory = UserQp { _sq: sq.memory, _rq: rq.memory, slot, sq_mmap: None };
-    let result = hca.execute::<command::CreateQp>(&params)?;
+    let result = ctx.execute::<command::CreateQp>(&params)?;
     let qpn = result.qpn.get();
-    let memory = hca.complete::<command::DestroyQp, _>(result.qpn, memory, |memory| {
-        answer(hca, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
+    let memory = ctx.complete::<command::DestroyQp, _>(result.qpn, memory, |memory| {
+        answer(ctx, &plan, &result, memory, user).inspect_err(|_| memory.unmap(Some(user)))
     })?;
     Ok((plan.cap(init.kind(), &cap), memory, qpn))
 }
 
 /// Tells the process of a new queue pair, after making mappable what it has in the device.
 fn answer(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     plan: &Plan,
     result: &QpResult,
     memory: &mut UserQp,
@@ -203,7 +203,7 @@ fn answer(
     };
     if plan.sq_in_device {
         let length = plan.sq.length().next_multiple_of(SQ_MEMORY_UNIT.into());
-        let area = hca.adapter.sq_area(result.sq_offset.get(), length)?;
+        let area = ctx.adapter.sq_area(result.sq_offset.get(), length)?;
         response.sq_mmap_len = u32::try_from(length)?.into();
         let offset = user.context.add_mapping(area)?;
         memory.sq_mmap = Some(offset);

@@ -16,7 +16,7 @@ use kernel::{
 };
 
 use super::{
-    Hca, Verbs, context::Pd, hca::KERNEL_UAR, pages::PageTable, post::WorkQueue, qp_params::Shape,
+    Ctx, Verbs, context::Pd, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue, qp_params::Shape,
     uar::TakenSlot,
 };
 use crate::hw::ring::Ring;
@@ -71,8 +71,8 @@ pub(super) struct KernelSrq {
 
 impl KernelSrq {
     /// Posts receive work requests.
-    pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let (bells, slot) = (hca.adapter.doorbells(), self.doorbell.load(Relaxed));
+    pub(super) fn post_recv(&self, ctx: &Ctx<'_>, wrs: &mut RecvWrs<'_>) -> Result {
+        let (bells, slot) = (ctx.adapter.doorbells(), self.doorbell.load(Relaxed));
         self.queue.recv_shared(wrs, || bells.srq_freed(slot), |pi| bells.set_srq_pi(slot, pi))
     }
 
@@ -83,14 +83,14 @@ impl KernelSrq {
 }
 
 pub(super) fn create(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     pd: &Pd,
     init: &mut SrqInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewSrq<Srq>> {
     let (max_wr, max_sge) = init.size();
-    let caps = hca.adapter.caps();
+    let caps = ctx.adapter.caps();
     if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
         return Err(EINVAL);
     }
@@ -102,19 +102,19 @@ pub(super) fn create(
         params.cqn = cq.cqn.into();
     }
     let (memory, entries, srqn) = match user {
-        Some(user) => create_user(hca, device, params, init, user)?,
-        None => create_kernel(hca, params, init)?,
+        Some(user) => create_user(ctx, device, params, init, user)?,
+        None => create_kernel(ctx, params, init)?,
     };
     let number = srqn.get();
-    let memory = hca.complete::<command::DestroySrq, _>(srqn, memory, |_| {
-        hca.adapter.add_srq(number, init.link.clone())
+    let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
+        ctx.adapter.add_srq(number, init.link.clone())
     })?;
     init.set_size(entries, max_sge);
     Ok(NewSrq { number, driver: Srq { srqn: number, max_wr: entries, max_sge, memory } })
 }
 
 fn create_user(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     device: &Device<Verbs>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
@@ -135,14 +135,14 @@ fn create_user(
     let buffer = request.buf.get();
     let mut umem = Umem::pin(device, buffer, shape.length(), Use::Read)?;
     let table =
-        PageTable::of_ring(hca.dma(), &mut umem, hca.adapter.caps().page_sizes.get(), buffer)?;
-    let slot = user.context.uars.take_slot(hca, |area| user.context.add_mapping(area))?;
+        PageTable::of_ring(ctx.dma(), &mut umem, ctx.adapter.caps().page_sizes.get(), buffer)?;
+    let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
     params.pages = table.pages();
     params.uar = uar.index.into();
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
-    let result = hca.execute::<command::CreateSrq>(&params)?;
-    let memory = hca.complete::<command::DestroySrq, _>(
+    let result = ctx.execute::<command::CreateSrq>(&params)?;
+    let memory = ctx.complete::<command::DestroySrq, _>(
         result.srqn,
         Memory::User { _ring: umem, _slot: slot },
         |_| {
@@ -159,7 +159,7 @@ fn create_user(
 }
 
 fn create_kernel(
-    hca: &Hca<'_>,
+    ctx: &Ctx<'_>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
 ) -> Result<(Memory, u32, Srqn)> {
@@ -167,9 +167,9 @@ fn create_kernel(
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
     // CAST: logs of 32-bit numbers.
     let log_size = max_wr.next_power_of_two().trailing_zeros() as u8;
-    let ring = Ring::in_pieces(hca.dma(), log_size, stride.trailing_zeros() as u8)?;
+    let ring = Ring::in_pieces(ctx.dma(), log_size, stride.trailing_zeros() as u8)?;
     let entries = ring.size();
-    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
+    let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     params.pages = table.pages();
     params.uar = KERNEL_UAR.into();
     (params.log_size, params.log_stride) = (ring.log_size(), ring.log_stride());
@@ -180,12 +180,12 @@ fn create_kernel(
         }),
         GFP_KERNEL,
     )?;
-    let result = hca.execute::<command::CreateSrq>(&params)?;
+    let result = ctx.execute::<command::CreateSrq>(&params)?;
     queue.doorbell.store(result.slot.get(), Relaxed);
     Ok((Memory::Kernel(queue), entries, result.srqn))
 }
 
-pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {
+pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
     if change.max_wr.is_some() {
         return Err(EOPNOTSUPP);
     }
@@ -193,18 +193,18 @@ pub(super) fn modify(hca: &Hca<'_>, srq: &Srq, change: SrqChange) -> Result {
         if limit > srq.max_wr {
             return Err(EINVAL);
         }
-        hca.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
+        ctx.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
     }
     Ok(())
 }
 
-pub(super) fn query(hca: &Hca<'_>, srq: &Srq) -> Result<SrqQuery> {
-    let status = hca.execute::<command::QuerySrq>(&srq.srqn.into())?;
+pub(super) fn query(ctx: &Ctx<'_>, srq: &Srq) -> Result<SrqQuery> {
+    let status = ctx.execute::<command::QuerySrq>(&srq.srqn.into())?;
     Ok(SrqQuery { max_wr: srq.max_wr, max_sge: srq.max_sge, limit: status.limit.get() })
 }
 
-pub(super) fn destroy(hca: &Hca<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
-    hca.destroy::<command::DestroySrq>(&srq.srqn.into())?;
-    hca.adapter.remove_srq(srq.srqn, srq.link());
+pub(super) fn destroy(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
+    ctx.destroy::<command::DestroySrq>(&srq.srqn.into())?;
+    ctx.adapter.remove_srq(srq.srqn, srq.link());
     Ok(())
 }

@@ -9,7 +9,7 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-use super::Hca;
+use super::Ctx;
 use crate::rdma::mmap::IoArea;
 
 /// A doorbell page of a context.
@@ -63,7 +63,7 @@ impl UarSet {
     /// Takes a slot in a page that has a free one. `map` makes a new page mappable.
     pub(super) fn take_slot(
         self: &Arc<Self>,
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         map: impl FnOnce(IoArea) -> Result<u64>,
     ) -> Result<TakenSlot> {
         let mut pages = self.pages.lock();
@@ -72,7 +72,7 @@ impl UarSet {
             page.used += 1;
             page.uar
         } else {
-            self.add_page(&mut pages, hca, map, 1)?
+            self.add_page(&mut pages, ctx, map, 1)?
         };
         Ok(TakenSlot { set: self.clone(), uar })
     }
@@ -80,18 +80,18 @@ impl UarSet {
     /// Adds the first page.
     pub(super) fn add_first(
         &self,
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         map: impl FnOnce(IoArea) -> Result<u64>,
     ) -> Result<Uar> {
-        self.add_page(&mut self.pages.lock(), hca, map, 0)
+        self.add_page(&mut self.pages.lock(), ctx, map, 0)
     }
 
     /// Frees all pages, which no object uses any more.
-    pub(super) fn free(&self, hca: &Hca<'_>) {
+    pub(super) fn free(&self, ctx: &Ctx<'_>) {
         let mut pages = self.pages.lock();
         while let Some(page) = pages.pop() {
-            if let Err(error) = hca.destroy::<command::FreeUar>(&page.uar.index.into()) {
-                dev_err!(hca.dma(), "freeing UAR {} failed: {error:?}\n", page.uar.index);
+            if let Err(error) = ctx.destroy::<command::FreeUar>(&page.uar.index.into()) {
+                dev_err!(ctx.dma(), "freeing UAR {} failed: {error:?}\n", page.uar.index);
             }
         }
     }
@@ -99,15 +99,15 @@ impl UarSet {
     fn add_page(
         &self,
         pages: &mut KVec<Page>,
-        hca: &Hca<'_>,
+        ctx: &Ctx<'_>,
         map: impl FnOnce(IoArea) -> Result<u64>,
         used: u32,
     ) -> Result<Uar> {
         pages.reserve(1, GFP_KERNEL)?;
-        let result = hca.execute::<command::AllocUar>(&self.context.into())?;
+        let result = ctx.execute::<command::AllocUar>(&self.context.into())?;
         let mut uar = Uar { index: result.get(), mmap: 0 };
-        hca.complete::<command::FreeUar, _>(result, (), |()| {
-            uar.mmap = map(hca.adapter.uar_area(uar.index)?)?;
+        ctx.complete::<command::FreeUar, _>(result, (), |()| {
+            uar.mmap = map(ctx.adapter.uar_area(uar.index)?)?;
             Ok(())
         })?;
         pages.push(Page { uar, used }, GFP_KERNEL)?;

@@ -9,7 +9,7 @@ use abi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{Hca, Verbs, hca::KERNEL_UAR, pages::PageTable};
+use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable};
 use crate::hw::ring::Ring;
 use crate::rdma::qp::QpInit;
 
@@ -23,31 +23,31 @@ pub(crate) struct Xrcd {
     ring: Arc<Ring>,
 }
 
-pub(super) fn alloc(hca: &Hca<'_>) -> Result<Xrcd> {
+pub(super) fn alloc(ctx: &Ctx<'_>) -> Result<Xrcd> {
     // CAST: log2 of a u32.
-    let ring = Arc::new(Ring::new(hca.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
-    let table = PageTable::of_kernel_ring(hca.dma(), &ring)?;
-    let eqn = hca.adapter.handlers().get(0)?.eqn;
+    let ring = Arc::new(Ring::new(ctx.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
+    let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
+    let eqn = ctx.adapter.handlers().get(0)?.eqn;
     let result =
-        hca.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
+        ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
     let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };
-    hca.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
-        this.xrcdn = hca.execute::<command::AllocXrcd>(&())?.get();
+    ctx.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
+        this.xrcdn = ctx.execute::<command::AllocXrcd>(&())?.get();
         Ok(())
     })
 }
 
-pub(super) fn dealloc(hca: &Hca<'_>, xrcd: &Xrcd) -> Result {
-    hca.destroy::<command::FreeXrcd>(&xrcd.xrcdn.into())?;
+pub(super) fn dealloc(ctx: &Ctx<'_>, xrcd: &Xrcd) -> Result {
+    ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn.into())?;
     let cqn = xrcd.cqn.into();
-    if let Err(error) = hca.destroy::<command::DestroyCq>(&cqn) {
-        hca.hold::<command::DestroyCq, _>(&cqn, error, xrcd.ring.clone());
+    if let Err(error) = ctx.destroy::<command::DestroyCq>(&cqn) {
+        ctx.hold::<command::DestroyCq, _>(&cqn, error, xrcd.ring.clone());
     }
     Ok(())
 }
 
 /// Creates a target, which has no queues.
-pub(super) fn create_target(hca: &Hca<'_>, init: &QpInit<'_, Verbs>) -> Result<u32> {
+pub(super) fn create_target(ctx: &Ctx<'_>, init: &QpInit<'_, Verbs>) -> Result<u32> {
     let xrcd = init.xrcd().ok_or(EINVAL)?;
     let params = CreateQp {
         send_cqn: xrcd.cqn.into(),
@@ -60,6 +60,6 @@ pub(super) fn create_target(hca: &Hca<'_>, init: &QpInit<'_, Verbs>) -> Result<u
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()
     };
-    let result = hca.execute::<command::CreateQp>(&params)?;
+    let result = ctx.execute::<command::CreateQp>(&params)?;
     Ok(result.qpn.get())
 }

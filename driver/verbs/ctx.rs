@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The data that all operations get, and creation of objects that undoes itself.
+//! The context of all operations, and creation of objects that undoes itself.
 
 use core::fmt::Debug;
 
@@ -13,11 +13,12 @@ pub(super) const KERNEL_CONTEXT: u32 = 0;
 /// The UAR of the kernel's own objects.
 pub(super) const KERNEL_UAR: u32 = 0;
 
-/// The adapter's verbs.
+/// The driver as the RDMA core's abstractions know it: the `T` of `Qp<T>` and `Device<T>`.
 pub(crate) struct Verbs;
 
-/// The data of a registration.
-pub(crate) struct Hca<'a> {
+/// The context in which operations run: the data of a registration. User contexts are in
+/// [`context`](super::context).
+pub(crate) struct Ctx<'a> {
     /// The adapter itself.
     pub(super) adapter: Adapter<'a>,
     /// Memory that the adapter did not let go of. Dropped after `adapter`, which resets the
@@ -25,10 +26,10 @@ pub(crate) struct Hca<'a> {
     held: Pin<KBox<Mutex<KVec<KBox<dyn Send>>>>>,
 }
 
-impl<'a> Hca<'a> {
-    /// Verbs on this adapter.
+impl<'a> Ctx<'a> {
+    /// A context for operations of this adapter.
     pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
-        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Hca::held"), GFP_KERNEL)?;
+        let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Ctx::held"), GFP_KERNEL)?;
         Ok(Self { adapter, held })
     }
 
