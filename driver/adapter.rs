@@ -2,7 +2,7 @@
 //! The adapter as verbs see it: brought up by [`Adapter::new`], reset when dropped.
 
 use abi::{
-    UarIndex,
+    Cqn, Eqn, Qpn, SlotIndex, Srqn, UarIndex,
     admin::{Command, CreateEq, DeviceCaps, Pages, QueryParams, command},
     pci::{BAR_REGS, BAR_UAR, VECTOR_ASYNC},
     regs,
@@ -22,7 +22,7 @@ use kernel::{
 
 use crate::{
     comp_vectors::{Descriptor, Handler, Handlers, balance::Rule, cpuhp::Following},
-    debugfs::{DebugFiles, query::Inspector},
+    debugfs::{DebugFiles, Tree, query::Inspector},
     events::{AsyncHandler, CompletionHandler},
     health::Health,
     hw::{
@@ -42,6 +42,9 @@ use crate::{
         mmap::IoArea,
     },
 };
+
+/// The doorbell slot of the asynchronous event queue.
+const ASYNC: SlotIndex = SlotIndex::new(ASYNC_EQ_SLOT);
 
 /// A running adapter.
 pub(crate) struct Adapter<'a> {
@@ -76,7 +79,7 @@ impl<'a> Adapter<'a> {
         let mut interrupts = Interrupts::allocate(pdev, vectors)?;
         let listeners = Listeners::new(interrupts.completion_vectors())?;
         let admin = Admin::new(device, regs.clone())?;
-        let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
+        let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
         regs.write_pair(regs::ASYNC_EQ_LO, queue.dma_address());
         regs.write(regs::ASYNC_EQ_LOG_SIZE, eq::LOG_SIZE.into());
         let liveness = Liveness::new(
@@ -102,14 +105,14 @@ impl<'a> Adapter<'a> {
         let caps = query(device, &liveness)?;
         let mut descriptors = KVec::new();
         for id in 0..u32::try_from(interrupts.completion_vectors())? {
-            let queue = EventQueue::new(device, doorbells.clone(), ASYNC_EQ_SLOT)?;
-            let descriptor = set_handler(&liveness, &mut interrupts, (id, queue), &listeners)?;
+            let queue = EventQueue::new(device, doorbells.clone(), ASYNC)?;
+            let descriptor = set_handler(&liveness, &mut interrupts, id, queue, &listeners)?;
             descriptors.push(descriptor, GFP_KERNEL)?;
         }
         let rule = Rule::from_raw(module_parameters::balance.value())?;
         let handlers = Handlers::new(device, descriptors, rule)?;
         let inspector = Inspector::new(device, liveness.clone())?;
-        let tree = (handlers.clone(), listeners.clone());
+        let tree = Tree::new(handlers.clone(), listeners.clone());
         Ok(Self {
             liveness,
             _health: health,
@@ -188,14 +191,14 @@ impl<'a> Adapter<'a> {
 
     /// Events of this completion queue go to `link` from now on, by the handler that it is bound
     /// to.
-    pub(crate) fn add_cq(&self, handler: u32, cqn: u32, link: CqLink) -> Result {
+    pub(crate) fn add_cq(&self, handler: u32, cqn: Cqn, link: CqLink) -> Result {
         self.listeners.cqs(handler as usize)?.add(cqn, link)?;
         self.handlers.get(handler)?.handler.bind();
         Ok(())
     }
 
     /// Nobody hears of this completion queue any more.
-    pub(crate) fn remove_cq(&self, handler: u32, cqn: u32, link: &CqLink) {
+    pub(crate) fn remove_cq(&self, handler: u32, cqn: Cqn, link: &CqLink) {
         if let Ok(cqs) = self.listeners.cqs(handler as usize) {
             cqs.remove(cqn, link);
         }
@@ -205,22 +208,22 @@ impl<'a> Adapter<'a> {
     }
 
     /// Events of this queue pair go to `link` from now on.
-    pub(crate) fn add_qp(&self, qpn: u32, link: QpLink) -> Result {
+    pub(crate) fn add_qp(&self, qpn: Qpn, link: QpLink) -> Result {
         self.listeners.qps.add(qpn, link)
     }
 
     /// Nobody hears of this queue pair any more.
-    pub(crate) fn remove_qp(&self, qpn: u32, link: &QpLink) {
+    pub(crate) fn remove_qp(&self, qpn: Qpn, link: &QpLink) {
         self.listeners.qps.remove(qpn, link);
     }
 
     /// Events of this shared receive queue go to `link` from now on.
-    pub(crate) fn add_srq(&self, srqn: u32, link: SrqLink) -> Result {
+    pub(crate) fn add_srq(&self, srqn: Srqn, link: SrqLink) -> Result {
         self.listeners.srqs.add(srqn, link)
     }
 
     /// Nobody hears of this shared receive queue any more.
-    pub(crate) fn remove_srq(&self, srqn: u32, link: &SrqLink) {
+    pub(crate) fn remove_srq(&self, srqn: Srqn, link: &SrqLink) {
         self.listeners.srqs.remove(srqn, link);
     }
 
@@ -235,9 +238,8 @@ impl<'a> Adapter<'a> {
     }
 
     /// A doorbell page, for mmap.
-    pub(crate) fn uar_area(&self, uar: u32) -> Result<IoArea> {
-        let offset = UarIndex::new(uar).offset();
-        self.uar_bar_area(offset, UAR_LEN.into(), SQ_MEMORY_OFFSET)
+    pub(crate) fn uar_area(&self, uar: UarIndex) -> Result<IoArea> {
+        self.uar_bar_area(uar.offset(), UAR_LEN.into(), SQ_MEMORY_OFFSET)
     }
 
     /// A send queue in device memory, for mmap.
@@ -285,7 +287,8 @@ fn completion_vectors(regs: &Registers) -> u32 {
 fn set_handler(
     liveness: &Liveness,
     interrupts: &mut Interrupts<'_>,
-    (id, queue): (u32, Arc<EventQueue>),
+    id: u32,
+    queue: Arc<EventQueue>,
     listeners: &Arc<Listeners>,
 ) -> Result<Descriptor> {
     let handler = Handler::new(id)?;
@@ -302,12 +305,12 @@ fn set_handler(
 }
 
 /// Hands an event queue to the adapter.
-fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<u32> {
+fn create_eq(liveness: &Liveness, queue: &EventQueue, vector: usize) -> Result<Eqn> {
     // CAST: small constants.
     let pages = Pages::new(queue.dma_address(), PAGE_SHIFT as u8, 0);
     let msix = u16::try_from(1 + vector)?;
     let result =
         liveness.execute::<command::CreateEq>(&CreateEq::new(pages, msix, eq::LOG_SIZE))?;
-    queue.set_doorbell(result.slot.get());
-    Ok(result.eqn.get())
+    queue.set_doorbell(result.slot);
+    Ok(result.eqn)
 }

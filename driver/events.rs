@@ -2,7 +2,7 @@
 //! The handlers of the adapter's interrupts: they take events from event queues and report them to
 //! the objects that they are about.
 
-use abi::eq::Kind;
+use abi::{Qpn, Srqn, eq::Kind};
 use kernel::{prelude::*, sync::Arc};
 
 use crate::{
@@ -35,7 +35,7 @@ impl irq::Handler for CompletionHandler {
             let Some(event) = self.queue.next() else { break };
             events += 1;
             if Kind::from_raw(event.kind) == Some(Kind::Completion) {
-                if let Some(link) = cqs.get(event.id.get()) {
+                if let Some(link) = cqs.get(event.id.get().into()) {
                     link.complete();
                 }
             }
@@ -77,18 +77,18 @@ impl AsyncHandler {
     fn deliver(&self, kind: Option<Kind>, id: u32) {
         match kind {
             Some(Kind::CqError) => {
-                if let Some(link) = self.listeners.find_cq(id) {
+                if let Some(link) = self.listeners.find_cq(id.into()) {
                     link.report_error();
                 }
             }
-            Some(Kind::QpFatal) => self.deliver_qp(id, QpEvent::Fatal),
-            Some(Kind::QpRequestError) => self.deliver_qp(id, QpEvent::RequestError),
-            Some(Kind::QpAccessError) => self.deliver_qp(id, QpEvent::AccessError),
-            Some(Kind::CommEstablished) => self.deliver_qp(id, QpEvent::CommEstablished),
-            Some(Kind::SqDrained) => self.deliver_qp(id, QpEvent::SqDrained),
-            Some(Kind::QpLastWqe) => self.deliver_qp(id, QpEvent::LastWqeReached),
-            Some(Kind::SrqLimit) => self.deliver_srq(id, SrqEvent::LimitReached),
-            Some(Kind::SrqError) => self.deliver_srq(id, SrqEvent::Error),
+            Some(Kind::QpFatal) => self.deliver_qp(id.into(), QpEvent::Fatal),
+            Some(Kind::QpRequestError) => self.deliver_qp(id.into(), QpEvent::RequestError),
+            Some(Kind::QpAccessError) => self.deliver_qp(id.into(), QpEvent::AccessError),
+            Some(Kind::CommEstablished) => self.deliver_qp(id.into(), QpEvent::CommEstablished),
+            Some(Kind::SqDrained) => self.deliver_qp(id.into(), QpEvent::SqDrained),
+            Some(Kind::QpLastWqe) => self.deliver_qp(id.into(), QpEvent::LastWqeReached),
+            Some(Kind::SrqLimit) => self.deliver_srq(id.into(), SrqEvent::LimitReached),
+            Some(Kind::SrqError) => self.deliver_srq(id.into(), SrqEvent::Error),
             Some(Kind::DeviceFatal) => {
                 dev_err!(self.liveness.device(), "the adapter has failed: code {id}\n");
                 self.liveness.die(Cause::Failed);
@@ -98,13 +98,13 @@ impl AsyncHandler {
         }
     }
 
-    fn deliver_srq(&self, srqn: u32, event: SrqEvent) {
+    fn deliver_srq(&self, srqn: Srqn, event: SrqEvent) {
         if let Some(link) = self.listeners.srqs.get(srqn) {
             link.report(event);
         }
     }
 
-    fn deliver_qp(&self, qpn: u32, event: QpEvent) {
+    fn deliver_qp(&self, qpn: Qpn, event: QpEvent) {
         if let Some(link) = self.listeners.qps.get(qpn) {
             link.report(event);
         }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The objects that events are reported to, by number.
 
+use core::marker::PhantomData;
+
+use abi::{Cqn, Qpn, Srqn};
 use kernel::{
     new_spinlock_irq,
     prelude::*,
@@ -10,29 +13,34 @@ use kernel::{
 
 use crate::rdma::event::{CqLink, DeviceEvent, DeviceLink, QpLink, SrqLink};
 
-/// Objects of a kind, by number.
+/// Objects of a kind, by their numbers `N`.
 #[pin_data]
-pub(crate) struct LinkTable<L> {
+pub(crate) struct LinkTable<N, L> {
     #[pin]
     links: SpinLockIrq<KBox<RBTree<u32, L>>>,
+    _number: PhantomData<N>,
 }
 
-impl<L: Clone + PartialEq> LinkTable<L> {
+impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
     fn new() -> impl PinInit<Self, Error> {
         let links = KBox::new(RBTree::new(), GFP_KERNEL);
-        try_pin_init!(Self { links <- new_spinlock_irq!(links?, "vrnic::LinkTable") })
+        try_pin_init!(Self {
+            links <- new_spinlock_irq!(links?, "vrnic::LinkTable"),
+            _number: PhantomData,
+        })
     }
 
     /// Adds an object, in place of a forgotten one of the same number.
-    pub(crate) fn add(&self, number: u32, link: L) -> Result {
-        let node = RBTreeNode::new(number, link, GFP_KERNEL)?;
+    pub(crate) fn add(&self, number: N, link: L) -> Result {
+        let node = RBTreeNode::new(number.into(), link, GFP_KERNEL)?;
         let old = self.links.lock().insert(node);
         drop(old);
         Ok(())
     }
 
     /// Removes an object, unless another has got its number since.
-    pub(crate) fn remove(&self, number: u32, link: &L) {
+    pub(crate) fn remove(&self, number: N, link: &L) {
+        let number = number.into();
         let mut links = self.links.lock();
         if links.get(&number).is_none_or(|current| current != link) {
             return;
@@ -44,34 +52,34 @@ impl<L: Clone + PartialEq> LinkTable<L> {
     }
 
     /// The object of this number.
-    pub(crate) fn get(&self, number: u32) -> Option<L> {
-        self.links.lock().get(&number).cloned()
+    pub(crate) fn get(&self, number: N) -> Option<L> {
+        self.links.lock().get(&number.into()).cloned()
     }
 
     /// The object that follows `number`, by number.
-    pub(crate) fn next(&self, number: Option<u32>) -> Option<(u32, L)> {
+    pub(crate) fn next(&self, number: Option<N>) -> Option<(N, L)> {
         let links = self.links.lock();
         let from = match number {
-            Some(number) => number.checked_add(1)?,
+            Some(number) => number.into().checked_add(1)?,
             None => 0,
         };
         let cursor = links.cursor_lower_bound(&from)?;
         let (number, link) = cursor.current();
-        Some((*number, link.clone()))
+        Some(((*number).into(), link.clone()))
     }
 }
 
-/// All who hear of events.
+/// The objects that events are reported to.
 #[pin_data]
 pub(crate) struct Listeners {
     /// Completion queues, by completion vector.
-    cqs: KVec<Pin<KBox<LinkTable<CqLink>>>>,
+    cqs: KVec<Pin<KBox<LinkTable<Cqn, CqLink>>>>,
     /// Queue pairs.
     #[pin]
-    pub(crate) qps: LinkTable<QpLink>,
+    pub(crate) qps: LinkTable<Qpn, QpLink>,
     /// Shared receive queues.
     #[pin]
-    pub(crate) srqs: LinkTable<SrqLink>,
+    pub(crate) srqs: LinkTable<Srqn, SrqLink>,
     #[pin]
     device: SpinLockIrq<Audience>,
 }
@@ -107,7 +115,7 @@ impl Listeners {
     /// # Errors
     ///
     /// `EINVAL` for a vector that does not exist.
-    pub(crate) fn cqs(&self, vector: usize) -> Result<&LinkTable<CqLink>> {
+    pub(crate) fn cqs(&self, vector: usize) -> Result<&LinkTable<Cqn, CqLink>> {
         self.cqs.get(vector).map(|table| &**table).ok_or(EINVAL)
     }
 
@@ -125,7 +133,7 @@ impl Listeners {
     }
 
     /// The completion queue of this number, on whichever vector it is.
-    pub(crate) fn find_cq(&self, cqn: u32) -> Option<CqLink> {
+    pub(crate) fn find_cq(&self, cqn: Cqn) -> Option<CqLink> {
         self.cqs.iter().find_map(|table| table.get(cqn))
     }
 

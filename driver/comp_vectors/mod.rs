@@ -10,6 +10,7 @@
 //! A handler stays bound to its queues for good; only its interrupt moves. It goes to the handler's
 //! own processor while that is online, else to another of the handler's processors, else to any.
 
+use abi::Eqn;
 use kernel::{
     cpu::{CpuId, nr_cpu_ids},
     device, new_mutex, new_spinlock,
@@ -105,7 +106,7 @@ pub(crate) struct Descriptor {
     /// The counters of the interrupt handler.
     pub(crate) handler: Arc<Handler>,
     /// Its event queue.
-    pub(crate) eqn: u32,
+    pub(crate) eqn: Eqn,
     /// Its interrupt.
     pub(crate) line: Arc<Line>,
 }

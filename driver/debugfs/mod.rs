@@ -21,18 +21,15 @@ use kernel::{
 use self::{
     objects::{Line, Listing},
     query::Inspector,
-    vectors::Tree,
 };
-use crate::{
-    comp_vectors::Handlers,
-    hw::admin::{Admin, AdminState},
-    listeners::Listeners,
-};
+use crate::hw::admin::{Admin, AdminState};
 
 mod format;
 mod objects;
 pub(crate) mod query;
 mod vectors;
+
+pub(crate) use self::vectors::Tree;
 
 /// The files; they are there until this is dropped.
 pub(crate) struct DebugFiles {
@@ -50,13 +47,13 @@ impl DebugFiles {
     /// Makes the files of this device.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
-        tree: (Arc<Handlers>, Arc<Listeners>),
+        tree: Tree,
         admin: Arc<Admin>,
         inspector: &Arc<Inspector>,
     ) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("vrnic-{}", device.name()))?;
         let dir = Dir::new(&name);
-        let tree = dir.read_only_file(c"events", Tree::new(tree.0, tree.1));
+        let tree = dir.read_only_file(c"events", tree);
         let admin = dir.read_only_file(c"admin", AdminState::new(admin));
         Ok(Self {
             _events: KBox::pin_init(tree, GFP_KERNEL)?,

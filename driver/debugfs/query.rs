@@ -12,7 +12,10 @@ use kernel::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{hw::ring::Ring, quiesce::Liveness};
+use crate::{
+    hw::ring::{Ring, RingShape},
+    quiesce::Liveness,
+};
 
 /// A record of INSPECT.
 pub(crate) trait Record: FromBytes + IntoBytes + Send + Sync + 'static {
@@ -59,7 +62,8 @@ impl Inspector {
     ) -> Result<Arc<Self>> {
         // One entry, as long as the longest answer.
         // CAST: log2 of a u32.
-        let answer = Ring::new(device, 0, INSPECT_LEN_MAX.trailing_zeros() as u8)?;
+        let log_stride = INSPECT_LEN_MAX.trailing_zeros() as u8;
+        let answer = Ring::new(device, RingShape { log_size: 0, log_stride })?;
         let answer = KBox::pin_init(new_mutex!(answer, "vrnic::Inspector"), GFP_KERNEL)?;
         Ok(Arc::new(Self { liveness, answer }, GFP_KERNEL)?)
     }

@@ -49,6 +49,7 @@ impl Tree {
         while let Some((qpn, link)) = self.listeners.qps.next(last) {
             last = Some(qpn);
             if let Some((send, recv)) = link.cqs() {
+                let qpn = qpn.get();
                 feeds.push(Feed { cq: send, qpn, sends: true }, GFP_KERNEL)?;
                 feeds.push(Feed { cq: recv, qpn, sends: false }, GFP_KERNEL)?;
             }
@@ -77,7 +78,7 @@ impl Tree {
         let mut last = None;
         while let Some((cqn, link)) = cqs.next(last) {
             last = Some(cqn);
-            f.write_fmt(fmt!("  cq {cqn}: {} events\n", link.reports()))?;
+            f.write_fmt(fmt!("  cq {cqn:?}: {} events\n", link.reports()))?;
             let cq = link.identity();
             let first = feeds.partition_point(|feed| feed.cq < cq);
             for feed in feeds.iter().skip(first).take_while(|feed| feed.cq == cq) {

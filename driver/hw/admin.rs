@@ -20,12 +20,15 @@ use kernel::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{regs::Registers, ring::Ring};
+use super::{
+    regs::Registers,
+    ring::{Ring, RingShape},
+};
 
 /// log2 of the entries of both rings.
 const LOG_SIZE: u8 = 6;
-/// log2 of the bytes of a command and of a completion.
-const LOG_ENTRY: u8 = 6;
+/// The shape of both rings: a command has as many bytes as a completion.
+const SHAPE: RingShape = RingShape { log_size: LOG_SIZE, log_stride: 6 };
 /// Calls of [`Admin::tick`] that a command may take before the adapter counts as dead.
 const MAX_TICKS: u32 = 60;
 
@@ -65,8 +68,8 @@ impl Admin {
         device: &device::Device<device::Bound>,
         regs: Arc<Registers>,
     ) -> Result<Arc<Self>> {
-        let submissions = Ring::new(device, LOG_SIZE, LOG_ENTRY)?;
-        let completions = Ring::new(device, LOG_SIZE, LOG_ENTRY)?;
+        let submissions = Ring::new(device, SHAPE)?;
+        let completions = Ring::new(device, SHAPE)?;
         let mut slots = KVec::with_capacity(1 << LOG_SIZE, GFP_KERNEL)?;
         for _ in 0..1 << LOG_SIZE {
             slots.push(Slot::Free, GFP_KERNEL)?;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Event queues: rings that the adapter writes and interrupt handlers read.
 
-use abi::eq::{EQE_LEN, Eqe};
+use abi::{
+    SlotIndex,
+    eq::{EQE_LEN, Eqe},
+};
 use kernel::{
     device, new_spinlock_irq,
     prelude::*,
@@ -11,7 +14,10 @@ use kernel::{
     },
 };
 
-use super::{ring::Ring, uar::Doorbells};
+use super::{
+    ring::{Ring, RingShape},
+    uar::Doorbells,
+};
 
 /// log2 of the entries: events of one object are folded, so this is no limit on objects.
 pub(crate) const LOG_SIZE: u8 = 9;
@@ -29,7 +35,7 @@ struct State {
     /// Consumer index.
     ci: u32,
     /// The doorbell slot that it is published in; known once the adapter has the queue.
-    doorbell: u32,
+    doorbell: SlotIndex,
 }
 
 impl EventQueue {
@@ -37,10 +43,13 @@ impl EventQueue {
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         doorbells: Arc<Doorbells>,
-        doorbell: u32,
+        doorbell: SlotIndex,
     ) -> Result<Arc<Self>> {
         // CAST: log2 of a small number.
-        let ring = Ring::new(device, LOG_SIZE, EQE_LEN.trailing_zeros() as u8)?;
+        let ring = Ring::new(
+            device,
+            RingShape { log_size: LOG_SIZE, log_stride: EQE_LEN.trailing_zeros() as u8 },
+        )?;
         let state = State { ci: 0, doorbell };
         Arc::pin_init(
             pin_init!(Self {
@@ -58,7 +67,7 @@ impl EventQueue {
     }
 
     /// The adapter has given it this doorbell slot.
-    pub(crate) fn set_doorbell(&self, doorbell: u32) {
+    pub(crate) fn set_doorbell(&self, doorbell: SlotIndex) {
         self.state.lock().doorbell = doorbell;
     }
 

@@ -9,13 +9,47 @@ use kernel::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A ring of `1 << log_size` entries of `1 << log_stride` bytes. Indices are free-running.
+/// A ring. Indices are free-running.
 pub(crate) struct Ring {
     /// Pieces of `1 << piece_shift` bytes, or one that is shorter.
     pieces: KVec<Coherent<[u8]>>,
     piece_shift: u8,
-    log_size: u8,
-    log_stride: u8,
+    shape: RingShape,
+}
+
+/// The geometry of a ring: logs of the number of its entries and of their stride.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingShape {
+    /// log2 of the entries.
+    pub(crate) log_size: u8,
+    /// log2 of the bytes of an entry.
+    pub(crate) log_stride: u8,
+}
+
+impl RingShape {
+    /// The shape of a ring for at least `entries` of `stride` bytes, a power of two.
+    pub(crate) fn with_room(entries: u32, stride: u32) -> Self {
+        // CAST: logs of 32-bit numbers.
+        Self {
+            log_size: entries.next_power_of_two().trailing_zeros() as u8,
+            log_stride: stride.trailing_zeros() as u8,
+        }
+    }
+
+    /// The number of entries.
+    pub(crate) fn entries(self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Bytes of an entry.
+    pub(crate) fn stride(self) -> u32 {
+        1 << self.log_stride
+    }
+
+    /// Bytes of the ring.
+    pub(crate) fn length(self) -> u64 {
+        u64::from(self.entries()) * u64::from(self.stride())
+    }
 }
 
 /// Returns whether free-running index `a` is older than `b`.
@@ -29,36 +63,31 @@ const PIECE_SHIFT: u8 = 16;
 
 impl Ring {
     /// A zeroed ring that is contiguous, so not a long one.
-    pub(crate) fn new(
-        device: &device::Device<device::Bound>,
-        log_size: u8,
-        log_stride: u8,
-    ) -> Result<Self> {
-        Self::with(device, (log_size, log_stride), log_size + log_stride)
+    pub(crate) fn new(device: &device::Device<device::Bound>, shape: RingShape) -> Result<Self> {
+        Self::with(device, shape, shape.log_size + shape.log_stride)
     }
 
     /// A zeroed ring of any length.
     pub(crate) fn in_pieces(
         device: &device::Device<device::Bound>,
-        log_size: u8,
-        log_stride: u8,
+        shape: RingShape,
     ) -> Result<Self> {
-        Self::with(device, (log_size, log_stride), PIECE_SHIFT)
+        Self::with(device, shape, PIECE_SHIFT)
     }
 
     fn with(
         device: &device::Device<device::Bound>,
-        (log_size, log_stride): (u8, u8),
+        shape: RingShape,
         piece_shift: u8,
     ) -> Result<Self> {
-        let length = 1usize << (log_size + log_stride);
+        let length = 1usize << (shape.log_size + shape.log_stride);
         let count = length.div_ceil(1 << piece_shift);
         let mut pieces = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
             let piece = Coherent::<u8>::zeroed_slice(device, length / count, GFP_KERNEL)?;
             pieces.push(piece, GFP_KERNEL)?;
         }
-        Ok(Self { pieces, piece_shift, log_size, log_stride })
+        Ok(Self { pieces, piece_shift, shape })
     }
 
     /// The address for the adapter of a ring that is contiguous; in any other, that of its first
@@ -85,22 +114,17 @@ impl Ring {
 
     /// Number of entries.
     pub(crate) fn size(&self) -> u32 {
-        1 << self.log_size
+        self.shape.entries()
     }
 
-    /// log2 of the number of entries.
-    pub(crate) fn log_size(&self) -> u8 {
-        self.log_size
-    }
-
-    /// log2 of the bytes of an entry.
-    pub(crate) fn log_stride(&self) -> u8 {
-        self.log_stride
+    /// Returns its geometry.
+    pub(crate) fn shape(&self) -> RingShape {
+        self.shape
     }
 
     /// Returns the offset of an entry.
     fn offset(&self, index: u32) -> usize {
-        ((index & (self.size() - 1)) as usize) << self.log_stride
+        ((index & (self.size() - 1)) as usize) << self.shape.log_stride
     }
 
     /// The 32-bit word at `offset` of entry `index`.
@@ -132,7 +156,7 @@ impl Ring {
 
     /// Writes the start of entry `index`.
     pub(crate) fn write(&self, index: u32, data: &[u8]) -> Result {
-        if data.len() > 1 << self.log_stride {
+        if data.len() > 1 << self.shape.log_stride {
             return Err(EINVAL);
         }
         let (piece, start) = self.piece(self.offset(index))?;

@@ -58,7 +58,7 @@ impl Doorbells {
     }
 
     /// New entries in a send queue.
-    pub(crate) fn ring_sq(&self, slot: u32, pi: u32) {
+    pub(crate) fn ring_sq(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| {
             bar.try_write32(pi, offset)?;
             self.ring(bar, slot)
@@ -66,35 +66,34 @@ impl Doorbells {
     }
 
     /// New entries in a receive queue.
-    pub(crate) fn set_rq_pi(&self, slot: u32, pi: u32) {
+    pub(crate) fn set_rq_pi(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset + RQ_PI as usize));
     }
 
     /// New entries in a shared receive queue.
-    pub(crate) fn set_srq_pi(&self, slot: u32, pi: u32) {
+    pub(crate) fn set_srq_pi(&self, slot: SlotIndex, pi: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
     }
 
     /// The first entry of a shared receive queue that is not free, as the adapter told last; `None`
     /// when it has gone.
-    pub(crate) fn srq_freed(&self, slot: u32) -> Option<u32> {
-        let slot = SlotIndex::new(slot);
+    pub(crate) fn srq_freed(&self, slot: SlotIndex) -> Option<u32> {
         let offset = slot.exists().then_some((slot.offset() + SRQ_FREED) as usize)?;
         self.bar.try_access()?.try_read32(offset).ok()
     }
 
     /// Both queues of a queue pair start anew.
-    pub(crate) fn reset_qp(&self, slot: u32) {
+    pub(crate) fn reset_qp(&self, slot: SlotIndex) {
         self.with_slot(slot, |bar, offset| bar.try_write64(0, offset));
     }
 
     /// Entries of a completion queue are free again.
-    pub(crate) fn set_cq_ci(&self, slot: u32, ci: u32) {
+    pub(crate) fn set_cq_ci(&self, slot: SlotIndex, ci: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
     }
 
     /// Arms a completion queue; `seen` is the index of the first completion not seen yet.
-    pub(crate) fn arm_cq(&self, slot: u32, ci: u32, seen: u32, arm: u32) {
+    pub(crate) fn arm_cq(&self, slot: SlotIndex, ci: u32, seen: u32, arm: u32) {
         self.with_slot(slot, |bar, offset| {
             bar.try_write32(seen, offset + CQ_SEEN as usize)?;
             bar.try_write64(ci_and_arm(ci, arm), offset)?;
@@ -103,28 +102,27 @@ impl Doorbells {
     }
 
     /// Entries of an event queue are free again; to be called before they are acted upon.
-    pub(crate) fn set_eq_ci(&self, slot: u32, ci: u32) {
+    pub(crate) fn set_eq_ci(&self, slot: SlotIndex, ci: u32) {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
         smp_mb(FullBarrier);
     }
 
     /// Calls `f` with the offset of a slot; does nothing when the adapter has gone.
-    fn with_slot(&self, slot: u32, f: impl FnOnce(&Bar<'_, LENGTH>, usize) -> Result) {
-        let place = SlotIndex::new(slot);
-        if !place.exists() {
-            kernel::pr_warn_once!("doorbell slot {slot} does not exist\n");
+    fn with_slot(&self, slot: SlotIndex, f: impl FnOnce(&Bar<'_, LENGTH>, usize) -> Result) {
+        if !slot.exists() {
+            kernel::pr_warn_once!("doorbell slot {slot:?} does not exist\n");
             return;
         }
         if let Some(bar) = self.bar.try_access() {
             // Offsets inside the page do not fail.
-            let _ = f(&bar, place.offset() as usize);
+            let _ = f(&bar, slot.offset() as usize);
         }
     }
 
     /// Tells the adapter that a slot has news, and wakes it if it sleeps.
-    fn ring(&self, bar: &Bar<'_, LENGTH>, slot: u32) -> Result {
+    fn ring(&self, bar: &Bar<'_, LENGTH>, slot: SlotIndex) -> Result {
         let summary = summary(bar);
-        let bit = SlotIndex::new(slot).summary_bit();
+        let bit = slot.summary_bit();
         let mut old = summary.load(Relaxed);
         // Fully ordered: the slot's word is visible before the bit.
         while let Err(now) = summary.cmpxchg(old, old | bit, Full) {

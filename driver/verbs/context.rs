@@ -2,6 +2,7 @@
 //! User contexts and protection domains.
 
 use abi::{
+    ContextId, Pdn,
     admin::command,
     uverbs::{ContextResp, Features, PdResp},
 };
@@ -16,7 +17,7 @@ use crate::rdma::{
 /// The adapter's part of a user context.
 pub(crate) struct Context {
     /// Its number.
-    pub(super) id: u32,
+    pub(super) id: ContextId,
     /// Its doorbell pages.
     pub(super) uars: Arc<UarSet>,
 }
@@ -24,7 +25,7 @@ pub(crate) struct Context {
 /// The adapter's part of a protection domain.
 pub(crate) struct Pd {
     /// Its number.
-    pub(super) pdn: u32,
+    pub(super) pdn: Pdn,
 }
 
 pub(super) fn alloc(
@@ -33,10 +34,9 @@ pub(super) fn alloc(
     udata: &Udata<'_>,
 ) -> Result<Context> {
     udata.no_request()?;
-    let result = ctx.execute::<command::AllocContext>(&())?;
-    let id = result.get();
+    let id = ctx.execute::<command::AllocContext>(&())?;
     let mut uars = None;
-    ctx.complete::<command::FreeContext, _>(result, (), |()| {
+    ctx.complete::<command::FreeContext, _>(id, (), |()| {
         let set = uars.insert(UarSet::new(id)?);
         answer(ctx, new, udata, set).inspect_err(|_| set.free(ctx))
     })?;
@@ -50,7 +50,7 @@ fn answer(ctx: &Ctx<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
     let caps = ctx.adapter.caps();
     udata.respond(&ContextResp {
         abi_version: ctx.adapter.abi_version().into(),
-        uar: uar.index.into(),
+        uar: uar.index,
         uar_mmap: uar.mmap.into(),
         kick_mmap: kick_mmap.into(),
         max_wr: caps.max_wr,
@@ -64,8 +64,8 @@ fn answer(ctx: &Ctx<'_>, new: &NewUcontext<'_, Verbs>, udata: &Udata<'_>, uars: 
 
 pub(super) fn dealloc(ctx: &Ctx<'_>, context: &Ucontext<Verbs>) {
     context.uars.free(ctx);
-    if let Err(error) = ctx.destroy::<command::FreeContext>(&context.id.into()) {
-        dev_err!(ctx.dma(), "freeing context {} failed: {error:?}\n", context.id);
+    if let Err(error) = ctx.destroy::<command::FreeContext>(&context.id) {
+        dev_err!(ctx.dma(), "freeing context {:?} failed: {error:?}\n", context.id);
     }
 }
 
@@ -74,14 +74,14 @@ pub(super) fn alloc_pd(ctx: &Ctx<'_>, user: Option<&User<'_, Verbs>>) -> Result<
         user.data.no_request()?;
     }
     let context = user.map_or(KERNEL_CONTEXT, |user| user.context.id);
-    let pdn = ctx.execute::<command::AllocPd>(&context.into())?;
+    let pdn = ctx.execute::<command::AllocPd>(&context)?;
     ctx.complete::<command::FreePd, _>(pdn, (), |()| match user {
         Some(user) => user.data.respond(&PdResp { pdn, ..PdResp::default() }),
         None => Ok(()),
     })?;
-    Ok(Pd { pdn: pdn.get() })
+    Ok(Pd { pdn })
 }
 
 pub(super) fn dealloc_pd(ctx: &Ctx<'_>, pd: &Pd) -> Result {
-    ctx.destroy::<command::FreePd>(&pd.pdn.into())
+    ctx.destroy::<command::FreePd>(&pd.pdn)
 }

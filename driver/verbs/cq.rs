@@ -2,6 +2,7 @@
 //! Completion queues.
 
 use abi::{
+    Cqn,
     admin::{CreateCq, ModifyCq, ResizeCq, command},
     cq::CQE_LEN,
     uverbs::{CQ_ANY_VECTOR, CqReq, CqResp, Payload, ResizeCqResp},
@@ -16,7 +17,7 @@ use kernel::{
 };
 
 use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable, poll::KernelCq, uar::TakenSlot};
-use crate::hw::ring::Ring;
+use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
     cq::{CqInit, Moderation},
@@ -27,7 +28,7 @@ use crate::rdma::{
 /// The adapter's part of a completion queue.
 pub(crate) struct Cq {
     /// Its number.
-    pub(super) cqn: u32,
+    pub(super) cqn: Cqn,
     /// The completion event handler that it is bound to.
     pub(super) handler: u32,
     /// Its moderation as it was last set: the count, then 16 bits of microseconds.
@@ -45,7 +46,7 @@ enum Memory {
 }
 
 impl Cq {
-    fn new(cqn: u32, handler: u32, memory: Memory) -> Self {
+    fn new(cqn: Cqn, handler: u32, memory: Memory) -> Self {
         Self { cqn, handler, moderation: Atomic::new(0), memory }
     }
 
@@ -97,12 +98,12 @@ fn create_user(
     let memory = KBox::pin_init(new_mutex!(ring.umem, "vrnic::Cq::ring"), GFP_KERNEL)?;
     let memory = Memory::User { ring: memory, _slot: slot };
     let result = ctx.execute::<command::CreateCq>(&params)?;
-    let cqn = result.cqn.get();
-    let memory = ctx.complete::<command::DestroyCq, _>(result.cqn, memory, |_| {
+    let cqn = result.cqn;
+    let memory = ctx.complete::<command::DestroyCq, _>(cqn, memory, |_| {
         user.data.respond(&CqResp {
-            cqn: result.cqn,
+            cqn,
             slot: result.slot,
-            uar: uar.index.into(),
+            uar: uar.index,
             uar_mmap: uar.mmap.into(),
             vector: handler.into(),
             ..CqResp::default()
@@ -151,19 +152,17 @@ impl UserRing {
 }
 
 fn create_kernel(ctx: &Ctx<'_>, init: &mut CqInit<'_>) -> Result<Cq> {
-    // CAST: log2 of a u32.
-    let log_size = init.entries.next_power_of_two().trailing_zeros() as u8;
-    let log_stride = CQE_LEN.trailing_zeros() as u8;
-    let ring = Ring::in_pieces(ctx.dma(), log_size, log_stride)?;
+    let shape = RingShape::with_room(init.entries, CQE_LEN);
+    let ring = Ring::in_pieces(ctx.dma(), shape)?;
     let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     init.granted = ring.size();
     let queue = KBox::pin_init(KernelCq::new(ring), GFP_KERNEL)?;
     let eqn = ctx.adapter.handlers().get(init.comp_vector)?.eqn;
-    let result =
-        ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, log_size, table.pages()))?;
-    queue.set_doorbell(result.slot.get());
-    let cqn = result.cqn.get();
-    let queue = ctx.complete::<command::DestroyCq, _>(result.cqn, queue, |_| {
+    let params = CreateCq::new(KERNEL_UAR, eqn, shape.log_size, table.pages());
+    let result = ctx.execute::<command::CreateCq>(&params)?;
+    queue.set_doorbell(result.slot);
+    let cqn = result.cqn;
+    let queue = ctx.complete::<command::DestroyCq, _>(cqn, queue, |_| {
         ctx.adapter.add_cq(init.comp_vector, cqn, init.link.clone())
     })?;
     Ok(Cq::new(cqn, init.comp_vector, Memory::Kernel(queue)))
@@ -200,7 +199,7 @@ pub(super) fn resize(
 }
 
 pub(super) fn destroy(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>) -> Result {
-    ctx.destroy::<command::DestroyCq>(&cq.cqn.into())?;
+    ctx.destroy::<command::DestroyCq>(&cq.cqn)?;
     ctx.adapter.remove_cq(cq.handler, cq.cqn, cq.link());
     Ok(())
 }

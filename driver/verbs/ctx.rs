@@ -3,15 +3,15 @@
 
 use core::fmt::Debug;
 
-use abi::admin::Command;
+use abi::{ContextId, UarIndex, admin::Command};
 use kernel::{device, new_mutex, prelude::*, sync::Mutex};
 
 use crate::adapter::Adapter;
 
 /// The context number of the kernel's own objects.
-pub(super) const KERNEL_CONTEXT: u32 = 0;
+pub(super) const KERNEL_CONTEXT: ContextId = ContextId::new(0);
 /// The UAR of the kernel's own objects.
-pub(super) const KERNEL_UAR: u32 = 0;
+pub(super) const KERNEL_UAR: UarIndex = UarIndex::new(0);
 
 /// The driver as the RDMA core's abstractions know it: the `T` of `Qp<T>` and `Device<T>`.
 pub(crate) struct Verbs;

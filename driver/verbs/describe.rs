@@ -3,7 +3,10 @@
 //! adapter's own view of it, in words (`-dd`) or as the record that the adapter gives (`-r`, see
 //! [`abi::admin`]). Of an adapter that has died there is none.
 
-use abi::admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord};
+use abi::{
+    Qpn, Srqn,
+    admin::{CqRecord, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord},
+};
 use kernel::{prelude::*, str::CStr, sync::atomic::Relaxed};
 use zerocopy::Immutable;
 
@@ -17,15 +20,15 @@ use crate::{
 };
 
 /// Returns the adapter's record of an object.
-fn record<R: Record>(ctx: &Ctx<'_>, number: u32) -> Option<R> {
-    ctx.adapter.inspector().one(number).ok().flatten()
+fn record<R: Record>(ctx: &Ctx<'_>, number: impl Into<u32>) -> Option<R> {
+    ctx.adapter.inspector().one(number.into()).ok().flatten()
 }
 
 /// The record itself. Without one the core is to leave the object out, by `EAGAIN`
 /// (`res_get_common_dumpit` in `nldev.c`).
 pub(super) fn raw<R: Record + Immutable>(
     ctx: &Ctx<'_>,
-    number: u32,
+    number: impl Into<u32>,
     entry: RawResEntry<'_>,
 ) -> Result {
     entry.put(record::<R>(ctx, number).ok_or(EAGAIN)?.as_bytes())
@@ -50,7 +53,7 @@ fn ring(entry: &mut ResEntry<'_>, names: &Names, ring: &RingRecord) -> Result {
     entry.number(names.consumer, ring.next)
 }
 
-pub(super) fn qp(ctx: &Ctx<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
+pub(super) fn qp(ctx: &Ctx<'_>, qpn: Qpn, entry: &mut ResEntry<'_>) -> Result {
     let Some(qp) = record::<QpRecord>(ctx, qpn) else { return Ok(()) };
     entry.number(c"send_cqn", qp.send_cqn.get())?;
     entry.number(c"recv_cqn", qp.recv_cqn.get())?;
@@ -69,7 +72,7 @@ pub(super) fn qp(ctx: &Ctx<'_>, qpn: u32, entry: &mut ResEntry<'_>) -> Result {
 
 pub(super) fn cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'_>) -> Result {
     let handler = &ctx.adapter.handlers().get(cq.handler)?.handler;
-    entry.number(c"cqn", cq.cqn)?;
+    entry.number(c"cqn", cq.cqn.get())?;
     entry.number(c"handler", cq.handler)?;
     if let Some(cpu) = handler.cpu() {
         entry.number(c"cpu", cpu)?;
@@ -86,7 +89,7 @@ pub(super) fn cq(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, entry: &mut ResEntry<'
     entry.number(c"failed", cq.failed)
 }
 
-pub(super) fn srq(ctx: &Ctx<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result {
+pub(super) fn srq(ctx: &Ctx<'_>, srqn: Srqn, entry: &mut ResEntry<'_>) -> Result {
     let Some(srq) = record::<SrqRecord>(ctx, srqn) else { return Ok(()) };
     entry.number(c"uar", srq.uar.get())?;
     entry.number(c"slot", srq.slot.get())?;
@@ -97,7 +100,7 @@ pub(super) fn srq(ctx: &Ctx<'_>, srqn: u32, entry: &mut ResEntry<'_>) -> Result 
 }
 
 pub(super) fn mr(ctx: &Ctx<'_>, mr: &Mr, entry: &mut ResEntry<'_>) -> Result {
-    let Some(key) = record::<KeyRecord>(ctx, mr.key() >> 8) else { return Ok(()) };
+    let Some(key) = record::<KeyRecord>(ctx, mr.key().index()) else { return Ok(()) };
     // CAST: the enum's number.
     let kind = if key.kind == KeyKind::Fast as u8 { c"fast_region" } else { c"region" };
     entry.word(c"kind", kind)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The queues of a queue pair of a kernel client.
 
+use abi::SlotIndex;
 use kernel::{
     prelude::*,
     sync::{
@@ -22,7 +23,7 @@ use crate::{
 #[pin_data]
 pub(super) struct KernelQp {
     /// Its doorbell slot, once the adapter has it.
-    pub(super) doorbell: Atomic<u32>,
+    doorbell: Atomic<u32>,
     /// The send queue.
     #[pin]
     pub(super) send: WorkQueue,
@@ -52,8 +53,13 @@ impl KernelQp {
         )
     }
 
-    fn doorbell(&self) -> u32 {
-        self.doorbell.load(Relaxed)
+    /// The adapter has given it this doorbell slot.
+    pub(super) fn set_doorbell(&self, doorbell: SlotIndex) {
+        self.doorbell.store(doorbell.get(), Relaxed);
+    }
+
+    fn doorbell(&self) -> SlotIndex {
+        self.doorbell.load(Relaxed).into()
     }
 
     /// A completion tells that the entries up to and including `index` are free, of the receives or

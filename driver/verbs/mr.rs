@@ -2,6 +2,7 @@
 //! Memory regions.
 
 use abi::{
+    Key,
     admin::{AllocMr, MrFlags, RegMr, Rereg, ReregMr, command},
     qp::Access,
     uverbs::{MrReq, Payload},
@@ -27,7 +28,7 @@ pub(crate) struct Mr {
 }
 
 struct State {
-    key: u32,
+    key: Key,
     /// Rights, for memory that takes the place of this.
     access: u32,
     /// Unpinned when the adapter has forgotten the region.
@@ -36,18 +37,18 @@ struct State {
 
 impl Mr {
     /// Its key.
-    pub(super) fn key(&self) -> u32 {
+    pub(super) fn key(&self) -> Key {
         self.state.lock().key
     }
 
     /// Registers with the adapter.
     fn new(ctx: &Ctx<'_>, params: &RegMr, memory: Option<Umem>) -> Result<NewMr<Self>> {
         // Before the command, after which there must be nothing that can fail.
-        let state = State { key: 0, access: params.access.get(), memory };
+        let state = State { key: Key::default(), access: params.access.get(), memory };
         let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-        let key = ctx.execute::<command::RegMr>(params)?.get();
+        let key = ctx.execute::<command::RegMr>(params)?;
         state.lock().key = key;
-        Ok(NewMr { lkey: key, rkey: key, pages: None, driver: Self { state } })
+        Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: None, driver: Self { state } })
     }
 }
 
@@ -151,15 +152,15 @@ pub(super) fn rereg(
         params.access = access.into();
     }
     if let Some(pd) = change.pd {
-        params.pdn = pd.pdn.into();
+        params.pdn = pd.pdn;
     }
     if let Some(memory) = &state.memory {
         memory.check_change(access, change.memory.is_some())?;
     }
     let Some(region) = &change.memory else {
-        state.key = ctx.execute::<command::ReregMr>(&params)?.get();
+        state.key = ctx.execute::<command::ReregMr>(&params)?;
         state.access = access;
-        return Ok(state.key);
+        return Ok(state.key.get());
     };
     let region = UserRegion { access, ..*region };
     check(ctx, &region)?;
@@ -168,10 +169,10 @@ pub(super) fn rereg(
     params.pages = table.pages();
     params.iova = region.iova.into();
     params.length = region.length.into();
-    let key = ctx.execute::<command::ReregMr>(&params)?.get();
+    let key = ctx.execute::<command::ReregMr>(&params)?;
     // The adapter has forgotten the old memory, which is unpinned here.
     *state = State { key, access, memory: Some(umem) };
-    Ok(key)
+    Ok(key.get())
 }
 
 pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>> {
@@ -179,13 +180,13 @@ pub(super) fn alloc(ctx: &Ctx<'_>, pd: &Pd, max_pages: u32) -> Result<NewMr<Mr>>
         return Err(EINVAL);
     }
     let pages = PageList::new(ctx.dma(), max_pages)?;
-    let state = State { key: 0, access: 0, memory: None };
+    let state = State { key: Key::default(), access: 0, memory: None };
     let state = KBox::pin_init(new_mutex!(state, "vrnic::Mr"), GFP_KERNEL)?;
-    let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?.get();
+    let key = ctx.execute::<command::AllocMr>(&AllocMr::new(pd.pdn, max_pages))?;
     state.lock().key = key;
-    Ok(NewMr { lkey: key, rkey: key, pages: Some(pages), driver: Mr { state } })
+    Ok(NewMr { lkey: key.get(), rkey: key.get(), pages: Some(pages), driver: Mr { state } })
 }
 
 pub(super) fn dereg(ctx: &Ctx<'_>, mr: &Mr) -> Result {
-    ctx.destroy::<command::DeregMr>(&mr.state.lock().key.into())
+    ctx.destroy::<command::DeregMr>(&mr.state.lock().key)
 }

@@ -230,7 +230,7 @@ impl Operations for Verbs {
     }
 
     fn fill_res_mr_entry_raw(ctx: &Ctx<'_>, mr: &mr::Mr, entry: RawResEntry<'_>) -> Result {
-        describe::raw::<KeyRecord>(ctx, mr.key() >> 8, entry)
+        describe::raw::<KeyRecord>(ctx, mr.key().index(), entry)
     }
 
     fn fill_res_cq_entry_raw(

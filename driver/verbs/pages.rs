@@ -95,11 +95,6 @@ impl PageTable {
         Self::of_umem(device, umem, aligned_sizes, address)
     }
 
-    /// No memory at all.
-    pub(super) fn none() -> Self {
-        Self::of(Pages::default())
-    }
-
     /// Returns the description for a command.
     pub(super) fn pages(&self) -> Pages {
         self.pages

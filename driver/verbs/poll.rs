@@ -4,6 +4,7 @@
 use core::mem::offset_of;
 
 use abi::{
+    Qpn, SlotIndex,
     cq::{Cqe, Flags, Opcode, STAMP_OFFSET, Status},
     doorbell::arm_request,
     uar::{ARM_NEXT, ARM_SOLICITED},
@@ -72,7 +73,7 @@ pub(super) struct KernelCq {
 
 struct State {
     /// Doorbell slot, once the adapter has the queue.
-    doorbell: u32,
+    doorbell: SlotIndex,
     consumer: Consumer,
     /// Arm requests so far.
     arms: u32,
@@ -84,17 +85,18 @@ impl KernelCq {
     /// A queue in `ring`.
     pub(super) fn new(ring: Ring) -> impl PinInit<Self> {
         let (consumer, feeders) = (Consumer::new(), RBTree::new());
-        let state = State { doorbell: 0, consumer, arms: 0, feeders };
+        let state = State { doorbell: SlotIndex::default(), consumer, arms: 0, feeders };
         pin_init!(Self { ring, state <- new_spinlock_irq!(state, "vrnic::KernelCq") })
     }
 
     /// The adapter has given it this doorbell slot.
-    pub(super) fn set_doorbell(&self, doorbell: u32) {
+    pub(super) fn set_doorbell(&self, doorbell: SlotIndex) {
         self.state.lock().doorbell = doorbell;
     }
 
     /// Takes note of a queue pair, in place of a forgotten one of the same number.
-    pub(super) fn add(&self, qpn: u32, feeder: Feeder) -> Result {
+    pub(super) fn add(&self, qpn: Qpn, feeder: Feeder) -> Result {
+        let qpn = qpn.get();
         let node = RBTreeNode::new(qpn, feeder, GFP_KERNEL)?;
         let mut state = self.state.lock();
         // The forgotten one may have left completions.
@@ -107,13 +109,14 @@ impl KernelCq {
     }
 
     /// Drops the completions of a queue pair that was reset; the adapter writes no more of them.
-    pub(super) fn purge(&self, qpn: u32) -> Result {
-        self.state.lock().consumer.forget(&self.ring, qpn)
+    pub(super) fn purge(&self, qpn: Qpn) -> Result {
+        self.state.lock().consumer.forget(&self.ring, qpn.get())
     }
 
     /// Forgets a queue pair, unless another has got its number since; its completions still in the
     /// ring are dropped.
-    pub(super) fn remove(&self, qpn: u32, link: &QpLink) {
+    pub(super) fn remove(&self, qpn: Qpn, link: &QpLink) {
+        let qpn = qpn.get();
         let mut state = self.state.lock();
         if state.feeders.get(&qpn).is_none_or(|feeder| feeder.link != *link) {
             return;

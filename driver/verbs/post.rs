@@ -107,7 +107,7 @@ impl WorkQueue {
                     return Err(ENOMEM);
                 }
             }
-            let mut wqe = Entry::new(1 << ring.log_stride());
+            let mut wqe = Entry::new(1 << ring.shape().log_stride);
             encode(wr, *max_sge, &mut wqe)?;
             ring.write(*pi, wqe.bytes())?;
             *pi = pi.wrapping_add(1);

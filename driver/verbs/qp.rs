@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: what those of processes and of kernel clients have in common.
 
-use abi::admin::command;
+use abi::{Qpn, admin::command};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -13,7 +13,7 @@ use super::{
     context::Pd,
     kernel_qp::KernelQp,
     qp_kernel,
-    qp_params::own_cap,
+    qp_params::{CreatedQp, own_cap},
     qp_user::{self, UserQp},
     xrc,
 };
@@ -27,7 +27,7 @@ use crate::rdma::{
 /// The adapter's part of a queue pair.
 pub(crate) struct Qp {
     /// Its number.
-    pub(super) qpn: u32,
+    pub(super) qpn: Qpn,
     /// The state that it was last put into; also serialises changes.
     pub(super) state: Pin<KBox<Mutex<QpState>>>,
     /// The sizes that it got.
@@ -88,22 +88,19 @@ pub(super) fn create(
         return Err(EINVAL);
     }
     let state = KBox::pin_init(new_mutex!(QpState::Reset, "vrnic::Qp"), GFP_KERNEL)?;
-    let (cap, queues, qpn) = match (pd, user) {
+    let CreatedQp { qpn, cap, queues } = match (pd, user) {
         _ if init.kind() == QpType::XRC_TGT => {
-            (QpCap::default(), Queues::Target, xrc::create_target(ctx, init)?)
+            let qpn = xrc::create_target(ctx, init)?;
+            CreatedQp { qpn, cap: QpCap::default(), queues: Queues::Target }
         }
         (Some(pd), Some(user)) => {
-            let (cap, memory, qpn) = qp_user::create(ctx, device, pd, init, user)?;
-            (cap, Queues::User { memory }, qpn)
+            qp_user::create(ctx, device, pd, init, user)?.map(|memory| Queues::User { memory })
         }
-        (Some(pd), None) => {
-            let (cap, queues, qpn) = qp_kernel::create(ctx, pd, init)?;
-            (cap, Queues::Kernel(queues), qpn)
-        }
+        (Some(pd), None) => qp_kernel::create(ctx, pd, init)?.map(Queues::Kernel),
         (None, _) => return Err(EINVAL),
     };
     let sq_sig_all = init.sq_sig_all();
-    let queues = ctx.complete::<command::DestroyQp, _>(qpn.into(), queues, |queues| {
+    let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
         ctx.adapter.add_qp(qpn, init.link.clone()).inspect_err(|_| match queues {
             Queues::Kernel(_) => qp_kernel::forget(init.cqs(), qpn, init.link),
             Queues::User { memory } => memory.unmap(user),
@@ -112,7 +109,7 @@ pub(super) fn create(
     })?;
     init.set_cap(&cap);
     let shares = init.srq().is_some();
-    Ok(NewQp { number: qpn, driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
+    Ok(NewQp { number: qpn.get(), driver: Qp { qpn, state, cap, sq_sig_all, shares, queues } })
 }
 
 pub(super) fn destroy(
@@ -120,7 +117,7 @@ pub(super) fn destroy(
     qp: &crate::rdma::qp::Qp<Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result {
-    ctx.destroy::<command::DestroyQp>(&qp.qpn.into())?;
+    ctx.destroy::<command::DestroyQp>(&qp.qpn)?;
     ctx.adapter.remove_qp(qp.qpn, qp.link());
     match &qp.queues {
         Queues::Kernel(_) => {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Creation of queue pairs of kernel clients: the rings are the driver's.
 
-use abi::{admin::command, rq};
-use kernel::{
-    prelude::*,
-    sync::{Arc, atomic::Relaxed},
-};
+use abi::{Qpn, admin::command, rq};
+use kernel::{prelude::*, sync::Arc};
 
 use super::{
     Ctx, Verbs,
@@ -14,10 +11,10 @@ use super::{
     kernel_qp::KernelQp,
     pages::PageTable,
     poll::Feeder,
-    qp_params::{self, own_cap, send_stride},
+    qp_params::{self, CreatedQp, own_cap, send_stride, set_rq, set_sq},
 };
 use crate::{
-    hw::ring::Ring,
+    hw::ring::{Ring, RingShape},
     rdma::{
         self,
         event::QpLink,
@@ -31,17 +28,14 @@ fn ring(ctx: &Ctx<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     if entries == 0 {
         return Ok(None);
     }
-    // CAST: logs of 32-bit numbers.
-    let log_size = entries.next_power_of_two().trailing_zeros() as u8;
-    let log_stride = stride.trailing_zeros() as u8;
-    Ring::in_pieces(ctx.dma(), log_size, log_stride).map(Some)
+    Ring::in_pieces(ctx.dma(), RingShape::with_room(entries, stride)).map(Some)
 }
 
 pub(super) fn create(
     ctx: &Ctx<'_>,
     pd: &Pd,
     init: &QpInit<'_, Verbs>,
-) -> Result<(QpCap, Arc<KernelQp>, u32)> {
+) -> Result<CreatedQp<Arc<KernelQp>>> {
     if init.kind() == QpType::XRC_INI {
         // The kernel's clients have no way to name the shared receive queue.
         return Err(EOPNOTSUPP);
@@ -61,33 +55,23 @@ pub(super) fn create(
     let sq_table = sq.as_ref().map(describe).transpose()?;
     let rq_table = rq.as_ref().map(describe).transpose()?;
     if let (Some(ring), Some(table)) = (&sq, &sq_table) {
-        let pages = table.pages();
-        params.sq_table = pages.table;
-        params.sq_page_shift = pages.page_shift;
-        params.sq_levels = pages.levels;
-        params.sq_log_size = ring.log_size();
-        params.sq_log_stride = ring.log_stride();
+        set_sq(&mut params, ring.shape(), table.pages());
     }
     if let (Some(ring), Some(table)) = (&rq, &rq_table) {
-        let pages = table.pages();
-        params.rq_table = pages.table;
-        params.rq_page_shift = pages.page_shift;
-        params.rq_levels = pages.levels;
-        params.rq_log_size = ring.log_size();
-        params.rq_log_stride = ring.log_stride();
+        set_rq(&mut params, ring.shape(), table.pages());
     }
     let queues = KernelQp::new(sq, rq, srq, &cap)?;
     let result = ctx.execute::<command::CreateQp>(&params)?;
-    let qpn = result.qpn.get();
-    queues.doorbell.store(result.slot.get(), Relaxed);
-    let queues = ctx.complete::<command::DestroyQp, _>(result.qpn, queues, |queues| {
+    let qpn = result.qpn;
+    queues.set_doorbell(result.slot);
+    let queues = ctx.complete::<command::DestroyQp, _>(qpn, queues, |queues| {
         feed(init, qpn, queues).inspect_err(|_| forget(init.cqs(), qpn, init.link))
     })?;
-    Ok((granted, queues, qpn))
+    Ok(CreatedQp { qpn, cap: granted, queues })
 }
 
 /// Tells the completion queues whose completions come.
-fn feed(init: &QpInit<'_, Verbs>, qpn: u32, queues: &Arc<KernelQp>) -> Result {
+fn feed(init: &QpInit<'_, Verbs>, qpn: Qpn, queues: &Arc<KernelQp>) -> Result {
     let (send_cq, recv_cq) = (init.send_cq()?, init.recv_cq()?);
     let feeder =
         |send, recv| Feeder { link: init.link.clone(), queues: queues.clone(), send, recv };
@@ -99,7 +83,7 @@ fn feed(init: &QpInit<'_, Verbs>, qpn: u32, queues: &Arc<KernelQp>) -> Result {
 }
 
 /// The inverse of [`feed`].
-pub(super) fn forget(cqs: [Option<&rdma::cq::Cq<Verbs>>; 2], qpn: u32, link: &QpLink) {
+pub(super) fn forget(cqs: [Option<&rdma::cq::Cq<Verbs>>; 2], qpn: Qpn, link: &QpLink) {
     for cq in cqs.into_iter().flatten() {
         if let Ok(queue) = cq.kernel() {
             queue.remove(qpn, link);

@@ -2,59 +2,75 @@
 //! The parameters of queue pairs and queues that do not depend on whose they are.
 
 use abi::{
-    admin::{CreateQp, NO_QUEUE, QpFlags},
+    Qpn, Srqn, UarIndex,
+    admin::{CreateQp, NO_QUEUE, Pages, QpFlags},
     qp::Type,
     rq, sq,
 };
 use kernel::prelude::*;
 
 use super::{Verbs, context::Pd};
-use crate::rdma::{
-    qp::QpInit,
-    qp_attr::{QpCap, QpType},
+use crate::{
+    hw::ring::RingShape,
+    rdma::{
+        qp::QpInit,
+        qp_attr::{QpCap, QpType},
+    },
 };
 
-/// The shape of a queue: logs of its number of entries and of their stride.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// log2 of the entries, or [`NO_QUEUE`].
-    pub(super) log_size: u8,
-    /// log2 of the bytes of an entry.
-    pub(super) log_stride: u8,
+/// A queue pair that the adapter has created.
+pub(super) struct CreatedQp<Q> {
+    /// Its number.
+    pub(super) qpn: Qpn,
+    /// The sizes that it got.
+    pub(super) cap: QpCap,
+    /// Its queues.
+    pub(super) queues: Q,
 }
 
-impl Shape {
-    /// Returns whether there is such a queue.
-    pub(super) fn exists(self) -> bool {
-        self.log_size != NO_QUEUE
+impl<Q> CreatedQp<Q> {
+    /// The same queue pair with its queues as `f` wraps them.
+    pub(super) fn map<R>(self, f: impl FnOnce(Q) -> R) -> CreatedQp<R> {
+        CreatedQp { qpn: self.qpn, cap: self.cap, queues: f(self.queues) }
     }
+}
 
-    /// Returns whether its stride is between these.
-    pub(super) fn has_stride(self, min: u32, max: u32) -> bool {
-        let log = u32::from(self.log_stride);
-        (min.trailing_zeros()..=max.trailing_zeros()).contains(&log)
-    }
+/// The shape of a queue that a process asks for; `None` if it asks for no such queue.
+pub(super) fn asked_shape(log_size: u8, log_stride: u8) -> Option<RingShape> {
+    (log_size != NO_QUEUE).then_some(RingShape { log_size, log_stride })
+}
 
-    /// Returns whether a queue of receives may have it.
-    pub(super) fn is_recv_queue(self) -> bool {
-        u32::from(self.log_size) <= sq::LOG_WQES_MAX
-            && self.has_stride(rq::STRIDE_MIN, rq::STRIDE_MAX)
-    }
+/// Returns whether a send queue may have this shape.
+pub(super) fn is_send_queue(shape: RingShape) -> bool {
+    is_work_queue(shape, sq::STRIDE_MIN, sq::STRIDE_MAX)
+}
 
-    /// Number of entries.
-    pub(super) fn entries(self) -> u32 {
-        if self.exists() { 1 << self.log_size } else { 0 }
-    }
+/// Returns whether a queue of receives may have this shape.
+pub(super) fn is_recv_queue(shape: RingShape) -> bool {
+    is_work_queue(shape, rq::STRIDE_MIN, rq::STRIDE_MAX)
+}
 
-    /// Bytes of an entry.
-    pub(super) fn stride(self) -> u32 {
-        1 << self.log_stride
-    }
+fn is_work_queue(shape: RingShape, stride_min: u32, stride_max: u32) -> bool {
+    let strides = stride_min.trailing_zeros()..=stride_max.trailing_zeros();
+    u32::from(shape.log_size) <= sq::LOG_WQES_MAX && strides.contains(&shape.log_stride.into())
+}
 
-    /// Bytes of the ring.
-    pub(super) fn length(self) -> u64 {
-        u64::from(self.entries()) * u64::from(self.stride())
-    }
+/// Describes the send queue; without pages it is in device memory.
+pub(super) fn set_sq(params: &mut CreateQp, shape: RingShape, pages: Pages) {
+    params.sq_table = pages.table;
+    params.sq_page_shift = pages.page_shift;
+    params.sq_levels = pages.levels;
+    params.sq_log_size = shape.log_size;
+    params.sq_log_stride = shape.log_stride;
+}
+
+/// Describes the receive queue.
+pub(super) fn set_rq(params: &mut CreateQp, shape: RingShape, pages: Pages) {
+    params.rq_table = pages.table;
+    params.rq_page_shift = pages.page_shift;
+    params.rq_levels = pages.levels;
+    params.rq_log_size = shape.log_size;
+    params.rq_log_stride = shape.log_stride;
 }
 
 /// The sizes asked for, of its own queues: with a shared receive queue it has no other.
@@ -100,18 +116,18 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
 }
 
 /// The parameters that do not depend on where the queues are.
-pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: u32) -> Result<CreateQp> {
+pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: UarIndex) -> Result<CreateQp> {
     let mut flags = QpFlags::empty();
     flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());
     let send_cq = init.send_cq()?;
     // An initiator has no other.
     let recv_cq = if init.kind() == QpType::XRC_INI { send_cq } else { init.recv_cq()? };
     Ok(CreateQp {
-        pdn: pd.pdn.into(),
-        send_cqn: send_cq.cqn.into(),
-        recv_cqn: recv_cq.cqn.into(),
-        uar: uar.into(),
-        srqn: init.srq().map_or(0, |srq| srq.srqn).into(),
+        pdn: pd.pdn,
+        send_cqn: send_cq.cqn,
+        recv_cqn: recv_cq.cqn,
+        uar,
+        srqn: init.srq().map_or(Srqn::default(), |srq| srq.srqn),
         // CAST: the enum's number.
         qp_type: kind(init.kind())? as u8,
         flags: flags.bits(),

@@ -2,8 +2,8 @@
 //! Shared receive queues.
 
 use abi::{
-    Srqn,
-    admin::{CreateSrq, ModifySrq, NO_QUEUE, SrqType, command},
+    SlotIndex, Srqn,
+    admin::{CreateSrq, ModifySrq, SrqType, command},
     rq,
     uverbs::{Payload, SrqReq, SrqResp},
 };
@@ -16,10 +16,10 @@ use kernel::{
 };
 
 use super::{
-    Ctx, Verbs, context::Pd, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue, qp_params::Shape,
-    uar::TakenSlot,
+    Ctx, Verbs, context::Pd, ctx::KERNEL_UAR, pages::PageTable, post::WorkQueue,
+    qp_params::is_recv_queue, uar::TakenSlot,
 };
-use crate::hw::ring::Ring;
+use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
     srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery},
@@ -31,7 +31,7 @@ use crate::rdma::{
 /// The adapter's part of a shared receive queue.
 pub(crate) struct Srq {
     /// Its number.
-    pub(super) srqn: u32,
+    pub(super) srqn: Srqn,
     max_wr: u32,
     max_sge: u32,
     memory: Memory,
@@ -72,7 +72,8 @@ pub(super) struct KernelSrq {
 impl KernelSrq {
     /// Posts receive work requests.
     pub(super) fn post_recv(&self, ctx: &Ctx<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let (bells, slot) = (ctx.adapter.doorbells(), self.doorbell.load(Relaxed));
+        let bells = ctx.adapter.doorbells();
+        let slot = SlotIndex::new(self.doorbell.load(Relaxed));
         self.queue.recv_shared(wrs, || bells.srq_freed(slot), |pi| bells.set_srq_pi(slot, pi))
     }
 
@@ -80,6 +81,14 @@ impl KernelSrq {
     pub(super) fn free(&self, index: u32) {
         self.queue.free_shared(index);
     }
+}
+
+/// A queue that the adapter has created.
+struct Created {
+    srqn: Srqn,
+    /// The number of its entries.
+    entries: u32,
+    memory: Memory,
 }
 
 pub(super) fn create(
@@ -94,23 +103,22 @@ pub(super) fn create(
     if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
         return Err(EINVAL);
     }
-    let mut params = CreateSrq { pdn: pd.pdn.into(), ..CreateSrq::default() };
+    let mut params = CreateSrq { pdn: pd.pdn, ..CreateSrq::default() };
     if let SrqKind::Xrc { xrcd, cq } = init.kind()? {
         // CAST: the enum's number.
         params.srq_type = SrqType::Xrc as u8;
-        params.xrcdn = xrcd.xrcdn.into();
-        params.cqn = cq.cqn.into();
+        params.xrcdn = xrcd.xrcdn;
+        params.cqn = cq.cqn;
     }
-    let (memory, entries, srqn) = match user {
+    let Created { srqn, entries, memory } = match user {
         Some(user) => create_user(ctx, device, params, init, user)?,
         None => create_kernel(ctx, params, init)?,
     };
-    let number = srqn.get();
     let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
-        ctx.adapter.add_srq(number, init.link.clone())
+        ctx.adapter.add_srq(srqn, init.link.clone())
     })?;
     init.set_size(entries, max_sge);
-    Ok(NewSrq { number, driver: Srq { srqn: number, max_wr: entries, max_sge, memory } })
+    Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, max_wr: entries, max_sge, memory } })
 }
 
 fn create_user(
@@ -119,14 +127,12 @@ fn create_user(
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
     user: &User<'_, Verbs>,
-) -> Result<(Memory, u32, Srqn)> {
+) -> Result<Created> {
     let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
-    if request.reserved != [0; 6] || request.log_size == NO_QUEUE {
-        return Err(EINVAL);
-    }
-    let shape = Shape { log_size: request.log_size, log_stride: request.log_stride };
+    let shape = RingShape { log_size: request.log_size, log_stride: request.log_stride };
     let (max_wr, max_sge) = init.size();
-    if !shape.is_recv_queue()
+    if request.reserved != [0; 6]
+        || !is_recv_queue(shape)
         || max_wr > shape.entries()
         || rq::stride(max_sge).is_none_or(|stride| stride > shape.stride())
     {
@@ -139,7 +145,7 @@ fn create_user(
     let slot = user.context.uars.take_slot(ctx, |area| user.context.add_mapping(area))?;
     let uar = slot.uar;
     params.pages = table.pages();
-    params.uar = uar.index.into();
+    params.uar = uar.index;
     (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
     let result = ctx.execute::<command::CreateSrq>(&params)?;
     let memory = ctx.complete::<command::DestroySrq, _>(
@@ -149,30 +155,28 @@ fn create_user(
             user.data.respond(&SrqResp {
                 srqn: result.srqn,
                 slot: result.slot,
-                uar: uar.index.into(),
+                uar: uar.index,
                 uar_mmap: uar.mmap.into(),
                 ..SrqResp::default()
             })
         },
     )?;
-    Ok((memory, shape.entries(), result.srqn))
+    Ok(Created { srqn: result.srqn, entries: shape.entries(), memory })
 }
 
 fn create_kernel(
     ctx: &Ctx<'_>,
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
-) -> Result<(Memory, u32, Srqn)> {
+) -> Result<Created> {
     let (max_wr, max_sge) = init.size();
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
-    // CAST: logs of 32-bit numbers.
-    let log_size = max_wr.next_power_of_two().trailing_zeros() as u8;
-    let ring = Ring::in_pieces(ctx.dma(), log_size, stride.trailing_zeros() as u8)?;
-    let entries = ring.size();
+    let shape = RingShape::with_room(max_wr, stride);
+    let ring = Ring::in_pieces(ctx.dma(), shape)?;
     let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     params.pages = table.pages();
-    params.uar = KERNEL_UAR.into();
-    (params.log_size, params.log_stride) = (ring.log_size(), ring.log_stride());
+    params.uar = KERNEL_UAR;
+    (params.log_size, params.log_stride) = (shape.log_size, shape.log_stride);
     let queue = Arc::pin_init(
         pin_init!(KernelSrq {
             doorbell: Atomic::new(0),
@@ -182,7 +186,8 @@ fn create_kernel(
     )?;
     let result = ctx.execute::<command::CreateSrq>(&params)?;
     queue.doorbell.store(result.slot.get(), Relaxed);
-    Ok((Memory::Kernel(queue), entries, result.srqn))
+    let memory = Memory::Kernel(queue);
+    Ok(Created { srqn: result.srqn, entries: shape.entries(), memory })
 }
 
 pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
@@ -199,12 +204,12 @@ pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
 }
 
 pub(super) fn query(ctx: &Ctx<'_>, srq: &Srq) -> Result<SrqQuery> {
-    let status = ctx.execute::<command::QuerySrq>(&srq.srqn.into())?;
+    let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
     Ok(SrqQuery { max_wr: srq.max_wr, max_sge: srq.max_sge, limit: status.limit.get() })
 }
 
 pub(super) fn destroy(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {
-    ctx.destroy::<command::DestroySrq>(&srq.srqn.into())?;
+    ctx.destroy::<command::DestroySrq>(&srq.srqn)?;
     ctx.adapter.remove_srq(srq.srqn, srq.link());
     Ok(())
 }

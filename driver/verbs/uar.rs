@@ -2,7 +2,7 @@
 //! The doorbell pages of a user context. It starts with one; when all slots of its pages are
 //! taken it gets a further one.
 
-use abi::{admin::command, uar::SLOTS};
+use abi::{ContextId, UarIndex, admin::command, uar::SLOTS};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -16,7 +16,7 @@ use crate::rdma::mmap::IoArea;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Uar {
     /// Its number.
-    pub(super) index: u32,
+    pub(super) index: UarIndex,
     /// mmap offset of the page.
     pub(super) mmap: u64,
 }
@@ -30,7 +30,7 @@ struct Page {
 /// All doorbell pages of a context.
 #[pin_data]
 pub(super) struct UarSet {
-    context: u32,
+    context: ContextId,
     #[pin]
     pages: Mutex<KVec<Page>>,
 }
@@ -53,7 +53,7 @@ impl Drop for TakenSlot {
 
 impl UarSet {
     /// The set of the context with this number, still empty.
-    pub(super) fn new(context: u32) -> Result<Arc<Self>> {
+    pub(super) fn new(context: ContextId) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self { context, pages <- new_mutex!(KVec::new(), "vrnic::UarSet") }),
             GFP_KERNEL,
@@ -90,8 +90,8 @@ impl UarSet {
     pub(super) fn free(&self, ctx: &Ctx<'_>) {
         let mut pages = self.pages.lock();
         while let Some(page) = pages.pop() {
-            if let Err(error) = ctx.destroy::<command::FreeUar>(&page.uar.index.into()) {
-                dev_err!(ctx.dma(), "freeing UAR {} failed: {error:?}\n", page.uar.index);
+            if let Err(error) = ctx.destroy::<command::FreeUar>(&page.uar.index) {
+                dev_err!(ctx.dma(), "freeing UAR {:?} failed: {error:?}\n", page.uar.index);
             }
         }
     }
@@ -104,10 +104,10 @@ impl UarSet {
         used: u32,
     ) -> Result<Uar> {
         pages.reserve(1, GFP_KERNEL)?;
-        let result = ctx.execute::<command::AllocUar>(&self.context.into())?;
-        let mut uar = Uar { index: result.get(), mmap: 0 };
-        ctx.complete::<command::FreeUar, _>(result, (), |()| {
-            uar.mmap = map(ctx.adapter.uar_area(uar.index)?)?;
+        let index = ctx.execute::<command::AllocUar>(&self.context)?;
+        let mut uar = Uar { index, mmap: 0 };
+        ctx.complete::<command::FreeUar, _>(index, (), |()| {
+            uar.mmap = map(ctx.adapter.uar_area(index)?)?;
             Ok(())
         })?;
         pages.push(Page { uar, used }, GFP_KERNEL)?;

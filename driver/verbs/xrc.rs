@@ -3,6 +3,7 @@
 //! several processes, and may outlive the one that created them. So both are the kernel's.
 
 use abi::{
+    Cqn, Qpn, Xrcdn,
     admin::{CreateCq, CreateQp, NO_QUEUE, command},
     cq::CQE_LEN,
     qp::Type,
@@ -10,56 +11,54 @@ use abi::{
 use kernel::{prelude::*, sync::Arc};
 
 use super::{Ctx, Verbs, ctx::KERNEL_UAR, pages::PageTable};
-use crate::hw::ring::Ring;
+use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::qp::QpInit;
 
 /// The adapter's part of an XRC domain.
 pub(crate) struct Xrcd {
     /// Its number.
-    pub(super) xrcdn: u32,
+    pub(super) xrcdn: Xrcdn,
     /// The completion queue that its targets name: each must, though none completes there.
-    cqn: u32,
+    cqn: Cqn,
     /// Its ring.
     ring: Arc<Ring>,
 }
 
 pub(super) fn alloc(ctx: &Ctx<'_>) -> Result<Xrcd> {
-    // CAST: log2 of a u32.
-    let ring = Arc::new(Ring::new(ctx.dma(), 0, CQE_LEN.trailing_zeros() as u8)?, GFP_KERNEL)?;
+    let ring = Ring::new(ctx.dma(), RingShape::with_room(1, CQE_LEN))?;
+    let ring = Arc::new(ring, GFP_KERNEL)?;
     let table = PageTable::of_kernel_ring(ctx.dma(), &ring)?;
     let eqn = ctx.adapter.handlers().get(0)?.eqn;
     let result =
         ctx.execute::<command::CreateCq>(&CreateCq::new(KERNEL_UAR, eqn, 0, table.pages()))?;
-    let this = Xrcd { xrcdn: 0, cqn: result.cqn.get(), ring };
+    let this = Xrcd { xrcdn: Xrcdn::default(), cqn: result.cqn, ring };
     ctx.complete::<command::DestroyCq, _>(result.cqn, this, |this| {
-        this.xrcdn = ctx.execute::<command::AllocXrcd>(&())?.get();
+        this.xrcdn = ctx.execute::<command::AllocXrcd>(&())?;
         Ok(())
     })
 }
 
 pub(super) fn dealloc(ctx: &Ctx<'_>, xrcd: &Xrcd) -> Result {
-    ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn.into())?;
-    let cqn = xrcd.cqn.into();
-    if let Err(error) = ctx.destroy::<command::DestroyCq>(&cqn) {
-        ctx.hold::<command::DestroyCq, _>(&cqn, error, xrcd.ring.clone());
+    ctx.destroy::<command::FreeXrcd>(&xrcd.xrcdn)?;
+    if let Err(error) = ctx.destroy::<command::DestroyCq>(&xrcd.cqn) {
+        ctx.hold::<command::DestroyCq, _>(&xrcd.cqn, error, xrcd.ring.clone());
     }
     Ok(())
 }
 
 /// Creates a target, which has no queues.
-pub(super) fn create_target(ctx: &Ctx<'_>, init: &QpInit<'_, Verbs>) -> Result<u32> {
+pub(super) fn create_target(ctx: &Ctx<'_>, init: &QpInit<'_, Verbs>) -> Result<Qpn> {
     let xrcd = init.xrcd().ok_or(EINVAL)?;
     let params = CreateQp {
-        send_cqn: xrcd.cqn.into(),
-        recv_cqn: xrcd.cqn.into(),
-        uar: KERNEL_UAR.into(),
-        xrcdn: xrcd.xrcdn.into(),
+        send_cqn: xrcd.cqn,
+        recv_cqn: xrcd.cqn,
+        uar: KERNEL_UAR,
+        xrcdn: xrcd.xrcdn,
         // CAST: the enum's number.
         qp_type: Type::XrcTgt as u8,
         sq_log_size: NO_QUEUE,
         rq_log_size: NO_QUEUE,
         ..CreateQp::default()
     };
-    let result = ctx.execute::<command::CreateQp>(&params)?;
-    Ok(result.qpn.get())
+    Ok(ctx.execute::<command::CreateQp>(&params)?.qpn)
 }

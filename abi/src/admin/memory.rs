@@ -67,12 +67,12 @@ pub struct RegMr {
 impl RegMr {
     /// A region of `length` bytes at `iova`.
     #[must_use]
-    pub const fn new(pdn: u32, access: u32, iova: u64, length: u64, pages: Pages) -> Self {
+    pub fn new(pdn: impl Into<Pdn>, access: u32, iova: u64, length: u64, pages: Pages) -> Self {
         Self {
             pages,
             iova: U64::new(iova),
             length: U64::new(length),
-            pdn: Pdn::new(pdn),
+            pdn: pdn.into(),
             access: U32::new(access),
             flags: U32::ZERO,
         }
@@ -80,7 +80,7 @@ impl RegMr {
 
     /// All of guest memory.
     #[must_use]
-    pub const fn all_memory(pdn: u32, access: u32) -> Self {
+    pub fn all_memory(pdn: impl Into<Pdn>, access: u32) -> Self {
         let mut this = Self::new(pdn, access, 0, 0, Pages::new(0, 0, 0));
         this.flags = U32::new(MrFlags::ALL_MEMORY.bits());
         this
@@ -111,8 +111,8 @@ pub struct ReregMr {
 impl ReregMr {
     /// Changes nothing of region `key`; set what is to change.
     #[must_use]
-    pub fn new(key: u32, what: Rereg) -> Self {
-        Self { key: Key::new(key), what: U32::new(what.bits()), ..Self::default() }
+    pub fn new(key: impl Into<Key>, what: Rereg) -> Self {
+        Self { key: key.into(), what: U32::new(what.bits()), ..Self::default() }
     }
 }
 
@@ -130,8 +130,8 @@ pub struct AllocMr {
 impl AllocMr {
     /// A region of up to `max_pages` pages.
     #[must_use]
-    pub const fn new(pdn: u32, max_pages: u32) -> Self {
-        Self { pdn: Pdn::new(pdn), max_pages: U32::new(max_pages) }
+    pub fn new(pdn: impl Into<Pdn>, max_pages: u32) -> Self {
+        Self { pdn: pdn.into(), max_pages: U32::new(max_pages) }
     }
 }
 
@@ -149,7 +149,7 @@ pub struct AllocMw {
 impl AllocMw {
     /// A window of this type.
     #[must_use]
-    pub const fn new(pdn: u32, mw_type: MwType) -> Self {
-        Self { pdn: Pdn::new(pdn), mw_type: mw_type as u8 }
+    pub fn new(pdn: impl Into<Pdn>, mw_type: MwType) -> Self {
+        Self { pdn: pdn.into(), mw_type: mw_type as u8 }
     }
 }

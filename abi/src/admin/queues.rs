@@ -64,8 +64,8 @@ pub struct CreateCq {
 impl CreateCq {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(uar: u32, eqn: u32, log_size: u8, pages: Pages) -> Self {
-        Self { pages, uar: UarIndex::new(uar), eqn: Eqn::new(eqn), log_size }
+    pub fn new(uar: impl Into<UarIndex>, eqn: impl Into<Eqn>, log_size: u8, pages: Pages) -> Self {
+        Self { pages, uar: uar.into(), eqn: eqn.into(), log_size }
     }
 }
 
@@ -87,8 +87,8 @@ pub struct ModifyCq {
 impl ModifyCq {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(cqn: u32, count: u16, period: u16) -> Self {
-        Self { cqn: Cqn::new(cqn), count: U16::new(count), period: U16::new(period) }
+    pub fn new(cqn: impl Into<Cqn>, count: u16, period: u16) -> Self {
+        Self { cqn: cqn.into(), count: U16::new(count), period: U16::new(period) }
     }
 }
 
@@ -126,8 +126,8 @@ pub struct ResizeCq {
 impl ResizeCq {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(cqn: u32, log_size: u8, pages: Pages) -> Self {
-        Self { pages, cqn: Cqn::new(cqn), log_size }
+    pub fn new(cqn: impl Into<Cqn>, log_size: u8, pages: Pages) -> Self {
+        Self { pages, cqn: cqn.into(), log_size }
     }
 }
 
@@ -268,8 +268,8 @@ pub struct ModifyQp {
 impl ModifyQp {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(qpn: u32, mask: u32, attr_addr: u64) -> Self {
-        Self { attr_addr: GuestAddr::new(attr_addr), qpn: Qpn::new(qpn), mask: U32::new(mask) }
+    pub fn new(qpn: impl Into<Qpn>, mask: u32, attr_addr: u64) -> Self {
+        Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into(), mask: U32::new(mask) }
     }
 }
 
@@ -286,8 +286,8 @@ pub struct QueryQp {
 impl QueryQp {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(qpn: u32, attr_addr: u64) -> Self {
-        Self { attr_addr: GuestAddr::new(attr_addr), qpn: Qpn::new(qpn) }
+    pub fn new(qpn: impl Into<Qpn>, attr_addr: u64) -> Self {
+        Self { attr_addr: GuestAddr::new(attr_addr), qpn: qpn.into() }
     }
 }
 
@@ -305,7 +305,7 @@ pub struct Mcast {
 impl Mcast {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(qpn: u32, gid: [u8; 16]) -> Self {
-        Self { gid, qpn: Qpn::new(qpn) }
+    pub fn new(qpn: impl Into<Qpn>, gid: [u8; 16]) -> Self {
+        Self { gid, qpn: qpn.into() }
     }
 }

@@ -73,8 +73,8 @@ pub struct ModifySrq {
 impl ModifySrq {
     /// Parameters; see the fields.
     #[must_use]
-    pub const fn new(srqn: u32, limit: u32) -> Self {
-        Self { srqn: Srqn::new(srqn), limit: U32::new(limit) }
+    pub fn new(srqn: impl Into<Srqn>, limit: u32) -> Self {
+        Self { srqn: srqn.into(), limit: U32::new(limit) }
     }
 }
 
