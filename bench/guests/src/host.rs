@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use vrnic_device::sys::{SLICE_MIN, set_precise_timers, set_slice};
 
-use crate::plan::Operation;
-use crate::results::MIB;
+use crate::plan::{MIB, Operation};
 
 /// Duration of a memcpy measurement; the best of [`SPANS`] counts, as for the tests beside it.
 const SPAN: Duration = Duration::from_millis(40);

@@ -7,8 +7,9 @@
 //! | [`host`] | what the machine itself can do: memcpy, the three-thread relay |
 //! | [`machine`] | what a reader has to know of the machine |
 //! | [`native`] | the harness that measures the daemon without guests |
-//! | [`results`] | figures, JSON |
+//! | [`results`] | figures |
 //! | [`goals`] | the ratios that are quoted, and what is aimed at |
+//! | [`json`] | the results as JSON |
 //! | [`markdown`] | the report |
 //! | [`chart`] | SVG charts |
 
@@ -16,6 +17,7 @@ mod chart;
 mod goals;
 mod guests;
 mod host;
+mod json;
 mod machine;
 mod markdown;
 mod native;
@@ -84,7 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let results = measure(&args)?;
     print!("{}", markdown::report(&results, &args.devices, &args.sizes, args.charts.is_some()));
     if let Some(file) = &args.json {
-        fs::write(file, results.json()? + "\n")
+        fs::write(file, json::text(&results)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
     if let Some(dir) = &args.charts {

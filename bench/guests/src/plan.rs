@@ -6,6 +6,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 use vrnic_qemu::perftest::Case;
 
+/// Bytes in perftest's MB.
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+
 /// An RDMA device of the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -1,16 +1,11 @@
 //! The measurements.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
-use crate::goals::goals;
 use crate::host::{Memcpy, Relay};
 use crate::machine::Machine;
 use crate::native::Native;
-use crate::plan::{Device, Operation};
-
-/// Bytes in perftest's MB.
-pub(crate) const MIB: f64 = (1 << 20) as f64;
+use crate::plan::{Device, MIB, Operation};
 
 /// Bandwidth of one device, operation and size.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -110,29 +105,6 @@ impl Results {
     pub(crate) fn relay(&self) -> Option<f64> {
         self.relay.iter().map(|relay| relay.half_round_us).min_by(f64::total_cmp)
     }
-
-    /// The quoted ratios by name; one that lacks a figure is not there.
-    pub(crate) fn ratios(&self) -> Vec<(&'static str, f64)> {
-        goals(self).iter().filter_map(|goal| Some((goal.name?, goal.value?))).collect()
-    }
-
-    /// All figures, the goals, and the ratios under `ratios`.
-    ///
-    /// # Errors
-    /// None that could be foreseen: every figure can be written.
-    pub(crate) fn json(&self) -> serde_json::Result<String> {
-        let mut all = serde_json::to_value(self)?;
-        let ratios: Map<String, Value> = self
-            .ratios()
-            .into_iter()
-            .map(|(name, ratio)| (name.to_owned(), ratio.into()))
-            .collect();
-        if let Some(all) = all.as_object_mut() {
-            all.insert("goals".to_owned(), serde_json::to_value(goals(self))?);
-            all.insert("ratios".to_owned(), ratios.into());
-        }
-        serde_json::to_string_pretty(&all)
-    }
 }
 
 #[cfg(test)]
@@ -171,16 +143,5 @@ pub(crate) mod tests {
             ],
             failures: Vec::new(),
         }
-    }
-
-    #[test]
-    fn json_has_figures_and_ratios() -> serde_json::Result<()> {
-        let all: Value = serde_json::from_str(&sample().json()?)?;
-        assert_eq!(all["ratios"]["guest_rate8_vs_rxe"], 25.0);
-        assert_eq!(all["ratios"]["native_write64_latency_us"], 0.25);
-        assert_eq!(all["goals"][0]["at_most"], 0.4);
-        assert_eq!(all["bandwidth"][2]["messages_s"], 250_000.0);
-        assert_eq!(all["latency"][1]["device"], "siw");
-        Ok(())
     }
 }

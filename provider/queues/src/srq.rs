@@ -6,15 +6,13 @@
 //! entries up to `i` are free, even if earlier ones have not completed. The credits are the highest
 //! such index.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
 use abi::sq::Sge;
 use abi::uverbs::SrqResp;
 
-use crate::cq::{CompletionQueue, Credits};
+use crate::cq::{CompletionQueue, Credits, SharedCredits};
 use crate::doorbell::{SrqDoorbell, Uar};
 use crate::heap::Shared;
 use crate::layout::SrqRing;
@@ -22,36 +20,6 @@ use crate::lock::{Guard, Sharing, SpinLock};
 use crate::recv::RecvQueue;
 use crate::request::PostError;
 use crate::ring::Ring;
-
-/// The index below which the entries of a shared queue are free. Polling a CQ of one of its QPs
-/// writes it.
-#[derive(Debug, Default)]
-pub struct SharedCredits(AtomicU32);
-
-impl SharedCredits {
-    /// Records that the entry at `index` has completed.
-    #[inline]
-    pub(crate) fn completed(&self, index: u32) {
-        self.advance(index.wrapping_add(1));
-    }
-
-    /// Records that all entries below `freed` are free, unless more were already.
-    #[inline]
-    fn advance(&self, freed: u32) {
-        let newer = |old: u32| {
-            // CAST: the sign of the distance is what counts.
-            let is_newer = (old.wrapping_sub(freed)).cast_signed() < 0;
-            is_newer.then_some(freed)
-        };
-        // Failing, it is as it should be already.
-        let _older = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
-    }
-
-    #[inline]
-    fn get(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
-    }
-}
 
 /// A shared receive queue, for as many threads as its [`Sharing`] tells.
 #[derive(Debug)]
@@ -74,7 +42,8 @@ impl SharedRecvQueue {
         ring: SrqRing,
         response: &SrqResp,
         uar: Shared<Uar>,
-        (sharing, cq): (Sharing, Option<Shared<CompletionQueue>>),
+        sharing: Sharing,
+        cq: Option<Shared<CompletionQueue>>,
     ) -> Result<Self, Errno> {
         let memory = Ring::new(ring.memory, ring.shape)?;
         let door = SrqDoorbell::new(uar, response.slot.get())?;
@@ -189,7 +158,7 @@ mod tests {
         let ring = SrqRing::allocate(entries, 1, &LIMITS).expect("memory");
         let uar = uar(2);
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
-        let srq = SharedRecvQueue::new(ring, &response, uar.clone(), (Sharing::ANY, None));
+        let srq = SharedRecvQueue::new(ring, &response, uar.clone(), Sharing::ANY, None);
         (srq.expect("valid"), uar)
     }
 
@@ -220,17 +189,6 @@ mod tests {
     }
 
     #[test]
-    fn credits_survive_the_wrap_of_the_index() {
-        let credits = SharedCredits::default();
-        credits.advance(0x7fff_ffff);
-        credits.advance(0xffff_fff0);
-        credits.completed(u32::MAX);
-        assert_eq!(credits.get(), 0);
-        credits.completed(0xffff_fffe);
-        assert_eq!(credits.get(), 0);
-    }
-
-    #[test]
     fn a_full_queue_asks_the_adapter_what_is_free() {
         let (srq, uar) = queue(4);
         post(&srq, 4).expect("room");
@@ -249,8 +207,8 @@ mod tests {
         let cq = Shared::new(cq).expect("memory");
         let ring = SrqRing::allocate(4, 1, &LIMITS).expect("memory");
         let response = SrqResp { srqn: 5.into(), slot: SLOT.into(), ..SrqResp::default() };
-        let parts = (Sharing::ANY, Some(cq.clone()));
-        let srq = SharedRecvQueue::new(ring, &response, uar(2), parts).expect("valid");
+        let srq = SharedRecvQueue::new(ring, &response, uar(2), Sharing::ANY, Some(cq.clone()));
+        let srq = srq.expect("valid");
         post(&srq, 4).expect("room");
         // The QP is of another process; its number says nothing here.
         let received = |srqn: u32, index| Cqe {

@@ -106,7 +106,7 @@ fn cq() -> Result<Shared<CompletionQueue>, Errno> {
 fn srq(cq: Option<Shared<CompletionQueue>>) -> Result<Shared<SharedRecvQueue>, Errno> {
     let response = SrqResp { srqn: 5.into(), slot: 21.into(), ..SrqResp::default() };
     let ring = SrqRing::allocate(4, 1, &LIMITS)?;
-    Shared::new(SharedRecvQueue::new(ring, &response, uar()?, (Sharing::ANY, cq))?)
+    Shared::new(SharedRecvQueue::new(ring, &response, uar()?, Sharing::ANY, cq)?)
 }
 
 /// A queue pair between two completion queues.

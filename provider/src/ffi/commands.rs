@@ -15,7 +15,7 @@ use vrnic_abi::uverbs::{
 use vrnic_queues::policy::PayloadPolicy;
 
 use super::bindings as c;
-use super::{check, context};
+use super::{check, environment};
 
 /// The environment variable that makes payloads as long as those of another version.
 const VARIABLE: &CStr = c"VRNIC_PAYLOADS";
@@ -41,7 +41,7 @@ impl<C, P: Payload> With<C, P> {
     /// Bytes of both parts.
     fn length() -> usize {
         static POLICY: OnceLock<PayloadPolicy> = OnceLock::new();
-        let policy = POLICY.get_or_init(|| context::policy(VARIABLE, "own, older, newer"));
+        let policy = POLICY.get_or_init(|| environment::policy(VARIABLE, "own, older, newer"));
         Self::CORE + policy.length(size_of::<P>(), P::REQUIRED)
     }
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Contexts: an open device, its mappings, and the queries of its attributes.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::io::{self, Write};
+use std::ffi::{CStr, c_char, c_int};
+use std::io::Write;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::str::FromStr;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
@@ -18,16 +17,14 @@ use vrnic_queues::mapping::Mapping;
 use vrnic_queues::policy::{SqPolicy, VectorPolicy};
 
 use super::bindings as c;
+use super::environment::{policy, warn};
 use super::object::Object;
-use super::{check, commands, driver, pointer, status};
+use super::{check, commands, pointer, status};
 
 /// The environment variable that overrides where send queues are put.
 const SQ_VARIABLE: &CStr = c"VRNIC_SQ";
 /// The environment variable that lets the driver choose completion vectors.
 const VECTOR_VARIABLE: &CStr = c"VRNIC_COMP_VECTOR";
-
-/// Bytes of a message to the user.
-const WARNING: usize = 512;
 
 type ContextObject = Object<c::verbs_context, Box<Context>>;
 
@@ -113,34 +110,6 @@ fn map(fd: RawFd, offset: u64, len: u32) -> Result<Mapping, Errno> {
     Mapping::device(fd, offset, len as usize)
 }
 
-/// Returns the value of an environment variable, or the default; `known` lists its values.
-pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
-    // SAFETY: a name that ends. The answer is good until the program changes its environment, which
-    // no library can prevent; `std::env` would copy it into memory that there may not be.
-    let text = unsafe { libc::getenv(variable.as_ptr()) };
-    if text.is_null() {
-        return T::default();
-    }
-    // SAFETY: a text that ends, as above.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        let (name, text) = (variable.to_bytes().escape_ascii(), text.to_bytes().escape_ascii());
-        warn(format_args!("{name}={text} is none of {known}; taking the default"));
-        T::default()
-    })
-}
-
-/// Prints a warning on stderr, as libibverbs itself does. Takes no memory.
-pub(super) fn warn(text: std::fmt::Arguments<'_>) {
-    let mut line = [0; WARNING];
-    let mut rest = &mut line[..];
-    // A long text is cut.
-    let _ = writeln!(rest, "libvrnic: {text}");
-    let length = WARNING - rest.len();
-    // A closed stderr is no reason to fail.
-    let _ = rustix::io::write(io::stderr(), line.get(..length).unwrap_or_default());
-}
-
 /// Returns the struct whose last part a public context is.
 fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     if context.is_null() {
@@ -149,11 +118,15 @@ fn outer(context: *mut c::ibv_context) -> *mut c::verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(c::verbs_context, context)).cast()
 }
 
-/// `alloc_context`: takes the command file over, also when it fails.
-pub(super) unsafe extern "C" fn alloc(
+/// Opens a device with these operations: what `alloc_context` does. Takes the command file over,
+/// also when it fails.
+///
+/// # Safety
+/// The arguments must be those of `alloc_context`.
+pub(super) unsafe fn open(
     device: *mut c::ibv_device,
     fd: c_int,
-    _private_data: *mut c_void,
+    ops: &c::verbs_context_ops,
 ) -> *mut c::verbs_context {
     // SAFETY: `device` and `fd` are libibverbs' own; the size is that of our struct, in which
     // its part stands first.
@@ -177,7 +150,7 @@ pub(super) unsafe extern "C" fn alloc(
         // SAFETY: just made, with our part zeroed, which is `None`.
         unsafe { ContextObject::set_own(base, Some(context)) };
         // SAFETY: valid, and the table is copied.
-        unsafe { c::verbs_set_ops(base, &driver::context_ops()) };
+        unsafe { c::verbs_set_ops(base, ops) };
         base
     });
     if result.is_err() {
@@ -189,7 +162,7 @@ pub(super) unsafe extern "C" fn alloc(
 
 /// `free_context`.
 pub(super) unsafe extern "C" fn free(context: *mut c::ibv_context) {
-    // SAFETY: made by `alloc` and given up by libibverbs; all its objects are gone.
+    // SAFETY: made by `open` and given up by libibverbs; all its objects are gone.
     unsafe { release(outer(context)) };
 }
 

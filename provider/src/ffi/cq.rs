@@ -14,8 +14,8 @@ use vrnic_queues::policy::VectorPolicy;
 use super::bindings as c;
 use super::commands::{self, CqArgs};
 use super::context::Context;
-use super::cq_ex::Polling;
 use super::object::Object;
+use super::polling::Polling;
 use super::{check, pointer, status};
 
 /// A completion queue. libibverbs' part is the extended struct, which starts with `ibv_cq`.

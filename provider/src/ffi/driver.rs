@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Registration with libibverbs: the devices that the plugin serves, and its operations.
 
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use vrnic_abi as abi;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{ah, context, cq, cq_ex, library, mr, mw, pd, pointer, poll, post, qp, srq, xrc};
+use super::{
+    ah, context, cq, cq_ex, library, mr, mw, pd, pointer, poll, post, qp, qp_create, srq, xrc,
+};
 
 type Device = Object<c::verbs_device, ()>;
 
@@ -52,7 +55,7 @@ static DEVICE_OPS: Table<c::verbs_device_ops> = Table(c::verbs_device_ops {
     match_table: (&raw const MATCHES).cast(),
     static_providers: ptr::null_mut(),
     match_device: None,
-    alloc_context: Some(context::alloc),
+    alloc_context: Some(alloc_context),
     import_context: None,
     alloc_device: Some(alloc_device),
     uninit_device: Some(uninit_device),
@@ -71,7 +74,7 @@ extern "C" fn register() {
 }
 
 /// The operations of a context. What is not set answers EOPNOTSUPP.
-pub(super) fn context_ops() -> c::verbs_context_ops {
+fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
         alloc_mw: Some(mw::alloc),
         alloc_parent_domain: Some(pd::alloc_parent),
@@ -83,8 +86,8 @@ pub(super) fn context_ops() -> c::verbs_context_ops {
         create_ah: Some(ah::create),
         create_cq: Some(cq::create),
         create_cq_ex: Some(cq_ex::create),
-        create_qp: Some(qp::create),
-        create_qp_ex: Some(qp::create_ex),
+        create_qp: Some(qp_create::create),
+        create_qp_ex: Some(qp_create::create_ex),
         create_srq: Some(srq::create),
         create_srq_ex: Some(srq::create_ex),
         dealloc_mw: Some(mw::dealloc),
@@ -130,6 +133,15 @@ pub(super) unsafe fn is_ours(device: *mut c::ibv_device) -> bool {
     let device: *mut c::verbs_device = device.cast();
     // SAFETY: by the caller's promise.
     !device.is_null() && std::ptr::eq(unsafe { (*device).ops }, &raw const DEVICE_OPS.0)
+}
+
+unsafe extern "C" fn alloc_context(
+    device: *mut c::ibv_device,
+    fd: c_int,
+    _private_data: *mut c_void,
+) -> *mut c::verbs_context {
+    // SAFETY: libibverbs' arguments.
+    unsafe { context::open(device, fd, &context_ops()) }
 }
 
 unsafe extern "C" fn alloc_device(_found: *mut c::verbs_sysfs_dev) -> *mut c::verbs_device {

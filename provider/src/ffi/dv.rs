@@ -11,7 +11,7 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, CqFlags, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
-use super::{cq, cq_ex, driver, mr, mw, pointer, post, qp, status};
+use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
 const _: () = {
@@ -72,7 +72,7 @@ unsafe fn create_qp(
     unsafe { check_context((*pd).context) }?;
     let extras = extras(attr)?;
     // SAFETY: by the caller's promise. ibv_create_qp does no more than to call us.
-    unsafe { qp::try_create(pd, init_attr, extras) }
+    unsafe { qp_create::try_create(pd, init_attr, extras) }
 }
 
 fn extras(attr: &c::vrnicdv_qp_attr) -> Result<QpExtras, Errno> {
@@ -216,7 +216,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
         (false, message) => Data::Segments(message),
         (true, [one]) => {
             // SAFETY: inline data is readable, by the caller's promise.
-            inline = [unsafe { post::inline_piece(one) }];
+            inline = [unsafe { request::inline_piece(one) }];
             Data::Inline(&inline)
         }
         (true, _) => return Err(Errno::INVAL),
@@ -231,12 +231,12 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
         flags: flags.bits(),
         ..CommandSeg::default()
     };
-    post::check_flags(command.send_flags).map_err(post::errno)?;
-    let flags: Flags = post::send_flags(command.send_flags);
+    request::check_flags(command.send_flags).map_err(request::errno)?;
+    let flags: Flags = request::send_flags(command.send_flags);
     let (wr_id, opcode) = (command.wr_id, Opcode::SendCmd);
     let header = SendHeader { wr_id, opcode, flags, imm: [0; 4], raddr: 0, rkey: 0 };
     let payload = Payload::Command(segment, data, message);
-    queues.sends().and_then(|mut batch| batch.push(header, payload)).map_err(post::errno)
+    queues.sends().and_then(|mut batch| batch.push(header, payload)).map_err(request::errno)
 }
 
 /// # Safety
@@ -244,7 +244,7 @@ unsafe fn post_command(qp: *mut c::ibv_qp, command: &c::vrnicdv_command) -> Resu
 unsafe fn segments<'a>(list: *mut c::ibv_sge, count: u32) -> Result<&'a [Sge], Errno> {
     let count = c_int::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: by the caller's promise.
-    unsafe { post::segments(list, count) }.map_err(post::errno)
+    unsafe { request::segments(list, count) }.map_err(request::errno)
 }
 
 fn memory_flags(given: u32) -> Result<MemFlags, Errno> {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
 use super::bindings as c;
-use super::context::warn;
+use super::environment::warn;
 
 /// The releases that build.rs knows, separated by spaces.
 const RELEASES: &str = env!("VRNIC_RDMA_CORE_RELEASES");

@@ -6,14 +6,16 @@
 //! | `bindings` | libibverbs' private interface, generated from its source |
 //! | [`object`] | C objects followed by the plugin's own data |
 //! | [`commands`] | the calls into the kernel, with typed payloads |
+//! | [`environment`] | settings by variables of the environment, and warnings |
 //! | [`library`] | the check for a known release of libibverbs |
 //! | [`driver`] | registration, devices, the table of operations |
 //! | [`context`], [`pd`], [`mr`], [`mw`] | the operations on these objects |
-//! | [`ah`], [`cq`], [`srq`], [`qp`] | the operations on these objects |
-//! | [`cq_ex`] | the extended interface of completion queues |
+//! | [`ah`], [`cq`], [`srq`], [`qp`], [`qp_create`] | the operations on these objects |
+//! | [`cq_ex`], [`polling`] | the extended interface of completion queues |
 //! | [`xrc`] | XRC domains, targets and sends |
+//! | [`request`] | the parts of work requests, translated |
 //! | [`post`], [`datagram`], [`poll`] | the data path |
-//! | [`wr`] | the newer interface for posting |
+//! | [`wr`], [`builder`] | the newer interface for posting, and the requests that it builds |
 //! | [`dv`] | direct verbs (`vrnicdv.h`) |
 //!
 //! Every `SAFETY` comment here builds on these promises of libibverbs: pointers given to an
@@ -22,6 +24,7 @@
 //! open until `verbs_uninit_context`.
 
 mod ah;
+mod builder;
 mod commands;
 mod context;
 mod cq;
@@ -29,14 +32,18 @@ mod cq_ex;
 mod datagram;
 mod driver;
 mod dv;
+mod environment;
 mod library;
 mod mr;
 mod mw;
 mod object;
 mod pd;
 mod poll;
+mod polling;
 mod post;
 mod qp;
+mod qp_create;
+mod request;
 mod srq;
 mod wr;
 mod xrc;

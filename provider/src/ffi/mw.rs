@@ -10,7 +10,7 @@ use vrnic_queues::request::{Payload, SendHeader};
 
 use super::bindings as c;
 use super::object::Object;
-use super::post::{self, send_flags};
+use super::request::{check_flags, errno, send_flags};
 use super::{check, commands, pointer, qp, status};
 
 type Mw = Object<c::ibv_mw, ()>;
@@ -68,13 +68,13 @@ pub(super) unsafe fn try_bind(
 ) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
     let queues = unsafe { qp::own(qp) }.ok_or(Errno::INVAL)?;
-    post::check_flags(bind.send_flags).map_err(post::errno)?;
+    check_flags(bind.send_flags).map_err(errno)?;
     let rkey = next_key(window.rkey);
     // SAFETY: by the caller's promise.
     let (header, segment) =
         unsafe { binding(bind.wr_id, send_flags(bind.send_flags), rkey, &bind.bind_info, flags) }?;
     let posted = queues.sends().and_then(|mut batch| batch.push(header, Payload::Bind(segment)));
-    posted.map_err(post::errno)?;
+    posted.map_err(errno)?;
     window.rkey = rkey;
     Ok(())
 }

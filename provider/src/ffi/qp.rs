@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Queue pairs: making, changing and destroying them.
+//! Queue pairs: changing and destroying them.
 
 use std::ffi::c_int;
 
-use rustix::io::Errno;
 use vrnic_abi::qp::State;
-use vrnic_abi::uverbs::{Features, QpResp};
-use vrnic_queues::layout::{QpCap, QpExtras, QpLayout, QpRings, WqeHeader};
-use vrnic_queues::policy::SqPolicy;
-use vrnic_queues::qp::{QpParts, QueuePair};
+use vrnic_queues::qp::QueuePair;
 
 use super::bindings as c;
-use super::commands;
-use super::context::Context;
-use super::cq;
+use super::builder::Builder;
 use super::object::Object;
-use super::pd;
-use super::srq;
-use super::wr::{self, Builder};
-use super::xrc;
-use super::{check, pointer, status};
+use super::{check, status};
 
 /// A queue pair. libibverbs' part is the extended struct, which starts with `ibv_qp`.
 pub(super) type Qp = Object<c::verbs_qp, Own>;
@@ -30,7 +20,7 @@ pub(super) struct Own {
     /// dropped first.
     pub(super) builder: Builder,
     /// The queues.
-    queues: QueuePair,
+    pub(super) queues: QueuePair,
 }
 
 /// Returns the plugin's part of a queue pair; `None` for null.
@@ -51,173 +41,6 @@ pub(super) unsafe fn whole<'a>(qp: *mut c::ibv_qp) -> Option<&'a Own> {
 pub(super) unsafe fn own<'a>(qp: *mut c::ibv_qp) -> Option<&'a QueuePair> {
     // SAFETY: by the caller's promise.
     unsafe { whole(qp) }.map(|own| &own.queues)
-}
-
-/// `create_qp`.
-pub(super) unsafe extern "C" fn create(
-    pd: *mut c::ibv_pd,
-    attr: *mut c::ibv_qp_init_attr,
-) -> *mut c::ibv_qp {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
-    pointer(unsafe { try_create(pd, &mut *attr, QpExtras::default()) })
-}
-
-/// Attributes that may be given.
-const ATTRIBUTES: u32 =
-    c::IBV_QP_INIT_ATTR_PD | c::IBV_QP_INIT_ATTR_CREATE_FLAGS | c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-
-/// `create_qp_ex`: also XRC targets, and queue pairs with the newer interface for posting.
-pub(super) unsafe extern "C" fn create_ex(
-    context: *mut c::ibv_context,
-    attr: *mut c::ibv_qp_init_attr_ex,
-) -> *mut c::ibv_qp {
-    // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
-    let extended = unsafe { &mut *attr };
-    if extended.qp_type == c::IBV_QPT_XRC_RECV {
-        // SAFETY: as above.
-        return pointer(unsafe { xrc::create_target(context, extended) });
-    }
-    // SAFETY: as above.
-    pointer(unsafe { try_create_ex(extended) })
-}
-
-/// # Safety
-/// The objects in `attr` must be live.
-unsafe fn try_create_ex(attr: &mut c::ibv_qp_init_attr_ex) -> Result<*mut c::ibv_qp, Errno> {
-    let given = |attribute: u32| attr.comp_mask & attribute != 0;
-    if attr.comp_mask & !ATTRIBUTES != 0
-        || given(c::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0
-    {
-        return Err(Errno::OPNOTSUPP);
-    }
-    if !given(c::IBV_QP_INIT_ATTR_PD) {
-        return Err(Errno::INVAL);
-    }
-    let operations = given(c::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags);
-    let (pd, kind) = (attr.pd, attr.qp_type);
-    let plain: *mut c::ibv_qp_init_attr = std::ptr::from_mut(attr).cast();
-    // SAFETY: by the caller's promise. The extended struct begins as the plain one does, so
-    // libibverbs too passes it on.
-    let qp = unsafe { try_create(pd, &mut *plain, QpExtras::default()) }?;
-    if let Some(operations) = operations
-        // SAFETY: just made.
-        && let Err(error) = unsafe { wr::set_up(qp, kind, operations) }
-    {
-        // SAFETY: just made, and nobody knows it. If that fails, the kernel destroys it with the
-        // context.
-        let _ = unsafe { destroy(qp) };
-        return Err(error);
-    }
-    Ok(qp)
-}
-
-/// Creates a queue pair, with properties that verbs cannot ask for.
-///
-/// # Safety
-/// `pd` and the objects in `attr` must be live.
-pub(super) unsafe fn try_create(
-    pd: *mut c::ibv_pd,
-    attr: &mut c::ibv_qp_init_attr,
-    extras: QpExtras,
-) -> Result<*mut c::ibv_qp, Errno> {
-    let header = match attr.qp_type {
-        c::IBV_QPT_RC | c::IBV_QPT_UC => WqeHeader::Connected,
-        c::IBV_QPT_UD => WqeHeader::Datagram,
-        c::IBV_QPT_XRC_SEND => WqeHeader::Xrc,
-        _ => return Err(Errno::OPNOTSUPP),
-    };
-    let extras = QpExtras { header, ..extras };
-    // SAFETY: live by the caller's promise, and so is its context.
-    let context = unsafe { Context::of((*pd).context) }?;
-    if extras.commands.is_some() {
-        context.needs(Features::COMMANDS)?;
-    }
-    // With a shared receive queue it has none of its own; an initiator receives nothing.
-    let (max_recv_wr, max_recv_sge) = match attr.srq.is_null() && header != WqeHeader::Xrc {
-        true => (attr.cap.max_recv_wr, attr.cap.max_recv_sge),
-        false => (0, 0),
-    };
-    let cap = QpCap {
-        max_send_wr: attr.cap.max_send_wr,
-        max_recv_wr,
-        max_send_sge: attr.cap.max_send_sge,
-        max_recv_sge,
-        max_inline: attr.cap.max_inline_data,
-    };
-    let layout = QpLayout::new(&cap, &context.limits, context.sq_policy, extras)?;
-    // SAFETY: by the caller's promise.
-    let first = unsafe { create_with(context, pd, attr, &cap, layout) };
-    match first {
-        // The adapter's memory is used up; nobody insisted on it.
-        Err(Errno::NOMEM) if layout.send_in_device && context.sq_policy == SqPolicy::Auto => {
-            // SAFETY: by the caller's promise.
-            unsafe { create_with(context, pd, attr, &cap, layout.in_guest()) }
-        }
-        result => result,
-    }
-}
-
-/// # Safety
-/// `pd` and the objects in `attr` must be live.
-unsafe fn create_with(
-    context: &Context,
-    pd: *mut c::ibv_pd,
-    attr: &mut c::ibv_qp_init_attr,
-    cap: &QpCap,
-    layout: QpLayout,
-) -> Result<*mut c::ibv_qp, Errno> {
-    let rings = QpRings::allocate(layout)?;
-    let qp = Qp::begin()?;
-    let base: *mut c::ibv_qp = qp.base().cast();
-    // SAFETY: the objects are live, `qp` is ours.
-    let response = unsafe { commands::create_qp(pd, base, attr, rings.request()) }?;
-    // SAFETY: by the caller's promise.
-    match unsafe { open(context, pd, attr, cap, rings, &response) } {
-        Ok(queues) => Ok(qp.complete(Own { builder: Builder::default(), queues }).cast()),
-        Err(error) => {
-            // SAFETY: just created. If that fails too, the kernel destroys it with the context.
-            let _ = unsafe { c::ibv_cmd_destroy_qp(base) };
-            Err(error)
-        }
-    }
-}
-
-/// # Safety
-/// `pd` and the objects in `attr` must be live.
-unsafe fn open(
-    context: &Context,
-    pd: *mut c::ibv_pd,
-    attr: &c::ibv_qp_init_attr,
-    cap: &QpCap,
-    rings: QpRings,
-    response: &QpResp,
-) -> Result<QueuePair, Errno> {
-    // The kernel grants a send queue in the adapter's memory, or fails.
-    let device_send = match (rings.layout().send_in_device, response.sq_mmap_len.get()) {
-        (true, 0) => return Err(Errno::IO),
-        (true, len) => Some(context.map(response.sq_mmap.get(), len)?),
-        (false, _) => None,
-    };
-    // SAFETY: by the caller's promise.
-    let send_cq = unsafe { cq::own(attr.send_cq) };
-    let recv_cq = match rings.layout().extras.header {
-        WqeHeader::Xrc => send_cq,
-        // SAFETY: by the caller's promise.
-        _ => unsafe { cq::own(attr.recv_cq) },
-    };
-    // SAFETY: by the caller's promise.
-    let srq = unsafe { srq::own(attr.srq) };
-    let parts = QpParts {
-        uar: context.uar(response.uar.get(), response.uar_mmap.get())?,
-        device_send,
-        send_cq: send_cq.ok_or(Errno::INVAL)?.clone(),
-        recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),
-        srq: srq.cloned(),
-        all_signaled: attr.sq_sig_all != 0,
-        // SAFETY: by the caller's promise.
-        sharing: unsafe { pd::sharing(pd) },
-    };
-    QueuePair::new(rings, cap, response, parts)
 }
 
 /// `modify_qp`.
@@ -256,7 +79,7 @@ pub(super) unsafe extern "C" fn query(
 
 /// `destroy_qp`.
 pub(super) unsafe extern "C" fn destroy(qp: *mut c::ibv_qp) -> c_int {
-    // SAFETY: made by `create`, live.
+    // SAFETY: made by `qp_create`, live.
     let result = check(unsafe { c::ibv_cmd_destroy_qp(qp) });
     if result.is_ok() {
         // SAFETY: as above, and given up by the caller.

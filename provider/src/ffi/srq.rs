@@ -14,7 +14,7 @@ use vrnic_queues::srq::SharedRecvQueue;
 use super::bindings as c;
 use super::context::Context;
 use super::object::Object;
-use super::post::{answer, segments};
+use super::request::{answer, segments};
 use super::{check, commands, cq, pd, pointer, status};
 
 /// A shared receive queue. The queue pairs that take from it share the plugin's part. libibverbs'
@@ -134,7 +134,7 @@ unsafe fn open(
     let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
     // SAFETY: by the caller's promise.
     let sharing = unsafe { pd::sharing(pd) };
-    Shared::new(SharedRecvQueue::new(ring, response, uar, (sharing, cq))?)
+    Shared::new(SharedRecvQueue::new(ring, response, uar, sharing, cq)?)
 }
 
 /// `modify_srq`.

@@ -10,8 +10,8 @@ use vrnic_queues::request::{Data, Payload, PostError};
 
 use super::bindings as c;
 use super::object::Object;
-use super::post::{atomic, check_flags, inline_pieces, message_header, segments};
 use super::qp::Qp;
+use super::request::{atomic, check_flags, inline_pieces, message_header, segments};
 use super::{check, pointer, status};
 
 type Xrcd = Object<c::verbs_xrcd, ()>;

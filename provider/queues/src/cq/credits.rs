@@ -12,7 +12,6 @@ use vrnic_abi as abi;
 use crate::completion::Completion;
 use crate::heap::Shared;
 use crate::posted::Posted;
-use crate::srq::SharedCredits;
 
 /// A number that no QP has, since QP numbers have 24 bits.
 pub(super) const NO_QPN: u64 = 0xffff_ffff;
@@ -39,6 +38,36 @@ pub struct Credits {
     pub(crate) sends: Option<Posted>,
     /// The outstanding requests of its own receive queue.
     pub(crate) recvs: Option<Posted>,
+}
+
+/// The index below which the entries of a shared queue are free. Polling a CQ of one of its QPs
+/// writes it.
+#[derive(Debug, Default)]
+pub struct SharedCredits(AtomicU32);
+
+impl SharedCredits {
+    /// Records that the entry at `index` has completed.
+    #[inline]
+    pub(crate) fn completed(&self, index: u32) {
+        self.advance(index.wrapping_add(1));
+    }
+
+    /// Records that all entries below `freed` are free, unless more were already.
+    #[inline]
+    pub(crate) fn advance(&self, freed: u32) {
+        let newer = |old: u32| {
+            // CAST: the sign of the distance is what counts.
+            let is_newer = (old.wrapping_sub(freed)).cast_signed() < 0;
+            is_newer.then_some(freed)
+        };
+        // Failing, it is as it should be already.
+        let _older = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// The queues of a QP that complete to a CQ.
@@ -189,4 +218,15 @@ impl Hasher for QpnHasher {
         // 2^64 divided by the golden ratio.
         self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
+}
+
+#[test]
+fn shared_credits_survive_the_wrap_of_the_index() {
+    let credits = SharedCredits::default();
+    credits.advance(0x7fff_ffff);
+    credits.advance(0xffff_fff0);
+    credits.completed(u32::MAX);
+    assert_eq!(credits.get(), 0);
+    credits.completed(0xffff_fffe);
+    assert_eq!(credits.get(), 0);
 }

@@ -24,9 +24,9 @@ use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
 use abi::uverbs::CqResp;
 
 use self::consumer::Consumer;
-pub use self::credits::Credits;
 pub(crate) use self::credits::Halves;
 use self::credits::SHARED;
+pub use self::credits::{Credits, SharedCredits};
 use crate::completion::Completion;
 use crate::doorbell::{CqDoorbell, Uar};
 use crate::heap::Shared;

@@ -4,11 +4,9 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`builder`] | requests that are not posted yet |
 //! | [`opcode`] | the calls that begin a request |
 //! | [`setters`] | the calls that give it data and destination |
 
-mod builder;
 mod opcode;
 mod setters;
 
@@ -19,9 +17,8 @@ use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
 use vrnic_queues::qp::QueuePair;
 
-pub(super) use self::builder::Builder;
-use self::builder::{State, state};
 use super::bindings as c;
+use super::builder::State;
 use super::{qp, status};
 
 /// Lists the operations: the bit by which programs ask for one, its opcode, the field of its
@@ -107,6 +104,19 @@ pub(super) unsafe fn set_up(
     }
     operations!(set);
     Ok(())
+}
+
+/// Returns the state of a queue pair; `None` if that is not of this plugin.
+///
+/// # Safety
+/// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`;
+/// nobody may hold another reference to the state.
+#[inline]
+unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
+    // SAFETY: by the caller's promise.
+    let own = unsafe { qp::whole(qp.cast()) }?;
+    // SAFETY: by the caller's promise.
+    Some(unsafe { own.builder.state() })
 }
 
 unsafe extern "C" fn start(qp: *mut c::ibv_qp_ex) {

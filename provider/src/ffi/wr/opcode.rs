@@ -7,8 +7,8 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 
 use super::super::bindings as c;
 use super::super::mw;
-use super::super::post::{check_flags, errno, send_flags};
-use super::builder::state;
+use super::super::request::{check_flags, errno, send_flags};
+use super::state;
 
 /// Returns the header of a request, with the fields that the program has stored in the queue pair.
 ///

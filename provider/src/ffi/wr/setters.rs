@@ -10,8 +10,9 @@ use vrnic_queues::request::PostError;
 
 use super::super::ah;
 use super::super::bindings as c;
-use super::super::post::{errno, inline_pieces, segments};
-use super::builder::{To, state};
+use super::super::builder::To;
+use super::super::request::{errno, inline_pieces, segments};
+use super::state;
 
 pub(super) unsafe extern "C" fn set_ud_addr(
     qp: *mut c::ibv_qp_ex,

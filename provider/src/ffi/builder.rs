@@ -10,14 +10,12 @@ use vrnic_queues::layout::WqeHeader;
 use vrnic_queues::qp::StagedSends;
 use vrnic_queues::request::{Data, Payload, PostError, SendHeader};
 
-use super::super::bindings as c;
-use super::super::post::errno;
-use super::super::qp;
+use super::request::errno;
 
 /// Requests being built. Only the thread between `wr_start` and its end uses them, which holds the
 /// send queue's lock.
 #[derive(Default)]
-pub(in super::super) struct Builder(UnsafeCell<State>);
+pub(super) struct Builder(UnsafeCell<State>);
 
 // SAFETY: the cell is touched by the thread alone that holds the send queue's lock, by libibverbs'
 // rule that the calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread.
@@ -25,17 +23,18 @@ unsafe impl Sync for Builder {}
 // SAFETY: it is empty while no thread builds.
 unsafe impl Send for Builder {}
 
-/// Returns the state of a queue pair; `None` if that is not of this plugin.
-///
-/// # Safety
-/// `qp` must be live, and this thread must have the send queue's lock by `start`, or be in `start`;
-/// nobody may hold another reference to the state.
-#[inline]
-pub(super) unsafe fn state<'a>(qp: *mut c::ibv_qp_ex) -> Option<&'a mut State> {
-    // SAFETY: by the caller's promise.
-    let own = unsafe { qp::whole(qp.cast()) }?;
-    // SAFETY: by the caller's promise no other thread touches it.
-    Some(unsafe { &mut *own.builder.0.get() })
+impl Builder {
+    /// Returns the requests.
+    ///
+    /// # Safety
+    /// This thread must have the send queue's lock by `wr_start`, or be in `wr_start`; nobody may
+    /// hold another reference to the requests.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the send queue's lock guards the cell")]
+    pub(super) unsafe fn state(&self) -> &mut State {
+        // SAFETY: by the caller's promise no other thread touches the cell.
+        unsafe { &mut *self.0.get() }
+    }
 }
 
 /// The requests that were built since `wr_start`.
