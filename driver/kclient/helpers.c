@@ -2,6 +2,7 @@
 /* See helpers.h. */
 
 #include <linux/in.h>
+#include <linux/preempt.h>
 #include <net/net_namespace.h>
 
 #include "helpers.h"
@@ -33,6 +34,11 @@ int kclient_map_sg(struct ib_device *device, struct scatterlist *list, u32 count
 void kclient_unmap_sg(struct ib_device *device, struct scatterlist *list, u32 count)
 {
 	ib_dma_unmap_sg(device, list, count, DMA_BIDIRECTIONAL);
+}
+
+bool kclient_in_hardirq(void)
+{
+	return in_hardirq();
 }
 
 int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)

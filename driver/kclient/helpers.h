@@ -15,6 +15,7 @@ void kclient_unmap(struct ib_device *device, u64 address, u32 length);
 void kclient_set_sg(struct scatterlist *list, u32 count, u32 nth, void *memory, u32 length);
 int kclient_map_sg(struct ib_device *device, struct scatterlist *list, u32 count);
 void kclient_unmap_sg(struct ib_device *device, struct scatterlist *list, u32 count);
+bool kclient_in_hardirq(void);
 int kclient_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 int kclient_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 struct rdma_cm_id *kclient_cm_create_id(rdma_cm_event_handler handler, void *context);

@@ -2,18 +2,19 @@
 //! Objects of the RDMA core as its kernel clients use them: a crate that is linked into each of the
 //! clients in `tests/`.
 //!
-//! | module | what |
+//! | module | what it wraps |
 //! | --- | --- |
 //! | [`bindings`] | the C entities of the RDMA core, for what is not wrapped here |
 //! | [`pd`] | a device that stays while it is used; protection domains |
 //! | [`memory`] | memory that a device reads and writes whenever it likes |
 //! | [`mapped`] | memory that a device knows by addresses, and parts of it |
 //! | [`region`] | fast registration; the region of all memory |
-//! | [`remote`] | where at the peer an operation goes |
-//! | [`request`] | a posted request and what becomes of it |
+//! | [`remote`] | the place at the peer that an operation works on |
+//! | [`request`] | a posted request and its outcome |
 //! | [`work`] | work requests as the core takes them |
 //! | [`cq`] | completion queues |
 //! | [`qp`] | queue pairs: posting to them |
+//! | [`background`] | workqueues for work in the background |
 //!
 //! Nobody can use what has gone, because each object keeps those that it needs: a [`qp::Qp`] its CQ
 //! and PD, all of them the [`pd::Device`]. A [`request::Request`] keeps the memory that it names
@@ -24,6 +25,7 @@
 /// The start of this crate's messages.
 const __LOG_PREFIX: &[u8] = b"vrnic_kclient\0";
 
+pub mod background;
 #[path = "../bindings/mod.rs"]
 pub mod bindings;
 pub mod cq;

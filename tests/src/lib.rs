@@ -13,6 +13,7 @@
 //! | [`conformance`] | running vrnic-verify |
 //! | [`talk`] | commands in guests: a server in one and a client in the other, and the results of both |
 //! | [`events`] | the handlers of completion events in a guest |
+//! | [`kverbs`] | the driver's own kernel client, which tests the devices of its guest |
 //! | [`modules`] | modules of the kernel that the guests' root lacks |
 //! | [`shell`] | the shell on a guest's serial line, which outlives a sleep |
 //! | [`rails`] | one of several devices of a guest |
@@ -47,6 +48,7 @@ pub mod census;
 pub mod conformance;
 pub mod events;
 pub mod health;
+pub mod kverbs;
 pub mod modules;
 pub mod rails;
 pub mod shell;

@@ -9,6 +9,7 @@ use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with, ready};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
+use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
 use vrnic_tests::talk::{
     LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, said, serve, settles,
@@ -76,32 +77,15 @@ fn inline(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver's own kernel client (driver/tests/kverbs): loading it runs its tests. It goes before
-/// the driver, and leaves nothing.
+/// The driver's own kernel client goes before the driver, and leaves nothing.
 fn kernel_client(pair: &mut Pair) -> Result<()> {
-    for guest in [&pair.a, &pair.b] {
-        let load =
-            "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
-        let said = guest.check(load, SHORT)?;
-        ensure!(said.contains("kernel verbs test: 0"), "not tested: {said}");
-        guest.check("rmmod vrnic_kverbs", SHORT)?;
-        let left = guest.check("for kind in pd cq qp mr; do rdma res show $kind; done", SHORT)?;
-        ensure!(!left.contains("kverbs"), "left behind: {left}");
-    }
-    Ok(())
+    [&pair.a, &pair.b].into_iter().try_for_each(|guest| kverbs::passes(guest, &["vrnic0".into()]))
 }
 
-/// The adapter is reset under a kernel client with requests outstanding: they are flushed, and
-/// draining a queue pair, which the client does when the device goes, returns. The client then gets
-/// the device that comes back.
+/// Requests that are outstanding when the adapter is reset are flushed, and draining a queue pair,
+/// which the client does when the device goes, returns.
 fn kernel_client_drains(pair: &mut Pair) -> Result<()> {
-    pair.a.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", SHORT)?;
-    let before = registration(&pair.a)?;
-    pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
-    recovers(&pair.a, before)?;
-    pair.a
-        .check("dmesg | grep kverbs; dmesg | grep -q 'kernel verbs test after death: 0'", SHORT)?;
-    pair.a.check("rmmod vrnic_kverbs", SHORT)?;
+    kverbs::outlives_adapter(&pair.a)?;
     works(pair)
 }
 
@@ -116,7 +100,7 @@ fn ask(guest: &Guest, server: &Guest) -> Result<()> {
     guest.check(&format!("dmesg -C; {load}; r=$?; dmesg | grep kping; exit $r"), LONG)?;
     let text = guest.check("dmesg", SHORT)?;
     for poll in ["Softirq", "Workqueue", "Direct"] {
-        let line = format!("{ROUNDS} rounds, completions by {poll}: data is right");
+        let line = format!("the data of {ROUNDS} rounds with completions by {poll} is right");
         ensure!(text.contains(&line), "no '{line}' in\n{text}");
     }
     guest.check("rmmod vrnic_kping", SHORT)?;

@@ -10,6 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
+use vrnic_tests::kverbs;
 use vrnic_tests::rails::{Rail, Session};
 use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles};
 
@@ -222,14 +223,8 @@ fn groups(pair: &mut Pair) -> Result<()> {
 
 /// The driver's own kernel client tests each device.
 fn kernel_clients(pair: &mut Pair) -> Result<()> {
-    let load = "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep vrnic_kverbs; exit $r";
-    let text = pair.a.check(load, SHORT)?;
-    for rail in 0..RAILS {
-        let line = format!("vrnic{rail}: kernel verbs test: 0");
-        ensure!(text.contains(&line), "no '{line}' in {text}");
-    }
-    pair.a.check("rmmod vrnic_kverbs", SHORT)?;
-    Ok(())
+    let devices: Vec<_> = (0..RAILS).map(|rail| format!("vrnic{rail}")).collect();
+    kverbs::passes(&pair.a, &devices)
 }
 
 /// Kernel clients connect by address, too.

@@ -8,7 +8,8 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{LONG, SHORT, said, serve};
+use vrnic_tests::kverbs;
+use vrnic_tests::talk::{LONG, SHORT, said, serve, works};
 
 fn main() -> ExitCode {
     let mut cases = vec![
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
         Case::new("threads_share_a_context", threads),
         Case::new("programs_side_by_side", programs),
         Case::new("killed_several_at_once", killed),
+        Case::new("one_completion_handler_at_a_time", handlers),
     ];
     for (group, sq) in [
         ("queues", "guest"),
@@ -83,6 +85,15 @@ fn programs(pair: &mut Pair) -> Result<()> {
     }
     before[0].unchanged(pair, &pair.a)?;
     before[1].unchanged(pair, &pair.b)
+}
+
+/// The kernel client posts on both processors, and counts calls of its completion handler that come
+/// while it runs or from within a method of the device: with a live adapter, and with a dead one,
+/// in whose place the driver completes requests.
+fn handlers(pair: &mut Pair) -> Result<()> {
+    kverbs::passes(&pair.a, &["vrnic0".into()])?;
+    kverbs::outlives_adapter(&pair.a)?;
+    works(pair)
 }
 
 /// Processes end on both processors at the same time.

@@ -8,18 +8,18 @@
 //! completions it takes in soft interrupts, in a work queue and by polling; loading fails if
 //! anything is wrong, and the kernel log says what.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! | --- | --- |
-//! | [`client`], [`server`] | what either side does |
-//! | [`message`] | what they say |
-//! | [`connection`] | a connection with its queues: what is posted to it |
+//! | [`client`], [`server`] | the two sides |
+//! | [`message`] | their messages |
+//! | [`connection`] | a connection with its queues: posting to it |
 //! | [`events`] | identifiers of the connection manager and their events |
 //! | [`pattern`] | the data |
 //!
 //! `unsafe` is confined to [`connection`], [`events`] and [`kclient`].
 
 use kclient::{self, bindings};
-use kernel::{prelude::*, str::CStr, sync::Arc};
+use kernel::{prelude::*, str::CStr};
 
 mod client;
 mod connection;
@@ -34,31 +34,23 @@ use crate::kclient::cq::Poll;
 const NAME: &CStr = c"vrnic_kping";
 
 /// The module: a server, if it is one.
-struct Module(Option<Arc<server::Server>>);
+struct Module(#[expect(dead_code, reason = "dropped")] Option<server::Running>);
 
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let port = u16::try_from(module_parameters::port.value()).map_err(|_| EINVAL)?;
         match module_parameters::peer.value() {
-            0 => Ok(Self(Some(server::Server::start(port, Poll::Softirq)?))),
+            0 => Ok(Self(Some(server::Running::start(port, Poll::Softirq)?))),
             peer => {
                 let rounds = module_parameters::rounds.value();
                 for poll in [Poll::Softirq, Poll::Workqueue, Poll::Direct] {
                     client::run(peer, port, rounds, poll).inspect_err(|error| {
-                        pr_err!("completions by {poll:?}: {error:?}\n");
+                        pr_err!("the test with completions by {poll:?} failed: {error:?}\n");
                     })?;
-                    pr_info!("{rounds} rounds, completions by {poll:?}: data is right\n");
+                    pr_info!("the data of {rounds} rounds with completions by {poll:?} is right\n");
                 }
                 Ok(Self(None))
             }
-        }
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        if let Some(server) = &self.0 {
-            server.stop();
         }
     }
 }

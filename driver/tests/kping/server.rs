@@ -5,18 +5,19 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        Arc, Completion,
+        Arc,
         atomic::{Atomic, Relaxed},
     },
     time::{Delta, msecs_to_jiffies},
-    workqueue::{self, Work, WorkItem, impl_has_work, new_work},
+    workqueue::{Work, WorkItem, impl_has_work, new_work},
 };
 
 use crate::{
     connection::{Connection, SEGMENTS},
     events::Id,
     kclient::{
-        cq::Poll, mapped::Mapped, memory::Memory, remote::Remote, request::Request, work::Op,
+        background::Background, cq::Poll, mapped::Mapped, memory::Memory, remote::Remote,
+        request::Request, work::Op,
     },
     message::{self, Answer, Ask},
     pattern,
@@ -34,8 +35,6 @@ pub(crate) struct Server {
     poll: Poll,
     stopping: Atomic<bool>,
     #[pin]
-    stopped: Completion,
-    #[pin]
     work: Work<Self>,
 }
 
@@ -51,13 +50,12 @@ impl WorkItem for Server {
             match this.listener.caller(msecs_to_jiffies(LOOK_MS)) {
                 Some(Ok(id)) => match this.serve(id) {
                     Ok(()) | Err(ECONNRESET) => {}
-                    Err(error) => pr_err!("serving: {error:?}\n"),
+                    Err(error) => pr_err!("serving a client failed: {error:?}\n"),
                 },
-                Some(Err(error)) => pr_err!("a caller: {error:?}\n"),
+                Some(Err(error)) => pr_err!("a client could not be accepted: {error:?}\n"),
                 None => {}
             }
         }
-        this.stopped.complete_all();
     }
 }
 
@@ -70,30 +68,37 @@ struct Desk {
     data: Arc<Mapped>,
 }
 
-impl Server {
+/// A server at work. Dropping this ends it: on return it runs no more.
+pub(crate) struct Running {
+    server: Arc<Server>,
+    _queue: Background,
+}
+
+impl Running {
     /// Listens.
-    pub(crate) fn start(port: u16, poll: Poll) -> Result<Arc<Self>> {
-        let listener = Id::listen(port)?;
-        let this = Arc::pin_init(
-            pin_init!(Self {
+    pub(crate) fn start(port: u16, poll: Poll) -> Result<Self> {
+        let (listener, queue) = (Id::listen(port)?, Background::new(c"vrnic_kping")?);
+        let server = Arc::pin_init(
+            pin_init!(Server {
                 listener,
                 poll,
                 stopping: Atomic::new(false),
-                stopped <- Completion::new(),
                 work <- new_work!("kping::Server"),
             }),
             GFP_KERNEL,
         )?;
-        let _ = workqueue::system_long().enqueue(this.clone());
-        Ok(this)
+        let _ = queue.enqueue(server.clone());
+        Ok(Self { server, _queue: queue })
     }
+}
 
-    /// Ends: on return it runs no more.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Relaxed);
-        self.stopped.wait_for_completion();
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.server.stopping.store(true, Relaxed);
     }
+}
 
+impl Server {
     fn serve(&self, id: Id) -> Result {
         let connection = Connection::new(id, self.poll)?;
         let desk = Desk {

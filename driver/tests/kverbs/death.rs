@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Test of requests that are outstanding when the adapter dies, and of those that are
-//! posted later: all are flushed, in order, as on a queue pair in error. So draining it returns.
+//! Test of requests that are outstanding when the adapter dies, and of those that are posted later:
+//! all are flushed, in order, as on a queue pair in error. So draining it returns.
 
 use kernel::{prelude::*, sync::Arc, time::Msecs};
 
 use crate::{
     check::{ends_within, expect, has_ended},
+    handlers::Handlers,
     kclient::{request::Request, request::Status, work::Op},
     sides::{HALF, Side, Test},
-    watch,
 };
 
 /// Receives outstanding on either side.
@@ -23,16 +23,15 @@ pub(crate) struct Doomed {
     test: Test,
     of_a: KVec<Arc<Request>>,
     of_b: KVec<Arc<Request>>,
+    handlers: Handlers,
 }
 
 impl Doomed {
     /// Posts the receives.
-    pub(crate) fn new(test: Test) -> Result<Self> {
+    pub(crate) fn new(test: Test, handlers: Handlers) -> Result<Self> {
         test.reconnect()?;
-        // SAFETY: nothing is posted, so nothing completes; the module goes after the device, and so
-        // after the queue.
-        unsafe { watch::install(test.a.qp.cq()) };
-        Ok(Self { of_a: receives(&test.a, BEFORE)?, of_b: receives(&test.b, BEFORE)?, test })
+        let (of_a, of_b) = (receives(&test.a, BEFORE)?, receives(&test.b, BEFORE)?);
+        Ok(Self { test, of_a, of_b, handlers })
     }
 
     /// To be called when the adapter has died.
@@ -40,7 +39,8 @@ impl Doomed {
         await_flush(&self.of_a)?;
         await_flush(&self.of_b)?;
         drain(&self.test.a)?;
-        drain(&self.test.b)
+        drain(&self.test.b)?;
+        self.handlers.check_dead()
     }
 }
 
@@ -66,10 +66,10 @@ fn await_flush(requests: &[Arc<Request>]) -> Result {
     Ok(())
 }
 
-/// When draining has returned, everything has ended that was posted before it.
+/// Drains a side: everything that was posted before has ended when that returns.
 fn drain(side: &Side) -> Result {
-    let requests = watch::within(|| receives(side, AFTER))?;
-    watch::within(|| side.post(&Op::Send, HALF))?;
+    let requests = receives(side, AFTER)?;
+    side.post(&Op::Send, HALF)?;
     side.qp.drain();
     has_ended(side.sent.outcome(), Status::FLUSHED, "SEND after death")?;
     let mut last = None;

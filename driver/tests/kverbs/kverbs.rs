@@ -4,25 +4,26 @@
 //!
 //! Loading runs the tests on every vrnic device, each against itself; loading fails if a test fails
 //! or there is no device. The kernel log says which. With `hold=1` the first device's adapter must
-//! die after that, and the log says how it went when the device goes.
+//! die after that, and the log has the result when the device goes.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! | --- | --- |
-//! | [`run`] | what is done with a device |
+//! | [`run`] | the order of the tests of a device |
 //! | [`address`] | test: address handles |
 //! | [`data`] | test: SEND, WRITE, READ, atomics, errors |
 //! | [`registration`] | test: fast registration and invalidation |
-//! | [`death`] | test: what is outstanding when the adapter dies, and what is posted later |
+//! | [`handlers`] | test: handlers of a completion queue run one at a time, outside of methods |
+//! | [`death`] | test: requests outstanding when the adapter dies, and those posted later |
 //! | [`sides`] | two queue pairs of a device, connected to each other |
-//! | [`check`] | waiting for what becomes of requests, and saying what is wrong |
+//! | [`check`] | waiting for the outcome of requests, and logging failures |
 //! | [`attached`] | the devices that are tested |
 //! | [`client`] | the core's client: devices that come and go |
 //! | [`path`] | paths, GIDs and address handles |
 //! | [`states`] | queue pairs: making them, and their states |
-//! | [`watch`] | whether handlers are called where they must not be |
+//! | [`watch`] | counts forbidden calls of completion handlers |
 //!
 //! `unsafe` is confined to [`attached`], [`client`], [`path`], [`states`] and [`watch`], and to
-//! `death`'s call of `watch`.
+//! `handlers`' call of `watch`.
 
 use kclient::{self, bindings};
 use kernel::{prelude::*, str::CStr};
@@ -33,6 +34,7 @@ mod check;
 mod client;
 mod data;
 mod death;
+mod handlers;
 mod path;
 mod registration;
 mod run;

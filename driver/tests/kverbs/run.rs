@@ -10,7 +10,8 @@ use kernel::{
 };
 
 use crate::{
-    address, attached::Attached, data, death::Doomed, module_parameters, registration, sides::Test,
+    address, attached::Attached, data, death::Doomed, handlers::Handlers, module_parameters,
+    registration, sides::Test,
 };
 
 /// Devices that were tested.
@@ -25,7 +26,7 @@ pub(crate) fn come(device: Arc<Attached>) -> Result<Option<Doomed>> {
     if result.is_err() {
         FAILURES.fetch_add(1, Relaxed);
     }
-    pr_info!("{}: kernel verbs test: {}\n", device.name(), errno(&result));
+    report(&device, "the kernel verbs test", &result);
     result
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn come(device: Arc<Attached>) -> Result<Option<Doomed>> {
 pub(crate) fn go(device: Arc<Attached>, doomed: Doomed) {
     let result = doomed.check();
     drop(doomed);
-    pr_info!("{}: kernel verbs test after death: {}\n", device.name(), errno(&result));
+    report(&device, "the kernel verbs test after death", &result);
 }
 
 /// Returns whether all devices passed, and there was one.
@@ -54,18 +55,25 @@ fn test(device: &Arc<Attached>) -> Result<Option<Doomed>> {
     told(address::run(&test), "address handles")?;
     told(data::run(&test), "data")?;
     told(registration::run(&test, device), "fast registration")?;
+    let handlers = told(Handlers::new(device), "completion handlers")?;
+    told(handlers.check_alive(), "completion handlers")?;
     // A device that comes back after its adapter's death is not to die again.
     if !module_parameters::hold.value() || DEVICES.load(Relaxed) != 0 {
         return Ok(None);
     }
-    told(Doomed::new(test), "receives to be flushed").map(Some)
+    told(Doomed::new(test, handlers), "requests that the adapter's death flushes").map(Some)
 }
 
-/// Says which part failed.
+/// Logs a failure of the test of `what`.
 fn told<T>(result: Result<T>, what: &str) -> Result<T> {
-    result.inspect_err(|error| pr_err!("{what}: {error:?}\n"))
+    result.inspect_err(|error| pr_err!("the test of {what} failed: {error:?}\n"))
 }
 
-fn errno<T>(result: &Result<T>) -> i32 {
-    result.as_ref().err().map_or(0, |error| error.to_errno())
+/// Logs the result of all tests of a device.
+fn report<T>(device: &Attached, tests: &str, result: &Result<T>) {
+    let name = device.name();
+    match result {
+        Ok(_) => pr_info!("{name}: {tests} passed\n"),
+        Err(error) => pr_err!("{name}: {tests} failed: {error:?}\n"),
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Requests outstanding on a queue.
-const DEPTH: u32 = 16;
+pub(crate) const DEPTH: u32 = 16;
 /// Bytes of inline data.
 pub(crate) const INLINE: usize = 64;
 /// Bytes of a side's buffer.
@@ -75,7 +75,7 @@ impl Side {
     }
 }
 
-/// Both sides: a on the largest completion queue that there may be, b on a small one.
+/// Both sides of a connection.
 pub(crate) struct Test {
     /// One.
     pub(crate) a: Side,
@@ -86,14 +86,20 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Makes both; they are not connected.
+    /// Makes both, a on the largest completion queue that there may be, b on a small one. They are
+    /// not connected.
     pub(crate) fn new(device: &Arc<Attached>) -> Result<Self> {
         let largest = device.max_cqe()?;
         let device: Arc<dyn Device> = device.clone();
         let pd = Pd::new(device.clone(), GlobalKey::With)?;
         let large = Cq::new(device.clone(), largest, Poll::Workqueue)?;
         let small = Cq::new(device, 4 * DEPTH, Poll::Workqueue)?;
-        Ok(Self { a: Side::new(&pd, &large)?, b: Side::new(&pd, &small)?, pd })
+        Self::on(&pd, &large, &small)
+    }
+
+    /// Makes both on these completion queues. They are not connected.
+    pub(crate) fn on(pd: &Arc<Pd>, a: &Arc<Cq>, b: &Arc<Cq>) -> Result<Self> {
+        Ok(Self { a: Side::new(pd, a)?, b: Side::new(pd, b)?, pd: pd.clone() })
     }
 
     /// Connects them.
@@ -110,7 +116,7 @@ impl Test {
         };
         for (side, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
             states::connect(&side.qp, states::number(&peer.qp), &path)
-                .inspect_err(|error| pr_err!("connecting failed: {error:?}\n"))?;
+                .inspect_err(|error| pr_err!("connecting two queue pairs failed: {error:?}\n"))?;
         }
         Ok(())
     }

@@ -1,0 +1,41 @@
+//! The driver's own kernel client (`driver/tests/kverbs`), which tests the devices of its guest.
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
+
+use crate::talk::{LONG, PCI, SHORT, recovers, registration};
+
+/// Loads it, which runs its tests; each of these devices must pass. Then removes it again.
+///
+/// # Errors
+/// When a test fails, or something is left behind.
+pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {
+    let load =
+        "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep -E 'kverbs|kclient'; exit $r";
+    let said = guest.check(load, LONG)?;
+    for device in devices {
+        let line = format!("{device}: the kernel verbs test passed");
+        ensure!(said.contains(&line), "'{line}' is missing in: {said}");
+    }
+    guest.check("rmmod vrnic_kverbs", SHORT)?;
+    let left = guest.check("for kind in pd cq qp mr; do rdma res show $kind; done", SHORT)?;
+    ensure!(!left.contains("kverbs"), "the kernel client has left behind: {left}");
+    Ok(())
+}
+
+/// Resets the adapter under it while requests are outstanding. They must be flushed, and it gets
+/// the device that comes back.
+///
+/// # Errors
+/// When a test fails.
+pub fn outlives_adapter(guest: &Guest) -> Result<()> {
+    guest.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", LONG)?;
+    let before = registration(guest)?;
+    guest.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
+    recovers(guest, before)?;
+    let report = "dmesg | grep -E 'kverbs|kclient'; \
+                  dmesg | grep -q 'the kernel verbs test after death passed'";
+    guest.check(report, SHORT)?;
+    guest.check("rmmod vrnic_kverbs", SHORT)?;
+    Ok(())
+}
