@@ -212,7 +212,8 @@ impl Vrnicdv {
     pub unsafe fn reg_mr(
         &self,
         pd: *mut c_void,
-        (addr, len): (*mut c_void, usize),
+        addr: *mut c_void,
+        len: usize,
         access: c_int,
         flags: MemFlags,
     ) -> *mut c_void {

@@ -51,13 +51,15 @@ impl<C, P: Payload> With<C, P> {
 /// function that it calls.
 fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
     payload: P,
-    call: impl FnOnce((*mut C, usize), (*mut R, usize)) -> c_int,
+    call: impl FnOnce(*mut C, usize, *mut R, usize) -> c_int,
 ) -> Result<A, Errno> {
     let mut command = With { core: C::default(), payload, more: Default::default() };
     let mut response = With::<R, A>::default();
     check(call(
-        ((&raw mut command).cast(), With::<C, P>::length()),
-        ((&raw mut response).cast(), With::<R, A>::length()),
+        (&raw mut command).cast(),
+        With::<C, P>::length(),
+        (&raw mut response).cast(),
+        With::<R, A>::length(),
     ))?;
     Ok(response.payload)
 }
@@ -67,7 +69,7 @@ fn run<C: Default, P: Payload, R: Default, A: Default + Payload>(
 /// # Safety
 /// `context` must be one that `_verbs_init_and_alloc_context` just made.
 pub(super) unsafe fn get_context(context: *mut c::verbs_context) -> Result<ContextResp, Errno> {
-    run((), |(command, length), (response, room)| {
+    run((), |command, length, response, room| {
         // SAFETY: `context` is valid; command and response are as long as said.
         unsafe { c::ibv_cmd_get_context(context, command, length, response, room) }
     })
@@ -81,7 +83,7 @@ pub(super) unsafe fn alloc_pd(
     context: *mut c::ibv_context,
     pd: *mut c::ibv_pd,
 ) -> Result<PdResp, Errno> {
-    run((), |(command, length), (response, room)| {
+    run((), |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_alloc_pd(context, pd, command, length, response, room) }
     })
@@ -97,10 +99,24 @@ pub(super) unsafe fn create_ah(
     attr: *mut c::ibv_ah_attr,
 ) -> Result<AhResp, Errno> {
     // libibverbs makes the command itself.
-    run((), |_command: (*mut (), usize), (response, room)| {
+    run((), |_command: *mut (), _length, response, room| {
         // SAFETY: the objects are valid; the response is as long as said.
         unsafe { c::ibv_cmd_create_ah(pd, ah, attr, response, room) }
     })
+}
+
+/// The attributes of a new region.
+pub(super) struct NewRegion {
+    /// The first byte in this process.
+    pub(super) addr: *mut c_void,
+    /// Bytes.
+    pub(super) length: usize,
+    /// The first byte as work requests name it.
+    pub(super) iova: u64,
+    /// Rights (`enum ibv_access_flags`).
+    pub(super) access: c_int,
+    /// Properties that verbs cannot ask for.
+    pub(super) flags: MrFlags,
 }
 
 /// Registers memory.
@@ -109,15 +125,12 @@ pub(super) unsafe fn create_ah(
 /// `pd` must be live, `region` memory for the result.
 pub(super) unsafe fn reg_mr(
     pd: *mut c::ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    iova: u64,
-    access: c_int,
-    flags: MrFlags,
+    new: &NewRegion,
     region: *mut c::verbs_mr,
 ) -> Result<(), Errno> {
+    let NewRegion { addr, length, iova, access, flags } = *new;
     let payload = MrReq { flags: flags.bits().into(), ..MrReq::default() };
-    run(payload, |(command, size), (response, room)| {
+    run(payload, |command, size, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said. The kernel
         // checks the memory range.
         unsafe {
@@ -143,7 +156,7 @@ pub(super) unsafe fn rereg_mr(region: *mut c::verbs_mr, change: &Rereg) -> Resul
     let Rereg { flags, addr, length, access, pd } = *change;
     // CAST: an address of this process, as the region's first address.
     let iova = addr as u64;
-    run((), |(command, size), (response, room)| {
+    run((), |command, size, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said. The kernel
         // checks the memory range.
         unsafe {
@@ -163,7 +176,7 @@ pub(super) unsafe fn alloc_mw(
     kind: c::ibv_mw_type,
     window: *mut c::ibv_mw,
 ) -> Result<(), Errno> {
-    run((), |(command, length), (response, room)| {
+    run((), |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_alloc_mw(pd, kind, window, command, length, response, room) }
     })
@@ -187,7 +200,7 @@ pub(super) unsafe fn create_cq(
     request: CqReq,
 ) -> Result<CqResp, Errno> {
     let CqArgs { context, entries, channel, vector } = *args;
-    run(request, |(command, length), (response, room)| {
+    run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe {
             c::ibv_cmd_create_cq(
@@ -207,7 +220,7 @@ pub(super) unsafe fn create_cq_ex(
     cq: *mut c::verbs_cq,
     request: CqReq,
 ) -> Result<CqResp, Errno> {
-    run(request, |(command, length), (response, room)| {
+    run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_create_cq_ex(context, attr, cq, command, length, response, room, 0) }
     })
@@ -222,7 +235,7 @@ pub(super) unsafe fn resize_cq(
     entries: c_int,
     request: CqReq,
 ) -> Result<u32, Errno> {
-    let answer: ResizeCqResp = run(request, |(command, length), (response, room)| {
+    let answer: ResizeCqResp = run(request, |command, length, response, room| {
         // SAFETY: the queue is live; command and response are as long as said.
         unsafe { c::ibv_cmd_resize_cq(cq, entries, command, length, response, room) }
     })?;
@@ -239,7 +252,7 @@ pub(super) unsafe fn create_srq(
     attr: *mut c::ibv_srq_init_attr,
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
-    run(request, |(command, length), (response, room)| {
+    run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_create_srq(pd, srq, attr, command, length, response, room) }
     })
@@ -255,7 +268,7 @@ pub(super) unsafe fn create_srq_ex(
     attr: *mut c::ibv_srq_init_attr_ex,
     request: SrqReq,
 ) -> Result<SrqResp, Errno> {
-    run(request, |(command, length), (response, room)| {
+    run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_create_srq_ex(context, srq, attr, command, length, response, room) }
     })
@@ -271,7 +284,7 @@ pub(super) unsafe fn create_qp(
     attr: *mut c::ibv_qp_init_attr,
     request: QpReq,
 ) -> Result<QpResp, Errno> {
-    run(request, |(command, length), (response, room)| {
+    run(request, |command, length, response, room| {
         // SAFETY: the objects are valid; command and response are as long as said.
         unsafe { c::ibv_cmd_create_qp(pd, qp, attr, command, length, response, room) }
     })

@@ -11,6 +11,7 @@ use vrnic_queues::request::{Data, Payload, SendHeader};
 use vrnicdv::{Command, CqAttr, CqFlags, QpAttr, QpFlags, TagForm};
 
 use super::bindings as c;
+use super::commands::NewRegion;
 use super::{cq, cq_ex, driver, mr, mw, pointer, qp, qp_create, request, status};
 
 /// The header has the structs and the numbers of the Rust crate, which takes the numbers from abi.
@@ -141,14 +142,15 @@ pub(super) unsafe extern "C" fn vrnicdv_reg_mr(
     mem_flags: u32,
 ) -> *mut c::ibv_mr {
     // SAFETY: by the caller's promise.
-    pointer(unsafe { reg_mr(pd, (addr, length), access, mem_flags) })
+    pointer(unsafe { reg_mr(pd, addr, length, access, mem_flags) })
 }
 
 /// # Safety
 /// The requirements of [`vrnicdv_reg_mr`] apply.
 unsafe fn reg_mr(
     pd: *mut c::ibv_pd,
-    memory: (*mut c_void, usize),
+    addr: *mut c_void,
+    length: usize,
     access: c_int,
     mem_flags: u32,
 ) -> Result<*mut c::ibv_mr, Errno> {
@@ -157,14 +159,16 @@ unsafe fn reg_mr(
     let mut flags = MrFlags::empty();
     flags.set(MrFlags::ONE_TOUCH, memory_flags(mem_flags)?.contains(MemFlags::ONE_TOUCH));
     // CAST: an address of this process, as the region's first address.
-    let iova = memory.0 as u64;
-    // SAFETY: by the caller's promise. The rest of what ibv_reg_mr does is to fill these fields.
-    unsafe {
-        let region = mr::try_reg(pd, memory, iova, access, flags)?;
-        ((*region).context, (*region).pd) = ((*pd).context, pd);
-        ((*region).addr, (*region).length) = memory;
-        Ok(region)
-    }
+    let new = NewRegion { addr, length, iova: addr as u64, access, flags };
+    // SAFETY: by the caller's promise.
+    let raw = unsafe { mr::try_reg(pd, &new) }?;
+    // SAFETY: just made, and nobody else knows it.
+    let region = unsafe { &mut *raw };
+    // The rest of what ibv_reg_mr does is to fill these fields.
+    // SAFETY: by the caller's promise.
+    region.context = unsafe { (*pd).context };
+    (region.pd, region.addr, region.length) = (pd, addr, length);
+    Ok(raw)
 }
 
 /// `vrnicdv_bind_mw`.

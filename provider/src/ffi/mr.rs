@@ -9,7 +9,7 @@ use vrnic_abi::admin::MrFlags;
 use vrnic_abi::uverbs::Features;
 
 use super::bindings as c;
-use super::commands::{self, Rereg};
+use super::commands::{self, NewRegion, Rereg};
 use super::context::Context;
 use super::object::Object;
 use super::{check, pointer, status};
@@ -25,28 +25,24 @@ pub(super) unsafe extern "C" fn reg_mr(
     access: c_int,
 ) -> *mut c::ibv_mr {
     // SAFETY: as the caller, libibverbs, promises.
-    pointer(unsafe { try_reg(pd, (addr, length), iova, access, MrFlags::empty()) })
+    pointer(unsafe {
+        try_reg(pd, &NewRegion { addr, length, iova, access, flags: MrFlags::empty() })
+    })
 }
 
-/// Registers `memory`, an address and a length.
+/// Registers memory.
 ///
 /// # Safety
 /// `pd` must be live.
-pub(super) unsafe fn try_reg(
-    pd: *mut c::ibv_pd,
-    (addr, length): (*mut c_void, usize),
-    iova: u64,
-    access: c_int,
-    flags: MrFlags,
-) -> Result<*mut c::ibv_mr, Errno> {
-    if !flags.is_empty() {
+pub(super) unsafe fn try_reg(pd: *mut c::ibv_pd, new: &NewRegion) -> Result<*mut c::ibv_mr, Errno> {
+    if !new.flags.is_empty() {
         // SAFETY: by the caller's promise.
         unsafe { Context::of((*pd).context) }?.needs(Features::REGION_FLAGS)?;
     }
     let region = Mr::begin()?;
     let base = region.base();
     // SAFETY: `pd` is live, `region` is ours.
-    unsafe { commands::reg_mr(pd, addr, length, iova, access, flags, base) }?;
+    unsafe { commands::reg_mr(pd, new, base) }?;
     // The public struct is the first part of the private one.
     Ok(region.complete(()).cast())
 }

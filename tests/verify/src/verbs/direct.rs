@@ -63,9 +63,9 @@ pub(super) unsafe fn reg_one_touch(
     (addr, length): (u64, u64),
     access: u32,
 ) -> io::Result<std::ptr::NonNull<ffi::ibv_mr>> {
-    let (memory, access) = ((addr as *mut _, length as usize), access as i32);
+    let (addr, length, access) = (addr as *mut _, length as usize, access as i32);
     // SAFETY: as the caller promises.
-    let mr = unsafe { functions()?.reg_mr(pd.cast(), memory, access, MemFlags::ONE_TOUCH) };
+    let mr = unsafe { functions()?.reg_mr(pd.cast(), addr, length, access, MemFlags::ONE_TOUCH) };
     object(mr.cast())
 }
 
