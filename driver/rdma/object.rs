@@ -9,7 +9,7 @@ use core::{
 
 use kernel::types::Opaque;
 
-use super::{bindings, driver::Driver};
+use super::{bindings, driver::Driver, revocable::Link};
 
 /// A protection domain; derefs to the driver's part.
 pub(crate) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
@@ -95,5 +95,70 @@ impl<C, D> Deref for Object<C, D> {
     fn deref(&self) -> &D {
         // SAFETY: initialised by the type's invariant.
         unsafe { self.driver.assume_init_ref() }
+    }
+}
+
+/// An object whose events the driver reports: the driver's part of it stands beside the link that
+/// they are reported through. Derefs to the driver's part.
+#[repr(transparent)]
+pub(crate) struct Linked<C, D>(Object<C, Parts<C, D>>);
+
+/// A link and the driver's part of an object.
+struct Parts<C, D> {
+    link: Link<C>,
+    driver: D,
+}
+
+impl<C, D> Linked<C, D> {
+    /// The size that the core allocates; see [`Object::SIZE`].
+    pub(super) const SIZE: usize = Object::<C, Parts<C, D>>::SIZE;
+
+    /// The wrapper of a core object.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Object::from_raw`].
+    pub(super) unsafe fn from_raw<'a>(ptr: *mut C) -> &'a Self {
+        // SAFETY: the caller passes the `C` of an object that is initialised: its first field (see
+        // `Object::SIZE`). The wrapper is transparent.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// Stores the link and the driver's part of a new object.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Object::init`].
+    pub(super) unsafe fn init(ptr: *mut C, link: Link<C>, driver: D) {
+        // SAFETY: the caller passes an object of `SIZE` bytes that it alone knows.
+        unsafe { Object::init(ptr, Parts { link, driver }) };
+    }
+
+    /// Drops the link and the driver's part of an object that is going.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Object::destroy`].
+    pub(super) unsafe fn destroy(ptr: *mut C) {
+        // SAFETY: the caller passes an object that is initialised, and does not use it afterwards.
+        unsafe { Object::<C, Parts<C, D>>::destroy(ptr) };
+    }
+
+    /// The core's struct.
+    pub(super) fn as_raw(&self) -> *mut C {
+        self.0.as_raw()
+    }
+
+    /// Returns the link that its events are reported through.
+    pub(crate) fn link(&self) -> &Link<C> {
+        &self.0.link
+    }
+}
+
+impl<C, D> Deref for Linked<C, D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &(*self.0).driver
     }
 }

@@ -10,54 +10,54 @@ use super::{
     cq::Cq,
     driver::Driver,
     event::QpLink,
-    object::Object,
-    object::Xrcd,
+    object::{Linked, Xrcd},
     qp_attr::{QpCap, QpType},
     srq::Srq,
 };
 
-/// The driver's part of a queue pair and its link, behind `struct ib_qp`.
-pub(super) struct Parts<T: Driver> {
-    pub(super) link: QpLink,
-    pub(super) driver: T::Qp,
-}
-
 /// A queue pair; derefs to the driver's part.
 #[repr(transparent)]
-pub(crate) struct Qp<T: Driver>(Object<bindings::ib_qp, Parts<T>>);
+pub(crate) struct Qp<T: Driver>(Linked<bindings::ib_qp, T::Qp>);
 
 impl<T: Driver> Qp<T> {
-    pub(super) const SIZE: usize = Object::<bindings::ib_qp, Parts<T>>::SIZE;
+    pub(super) const SIZE: usize = Linked::<bindings::ib_qp, T::Qp>::SIZE;
 
     /// # Safety
     ///
-    /// As for [`Object::from_raw`].
+    /// As for [`Linked::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_qp) -> &'a Self {
-        // SAFETY: the caller passes a queue pair that is initialised; the wrapper is transparent.
-        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
+        // SAFETY: the caller passes a queue pair that is initialised: the first field of a
+        // `Linked`, of which this is a transparent wrapper.
+        unsafe { &*raw.cast() }
     }
 
     /// Returns the link that its events are reported through.
     pub(crate) fn link(&self) -> &QpLink {
-        &self.0.link
+        self.0.link()
     }
 
     /// Its type.
     pub(crate) fn kind(&self) -> QpType {
-        // SAFETY: alive; the type does not change.
+        // SAFETY: the queue pair is alive, as it is borrowed; its type does not change.
         QpType(unsafe { (*self.0.as_raw()).qp_type })
     }
 
     /// The completion queue of its send queue, if it has one.
     pub(crate) fn send_cq(&self) -> Option<&Cq<T>> {
-        // SAFETY: a queue pair holds references to its completion queues.
-        unsafe { cq_from_raw((*self.0.as_raw()).send_cq) }
+        // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
+        let cq = unsafe { (*self.0.as_raw()).send_cq };
+        // SAFETY: a queue pair of driver `T` holds references to its completion queues, which are
+        // the same driver's.
+        unsafe { cq_from_raw::<T>(cq) }
     }
 
     /// The completion queue of its receive queue, if it has one.
     pub(crate) fn recv_cq(&self) -> Option<&Cq<T>> {
-        // SAFETY: a queue pair holds references to its completion queues.
-        unsafe { cq_from_raw((*self.0.as_raw()).recv_cq) }
+        // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
+        let cq = unsafe { (*self.0.as_raw()).recv_cq };
+        // SAFETY: a queue pair of driver `T` holds references to its completion queues, which are
+        // the same driver's.
+        unsafe { cq_from_raw::<T>(cq) }
     }
 }
 
@@ -65,7 +65,7 @@ impl<T: Driver> Deref for Qp<T> {
     type Target = T::Qp;
 
     fn deref(&self) -> &T::Qp {
-        &self.0.driver
+        &self.0
     }
 }
 
@@ -74,7 +74,7 @@ impl<T: Driver> Deref for Qp<T> {
 /// `raw` must be null or a live completion queue of driver `T`, for `'a`.
 unsafe fn cq_from_raw<'a, T: Driver>(raw: *mut bindings::ib_cq) -> Option<&'a Cq<T>> {
     // SAFETY: the caller passes a live completion queue if it is not null.
-    (!raw.is_null()).then(|| unsafe { Cq::from_raw(raw) })
+    (!raw.is_null()).then(|| unsafe { Cq::<T>::from_raw(raw) })
 }
 
 /// A new queue pair.
@@ -95,7 +95,7 @@ pub(crate) struct NewQp<D> {
 /// ones of driver `T`.
 pub(crate) struct QpInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_qp_init_attr,
-    /// To be kept by whoever handles the device's events.
+    /// To be kept by the handler of the device's events.
     pub(crate) link: &'a QpLink,
     _driver: PhantomData<T>,
 }
@@ -124,7 +124,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
     pub(crate) fn srq(&self) -> Option<&'a Srq<T>> {
         let raw = self.raw.srq;
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.
-        (!raw.is_null()).then(|| unsafe { Srq::from_raw(raw) })
+        (!raw.is_null()).then(|| unsafe { Srq::<T>::from_raw(raw) })
     }
 
     /// The XRC domain of a target.
@@ -161,7 +161,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
     /// `EINVAL` if there is none.
     pub(crate) fn send_cq(&self) -> Result<&'a Cq<T>> {
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.
-        unsafe { cq_from_raw(self.raw.send_cq) }.ok_or(EINVAL)
+        unsafe { cq_from_raw::<T>(self.raw.send_cq) }.ok_or(EINVAL)
     }
 
     /// The completion queue for its receive queue.
@@ -171,6 +171,6 @@ impl<'a, T: Driver> QpInit<'a, T> {
     /// `EINVAL` if there is none.
     pub(crate) fn recv_cq(&self) -> Result<&'a Cq<T>> {
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.
-        unsafe { cq_from_raw(self.raw.recv_cq) }.ok_or(EINVAL)
+        unsafe { cq_from_raw::<T>(self.raw.recv_cq) }.ok_or(EINVAL)
     }
 }

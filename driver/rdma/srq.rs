@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared receive queues.
 
-use core::{marker::PhantomData, ops::Deref};
+use core::marker::PhantomData;
 
 use kernel::prelude::*;
 
@@ -10,44 +10,11 @@ use super::{
     cq::Cq,
     driver::Driver,
     event::SrqLink,
-    object::{Object, Xrcd},
+    object::{Linked, Xrcd},
 };
 
-/// The driver's part of a shared receive queue and its link, behind `struct ib_srq`.
-pub(super) struct Parts<T: Driver> {
-    pub(super) link: SrqLink,
-    pub(super) driver: T::Srq,
-}
-
 /// A shared receive queue; derefs to the driver's part.
-#[repr(transparent)]
-pub(crate) struct Srq<T: Driver>(Object<bindings::ib_srq, Parts<T>>);
-
-impl<T: Driver> Srq<T> {
-    pub(super) const SIZE: usize = Object::<bindings::ib_srq, Parts<T>>::SIZE;
-
-    /// # Safety
-    ///
-    /// As for [`Object::from_raw`].
-    pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_srq) -> &'a Self {
-        // SAFETY: the caller passes a shared receive queue that is initialised; the wrapper is
-        // transparent.
-        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
-    }
-
-    /// Returns the link that its events are reported through.
-    pub(crate) fn link(&self) -> &SrqLink {
-        &self.0.link
-    }
-}
-
-impl<T: Driver> Deref for Srq<T> {
-    type Target = T::Srq;
-
-    fn deref(&self) -> &T::Srq {
-        &self.0.driver
-    }
-}
+pub(crate) type Srq<T> = Linked<bindings::ib_srq, <T as Driver>::Srq>;
 
 /// The users of a queue.
 pub(crate) enum SrqKind<'a, T: Driver> {
@@ -78,7 +45,7 @@ pub(crate) struct NewSrq<D> {
 /// calls for them.
 pub(crate) struct SrqInit<'a, T: Driver> {
     raw: &'a mut bindings::ib_srq_init_attr,
-    /// To be kept by whoever handles the device's events.
+    /// To be kept by the handler of the device's events.
     pub(crate) link: &'a SrqLink,
     _driver: PhantomData<T>,
 }
@@ -89,6 +56,7 @@ impl<'a, T: Driver> SrqInit<'a, T> {
     /// The completion queue and the XRC domain in `raw`, where its type calls for them, must be
     /// live ones of driver `T`.
     pub(super) unsafe fn new(raw: &'a mut bindings::ib_srq_init_attr, link: &'a SrqLink) -> Self {
+        // INVARIANT: the caller promises so.
         Self { raw, link, _driver: PhantomData }
     }
 
@@ -110,21 +78,31 @@ impl<'a, T: Driver> SrqInit<'a, T> {
                 // SAFETY: by the type's invariants the domain is a live one of driver `T`.
                 let xrcd = unsafe { Xrcd::<T>::from_raw(xrcd) };
                 // SAFETY: by the type's invariants the queue is a live one of driver `T`.
-                Ok(SrqKind::Xrc { xrcd, cq: unsafe { Cq::from_raw(cq) } })
+                Ok(SrqKind::Xrc { xrcd, cq: unsafe { Cq::<T>::from_raw(cq) } })
             }
             _ => Err(EOPNOTSUPP),
         }
     }
 
-    /// Work requests that it must have room for, and the segments of each.
-    pub(crate) fn size(&self) -> (u32, u32) {
-        (self.raw.attr.max_wr, self.raw.attr.max_sge)
+    /// The sizes that it must have.
+    pub(crate) fn size(&self) -> SrqSize {
+        SrqSize { max_wr: self.raw.attr.max_wr, max_sge: self.raw.attr.max_sge }
     }
 
     /// Reports the sizes that it gets.
-    pub(crate) fn set_size(&mut self, max_wr: u32, max_sge: u32) {
-        (self.raw.attr.max_wr, self.raw.attr.max_sge) = (max_wr, max_sge);
+    pub(crate) fn set_size(&mut self, size: SrqSize) {
+        self.raw.attr.max_wr = size.max_wr;
+        self.raw.attr.max_sge = size.max_sge;
     }
+}
+
+/// The sizes of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SrqSize {
+    /// Work requests that it has room for.
+    pub(crate) max_wr: u32,
+    /// Segments of each.
+    pub(crate) max_sge: u32,
 }
 
 /// The changes to a queue.
@@ -150,10 +128,8 @@ impl SrqChange {
 /// The answer to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SrqQuery {
-    /// Work requests that it has room for.
-    pub(crate) max_wr: u32,
-    /// Segments of each.
-    pub(crate) max_sge: u32,
+    /// Its sizes.
+    pub(crate) size: SrqSize,
     /// The limit that is armed, or zero.
     pub(crate) limit: u32,
 }
@@ -161,8 +137,8 @@ pub(crate) struct SrqQuery {
 impl SrqQuery {
     /// Fills the core's struct.
     pub(super) fn write_to(&self, out: &mut bindings::ib_srq_attr) {
-        out.max_wr = self.max_wr;
-        out.max_sge = self.max_sge;
+        out.max_wr = self.size.max_wr;
+        out.max_sge = self.size.max_sge;
         out.srq_limit = self.limit;
     }
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::hw::ring::{Ring, RingShape};
 use crate::rdma::{
     self, Device,
-    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery},
+    srq::{NewSrq, SrqChange, SrqInit, SrqKind, SrqQuery, SrqSize},
     udata::User,
     umem::{Umem, Use},
     wr::RecvWrs,
@@ -32,8 +32,7 @@ use crate::rdma::{
 pub(crate) struct Srq {
     /// Its number.
     pub(super) srqn: Srqn,
-    max_wr: u32,
-    max_sge: u32,
+    size: SrqSize,
     memory: Memory,
 }
 
@@ -98,7 +97,7 @@ pub(super) fn create(
     init: &mut SrqInit<'_, Verbs>,
     user: Option<&User<'_, Verbs>>,
 ) -> Result<NewSrq<Srq>> {
-    let (max_wr, max_sge) = init.size();
+    let SrqSize { max_wr, max_sge } = init.size();
     let caps = ctx.adapter.caps();
     if max_wr == 0 || max_wr > caps.max_wr.get() || max_sge > caps.max_sge.get() {
         return Err(EINVAL);
@@ -117,8 +116,9 @@ pub(super) fn create(
     let memory = ctx.complete::<command::DestroySrq, _>(srqn, memory, |_| {
         ctx.adapter.add_srq(srqn, init.link.clone())
     })?;
-    init.set_size(entries, max_sge);
-    Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, max_wr: entries, max_sge, memory } })
+    let size = SrqSize { max_wr: entries, max_sge };
+    init.set_size(size);
+    Ok(NewSrq { number: srqn.get(), driver: Srq { srqn, size, memory } })
 }
 
 fn create_user(
@@ -130,7 +130,7 @@ fn create_user(
 ) -> Result<Created> {
     let request: SrqReq = user.data.request(SrqReq::REQUIRED)?;
     let shape = RingShape { log_size: request.log_size, log_stride: request.log_stride };
-    let (max_wr, max_sge) = init.size();
+    let SrqSize { max_wr, max_sge } = init.size();
     if request.reserved != [0; 6]
         || !is_recv_queue(shape)
         || max_wr > shape.entries()
@@ -169,7 +169,7 @@ fn create_kernel(
     mut params: CreateSrq,
     init: &SrqInit<'_, Verbs>,
 ) -> Result<Created> {
-    let (max_wr, max_sge) = init.size();
+    let SrqSize { max_wr, max_sge } = init.size();
     let stride = rq::stride(max_sge).ok_or(EINVAL)?;
     let shape = RingShape::with_room(max_wr, stride);
     let ring = Ring::in_pieces(ctx.dma(), shape)?;
@@ -195,7 +195,7 @@ pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
         return Err(EOPNOTSUPP);
     }
     if let Some(limit) = change.limit {
-        if limit > srq.max_wr {
+        if limit > srq.size.max_wr {
             return Err(EINVAL);
         }
         ctx.execute::<command::ModifySrq>(&ModifySrq::new(srq.srqn, limit))?;
@@ -205,7 +205,7 @@ pub(super) fn modify(ctx: &Ctx<'_>, srq: &Srq, change: SrqChange) -> Result {
 
 pub(super) fn query(ctx: &Ctx<'_>, srq: &Srq) -> Result<SrqQuery> {
     let status = ctx.execute::<command::QuerySrq>(&srq.srqn)?;
-    Ok(SrqQuery { max_wr: srq.max_wr, max_sge: srq.max_sge, limit: status.limit.get() })
+    Ok(SrqQuery { size: srq.size, limit: status.limit.get() })
 }
 
 pub(super) fn destroy(ctx: &Ctx<'_>, srq: &rdma::srq::Srq<Verbs>) -> Result {

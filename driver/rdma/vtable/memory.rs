@@ -34,7 +34,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes the payload of a command of an open context, or null.
             let user = unsafe { User::from_raw(udata) };
-            // SAFETY: an operation of the domain's device.
+            // SAFETY: the core calls this as an operation of the domain's device.
             let driver =
                 unsafe { Self::with_device_of(pd, |_, data| T::alloc_pd(data, user.as_ref())) }?;
             // SAFETY: the core has allocated the domain with the size in the table, and only this
@@ -51,7 +51,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a domain that `alloc_pd` has set up.
             let this = unsafe { Pd::<T>::from_raw(pd) };
-            // SAFETY: an operation of the domain's device.
+            // SAFETY: the core calls this as an operation of the domain's device.
             unsafe { Self::with_device_of(pd, |_, data| T::dealloc_pd(data, this)) }?;
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
             unsafe { Pd::<T>::destroy(pd) };
@@ -59,20 +59,30 @@ impl<T: Operations> VTable<T> {
         })
     }
 
-    /// The core's region, or the error as the core wants it.
-    fn allocate(create: impl FnOnce() -> Result<NewMr<T::Mr>>) -> *mut bindings::ib_mr {
-        Mr::allocate(create).unwrap_or_else(|error| error.to_ptr())
+    /// Creates a region in a domain. Returns the core's struct of it, or an error pointer.
+    ///
+    /// # Safety
+    ///
+    /// To be called from an operation, with a domain that the core has passed to it.
+    unsafe fn allocate(
+        pd: *mut bindings::ib_pd,
+        create: impl FnOnce(&T::Data<'_>, &Device<T>, &Pd<T>) -> Result<NewMr<T::Mr>>,
+    ) -> *mut bindings::ib_mr {
+        // SAFETY: the core passes a domain that `alloc_pd` has set up.
+        let this = unsafe { Pd::<T>::from_raw(pd) };
+        // SAFETY: the caller promises that this is an operation, of the domain's device.
+        let created = unsafe {
+            Self::with_device_of(pd, |device, data| Mr::allocate(|| create(data, device, this)))
+        };
+        created.unwrap_or_else(|error| error.to_ptr())
     }
 
     unsafe extern "C" fn get_dma_mr(
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
-        // SAFETY: the core passes a domain that `alloc_pd` has set up.
-        let this = unsafe { Pd::<T>::from_raw(pd) };
-        let create = |data: &T::Data<'_>| T::get_dma_mr(data, this, access as u32);
-        // SAFETY: an operation of the domain's device.
-        unsafe { Self::with_device_of(pd, |_, data| Self::allocate(|| create(data))) }
+        // SAFETY: this is an operation, with the domain that the core has passed.
+        unsafe { Self::allocate(pd, |data, _, pd| T::get_dma_mr(data, pd, access as u32)) }
     }
 
     unsafe extern "C" fn reg_user_mr(
@@ -90,14 +100,11 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the core passes the payload of the command, or null.
         let udata = unsafe { Udata::from_raw(udata) };
         let region = UserRegion { start, length, iova, access: access as u32 };
-        // SAFETY: the core passes a domain that `alloc_pd` has set up.
-        let this = unsafe { Pd::<T>::from_raw(pd) };
-        // SAFETY: an operation of the domain's device.
-        unsafe {
-            Self::with_device_of(pd, |device, data| {
-                Self::allocate(|| T::reg_user_mr(data, device, this, &region, udata.as_ref()))
-            })
-        }
+        let create = |data: &T::Data<'_>, device: &Device<T>, pd: &Pd<T>| {
+            T::reg_user_mr(data, device, pd, &region, udata.as_ref())
+        };
+        // SAFETY: this is an operation, with the domain that the core has passed.
+        unsafe { Self::allocate(pd, create) }
     }
 
     unsafe extern "C" fn dereg_mr(
@@ -107,7 +114,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a region that `allocate` has made.
             let driver = unsafe { Mr::<T::Mr>::driver(mr) };
-            // SAFETY: an operation of the region's device.
+            // SAFETY: the core calls this as an operation of the region's device.
             unsafe { Self::with_device_of(mr, |_, data| T::dereg_mr(data, driver)) }?;
             // SAFETY: the device has let go of the region, and the core forgets it after success.
             unsafe { Mr::<T::Mr>::free(mr) };
@@ -129,14 +136,11 @@ impl<T: Operations> VTable<T> {
             return EOPNOTSUPP.to_ptr();
         }
         let region = UserRegion { start: offset, length, iova, access: access as u32 };
-        // SAFETY: the core passes a domain that `alloc_pd` has set up.
-        let this = unsafe { Pd::<T>::from_raw(pd) };
-        // SAFETY: an operation of the domain's device.
-        unsafe {
-            Self::with_device_of(pd, |device, data| {
-                Self::allocate(|| T::reg_user_mr_dmabuf(data, device, this, &region, fd))
-            })
-        }
+        let create = |data: &T::Data<'_>, device: &Device<T>, pd: &Pd<T>| {
+            T::reg_user_mr_dmabuf(data, device, pd, &region, fd)
+        };
+        // SAFETY: this is an operation, with the domain that the core has passed.
+        unsafe { Self::allocate(pd, create) }
     }
 
     unsafe extern "C" fn rereg_user_mr(
@@ -164,14 +168,16 @@ impl<T: Operations> VTable<T> {
             };
             // SAFETY: the core passes a region that `allocate` has made.
             let driver = unsafe { Mr::<T::Mr>::driver(mr) };
-            // SAFETY: an operation of the region's device.
+            // SAFETY: the core calls this as an operation of the region's device.
             let key = unsafe {
                 Self::with_device_of(mr, |device, data| {
                     T::rereg_user_mr(data, device, driver, &change)
                 })
             }?;
             // SAFETY: the region is valid, and the core lets nobody else use it during the call.
-            unsafe { ((*mr).lkey, (*mr).rkey) = (key, key) };
+            unsafe { (*mr).lkey = key };
+            // SAFETY: the region is valid, and the core lets nobody else use it during the call.
+            unsafe { (*mr).rkey = key };
             Ok(())
         };
         // Null: it is the same region.
@@ -186,11 +192,8 @@ impl<T: Operations> VTable<T> {
         if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
             return EOPNOTSUPP.to_ptr();
         }
-        // SAFETY: the core passes a domain that `alloc_pd` has set up.
-        let this = unsafe { Pd::<T>::from_raw(pd) };
-        let create = |data: &T::Data<'_>| T::alloc_mr(data, this, max_pages);
-        // SAFETY: an operation of the domain's device.
-        unsafe { Self::with_device_of(pd, |_, data| Self::allocate(|| create(data))) }
+        // SAFETY: this is an operation, with the domain that the core has passed.
+        unsafe { Self::allocate(pd, |data, _, pd| T::alloc_mr(data, pd, max_pages)) }
     }
 
     unsafe extern "C" fn map_mr_sg(
@@ -228,7 +231,7 @@ impl<T: Operations> VTable<T> {
             let kind = MwType::from_raw(raw.type_).ok_or(EINVAL)?;
             // SAFETY: the core names a domain that `alloc_pd` has set up.
             let pd = unsafe { Pd::<T>::from_raw(raw.pd) };
-            // SAFETY: an operation of the window's device.
+            // SAFETY: the core calls this as an operation of the window's device.
             let new = unsafe { Self::with(raw.device, |_, data| T::alloc_mw(data, pd, kind)) }?;
             raw.rkey = new.rkey;
             // SAFETY: the core has allocated the window with the size in the table, and only this
@@ -242,7 +245,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a window that `alloc_mw` has set up.
             let this = unsafe { Mw::<T>::from_raw(mw) };
-            // SAFETY: an operation of the window's device.
+            // SAFETY: the core calls this as an operation of the window's device.
             unsafe { Self::with_device_of(mw, |_, data| T::dealloc_mw(data, this)) }?;
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
             unsafe { Mw::<T>::destroy(mw) };

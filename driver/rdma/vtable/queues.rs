@@ -5,9 +5,10 @@ use core::mem::MaybeUninit;
 
 use super::*;
 use crate::rdma::{
-    cq::{self, Cq, CqInit, Moderation, Notify},
+    cq::{Cq, CqInit, Moderation, Notify},
     event::{CqLink, QpLink},
-    qp::{self, Qp, QpInit},
+    object::Linked,
+    qp::{Qp, QpInit},
     qp_attr::{QpAttr, QpAttrMask},
     udata::User,
     wc::Completions,
@@ -60,7 +61,7 @@ impl<T: Operations> VTable<T> {
                 link: &link,
                 granted: attr.cqe,
             };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let created = unsafe {
                 Self::with_device_of(cq, |device, data| {
                     T::create_cq(data, device, &mut init, user.as_ref())
@@ -72,7 +73,7 @@ impl<T: Operations> VTable<T> {
             unsafe { (*cq).cqe = granted };
             // SAFETY: the core has allocated the queue with the size in the table, and only this
             // call knows it.
-            unsafe { Object::init(cq, cq::Parts::<T> { link, driver }) };
+            unsafe { Cq::<T>::init(cq, link, driver) };
             Ok(0)
         })
     }
@@ -82,7 +83,7 @@ impl<T: Operations> VTable<T> {
             // SAFETY: the core passes a queue that `create_cq` has set up.
             let this = unsafe { Cq::<T>::from_raw(cq) };
             let moderation = Moderation { count, period };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(cq, |_, data| T::modify_cq(data, this, moderation)) }?;
             Ok(0)
         })
@@ -98,7 +99,7 @@ impl<T: Operations> VTable<T> {
             let user = unsafe { User::from_raw(udata) }.ok_or(EINVAL)?;
             // SAFETY: the core passes a queue that `create_cq` has set up.
             let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let granted = unsafe {
                 Self::with_device_of(cq, |device, data| {
                     T::resize_user_cq(data, device, this, entries, &user)
@@ -119,11 +120,11 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a queue that `create_cq` has set up.
             let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(cq, |_, data| T::destroy_cq(data, this)) }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
-            unsafe { Object::<_, cq::Parts<T>>::destroy(cq) };
+            unsafe { Cq::<T>::destroy(cq) };
             Ok(0)
         })
     }
@@ -144,7 +145,7 @@ impl<T: Operations> VTable<T> {
             let mut completions = Completions::new(slots);
             // SAFETY: the core passes a queue that `create_cq` has set up.
             let this = unsafe { Cq::<T>::from_raw(cq) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             unsafe {
                 Self::with_device_of(cq, |_, data| T::poll_cq(data, this, &mut completions))
             }?;
@@ -162,7 +163,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Cq::<T>::from_raw(cq) };
             // First: the event may come before the call below returns.
             this.link().arm();
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let missed = unsafe {
                 Self::with_device_of(cq, |_, data| T::req_notify_cq(data, this, notify))
             }?;
@@ -189,7 +190,7 @@ impl<T: Operations> VTable<T> {
             let pd = unsafe { (*qp).pd };
             // SAFETY: if the core names a domain, then one that `alloc_pd` has set up.
             let pd = (!pd.is_null()).then(|| unsafe { Pd::<T>::from_raw(pd) });
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             let created = unsafe {
                 Self::with_device_of(qp, |device, data| {
                     T::create_qp(data, device, pd, &mut init, user.as_ref())
@@ -200,7 +201,7 @@ impl<T: Operations> VTable<T> {
             unsafe { (*qp).qp_num = new.number };
             // SAFETY: the core has allocated the queue pair with the size in the table, and only
             // this call knows it.
-            unsafe { Object::init(qp, qp::Parts::<T> { link, driver: new.driver }) };
+            unsafe { Linked::init(qp, link, new.driver) };
             Ok(0)
         })
     }
@@ -219,7 +220,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the core passes attributes that are valid and constant during the call.
             let attr = unsafe { QpAttr::from_raw(attr) };
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             unsafe { Self::with_device_of(qp, |_, data| T::modify_qp(data, this, attr, mask)) }?;
             Ok(0)
         })
@@ -234,7 +235,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             let query = unsafe { Self::with_device_of(qp, |_, data| T::query_qp(data, this)) }?;
             // SAFETY: the core passes a struct of its own, zeroed.
             let attr = unsafe { &mut *attr };
@@ -254,13 +255,13 @@ impl<T: Operations> VTable<T> {
             let user = unsafe { User::from_raw(udata) };
             // SAFETY: the core passes a queue pair that `create_qp` has set up.
             let this = unsafe { Qp::<T>::from_raw(qp) };
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             unsafe {
                 Self::with_device_of(qp, |_, data| T::destroy_qp(data, this, user.as_ref()))
             }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
-            unsafe { Object::<_, qp::Parts<T>>::destroy(qp) };
+            unsafe { Linked::<_, T::Qp>::destroy(qp) };
             Ok(0)
         })
     }
@@ -275,7 +276,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the client passes a list for this queue pair that is valid during the call.
             let mut wrs = unsafe { SendWrs::new(first, this.kind()) };
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             let result =
                 unsafe { Self::with_device_of(qp, |_, data| T::post_send(data, this, &mut wrs)) };
             // SAFETY: the client passes a place of its own.
@@ -294,7 +295,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Qp::<T>::from_raw(qp) };
             // SAFETY: the client passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: an operation of the queue pair's device.
+            // SAFETY: the core calls this as an operation of the queue pair's device.
             let result =
                 unsafe { Self::with_device_of(qp, |_, data| T::post_recv(data, this, &mut wrs)) };
             // SAFETY: the client passes a place of its own.

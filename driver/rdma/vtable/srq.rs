@@ -5,7 +5,7 @@ use super::*;
 use crate::rdma::{
     event::SrqLink,
     object::Xrcd,
-    srq::{self, Srq, SrqChange, SrqInit},
+    srq::{Srq, SrqChange, SrqInit},
     udata::User,
     wr::RecvWrs,
 };
@@ -32,7 +32,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes the payload of the command, or null.
             unsafe { Udata::expect_none(udata) }?;
-            // SAFETY: an operation of the domain's device.
+            // SAFETY: the core calls this as an operation of the domain's device.
             let driver = unsafe { Self::with_device_of(xrcd, |_, data| T::alloc_xrcd(data)) }?;
             // SAFETY: the core has allocated the domain with the size in the table, and only this
             // call knows it.
@@ -48,7 +48,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a domain that `alloc_xrcd` has set up.
             let this = unsafe { Xrcd::<T>::from_raw(xrcd) };
-            // SAFETY: an operation of the domain's device.
+            // SAFETY: the core calls this as an operation of the domain's device.
             unsafe { Self::with_device_of(xrcd, |_, data| T::dealloc_xrcd(data, this)) }?;
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
             unsafe { Xrcd::<T>::destroy(xrcd) };
@@ -76,7 +76,7 @@ impl<T: Operations> VTable<T> {
             let ib = unsafe { &mut *srq };
             // SAFETY: the core names a domain that `alloc_pd` has set up.
             let pd = unsafe { Pd::<T>::from_raw(ib.pd) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let created = unsafe {
                 Self::with(ib.device, |device, data| {
                     T::create_srq(data, device, pd, &mut init, user.as_ref())
@@ -89,7 +89,7 @@ impl<T: Operations> VTable<T> {
             }
             // SAFETY: the core has allocated the queue with the size in the table, and only this
             // call knows it.
-            unsafe { Object::init(srq, srq::Parts::<T> { link, driver: new.driver }) };
+            unsafe { Srq::<T>::init(srq, link, new.driver) };
             Ok(0)
         })
     }
@@ -107,7 +107,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Srq::<T>::from_raw(srq) };
             // SAFETY: the core passes attributes of its own.
             let change = SrqChange::from_raw(unsafe { &*attr }, mask);
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(srq, |_, data| T::modify_srq(data, this, change)) }?;
             Ok(0)
         })
@@ -120,7 +120,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a queue that `create_srq` has set up.
             let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let query = unsafe { Self::with_device_of(srq, |_, data| T::query_srq(data, this)) }?;
             // SAFETY: the core passes attributes of its own.
             query.write_to(unsafe { &mut *attr });
@@ -135,11 +135,11 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes a queue that `create_srq` has set up.
             let this = unsafe { Srq::<T>::from_raw(srq) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             unsafe { Self::with_device_of(srq, |_, data| T::destroy_srq(data, this)) }?;
             this.link().revoke();
             // SAFETY: the device has let go of it, and the core frees it, so nobody uses it.
-            unsafe { Object::<_, srq::Parts<T>>::destroy(srq) };
+            unsafe { Srq::<T>::destroy(srq) };
             Ok(0)
         })
     }
@@ -154,7 +154,7 @@ impl<T: Operations> VTable<T> {
             let this = unsafe { Srq::<T>::from_raw(srq) };
             // SAFETY: the client passes a list that is valid during the call.
             let mut wrs = unsafe { RecvWrs::new(first) };
-            // SAFETY: an operation of the queue's device.
+            // SAFETY: the core calls this as an operation of the queue's device.
             let result = unsafe {
                 Self::with_device_of(srq, |_, data| T::post_srq_recv(data, this, &mut wrs))
             };
