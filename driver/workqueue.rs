@@ -13,6 +13,10 @@ use kernel::{
 
 /// A workqueue that goes on when memory is short: what frees memory may wait for its work items
 /// (`WQ_MEM_RECLAIM`). It must not be dropped by one of its own work items.
+///
+/// # Invariants
+///
+/// The pointer is that of a workqueue, which this type owns.
 pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: workqueues may be used and destroyed by any thread.
@@ -38,7 +42,7 @@ impl OwnQueue {
 
     /// Waits until all that was enqueued before has run.
     pub(crate) fn flush(&self) {
-        // SAFETY: the queue is alive until `drop`.
+        // SAFETY: the queue is alive by the type's invariants.
         unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
     }
 
@@ -55,6 +59,7 @@ impl OwnQueue {
                 name.as_char_ptr(),
             )
         };
+        // INVARIANT: it was allocated just now.
         let queue = Self(NonNull::new(raw).ok_or(ENOMEM)?);
         Ok(Arc::new(queue, GFP_KERNEL)?)
     }
@@ -64,14 +69,14 @@ impl Deref for OwnQueue {
     type Target = Queue;
 
     fn deref(&self) -> &Queue {
-        // SAFETY: the queue is destroyed by `drop` alone.
+        // SAFETY: the queue is alive by the type's invariants.
         unsafe { Queue::from_raw(self.0.as_ptr()) }
     }
 }
 
 impl Drop for OwnQueue {
     fn drop(&mut self) {
-        // SAFETY: allocated by `with_flags`; nobody else has it any more.
+        // SAFETY: the type owns the queue by its invariants, and destroys it once.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
     }
 }
@@ -80,6 +85,10 @@ impl Drop for OwnQueue {
 /// has left its function.
 pub(crate) fn flush<T: HasWork<T, ID>, const ID: u64>(item: &Arc<T>) {
     let item = Arc::as_ptr(item).cast_mut();
-    // SAFETY: the item is alive, and its work was initialised with it.
-    unsafe { bindings::flush_work(Work::raw_get(T::raw_get_work(item))) };
+    // SAFETY: the item is alive.
+    let work = unsafe { T::raw_get_work(item) };
+    // SAFETY: the work was initialised with the item.
+    let work = unsafe { Work::raw_get(work) };
+    // SAFETY: the item is alive, and with it its work.
+    unsafe { bindings::flush_work(work) };
 }

@@ -4,6 +4,10 @@
 use kernel::{bindings, device::Bound, pci, types::NotThreadSafe};
 
 /// The lock of a device, under which the kernel probes, unbinds, resets and suspends it.
+///
+/// # Invariants
+///
+/// This thread has locked it.
 pub(crate) struct DeviceLock<'a> {
     pdev: &'a pci::Device<Bound>,
     /// The thread that has locked it unlocks it.
@@ -15,6 +19,7 @@ impl<'a> DeviceLock<'a> {
     pub(crate) fn try_get(pdev: &'a pci::Device<Bound>) -> Option<Self> {
         // SAFETY: the device is alive, and its lock initialised.
         let locked = unsafe { bindings::mutex_trylock(Self::mutex(pdev)) };
+        // INVARIANT: it was locked just now.
         (locked != 0).then_some(Self { pdev, _here: NotThreadSafe })
     }
 
@@ -27,7 +32,7 @@ impl<'a> DeviceLock<'a> {
 
 impl Drop for DeviceLock<'_> {
     fn drop(&mut self) {
-        // SAFETY: locked by `try_get`, in this thread.
+        // SAFETY: by the type's invariants this thread has locked it.
         unsafe { bindings::mutex_unlock(Self::mutex(self.pdev)) };
     }
 }
@@ -40,17 +45,17 @@ pub(crate) fn start_dma(pdev: &pci::Device<Bound>) {
     unsafe { bindings::pci_set_master(raw) };
 }
 
-/// Turns bus mastering off; whether the function says that it is.
+/// Turns bus mastering off. Returns whether the function says that it is.
 pub(crate) fn stop_dma(pdev: &pci::Device) -> bool {
     /// Bits of the command register that no function sets: an answer with them is none.
     const RESERVED: u16 = 0xf800;
     const MASTER: u16 = bindings::PCI_COMMAND_MASTER as u16;
     let mut command = RESERVED;
     let raw = core::ptr::from_ref(pdev).cast_mut().cast::<bindings::pci_dev>();
+    // SAFETY: the wrapper is transparent, and its device alive.
+    unsafe { bindings::pci_clear_master(raw) };
+    let register = bindings::PCI_COMMAND as i32;
     // SAFETY: the wrapper is transparent, and its device alive; `command` is a valid place.
-    let read = unsafe {
-        bindings::pci_clear_master(raw);
-        bindings::pci_read_config_word(raw, bindings::PCI_COMMAND as i32, &mut command)
-    };
+    let read = unsafe { bindings::pci_read_config_word(raw, register, &mut command) };
     read == 0 && command & (RESERVED | MASTER) == 0
 }

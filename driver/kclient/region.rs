@@ -59,20 +59,21 @@ impl Registered {
         // CAST: a small constant.
         let page = PAGE_SIZE as u32;
         let (mr, null) = (self.mr.as_ptr(), core::ptr::null_mut());
+        // SAFETY: a live region, which nobody else uses as long as no registration is outstanding.
+        let region = unsafe { &mut *mr };
+        let chosen = region.rkey.wrapping_add(1) & CHOSEN;
+        region.rkey = region.rkey & !CHOSEN | chosen;
+        region.lkey = region.lkey & !CHOSEN | chosen;
+        let key = region.rkey;
+        let list = self.list.as_mut_ptr();
         // SAFETY: a live region and a mapped list. No device reads the region's list of pages, as
         // no registration is outstanding.
-        let mapped = unsafe {
-            let key = (*mr).rkey.wrapping_add(1) & CHOSEN;
-            (*mr).rkey = (*mr).rkey & !CHOSEN | key;
-            (*mr).lkey = (*mr).lkey & !CHOSEN | key;
-            bindings::ib_map_mr_sg(mr, self.list.as_mut_ptr(), self.mapped, null, page)
-        };
+        let mapped = unsafe { bindings::ib_map_mr_sg(mr, list, self.mapped, null, page) };
         if mapped != self.mapped {
             return Err(EINVAL);
         }
         self.by = Some(request.clone());
-        // SAFETY: a live region.
-        Ok(unsafe { (*mr).rkey })
+        Ok(key)
     }
 }
 
@@ -218,14 +219,11 @@ impl AllMemory {
         // SAFETY: a live domain of that device.
         let mr = from_err_ptr(unsafe { make(pd.as_raw(), access) })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // SAFETY: new, and nobody else's. The core fills these fields of regions of this kind
-        // likewise.
-        let rkey = unsafe {
-            (*mr.as_ptr()).device = device;
-            (*mr.as_ptr()).pd = pd.as_raw();
-            (*mr.as_ptr()).rkey
-        };
-        Ok(Self { mr: Some(mr), rkey, pd: pd.clone() })
+        // SAFETY: new, and nobody else's.
+        let region = unsafe { &mut *mr.as_ptr() };
+        // The core fills these fields of regions of this kind likewise.
+        (region.device, region.pd) = (device, pd.as_raw());
+        Ok(Self { mr: Some(mr), rkey: region.rkey, pd: pd.clone() })
     }
 
     /// Its key for peers.

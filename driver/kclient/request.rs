@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A posted request and what becomes of it.
+//! A posted request and its outcome.
 
 use core::mem;
 
@@ -214,18 +214,19 @@ impl Request {
 
     /// Called by the core, in the context that the completion queue was made with.
     pub(super) unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-        // SAFETY: the core's completion, of a request that was posted with `cqe`; the completion
-        // queue keeps it.
-        let (this, outcome) = unsafe {
-            let this = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<Self>();
-            (this, Outcome::from_raw(&*wc))
-        };
+        // SAFETY: the core passes a valid completion.
+        let wc = unsafe { &*wc };
+        // SAFETY: the core calls this for completions with this view of the union.
+        let cqe = unsafe { *wc.__bindgen_anon_1.wr_cqe };
+        // SAFETY: the first field of a request that was posted, which the completion queue keeps.
+        let this = unsafe { &*cqe.cast::<Self>() };
+        let outcome = Outcome::from_raw(wc);
         let mut state = this.state.lock();
         match mem::replace(&mut *state, State::Idle) {
             State::Outstanding(kept) => *state = State::Ended(kept, outcome),
             other => {
                 *state = other;
-                pr_err!("{:?} of a request that nobody waits for\n", outcome.status);
+                pr_err!("a request that nobody waits for completed with {:?}\n", outcome.status);
             }
         }
         drop(state);

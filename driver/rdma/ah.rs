@@ -18,6 +18,10 @@ pub(crate) type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
 /// The address vector of an operation; the core has resolved the MAC and the source GID.
 ///
 /// C: `struct rdma_ah_attr`.
+///
+/// # Invariants
+///
+/// A valid address vector that does not change, and holds a reference to its source.
 #[repr(transparent)]
 pub(crate) struct AhAttr(Opaque<bindings::rdma_ah_attr>);
 
@@ -27,12 +31,12 @@ impl AhAttr {
     /// `raw` must point to a valid address vector that does not change during `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::rdma_ah_attr) -> &'a Self {
         // SAFETY: the caller passes a valid address vector; the wrapper is transparent.
+        // INVARIANT: it is valid.
         unsafe { &*raw.cast() }
     }
 
     fn raw(&self) -> &bindings::rdma_ah_attr {
-        // SAFETY: `from_raw`, which alone makes these, asks for a valid address vector that does
-        // not change.
+        // SAFETY: by the type's invariants the address vector is valid and does not change.
         unsafe { &*self.0.get() }
     }
 
@@ -52,7 +56,7 @@ impl AhAttr {
     /// The source's entry in the GID table, if it was resolved.
     pub(crate) fn source(&self) -> Option<&GidAttr> {
         let source = self.raw().grh.sgid_attr;
-        // SAFETY: the address vector holds a reference to the entry.
+        // SAFETY: by the type's invariants the address vector holds a reference to the entry.
         (!source.is_null()).then(|| unsafe { GidAttr::from_raw(source) })
     }
 

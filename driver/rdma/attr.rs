@@ -93,7 +93,7 @@ impl DeviceAttr {
         out.device_cap_flags = flags as u64;
         out.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         out.max_pd = self.max_pd;
-        // What the operation's arguments can say.
+        // The limits that the operation's arguments allow.
         out.cq_caps.max_cq_moderation_count = u16::MAX;
         out.cq_caps.max_cq_moderation_period = u16::MAX;
         out.max_mcast_grp = self.max_mcast_groups;

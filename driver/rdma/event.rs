@@ -59,9 +59,13 @@ impl QpLink {
     /// Returns the completion queues of its send and of its receive queue, unless it has gone.
     pub(crate) fn cqs(&self) -> Option<(Identity, Identity)> {
         self.with(|qp| {
-            // SAFETY: `qp` is alive while `with` runs its closure; the core has set both fields
-            // before it let the driver create the queue pair.
-            let (send, recv) = unsafe { ((*qp.as_ptr()).send_cq, (*qp.as_ptr()).recv_cq) };
+            let qp = qp.as_ptr();
+            // SAFETY: `with` keeps the queue pair alive. The core has set the field before it let
+            // the driver create the queue pair.
+            let send = unsafe { (*qp).send_cq };
+            // SAFETY: `with` keeps the queue pair alive. The core has set the field before it let
+            // the driver create the queue pair.
+            let recv = unsafe { (*qp).recv_cq };
             (Identity::of(send), Identity::of(recv))
         })
     }
@@ -80,44 +84,16 @@ impl QpLink {
 
     /// Tells the owner of the queue pair about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: QpEvent) {
-        self.with(|qp| {
-            // CAST: the enum's values are those of `enum ib_event_type`.
-            let mut record = empty_event(event as u32);
-            // SAFETY: `qp` is alive while `with` runs its closure.
-            let (device, handler, context) = unsafe {
-                let qp = qp.as_ptr();
-                ((*qp).device, (*qp).event_handler, (*qp).qp_context)
-            };
-            record.device = device;
-            record.element.qp = ManuallyDrop::new(qp.as_ptr());
-            if let Some(handler) = handler {
-                // SAFETY: the handler that the core installed, with its context, for a live QP;
-                // it may be called in any context.
-                unsafe { handler(&mut record, context) };
-            }
-        });
+        // CAST: the enum's values are those of `enum ib_event_type`.
+        self.report_raw(event as u32);
     }
 }
 
 impl SrqLink {
     /// Tells the owner of the queue about `event`; callable in interrupts.
     pub(crate) fn report(&self, event: SrqEvent) {
-        self.with(|srq| {
-            // CAST: the enum's values are those of `enum ib_event_type`.
-            let mut record = empty_event(event as u32);
-            // SAFETY: `srq` is alive while `with` runs its closure.
-            let (device, handler, context) = unsafe {
-                let srq = srq.as_ptr();
-                ((*srq).device, (*srq).event_handler, (*srq).srq_context)
-            };
-            record.device = device;
-            record.element.srq = ManuallyDrop::new(srq.as_ptr());
-            if let Some(handler) = handler {
-                // SAFETY: the handler that the owner gave, with its context, for a live queue; it
-                // may be called in any context.
-                unsafe { handler(&mut record, context) };
-            }
-        });
+        // CAST: the enum's values are those of `enum ib_event_type`.
+        self.report_raw(event as u32);
     }
 }
 
@@ -130,13 +106,15 @@ impl CqLink {
         self.count();
         self.one_at_a_time(|cq| {
             let cq = cq.as_ptr();
-            // SAFETY: `cq` is alive while this closure runs; the core sets both once.
-            let (handler, context) = unsafe { ((*cq).comp_handler, (*cq).cq_context) };
-            if let Some(handler) = handler {
-                // SAFETY: the handler that the core installed, for a live CQ; it may be called
-                // in hard interrupt context.
-                unsafe { handler(cq, context) };
-            }
+            // SAFETY: the queue is alive while this closure runs. The core has set the field before
+            // it let the driver create the queue.
+            let Some(handler) = (unsafe { (*cq).comp_handler }) else { return };
+            // SAFETY: the queue is alive while this closure runs. The core has set the field before
+            // it let the driver create the queue.
+            let context = unsafe { (*cq).cq_context };
+            // SAFETY: the handler is the one that came with this context, and the queue is alive;
+            // completion handlers may be called in hard interrupts.
+            unsafe { handler(cq, context) };
         });
     }
 
@@ -159,24 +137,45 @@ impl CqLink {
         }
     }
 
-    /// Tells the owner that the completion queue is unusable (`IB_EVENT_CQ_ERR`).
+    /// Tells the owner that the completion queue is unusable; callable in interrupts.
     pub(crate) fn report_error(&self) {
-        self.with(|cq| {
-            let mut record = empty_event(bindings::ib_event_type_IB_EVENT_CQ_ERR);
-            // SAFETY: `cq` is alive while `with` runs its closure.
-            let (device, handler, context) = unsafe {
-                let cq = cq.as_ptr();
-                ((*cq).device, (*cq).event_handler, (*cq).cq_context)
-            };
-            record.device = device;
-            record.element.cq = ManuallyDrop::new(cq.as_ptr());
-            if let Some(handler) = handler {
-                // SAFETY: the handler that the owner gave, with its context, for a live queue; it
-                // may be called in any context.
-                unsafe { handler(&mut record, context) };
-            }
-        });
+        self.report_raw(bindings::ib_event_type_IB_EVENT_CQ_ERR);
     }
+}
+
+/// Declares how events of objects are reported: by the object's field with the context of its event
+/// handler, and the event's field with the object.
+macro_rules! reports {
+    ($($object:ident: $context:ident, $element:ident;)*) => {$(
+        impl Link<bindings::$object> {
+            /// Calls the owner's event handler, if there is one; callable in interrupts.
+            fn report_raw(&self, event: bindings::ib_event_type) {
+                self.with(|object| {
+                    let object = object.as_ptr();
+                    // SAFETY: `with` keeps the object alive. The core has set the field before the
+                    // driver knew the object, and does not change it.
+                    let Some(handler) = (unsafe { (*object).event_handler }) else { return };
+                    // SAFETY: `with` keeps the object alive. The core has set the field before the
+                    // driver knew the object, and does not change it.
+                    let context = unsafe { (*object).$context };
+                    let mut record = empty_event(event);
+                    // SAFETY: `with` keeps the object alive. The core has set the field before the
+                    // driver knew the object, and does not change it.
+                    record.device = unsafe { (*object).device };
+                    record.element.$element = ManuallyDrop::new(object);
+                    // SAFETY: the handler is the one that came with this context, and the object is
+                    // alive; event handlers may be called in any context.
+                    unsafe { handler(&mut record, context) };
+                });
+            }
+        }
+    )*};
+}
+
+reports! {
+    ib_qp: qp_context, qp;
+    ib_srq: srq_context, srq;
+    ib_cq: cq_context, cq;
 }
 
 impl DeviceLink {

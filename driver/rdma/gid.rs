@@ -20,6 +20,10 @@ pub(crate) struct L2Source {
 /// An entry of the GID table.
 ///
 /// C: `struct ib_gid_attr`.
+///
+/// # Invariants
+///
+/// A valid entry, of which the fields that are read here do not change.
 #[repr(transparent)]
 pub(crate) struct GidAttr(Opaque<bindings::ib_gid_attr>);
 
@@ -29,24 +33,26 @@ impl GidAttr {
     /// `raw` must point to a valid entry, for `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_gid_attr) -> &'a Self {
         // SAFETY: the caller passes a valid entry; the wrapper is transparent.
+        // INVARIANT: it is valid.
         unsafe { &*raw.cast() }
     }
 
     /// Its index in the table.
     pub(crate) fn index(&self) -> u16 {
-        // SAFETY: a valid entry, whose index does not change.
+        // SAFETY: by the type's invariants the entry is valid, and its index does not change.
         unsafe { (*self.0.get()).index }
     }
 
     /// The GID.
     pub(crate) fn gid(&self) -> Gid {
-        // SAFETY: a valid entry, whose GID does not change; all views of the union are bytes.
+        // SAFETY: by the type's invariants the entry is valid, and its GID does not change; all
+        // views of the union are bytes.
         unsafe { *(*self.0.get()).gid.raw }
     }
 
     /// Returns whether packets of this entry are RoCE v2 (UDP).
     pub(crate) fn is_roce_v2(&self) -> bool {
-        // SAFETY: a valid entry, whose type does not change.
+        // SAFETY: by the type's invariants the entry is valid, and its type does not change.
         let kind = unsafe { (*self.0.get()).gid_type };
         kind == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
     }
@@ -61,7 +67,7 @@ impl GidAttr {
         const NO_VLAN: u16 = 0xffff;
         let mut vlan = NO_VLAN;
         let mut mac = [0; 6];
-        // SAFETY: a valid entry; `mac` has room for an address.
+        // SAFETY: by the type's invariants the entry is valid; `mac` has room for an address.
         to_result(unsafe {
             bindings::rdma_read_gid_l2_fields(self.0.get(), &mut vlan, mac.as_mut_ptr())
         })?;

@@ -58,6 +58,10 @@ struct Entry {
 const _: () = assert!(core::mem::offset_of!(Entry, core) == 0);
 
 /// A key that this driver has not given back.
+///
+/// # Invariants
+///
+/// The entry is in the core's table, and its context alive.
 struct Owned(NonNull<Entry>);
 
 // SAFETY: the entry is reference counted by the core and may be put on any thread.
@@ -66,7 +70,7 @@ unsafe impl Send for Owned {}
 impl Owned {
     /// The offset for mmap.
     fn offset(&self) -> u64 {
-        // SAFETY: alive until removed; `start_pgoff` does not change.
+        // SAFETY: the entry is alive by the type's invariants; the field does not change.
         let pgoff = unsafe { (*self.0.as_ptr()).core.start_pgoff };
         // CAST: 64-bit kernels only have this device; an unsigned long fits.
         (pgoff as u64) << PAGE_SHIFT
@@ -74,7 +78,7 @@ impl Owned {
 
     /// Gives the key back.
     fn remove(self) {
-        // SAFETY: inserted by `MmapKeys::add`, whose caller promised that the context is alive.
+        // SAFETY: by the type's invariants the entry is in the core's table, and its context alive.
         unsafe { bindings::rdma_user_mmap_entry_remove(self.0.cast().as_ptr()) };
     }
 }
@@ -105,25 +109,29 @@ impl MmapKeys {
         owned.reserve(1, GFP_KERNEL)?;
         let entry = KBox::new(
             Entry {
-                // SAFETY: a plain C struct, which the core initialises on insertion.
+                // SAFETY: a plain C struct of numbers and pointers, for which zero is valid; the
+                // core sets it on insertion.
                 core: unsafe { core::mem::zeroed() },
                 area,
             },
             GFP_KERNEL,
         )?;
         let entry = KBox::into_raw(entry);
-        // SAFETY: `context` is alive; `entry` is freed by `Entry::free`, which the core calls
-        // when the last mapping has gone.
+        // SAFETY: the caller promises that the context is alive; the entry is freed by `free`,
+        // which the core calls when the last mapping has gone.
         let inserted = to_result(unsafe {
             bindings::rdma_user_mmap_entry_insert(context, entry.cast(), area.length)
         });
         if let Err(error) = inserted {
-            // SAFETY: the core did not take it, so it is still ours.
+            // SAFETY: made by `KBox::into_raw` above, and the core did not take it.
             drop(unsafe { KBox::from_raw(entry) });
             return Err(error);
         }
         // SAFETY: `KBox::into_raw` is not null.
-        let key = Owned(unsafe { NonNull::new_unchecked(entry) });
+        let entry = unsafe { NonNull::new_unchecked(entry) };
+        // INVARIANT: the entry was inserted just now; the caller promises that the context is
+        // alive.
+        let key = Owned(entry);
         let offset = key.offset();
         owned.push(key, GFP_KERNEL)?;
         Ok(offset)
@@ -169,7 +177,7 @@ pub(super) unsafe fn map(
     let result = to_result(unsafe {
         bindings::rdma_helper_mmap_uncached(context, vma, pfn, area.length, entry.cast().as_ptr())
     });
-    // SAFETY: gives back the reference taken above; the mapping has its own.
+    // SAFETY: the reference was taken above; the mapping has one of its own.
     unsafe { bindings::rdma_user_mmap_entry_put(entry.cast().as_ptr()) };
     result
 }
@@ -180,6 +188,7 @@ pub(super) unsafe fn map(
 ///
 /// `entry` must be a key made by [`MmapKeys::add`] that nobody uses any more.
 pub(super) unsafe fn free(entry: *mut bindings::rdma_user_mmap_entry) {
-    // SAFETY: made by `KBox::into_raw` in `MmapKeys::add`.
+    // SAFETY: the caller passes a key that `MmapKeys::add` has made by `KBox::into_raw`, and that
+    // nobody uses any more.
     drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });
 }

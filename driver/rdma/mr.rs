@@ -42,7 +42,7 @@ pub(crate) struct RegionChange<'a, T: Driver> {
     pub(crate) access: Option<u32>,
 }
 
-/// A region as it is allocated: the core's struct first, the driver's part last.
+/// A region as [`Mr::allocate`] makes it: the core's struct first, the driver's part last.
 #[repr(C)]
 pub(super) struct Mr<D> {
     base: Base,
@@ -85,13 +85,20 @@ impl Registration {
     ///
     /// `wr` must be a valid request for a region that was made by [`Mr::allocate`].
     pub(super) unsafe fn from_raw(wr: &bindings::ib_reg_wr) -> Option<Self> {
-        // SAFETY: every `Mr` begins with a `Base`.
+        // SAFETY: the caller passes a request for a region that `Mr::allocate` has made, and every
+        // `Mr` begins with a `Base`.
         let base = unsafe { &*wr.mr.cast::<Base>() };
         let pages = base.pages.as_ref()?;
         let core = base.core.get();
-        // SAFETY: alive; the client does not change these while it posts this request.
-        let (iova, length, page_size) =
-            unsafe { ((*core).iova, (*core).length, (*core).page_size) };
+        // SAFETY: the region is alive, and its client does not change it while it posts this
+        // request.
+        let iova = unsafe { (*core).iova };
+        // SAFETY: the region is alive, and its client does not change it while it posts this
+        // request.
+        let length = unsafe { (*core).length };
+        // SAFETY: the region is alive, and its client does not change it while it posts this
+        // request.
+        let page_size = unsafe { (*core).page_size };
         Some(Self {
             key: wr.key,
             // CAST: a bit mask.

@@ -322,7 +322,7 @@ pub(crate) trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    // What `rdma resource show` adds to the core's knowledge of an object: names and values, or
+    // Additions of `rdma resource show` to the core's knowledge of an object: names and values, or
     // (`-r`) the driver's own bytes.
 
     /// Adds names and values of a memory region to an entry.

@@ -118,6 +118,10 @@ pub(crate) fn transition_is_ok(from: QpState, to: QpState, kind: QpType, mask: Q
 /// Attributes to set; only those that the mask names mean something.
 ///
 /// C: `struct ib_qp_attr`.
+///
+/// # Invariants
+///
+/// Valid attributes that do not change.
 #[repr(transparent)]
 pub(crate) struct QpAttr(Opaque<bindings::ib_qp_attr>);
 
@@ -127,12 +131,12 @@ impl QpAttr {
     /// `raw` must point to valid attributes that do not change during `'a`.
     pub(super) unsafe fn from_raw<'a>(raw: *const bindings::ib_qp_attr) -> &'a Self {
         // SAFETY: the caller passes valid attributes; the wrapper is transparent.
+        // INVARIANT: they are valid.
         unsafe { &*raw.cast() }
     }
 
     fn raw(&self) -> &bindings::ib_qp_attr {
-        // SAFETY: `from_raw`, which alone makes these, asks for valid attributes that do not
-        // change.
+        // SAFETY: by the type's invariants the attributes are valid and do not change.
         unsafe { &*self.0.get() }
     }
 
@@ -156,7 +160,8 @@ impl QpAttr {
 
     /// Returns the destination.
     pub(crate) fn av(&self) -> &AhAttr {
-        // SAFETY: part of these attributes.
+        // SAFETY: part of these attributes, which are valid and do not change by the type's
+        // invariants.
         unsafe { AhAttr::from_raw(&self.raw().ah_attr) }
     }
 

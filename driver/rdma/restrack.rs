@@ -33,6 +33,7 @@ impl ResEntry<'_> {
         if nest.is_null() {
             return Err(EMSGSIZE);
         }
+        // INVARIANT: the caller passes a message that is being filled, and its alone.
         let result = fill(&mut ResEntry { message, _message: PhantomData });
         // SAFETY: the nest was started above, in this message.
         unsafe { bindings::rdma_helper_nest_finish(message.as_ptr(), nest, result.is_ok()) };
@@ -92,6 +93,7 @@ impl RawResEntry<'_> {
     ///
     /// As for [`ResEntry::fill`].
     pub(super) unsafe fn new(message: NonNull<bindings::sk_buff>) -> Self {
+        // INVARIANT: the caller promises so.
         Self { message, _message: PhantomData }
     }
 

@@ -25,7 +25,7 @@ const POLL: Delta = Delta::from_micros(20);
 /// its object in any way, which may lead to further calls through the same link.
 pub(crate) struct Link<C>(Arc<Inner<C>>);
 
-/// Which object of the core it is; see [`Link::identity`].
+/// Tells one object of the core from another; see [`Link::identity`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity(usize);
 
@@ -36,6 +36,11 @@ impl Identity {
     }
 }
 
+/// The parts of a link that its clones share.
+///
+/// # Invariants
+///
+/// `object` is alive until `revoke` has returned.
 struct Inner<C> {
     object: NonNull<C>,
     calls: Atomic<u32>,
@@ -47,10 +52,11 @@ struct Inner<C> {
     reports: Atomic<u64>,
 }
 
-// SAFETY: the pointer is only followed during counted calls, to call functions of the core
-// that are allowed on any CPU.
+// SAFETY: the pointer is followed during counted calls alone, in which the object is alive by the
+// type's invariants, to call functions of the core that are allowed on any CPU.
 unsafe impl<C> Send for Inner<C> {}
-// SAFETY: the pointer is only followed during counted calls; all else is atomic.
+// SAFETY: the pointer is followed during counted calls alone, in which the object is alive by the
+// type's invariants; all else is atomic.
 unsafe impl<C> Sync for Inner<C> {}
 
 impl<C> Clone for Link<C> {
@@ -73,6 +79,7 @@ impl<C> Link<C> {
     ///
     /// [`Link::revoke`] must be called before `object` goes.
     pub(super) unsafe fn new(object: NonNull<C>) -> Result<Self> {
+        // INVARIANT: the caller promises to revoke the link before the object goes.
         let inner = Inner {
             object,
             calls: Atomic::new(0),
@@ -101,7 +108,7 @@ impl<C> Link<C> {
     }
 
     /// As [`Self::with`], but never on two processors at a time, nor within itself: if `f` runs
-    /// already, whoever runs it does so once more.
+    /// already, its caller runs it once more.
     pub(super) fn one_at_a_time(&self, f: impl Fn(NonNull<C>)) {
         if self.0.wanted.fetch_add(1, Full) != 0 {
             return;
@@ -136,7 +143,7 @@ impl<C> Link<C> {
         self.0.armed.store(true, Relaxed);
     }
 
-    /// Notes that the client is being told; whether it waited or was due.
+    /// Notes that the client is being told. Returns whether it waited, or was due.
     pub(super) fn disarm(&self) -> bool {
         self.0.armed.xchg(false, Full)
     }

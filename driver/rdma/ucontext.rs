@@ -29,8 +29,9 @@ impl<T: Driver> Ucontext<T> {
     ///
     /// As for [`Object::from_raw`].
     pub(super) unsafe fn from_raw<'a>(raw: *mut bindings::ib_ucontext) -> &'a Self {
-        // SAFETY: the caller passes a context that is initialised; the wrapper is transparent.
-        unsafe { &*core::ptr::from_ref(Object::<_, Parts<T>>::from_raw(raw)).cast() }
+        // SAFETY: the caller passes a context that is initialised: the first field of an `Object`,
+        // of which this is a transparent wrapper.
+        unsafe { &*raw.cast() }
     }
 
     /// Lets the process map `area`; returns the offset to give to mmap.
@@ -64,6 +65,10 @@ impl<T: Driver> Deref for Ucontext<T> {
 }
 
 /// A context that is being opened: it can already have mappings.
+///
+/// # Invariants
+///
+/// `raw` is the context that the core is opening, with room for a [`Ucontext`].
 pub(crate) struct NewUcontext<'a, T: Driver> {
     raw: NonNull<bindings::ib_ucontext>,
     keys: Pin<KBox<MmapKeys>>,
@@ -76,13 +81,15 @@ impl<T: Driver> NewUcontext<'_, T> {
     /// `raw` must be the context that the core is opening, for the lifetime of the result.
     pub(super) unsafe fn new(raw: NonNull<bindings::ib_ucontext>) -> Result<Self> {
         let keys = KBox::pin_init(MmapKeys::new(), GFP_KERNEL)?;
+        // INVARIANT: the caller promises so.
         Ok(Self { raw, keys, _driver: core::marker::PhantomData })
     }
 
     /// As [`Ucontext::add_mapping`].
     pub(crate) fn add_mapping(&self, area: IoArea) -> Result<u64> {
-        // SAFETY: the core has set up the context's mmap table; the keys are removed by `finish`'s
-        // failure path or before the context goes.
+        // SAFETY: by the type's invariants the core is opening the context, and has set up its
+        // table of mappings. The keys are removed by `finish` on failure, or else before the
+        // context goes.
         unsafe { self.keys.add(self.raw.as_ptr(), area) }
     }
 
@@ -95,8 +102,8 @@ impl<T: Driver> NewUcontext<'_, T> {
         match driver {
             Ok(driver) => {
                 let parts = Parts::<T> { keys: self.keys, driver };
-                // SAFETY: the core allocated the context with `Ucontext::SIZE` and only this
-                // call knows it yet.
+                // SAFETY: by the type's invariants the core has allocated the context with
+                // `Ucontext::SIZE`, and only this call knows it yet.
                 unsafe { Object::init(self.raw.as_ptr(), parts) };
                 Ok(())
             }

@@ -9,6 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{bindings, driver::Driver, ucontext::Ucontext};
 
 /// The driver's part of a uverbs command.
+///
+/// # Invariants
+///
+/// `raw` is the udata of the command under way, valid for `'a`.
 pub(crate) struct Udata<'a> {
     raw: NonNull<bindings::ib_udata>,
     _call: PhantomData<&'a ()>,
@@ -21,6 +25,7 @@ impl<'a> Udata<'a> {
     ///
     /// `raw` must be null or the udata of the uverbs command under way, for `'a`.
     pub(super) unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // INVARIANT: the caller promises so.
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 
@@ -32,7 +37,7 @@ impl<'a> Udata<'a> {
     /// `EINVAL` if it is too short, `EOPNOTSUPP` if it says more than this driver knows, `EFAULT`.
     pub(crate) fn request<T: FromBytes + IntoBytes>(&self, required: usize) -> Result<T> {
         let mut value = T::new_zeroed();
-        // SAFETY: the udata is valid by the type's construction and `value` is `size_of::<T>()`
+        // SAFETY: the udata is valid by the type's invariants, and `value` is `size_of::<T>()`
         // bytes of plain data, all of whose bit patterns are valid.
         to_result(unsafe {
             bindings::_ib_copy_validate_udata_in(
@@ -51,7 +56,7 @@ impl<'a> Udata<'a> {
     ///
     /// `EOPNOTSUPP` if the provider sent something, `EFAULT`.
     pub(crate) fn no_request(&self) -> Result {
-        // SAFETY: the udata is valid by the type's construction.
+        // SAFETY: the udata is valid by the type's invariants.
         to_result(unsafe { bindings::rdma_helper_is_udata_in_empty(self.raw.as_ptr()) })
     }
 
@@ -62,7 +67,7 @@ impl<'a> Udata<'a> {
     /// `EFAULT`.
     pub(crate) fn respond<T: IntoBytes + Immutable>(&self, value: &T) -> Result {
         let bytes = value.as_bytes();
-        // SAFETY: the udata is valid by the type's construction; `bytes` is a valid slice.
+        // SAFETY: the udata is valid by the type's invariants; `bytes` is a valid slice.
         to_result(unsafe {
             bindings::_ib_respond_udata(self.raw.as_ptr(), bytes.as_ptr().cast(), bytes.len())
         })
@@ -102,9 +107,12 @@ impl<'a> Udata<'a> {
     ///
     /// The command must be one of an open context of driver `T`.
     pub(super) unsafe fn ucontext<T: Driver>(&self) -> &'a Ucontext<T> {
-        // SAFETY: a udata is always part of an attribute bundle; its context is set for every
-        // command but the one that makes the context, which the caller promises that this is not.
-        unsafe { Ucontext::from_raw(bindings::rdma_helper_udata_ucontext(self.raw.as_ptr())) }
+        // SAFETY: the udata is valid by the type's invariants, and always part of an attribute
+        // bundle.
+        let context = unsafe { bindings::rdma_helper_udata_ucontext(self.raw.as_ptr()) };
+        // SAFETY: the context is set for every command but the one that makes it, which the caller
+        // promises that this is not, and open during the command.
+        unsafe { Ucontext::from_raw(context) }
     }
 }
 

@@ -22,6 +22,10 @@ pub(crate) enum Use {
 /// Pinned memory; unpinned on drop.
 ///
 /// C: `struct ib_umem`.
+///
+/// # Invariants
+///
+/// The pointer is that of a umem of the core, which this type owns.
 pub(crate) struct Umem(NonNull<bindings::ib_umem>);
 
 // SAFETY: the core allows any thread to look at a umem and to release it.
@@ -72,6 +76,7 @@ impl Umem {
                 access.try_into()?,
             )
         })?;
+        // INVARIANT: the core has made it just now, for the caller.
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }
 
@@ -101,6 +106,7 @@ impl Umem {
         })?;
         // SAFETY: only the field's address is made. Releasing it releases the whole.
         let umem = unsafe { &raw mut (*raw).umem };
+        // INVARIANT: the core has made it just now, for the caller.
         Ok(Self(NonNull::new(umem).ok_or(ENOMEM)?))
     }
 
@@ -114,7 +120,7 @@ impl Umem {
     pub(crate) fn check_change(&self, access: u32, replaced: bool) -> Result {
         let moved = if replaced { bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS } else { 0 };
         let flags = bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS | moved;
-        // SAFETY: alive; a pure check.
+        // SAFETY: the umem is alive by the type's invariants; the function only looks at it.
         to_result(unsafe {
             bindings::ib_umem_check_rereg(self.0.as_ptr(), flags.try_into()?, access.try_into()?)
         })
@@ -128,29 +134,17 @@ impl Umem {
     /// `EINVAL` if it can be described in none.
     pub(crate) fn paged(&mut self, page_sizes: u64, iova: u64) -> Result<Paged<'_>> {
         let sizes = usize::try_from(page_sizes)?;
-        // SAFETY: alive, and ours alone during the call, which sets fields.
+        // SAFETY: the umem is alive by the type's invariants, and borrowed by this call alone,
+        // which sets fields.
         let size = unsafe { bindings::ib_umem_find_best_pgsz(self.0.as_ptr(), sizes, iova) };
         // INVARIANT: the callee has found it to be one.
         if size.is_power_of_two() { Ok(Paged { umem: self, size }) } else { Err(EINVAL) }
-    }
-
-    /// Copies from the memory at `offset`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` beyond its end.
-    #[expect(dead_code, reason = "part of the abstraction")]
-    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) -> Result {
-        // SAFETY: alive; `out` has room for its length.
-        to_result(unsafe {
-            bindings::ib_umem_copy_from(out.as_mut_ptr().cast(), self.0.as_ptr(), offset, out.len())
-        })
     }
 }
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: pinned by us and released once.
+        // SAFETY: the type owns the umem by its invariants, and releases it once.
         unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
     }
 }
@@ -174,7 +168,7 @@ impl Paged<'_> {
 
     /// The number of blocks.
     pub(crate) fn count(&self) -> usize {
-        // SAFETY: alive; by the invariant.
+        // SAFETY: the umem is alive, as it is borrowed; `size` is valid by the type's invariants.
         unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.umem.0.as_ptr(), self.size) }
     }
 
@@ -182,17 +176,22 @@ impl Paged<'_> {
     pub(crate) fn blocks(&self) -> Blocks<'_> {
         let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
         let umem = self.umem.0.as_ptr();
-        // SAFETY: alive; by the invariant; the callee initialises the iterator, for which zero is
-        // valid.
+        // SAFETY: the umem is alive, as it is borrowed; `size` is valid by the type's invariants;
+        // the callee initialises the iterator, for which zero is valid.
         unsafe {
             bindings::rdma_helper_umem_block_iter_start(iter.as_mut_ptr(), umem, self.size);
         }
-        // SAFETY: initialised above.
+        // SAFETY: the iterator was initialised above.
+        // INVARIANT: it was.
         Blocks { iter: unsafe { iter.assume_init() }, _umem: PhantomData }
     }
 }
 
 /// Iterator over DMA addresses.
+///
+/// # Invariants
+///
+/// `iter` is an iterator over the blocks of a umem that is borrowed for `'a`.
 pub(crate) struct Blocks<'a> {
     iter: bindings::ib_block_iter,
     _umem: PhantomData<&'a Umem>,
@@ -202,13 +201,10 @@ impl Iterator for Blocks<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        // SAFETY: initialised, and the umem is borrowed.
-        if unsafe { bindings::rdma_helper_umem_block_iter_next(&mut self.iter) } {
-            // SAFETY: the iterator is initialised, the umem is borrowed, and there is a current
-            // block.
-            Some(unsafe { bindings::rdma_helper_block_iter_dma_address(&mut self.iter) })
-        } else {
-            None
-        }
+        // SAFETY: by the type's invariants the iterator is valid, and its umem alive.
+        let is_there = unsafe { bindings::rdma_helper_umem_block_iter_next(&mut self.iter) };
+        // SAFETY: by the type's invariants the iterator is valid, and its umem alive; there is a
+        // current block.
+        is_there.then(|| unsafe { bindings::rdma_helper_block_iter_dma_address(&mut self.iter) })
     }
 }

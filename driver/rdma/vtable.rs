@@ -145,7 +145,7 @@ impl<T: Operations> VTable<T> {
         from_result(|| {
             // SAFETY: the core passes the payload of the command, or null to kernel callers.
             unsafe { Udata::expect_none(udata) }?;
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             let attr = unsafe { Self::with(device, |_, data| T::query_device(data)) }?;
             // SAFETY: the device is valid; its GUID does not change.
             let guid = unsafe { (*device).node_guid };
@@ -161,7 +161,7 @@ impl<T: Operations> VTable<T> {
         out: *mut bindings::ib_port_attr,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             let attr =
                 unsafe { Self::with(device, |device, data| T::query_port(data, device, port)) }?;
             // SAFETY: the core passes a struct of its own, zeroed.
@@ -175,7 +175,7 @@ impl<T: Operations> VTable<T> {
         _netdev: *mut bindings::net_device,
         event: c_ulong,
     ) {
-        // SAFETY: an operation of this device.
+        // SAFETY: the core calls this as an operation of this device.
         unsafe { Self::with(device, |_, data| T::report_port_event(data, event)) };
     }
 
@@ -185,7 +185,7 @@ impl<T: Operations> VTable<T> {
         out: *mut bindings::ib_port_immutable,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             let port = unsafe { Self::with(device, |_, data| T::get_port_immutable(data, port)) }?;
             // SAFETY: the core passes a struct of its own.
             port.write_to(unsafe { &mut *out });
@@ -207,7 +207,7 @@ impl<T: Operations> VTable<T> {
         out: *mut u16,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             let pkey = unsafe { Self::with(device, |_, data| T::query_pkey(data, port, index)) }?;
             // SAFETY: the core passes a place of its own.
             unsafe { *out = pkey };
@@ -219,7 +219,7 @@ impl<T: Operations> VTable<T> {
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
-        // SAFETY: the core's argument.
+        // SAFETY: this is an operation, with the argument that the core has passed.
         unsafe { Self::with_gid(attr, T::add_gid) }
     }
 
@@ -227,7 +227,7 @@ impl<T: Operations> VTable<T> {
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
-        // SAFETY: the core's argument.
+        // SAFETY: this is an operation, with the argument that the core has passed.
         unsafe { Self::with_gid(attr, T::del_gid) }
     }
 
@@ -258,9 +258,9 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the bytes were written above; the last stays zero.
         let buffer = unsafe { core::slice::from_raw_parts_mut(out.cast::<u8>(), LENGTH - 1) };
         let mut formatter = Formatter::new(buffer);
-        // What does not fit is left out.
+        // The rest of a long text is left out.
         let _: fmt::Result =
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::get_dev_fw_str(data, &mut formatter)) };
     }
 
@@ -290,7 +290,7 @@ impl<T: Operations> VTable<T> {
             let first = unsafe { (&raw mut (*stats).value).cast::<u64>() };
             // SAFETY: there is room for so many values, to which the core's lock gives access.
             let values = unsafe { core::slice::from_raw_parts_mut(first, count) };
-            // SAFETY: an operation of this device.
+            // SAFETY: the core calls this as an operation of this device.
             unsafe { Self::with(device, |_, data| T::get_hw_stats(data, port, values)) }?;
             Ok(c_int::try_from(count)?)
         })
@@ -312,7 +312,7 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the core passes a datagram of its own for the answer; what is not written stays
         // as it is.
         let answer = unsafe { &mut (*answer).data };
-        // SAFETY: an operation of this device.
+        // SAFETY: the core calls this as an operation of this device.
         let result: MadResult =
             unsafe { Self::with(device, |_, data| T::process_mad(data, port, &mad, answer)) };
         // CAST: a small bit mask.
@@ -329,7 +329,7 @@ impl<T: Operations> VTable<T> {
             let raw = NonNull::new(context).ok_or(EINVAL)?;
             // SAFETY: the core passes the context that it is opening.
             let new = unsafe { NewUcontext::<T>::new(raw) }?;
-            // SAFETY: an operation of the context's device.
+            // SAFETY: the core calls this as an operation of the context's device.
             let driver = unsafe {
                 Self::with_device_of(context, |_, data| T::alloc_ucontext(data, &new, &udata))
             };
@@ -343,7 +343,7 @@ impl<T: Operations> VTable<T> {
         // SAFETY: the core passes a context that `alloc_ucontext` has set up.
         let this = unsafe { Ucontext::<T>::from_raw(context) };
         this.remove_all_mappings();
-        // SAFETY: an operation of the context's device.
+        // SAFETY: the core calls this as an operation of the context's device.
         unsafe { Self::with_device_of(context, |_, data| T::dealloc_ucontext(data, this)) };
         // SAFETY: the core frees the context after this, so nobody uses it.
         unsafe { NewUcontext::<T>::destroy(context) };

@@ -8,6 +8,8 @@ use kernel::prelude::*;
 use super::{ah::Ah, bindings, driver::Driver, mr::Registration, qp_attr::QpType};
 
 /// A scatter/gather entry.
+///
+/// C: `struct ib_sge`.
 #[repr(transparent)]
 pub(crate) struct Sge(bindings::ib_sge);
 
@@ -77,6 +79,13 @@ pub(crate) enum SendOp {
 }
 
 /// A send work request.
+///
+/// C: `struct ib_send_wr`.
+///
+/// # Invariants
+///
+/// `raw` is a valid request for a queue pair of type `kind` of driver `T`: the struct that its
+/// opcode and that type call for, of which it is the first field.
 pub(crate) struct SendWr<'a, T: Driver> {
     raw: &'a bindings::ib_send_wr,
     kind: QpType,
@@ -102,7 +111,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
 
     /// The segments; addresses of kernel memory if [`Self::is_inline`].
     pub(crate) fn sges(&self) -> &[Sge] {
-        // SAFETY: the client gives `num_sge` entries; `Sge` is transparent.
+        // SAFETY: by the type's invariants there are `num_sge` entries.
         unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
     }
 
@@ -153,8 +162,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             let length = sge.length() as usize;
             let room = out.get_mut(filled..).and_then(|rest| rest.get_mut(..length));
             let room = room.ok_or(EINVAL)?;
-            // SAFETY: the addresses of an inline request are those of the client's memory, valid
-            // during the call.
+            // SAFETY: by the type's invariants the request is valid: the addresses of an inline one
+            // are those of the client's memory.
             let data = unsafe { slice::from_raw_parts(sge.addr() as *const u8, length) };
             room.copy_from_slice(data);
             filled += length;
@@ -172,7 +181,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             return Ok(None);
         }
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_ud_wr>();
-        // SAFETY: requests to datagram queue pairs are the first field of an `ib_ud_wr`.
+        // SAFETY: by the type's invariants a request for a datagram queue pair is the first field
+        // of an `ib_ud_wr`.
         let wr: &'a bindings::ib_ud_wr = unsafe { &*wr };
         if wr.ah.is_null() {
             return Err(EINVAL);
@@ -185,8 +195,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
 
     /// Returns its operation.
     pub(crate) fn op(&self) -> SendOp {
-        // SAFETY: the opcode says which view of the union is valid; immediate data is big-endian,
-        // these bytes in memory.
+        // SAFETY: called for opcodes that make this view of the union valid. Immediate data is
+        // big-endian: these bytes in memory.
         let imm = || unsafe { self.raw.ex.imm_data }.to_ne_bytes();
         match self.raw.opcode {
             bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send,
@@ -230,29 +240,38 @@ impl<'a, T: Driver> SendWr<'a, T> {
     /// Returns the registration of a request; only to be called for fast registration.
     fn registration(&self) -> Option<Registration> {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_reg_wr>();
-        // SAFETY: `op` calls this for an opcode whose request is the first field of an
-        // `ib_reg_wr`, which names a region of the queue pair's device.
-        unsafe { Registration::from_raw(&*wr) }
+        // SAFETY: `op` calls this for an opcode whose request is the first field of an `ib_reg_wr`
+        // by the type's invariants.
+        let wr = unsafe { &*wr };
+        // SAFETY: by the type's invariants the request is valid: it names a region of the queue
+        // pair's device, which `Mr::allocate` has made.
+        unsafe { Registration::from_raw(wr) }
     }
 
     /// The remote side of an RDMA request; only to be called for those.
     fn remote(&self) -> Remote {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
-        // SAFETY: `op` calls this for opcodes whose request is the first field of an
-        // `ib_rdma_wr`.
+        // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_rdma_wr`
+        // by the type's invariants.
         let wr = unsafe { &*wr };
         Remote { addr: wr.remote_addr, rkey: wr.rkey }
     }
 
     /// The whole of an atomic request; only to be called for those.
     fn atomic(&self) -> &bindings::ib_atomic_wr {
-        // SAFETY: `op` calls this for opcodes whose request is the first field of an
-        // `ib_atomic_wr`.
+        // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_atomic_wr`
+        // by the type's invariants.
         unsafe { &*core::ptr::from_ref(self.raw).cast::<bindings::ib_atomic_wr>() }
     }
 }
 
 /// A receive work request.
+///
+/// C: `struct ib_recv_wr`.
+///
+/// # Invariants
+///
+/// A valid request, with `num_sge` segments.
 #[repr(transparent)]
 pub(crate) struct RecvWr(bindings::ib_recv_wr);
 
@@ -265,7 +284,7 @@ impl RecvWr {
 
     /// The segments.
     pub(crate) fn sges(&self) -> &[Sge] {
-        // SAFETY: the client gives `num_sge` entries; `Sge` is transparent.
+        // SAFETY: by the type's invariants there are `num_sge` entries.
         unsafe { sges(self.0.sg_list, self.0.num_sge) }
     }
 }
@@ -287,7 +306,8 @@ unsafe fn sges<'a>(list: *const bindings::ib_sge, count: i32) -> &'a [Sge] {
 ///
 /// # Invariants
 ///
-/// `next` is null or an element of a list that is valid for `'a`.
+/// `next` is null or an element of a list of requests for a queue pair of type `kind` of driver
+/// `T`, which is valid for `'a`.
 pub(crate) struct SendWrs<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     last: *const bindings::ib_send_wr,
@@ -301,6 +321,7 @@ impl<T: Driver> SendWrs<'_, T> {
     /// `first` must be null or the head of a list that stays valid for `'a`, for a queue pair of
     /// type `kind` of driver `T`.
     pub(super) unsafe fn new(first: *const bindings::ib_send_wr, kind: QpType) -> Self {
+        // INVARIANT: the caller promises so.
         Self { next: first, last: first, kind, _call: PhantomData }
     }
 
@@ -320,6 +341,7 @@ impl<'a, T: Driver> Iterator for SendWrs<'a, T> {
         self.last = self.next;
         // SAFETY: by the type's invariants this is an element of the list.
         let raw = unsafe { &*self.last };
+        // INVARIANT: null, or the next element of the same list; all are for the same queue pair.
         self.next = raw.next;
         Some(SendWr { raw, kind: self.kind, _driver: PhantomData })
     }
@@ -341,6 +363,7 @@ impl RecvWrs<'_> {
     ///
     /// `first` must be null or the head of a list that stays valid for `'a`.
     pub(super) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
+        // INVARIANT: the caller promises so.
         Self { next: first, last: first, _call: PhantomData }
     }
 

@@ -34,7 +34,7 @@ impl<T: Operations> VTable<T> {
             let attr = unsafe { (*attr).ah_attr };
             // SAFETY: the address vector is valid and constant during the call.
             let attr = unsafe { AhAttr::from_raw(attr) };
-            // SAFETY: an operation of the handle's device.
+            // SAFETY: the core calls this as an operation of the handle's device.
             let driver = unsafe {
                 Self::with_device_of(ah, |_, data| T::create_ah(data, attr, user.as_ref()))
             }?;
@@ -61,7 +61,7 @@ impl<T: Operations> VTable<T> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: the core's arguments.
+        // SAFETY: this is an operation, with the arguments that the core has passed.
         unsafe { Self::with_group(qp, gid, T::attach_mcast) }
     }
 
@@ -70,7 +70,7 @@ impl<T: Operations> VTable<T> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: the core's arguments.
+        // SAFETY: this is an operation, with the arguments that the core has passed.
         unsafe { Self::with_group(qp, gid, T::detach_mcast) }
     }
 

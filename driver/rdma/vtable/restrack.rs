@@ -24,7 +24,7 @@ macro_rules! entries {
                 // SAFETY: the core fills the message, here alone.
                 unsafe { ResEntry::fill(message, |entry| T::$words(data, this, entry)) }
             };
-            // SAFETY: an operation of the object's device.
+            // SAFETY: the core calls this as an operation of the object's device.
             unsafe { Self::fill(message, object, fill) }
         }
 
@@ -38,7 +38,7 @@ macro_rules! entries {
             let fill = |data: &T::Data<'_>, message| {
                 T::$bytes(data, this, unsafe { RawResEntry::new(message) })
             };
-            // SAFETY: an operation of the object's device.
+            // SAFETY: the core calls this as an operation of the object's device.
             unsafe { Self::fill(message, object, fill) }
         }
     )*};

@@ -92,12 +92,11 @@ impl Connection {
         let raw = bound.id.as_raw();
         // SAFETY: a live identifier and domain of one device; the core copies the attributes.
         to_result(unsafe { bindings::rdma_create_qp(raw, pd.as_raw(), &mut attr) })?;
-        // SAFETY: just made, for this identifier, with these; the identifier does not touch it but
-        // by `destroy`.
-        unsafe {
-            let qp = NonNull::new((*raw).qp).ok_or(EINVAL)?;
-            Ok(Self(Qp::from_raw(qp, cq, pd, Made(bound))))
-        }
+        // SAFETY: a live identifier, whose queue pair was made just now.
+        let qp = NonNull::new(unsafe { (*raw).qp }).ok_or(EINVAL)?;
+        // SAFETY: the queue pair was made just now, for this identifier, with these. The identifier
+        // does not touch it but by `destroy`.
+        Ok(Self(unsafe { Qp::from_raw(qp, cq, pd, Made(bound)) }))
     }
 
     /// Its identifier.

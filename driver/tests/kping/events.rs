@@ -99,9 +99,13 @@ impl Events {
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: the manager's pointers; the context is that of `Id`, which is there as long as
-        // the identifier.
-        let (this, event) = unsafe { (&*(*id).context.cast::<Self>(), (*event).event) };
+        // SAFETY: the manager passes a live identifier, whose context does not change during the
+        // call.
+        let context = unsafe { (*id).context };
+        // SAFETY: the context is that of `Id`, which keeps it as long as the identifier.
+        let this = unsafe { &*context.cast::<Self>() };
+        // SAFETY: the manager passes a valid event.
+        let event = unsafe { (*event).event };
         let mut state = this.state.lock();
         if event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
             let Some(caller) = NonNull::new(id) else { return EINVAL.to_errno() };
@@ -129,7 +133,7 @@ unsafe impl Send for Id {}
 unsafe impl Sync for Id {}
 
 impl Id {
-    /// One without an address.
+    /// An identifier without an address.
     pub(crate) fn new() -> Result<Self> {
         let events = Events::new()?;
         let context = Arc::as_ptr(&events).cast_mut().cast();
@@ -145,16 +149,16 @@ impl Id {
             // SAFETY: it is ours alone.
             unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
         })?;
-        // SAFETY: a live identifier; its handler does not run while it is locked.
-        unsafe {
-            bindings::rdma_lock_handler(raw.as_ptr());
-            (*raw.as_ptr()).context = Arc::as_ptr(&events).cast_mut().cast();
-            bindings::rdma_unlock_handler(raw.as_ptr());
-        }
+        // SAFETY: a live identifier.
+        unsafe { bindings::rdma_lock_handler(raw.as_ptr()) };
+        // SAFETY: a live identifier, whose handler does not run while it is locked.
+        unsafe { (*raw.as_ptr()).context = Arc::as_ptr(&events).cast_mut().cast() };
+        // SAFETY: a live identifier, locked above.
+        unsafe { bindings::rdma_unlock_handler(raw.as_ptr()) };
         Ok(Self { raw, events })
     }
 
-    /// One that listens.
+    /// An identifier that listens.
     pub(crate) fn listen(port: u16) -> Result<Self> {
         let this = Self::new()?;
         // SAFETY: a live identifier.
@@ -211,7 +215,7 @@ impl Id {
         self.events
             .wait(msecs_to_jiffies(STEP_MS), come)
             .unwrap_or(Err(ETIMEDOUT))
-            .inspect_err(|error| pr_err!("waiting for {event:?}: {error:?}\n"))
+            .inspect_err(|error| pr_err!("waiting for the event {event:?} failed: {error:?}\n"))
     }
 
     /// The manager's struct.

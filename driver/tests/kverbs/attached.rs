@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The devices that are tested.
 //!
-//! Whoever uses a device keeps its [`Attached`], and the core is told that the client is done with
-//! the device when the last has let go of that: neither callback of the client returns before.
+//! Each user of a device keeps its [`Attached`]. Neither callback of the client returns before the
+//! last of them has gone, so the core knows when the client is done with the device.
 
 use core::ptr::NonNull;
 
@@ -59,11 +59,10 @@ impl Attached {
 
     /// The device's name.
     pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: registered; only the field's address is made.
+        let device = unsafe { &raw mut (*self.raw.as_ptr()).__bindgen_anon_1.dev };
         // SAFETY: registered; both views of the union begin with the device.
-        unsafe {
-            let device = &raw mut (*self.raw.as_ptr()).__bindgen_anon_1.dev;
-            <device::Device>::from_raw(device.cast()).name()
-        }
+        unsafe { <device::Device>::from_raw(device.cast()) }.name()
     }
 
     /// Entries of a completion queue, at most.

@@ -64,9 +64,10 @@ impl Path {
         if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
             return None;
         }
-        // SAFETY: all views of a GID are bytes, and the type says that this view of the other union
-        // is valid.
-        let (dgid, dmac) = unsafe { (*raw.grh.dgid.raw, raw.__bindgen_anon_1.roce.dmac) };
+        // SAFETY: all views of a GID are bytes.
+        let dgid = unsafe { *raw.grh.dgid.raw };
+        // SAFETY: the type says that this view of the union is valid.
+        let dmac = unsafe { raw.__bindgen_anon_1.roce.dmac };
         Some(Self {
             port: raw.port_num,
             dgid,
