@@ -144,7 +144,7 @@ impl<'a> Adapter<'a> {
         &self.inspector
     }
 
-    /// Tells whether the adapter has died.
+    /// Returns the state of the adapter, shared with those that outlive this.
     pub(crate) fn liveness(&self) -> Arc<Liveness> {
         self.liveness.clone()
     }
@@ -189,7 +189,7 @@ impl<'a> Adapter<'a> {
         &self.handlers
     }
 
-    /// Events of this completion queue go to `link` from now on, by the handler that it is bound
+    /// Sends events of this completion queue to `link` from now on, by the handler that it is bound
     /// to.
     pub(crate) fn add_cq(&self, handler: u32, cqn: Cqn, link: CqLink) -> Result {
         self.listeners.cqs(handler as usize)?.add(cqn, link)?;
@@ -197,7 +197,7 @@ impl<'a> Adapter<'a> {
         Ok(())
     }
 
-    /// Nobody hears of this completion queue any more.
+    /// Stops the events of this completion queue.
     pub(crate) fn remove_cq(&self, handler: u32, cqn: Cqn, link: &CqLink) {
         if let Ok(cqs) = self.listeners.cqs(handler as usize) {
             cqs.remove(cqn, link);
@@ -207,22 +207,22 @@ impl<'a> Adapter<'a> {
         }
     }
 
-    /// Events of this queue pair go to `link` from now on.
+    /// Sends events of this queue pair to `link` from now on.
     pub(crate) fn add_qp(&self, qpn: Qpn, link: QpLink) -> Result {
         self.listeners.qps.add(qpn, link)
     }
 
-    /// Nobody hears of this queue pair any more.
+    /// Stops the events of this queue pair.
     pub(crate) fn remove_qp(&self, qpn: Qpn, link: &QpLink) {
         self.listeners.qps.remove(qpn, link);
     }
 
-    /// Events of this shared receive queue go to `link` from now on.
+    /// Sends events of this shared receive queue to `link` from now on.
     pub(crate) fn add_srq(&self, srqn: Srqn, link: SrqLink) -> Result {
         self.listeners.srqs.add(srqn, link)
     }
 
-    /// Nobody hears of this shared receive queue any more.
+    /// Stops the events of this shared receive queue.
     pub(crate) fn remove_srq(&self, srqn: Srqn, link: &SrqLink) {
         self.listeners.srqs.remove(srqn, link);
     }
@@ -255,7 +255,7 @@ impl<'a> Adapter<'a> {
         IoArea::new(self.pdev, BAR_REGS, regs::KICK.into(), regs::KICK_LEN.into())
     }
 
-    /// A part of BAR2 below `end`; what the adapter says is not taken on trust.
+    /// A part of BAR2 below `end`. Offset and length may be the adapter's, so they are checked.
     fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea> {
         if offset.checked_add(length).is_none_or(|area_end| area_end > end) {
             return Err(EIO);

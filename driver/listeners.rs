@@ -93,7 +93,7 @@ struct Audience {
 }
 
 impl Listeners {
-    /// Nobody yet, on this number of completion vectors.
+    /// No objects yet, on this number of completion vectors.
     pub(crate) fn new(vectors: usize) -> Result<Arc<Self>> {
         let mut cqs = KVec::with_capacity(vectors, GFP_KERNEL)?;
         for _ in 0..vectors {

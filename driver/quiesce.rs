@@ -3,8 +3,8 @@
 //!
 //! An adapter that has died may only have stalled. When it goes on it may write to all memory
 //! that it ever was given, so none of that is freed before the adapter is *quiet*: it has
-//! answered to a reset, its bus mastering is off, or it is gone. Until then whoever creates or
-//! destroys an object waits in [`Liveness::execute`].
+//! answered to a reset, its bus mastering is off, or it is gone. Until then creation and
+//! destruction of objects wait in [`Liveness::execute`].
 
 use abi::admin::Command;
 use kernel::{
@@ -44,7 +44,7 @@ const ROUNDS: u32 = 3;
 /// An access that fails in less time than this was not refused by an adapter that stalls.
 const AT_ONCE: Delta = Delta::from_secs(1);
 
-/// Why an adapter counts as dead.
+/// The reason for which an adapter counts as dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Cause {
@@ -107,7 +107,7 @@ impl_has_work! {
 }
 
 impl Liveness {
-    /// Of an adapter that is about to be enabled.
+    /// The state of an adapter that is about to be enabled.
     pub(crate) fn new(
         pdev: &pci::Device,
         regs: Arc<Registers>,
@@ -159,7 +159,7 @@ impl Liveness {
         result
     }
 
-    /// It has died: no command waits for it any more, everybody is told, and the reset begins.
+    /// Declares it dead: ends the waits of commands, reports the event, and begins the reset.
     /// Callable in interrupts, and more than once.
     pub(crate) fn die(self: &Arc<Self>, cause: Cause) {
         if self.state.cmpxchg(ALIVE, DEAD, Full).is_err() {
@@ -182,8 +182,8 @@ impl Liveness {
         flush::<_, HANDLERS>(self);
     }
 
-    /// An adapter that is quiet tells nobody of anything: has the handlers called that wait for
-    /// what it has left undone. Callable in any context, within methods of the device too: one work
+    /// Has handlers called in the place of an adapter that is quiet: those that wait for requests
+    /// that it has left undone. Callable in any context, within methods of the device too: one work
     /// item calls them later.
     pub(crate) fn call_handlers(self: &Arc<Self>) {
         let _ = self.after.queue.enqueue::<Arc<Self>, HANDLERS>(self.clone());
@@ -207,7 +207,7 @@ impl Liveness {
             }
             if error == ENODEV && start.elapsed() < AT_ONCE {
                 dev_warn!(self.device(), "the adapter is gone\n");
-                // Whoever answers in its place knew before it did.
+                // The bus may answer in its place before the adapter itself has stopped.
                 fsleep(AT_ONCE);
                 return;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which handler a completion queue gets whose creator leaves the choice.
+//! The choice of a handler for a completion queue whose creator leaves it to the driver.
 
 use kernel::{
     prelude::*,
@@ -57,7 +57,7 @@ struct Load {
 pub(crate) struct Balance {
     rule: Rule,
     loads: KVec<Load>,
-    /// When the loads were last halved.
+    /// The time at which the loads were last halved.
     halved: Instant<Monotonic>,
     /// The id behind the last that was chosen.
     next: u32,

@@ -118,7 +118,7 @@ pub(crate) struct Handlers {
     descriptors: KVec<Descriptor>,
     #[pin]
     balance: Mutex<Balance>,
-    /// Which processors are online.
+    /// For each processor, whether it is online.
     #[pin]
     online: SpinLock<KVec<bool>>,
 }
@@ -175,7 +175,7 @@ impl Handlers {
             Candidate {
                 events: handler.events(),
                 queues: handler.cqs.load(Relaxed),
-                // One whose processors are all offline is a guest of another's.
+                // A vector whose processors are all offline is served on another vector's.
                 at_home: handler.cpu().is_some_and(|cpu| self.of_cpu(cpu) == handler.id),
             }
         });
@@ -191,7 +191,7 @@ impl Handlers {
                 let id = descriptor.handler.id;
                 dev_warn!(
                     self.device,
-                    "the interrupt of vector {id} stays off CPU {cpu}: {error:?}\n"
+                    "the interrupt of vector {id} cannot be moved to CPU {cpu}: {error:?}\n"
                 );
             }
         }
@@ -199,7 +199,7 @@ impl Handlers {
 }
 
 impl Follower for Handlers {
-    /// Handlers that belong on this processor come home; those that are nowhere come too.
+    /// Moves handlers to this processor: its own, and those that no processor serves.
     fn online(&self, cpu: u32) {
         if let Some(is) = self.online.lock().get_mut(cpu as usize) {
             *is = true;
@@ -217,7 +217,7 @@ impl Follower for Handlers {
         }
     }
 
-    /// Handlers on this processor go to another of theirs, or to the next that is online.
+    /// Moves the handlers on this processor to another of theirs, or to the next that is online.
     fn offline(&self, cpu: u32) {
         let mut online = self.online.lock();
         if let Some(is) = online.get_mut(cpu as usize) {

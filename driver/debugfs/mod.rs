@@ -4,7 +4,7 @@
 //!
 //! | file | what it shows |
 //! | --- | --- |
-//! | `events` | which processor serves whom ([`vectors`]) |
+//! | `events` | processors, and the queues that they serve ([`vectors`]) |
 //! | `admin` | the admin queue's rings |
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `tpt` | the table of keys |

@@ -47,7 +47,7 @@ impl<R: Record> BinaryWriter for Listing<R> {
                 return Err(EINTR);
             }
             let next = self.inspector.list(from, |record: R| {
-                // What the adapter says is not taken on trust: the position only grows.
+                // The adapter's answer is not trusted: the position only grows.
                 if record.number() < from {
                     return Err(EIO);
                 }
@@ -72,7 +72,7 @@ impl<R: Record> BinaryWriter for Listing<R> {
 }
 
 impl<R> Listing<R> {
-    /// Appends a record's line, if there is room; whether there was.
+    /// Appends a record's line, if there is room. Returns whether there was.
     fn append(&self, record: &R, text: &mut KVec<u8>) -> Result<bool> {
         let mut line = [0; LINE];
         let mut formatter = Formatter::new(&mut line);

@@ -55,7 +55,7 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    /// Of an adapter that runs. To be dropped when it is quiet.
+    /// Asks an adapter that runs. To be dropped when it is quiet.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         liveness: Arc<Liveness>,
@@ -102,7 +102,7 @@ impl Inspector {
         let params = Inspect::new(R::KIND, from, answer.dma_address(), length);
         let result = self.liveness.execute::<command::Inspect>(&params)?;
         let most = length as usize / size_of::<R>();
-        // What the adapter says is not taken on trust.
+        // The adapter's answer is not trusted.
         for nth in 0..most.min(result.count.get() as usize) {
             each(answer.read_at(nth * size_of::<R>())?)?;
         }

@@ -17,7 +17,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Of these handlers, and those who hear of their events.
+    /// Shows these handlers, and the objects that their events are reported to.
     pub(crate) fn new(handlers: Arc<Handlers>, listeners: Arc<Listeners>) -> Self {
         Self { handlers, listeners }
     }

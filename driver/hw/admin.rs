@@ -176,7 +176,7 @@ impl Admin {
         Ok(state.ci.wrapping_sub(first))
     }
 
-    /// To be called at intervals: whether a command waits for too long.
+    /// Returns whether a command waits for too long. To be called at intervals.
     pub(crate) fn tick(&self) -> bool {
         let mut late = false;
         for slot in &mut self.state.lock().slots {
@@ -188,7 +188,7 @@ impl Admin {
         late
     }
 
-    /// The adapter has died: ends all waits, and commands from now on fail.
+    /// Ends all waits, as the adapter has died; commands from now on fail.
     pub(crate) fn kill(&self) {
         self.state.lock().dead = true;
         self.changed.notify_all();
@@ -199,7 +199,7 @@ impl Admin {
 pub(crate) struct AdminState(Arc<Admin>);
 
 impl AdminState {
-    /// Of this queue.
+    /// The state of this queue.
     pub(crate) fn new(admin: Arc<Admin>) -> Self {
         Self(admin)
     }

@@ -112,7 +112,7 @@ unsafe impl Send for Vector<'_> {}
 unsafe impl Sync for Vector<'_> {}
 
 impl Vector<'_> {
-    /// Takes some events, unless that is being done; whether there may be more.
+    /// Takes some events, unless that is being done. Returns whether there may be more.
     fn take(&self, turn: Turn) -> bool {
         if self.busy.xchg(true, Acquire) {
             return true;

@@ -92,7 +92,7 @@ impl Registers {
     pub(crate) fn reset(&self) -> Result {
         self.write(regs::CONTROL, Control::RESET.bits());
         self.wait(|status| !status.contains(Status::RESETTING))?;
-        // Where nothing answers, reads may give zeros as well.
+        // Reads that nothing answers may give zeros as well.
         if self.read(regs::MAGIC) != regs::MAGIC_VALUE {
             return Err(ENODEV);
         }

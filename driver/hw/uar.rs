@@ -41,7 +41,7 @@ impl Doorbells {
     /// The adapter's sign of liveness, or `None` when it has gone.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
-        // What is read where nothing answers.
+        // Reads that nothing answers give all ones.
         (beat != u64::MAX).then_some(beat)
     }
 

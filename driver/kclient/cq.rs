@@ -8,11 +8,11 @@ use kernel::{error::from_err_ptr, new_mutex, prelude::*, sync::Arc, sync::Mutex}
 use super::{pd::Device, request::Request};
 use crate::bindings;
 
-/// In which context completions are taken.
+/// The context in which completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Poll {
-    /// By whoever waits.
+    /// In the task that waits.
     Direct = bindings::ib_poll_context_IB_POLL_DIRECT,
     /// In soft interrupts.
     Softirq = bindings::ib_poll_context_IB_POLL_SOFTIRQ,
@@ -94,7 +94,7 @@ impl Cq {
         &self.silent
     }
 
-    /// In which context its completions are taken.
+    /// The context in which its completions are taken.
     pub fn poll(&self) -> Poll {
         self.poll
     }

@@ -107,7 +107,7 @@ impl Op {
 
 /// A request of the send queue, as long as the core has it by its first field.
 pub(super) enum Wr {
-    /// One without more.
+    /// A request without further fields.
     Plain(bindings::ib_send_wr),
     /// READ and WRITE.
     Rdma(bindings::ib_rdma_wr),

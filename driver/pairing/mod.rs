@@ -158,8 +158,8 @@ impl Notifier {
         unsafe { bindings::pairing_is_card(netdev.as_raw(), self.mac.as_ptr()) }
     }
 
-    /// Pairs with another network card in place of `leaving`, if there is one; whether there is. To
-    /// be called under the RTNL.
+    /// Pairs with another network card in place of `leaving`, if there is one. Returns whether
+    /// there is. To be called under the RTNL.
     fn succeed(&self, leaving: &NetdevRef) -> bool {
         // SAFETY: the caller holds the RTNL; `mac` has 6 bytes.
         let next = unsafe { bindings::pairing_find_card(self.mac.as_ptr(), leaving.as_raw()) };

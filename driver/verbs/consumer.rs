@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which entries of a completion ring are new. Knows nothing of the kernel, so that it is tested
-//! without (`abi/tests/kernel_cq.rs`).
+//! The consuming side of a completion ring: finds new entries. It knows nothing of the kernel, so
+//! it is tested without one (`abi/tests/kernel_cq.rs`).
 
-/// The owner of an entry that nobody shall hear of: no queue pair has this number.
+/// The owner of an entry that is skipped: no queue pair has this number.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 /// A ring of completions. Indices are free-running.
@@ -56,9 +56,9 @@ impl Consumer {
         Ok(index)
     }
 
-    /// Nobody hears of the entries that are there of this queue pair. To be called when they are of
-    /// one that has ended, and the adapter has written the last of them: a later one of the same
-    /// number is heard of.
+    /// Disowns the entries of this queue pair that are there. To be called when the queue pair has
+    /// ended, and the adapter has written the last of them. Entries of a later queue pair with the
+    /// same number are not affected.
     pub(super) fn forget<E: Entries>(&self, ring: &E, owner: u32) -> Result<(), E::Error> {
         let mut index = self.index;
         while is_ready(ring, index)? {

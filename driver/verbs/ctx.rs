@@ -43,7 +43,7 @@ impl<'a> Ctx<'a> {
         self.adapter.execute::<C>(params)
     }
 
-    /// Destroys an object of the adapter. One that is quiet after its death has none any more.
+    /// Destroys an object of the adapter. A quiet adapter has none any more, so this succeeds.
     pub(super) fn destroy<C: Command>(&self, object: &C::Params) -> Result {
         match self.execute::<C>(object) {
             Err(error) if !self.adapter.is_quiet() => Err(error),

@@ -4,7 +4,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`ctx`] | what all operations work on; creation that undoes itself |
+//! | [`ctx`] | the context of all operations; creation that undoes itself |
 //! | [`ops`] | the trait's methods: one line each, to the module of the object |
 //! | [`device`], [`pma`] | limits, port, GIDs, counters; the agent that tells the port's counters |
 //! | [`context`], [`uar`] | user contexts and their doorbell pages |
@@ -13,8 +13,8 @@
 //! | [`cq`] | completion queues |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
 //! | [`qp`], [`modify`] | queue pairs and their attributes |
-//! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs by owner, and what both have |
-//! | [`describe`] | what `rdma resource show` tells |
+//! | [`qp_user`], [`qp_kernel`], [`qp_params`] | creation of queue pairs, by owner |
+//! | [`describe`] | the driver's part of `rdma resource show` |
 //! | [`kernel_qp`], [`post`], [`poll`], [`consumer`] | queues of kernel clients |
 
 mod ah;

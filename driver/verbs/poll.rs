@@ -155,7 +155,7 @@ impl KernelCq {
         Ok(())
     }
 
-    /// Arms the queue; returns whether completions are there already, if asked.
+    /// Arms the queue. Returns whether completions are there already, if asked.
     pub(super) fn arm(&self, ctx: &Ctx<'_>, notify: Notify) -> Result<bool> {
         let mut state = self.state.lock();
         state.arms = state.arms.wrapping_add(1);

@@ -20,12 +20,14 @@ use crate::{
 /// Longest time for anything.
 const PATIENCE: Delta = Delta::from_secs(20);
 
-/// Places for what is outstanding.
-struct Requests {
+/// The requests of a connection, and the memory of its messages.
+struct Desk {
     register: Arc<Request>,
     send: Arc<Request>,
     receive: Arc<Request>,
     spare: KVec<Arc<Request>>,
+    outgoing: Arc<Mapped>,
+    incoming: Arc<Mapped>,
 }
 
 /// Connects to the server at `peer` and moves data.
@@ -34,22 +36,22 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
     for _ in 0..DEPTH - 1 {
         spare.push(Request::new()?, GFP_KERNEL)?;
     }
-    let requests = Requests {
-        register: Request::new()?,
-        send: Request::new()?,
-        receive: Request::new()?,
-        spare,
-    };
     let id = Id::new()?;
     id.resolve(peer, port)?;
     let connection = Connection::new(id, poll)?;
     connection.id().connect(false)?;
-    let outgoing = connection.map(Memory::new(1, PAGE_SIZE)?)?;
-    let incoming = connection.map(Memory::new(1, PAGE_SIZE)?)?;
+    let desk = Desk {
+        register: Request::new()?,
+        send: Request::new()?,
+        receive: Request::new()?,
+        spare,
+        outgoing: connection.map(Memory::new(1, PAGE_SIZE)?)?,
+        incoming: connection.map(Memory::new(1, PAGE_SIZE)?)?,
+    };
     let region = connection.region(Memory::new(SEGMENTS as usize, PAGE_SIZE)?)?;
     let mut result = Ok(());
     for sequence in 1..=u64::from(rounds) {
-        result = round(&connection, &requests, (&outgoing, &incoming), &region, sequence);
+        result = round(&connection, &desk, &region, sequence);
         if result.is_ok() && connection.id().has_ended() {
             result = Err(ECONNRESET);
         }
@@ -57,22 +59,17 @@ pub(crate) fn run(peer: u32, port: u16, rounds: u32, poll: Poll) -> Result {
             break;
         }
     }
-    let drained = finish(&connection, &requests, &incoming);
+    let drained = finish(&connection, &desk);
     result.and(drained)
 }
 
 /// One request and its answer. The key of every second one is the server's to invalidate.
-fn round(
-    connection: &Connection,
-    requests: &Requests,
-    (outgoing, incoming): (&Arc<Mapped>, &Arc<Mapped>),
-    region: &Arc<Region>,
-    sequence: u64,
-) -> Result {
+fn round(connection: &Connection, desk: &Desk, region: &Arc<Region>, sequence: u64) -> Result {
+    let Desk { register, send, receive, outgoing, incoming, .. } = desk;
     let by_server = sequence % 2 == 0;
     pattern::fill(region.memory(), sequence)?;
-    connection.receive(&requests.receive, incoming, size_of::<Answer>())?;
-    connection.register(&requests.register, region)?;
+    connection.receive(receive, incoming, size_of::<Answer>())?;
+    connection.register(register, region)?;
     let ask = Ask {
         sequence: sequence.into(),
         address: region.address().into(),
@@ -82,10 +79,10 @@ fn round(
         ..Ask::default()
     };
     message::write(outgoing, &ask)?;
-    connection.send(&requests.send, outgoing, size_of::<Ask>(), None)?;
-    connection.done(&requests.register, PATIENCE)?;
-    connection.done(&requests.send, PATIENCE)?;
-    let outcome = connection.done(&requests.receive, PATIENCE)?;
+    connection.send(send, outgoing, size_of::<Ask>(), None)?;
+    connection.done(register, PATIENCE)?;
+    connection.done(send, PATIENCE)?;
+    let outcome = connection.done(receive, PATIENCE)?;
     let answer: Answer = message::read(incoming)?;
     let want = by_server.then(|| region.key());
     let wrong = (answer.wrong.get(), pattern::wrong(region.memory(), sequence, true)?);
@@ -94,25 +91,28 @@ fn round(
         || outcome.invalidated != want
         || wrong != (0, 0)
     {
-        pr_err!("round {sequence}: {outcome:?}, {answer:?}, wrong words {wrong:?}, key {want:?}\n");
+        pr_err!(
+            "round {sequence} failed: {outcome:?} with {answer:?}; words that are wrong there and \
+             here: {wrong:?}; the key that the server had to invalidate: {want:?}\n"
+        );
         return Err(EIO);
     }
     if !by_server {
-        connection.invalidate(&requests.register, region.key())?;
-        connection.done(&requests.register, PATIENCE)?;
+        connection.invalidate(register, region.key())?;
+        connection.done(register, PATIENCE)?;
     }
     Ok(())
 }
 
 /// Ends the connection with receives outstanding: draining flushes them all.
-fn finish(connection: &Connection, requests: &Requests, incoming: &Arc<Mapped>) -> Result {
+fn finish(connection: &Connection, desk: &Desk) -> Result {
     let mut posted = Ok(());
-    for request in &requests.spare {
-        posted = posted.and(connection.receive(request, incoming, size_of::<Answer>()));
+    for request in &desk.spare {
+        posted = posted.and(connection.receive(request, &desk.incoming, size_of::<Answer>()));
     }
     connection.drain();
     posted?;
-    for request in &requests.spare {
+    for request in &desk.spare {
         let outcome = request.outcome();
         if outcome.map(|outcome| outcome.status) != Some(Status::FLUSHED) {
             pr_err!("a receive was not flushed when draining returned: {outcome:?}\n");

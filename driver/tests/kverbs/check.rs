@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Waiting for what becomes of requests, and saying what is wrong.
+//! Waiting for the outcome of requests, and logging failures.
 
 use kernel::{
     prelude::*,
@@ -37,10 +37,14 @@ pub(crate) fn ends_within(
 ///
 /// As for [`ends`].
 pub(crate) fn has_ended(outcome: Option<Outcome>, status: Status, what: &str) -> Result<Outcome> {
-    let outcome = outcome.ok_or(ETIMEDOUT).inspect_err(|_| pr_err!("{what}: no completion\n"))?;
+    let outcome = outcome
+        .ok_or(ETIMEDOUT)
+        .inspect_err(|_| pr_err!("a request has not completed: {what}\n"))?;
     if outcome.status != status {
         let (got, vendor) = (outcome.status, outcome.vendor);
-        pr_err!("{what}: {got:?} (vendor {vendor:#x}), wanted {status:?}\n");
+        pr_err!(
+            "a request completed with {got:?} (vendor error {vendor:#x}), not {status:?}: {what}\n"
+        );
         return Err(EIO);
     }
     Ok(outcome)
@@ -55,6 +59,6 @@ pub(crate) fn expect(ok: bool, what: &str) -> Result {
     if ok {
         return Ok(());
     }
-    pr_err!("{what}: wrong result\n");
+    pr_err!("a check failed: {what}\n");
     Err(EIO)
 }

@@ -30,7 +30,7 @@ const REMOTE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
 pub(crate) fn run(test: &Test, device: &Attached) -> Result {
     let needed = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
     if device.capabilities() & u64::try_from(needed)? == 0 {
-        pr_err!("no memory management extensions\n");
+        pr_err!("the device has no memory management extensions\n");
         return Err(EOPNOTSUPP);
     }
     let region = Region::new(test.pd.clone(), Memory::new(PAGES, PAGE_SIZE)?, HEAD, TAIL)?;

@@ -67,7 +67,7 @@ impl Clock {
             let (low, again) = (read(CLOCK_LO)?, read(CLOCK_HI)?);
             if again == high {
                 let now = u64::from(high) << 32 | u64::from(low);
-                // What reads as all ones is not there any more.
+                // A page that reads as all ones is not there any more.
                 return if now == u64::MAX { Err(Errno::IO) } else { Ok(now) };
             }
             high = again;

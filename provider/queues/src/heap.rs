@@ -114,7 +114,7 @@ impl<T: fmt::Debug> fmt::Debug for Shared<T> {
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         if self.counted().owners.fetch_sub(1, Ordering::Release) == 1 {
-            // What other owners did with the value comes before its end.
+            // The other owners' accesses to the value come before its end.
             fence(Ordering::Acquire);
             // SAFETY: made by `boxed` in `new`, and the last owner is going.
             drop(unsafe { Box::from_raw(self.counted.as_ptr()) });

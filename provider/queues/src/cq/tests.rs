@@ -217,7 +217,7 @@ fn each_arm_request_differs_from_the_last() {
     complete(&cq, 1, send_cqe(7, 1, 1));
     poll(&cq, 1);
     assert_eq!(slot_words(&uar, SLOT), (2, 2 << ARM_COUNT_SHIFT | ARM_SOLICITED));
-    // What can be polled already is no reason for an event.
+    // Completions that can be polled already are no reason for an event.
     complete(&cq, 2, send_cqe(7, 2, 2));
     complete(&cq, 3, send_cqe(7, 3, 3));
     cq.arm(Notify::Any);

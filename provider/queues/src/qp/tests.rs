@@ -192,7 +192,7 @@ fn a_dead_adapters_requests_are_flushed_in_order() {
         let rest = rest.map(|(wr_id, is_recv)| (wr_id, is_recv, FLUSHED));
         assert_eq!(polled(&bench.cq), [&[sent][..], &rest].concat());
         assert_eq!(polled(&bench.cq), []);
-        // What is posted later goes the same way, as long as there is room.
+        // Later requests go the same way, as long as there is room.
         assert_eq!(post(&bench.qp, 9), Err(PostError::Full));
         let later: Vec<_> = (0..4).map(|wr_id| (wr_id, false, FLUSHED)).collect();
         assert_eq!(polled(&bench.cq), later);
