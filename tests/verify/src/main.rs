@@ -34,9 +34,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use agent::process::Start;
 use crowd::{Alone, Crowd};
 use rpc::client::Place;
+use rpc::process::Start;
 use starve::Starve;
 use suite::runner::{self, Filter};
 
@@ -152,7 +152,7 @@ fn execute(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Serve { listen } => {
-            agent::process::serve(listen)?;
+            rpc::process::serve(listen)?;
             Ok(true)
         }
         Command::Crowd(crowd) => {

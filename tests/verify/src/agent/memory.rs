@@ -1,100 +1,107 @@
-//! Buffers: filling, comparing, and what the processor does to them while the device works.
+//! Protection domains, regions and windows.
 
 use std::io;
-use std::time::Duration;
 
+use super::calls::calls;
 use super::objects::Objects;
-use crate::rpc::calls::{
-    AllocBuffer, AllocDmabuf, BufferInfo, Compare, CpuFetchAdd, Fill, Read, SpinCompare, Write,
-};
-use crate::verbs::buffer::{Buffer, Mismatch};
+use crate::model::{Bind, Change};
+use crate::rpc::values::{MrInfo, MwInfo};
+use crate::verbs::memory::{Mr, Pd, Td};
+use crate::verbs::window::Mw;
 
-fn wrong(what: &str, m: &Mismatch) -> io::Error {
-    io::Error::other(format!(
-        "{what}: byte {:#x} is {:#04x}, should be {:#04x}",
-        m.offset, m.got, m.want
-    ))
+calls! { Memory:
+    /// Allocates a PD.
+    fn alloc_pd(&mut self) -> io::Result<u32> {
+        let pd = Pd::new(self.context()?)?;
+        Ok(self.pds.add(pd))
+    }
+
+    /// Allocates a thread domain.
+    fn alloc_td(&mut self) -> io::Result<u32> {
+        let td = Td::new(self.context()?)?;
+        Ok(self.tds.add(td))
+    }
+
+    /// Frees a thread domain.
+    fn dealloc_td(&mut self, td: u32) -> io::Result<()> {
+        self.tds.destroy(td, Td::destroy)
+    }
+
+    /// Allocates a parent domain: the PD `pd` for one thread.
+    fn alloc_parent(&mut self, pd: u32, td: u32) -> io::Result<u32> {
+        let parent = self.pds.get(pd)?.parent(self.context()?, self.tds.get(td)?)?;
+        Ok(self.pds.add(parent))
+    }
+
+    /// Frees a PD.
+    fn dealloc_pd(&mut self, pd: u32) -> io::Result<()> {
+        self.pds.destroy(pd, Pd::destroy)
+    }
+
+    /// Registers a range of the agent's addresses.
+    fn reg_mr(&mut self, pd: u32, addr: u64, length: u64, access: u32) -> io::Result<MrInfo> {
+        let mr = Mr::new(self.pds.get(pd)?, addr, length, access)?;
+        Ok(self.keep_mr(mr))
+    }
+
+    /// Registers all of a buffer by the DMA buffer that it is out of.
+    fn reg_dmabuf(&mut self, pd: u32, buffer: u32, access: u32) -> io::Result<MrInfo> {
+        let mr = Mr::of_dmabuf(self.pds.get(pd)?, self.buffers.get(buffer)?, access)?;
+        Ok(self.keep_mr(mr))
+    }
+
+    /// Changes a region; answers its keys afterwards.
+    fn rereg_mr(&mut self, mr: u32, pd: Option<u32>, change: Change) -> io::Result<MrInfo> {
+        let pd = pd.map(|pd| self.pds.get(pd)).transpose()?;
+        let region = self.mrs.get(mr)?;
+        region.change(pd, &change)?;
+        let (lkey, rkey) = region.keys();
+        Ok(MrInfo { mr, lkey, rkey })
+    }
+
+    /// Deregisters a region.
+    fn dereg_mr(&mut self, mr: u32) -> io::Result<()> {
+        self.mrs.destroy(mr, Mr::destroy)
+    }
+
+    /// Allocates a window of type 1 or 2.
+    fn alloc_mw(&mut self, pd: u32, mw_type: u32) -> io::Result<MwInfo> {
+        let mw = Mw::new(self.pds.get(pd)?, mw_type)?;
+        let rkey = mw.key();
+        Ok(MwInfo { mw: self.mws.add(mw), rkey })
+    }
+
+    /// Frees a window.
+    fn dealloc_mw(&mut self, mw: u32) -> io::Result<()> {
+        self.mws.destroy(mw, Mw::destroy)
+    }
+
+    /// Posts a binding by the verb (type 1) or direct verb (any type); answers the key that it
+    /// has then.
+    fn bind_mw(&mut self, qp: u32, mw: u32, mr: Option<u32>, bind: Bind) -> io::Result<u32> {
+        let mr = mr.map(|mr| self.mrs.get(mr)).transpose()?;
+        let mw = self.mws.get_mut(mw)?;
+        mw.bind(self.qps.get(qp)?, mr, &bind)?;
+        Ok(mw.key())
+    }
+
+    /// Posts a binding by a work request, with the key `rkey`.
+    fn post_bind(
+        &mut self,
+        qp: u32,
+        mw: u32,
+        rkey: u32,
+        mr: Option<u32>,
+        bind: Bind,
+    ) -> io::Result<()> {
+        let mr = mr.map(|mr| self.mrs.get(mr)).transpose()?;
+        self.qps.get(qp)?.post_bind(self.mws.get(mw)?, rkey, mr, &bind)
+    }
 }
 
 impl Objects {
-    pub(super) fn alloc_buffer(&mut self, c: &AllocBuffer) -> io::Result<BufferInfo> {
-        Ok(self.keep(Buffer::new(c.len as usize, c.misalign as usize)?))
-    }
-
-    pub(super) fn alloc_dmabuf(&mut self, c: &AllocDmabuf) -> io::Result<BufferInfo> {
-        Ok(self.keep(Buffer::of_dmabuf(c.len as usize, c.misalign as usize)?))
-    }
-
-    fn keep(&mut self, made: Buffer) -> BufferInfo {
-        let addr = made.addr();
-        let buffer = self.handle();
-        self.buffers.insert(buffer, made);
-        BufferInfo { buffer, addr }
-    }
-
-    pub(super) fn protect_buffer(&mut self, buffer: u32) -> io::Result<()> {
-        self.buffers.get(buffer)?.make_read_only()
-    }
-
-    pub(super) fn free_buffer(&mut self, buffer: u32) -> io::Result<()> {
-        let mut unmapped = Ok(());
-        self.buffers.destroy(buffer, |b| {
-            unmapped = b.unmap();
-            Ok(())
-        })?;
-        unmapped
-    }
-
-    pub(super) fn fill(&mut self, c: &Fill) -> io::Result<()> {
-        self.buffers.get(c.buffer)?.fill(c.offset as usize, c.len as usize, c.seed, c.position)
-    }
-
-    pub(super) fn compare(&mut self, c: &Compare) -> io::Result<()> {
-        let buffer = self.buffers.get(c.buffer)?;
-        match buffer.compare(c.offset as usize, c.len as usize, c.seed, c.position)? {
-            None => Ok(()),
-            Some(m) => Err(wrong(&format!("data at {:#x}+{:#x}", c.offset, c.len), &m)),
-        }
-    }
-
-    pub(super) fn check_canaries(&mut self) -> io::Result<()> {
-        for (handle, buffer) in self.buffers.iter() {
-            if let Some(m) = buffer.check_canaries() {
-                return Err(wrong(
-                    &format!("canary of buffer {handle} ({} bytes)", buffer.len()),
-                    &m,
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn write(&mut self, c: &Write) -> io::Result<()> {
-        self.buffers.get(c.buffer)?.write(c.offset as usize, &c.bytes)
-    }
-
-    pub(super) fn read(&mut self, c: &Read) -> io::Result<Vec<u8>> {
-        let buffer = self.buffers.get(c.buffer)?;
-        let mut bytes = vec![0; (c.len as usize).min(buffer.len())];
-        buffer.read(c.offset as usize, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    pub(super) fn cpu_fetch_add(&mut self, c: &CpuFetchAdd) -> io::Result<()> {
-        self.buffers.get(c.buffer)?.fetch_add(c.offset as usize, c.add, c.count)
-    }
-
-    pub(super) fn spin_compare(&mut self, c: &SpinCompare) -> io::Result<()> {
-        let buffer = self.buffers.get(c.buffer)?;
-        let mut last = [0u8; 1];
-        crate::pattern::generate(c.seed, c.len - 1, &mut last);
-        let timeout = Duration::from_millis(c.timeout_ms);
-        if !buffer.spin((c.offset + c.len - 1) as usize, last[0], timeout)? {
-            return Err(io::Error::other("the last byte did not arrive in time"));
-        }
-        match buffer.compare(c.offset as usize, c.len as usize, c.seed, 0)? {
-            None => Ok(()),
-            Some(m) => Err(wrong("the last byte had arrived, an earlier one had not", &m)),
-        }
+    pub(super) fn keep_mr(&mut self, made: Mr) -> MrInfo {
+        let (lkey, rkey) = made.keys();
+        MrInfo { mr: self.mrs.add(made), lkey, rkey }
     }
 }

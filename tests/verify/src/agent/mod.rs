@@ -3,25 +3,57 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`process`] | starting agents, serving them to the other guest, the watchdog |
-//! | [`dispatch`] | from a request to the method that does it |
-//! | [`objects`] | tables of objects by handle; creation and destruction |
-//! | [`address`] | address handles, multicast groups |
-//! | [`counters`] | what the kernel shows of the port's counters |
-//! | [`memory`] | buffers: filling, comparing |
-//! | [`windows`] | windows and other operations on memory |
-//! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`work`] | posting, polling, events |
+//! | [`calls`] | the macro that declares calls |
+//! | [`process`] | the main loop, the watchdog |
+//! | [`objects`] | tables of objects by handle |
+//! | [`device`] | the device, its counters and clocks |
+//! | [`buffers`] | buffers: filling, comparing |
+//! | [`memory`] | protection domains, regions, windows |
+//! | [`completions`] | completion queues, channels, events |
+//! | [`shared_queues`] | shared receive queues; XRC domains and targets |
+//! | [`queue_pairs`] | queue pairs, address handles, multicast groups, posting |
 //! | [`streams`] | work that must keep the device busy without a round trip for each step |
+//! | [`direct`] | verbs that only vrnic has, and hostile actions |
 
-mod address;
-mod counters;
-mod dispatch;
+mod buffers;
+mod calls;
+mod completions;
+mod device;
+mod direct;
 mod memory;
 mod objects;
 pub(crate) mod process;
-mod srq;
+mod queue_pairs;
+mod shared_queues;
 mod streams;
-mod windows;
-mod work;
-mod xrc;
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use buffers::Buffers;
+use completions::Completions;
+use device::Device;
+use direct::Direct;
+use memory::Memory;
+use objects::Objects;
+use queue_pairs::QueuePairs;
+use shared_queues::SharedQueues;
+use streams::Streams;
+
+macro_rules! requests {
+    ($($calls:ident),*) => {
+        /// Any call.
+        #[derive(Serialize, Deserialize)]
+        enum Request { $($calls($calls)),* }
+
+        impl Request {
+            /// Does what is asked, and sends the answer.
+            fn serve(self, on: &mut Objects, to: &mut impl io::Write) -> io::Result<()> {
+                match self { $(Self::$calls(call) => call.serve(on, to)),* }
+            }
+        }
+    };
+}
+
+requests!(Buffers, Completions, Device, Direct, Memory, QueuePairs, SharedQueues, Streams);

@@ -12,11 +12,11 @@ use std::process::Child;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::calls::{Call, Failure, Request};
-use super::frame;
-use crate::agent::process;
+use super::failure::Failure;
+use super::{frame, process};
 
 /// Time limit for an agent's answer. The calls' own timeouts are shorter, and the agent's watchdog
 /// ends a call that takes longer than this.
@@ -106,10 +106,13 @@ pub(crate) struct Agent {
 
 /// A call under way.
 #[must_use = "the answer must be fetched before the next call"]
-pub(crate) struct Pending<'a, C: Call> {
+pub(crate) struct Pending<'a, T> {
     agent: &'a Agent,
-    call: PhantomData<C>,
+    answer: PhantomData<T>,
 }
+
+/// Makes calls whose answers are fetched later, so that two agents can work at the same time.
+pub(crate) struct Begin<'a>(&'a Agent);
 
 impl Agent {
     /// Starts an agent.
@@ -141,31 +144,31 @@ impl Agent {
         self.name
     }
 
-    /// Asks and waits for the answer.
-    pub(crate) fn call<C: Call>(&self, call: C) -> Result<C::Answer, CallError> {
-        self.begin(call)?.finish()
-    }
-
-    /// Asks; the answer is to be fetched later, so that two agents can work at the same time.
-    pub(crate) fn begin<C: Call>(&self, call: C) -> Result<Pending<'_, C>, CallError> {
-        let request: Request = call.into();
-        frame::send(&mut self.connection.borrow_mut().stream, &request).map_err(CallError::Lost)?;
-        Ok(Pending { agent: self, call: PhantomData })
+    /// Makes the next call without waiting for its answer.
+    pub(crate) fn begin(&self) -> Begin<'_> {
+        Begin(self)
     }
 }
 
-impl<C: Call> Pending<'_, C> {
+impl<'a> Begin<'a> {
+    /// Sends a request whose answer is a `T`.
+    pub(crate) fn ask<T>(self, request: &impl Serialize) -> Result<Pending<'a, T>, CallError> {
+        let connection = &mut self.0.connection.borrow_mut();
+        frame::send(&mut connection.stream, request).map_err(CallError::Lost)?;
+        Ok(Pending { agent: self.0, answer: PhantomData })
+    }
+}
+
+impl<T: DeserializeOwned> Pending<'_, T> {
     /// Waits for the answer.
-    pub(crate) fn finish(self) -> Result<C::Answer, CallError> {
+    pub(crate) fn finish(self) -> Result<T, CallError> {
         let stream = &mut self.agent.connection.borrow_mut().stream;
-        let answer: Option<Result<Value, Failure>> =
-            frame::receive(stream).map_err(CallError::Lost)?;
-        let value = answer
-            .ok_or_else(|| CallError::Lost(io::ErrorKind::UnexpectedEof.into()))?
-            .map_err(|mut failure| {
+        let answer: Option<Result<T, Failure>> = frame::receive(stream).map_err(CallError::Lost)?;
+        answer.ok_or_else(|| CallError::Lost(io::ErrorKind::UnexpectedEof.into()))?.map_err(
+            |mut failure| {
                 failure.text = format!("{}: {}", self.agent.name, failure.text);
                 CallError::Failed(failure)
-            })?;
-        serde_json::from_value(value).map_err(|e| CallError::Lost(e.into()))
+            },
+        )
     }
 }

@@ -1,22 +1,29 @@
-//! Messages on a stream: a 32-bit little-endian length, then JSON.
+//! Messages on a stream: a 32-bit little-endian length, then postcard's encoding.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::failure::Failure;
+
 /// Longest message accepted.
 const MAX_LEN: u32 = 16 << 20;
 
 /// Sends one message.
 pub(crate) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
-    let body = serde_json::to_vec(message)?;
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
     let len = u32::try_from(body.len()).ok().filter(|l| *l <= MAX_LEN);
     let len = len.ok_or_else(|| io::Error::other(format!("message of {} bytes", body.len())))?;
     let mut whole = len.to_le_bytes().to_vec();
     whole.extend(body);
     to.write_all(&whole)?;
     to.flush()
+}
+
+/// Sends the result of a call.
+pub(crate) fn answer<T: Serialize>(to: &mut impl Write, result: io::Result<T>) -> io::Result<()> {
+    send(to, &result.map_err(|error| Failure::from(&error)))
 }
 
 /// Receives one message; `None` at the orderly end of the stream.
@@ -32,7 +39,7 @@ pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<O
     }
     let mut body = vec![0; len as usize];
     from.read_exact(&mut body)?;
-    Ok(Some(serde_json::from_slice(&body)?))
+    postcard::from_bytes(&body).map(Some).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -55,6 +62,6 @@ mod tests {
 
     #[test]
     fn reports_a_cut_message() {
-        assert!(receive::<u64>(&mut [8, 0, 0, 0, b'1'].as_slice()).is_err());
+        assert!(receive::<u64>(&mut [8, 0, 0, 0, 1].as_slice()).is_err());
     }
 }

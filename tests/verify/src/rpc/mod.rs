@@ -1,12 +1,15 @@
-//! The protocol between the suite and its agents: one JSON request, one JSON answer, over a stream
-//! socket.
+//! The protocol between the suite and its agents: one request, one answer, over a stream socket.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`calls`] | what can be asked, and the type of each answer |
+//! | [`failure`] | why a call failed |
 //! | [`frame`] | messages on a stream |
 //! | [`client`] | the suite's handle of an agent |
+//! | [`process`] | starting agents |
+//! | [`values`] | parameters and answers of calls |
 
-pub(crate) mod calls;
 pub(crate) mod client;
+pub(crate) mod failure;
 pub(crate) mod frame;
+pub(crate) mod process;
+pub(crate) mod values;

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side};
 use crate::model::{Op, Status};
-use crate::rpc::calls::{CasIncrement, CpuFetchAdd, FetchAddMany};
+use crate::rpc::values::{CasIncrement, FetchAddMany};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -110,7 +110,8 @@ fn fetch_add_contended(env: &Env) -> Result<()> {
     let far = one.b.region(8, 0)?;
     let count = 2000;
     let (first, second) = (adding(&one.a, &far, count)?, adding(&two.a, &far, count)?);
-    let (first, second) = (one.a.end.agent.begin(first)?, two.a.end.agent.begin(second)?);
+    let first = one.a.end.agent.begin().fetch_add_many(first)?;
+    let second = two.a.end.agent.begin().fetch_add_many(second)?;
     let (first, second) = (first.finish()?, second.finish()?);
     for fetched in [&first, &second] {
         ensure!(fetched.is_sorted(), "a peer's fetched values go down");
@@ -128,7 +129,7 @@ fn cmp_swp_contended(env: &Env) -> Result<()> {
     let two = second_link(env, &one)?;
     let far = one.b.region(8, 0)?;
     let count = 300;
-    let call = |side: &Side| -> Result<CasIncrement> {
+    let work = |side: &Side| -> Result<CasIncrement> {
         let near = side.region(8, 0)?;
         Ok(CasIncrement {
             qp: side.qp,
@@ -141,8 +142,8 @@ fn cmp_swp_contended(env: &Env) -> Result<()> {
             timeout_ms: 60_000,
         })
     };
-    let (first, second) = (call(&one.a)?, call(&two.a)?);
-    let (first, second) = (one.a.end.agent.begin(first)?, two.a.end.agent.begin(second)?);
+    let first = one.a.end.agent.begin().cas_increment(work(&one.a)?)?;
+    let second = two.a.end.agent.begin().cas_increment(work(&two.a)?)?;
     let attempts = [first.finish()?, second.finish()?];
     ensure!(attempts.iter().all(|n| *n >= count), "{attempts:?} attempts");
     ensure!(far.word(0)? == 2 * count, "the word is {}, not {}", far.word(0)?, 2 * count);
@@ -154,14 +155,9 @@ fn against_processor(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let far = link.b.region(8, 0)?;
     let (remote, local) = (2000, 20_000_000);
-    let call = adding(&link.a, &far, remote)?;
-    let device = link.a.end.agent.begin(call)?;
-    let processor = link.b.end.agent.begin(CpuFetchAdd {
-        buffer: far.buffer,
-        offset: 0,
-        add: 5,
-        count: local,
-    })?;
+    let work = adding(&link.a, &far, remote)?;
+    let device = link.a.end.agent.begin().fetch_add_many(work)?;
+    let processor = link.b.end.agent.begin().cpu_fetch_add(far.buffer, 0, 5, local)?;
     device.finish()?;
     processor.finish()?;
     let want = remote * 3 + local * 5;

@@ -6,9 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Options, expect_errno, one_of};
 use crate::model::{access, qp_type};
-use crate::rpc::calls::{
-    AllocBuffer, AllocPd, CreateCq, CreateQp, Query, QueryGid, QueryPkey, QueryPort, RegMr,
-};
+use crate::rpc::values::CreateQp;
 
 /// Registration of memory that need not be there (`IBV_ACCESS_ON_DEMAND`).
 const ON_DEMAND: u32 = 1 << 6;
@@ -25,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn device(env: &Env) -> Result<()> {
     for end in [&env.a, &env.b] {
-        let info = end.agent.call(Query {})?;
+        let info = end.agent.query()?;
         let parts: Vec<_> = info.firmware.split('.').collect();
         let numbers = parts.iter().all(|part| part.parse::<u16>().is_ok());
         ensure!(parts.len() == 3 && numbers, "firmware version '{}'", info.firmware);
@@ -78,7 +76,7 @@ fn port(env: &Env) -> Result<()> {
     const ACTIVE: u32 = 4;
     const LINK_UP: u8 = 5;
     const ETHERNET: u8 = 2;
-    let info = env.a.agent.call(Query {})?;
+    let info = env.a.agent.query()?;
     let port = info.port;
     ensure!((port.state, port.phys_state) == (ACTIVE, LINK_UP), "state of {port:?}");
     ensure!((port.link_layer, port.lid) == (ETHERNET, 0), "link of {port:?}");
@@ -88,32 +86,32 @@ fn port(env: &Env) -> Result<()> {
     ensure!(rate.is_some_and(|rate| rate >= 10_000), "width and speed of {port:?}");
     for bad in [0, 2, 255] {
         let what = format!("port {bad}");
-        expect_errno(&what, env.a.agent.call(QueryPort { port: bad }), Errno::INVAL)?;
+        expect_errno(&what, env.a.agent.query_port(bad), Errno::INVAL)?;
     }
     Ok(())
 }
 
 fn gids(env: &Env) -> Result<()> {
     let info = &env.a.info;
-    let gid = env.a.agent.call(QueryGid { index: info.gid_index.into() })?;
+    let gid = env.a.agent.query_gid(info.gid_index.into())?;
     ensure!(gid == info.gid, "GID {} is {gid:x?}, not {:x?}", info.gid_index, info.gid);
-    let first = env.a.agent.call(QueryGid { index: 0 })?;
+    let first = env.a.agent.query_gid(0)?;
     ensure!(first[..2] == [0xfe, 0x80], "the first GID {first:x?} is not link-local");
     for bad in [info.port.gids, -1, i32::MAX] {
         // The library reads a file of the kernel's, which is not there then.
         let errnos = [Errno::INVAL, Errno::NOENT, Errno::NODATA];
-        one_of(&format!("GID {bad}"), env.a.agent.call(QueryGid { index: bad }), &errnos)?;
+        one_of(&format!("GID {bad}"), env.a.agent.query_gid(bad), &errnos)?;
     }
     Ok(())
 }
 
 fn pkeys(env: &Env) -> Result<()> {
     ensure!(env.a.info.port.pkeys == 1, "{} partition keys", env.a.info.port.pkeys);
-    let key = env.a.agent.call(QueryPkey { index: 0 })?;
+    let key = env.a.agent.query_pkey(0)?;
     ensure!(key == 0xffff, "partition key {key:#x}");
     for bad in [1, -1, 70_000] {
         let errnos = [Errno::INVAL, Errno::NOENT];
-        one_of(&format!("key {bad}"), env.a.agent.call(QueryPkey { index: bad }), &errnos)?;
+        one_of(&format!("key {bad}"), env.a.agent.query_pkey(bad), &errnos)?;
     }
     Ok(())
 }
@@ -121,23 +119,20 @@ fn pkeys(env: &Env) -> Result<()> {
 /// Operations that the device lacks fail as "not supported".
 fn unsupported(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let cq = agent.call(CreateCq { cqe: 16, channel: None, vector: 0 })?.cq;
+    let pd = agent.alloc_pd()?;
+    let cq = agent.create_cq(16, None, 0)?.cq;
     let raw = CreateQp {
         pd,
         send_cq: cq,
         recv_cq: cq,
         qp_type: qp_type::RAW_PACKET,
         cap: Options::default().cap,
-        signal_all: false,
-        extras: None,
-        srq: None,
+        ..CreateQp::default()
     };
     // Only privileged programs may ask at all.
-    one_of("a raw packet QP", agent.call(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
-    let buffer = agent.call(AllocBuffer { len: 4096, misalign: 0 })?;
+    one_of("a raw packet QP", agent.create_qp(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
+    let buffer = agent.alloc_buffer(4096, 0)?;
     let rights = access::ALL | ON_DEMAND;
-    let on_demand = RegMr { pd, addr: buffer.addr, length: 4096, access: rights };
-    expect_errno("memory on demand", agent.call(on_demand), Errno::OPNOTSUPP)
-        .context("paging on demand")
+    let on_demand = agent.reg_mr(pd, buffer.addr, 4096, rights);
+    expect_errno("memory on demand", on_demand, Errno::OPNOTSUPP).context("paging on demand")
 }

@@ -12,7 +12,6 @@ use super::Case;
 use super::datagrams;
 use super::kit::{End, Env, Link, Options, Side};
 use crate::model::{Op, SendWr, State, Status, mask, qp_type};
-use crate::rpc::calls::Counters;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> =
@@ -71,7 +70,7 @@ fn moves(env: &Env, at: [Moved<'_>; 2], work: impl FnOnce() -> Result<()>) -> Re
     if env.a.info.is_rxe() {
         return Ok(());
     }
-    let read = |end: &End| end.agent.call(Counters {});
+    let read = |end: &End| end.agent.counters();
     let before = [read(&env.a)?, read(&env.b)?];
     work()?;
     // Completions may be seen a little earlier than the counts of the turn that wrote them.

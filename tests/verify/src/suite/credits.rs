@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Side, one_of};
 use crate::model::{Op, QpCap, RecvWr, Status};
-use crate::rpc::calls::{CreateCq, DestroyCq, ReceiveResizing, ResizeCq, Stream, StreamResizing};
+use crate::rpc::values::Stream;
 
 /// Messages of the cases under traffic.
 const MESSAGES: u64 = 3000;
@@ -122,7 +122,7 @@ fn resize(env: &Env) -> Result<()> {
             send(&link, sent)?;
             sent += 1;
         }
-        let capacity = b.end.agent.call(ResizeCq { cq: b.recv_cq, cqe: size })?;
+        let capacity = b.end.agent.resize_cq(b.recv_cq, size)?;
         ensure!(capacity >= size as u32, "{capacity} entries for {size}");
         // Two to four are left to the next.
         for wc in b.received(6 - step % 2)? {
@@ -146,7 +146,7 @@ fn shrink_too_far(env: &Env) -> Result<()> {
     for wr_id in 0..20 {
         send(&link, wr_id)?;
     }
-    let shrink = |cqe| b.end.agent.call(ResizeCq { cq: b.recv_cq, cqe });
+    let shrink = |cqe| b.end.agent.resize_cq(b.recv_cq, cqe);
     one_of("resize to 8 of 20 entries", shrink(8), &[Errno::INVAL, Errno::NOMEM])?;
     ensure!(b.received(15)?.iter().map(|wc| wc.wr_id).eq(0..15), "the first 15 of 20");
     ensure!(shrink(8)? == 8);
@@ -160,16 +160,16 @@ fn shrink_too_far(env: &Env) -> Result<()> {
 
 fn limits(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let cq = agent.call(CreateCq { cqe: 10, channel: None, vector: 0 })?.cq;
+    let cq = agent.create_cq(10, None, 0)?.cq;
     let most = i32::try_from(env.a.info.max_cqe)?;
     for cqe in [0, -1, most + 1, i32::MAX] {
-        one_of(&format!("resize to {cqe}"), agent.call(ResizeCq { cq, cqe }), &[Errno::INVAL])?;
+        one_of(&format!("resize to {cqe}"), agent.resize_cq(cq, cqe), &[Errno::INVAL])?;
     }
     for cqe in [1, 1000, 2] {
-        let capacity = agent.call(ResizeCq { cq, cqe })?;
+        let capacity = agent.resize_cq(cq, cqe)?;
         ensure!((cqe..2 * cqe.max(1)).contains(&i32::try_from(capacity)?), "{capacity} for {cqe}");
     }
-    Ok(agent.call(DestroyCq { cq })?)
+    Ok(agent.destroy_cq(cq)?)
 }
 
 /// Both CQs of a connection change their size while messages stream: each completion comes once, in
@@ -177,14 +177,14 @@ fn limits(env: &Env) -> Result<()> {
 fn under_traffic(env: &Env) -> Result<()> {
     let link = Link::new(env, &options(64, 64))?;
     let sizes = SIZES.to_vec();
-    let receiving = link.b.end.agent.begin(ReceiveResizing {
-        qp: link.b.qp,
-        cq: link.b.recv_cq,
-        count: MESSAGES,
-        depth: DEPTH,
-        sizes: sizes.clone(),
-        timeout_ms: 60_000,
-    })?;
+    let receiving = link.b.end.agent.begin().receive_resizing(
+        link.b.qp,
+        link.b.recv_cq,
+        MESSAGES,
+        DEPTH,
+        sizes.clone(),
+        60_000,
+    )?;
     let stream = Stream {
         qp: link.a.qp,
         cq: link.a.send_cq,
@@ -194,7 +194,7 @@ fn under_traffic(env: &Env) -> Result<()> {
         step: 0,
         timeout_ms: 60_000,
     };
-    let there = link.a.end.agent.call(StreamResizing { stream, sizes })?;
+    let there = link.a.end.agent.stream_resizing(stream, sizes)?;
     let here = receiving.finish()?;
     ensure!(here > 20 && there > 20, "{here} and {there} resizes are too few");
     link.a.prove_towards(&link.b)

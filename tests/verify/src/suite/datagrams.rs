@@ -8,7 +8,6 @@ use super::Case;
 use super::kit::side::QKEY;
 use super::kit::{End, Env, Options, Region, Side, expect_errno, expect_error};
 use crate::model::{Destination, Op, Path, QpCap, SendWr, State, Status, flags, mask, qp_type};
-use crate::rpc::calls::{AttachMcast, CreateAh, DestroyAh, DetachMcast, Read};
 use crate::rpc::client::CallError;
 
 /// The network header before a datagram (IBTA volume 1, 11.4.2.1).
@@ -62,7 +61,7 @@ fn path(from: &End, dgid: [u8; 16]) -> Path {
 }
 
 fn handle(side: &Side, path: Path) -> Result<u32, CallError> {
-    side.end.agent.call(CreateAh { pd: side.pd, path })
+    side.end.agent.create_ah(side.pd, path)
 }
 
 /// The way from one side to another.
@@ -121,8 +120,7 @@ fn ipv4_header(env: &Env) -> Result<()> {
     b.post_recv(1, &[target.sge()])?;
     a.post(&[datagram(1, &source, 64, way)])?;
     b.expect_received(1, Status::Success)?;
-    let bytes = Read { buffer: target.buffer, offset: 0, len: HEADER };
-    let header = b.end.agent.call(bytes)?;
+    let header = b.end.agent.read(target.buffer, 0, HEADER)?;
     let ip = &header[20..];
     ensure!(ip[0] == 0x45, "version and length {:#x}", ip[0]);
     ensure!(ip[9] == 17, "protocol {}, not UDP", ip[9]);
@@ -223,7 +221,7 @@ fn address_handles(env: &Env) -> Result<()> {
     expect_error("source GID 250", handle(&side, Path { sgid_index: 250, ..good }))?;
     let many: Vec<_> = (0..500).map(|_| handle(&side, good)).collect::<Result<_, _>>()?;
     for ah in many {
-        side.end.agent.call(DestroyAh { ah })?;
+        side.end.agent.destroy_ah(ah)?;
     }
     Ok(())
 }
@@ -243,11 +241,11 @@ fn operations(env: &Env) -> Result<()> {
 }
 
 fn attach(side: &Side, gid: [u8; 16]) -> Result<(), CallError> {
-    side.end.agent.call(AttachMcast { qp: side.qp, gid, lid: 0xc000 })
+    side.end.agent.attach_mcast(side.qp, gid, 0xc000)
 }
 
 fn detach(side: &Side, gid: [u8; 16]) -> Result<(), CallError> {
-    side.end.agent.call(DetachMcast { qp: side.qp, gid, lid: 0xc000 })
+    side.end.agent.detach_mcast(side.qp, gid, 0xc000)
 }
 
 /// Returns whether what `from` sends to a group arrives at `to`.
@@ -257,8 +255,7 @@ fn reaches(from: &Side, to: &Side, way: Destination, seed: u64) -> Result<bool> 
     to.post_recv(seed, &[target.sge()])?;
     from.post(&[datagram(seed, &source, 16, way)])?;
     from.expect_sent(seed, Status::Success)?;
-    let poll = crate::rpc::calls::Poll { cq: to.recv_cq, count: 1, timeout_ms: QUIET_MS };
-    let done = to.end.agent.call(poll)?;
+    let done = to.end.agent.poll(to.recv_cq, 1, QUIET_MS)?;
     let came = !done.is_empty();
     if came {
         target.check_part(HEADER, 16, seed, 0)?;
@@ -330,7 +327,7 @@ fn ipv6_group(env: &Env) -> Result<()> {
         b.expect_received(seed, Status::Success)?;
     }
     target.check_part(HEADER, 16, 2, 0)?;
-    let header = b.end.agent.call(Read { buffer: target.buffer, offset: 0, len: HEADER })?;
+    let header = b.end.agent.read(target.buffer, 0, HEADER)?;
     ensure!(header[0] >> 4 == 6 && header[24..40] == GROUP6, "no IPv6 header: {header:x?}");
     Ok(detach(&b, GROUP6)?)
 }
@@ -362,7 +359,7 @@ fn ends(env: &Env) -> Result<()> {
         attach(&ready(&dying)?, GROUP)?;
     }
     // It does not answer.
-    let _crashed = dying.agent.call(crate::rpc::calls::Crash {});
+    let _crashed = dying.agent.crash();
     let (a, b) = (ready(&env.a)?, ready(&env.b)?);
     attach(&b, GROUP)?;
     ensure!(reaches(&a, &b, to_group(&a, GROUP)?, 3)?, "b is a member");

@@ -12,9 +12,7 @@ use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error};
 use crate::model::{
     Change, CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, change, flags,
 };
-use crate::rpc::calls::{
-    Arm, CreateChannel, CreateCqDirect, CreateQp, PostCommand, Read, ReregMr, WaitChannel, Write,
-};
+use crate::rpc::values::CreateQp;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -94,7 +92,7 @@ fn reregistered(env: &Env) -> Result<()> {
         region.check(round)?;
         let what = change::ACCESS;
         let change = Change { what, access: access::ALL, ..Change::default() };
-        let keys = b.end.agent.call(ReregMr { mr: region.mr, pd: None, change })?;
+        let keys = b.end.agent.rereg_mr(region.mr, None, change)?;
         ensure!(keys.rkey != region.rkey, "the key of the last message came back");
         (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
     }
@@ -131,10 +129,10 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
 /// report events; one that names a vector is on that.
 fn any_vector(env: &Env) -> Result<()> {
     let (agent, vectors) = (&env.a.agent, env.a.info.comp_vectors);
-    let channel = agent.call(CreateChannel {})?;
+    let channel = agent.create_channel()?;
     let create = |vector: u32, any_vector| {
         let vector = vector as i32;
-        agent.call(CreateCqDirect { cqe: 64, channel: Some(channel), vector, any_vector })
+        agent.create_cq_direct(64, Some(channel), vector, any_vector)
     };
     let mut used = BTreeSet::new();
     for _ in 0..8 * vectors {
@@ -152,21 +150,19 @@ fn any_vector(env: &Env) -> Result<()> {
     a.destroy()?;
     (a.send_cq, a.recv_cq, a.channel) = (made.cq, made.cq, Some(channel));
     let options = Options::default();
-    let qp = agent.call(CreateQp {
+    let qp = agent.create_qp(CreateQp {
         pd: a.pd,
         send_cq: made.cq,
         recv_cq: made.cq,
         qp_type: options.qp_type,
         cap: options.cap,
-        signal_all: false,
-        extras: None,
-        srq: None,
+        ..CreateQp::default()
     })?;
     (a.qp, a.qpn) = (qp.qp, qp.qpn);
     let link = Link::of(a, Side::new(&env.b, &options)?)?;
-    agent.call(Arm { cq: made.cq, solicited_only: false })?;
+    agent.arm(made.cq, false)?;
     link.a.prove_towards(&link.b)?;
-    let event = agent.call(WaitChannel { channel, timeout_ms: 30_000 })?;
+    let event = agent.wait_channel(channel, 30_000)?;
     ensure!(event == Some(made.cq), "the event of CQ {event:?}, not {}", made.cq);
     Ok(())
 }
@@ -297,7 +293,7 @@ impl Form {
             bytes[at..at + 4].copy_from_slice(&tag.to_be_bytes());
         }
         let (buffer, offset) = (region.buffer, 0);
-        Ok(side.end.agent.call(Write { buffer, offset, bytes })?)
+        Ok(side.end.agent.write(buffer, offset, bytes)?)
     }
 }
 
@@ -347,11 +343,11 @@ impl Scene {
         let wr_id = command.wr_id;
         self.form.message(&self.command[0], a, None)?;
         b.post_recv(wr_id, &[self.command[1].sge()])?;
-        a.end.agent.call(PostCommand { qp: a.qp, command })?;
+        a.end.agent.post_command(a.qp, command)?;
         let sent = a.expect_sent(wr_id, Status::Success)?;
         b.expect_received(wr_id, Status::Success)?;
         let (buffer, offset) = (self.command[1].buffer, self.form.tag);
-        let bytes = b.end.agent.call(Read { buffer, offset, len: 4 })?;
+        let bytes = b.end.agent.read(buffer, offset, 4)?;
         let tag = u32::from_be_bytes(bytes.as_slice().try_into()?);
         ensure!(sent.key == tag, "the command carries {tag:#x}, its completion says {sent:?}");
         Ok(tag)
@@ -489,5 +485,5 @@ fn plain_qp(env: &Env) -> Result<()> {
         access: access::REMOTE_READ,
         ..CommandWr::default()
     };
-    expect_error("a command on a plain QP", a.end.agent.call(PostCommand { qp: a.qp, command }))
+    expect_error("a command on a plain QP", a.end.agent.post_command(a.qp, command))
 }

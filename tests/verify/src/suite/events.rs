@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Side};
 use crate::model::{Op, State, Status, flags};
-use crate::rpc::calls::{Arm, Moderate, WaitChannel};
 
 /// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
@@ -32,13 +31,13 @@ fn options() -> Options {
 }
 
 fn arm(side: &Side, cq: u32, solicited_only: bool) -> Result<()> {
-    Ok(side.end.agent.call(Arm { cq, solicited_only })?)
+    Ok(side.end.agent.arm(cq, solicited_only)?)
 }
 
 /// The CQ of the next event within `ms`.
 fn event(side: &Side, ms: u64) -> Result<Option<u32>> {
     let channel = side.channel.context("no channel")?;
-    Ok(side.end.agent.call(WaitChannel { channel, timeout_ms: ms })?)
+    Ok(side.end.agent.wait_channel(channel, ms)?)
 }
 
 fn expect_event(side: &Side, cq: u32) -> Result<()> {
@@ -81,7 +80,7 @@ fn moderated(env: &Env) -> Result<()> {
     let link = Link::new(env, &options())?;
     let b = &link.b;
     let cq = b.recv_cq;
-    let moderate = |period| b.end.agent.call(Moderate { cq, count: COUNT, period });
+    let moderate = |period| b.end.agent.moderate(cq, COUNT, period);
     // Longer than "no event comes" is watched, and the longest there is.
     let long = u16::MAX;
     moderate(long)?;
@@ -98,7 +97,7 @@ fn moderated(env: &Env) -> Result<()> {
     send(&link, Op::Send, 0)?;
     expect_event(b, cq)?;
     b.received(1)?;
-    b.end.agent.call(Moderate { cq, count: 0, period: 0 })?;
+    b.end.agent.moderate(cq, 0, 0)?;
     arm(b, cq, false)?;
     send(&link, Op::Send, 0)?;
     expect_event(b, cq)

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Side, expect_errno};
 use crate::model::{Op, QpCap, SendWr, Status, Wc};
-use crate::rpc::calls::{Clocks, PostTogether, UseExtended};
 use crate::rpc::client::CallError;
 
 /// Largest difference of two clocks, beside the time that reading them takes, in nanoseconds.
@@ -29,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// A connection whose objects have the extended interfaces.
 fn link(env: &Env, cap: QpCap) -> Result<Link> {
     for end in [&env.a, &env.b] {
-        end.agent.call(UseExtended {})?;
+        end.agent.use_extended()?;
     }
     Link::new(env, &Options { cap, ..Options::default() })
 }
@@ -50,9 +49,9 @@ fn timestamps(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     let mut last = (0, 0);
     for _ in 0..5 {
-        let before = (env.a.agent.call(Clocks {})?.raw, env.b.agent.call(Clocks {})?.raw);
+        let before = (env.a.agent.clocks()?.raw, env.b.agent.clocks()?.raw);
         let (sent, received) = send(&link)?;
-        let after = (env.a.agent.call(Clocks {})?.raw, env.b.agent.call(Clocks {})?.raw);
+        let after = (env.a.agent.clocks()?.raw, env.b.agent.clocks()?.raw);
         for (what, before, wc, after) in
             [("a", before.0, sent, after.0), ("b", before.1, received, after.1)]
         {
@@ -72,9 +71,9 @@ fn wallclock(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     for pause in [0, 10, 40, 1200] {
         std::thread::sleep(Duration::from_millis(pause));
-        let before = env.a.agent.call(Clocks {})?.day;
+        let before = env.a.agent.clocks()?.day;
         let (sent, _) = send(&link)?;
-        let after = env.a.agent.call(Clocks {})?.day;
+        let after = env.a.agent.clocks()?.day;
         let window = before - SLACK_NS..=after + SLACK_NS;
         ensure!(window.contains(&sent.wallclock), "{} not in {window:?}", sent.wallclock);
     }
@@ -101,7 +100,7 @@ fn fields(env: &Env) -> Result<()> {
 }
 
 fn together(side: &Side, requests: &[SendWr], abort: bool) -> Result<(), CallError> {
-    side.end.agent.call(PostTogether { qp: side.qp, requests: requests.to_vec(), abort })
+    side.end.agent.post_together(side.qp, requests.to_vec(), abort)
 }
 
 /// Aborted requests leave no trace: nothing is written, nothing completes, no place is used up.

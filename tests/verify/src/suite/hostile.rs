@@ -8,9 +8,7 @@ use super::Case;
 use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::kit::{End, Env, Link, Options, Region, Side};
 use crate::model::{Op, Status};
-use crate::rpc::calls::{
-    AllocBuffer, PostBind, RegMrFaulting, ResizeCqFaulting, Scribble, Stream, Target,
-};
+use crate::rpc::values::{RegMrFaulting, Stream, Target};
 
 /// Time to write garbage, in milliseconds.
 const DURATION_MS: u64 = 2_000;
@@ -46,8 +44,8 @@ fn hostile(env: &Env, target: Target, seed: u64) -> Result<()> {
     source.fill(seed)?;
     let mut request = Side::request(Op::Write, 0, &[source.sge()]);
     (request.raddr, request.rkey) = (destination.addr, destination.rkey);
-    let garbage = bad.agent.begin(Scribble { target, seed, duration_ms: DURATION_MS })?;
-    let traffic = good.a.end.agent.begin(Stream {
+    let garbage = bad.agent.begin().scribble(target, seed, DURATION_MS)?;
+    let traffic = good.a.end.agent.begin().stream(Stream {
         qp: good.a.qp,
         cq: good.a.send_cq,
         request,
@@ -70,7 +68,7 @@ fn hostile(env: &Env, target: Target, seed: u64) -> Result<()> {
 fn exits(env: &Env) -> Result<()> {
     for seed in 10..13 {
         let (bad, _links) = intruder(env)?;
-        bad.agent.call(Scribble { target: Target::Rings, seed, duration_ms: 300 })?;
+        bad.agent.scribble(Target::Rings, seed, 300)?;
     }
     let fresh = Link::new(env, &Options::default())?;
     fresh.a.prove_towards(&fresh.b)
@@ -88,7 +86,7 @@ fn plausible(env: &Env) -> Result<()> {
             link.a.region(1 << 16, 0)?;
             (0..8).try_for_each(|wr_id| link.b.post_recv(wr_id, &[]))?;
         }
-        bad.agent.call(Scribble { target: Target::Entries, seed, duration_ms: 200 })?;
+        bad.agent.scribble(Target::Entries, seed, 200)?;
         guarded.check(5)?;
         good.a.prove_towards(&good.b)?;
     }
@@ -110,14 +108,17 @@ fn faulting_region(env: &Env) -> Result<()> {
     let known = Region::new(&side.end, side.pd, 4096, 0, BINDABLE)?;
     ensure!(known.lkey == guess(window.rkey), "keys are given otherwise: guess them otherwise");
     let bind = signaled(known.addr, known.len, READ_WRITE);
-    let (errno, bound) = side.end.agent.call(RegMrFaulting {
+    let (errno, bound) = side.end.agent.reg_mr_faulting(RegMrFaulting {
         pd: side.pd,
         addr: known.addr,
         length: known.len,
         access: BINDABLE,
         guess: guess(known.lkey),
-        window: PostBind { qp: side.qp, mw: window.mw, rkey: window.rkey + 1, mr: None, bind },
         cq: side.send_cq,
+        qp: side.qp,
+        mw: window.mw,
+        rkey: window.rkey + 1,
+        bind,
     })?;
     let status: Vec<_> = bound.iter().map(|wc| wc.status).collect();
     ensure!(status == [Status::MwBindErr as u32], "the binding ended with {bound:?}");
@@ -132,9 +133,9 @@ fn faulting_resize(env: &Env) -> Result<()> {
     const LOG_SIZE: u8 = 6;
     let link = Link::new(env, &Options::default())?;
     let agent = &link.a.end.agent;
-    let ring = agent.call(AllocBuffer { len: 64 << LOG_SIZE, misalign: 0 })?;
+    let ring = agent.alloc_buffer(64 << LOG_SIZE, 0)?;
     let (cq, buffer) = (link.a.send_cq, ring.buffer);
-    let errno = agent.call(ResizeCqFaulting { cq, buffer, log_size: LOG_SIZE })?;
+    let errno = agent.resize_cq_faulting(cq, buffer, LOG_SIZE)?;
     ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the command failed with {errno:?}");
     link.a.prove_towards(&link.b)
 }

@@ -6,10 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error, one_of};
 use crate::model::{Op, QpCap, Status, access, qp_type};
-use crate::rpc::calls::{
-    AllocBuffer, AllocPd, CreateChannel, CreateCq, CreateQp, DeallocPd, DeregMr, DestroyChannel,
-    DestroyCq, FreeBuffer, ProtectBuffer, RegMr,
-};
+use crate::rpc::values::CreateQp;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -34,42 +31,42 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn pd_in_use(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
+    let pd = agent.alloc_pd()?;
     let region = Region::new(&env.a, pd, 64, 0, access::ALL)?;
-    expect_errno("PD with an MR", agent.call(DeallocPd { pd }), Errno::BUSY)?;
+    expect_errno("PD with an MR", agent.dealloc_pd(pd), Errno::BUSY)?;
     region.deregister()?;
     let side = Side::within(&env.a, pd, &Options::default())?;
-    expect_errno("PD with a QP", agent.call(DeallocPd { pd }), Errno::BUSY)?;
+    expect_errno("PD with a QP", agent.dealloc_pd(pd), Errno::BUSY)?;
     side.destroy()?;
-    Ok(agent.call(DeallocPd { pd })?)
+    Ok(agent.dealloc_pd(pd)?)
 }
 
 fn cq_in_use(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let side = Side::new(&env.a, &Options::default())?;
     for cq in [side.send_cq, side.recv_cq] {
-        expect_errno("CQ with a QP", agent.call(DestroyCq { cq }), Errno::BUSY)?;
+        expect_errno("CQ with a QP", agent.destroy_cq(cq), Errno::BUSY)?;
     }
     side.destroy()?;
     for cq in [side.send_cq, side.recv_cq] {
-        agent.call(DestroyCq { cq })?;
+        agent.destroy_cq(cq)?;
     }
     Ok(())
 }
 
 fn channel_in_use(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let channel = agent.call(CreateChannel {})?;
-    let cq = agent.call(CreateCq { cqe: 8, channel: Some(channel), vector: 0 })?;
-    expect_errno("channel with a CQ", agent.call(DestroyChannel { channel }), Errno::BUSY)?;
-    agent.call(DestroyCq { cq: cq.cq })?;
-    Ok(agent.call(DestroyChannel { channel })?)
+    let channel = agent.create_channel()?;
+    let cq = agent.create_cq(8, Some(channel), 0)?;
+    expect_errno("channel with a CQ", agent.destroy_channel(channel), Errno::BUSY)?;
+    agent.destroy_cq(cq.cq)?;
+    Ok(agent.destroy_channel(channel)?)
 }
 
 fn cq_limits(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let most = i32::try_from(env.a.info.max_cqe)?;
-    let create = |cqe, vector| agent.call(CreateCq { cqe, channel: None, vector });
+    let create = |cqe, vector| agent.create_cq(cqe, None, vector);
     for cqe in [0, -1, most.saturating_add(1), i32::MAX] {
         let what = format!("CQ of {cqe} entries");
         one_of(&what, create(cqe, 0), &[Errno::INVAL, Errno::NOMEM])?;
@@ -97,23 +94,21 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(env: &'a Env) -> Result<Self> {
-        let pd = env.a.agent.call(AllocPd {})?;
-        let cq = env.a.agent.call(CreateCq { cqe: 16, channel: None, vector: 0 })?.cq;
+        let pd = env.a.agent.alloc_pd()?;
+        let cq = env.a.agent.create_cq(16, None, 0)?.cq;
         Ok(Self { env, pd, cq })
     }
 
     fn create(&self, kind: u32, cap: QpCap) -> Result<QpCap, crate::rpc::client::CallError> {
-        let call = CreateQp {
+        let wanted = CreateQp {
             pd: self.pd,
             send_cq: self.cq,
             recv_cq: self.cq,
             qp_type: kind,
             cap,
-            signal_all: false,
-            extras: None,
-            srq: None,
+            ..CreateQp::default()
         };
-        self.env.a.agent.call(call).map(|made| made.cap)
+        self.env.a.agent.create_qp(wanted).map(|made| made.cap)
     }
 }
 
@@ -170,28 +165,28 @@ fn largest_queues(env: &Env) -> Result<()> {
 /// writing.
 fn mr_bad(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let register = |addr, length, access| agent.call(RegMr { pd, addr, length, access });
+    let pd = agent.alloc_pd()?;
+    let register = |addr, length, access| agent.reg_mr(pd, addr, length, access);
     expect_error("address 4096", register(4096, 100, access::ALL))?;
     expect_error("kernel address", register(0xffff_8000_0000_0000, 100, access::ALL))?;
     expect_error("wrapping range", register(u64::MAX - 100, 1000, access::ALL))?;
-    let made = agent.call(AllocBuffer { len: 8192, misalign: 0 })?;
+    let made = agent.alloc_buffer(8192, 0)?;
     expect_error("range into a hole", register(made.addr, 1 << 40, access::ALL))?;
     expect_error("endless range", register(made.addr, u64::MAX, access::ALL))?;
-    agent.call(ProtectBuffer { buffer: made.buffer })?;
+    agent.protect_buffer(made.buffer)?;
     expect_error("read-only memory", register(made.addr, 8192, access::ALL))?;
     let mr = register(made.addr, 8192, 0).context("read-only memory for reading")?;
-    agent.call(DeregMr { mr: mr.mr })?;
-    agent.call(FreeBuffer { buffer: made.buffer })?;
+    agent.dereg_mr(mr.mr)?;
+    agent.free_buffer(made.buffer)?;
     expect_error("unmapped memory", register(made.addr, 8192, access::ALL))
 }
 
 /// Remote writing without local writing is no valid combination.
 fn mr_rights(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let addr = agent.call(AllocBuffer { len: 4096, misalign: 0 })?.addr;
-    let register = |access| agent.call(RegMr { pd, addr, length: 4096, access });
+    let pd = agent.alloc_pd()?;
+    let addr = agent.alloc_buffer(4096, 0)?.addr;
+    let register = |access| agent.reg_mr(pd, addr, 4096, access);
     for access in [access::REMOTE_WRITE, access::REMOTE_ATOMIC] {
         expect_errno(&format!("rights {access:#x}"), register(access), Errno::INVAL)?;
     }
@@ -203,7 +198,7 @@ fn mr_rights(env: &Env) -> Result<()> {
 
 /// A key is not given again at once.
 fn mr_keys(env: &Env) -> Result<()> {
-    let pd = env.a.agent.call(AllocPd {})?;
+    let pd = env.a.agent.alloc_pd()?;
     let mut last = (0, 0);
     for _ in 0..50 {
         let region = Region::new(&env.a, pd, 64, 0, access::ALL)?;
@@ -231,8 +226,7 @@ fn mr_outlives(env: &Env) -> Result<()> {
 fn overlapping(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let (near, far) = (a.region(4096, 0)?, b.region(4096, 0)?);
-    let again = RegMr { pd: b.pd, addr: far.addr + 100, length: 1000, access: 0 };
-    let narrow = b.end.agent.call(again)?;
+    let narrow = b.end.agent.reg_mr(b.pd, far.addr + 100, 1000, 0)?;
     near.fill(1)?;
     let mut write = Side::request(Op::Write, 1, &[near.part(100, 1000)]);
     (write.raddr, write.rkey) = (far.addr + 100, far.rkey);
@@ -250,22 +244,22 @@ fn overlapping(env: &Env) -> Result<()> {
 fn many_pds(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let count = (env.a.info.max_pd / 2).min(1000);
-    let pds: Vec<_> = (0..count).map(|_| agent.call(AllocPd {})).collect::<Result<_, _>>()?;
+    let pds: Vec<_> = (0..count).map(|_| agent.alloc_pd()).collect::<Result<_, _>>()?;
     for pd in pds {
-        agent.call(DeallocPd { pd })?;
+        agent.dealloc_pd(pd)?;
     }
-    agent.call(AllocPd {})?;
+    agent.alloc_pd()?;
     Ok(())
 }
 
 fn many_mrs(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let addr = agent.call(AllocBuffer { len: 8192, misalign: 0 })?.addr;
+    let pd = agent.alloc_pd()?;
+    let addr = agent.alloc_buffer(8192, 0)?.addr;
     let count = (env.a.info.max_mr / 2).min(2000);
     let mut keys = std::collections::BTreeSet::new();
     for i in 0..u64::from(count) {
-        let mr = agent.call(RegMr { pd, addr: addr + i, length: 100, access: access::ALL })?;
+        let mr = agent.reg_mr(pd, addr + i, 100, access::ALL)?;
         ensure!(keys.insert(mr.rkey), "key {:#x} given twice", mr.rkey);
     }
     Ok(())

@@ -7,11 +7,8 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::Env;
 use crate::model::{QpCap, access, qp_type};
-use crate::rpc::calls::{
-    AllocBuffer, AllocMw, AllocPd, CreateCq, CreateQp, CreateSrq, DeallocPd, DeregMr, DestroyCq,
-    DestroyQp, DestroySrq, RegMr,
-};
 use crate::rpc::client::CallError;
+use crate::rpc::values::CreateQp;
 
 /// Number of objects of each kind that the kernel's own clients may hold.
 const KERNELS: u32 = 8;
@@ -58,35 +55,33 @@ fn fill(
 fn pds(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let limit = ("PDs", env.a.info.max_pd);
-    fill(limit, || agent.call(AllocPd {}), |pd| agent.call(DeallocPd { pd }))
+    fill(limit, || agent.alloc_pd(), |pd| agent.dealloc_pd(pd))
 }
 
 fn cqs(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let create = || agent.call(CreateCq { cqe: 4, channel: None, vector: 0 }).map(|made| made.cq);
-    fill(("CQs", env.a.info.max_cq), create, |cq| agent.call(DestroyCq { cq }))
+    let create = || agent.create_cq(4, None, 0).map(|made| made.cq);
+    fill(("CQs", env.a.info.max_cq), create, |cq| agent.destroy_cq(cq))
 }
 
 fn qps(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let cq = agent.call(CreateCq { cqe: 4, channel: None, vector: 0 })?.cq;
+    let pd = agent.alloc_pd()?;
+    let cq = agent.create_cq(4, None, 0)?.cq;
     for kind in [qp_type::RC, qp_type::UD] {
         let create = || {
             agent
-                .call(CreateQp {
+                .create_qp(CreateQp {
                     pd,
                     send_cq: cq,
                     recv_cq: cq,
                     qp_type: kind,
                     cap: QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 },
-                    signal_all: false,
-                    extras: None,
-                    srq: None,
+                    ..CreateQp::default()
                 })
                 .map(|made| made.qp)
         };
-        fill(("QPs", env.a.info.max_qp), create, |qp| agent.call(DestroyQp { qp }))?;
+        fill(("QPs", env.a.info.max_qp), create, |qp| agent.destroy_qp(qp))?;
     }
     Ok(())
 }
@@ -94,19 +89,18 @@ fn qps(env: &Env) -> Result<()> {
 /// Regions and windows share one table, of which both limits tell.
 fn mrs(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let addr = agent.call(AllocBuffer { len: 4096, misalign: 0 })?.addr;
-    let register =
-        || agent.call(RegMr { pd, addr, length: 64, access: access::ALL }).map(|region| region.mr);
-    fill(("regions", env.a.info.max_mr), register, |mr| agent.call(DeregMr { mr }))?;
-    let window = || agent.call(AllocMw { pd, mw_type: 1 }).map(|window| window.mw);
-    let free = |mw| agent.call(crate::rpc::calls::DeallocMw { mw });
+    let pd = agent.alloc_pd()?;
+    let addr = agent.alloc_buffer(4096, 0)?.addr;
+    let register = || agent.reg_mr(pd, addr, 64, access::ALL).map(|region| region.mr);
+    fill(("regions", env.a.info.max_mr), register, |mr| agent.dereg_mr(mr))?;
+    let window = || agent.alloc_mw(pd, 1).map(|window| window.mw);
+    let free = |mw| agent.dealloc_mw(mw);
     fill(("windows", env.a.info.max_mw), window, free)
 }
 
 fn srqs(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let pd = agent.call(AllocPd {})?;
-    let create = || agent.call(CreateSrq { pd, max_wr: 1, max_sge: 1 }).map(|made| made.srq);
-    fill(("SRQs", env.a.info.max_srq), create, |srq| agent.call(DestroySrq { srq }))
+    let pd = agent.alloc_pd()?;
+    let create = || agent.create_srq(pd, 1, 1).map(|made| made.srq);
+    fill(("SRQs", env.a.info.max_srq), create, |srq| agent.destroy_srq(srq))
 }

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side};
 use crate::model::{Op, QpCap, SendWr, Sge, State, Status, access};
-use crate::rpc::calls::AllocPd;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -42,7 +41,7 @@ const SPOILERS: &[(&str, Spoiler)] = &[
     ("wraps_address_space", |_, region| Ok(Sge { addr: u64::MAX - 10, ..region.sge() })),
     ("deregistered", |_, region| region.deregister().map(|()| region.sge())),
     ("other_pd", |side, region| {
-        let pd = side.end.agent.call(AllocPd {})?;
+        let pd = side.end.agent.alloc_pd()?;
         let other = Region::new(&side.end, pd, region.len, 0, access::ALL)?;
         Ok(other.sge())
     }),

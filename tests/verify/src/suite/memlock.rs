@@ -7,11 +7,8 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{End, Env};
 use crate::model::{QpCap, access, qp_type};
-use crate::rpc::calls::{
-    AllocBuffer, AllocPd, CreateCq, CreateQp, CreateSrq, DeregMr, DestroyCq, DestroyQp, DestroySrq,
-    LimitMemory, RegMr,
-};
 use crate::rpc::client::CallError;
+use crate::rpc::values::CreateQp;
 
 const PAGE: u64 = 4096;
 /// Limit of locked memory of a process.
@@ -34,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// A process that is limited.
 fn limited(env: &Env) -> Result<End> {
     let end = env.another_a()?;
-    end.agent.call(LimitMemory { bytes: LIMIT })?;
+    end.agent.limit_memory(LIMIT)?;
     Ok(end)
 }
 
@@ -74,55 +71,50 @@ fn check(
 
 fn regions(env: &Env) -> Result<()> {
     let agent = limited(env)?.agent;
-    let pd = agent.call(AllocPd {})?;
+    let pd = agent.alloc_pd()?;
     let length = LIMIT / 4;
-    let addr = agent.call(AllocBuffer { len: length, misalign: 0 })?.addr;
-    let register = || {
-        agent.call(RegMr { pd, addr, length, access: access::LOCAL_WRITE }).map(|region| region.mr)
-    };
-    let count = check(register, |mr| agent.call(DeregMr { mr }))?;
+    let addr = agent.alloc_buffer(length, 0)?.addr;
+    let register = || agent.reg_mr(pd, addr, length, access::LOCAL_WRITE).map(|region| region.mr);
+    let count = check(register, |mr| agent.dereg_mr(mr))?;
     ensure!(count == 4, "{count} regions of a quarter of the limit");
     // One that does not fit leaves nothing behind.
-    let buffer = agent.call(AllocBuffer { len: 2 * LIMIT, misalign: 0 })?;
-    let large = RegMr { pd, addr: buffer.addr, length: 2 * LIMIT, access: access::LOCAL_WRITE };
-    ensure!(agent.call(large).is_err(), "a region of twice the limit");
+    let buffer = agent.alloc_buffer(2 * LIMIT, 0)?;
+    let large = agent.reg_mr(pd, buffer.addr, 2 * LIMIT, access::LOCAL_WRITE);
+    ensure!(large.is_err(), "a region of twice the limit");
     ensure!(fill(&register)?.len() == 4, "the refused region is on the account");
     Ok(())
 }
 
 fn completion_queues(env: &Env) -> Result<()> {
     let agent = limited(env)?.agent;
-    let create =
-        || agent.call(CreateCq { cqe: 500, channel: None, vector: 0 }).map(|queue| queue.cq);
-    check(create, |cq| agent.call(DestroyCq { cq })).map(|_| ())
+    let create = || agent.create_cq(500, None, 0).map(|queue| queue.cq);
+    check(create, |cq| agent.destroy_cq(cq)).map(|_| ())
 }
 
 fn queue_pairs(env: &Env) -> Result<()> {
     let agent = limited(env)?.agent;
-    let pd = agent.call(AllocPd {})?;
-    let cq = agent.call(CreateCq { cqe: 1, channel: None, vector: 0 })?.cq;
+    let pd = agent.alloc_pd()?;
+    let cq = agent.create_cq(1, None, 0)?.cq;
     let cap = QpCap { send_wr: 1, recv_wr: DEPTH, send_sge: 1, recv_sge: 1, inline: 0 };
     let create = || {
-        let made = agent.call(CreateQp {
+        let made = agent.create_qp(CreateQp {
             pd,
             send_cq: cq,
             recv_cq: cq,
             qp_type: qp_type::RC,
             cap,
-            signal_all: false,
-            extras: None,
-            srq: None,
+            ..CreateQp::default()
         });
         made.map(|made| made.qp)
     };
-    check(create, |qp| agent.call(DestroyQp { qp })).map(|_| ())
+    check(create, |qp| agent.destroy_qp(qp)).map(|_| ())
 }
 
 fn shared_receive_queues(env: &Env) -> Result<()> {
     let agent = limited(env)?.agent;
-    let pd = agent.call(AllocPd {})?;
-    let create = || agent.call(CreateSrq { pd, max_wr: DEPTH, max_sge: 1 }).map(|queue| queue.srq);
-    check(create, |srq| agent.call(DestroySrq { srq })).map(|_| ())
+    let pd = agent.alloc_pd()?;
+    let create = || agent.create_srq(pd, DEPTH, 1).map(|queue| queue.srq);
+    check(create, |srq| agent.destroy_srq(srq)).map(|_| ())
 }
 
 /// The account is the process' own, and goes with it.
@@ -130,9 +122,9 @@ fn another(env: &Env) -> Result<()> {
     for _ in 0..2 {
         let [one, other] = [limited(env)?.agent, limited(env)?.agent];
         for agent in [&one, &other] {
-            let pd = agent.call(AllocPd {})?;
-            let addr = agent.call(AllocBuffer { len: LIMIT, misalign: 0 })?.addr;
-            agent.call(RegMr { pd, addr, length: LIMIT, access: access::LOCAL_WRITE })?;
+            let pd = agent.alloc_pd()?;
+            let addr = agent.alloc_buffer(LIMIT, 0)?.addr;
+            agent.reg_mr(pd, addr, LIMIT, access::LOCAL_WRITE)?;
         }
     }
     Ok(())

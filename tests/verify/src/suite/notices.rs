@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Side};
 use crate::model::{Op, State, Status, event};
-use crate::rpc::calls::WaitAsync;
 
 /// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
@@ -20,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn expect_none(side: &Side) -> Result<()> {
-    let seen = side.end.agent.call(WaitAsync { timeout_ms: QUIET_MS })?;
+    let seen = side.end.agent.wait_async(QUIET_MS)?;
     ensure!(seen.is_none(), "{}: unexpected event {seen:?}", side.name());
     Ok(())
 }

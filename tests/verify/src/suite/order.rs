@@ -36,7 +36,7 @@ fn last_byte(env: &Env) -> Result<()> {
         };
         let before = (1000..).find(|s| last(*s) != last(seed)).context("no seed")?;
         far.fill(before)?;
-        let waiting = b.end.agent.begin(far.spin_call(seed))?;
+        let waiting = far.begin_spin(seed)?;
         let mut request = Side::request(Op::Write, round as u64, &[near.sge()]);
         (request.raddr, request.rkey) = (far.addr, far.rkey);
         a.post(&[request])?;

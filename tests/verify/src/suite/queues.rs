@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Side, expect_errno};
 use crate::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
-use crate::rpc::calls::{AllocParent, AllocPd, AllocTd, CreateCq, DeallocPd, DeallocTd, Stream};
+use crate::rpc::values::{CreateQp, Stream};
 
 /// QPs of the case with many: more than one doorbell page of them would be another 500.
 const MANY: usize = 500;
@@ -32,15 +32,15 @@ pub(super) fn cases() -> Vec<Case> {
 /// QPs for one thread work as others do, and their domains cannot be freed under them.
 fn thread_domain(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
-    let (pd, td) = (agent.call(AllocPd {})?, agent.call(AllocTd {})?);
-    let parent = agent.call(AllocParent { pd, td })?;
+    let (pd, td) = (agent.alloc_pd()?, agent.alloc_td()?);
+    let parent = agent.alloc_parent(pd, td)?;
     let a = Side::within(&env.a, parent, &Options::default())?;
     let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
     for _ in 0..3 {
         link.a.prove_towards(&link.b)?;
     }
-    expect_errno("dealloc_td under a parent", agent.call(DeallocTd { td }), Errno::BUSY)?;
-    expect_errno("dealloc_pd under a parent", agent.call(DeallocPd { pd }), Errno::BUSY)
+    expect_errno("dealloc_td under a parent", agent.dealloc_td(td), Errno::BUSY)?;
+    expect_errno("dealloc_pd under a parent", agent.dealloc_pd(pd), Errno::BUSY)
 }
 
 /// One post of 30 requests of five kinds, each with its own bytes.
@@ -187,15 +187,13 @@ fn shared_cq(env: &Env) -> Result<()> {
     let first = Side::new(&env.a, &Options::default())?;
     let mut second = Side::within(&env.a, first.pd, &Options::default())?;
     second.destroy()?;
-    let made = env.a.agent.call(crate::rpc::calls::CreateQp {
+    let made = env.a.agent.create_qp(CreateQp {
         pd: first.pd,
         send_cq: first.send_cq,
         recv_cq: first.send_cq,
         qp_type: crate::model::qp_type::RC,
         cap: Options::default().cap,
-        signal_all: false,
-        extras: None,
-        srq: None,
+        ..CreateQp::default()
     })?;
     (second.qp, second.qpn) = (made.qp, made.qpn);
     (second.send_cq, second.recv_cq) = (first.send_cq, first.send_cq);
@@ -226,19 +224,17 @@ fn shared_cq(env: &Env) -> Result<()> {
 fn cq_overflow(env: &Env) -> Result<()> {
     let mut b = Side::new(&env.b, &Options::default())?;
     b.destroy()?;
-    let small = env.b.agent.call(CreateCq { cqe: 4, channel: None, vector: 0 })?;
+    let small = env.b.agent.create_cq(4, None, 0)?;
     let room = u64::from(small.capacity);
     let count = room + 8;
     let cap = QpCap { recv_wr: count as u32, ..Options::default().cap };
-    let made = env.b.agent.call(crate::rpc::calls::CreateQp {
+    let made = env.b.agent.create_qp(CreateQp {
         pd: b.pd,
         send_cq: b.send_cq,
         recv_cq: small.cq,
         qp_type: crate::model::qp_type::RC,
         cap,
-        signal_all: false,
-        extras: None,
-        srq: None,
+        ..CreateQp::default()
     })?;
     (b.qp, b.qpn, b.recv_cq) = (made.qp, made.qpn, small.cq);
     let impatient = Options::impatient();
@@ -307,7 +303,7 @@ fn crossed(links: &[&Link]) -> Result<()> {
     for (from, _, source, target) in &regions {
         let mut request = Side::request(Op::Write, 0, &[source.sge()]);
         (request.raddr, request.rkey) = (target.addr, target.rkey);
-        pending.push(from.end.agent.begin(Stream {
+        pending.push(from.end.agent.begin().stream(Stream {
             qp: from.qp,
             cq: from.send_cq,
             request,

@@ -6,7 +6,6 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side, expect_errno};
 use crate::model::{Change, Op, SendWr, Status, access, change};
-use crate::rpc::calls::{AllocPd, ReregMr};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -101,7 +100,7 @@ fn dmabuf(env: &Env) -> Result<()> {
 
 /// Changes `region` of `side`; its keys afterwards, which only another translation may change.
 fn rereg(side: &Side, region: &mut Region, pd: Option<u32>, change: Change) -> Result<()> {
-    let keys = side.end.agent.call(ReregMr { mr: region.mr, pd, change })?;
+    let keys = side.end.agent.rereg_mr(region.mr, pd, change)?;
     let kept = (region.lkey, region.rkey) == (keys.lkey, keys.rkey);
     let moved = change.what & change::TRANSLATION != 0;
     (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
@@ -156,7 +155,7 @@ fn rereg_pd(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let near = a.region(100, 0)?;
     let mut far = b.region(100, 0)?;
-    let pd = b.end.agent.call(AllocPd {})?;
+    let pd = b.end.agent.alloc_pd()?;
     let to = Change { what: change::PD, ..Change::default() };
     rereg(&b, &mut far, Some(pd), to)?;
     rereg(&b, &mut far, Some(b.pd), to)?;
@@ -178,7 +177,7 @@ fn refused_rereg(env: &Env) -> Result<()> {
     // Nothing lies there.
     let nowhere =
         Change { what: change::TRANSLATION, addr: 4096, length: 4096, ..Change::default() };
-    let refused = b.end.agent.call(ReregMr { mr: far.mr, pd: None, change: nowhere });
+    let refused = b.end.agent.rereg_mr(far.mr, None, nowhere);
     expect_errno("rereg_mr of no memory", refused.map(|keys| keys.rkey), Errno::FAULT)?;
     near.fill(5)?;
     a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;

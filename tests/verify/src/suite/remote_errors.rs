@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side};
 use crate::model::{Op, SendWr, Sge, State, Status, access, event};
-use crate::rpc::calls::AllocPd;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -72,7 +71,7 @@ const SPOILERS: &[(&str, Spoiler)] = &[
     }),
     ("deregistered", |_, far, _| far.deregister()),
     ("other_pd", |side, far, wr| {
-        let pd = side.end.agent.call(AllocPd {})?;
+        let pd = side.end.agent.alloc_pd()?;
         let other = Region::new(&side.end, pd, far.len, 0, access::ALL)?;
         (wr.raddr, wr.rkey) = (other.addr, other.rkey);
         Ok(())

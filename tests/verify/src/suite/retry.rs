@@ -8,7 +8,6 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side};
 use crate::model::{Op, SendWr, State, Status};
-use crate::rpc::calls::Crash;
 
 /// Longest time in which an impatient sender must have given up.
 const GIVE_UP: Duration = Duration::from_secs(10);
@@ -145,7 +144,7 @@ fn peer_killed(env: &Env) -> Result<()> {
     let (near, far) = regions(&link)?;
     link.a.post(&[request(Op::Write, 1, &near, &far)])?;
     link.a.expect_sent(1, Status::Success)?;
-    let gone = other.agent.call(Crash {});
+    let gone = other.agent.crash();
     ensure!(gone.is_err(), "the agent survived");
     // The kernel needs a moment to tear the process down; until then its memory is there.
     sleep(Duration::from_secs(1));

@@ -7,7 +7,6 @@ use super::data::{MOVERS, expect_receive};
 use super::kit::{Env, Link, Options, Region, Side};
 use crate::model::{Op, QpCap, Sge, Status, flags};
 use crate::pattern::Rng;
-use crate::rpc::calls::PostSend;
 
 /// Bytes of the messages that are cut into segments.
 const LEN: u64 = 20_011;
@@ -198,11 +197,7 @@ fn inline(env: &Env, op: Op) -> Result<()> {
         let mut request = Side::request(op, 70, &[sge]);
         request.flags |= flags::INLINE;
         (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0xa1b2_c3d4);
-        let posted = a.end.agent.call(PostSend {
-            qp: a.qp,
-            requests: vec![request],
-            wipe: Some((near.buffer, 0, len)),
-        })?;
+        let posted = a.end.agent.post_send(a.qp, vec![request], Some((near.buffer, 0, len)))?;
         ensure!(posted.refused.is_none(), "{len} inline bytes: {:?}", posted.refused);
         a.expect_sent(70, Status::Success)?;
         if op.takes_receive() {

@@ -6,9 +6,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Link, Options, Region, Side, expect_errno};
 use crate::model::{Op, RecvWr, State, Status, event};
-use crate::rpc::calls::{
-    AllocPd, CreateSrq, DestroySrq, ModifySrq, PostSrqRecv, Posted, QuerySrq, SrqInfo, WaitAsync,
-};
+use crate::rpc::values::{Posted, SrqInfo};
 
 /// Receives that the queues of most cases hold.
 const ROOM: u32 = 16;
@@ -41,8 +39,8 @@ struct Shared<'a> {
 impl<'a> Shared<'a> {
     fn new(env: &'a Env, count: usize) -> Result<Self> {
         let agent = &env.b.agent;
-        let pd = agent.call(AllocPd {})?;
-        let srq = agent.call(CreateSrq { pd, max_wr: ROOM, max_sge: 1 })?;
+        let pd = agent.alloc_pd()?;
+        let srq = agent.create_srq(pd, ROOM, 1)?;
         let options = Options { srq: Some(srq.srq), ..Options::default() };
         let link = |_| {
             let a = Side::new(&env.a, &Options::default())?;
@@ -59,7 +57,7 @@ impl<'a> Shared<'a> {
             RecvWr { wr_id, sges: vec![sge] }
         };
         let requests = wr_ids.map(receive).collect();
-        Ok(self.env.b.agent.call(PostSrqRecv { srq: self.srq.srq, requests })?)
+        Ok(self.env.b.agent.post_srq_recv(self.srq.srq, requests)?)
     }
 
     fn post(&self, wr_ids: impl Iterator<Item = u64>) -> Result<()> {
@@ -81,16 +79,15 @@ impl<'a> Shared<'a> {
     }
 
     fn arm(&self, limit: u32) -> Result<()> {
-        let call = ModifySrq { srq: self.srq.srq, max_wr: None, limit: Some(limit) };
-        Ok(self.env.b.agent.call(call)?)
+        Ok(self.env.b.agent.modify_srq(self.srq.srq, None, Some(limit))?)
     }
 
     fn limit(&self) -> Result<u32> {
-        Ok(self.env.b.agent.call(QuerySrq { srq: self.srq.srq })?.limit)
+        Ok(self.env.b.agent.query_srq(self.srq.srq)?.limit)
     }
 
     fn expect_no_event(&self) -> Result<()> {
-        let event = self.env.b.agent.call(WaitAsync { timeout_ms: QUIET_MS })?;
+        let event = self.env.b.agent.wait_async(QUIET_MS)?;
         ensure!(event.is_none(), "unexpected event {event:?}");
         Ok(())
     }
@@ -191,20 +188,20 @@ fn destroyed(env: &Env) -> Result<()> {
 /// Sizes beyond the device's are refused, a size does not change, and a queue in use stays.
 fn sizes(env: &Env) -> Result<()> {
     let (agent, info) = (&env.b.agent, &env.b.info);
-    let pd = agent.call(AllocPd {})?;
+    let pd = agent.alloc_pd()?;
     for (max_wr, max_sge) in [(0, 1), (info.max_srq_wr + 1, 1), (1, info.max_srq_sge + 1)] {
-        let refused = agent.call(CreateSrq { pd, max_wr, max_sge });
+        let refused = agent.create_srq(pd, max_wr, max_sge);
         expect_errno(&format!("SRQ of {max_wr} with {max_sge}"), refused, Errno::INVAL)?;
     }
     let (max_wr, max_sge) = (info.max_srq_wr, info.max_srq_sge);
-    let most = agent.call(CreateSrq { pd, max_wr, max_sge })?;
+    let most = agent.create_srq(pd, max_wr, max_sge)?;
     ensure!(most.attr.max_wr >= max_wr && most.attr.max_sge >= max_sge, "{most:?}");
-    agent.call(DestroySrq { srq: most.srq })?;
+    agent.destroy_srq(most.srq)?;
     let shared = Shared::new(env, 1)?;
     let srq = shared.srq.srq;
-    let resize = agent.call(ModifySrq { srq, max_wr: Some(64), limit: None });
+    let resize = agent.modify_srq(srq, Some(64), None);
     expect_errno("a new size", resize, Errno::OPNOTSUPP)?;
-    let limit = agent.call(ModifySrq { srq, max_wr: None, limit: Some(1 << 20) });
+    let limit = agent.modify_srq(srq, None, Some(1 << 20));
     expect_errno("a limit beyond the size", limit, Errno::INVAL)?;
-    expect_errno("destroying in use", agent.call(DestroySrq { srq }), Errno::BUSY)
+    expect_errno("destroying in use", agent.destroy_srq(srq), Errno::BUSY)
 }

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use super::Case;
 use super::kit::{Env, Options, Side, expect_errno};
 use crate::model::{Destination, Op, Path, QpAttr, State, mask, qp_type};
-use crate::rpc::calls::CreateAh;
 
 const TABLE: &str = include_str!("../../transitions.txt");
 
@@ -158,7 +157,7 @@ impl Subject<'_> {
                 port: 1,
                 ..Path::default()
             };
-            let ah = self.env.a.agent.call(CreateAh { pd: self.side.pd, path })?;
+            let ah = self.env.a.agent.create_ah(self.side.pd, path)?;
             request.to = Some(Destination { ah, qpn: 99, qkey: 0 });
         }
         self.side.post(&[request])?;

@@ -7,7 +7,6 @@ use super::Case;
 use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::kit::{Env, Link, Options, Region, Side, expect_errno};
 use crate::model::{Bind, Op, SendWr, State, Status, access, event, wc_opcode};
-use crate::rpc::calls::AllocPd;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -161,7 +160,7 @@ const REFUSED: &[(&str, BindSpoiler)] = &[
         Ok(())
     }),
     ("region_of_another_pd", |side, region, _| {
-        let pd = side.end.agent.call(AllocPd {})?;
+        let pd = side.end.agent.alloc_pd()?;
         *region = Region::new(&side.end, pd, REGION, 7, BINDABLE)?;
         Ok(())
     }),
@@ -213,8 +212,8 @@ fn zero_based(env: &Env, mw_type: u32) -> Result<()> {
 fn holds_its_region(env: &Env, mw_type: u32) -> Result<()> {
     let scene = Scene::new(env, mw_type, &Options::default())?;
     let Link { b, .. } = &scene.link;
-    let call = crate::rpc::calls::DeregMr { mr: scene.region.mr };
-    expect_errno("dereg_mr under a window", b.end.agent.call(call), Errno::BUSY)?;
+    let deregistered = b.end.agent.dereg_mr(scene.region.mr);
+    expect_errno("dereg_mr under a window", deregistered, Errno::BUSY)?;
     scene.prove()?;
     scene.window.free(b)?;
     scene.region.deregister()

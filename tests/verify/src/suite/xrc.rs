@@ -12,11 +12,8 @@ use super::kit::{End, Env, Options, Region, Side, expect_errno};
 use crate::model::{
     Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
 };
-use crate::rpc::calls::{
-    AllocPd, CloseXrcd, Crash, CreateCq, CreateTarget, CreateXrcSrq, DestroyQp, DestroySrq,
-    ModifyQp, OpenTarget, OpenXrcd, Poll, PostSrqRecv, QueryQp, WaitAsync, XrcSrqInfo,
-};
 use crate::rpc::client::CallError;
+use crate::rpc::values::XrcSrqInfo;
 
 /// Files that all processes can open; a domain is named by the file, whatever is in it.
 const FILE: &str = "/proc/self/exe";
@@ -43,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn open(end: &End, path: &str, flags: i32) -> Result<u32, CallError> {
-    end.agent.call(OpenXrcd { path: Some(path.to_owned()), flags })
+    end.agent.open_xrcd(Some(path.to_owned()), flags)
 }
 
 /// An SRQ of a process in a domain, with a CQ of its own.
@@ -56,16 +53,16 @@ struct Inbox {
 
 impl Inbox {
     fn new(end: &End, xrcd: u32) -> Result<Self> {
-        let pd = end.agent.call(AllocPd {})?;
-        let cq = end.agent.call(CreateCq { cqe: 64, channel: None, vector: 0 })?.cq;
-        let srq = end.agent.call(CreateXrcSrq { pd, xrcd, cq, max_wr: 16, max_sge: 1 })?;
+        let pd = end.agent.alloc_pd()?;
+        let cq = end.agent.create_cq(64, None, 0)?.cq;
+        let srq = end.agent.create_xrc_srq(pd, xrcd, cq, 16, 1)?;
         let memory = Region::new(end, pd, LEN, 0, access::ALL)?;
         Ok(Self { end: end.clone(), cq, srq, memory })
     }
 
     fn post(&self, wr_id: u64) -> Result<()> {
         let requests = vec![RecvWr { wr_id, sges: vec![self.memory.sge()] }];
-        let posted = self.end.agent.call(PostSrqRecv { srq: self.srq.info.srq, requests })?;
+        let posted = self.end.agent.post_srq_recv(self.srq.info.srq, requests)?;
         ensure!(posted.refused.is_none(), "{posted:?}");
         Ok(())
     }
@@ -79,7 +76,7 @@ impl Inbox {
 
     /// The next receive that completes must be that one, by that target.
     fn expect(&self, wr_id: u64, target: u32, imm: Option<u32>) -> Result<()> {
-        let done = self.end.agent.call(Poll { cq: self.cq, count: 1, timeout_ms: PATIENCE_MS })?;
+        let done = self.end.agent.poll(self.cq, 1, PATIENCE_MS)?;
         let fits = |wc: &crate::model::Wc| {
             (wc.wr_id, wc.status, wc.qpn, wc.imm) == (wr_id, 0, target, imm)
         };
@@ -108,7 +105,7 @@ fn initiator(end: &End) -> Result<Side> {
 
 /// A target of a domain of `end`, connected to an initiator.
 fn target(end: &End, xrcd: u32, from: &Side) -> Result<(u32, u32)> {
-    let made = end.agent.call(CreateTarget { xrcd })?;
+    let made = end.agent.create_target(xrcd)?;
     let towards = QpAttr {
         dest_qpn: from.qpn,
         dgid: from.end.info.gid,
@@ -118,11 +115,11 @@ fn target(end: &End, xrcd: u32, from: &Side) -> Result<(u32, u32)> {
     let steps = [(State::Init, mask::TO_INIT), (State::Rtr, mask::TO_RTR)];
     for (state, mask) in steps {
         let attr = QpAttr { state: state as u32, ..towards };
-        end.agent.call(ModifyQp { qp: made.qp, attr, mask })?;
+        end.agent.modify_qp(made.qp, attr, mask)?;
     }
     let rts = QpAttr { state: State::Rts as u32, ..towards };
     let mask = mask::STATE | mask::TIMEOUT | mask::SQ_PSN;
-    end.agent.call(ModifyQp { qp: made.qp, attr: rts, mask })?;
+    end.agent.modify_qp(made.qp, rts, mask)?;
     connect(from, end, made.qpn)?;
     Ok((made.qp, made.qpn))
 }
@@ -212,8 +209,8 @@ fn shared(env: &Env) -> Result<()> {
         mine.prove(&a, qpn, 2 * seed + 1)?;
     }
     // The other one goes; its SRQ goes with it, and the connection does not.
-    other.agent.call(DestroySrq { srq: theirs.srq.info.srq })?;
-    other.agent.call(CloseXrcd { xrcd: again })?;
+    other.agent.destroy_srq(theirs.srq.info.srq)?;
+    other.agent.close_xrcd(again)?;
     mine.prove(&a, qpn, 20)
 }
 
@@ -240,21 +237,21 @@ fn another_target(env: &Env, xrcd: u32, inbox: &Inbox, seed: u64) -> Result<()> 
 fn creator_killed(env: &Env) -> Result<()> {
     let first = env.another_b()?;
     let (again, inbox, a, qpn) = lent(env, &first)?;
-    let opened = env.b.agent.call(OpenTarget { xrcd: again, qpn })?;
+    let opened = env.b.agent.open_target(again, qpn)?;
     ensure!(opened.qpn == qpn, "target {qpn} was opened as {}", opened.qpn);
     inbox.prove(&a, qpn, 1)?;
     kill(&first)?;
     inbox.prove(&a, qpn, 2)?;
-    let state = env.b.agent.call(QueryQp { qp: opened.qp })?.state;
+    let state = env.b.agent.query_qp(opened.qp)?.state;
     ensure!(state == State::Rts as u32, "state {state}");
-    env.b.agent.call(DestroyQp { qp: opened.qp })?;
+    env.b.agent.destroy_qp(opened.qp)?;
     expect_gives_up(&a, &inbox)?;
     // The domain is there as long as anybody has it open.
     another_target(env, again, &inbox, 3)
 }
 
 fn kill(end: &End) -> Result<()> {
-    ensure!(end.agent.call(Crash {}).is_err(), "the agent survived");
+    ensure!(end.agent.crash().is_err(), "the agent survived");
     // The kernel needs a moment to tear the process down.
     sleep(Duration::from_secs(1));
     Ok(())
@@ -276,7 +273,7 @@ fn last_user(env: &Env) -> Result<()> {
     inbox.prove(&a, qpn, 1)?;
     kill(&first)?;
     expect_gives_up(&a, &inbox)?;
-    let refused = env.b.agent.call(OpenTarget { xrcd: again, qpn });
+    let refused = env.b.agent.open_target(again, qpn);
     expect_errno("opening a target that has ended", refused, Errno::INVAL)?;
     another_target(env, again, &inbox, 2)
 }
@@ -291,14 +288,14 @@ fn opening(env: &Env) -> Result<()> {
     let elsewhere = open(&other, OTHER_FILE, CREATE | EXCLUSIVE)?;
     let again = open(&other, FILE, 0)?;
     let inbox = Inbox::new(&env.b, xrcd)?;
-    let in_use = env.b.agent.call(CloseXrcd { xrcd });
+    let in_use = env.b.agent.close_xrcd(xrcd);
     expect_errno("closing it with an SRQ in it", in_use, Errno::BUSY)?;
-    env.b.agent.call(DestroySrq { srq: inbox.srq.info.srq })?;
-    env.b.agent.call(CloseXrcd { xrcd })?;
+    env.b.agent.destroy_srq(inbox.srq.info.srq)?;
+    env.b.agent.close_xrcd(xrcd)?;
     // The other one keeps it.
     let xrcd = open(&env.b, FILE, 0)?;
     for (end, xrcd) in [(&other, again), (&other, elsewhere), (&env.b, xrcd)] {
-        end.agent.call(CloseXrcd { xrcd })?;
+        end.agent.close_xrcd(xrcd)?;
     }
     for path in [FILE, OTHER_FILE] {
         expect_errno("a domain that all have closed", open(&env.b, path, 0), Errno::AGAIN)?;
@@ -320,7 +317,7 @@ fn foreign_srq(env: &Env) -> Result<()> {
     a.post(&[foreign.request(Op::Send, 3, &source)])?;
     a.expect_sent(3, Status::RemInvReqErr)?;
     foreign.memory.check(5)?;
-    let done = env.b.agent.call(Poll { cq: foreign.cq, count: 1, timeout_ms: 100 })?;
+    let done = env.b.agent.poll(foreign.cq, 1, 100)?;
     ensure!(done.is_empty(), "{done:?}");
     let fresh = initiator(&env.a)?;
     let (_, qpn) = target(&env.b, elsewhere, &fresh)?;
@@ -341,18 +338,18 @@ fn events(env: &Env) -> Result<()> {
     let inbox = Inbox::new(&env.b, xrcd)?;
     let a = initiator(&env.a)?;
     let (qp, qpn) = target(&env.b, xrcd, &a)?;
-    let opened = other.agent.call(OpenTarget { xrcd: again, qpn })?;
+    let opened = other.agent.open_target(again, qpn)?;
     inbox.prove(&a, qpn, 1)?;
     let mut bad = inbox.request(Op::Write, 2, &source_of(&a)?);
     bad.rkey ^= 0x100;
     a.post(&[bad])?;
     a.expect_sent(2, Status::RemAccessErr)?;
-    let event = env.b.agent.call(WaitAsync { timeout_ms: PATIENCE_MS })?;
+    let event = env.b.agent.wait_async(PATIENCE_MS)?;
     ensure!(
         event.as_ref().is_some_and(|e| e.kind == event::QP_ACCESS_ERR && e.qp == Some(qp)),
         "{event:?}, not an access error of QP {qp}"
     );
-    let state = other.agent.call(QueryQp { qp: opened.qp })?.state;
+    let state = other.agent.query_qp(opened.qp)?.state;
     ensure!(state == State::Err as u32, "state {state}");
     Ok(())
 }

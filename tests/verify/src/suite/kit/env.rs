@@ -2,10 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::agent::process::Start;
 use crate::model::DeviceInfo;
-use crate::rpc::calls::{CheckCanaries, Open, Reset};
 use crate::rpc::client::{Agent, Place};
+use crate::rpc::process::Start;
 
 /// Settings of the two ends, from the command line.
 #[derive(Clone, Debug)]
@@ -53,7 +52,7 @@ impl Env {
     /// Ends a case: nothing outside the buffers was written to, and everything can be destroyed.
     pub(crate) fn finish(&self) -> Result<()> {
         for end in [&self.a, &self.b] {
-            end.agent.call(CheckCanaries {})?;
+            end.agent.check_canaries()?;
         }
         self.reset()
     }
@@ -61,7 +60,7 @@ impl Env {
     /// Destroys everything at both ends.
     pub(crate) fn reset(&self) -> Result<()> {
         for end in [&self.a, &self.b] {
-            end.agent.call(Reset {})?;
+            end.agent.reset()?;
         }
         Ok(())
     }
@@ -71,7 +70,7 @@ fn start(name: &'static str, setup: &Setup, place: usize) -> Result<End> {
     let place = &setup.places[place];
     let agent = Agent::start(name, place, &setup.start)
         .with_context(|| format!("starting agent {name} at {place:?}"))?;
-    let info = agent.call(Open { device: setup.device.clone() })?;
+    let info = agent.open(setup.device.clone())?;
     ensure!(info.port_active, "{name}: the port of {} is not active", info.name);
     Ok(End { agent, info })
 }

@@ -4,8 +4,8 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use super::side::Side;
 use crate::model::{AsyncEvent, Op, RecvWr, SendWr, Sge, Status, Wc, flags};
-use crate::rpc::calls::{Poll, PostRecv, PostSend, Posted, WaitAsync};
 use crate::rpc::client::CallError;
+use crate::rpc::values::Posted;
 
 /// Time limit for a completion, in milliseconds. Far more than it needs: a loaded
 /// machine that emulates the guests is slow.
@@ -24,7 +24,7 @@ impl Side {
     /// Posts send work requests.
     pub(crate) fn try_post(&self, requests: &[SendWr]) -> Result<Posted> {
         let requests = requests.to_vec();
-        Ok(self.end.agent.call(PostSend { qp: self.qp, requests, wipe: None })?)
+        Ok(self.end.agent.post_send(self.qp, requests, None)?)
     }
 
     /// Posts a receive, which must be accepted.
@@ -39,12 +39,12 @@ impl Side {
     /// Posts receives.
     pub(crate) fn try_post_recv(&self, requests: &[RecvWr]) -> Result<Posted> {
         let requests = requests.to_vec();
-        Ok(self.end.agent.call(PostRecv { qp: self.qp, requests })?)
+        Ok(self.end.agent.post_recv(self.qp, requests)?)
     }
 
     /// `count` completions of a CQ; fails if they do not come.
     fn completions(&self, cq: u32, count: usize) -> Result<Vec<Wc>> {
-        let done = self.end.agent.call(Poll { cq, count, timeout_ms: PATIENCE_MS })?;
+        let done = self.end.agent.poll(cq, count, PATIENCE_MS)?;
         ensure!(
             done.len() == count,
             "{}: {} completions, not {count}: {done:?}",
@@ -88,7 +88,7 @@ impl Side {
     /// Fails if anything completes on either queue within `ms`.
     pub(crate) fn expect_quiet(&self, ms: u64) -> Result<()> {
         for cq in [self.send_cq, self.recv_cq] {
-            let done = self.end.agent.call(Poll { cq, count: 1, timeout_ms: ms })?;
+            let done = self.end.agent.poll(cq, 1, ms)?;
             ensure!(done.is_empty(), "{}: unexpected completion {done:?}", self.name());
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Side {
 
     /// The next asynchronous event.
     pub(crate) fn event(&self) -> Result<AsyncEvent> {
-        let event = self.end.agent.call(WaitAsync { timeout_ms: PATIENCE_MS })?;
+        let event = self.end.agent.wait_async(PATIENCE_MS)?;
         event.ok_or_else(|| anyhow!("{}: no asynchronous event came", self.name()))
     }
 

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, ensure};
 use super::env::{End, Env};
 use super::region::Region;
 use crate::model::{QpAttr, QpCap, QpExtras, State, access, mask, qp_type};
-use crate::rpc::calls::{AllocPd, CreateChannel, CreateCq, CreateQp, DestroyQp, ModifyQp, QueryQp};
 use crate::rpc::client::CallError;
+use crate::rpc::values::CreateQp;
 
 /// Queue key of QPs for datagrams.
 pub(crate) const QKEY: u32 = 0x1122_3344;
@@ -80,17 +80,17 @@ pub(crate) struct Side {
 impl Side {
     /// Creates the objects; the QP is in Reset.
     pub(crate) fn new(end: &End, options: &Options) -> Result<Self> {
-        let pd = end.agent.call(AllocPd {})?;
+        let pd = end.agent.alloc_pd()?;
         Self::within(end, pd, options)
     }
 
     /// Creates a side as [`Self::new`] does, in an existing PD.
     pub(crate) fn within(end: &End, pd: u32, options: &Options) -> Result<Self> {
         let agent = &end.agent;
-        let channel = options.channel.then(|| agent.call(CreateChannel {})).transpose()?;
-        let cq = || agent.call(CreateCq { cqe: options.cqe, channel, vector: 0 });
+        let channel = options.channel.then(|| agent.create_channel()).transpose()?;
+        let cq = || agent.create_cq(options.cqe, channel, 0);
         let (send, recv) = (cq()?, cq()?);
-        let made = agent.call(CreateQp {
+        let made = agent.create_qp(CreateQp {
             pd,
             send_cq: send.cq,
             recv_cq: recv.cq,
@@ -140,7 +140,7 @@ impl Side {
     /// Modifies the QP.
     pub(crate) fn modify(&self, state: State, attr: &QpAttr, mask: u32) -> Result<(), CallError> {
         let attr = QpAttr { state: state as u32, ..*attr };
-        self.end.agent.call(ModifyQp { qp: self.qp, attr, mask })
+        self.end.agent.modify_qp(self.qp, attr, mask)
     }
 
     /// Changes the state alone.
@@ -176,7 +176,7 @@ impl Side {
 
     /// The attributes as the device has them.
     pub(crate) fn query(&self) -> Result<QpAttr> {
-        Ok(self.end.agent.call(QueryQp { qp: self.qp })?)
+        Ok(self.end.agent.query_qp(self.qp)?)
     }
 
     /// Fails if the QP is in another state.
@@ -188,7 +188,7 @@ impl Side {
 
     /// Destroys the QP.
     pub(crate) fn destroy(&self) -> Result<()> {
-        Ok(self.end.agent.call(DestroyQp { qp: self.qp })?)
+        Ok(self.end.agent.destroy_qp(self.qp)?)
     }
 
     /// A region of this side's PD with all rights.

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use super::region::Region;
 use super::side::Side;
 use crate::model::{Bind, Status, access, flags, wc_opcode};
-use crate::rpc::calls::{AllocMw, BindMw, DeallocMw, PostBind};
 use crate::rpc::client::CallError;
 
 /// Rights of a region that windows may be bound to.
@@ -24,7 +23,7 @@ pub(crate) struct Window {
 impl Window {
     /// Allocates one of type 1 or 2.
     pub(crate) fn new(side: &Side, mw_type: u32) -> Result<Self> {
-        let made = side.end.agent.call(AllocMw { pd: side.pd, mw_type })?;
+        let made = side.end.agent.alloc_mw(side.pd, mw_type)?;
         Ok(Self { mw: made.mw, mw_type, rkey: made.rkey })
     }
 
@@ -53,10 +52,10 @@ impl Window {
     ) -> Result<(), CallError> {
         let (qp, mw, mr) = (side.qp, self.mw, region.map(|region| region.mr));
         if self.mw_type == 1 || bind.one_touch {
-            self.rkey = side.end.agent.call(BindMw { qp, mw, mr, bind })?;
+            self.rkey = side.end.agent.bind_mw(qp, mw, mr, bind)?;
         } else {
             let rkey = self.rkey & !0xff | self.rkey.wrapping_add(1) & 0xff;
-            side.end.agent.call(PostBind { qp, mw, rkey, mr, bind })?;
+            side.end.agent.post_bind(qp, mw, rkey, mr, bind)?;
             self.rkey = rkey;
         }
         Ok(())
@@ -64,7 +63,7 @@ impl Window {
 
     /// Frees it.
     pub(crate) fn free(&self, side: &Side) -> Result<(), CallError> {
-        side.end.agent.call(DeallocMw { mw: self.mw })
+        side.end.agent.dealloc_mw(self.mw)
     }
 }
 

@@ -1,0 +1,121 @@
+//! Verbs that only vrnic has, and actions against its adapter and driver.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::calls::calls;
+use super::objects::Objects;
+use crate::model::{CommandWr, Wc};
+use crate::pattern::Rng;
+use crate::rpc::values::{CqInfo, MrInfo, RegMrFaulting, Scribbled, Target};
+use crate::verbs::answer::{self, Wanted};
+use crate::verbs::cq::Cq;
+use crate::verbs::hostile::{self, Mapping, Named};
+use crate::verbs::memory::Mr;
+
+/// Words written into a mapping between looks at the clock.
+const BURST: usize = 64;
+
+calls! { Direct:
+    /// Creates a CQ, on a vector of the driver's choice if `any_vector` says so; also answers
+    /// the vector.
+    fn create_cq_direct(
+        &mut self,
+        cqe: i32,
+        channel: Option<u32>,
+        vector: i32,
+        any_vector: bool,
+    ) -> io::Result<(CqInfo, u32)> {
+        let channel = channel.map(|h| self.channels.get(h)).transpose()?;
+        let (cq, vector) = Cq::direct(self.context()?, cqe, channel, (vector, any_vector))?;
+        Ok((self.keep_cq(cq), vector))
+    }
+
+    /// Registers a range of the agent's addresses for one touch.
+    fn reg_one_touch(
+        &mut self,
+        pd: u32,
+        addr: u64,
+        length: u64,
+        access: u32,
+    ) -> io::Result<MrInfo> {
+        let mr = Mr::for_one_touch(self.pds.get(pd)?, addr, length, access)?;
+        Ok(self.keep_mr(mr))
+    }
+
+    /// Posts a command.
+    fn post_command(&mut self, qp: u32, command: CommandWr) -> io::Result<()> {
+        self.qps.get(qp)?.post_command(&command)
+    }
+
+    /// Registers a range whose key a program can guess, with an answer that cannot be written;
+    /// when the kernel begins to write that, posts a binding to the guessed key. Answers the
+    /// errno, and what became of the binding.
+    fn reg_mr_faulting(&mut self, c: RegMrFaulting) -> io::Result<(Option<i32>, Vec<Wc>)> {
+        let (pd, cq, qp) = (self.pds.get(c.pd)?, self.cqs.get(c.cq)?, self.qps.get(c.qp)?);
+        let mw = self.mws.get(c.mw)?;
+        let wanted = Wanted { addr: c.addr, length: c.length, access: c.access };
+        let mut bound = Vec::new();
+        let error = answer::reg_mr(pd, wanted, || {
+            qp.post_bind_to_key(mw, c.rkey, c.guess, &c.bind)?;
+            while bound.is_empty() {
+                bound = cq.poll(1)?;
+            }
+            Ok(())
+        })?;
+        Ok((error.raw_os_error(), bound))
+    }
+
+    /// Gives a CQ room for so many entries, by a command whose answer cannot be written.
+    /// Answers the errno.
+    fn resize_cq_faulting(
+        &mut self,
+        cq: u32,
+        buffer: u32,
+        log_size: u8,
+    ) -> io::Result<Option<i32>> {
+        let (cq, ring) = (self.cqs.get(cq)?, self.buffers.get(buffer)?.addr());
+        Ok(answer::resize_cq(cq, 1 << log_size, ring, log_size)?.raw_os_error())
+    }
+
+    /// Writes garbage into what the process shares with the device, for some time.
+    fn scribble(&mut self, target: Target, seed: u64, duration_ms: u64) -> io::Result<Scribbled> {
+        let all = hostile::mappings()?;
+        let wanted = |m: &&Mapping| m.device || target != Target::Device;
+        let targets: Vec<_> = all.iter().filter(wanted).cloned().collect();
+        if !targets.iter().any(|m| m.device == (target == Target::Device)) {
+            return Err(io::Error::other(format!("nothing to scribble on among {all:?}")));
+        }
+        let mut rng = Rng::new(seed);
+        let deadline = Instant::now() + Duration::from_millis(duration_ms);
+        let mut stores = 0;
+        if target == Target::Entries {
+            stores += hostile::plausible(&targets, &self.named()?, &mut rng);
+            thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        }
+        while Instant::now() < deadline {
+            for mapping in &targets {
+                mapping.scribble(&mut rng, BURST);
+                stores += BURST as u64;
+            }
+        }
+        let bytes = targets.iter().map(|m| m.len() as u64).sum();
+        Ok(Scribbled { mappings: targets.len() as u64, bytes, stores })
+    }
+}
+
+impl Objects {
+    /// Every buffer with every key.
+    fn named(&self) -> io::Result<Vec<Named>> {
+        let keys: Vec<_> = self.mrs.iter().map(|(_, mr)| mr.keys()).collect();
+        let addrs = self.buffers.iter().map(|(_, buffer)| buffer.addr());
+        let named: Vec<_> = addrs
+            .flat_map(|addr| keys.iter().map(move |(key, _)| Named { addr, key: *key }))
+            .collect();
+        match named.is_empty() {
+            true => Err(io::Error::other("no region for entries to name")),
+            false => Ok(named),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Parameters and answers of calls. Objects are named by handles, which the agent gives out.
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use crate::model::{Bind, QpCap, QpExtras, SendWr, SrqAttr};
+
+/// Parameters of a QP.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct CreateQp {
+    pub(crate) pd: u32,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    pub(crate) qp_type: u32,
+    pub(crate) cap: QpCap,
+    pub(crate) signal_all: bool,
+    pub(crate) extras: Option<QpExtras>,
+    pub(crate) srq: Option<u32>,
+}
+
+/// A work request that is posted again and again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    pub(crate) qp: u32,
+    pub(crate) cq: u32,
+    pub(crate) request: SendWr,
+    pub(crate) count: u64,
+    pub(crate) depth: u64,
+    /// The local address of copy `i` moves by `i % depth * step`.
+    pub(crate) step: u64,
+    pub(crate) timeout_ms: u64,
+}
+
+/// Fetch-and-adds to one word.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FetchAddMany {
+    pub(crate) qp: u32,
+    pub(crate) cq: u32,
+    /// The results land in 8-byte slots of this buffer.
+    pub(crate) buffer: u32,
+    pub(crate) lkey: u32,
+    pub(crate) raddr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) add: u64,
+    pub(crate) count: u64,
+    pub(crate) depth: u64,
+    pub(crate) timeout_ms: u64,
+}
+
+/// Increments of one word by compare-and-swap.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CasIncrement {
+    pub(crate) qp: u32,
+    pub(crate) cq: u32,
+    pub(crate) buffer: u32,
+    pub(crate) lkey: u32,
+    pub(crate) raddr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) count: u64,
+    pub(crate) timeout_ms: u64,
+}
+
+/// A registration that fails, and the binding that guesses its key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RegMrFaulting {
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+    pub(crate) guess: u32,
+    pub(crate) cq: u32,
+    pub(crate) qp: u32,
+    pub(crate) mw: u32,
+    pub(crate) rkey: u32,
+    pub(crate) bind: Bind,
+}
+
+/// Targets for garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Target {
+    /// Doorbell pages and device-resident queues.
+    Device,
+    /// Rings in guest memory, while all doorbells are rung with random indices.
+    Rings,
+    /// Rings, with entries that are nearly right; the doorbells are rung once.
+    Entries,
+}
+
+/// Numbers of what was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Scribbled {
+    /// Mappings that were written to.
+    pub(crate) mappings: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Stores of 8 bytes.
+    pub(crate) stores: u64,
+}
+
+/// Two clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// Of completions.
+    pub(crate) raw: u64,
+    /// The time of day.
+    pub(crate) day: u64,
+}
+
+/// A new buffer.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct BufferInfo {
+    pub(crate) buffer: u32,
+    pub(crate) addr: u64,
+}
+
+/// A new region.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MrInfo {
+    pub(crate) mr: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+
+/// A new window.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MwInfo {
+    pub(crate) mw: u32,
+    pub(crate) rkey: u32,
+}
+
+/// A new CQ.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CqInfo {
+    pub(crate) cq: u32,
+    /// Entries granted.
+    pub(crate) capacity: u32,
+}
+
+/// A new SRQ.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SrqInfo {
+    pub(crate) srq: u32,
+    /// Sizes granted.
+    pub(crate) attr: SrqAttr,
+}
+
+/// A new SRQ for XRC.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct XrcSrqInfo {
+    /// Its number in requests.
+    pub(crate) number: u32,
+    pub(crate) info: SrqInfo,
+}
+
+/// A new QP.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct QpInfo {
+    pub(crate) qp: u32,
+    pub(crate) qpn: u32,
+    /// Sizes granted.
+    pub(crate) cap: QpCap,
+}
+
+/// Result of posting a chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Posted {
+    /// Work requests that went in.
+    pub(crate) count: usize,
+    /// Why the next one did not.
+    pub(crate) refused: Option<Failure>,
+}
