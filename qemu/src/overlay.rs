@@ -125,9 +125,11 @@ pub fn write_initramfs(
             overlay.copy("/usr/bin/vrnicdv_command", 0o755, &example)?;
         }
     }
-    let verify = paths.bin.join("vrnic-verify");
-    if verify.exists() {
-        overlay.copy("/usr/bin/vrnic-verify", 0o755, &verify)?;
+    for program in ["vrnic-verify", "vrnic-stress"] {
+        let file = paths.bin.join(program);
+        if file.exists() {
+            overlay.copy(&format!("/usr/bin/{program}"), 0o755, &file)?;
+        }
     }
     for (path, data) in extra {
         overlay.file(path, 0o755, data)?;

@@ -33,7 +33,7 @@ build_host() {
 # build_guest: what runs in the guests. Needs what scripts/setup makes.
 build_guest() {
 	step "building the provider and the guests' programs"
-	cargo_release -p vrnic-provider -p vrnic-verify
+	cargo_release -p vrnic-provider -p vrnic-verify -p vrnic-stress
 	build_example
 	build_module
 }

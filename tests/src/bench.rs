@@ -97,6 +97,7 @@ fn requirements() -> Result<()> {
         (paths.module(), "vrnic.ko"),
         (paths.provider(), "the libibverbs plugin"),
         (paths.bin.join("vrnic-verify"), "vrnic-verify"),
+        (paths.bin.join("vrnic-stress"), "vrnic-stress"),
     ];
     made.iter().try_for_each(|(file, what)| {
         paths.need(file, "scripts/test").with_context(|| format!("{what} was not built"))

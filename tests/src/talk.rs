@@ -87,12 +87,12 @@ pub fn link_is(guest: &Guest, state: &str) -> Result<()> {
     settles(guest, &format!("rdma link show | grep -q 'state {state}'"), 30)
 }
 
-/// Waits until `vrnic-verify hoard` has said, in `/tmp/hoard`, that its objects are made.
+/// Waits until `vrnic-stress hold` has said, in `/tmp/hold`, that its objects are made.
 ///
 /// # Errors
 /// When it does not within `seconds`.
-pub fn hoarded(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
-    settles(guest, &format!("grep -q '^{objects}' /tmp/hoard"), seconds)
+pub fn held(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
+    settles(guest, &format!("grep -q '^{objects}' /tmp/hold"), seconds)
 }
 
 /// The number of the guest's RDMA device: each registration has a new one.

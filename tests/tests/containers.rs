@@ -7,7 +7,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{Ends, LONG, SHORT, hoarded, said, settles, works};
+use vrnic_tests::talk::{Ends, LONG, SHORT, held, said, settles, works};
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
@@ -75,13 +75,13 @@ fn objects(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     group(guest, "hca_handle=max hca_object=300")?;
     let before = Census::take(pair, guest)?;
-    let hoard = guest.agent().start(&grouped("vrnic-verify hoard --objects 200 >/tmp/hoard"))?;
-    hoarded(guest, 200, 30)?;
+    let hoard = guest.agent().start(&grouped("vrnic-stress hold --objects 200 >/tmp/hold"))?;
+    held(guest, 200, 30)?;
     let now = current(guest)?;
     println!("a process with objects: {now}");
     let counted = now.split("hca_object=").nth(1).and_then(|n| n.trim().parse::<u32>().ok());
     ensure!(counted.is_some_and(|n| (150..=300).contains(&n)), "{now}");
-    let more = guest.agent().run(&grouped("vrnic-verify hoard --objects 1000"), LONG)?;
+    let more = guest.agent().run(&grouped("vrnic-stress hold --objects 1000"), LONG)?;
     let text = said(&more);
     ensure!(!more.ok() && text.contains("temporarily unavailable"), "beyond the limit: {text}");
     hoard.kill()?;
@@ -208,8 +208,8 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
 fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
-    let hoard = guest.agent().start("exec vrnic-verify hoard --objects 300 >/tmp/hoard")?;
-    hoarded(guest, 300, 30)?;
+    let hoard = guest.agent().start("exec vrnic-stress hold --objects 300 >/tmp/hold")?;
+    held(guest, 300, 30)?;
     enter(guest)?;
     watcher.kill()?;
     hoard.kill()?;

@@ -217,7 +217,7 @@ fn qemu_aborted(pair: &Pair) -> bool {
 
 /// Starts a program that uses the device until it dies.
 fn survivor(guest: &Guest) -> Result<Running> {
-    let program = guest.agent().start("exec vrnic-verify outlive >/tmp/outlive 2>&1")?;
+    let program = guest.agent().start("exec vrnic-stress outlive >/tmp/outlive 2>&1")?;
     settles(guest, "grep -q '^in use' /tmp/outlive", 30)?;
     Ok(program)
 }

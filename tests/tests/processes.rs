@@ -10,7 +10,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{Ends, LONG, PCI, SHORT, hoarded, link_is, listens, said, settles, works};
+use vrnic_tests::talk::{Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, works};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 /// A process that has so many objects.
 fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
     let hoard =
-        guest.agent().start(&format!("exec vrnic-verify hoard --objects {objects} >/tmp/hoard"))?;
-    hoarded(guest, objects, MAKING)?;
+        guest.agent().start(&format!("exec vrnic-stress hold --objects {objects} >/tmp/hold"))?;
+    held(guest, objects, MAKING)?;
     Ok(hoard)
 }
 
@@ -79,12 +79,12 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 /// they make them.
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
     // What the kernel and the daemon allocate at the first use stays.
-    pair.a.check("vrnic-verify crowd --processes 3 --seed 99", SHORT)?;
+    pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT)?;
     let before = Census::take(pair, &pair.a)?;
     let slab = "awk '/^SUnreclaim/ { print $2 }' /proc/meminfo";
     let kib = || -> Result<i64> { Ok(pair.a.check(slab, SHORT)?.trim().parse()?) };
     let slab_before = kib()?;
-    let fate = pair.a.check(&format!("vrnic-verify crowd {options}"), PATIENCE)?;
+    let fate = pair.a.check(&format!("vrnic-stress kill {options}"), PATIENCE)?;
     let grown = kib()? - slab_before;
     println!("{}, unreclaimable kernel memory {grown:+} KiB", fate.trim());
     ensure!(grown < SLACK, "the kernel's memory has grown by {grown} KiB");
@@ -119,12 +119,12 @@ fn connections(pair: &mut Pair) -> Result<()> {
     before[1].unchanged(pair, &pair.b)
 }
 
-/// Processes that fork while they use the device; see `vrnic-verify family`.
+/// Processes that fork while they use the device; see `vrnic-stress fork`.
 fn forks(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     let system = pair.a.check("rdma system show", SHORT)?;
     ensure!(system.contains("copy-on-fork on"), "not told to programs: {system}");
-    let text = pair.a.check("vrnic-verify family", LONG)?;
+    let text = pair.a.check("vrnic-stress fork", LONG)?;
     ensure!(text.lines().count() == 4, "not all of it was run: {text}");
     before.unchanged(pair, &pair.a)
 }
@@ -134,14 +134,14 @@ fn forks(pair: &mut Pair) -> Result<()> {
 fn orphan(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     pair.a.check(
-        "vrnic-verify hoard --objects 300 --child >/tmp/hoard 2>&1 </dev/null & sleep 0.1",
+        "vrnic-stress hold --objects 300 --child >/tmp/hold 2>&1 </dev/null & sleep 0.1",
         SHORT,
     )?;
-    hoarded(&pair.a, 300, MAKING)?;
+    held(&pair.a, 300, MAKING)?;
     let end = |which: &str| {
         let script = format!(
-            "kill -KILL $(pgrep {which} vrnic-verify) && for n in $(seq 100); do \
-             pgrep -c -r R,S,D vrnic-verify >/tmp/left; sleep 0.1; done; cat /tmp/left"
+            "kill -KILL $(pgrep {which} vrnic-stress) && for n in $(seq 100); do \
+             pgrep -c -r R,S,D vrnic-stress >/tmp/left; sleep 0.1; done; cat /tmp/left"
         );
         pair.a.check(&script, SHORT)
     };
@@ -193,7 +193,7 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
 /// than one whose calls all succeed.
 fn starved(pair: &mut Pair) -> Result<()> {
     let held = |options: &str| -> Result<Census> {
-        let program = format!("exec vrnic-verify starve {options} >/tmp/starve 2>&1");
+        let program = format!("exec vrnic-stress starve {options} >/tmp/starve 2>&1");
         let program = pair.a.agent().start(&program)?;
         let made = settles(&pair.a, "grep -q '^done' /tmp/starve", 60);
         let text = pair.a.check("cat /tmp/starve", SHORT)?;

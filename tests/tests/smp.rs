@@ -46,11 +46,11 @@ fn vectors(pair: &mut Pair) -> Result<()> {
 }
 
 /// Threads of one process with queues of their own, with shared ones, and making objects; see
-/// `vrnic-verify threads`.
+/// `vrnic-stress threads`.
 fn threads(pair: &mut Pair) -> Result<()> {
     let before = Census::take(pair, &pair.a)?;
     for sq in ["guest", "device"] {
-        let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-verify threads"), LONG)?;
+        let text = pair.a.check(&format!("VRNIC_SQ={sq} vrnic-stress threads"), LONG)?;
         ensure!(text.trim() == "ok 24 threads", "send queues in {sq} memory: {text}");
     }
     before.unchanged(pair, &pair.a)
@@ -98,9 +98,9 @@ fn handlers(pair: &mut Pair) -> Result<()> {
 
 /// Processes end on both processors at the same time.
 fn killed(pair: &mut Pair) -> Result<()> {
-    pair.a.check("vrnic-verify crowd --processes 3", SHORT)?;
+    pair.a.check("vrnic-stress kill --processes 3", SHORT)?;
     let before = Census::take(pair, &pair.a)?;
-    let fate = pair.a.check("vrnic-verify crowd --processes 100 --at-once 5 --life 400", LONG)?;
+    let fate = pair.a.check("vrnic-stress kill --processes 100 --at-once 5 --life 400", LONG)?;
     println!("{}", fate.trim());
     before.unchanged(pair, &pair.a)
 }

@@ -11,22 +11,12 @@
 //! | [`suite`] | the cases: what must be true of a device |
 //! | [`rpc`] | how cases command agents |
 //! | [`agent`] | the processes that own verbs objects, on both ends |
-//! | [`crowd`] | processes that are killed with all that they hold |
-//! | [`outlive`] | a process that goes on when its device dies |
-//! | [`starve`] | a process that runs out of memory |
-//! | [`verbs`] | libibverbs, the only module with `unsafe` |
-//! | [`model`] | plain data for all of them |
-//! | [`pattern`] | known bytes |
+
+#![forbid(unsafe_code)]
 
 mod agent;
-mod crowd;
-mod model;
-mod outlive;
-mod pattern;
 mod rpc;
-mod starve;
 mod suite;
-mod verbs;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -34,10 +24,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crowd::{Alone, Crowd};
 use rpc::client::Place;
 use rpc::process::Start;
-use starve::Starve;
 use suite::runner::{self, Filter};
 
 /// Tests an RDMA device through libibverbs.
@@ -61,22 +49,6 @@ enum Command {
         #[arg(long, default_value = "0.0.0.0:7471")]
         listen: SocketAddr,
     },
-    /// Start processes with objects of all kinds and kill them at random times. Prints their
-    /// number.
-    Crowd(Crowd),
-    /// Fork in several ways, while the device is used.
-    Family,
-    /// Use one context by many threads: queues of their own, shared ones, and objects that come and
-    /// go.
-    Threads,
-    /// Hold objects of all kinds, and use them, until killed. Prints a line once they exist.
-    Hoard(Alone),
-    /// Use the device until it dies, which is to happen from outside, and look whether all that is
-    /// outstanding is flushed then. Prints a line once it is in use.
-    Outlive,
-    /// Make every call that allocates memory with too little of it, and hold the objects that are
-    /// left then until killed. Prints `done` once all calls are made.
-    Starve(Starve),
     /// Be an agent, commanded through standard input (a socket).
     #[command(hide = true)]
     Agent {
@@ -98,6 +70,7 @@ struct Run {
     #[arg(long)]
     device: Option<String>,
     /// Memory of send queues: the value of VRNIC_SQ for the agents.
+    #[cfg(feature = "vrnic")]
     #[arg(long, value_parser = ["guest", "device"])]
     sq: Option<String>,
     /// Use the extended interfaces to create CQs and QPs, to poll and to post.
@@ -143,7 +116,11 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<bool> {
     match command {
         Command::Run(run) => {
-            let start = Start { sq: run.sq, extended: run.extended };
+            let start = Start {
+                #[cfg(feature = "vrnic")]
+                sq: run.sq,
+                extended: run.extended,
+            };
             let setup = suite::Setup { places: [run.a, run.b], device: run.device, start };
             runner::run(&setup, &run.selection.into(), run.times)
         }
@@ -153,30 +130,6 @@ fn execute(command: Command) -> Result<bool> {
         }
         Command::Serve { listen } => {
             rpc::process::serve(listen)?;
-            Ok(true)
-        }
-        Command::Crowd(crowd) => {
-            println!("{}", crowd::run(&crowd)?);
-            Ok(true)
-        }
-        Command::Family => {
-            crowd::family::run()?;
-            Ok(true)
-        }
-        Command::Threads => {
-            crowd::threads::run()?;
-            Ok(true)
-        }
-        Command::Hoard(alone) => {
-            crowd::hoard(&alone)?;
-            Ok(true)
-        }
-        Command::Outlive => {
-            outlive::run()?;
-            Ok(true)
-        }
-        Command::Starve(starve) => {
-            starve.run()?;
             Ok(true)
         }
         Command::Agent { extended } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::calls::calls;
 use super::objects::Objects;
 use crate::rpc::values::BufferInfo;
-use crate::verbs::buffer::{Buffer, Mismatch};
+use vrnic_verbs::buffer::{Buffer, Mismatch};
 
 fn wrong(what: &str, m: &Mismatch) -> io::Error {
     io::Error::other(format!(
@@ -74,7 +74,7 @@ calls! { Buffers:
         for (handle, buffer) in self.buffers.iter() {
             if let Some(m) = buffer.check_canaries() {
                 return Err(wrong(
-                    &format!("canary of buffer {handle} ({} bytes)", buffer.len()),
+                    &format!("canary of buffer {handle} ({} bytes)", buffer.length()),
                     &m,
                 ));
             }
@@ -90,7 +90,7 @@ calls! { Buffers:
     /// Loads bytes.
     fn read(&mut self, buffer: u32, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         let buffer = self.buffers.get(buffer)?;
-        let mut bytes = vec![0; (len as usize).min(buffer.len())];
+        let mut bytes = vec![0; (len as usize).min(buffer.length())];
         buffer.read(offset as usize, &mut bytes)?;
         Ok(bytes)
     }
@@ -112,7 +112,7 @@ calls! { Buffers:
     ) -> io::Result<()> {
         let buffer = self.buffers.get(buffer)?;
         let mut last = [0u8; 1];
-        crate::pattern::generate(seed, len - 1, &mut last);
+        vrnic_verbs::prng::generate(seed, len - 1, &mut last);
         let timeout = Duration::from_millis(timeout_ms);
         if !buffer.spin((offset + len - 1) as usize, last[0], timeout)? {
             return Err(io::Error::other("the last byte did not arrive in time"));

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::{AsyncEvent, Wc};
 use crate::rpc::values::CqInfo;
-use crate::verbs::cq::{Channel, Cq};
+use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::model::{AsyncEvent, Wc};
 
 calls! { Completions:
     /// Opens a completion channel.

@@ -11,9 +11,9 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::DeviceInfo;
 use crate::rpc::values::Times;
-use crate::verbs::context::{Context, PORT};
+use vrnic_verbs::context::{Context, PORT};
+use vrnic_verbs::model::DeviceInfo;
 
 /// The kernel keeps values for 10 ms before it asks the driver again.
 const LIFESPAN: Duration = Duration::from_millis(30);

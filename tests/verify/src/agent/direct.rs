@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::{CommandWr, Wc};
-use crate::pattern::Rng;
-use crate::rpc::values::{CqInfo, MrInfo, RegMrFaulting, Scribbled, Target};
-use crate::verbs::answer::{self, Wanted};
-use crate::verbs::cq::Cq;
-use crate::verbs::hostile::{self, Mapping, Named};
-use crate::verbs::memory::Mr;
+use crate::rpc::values::{CqInfo, MrInfo};
+use crate::rpc::vrnic::{RegMrFaulting, Scribbled, Target};
+use vrnic_verbs::answer::{self, Wanted};
+use vrnic_verbs::cq::Cq;
+use vrnic_verbs::direct::CommandWr;
+use vrnic_verbs::hostile::{self, Mapping, Named};
+use vrnic_verbs::memory::Mr;
+use vrnic_verbs::model::{Bind, Wc};
+use vrnic_verbs::prng::Rng;
 
 /// Words written into a mapping between looks at the clock.
 const BURST: usize = 64;
@@ -42,6 +44,13 @@ calls! { Direct:
     ) -> io::Result<MrInfo> {
         let mr = Mr::for_one_touch(self.pds.get(pd)?, addr, length, access)?;
         Ok(self.keep_mr(mr))
+    }
+
+    /// Posts a binding of a window of any type, for one touch; answers the key that it has then.
+    fn bind_one_touch(&mut self, qp: u32, mw: u32, mr: u32, bind: Bind) -> io::Result<u32> {
+        let mw = self.mws.get_mut(mw)?;
+        mw.bind_one_touch(self.qps.get(qp)?, Some(self.mrs.get(mr)?), &bind)?;
+        Ok(mw.key())
     }
 
     /// Posts a command.
@@ -100,7 +109,7 @@ calls! { Direct:
                 stores += BURST as u64;
             }
         }
-        let bytes = targets.iter().map(|m| m.len() as u64).sum();
+        let bytes = targets.iter().map(|m| m.length() as u64).sum();
         Ok(Scribbled { mappings: targets.len() as u64, bytes, stores })
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::{Bind, Change};
 use crate::rpc::values::{MrInfo, MwInfo};
-use crate::verbs::memory::{Mr, Pd, Td};
-use crate::verbs::window::Mw;
+use vrnic_verbs::memory::{Mr, Pd, Td};
+use vrnic_verbs::model::{Bind, Change};
+use vrnic_verbs::window::Mw;
 
 calls! { Memory:
     /// Allocates a PD.
@@ -76,8 +76,7 @@ calls! { Memory:
         self.mws.destroy(mw, Mw::destroy)
     }
 
-    /// Posts a binding by the verb (type 1) or direct verb (any type); answers the key that it
-    /// has then.
+    /// Posts a binding by the verb (type 1); answers the key that it has then.
     fn bind_mw(&mut self, qp: u32, mw: u32, mr: Option<u32>, bind: Bind) -> io::Result<u32> {
         let mr = mr.map(|mr| self.mrs.get(mr)).transpose()?;
         let mw = self.mws.get_mut(mw)?;

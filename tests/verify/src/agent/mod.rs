@@ -19,6 +19,7 @@ mod buffers;
 mod calls;
 mod completions;
 mod device;
+#[cfg(feature = "vrnic")]
 mod direct;
 mod memory;
 mod objects;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use buffers::Buffers;
 use completions::Completions;
 use device::Device;
+#[cfg(feature = "vrnic")]
 use direct::Direct;
 use memory::Memory;
 use objects::Objects;
@@ -42,18 +44,28 @@ use shared_queues::SharedQueues;
 use streams::Streams;
 
 macro_rules! requests {
-    ($($calls:ident),*) => {
+    ($($(#[$only:meta])? $calls:ident,)*) => {
         /// Any call.
         #[derive(Serialize, Deserialize)]
-        enum Request { $($calls($calls)),* }
+        enum Request { $($(#[$only])? $calls($calls),)* }
 
         impl Request {
             /// Does what is asked, and sends the answer.
             fn serve(self, on: &mut Objects, to: &mut impl io::Write) -> io::Result<()> {
-                match self { $(Self::$calls(call) => call.serve(on, to)),* }
+                match self { $($(#[$only])? Self::$calls(call) => call.serve(on, to),)* }
             }
         }
     };
 }
 
-requests!(Buffers, Completions, Device, Direct, Memory, QueuePairs, SharedQueues, Streams);
+requests! {
+    Buffers,
+    Completions,
+    Device,
+    #[cfg(feature = "vrnic")]
+    Direct,
+    Memory,
+    QueuePairs,
+    SharedQueues,
+    Streams,
+}

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use crate::verbs::address::Ah;
-use crate::verbs::buffer::Buffer;
-use crate::verbs::context::Context;
-use crate::verbs::cq::{Channel, Cq};
-use crate::verbs::memory::{Mr, Pd, Td};
-use crate::verbs::qp::Qp;
-use crate::verbs::srq::Srq;
-use crate::verbs::window::Mw;
-use crate::verbs::xrc::Xrcd;
+use vrnic_verbs::address::Ah;
+use vrnic_verbs::buffer::Buffer;
+use vrnic_verbs::context::Context;
+use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::memory::{Mr, Pd, Td};
+use vrnic_verbs::qp::Qp;
+use vrnic_verbs::srq::Srq;
+use vrnic_verbs::window::Mw;
+use vrnic_verbs::xrc::Xrcd;
 
 /// Objects of one kind.
 pub(super) struct Table<T> {

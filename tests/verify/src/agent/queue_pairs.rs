@@ -4,20 +4,18 @@ use std::io;
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::{Path, QpAttr, QpCap, RecvWr, SendWr};
 use crate::rpc::values::{CreateQp, Posted, QpInfo};
-use crate::verbs::address::Ah;
-use crate::verbs::qp::{Kind, Qp};
-use crate::verbs::wr::Refused;
+use vrnic_verbs::address::Ah;
+use vrnic_verbs::model::{Path, QpAttr, QpCap, RecvWr, SendWr};
+use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::wr::Refused;
 
 calls! { QueuePairs:
     /// Creates a QP.
     fn create_qp(&mut self, wanted: CreateQp) -> io::Result<QpInfo> {
-        let kind = match &wanted.extras {
-            Some(extras) => Kind::Direct(extras),
-            None if self.extended => Kind::Extended,
-            None => Kind::Plain,
-        };
+        let kind = if self.extended { Kind::Extended } else { Kind::Plain };
+        #[cfg(feature = "vrnic")]
+        let kind = wanted.extras.map_or(kind, Kind::Direct);
         let pd = self.pds.get(wanted.pd)?;
         let (send, recv) = (self.cqs.get(wanted.send_cq)?, self.cqs.get(wanted.recv_cq)?);
         let srq = wanted.srq.map(|srq| self.srqs.get(srq)).transpose()?;

@@ -6,11 +6,11 @@ use std::io;
 use super::calls::calls;
 use super::objects::Objects;
 use super::queue_pairs::posted;
-use crate::model::{QpCap, RecvWr, SrqAttr};
 use crate::rpc::values::{Posted, QpInfo, SrqInfo, XrcSrqInfo};
-use crate::verbs::qp::Qp;
-use crate::verbs::srq::Srq;
-use crate::verbs::xrc::Xrcd;
+use vrnic_verbs::model::{QpCap, RecvWr, SrqAttr};
+use vrnic_verbs::qp::Qp;
+use vrnic_verbs::srq::Srq;
+use vrnic_verbs::xrc::Xrcd;
 
 calls! { SharedQueues:
     /// Creates an SRQ.

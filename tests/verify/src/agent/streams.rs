@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::model::{Op, RecvWr, SendWr, Sge, Status, Wc, flags};
 use crate::rpc::values::{CasIncrement, FetchAddMany, Stream};
-use crate::verbs::cq::Cq;
+use vrnic_verbs::cq::Cq;
+use vrnic_verbs::model::{Op, RecvWr, SendWr, Sge, Status, Wc, flags};
 
 /// Waits for completions until the deadline.
 fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {

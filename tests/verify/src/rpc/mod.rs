@@ -7,9 +7,12 @@
 //! | [`client`] | the suite's handle of an agent |
 //! | [`process`] | starting agents |
 //! | [`values`] | parameters and answers of calls |
+//! | [`vrnic`] | those of calls that only vrnic has |
 
 pub(crate) mod client;
 pub(crate) mod failure;
 pub(crate) mod frame;
 pub(crate) mod process;
 pub(crate) mod values;
+#[cfg(feature = "vrnic")]
+pub(crate) mod vrnic;

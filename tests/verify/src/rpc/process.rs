@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::frame;
 
 /// The provider's choice of where send queues lie.
+#[cfg(feature = "vrnic")]
 const SQ_VARIABLE: &str = "VRNIC_SQ";
 
 /// Settings of an agent; a client of [`serve`] sends them first.
@@ -18,6 +19,7 @@ const SQ_VARIABLE: &str = "VRNIC_SQ";
 pub(crate) struct Start {
     /// Memory of its send queues (`guest`, `device`): the value of the provider's variable; `None`
     /// for its default.
+    #[cfg(feature = "vrnic")]
     pub(crate) sq: Option<String>,
     /// True if its CQs and QPs have the extended interfaces.
     pub(crate) extended: bool,
@@ -30,6 +32,7 @@ pub(crate) fn spawn(stream: OwnedFd, start: &Start) -> io::Result<Child> {
     if start.extended {
         command.arg("--extended");
     }
+    #[cfg(feature = "vrnic")]
     match &start.sq {
         Some(place) => command.env(SQ_VARIABLE, place),
         None => command.env_remove(SQ_VARIABLE),

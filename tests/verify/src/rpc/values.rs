@@ -1,9 +1,11 @@
 //! Parameters and answers of calls. Objects are named by handles, which the agent gives out.
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "vrnic")]
+use vrnic_verbs::direct::QpExtras;
+use vrnic_verbs::model::{QpCap, SendWr, SrqAttr};
 
 use super::failure::Failure;
-use crate::model::{Bind, QpCap, QpExtras, SendWr, SrqAttr};
 
 /// Parameters of a QP.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -14,6 +16,8 @@ pub(crate) struct CreateQp {
     pub(crate) qp_type: u32,
     pub(crate) cap: QpCap,
     pub(crate) signal_all: bool,
+    /// Settings that only direct verbs have.
+    #[cfg(feature = "vrnic")]
     pub(crate) extras: Option<QpExtras>,
     pub(crate) srq: Option<u32>,
 }
@@ -58,43 +62,6 @@ pub(crate) struct CasIncrement {
     pub(crate) rkey: u32,
     pub(crate) count: u64,
     pub(crate) timeout_ms: u64,
-}
-
-/// A registration that fails, and the binding that guesses its key.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RegMrFaulting {
-    pub(crate) pd: u32,
-    pub(crate) addr: u64,
-    pub(crate) length: u64,
-    pub(crate) access: u32,
-    pub(crate) guess: u32,
-    pub(crate) cq: u32,
-    pub(crate) qp: u32,
-    pub(crate) mw: u32,
-    pub(crate) rkey: u32,
-    pub(crate) bind: Bind,
-}
-
-/// Targets for garbage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Target {
-    /// Doorbell pages and device-resident queues.
-    Device,
-    /// Rings in guest memory, while all doorbells are rung with random indices.
-    Rings,
-    /// Rings, with entries that are nearly right; the doorbells are rung once.
-    Entries,
-}
-
-/// Numbers of what was done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Scribbled {
-    /// Mappings that were written to.
-    pub(crate) mappings: u64,
-    /// Their bytes.
-    pub(crate) bytes: u64,
-    /// Stores of 8 bytes.
-    pub(crate) stores: u64,
 }
 
 /// Two clocks, in nanoseconds.

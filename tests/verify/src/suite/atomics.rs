@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, Status};
+use super::fixture::{Env, Link, Options, Region, Side};
 use crate::rpc::values::{CasIncrement, FetchAddMany};
+use vrnic_verbs::model::{Op, Status};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

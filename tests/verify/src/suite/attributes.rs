@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Options, expect_errno, one_of};
-use crate::model::{access, qp_type};
+use super::fixture::{Env, Options, expect_errno, one_of};
 use crate::rpc::values::CreateQp;
+use vrnic_verbs::model::{access, qp_type};
 
 /// Registration of memory that need not be there (`IBV_ACCESS_ON_DEMAND`).
 const ON_DEMAND: u32 = 1 << 6;

@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::datagrams;
-use super::kit::{End, Env, Link, Options, Side};
-use crate::model::{Op, SendWr, State, Status, mask, qp_type};
+use super::fixture::{End, Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, SendWr, State, Status, mask, qp_type};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> =

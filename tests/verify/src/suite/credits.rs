@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side, one_of};
-use crate::model::{Op, QpCap, RecvWr, Status};
+use super::fixture::{Env, Link, Options, Side, one_of};
 use crate::rpc::values::Stream;
+use vrnic_verbs::model::{Op, QpCap, RecvWr, Status};
 
 /// Messages of the cases under traffic.
 const MESSAGES: u64 = 3000;

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side};
-use crate::model::{Op, Status, Wc, wc_opcode};
+use super::fixture::{Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, Status, Wc, wc_opcode};
 
 /// Operations that move data.
 pub(super) const MOVERS: [Op; 5] = [Op::Send, Op::SendImm, Op::Write, Op::WriteImm, Op::Read];

@@ -5,10 +5,12 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::side::QKEY;
-use super::kit::{End, Env, Options, Region, Side, expect_errno, expect_error};
-use crate::model::{Destination, Op, Path, QpCap, SendWr, State, Status, flags, mask, qp_type};
+use super::fixture::side::QKEY;
+use super::fixture::{End, Env, Options, Region, Side, expect_errno, expect_error};
 use crate::rpc::client::CallError;
+use vrnic_verbs::model::{
+    Destination, Op, Path, QpCap, SendWr, State, Status, flags, mask, qp_type,
+};
 
 /// The network header before a datagram (IBTA volume 1, 11.4.2.1).
 const HEADER: u64 = 40;
@@ -170,7 +172,7 @@ fn queue_keys(env: &Env) -> Result<()> {
     a.expect_sent(2, Status::Success)?;
     b.expect_received(7, Status::Success)?;
     // The key may change in RTS.
-    let attr = crate::model::QpAttr { qkey: 77, ..Default::default() };
+    let attr = vrnic_verbs::model::QpAttr { qkey: 77, ..Default::default() };
     b.modify(State::Rts, &attr, mask::STATE | mask::QKEY)?;
     b.post_recv(8, &[target.sge()])?;
     a.post(&[datagram(3, &source, 8, way)])?;

@@ -7,12 +7,13 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error};
-use crate::model::{
-    Change, CommandWr, Op, QpCap, QpExtras, SendWr, State, Status, Wc, access, change, flags,
-};
+use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_error};
 use crate::rpc::values::CreateQp;
+use vrnic_verbs::direct::{CommandWr, QpExtras};
+use vrnic_verbs::model::{
+    Bind, Change, Op, QpCap, SendWr, State, Status, Wc, access, change, flags,
+};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -105,8 +106,8 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let region = Region::new(&b.end, b.pd, len, 9, BINDABLE)?;
     let mut window = Window::new(&b, mw_type)?;
-    let bind = crate::model::Bind { one_touch: true, ..signaled(region.addr, len, READ_WRITE) };
-    window.post(&b, Some(&region), bind)?;
+    let bind = signaled(region.addr, len, READ_WRITE);
+    window.rkey = b.end.agent.bind_one_touch(b.qp, window.mw, region.mr, bind)?;
     b.expect_sent(bind.wr_id, Status::Success)?;
     let near = a.region(len, 0)?;
     let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
@@ -204,7 +205,7 @@ fn reactive(env: &Env) -> Result<()> {
     let mut window = Window::new(&b, 1)?;
     for wr_id in [50, 51] {
         // The region lacks the right to be bound.
-        let bind = crate::model::Bind { wr_id, ..signaled(region.addr, region.len, READ_WRITE) };
+        let bind = Bind { wr_id, ..signaled(region.addr, region.len, READ_WRITE) };
         window.post(&b, Some(&region), bind)?;
         survives(&a, &b, wr_id)?;
     }

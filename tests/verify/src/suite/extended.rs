@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side, expect_errno};
-use crate::model::{Op, QpCap, SendWr, Status, Wc};
+use super::fixture::{Env, Link, Options, Side, expect_errno};
 use crate::rpc::client::CallError;
+use vrnic_verbs::model::{Op, QpCap, SendWr, Status, Wc};
 
 /// Largest difference of two clocks, beside the time that reading them takes, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000;

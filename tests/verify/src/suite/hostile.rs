@@ -5,10 +5,11 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::kit::{End, Env, Link, Options, Region, Side};
-use crate::model::{Op, Status};
-use crate::rpc::values::{RegMrFaulting, Stream, Target};
+use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
+use super::fixture::{End, Env, Link, Options, Region, Side};
+use crate::rpc::values::Stream;
+use crate::rpc::vrnic::{RegMrFaulting, Target};
+use vrnic_verbs::model::{Op, Status};
 
 /// Time to write garbage, in milliseconds.
 const DURATION_MS: u64 = 2_000;

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side};
-use crate::model::{Op, Sge, State, Status};
+use super::fixture::{Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, Sge, State, Status};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side, expect_errno, expect_error, one_of};
-use crate::model::{Op, QpCap, Status, access, qp_type};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_error, one_of};
 use crate::rpc::values::CreateQp;
+use vrnic_verbs::model::{Op, QpCap, Status, access, qp_type};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -5,10 +5,10 @@ use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::Env;
-use crate::model::{QpCap, access, qp_type};
+use super::fixture::Env;
 use crate::rpc::client::CallError;
 use crate::rpc::values::CreateQp;
+use vrnic_verbs::model::{QpCap, access, qp_type};
 
 /// Number of objects of each kind that the kernel's own clients may hold.
 const KERNELS: u32 = 8;

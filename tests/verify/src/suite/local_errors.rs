@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, QpCap, SendWr, Sge, State, Status, access};
+use super::fixture::{Env, Link, Options, Region, Side};
+use vrnic_verbs::model::{Op, QpCap, SendWr, Sge, State, Status, access};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -170,7 +170,7 @@ fn too_many_segments(env: &Env) -> Result<()> {
     let list = |n: u32| vec![near.part(0, 1); n as usize + 1];
     let posted = a.try_post(&[Side::request(Op::Send, 70, &list(a.cap.send_sge))])?;
     ensure!(posted.refused.is_some(), "{} segments accepted", a.cap.send_sge + 1);
-    let receive = crate::model::RecvWr { wr_id: 71, sges: list(a.cap.recv_sge) };
+    let receive = vrnic_verbs::model::RecvWr { wr_id: 71, sges: list(a.cap.recv_sge) };
     let posted = a.try_post_recv(&[receive])?;
     ensure!(posted.refused.is_some(), "{} receive segments accepted", a.cap.recv_sge + 1);
     a.prove_towards(b)

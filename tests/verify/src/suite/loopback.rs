@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::Case;
 use super::data::{MOVERS, transfer};
-use super::kit::{Env, Link, Options, Side};
-use crate::model::{Op, Status};
+use super::fixture::{Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, Status};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = MOVERS

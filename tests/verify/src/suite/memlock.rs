@@ -5,10 +5,10 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{End, Env};
-use crate::model::{QpCap, access, qp_type};
+use super::fixture::{End, Env};
 use crate::rpc::client::CallError;
 use crate::rpc::values::CreateQp;
+use vrnic_verbs::model::{QpCap, access, qp_type};
 
 const PAGE: u64 = 4096;
 /// Limit of locked memory of a process.

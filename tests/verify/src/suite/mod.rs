@@ -30,8 +30,8 @@
 //! | [`lifecycle`] | limits, use after destruction, destruction in use, reuse |
 //! | [`isolation`] | other processes, other peers |
 //! | [`loopback`] | both ends in one process |
-//! | [`hostile`] | garbage in the shared pages |
-//! | [`kit`] | (building blocks of cases) |
+//! | [`hostile`] | garbage in the shared pages (vrnic alone) |
+//! | [`fixture`] | (building blocks of cases) |
 //! | [`runner`] | (runs them) |
 //!
 //! The suite itself is tested against the kernel's rxe, which passes all but these: it completes
@@ -47,12 +47,14 @@ mod counters;
 mod credits;
 mod data;
 mod datagrams;
+#[cfg(feature = "vrnic")]
 mod direct;
 mod events;
 mod extended;
+mod fixture;
+#[cfg(feature = "vrnic")]
 mod hostile;
 mod isolation;
-mod kit;
 mod lifecycle;
 mod limits;
 mod local_errors;
@@ -75,8 +77,8 @@ mod xrc;
 
 use anyhow::Result;
 
-use kit::Env;
-pub(crate) use kit::env::Setup;
+use fixture::Env;
+pub(crate) use fixture::env::Setup;
 
 /// The function of a case.
 type Run = dyn Fn(&Env) -> Result<()>;
@@ -117,6 +119,7 @@ pub(crate) fn cases() -> Vec<Case> {
         remote_errors::cases(),
         regions::cases(),
         windows::cases(),
+        #[cfg(feature = "vrnic")]
         direct::cases(),
         datagrams::cases(),
         attributes::cases(),
@@ -131,6 +134,7 @@ pub(crate) fn cases() -> Vec<Case> {
         lifecycle::cases(),
         isolation::cases(),
         loopback::cases(),
+        #[cfg(feature = "vrnic")]
         hostile::cases(),
     ]
     .into_iter()

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side};
-use crate::model::{Op, State, Status, event};
+use super::fixture::{Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, State, Status, event};
 
 /// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side};
-use crate::model::{Op, QpCap, Status, flags};
+use super::fixture::{Env, Link, Options, Side};
+use vrnic_verbs::model::{Op, QpCap, Status, flags};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -31,7 +31,7 @@ fn last_byte(env: &Env) -> Result<()> {
         near.fill(seed)?;
         let last = |seed| {
             let mut byte = [0u8];
-            crate::pattern::generate(seed, len - 1, &mut byte);
+            vrnic_verbs::prng::generate(seed, len - 1, &mut byte);
             byte[0]
         };
         let before = (1000..).find(|s| last(*s) != last(seed)).context("no seed")?;

@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side, expect_errno};
-use crate::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
+use super::fixture::{Env, Link, Options, Side, expect_errno};
 use crate::rpc::values::{CreateQp, Stream};
+use vrnic_verbs::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
 
 /// QPs of the case with many: more than one doorbell page of them would be another 500.
 const MANY: usize = 500;
@@ -191,7 +191,7 @@ fn shared_cq(env: &Env) -> Result<()> {
         pd: first.pd,
         send_cq: first.send_cq,
         recv_cq: first.send_cq,
-        qp_type: crate::model::qp_type::RC,
+        qp_type: vrnic_verbs::model::qp_type::RC,
         cap: Options::default().cap,
         ..CreateQp::default()
     })?;
@@ -232,7 +232,7 @@ fn cq_overflow(env: &Env) -> Result<()> {
         pd: b.pd,
         send_cq: b.send_cq,
         recv_cq: small.cq,
-        qp_type: crate::model::qp_type::RC,
+        qp_type: vrnic_verbs::model::qp_type::RC,
         cap,
         ..CreateQp::default()
     })?;

@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side, expect_errno};
-use crate::model::{Change, Op, SendWr, Status, access, change};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
+use vrnic_verbs::model::{Change, Op, SendWr, Status, access, change};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

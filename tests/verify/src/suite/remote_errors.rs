@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, SendWr, Sge, State, Status, access, event};
+use super::fixture::{Env, Link, Options, Region, Side};
+use vrnic_verbs::model::{Op, SendWr, Sge, State, Status, access, event};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

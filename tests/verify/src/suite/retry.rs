@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, SendWr, State, Status};
+use super::fixture::{Env, Link, Options, Region, Side};
+use vrnic_verbs::model::{Op, SendWr, State, Status};
 
 /// Longest time in which an impatient sender must have given up.
 const GIVE_UP: Duration = Duration::from_secs(10);

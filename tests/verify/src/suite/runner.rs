@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::kit::env::{Env, Setup};
+use super::fixture::env::{Env, Setup};
 use super::{Case, cases};
 
 /// Which cases run.

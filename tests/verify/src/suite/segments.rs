@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::data::{MOVERS, expect_receive};
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, QpCap, Sge, Status, flags};
-use crate::pattern::Rng;
+use super::fixture::{Env, Link, Options, Region, Side};
+use vrnic_verbs::model::{Op, QpCap, Sge, Status, flags};
+use vrnic_verbs::prng::Rng;
 
 /// Bytes of the messages that are cut into segments.
 const LEN: u64 = 20_011;

@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Region, Side, expect_errno};
-use crate::model::{Op, RecvWr, State, Status, event};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
 use crate::rpc::values::{Posted, SrqInfo};
+use vrnic_verbs::model::{Op, RecvWr, State, Status, event};
 
 /// Receives that the queues of most cases hold.
 const ROOM: u32 = 16;

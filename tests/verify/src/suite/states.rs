@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Link, Options, Side, expect_errno, one_of};
-use crate::model::{Op, QpAttr, State, Status, event, mask};
+use super::fixture::{Env, Link, Options, Side, expect_errno, one_of};
+use vrnic_verbs::model::{Op, QpAttr, State, Status, event, mask};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -5,9 +5,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::Case;
 use super::data::MOVERS;
-use super::kit::{Env, Link, Options, Region, Side};
-use crate::model::{Op, QpCap, SendWr, Sge, flags};
-use crate::pattern::Rng;
+use super::fixture::{Env, Link, Options, Region, Side};
+use vrnic_verbs::model::{Op, QpCap, SendWr, Sge, flags};
+use vrnic_verbs::prng::Rng;
 
 /// Operations in a round; each has a slot of its own on both sides, so their order does not matter.
 const SLOTS: u64 = 16;

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{Env, Options, Side, expect_errno};
-use crate::model::{Destination, Op, Path, QpAttr, State, mask, qp_type};
+use super::fixture::{Env, Options, Side, expect_errno};
+use vrnic_verbs::model::{Destination, Op, Path, QpAttr, State, mask, qp_type};
 
 const TABLE: &str = include_str!("../../transitions.txt");
 
@@ -161,7 +161,7 @@ impl Subject<'_> {
             request.to = Some(Destination { ah, qpn: 99, qkey: 0 });
         }
         self.side.post(&[request])?;
-        self.side.expect_sent(1, crate::model::Status::LocProtErr)?;
+        self.side.expect_sent(1, vrnic_verbs::model::Status::LocProtErr)?;
         region.deregister()
     }
 

@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::window::{BINDABLE, READ_WRITE, Window, signaled};
-use super::kit::{Env, Link, Options, Region, Side, expect_errno};
-use crate::model::{Bind, Op, SendWr, State, Status, access, event, wc_opcode};
+use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
+use vrnic_verbs::model::{Bind, Op, SendWr, State, Status, access, event, wc_opcode};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

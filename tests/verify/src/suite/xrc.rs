@@ -8,12 +8,12 @@ use anyhow::{Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::kit::{End, Env, Options, Region, Side, expect_errno};
-use crate::model::{
-    Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
-};
+use super::fixture::{End, Env, Options, Region, Side, expect_errno};
 use crate::rpc::client::CallError;
 use crate::rpc::values::XrcSrqInfo;
+use vrnic_verbs::model::{
+    Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
+};
 
 /// Files that all processes can open; a domain is named by the file, whatever is in it.
 const FILE: &str = "/proc/self/exe";
@@ -77,7 +77,7 @@ impl Inbox {
     /// The next receive that completes must be that one, by that target.
     fn expect(&self, wr_id: u64, target: u32, imm: Option<u32>) -> Result<()> {
         let done = self.end.agent.poll(self.cq, 1, PATIENCE_MS)?;
-        let fits = |wc: &crate::model::Wc| {
+        let fits = |wc: &vrnic_verbs::model::Wc| {
             (wc.wr_id, wc.status, wc.qpn, wc.imm) == (wr_id, 0, target, imm)
         };
         ensure!(done.iter().any(fits), "{done:?}, not receive {wr_id} by QP {target}, {imm:x?}");
@@ -99,7 +99,7 @@ impl Inbox {
 
 /// An initiator, in Reset.
 fn initiator(end: &End) -> Result<Side> {
-    let cap = crate::model::QpCap { inline: 64, ..Options::default().cap };
+    let cap = vrnic_verbs::model::QpCap { inline: 64, ..Options::default().cap };
     Side::new(end, &Options { qp_type: qp_type::XRC_SEND, cap, ..Options::impatient() })
 }
 

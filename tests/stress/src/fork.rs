@@ -1,0 +1,141 @@
+//! Processes that fork while they use the device.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::child::{Child, Shared};
+use crate::loopback::{LEN, Own};
+use vrnic_verbs::context::Context;
+
+/// Messages of each part.
+const MESSAGES: u64 = 50;
+/// Time in which a child must have got somewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Stream of the bytes that are there when the process forks.
+const BEFORE: u64 = 7;
+/// Stream of those that the child writes.
+const CHILDS: u64 = 8;
+
+/// The steps that parent and child tell each other of.
+#[derive(Clone, Copy)]
+struct Steps(Shared);
+
+impl Steps {
+    fn word(&self) -> &AtomicU64 {
+        &self.0.words()[0]
+    }
+
+    fn reach(&self, step: u64) {
+        self.word().store(step, Ordering::Release);
+    }
+
+    fn wait(&self, step: u64) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.word().load(Ordering::Acquire) < step {
+            if Instant::now() > end {
+                return Err(io::Error::other(format!("step {step} is not reached")));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// Forks in several ways, and checks what parent and child see.
+pub(crate) fn run() -> Result<()> {
+    ensure!(!vrnic_verbs::context::fork_needs_care(), "regions have to be kept from children");
+    memory_is_the_parents().context("memory of a region after fork")?;
+    println!("ok a child has a copy, the device stays with the parent");
+    end_of_a_child().context("a child that ends")?;
+    println!("ok the end of a child leaves the parent's objects");
+    objects_of_a_child().context("objects of a child")?;
+    println!("ok a child uses a context that was opened before");
+    killed_child().context("a killed child")?;
+    println!("ok the parent goes on when a child is killed at work");
+    Ok(())
+}
+
+/// Tests whose pages they are, once the process has forked and both sides write.
+fn memory_is_the_parents() -> Result<()> {
+    let context = Context::open(None)?;
+    let info = context.info()?;
+    let own = Own::new(&context, &info)?;
+    own.write(BEFORE)?;
+    let steps = Steps(Shared::new(1)?);
+    let child = Child::fork(|| {
+        // Both halves are as they were, whatever the parent does meanwhile; writing to them is
+        // nobody else's business.
+        own.expect(0, BEFORE)?;
+        own.buffer.fill(0, LEN, CHILDS, 0)?;
+        steps.reach(1);
+        steps.wait(2)?;
+        own.expect(0, CHILDS)?;
+        own.expect(LEN, BEFORE)
+    })?;
+    // The device writes while the child does, into pages that the parent has written to and others.
+    for seed in 100..100 + MESSAGES {
+        own.write(seed)?;
+    }
+    steps.wait(1)?;
+    for seed in 200..200 + MESSAGES {
+        own.write(seed)?;
+    }
+    steps.reach(2);
+    ensure!(child.wait()?.exit_status() == Some(0), "the child saw something else");
+    Ok(own.destroy()?)
+}
+
+/// A child that ends, as itself and by libibverbs' tidying up, does not take what it inherited with
+/// it.
+fn end_of_a_child() -> Result<()> {
+    let context = Context::open(None)?;
+    let own = Own::new(&context, &context.info()?)?;
+    for seed in 0..5 {
+        let child = Child::fork(|| Ok(()))?;
+        own.write(seed)?;
+        ensure!(child.wait()?.exit_status() == Some(0), "the child failed");
+        own.write(seed)?;
+    }
+    Ok(own.destroy()?)
+}
+
+/// A program may open the device and fork then, as one does that goes to the background.
+fn objects_of_a_child() -> Result<()> {
+    let context = Context::open(None)?;
+    let info = context.info()?;
+    let child = Child::fork(|| {
+        let own = Own::new(&context, &info)?;
+        (0..MESSAGES).try_for_each(|seed| own.write(seed))?;
+        own.destroy()
+    })?;
+    ensure!(child.wait()?.exit_status() == Some(0), "the child failed");
+    let own = Own::new(&context, &info)?;
+    own.write(1)?;
+    Ok(own.destroy()?)
+}
+
+/// A child is killed with objects of its own in the parent's context, at work.
+fn killed_child() -> Result<()> {
+    let context = Context::open(None)?;
+    let info = context.info()?;
+    let own = Own::new(&context, &info)?;
+    let steps = Steps(Shared::new(1)?);
+    let child = Child::fork(|| {
+        let own = Own::new(&context, &info)?;
+        for seed in 0.. {
+            own.write(seed)?;
+            steps.reach(1);
+        }
+        Ok(())
+    })?;
+    steps.wait(1)?;
+    (0..MESSAGES).try_for_each(|seed| own.write(seed))?;
+    child.kill()?;
+    ensure!(child.wait()?.terminating_signal() == Some(9), "the child ended by itself");
+    (0..MESSAGES).try_for_each(|seed| own.write(seed))?;
+    Ok(own.destroy()?)
+}

@@ -1,0 +1,77 @@
+//! Uses an RDMA device in ways that end badly: by processes that are killed, that fork, that have
+//! many threads, that run out of memory, or whose device dies. The callers of these programs count
+//! what is left in kernel and adapter afterwards.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`kill`] | processes that are killed with all that they hold |
+//! | [`workload`] | a process with objects of all kinds |
+//! | [`fork`] | processes that fork |
+//! | [`threads`] | many threads on one context |
+//! | [`outlive`] | a process that goes on when its device dies |
+//! | [`starve`] | a process that runs out of memory |
+//! | [`loopback`] | a queue pair that is connected to itself |
+//! | [`child`] | child processes; has `unsafe` |
+//! | [`heap`] | a heap that runs out of memory; has `unsafe` |
+
+mod child;
+mod fork;
+mod heap;
+mod kill;
+mod loopback;
+mod outlive;
+mod starve;
+mod threads;
+mod workload;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use kill::Kill;
+use starve::Starve;
+use workload::Hold;
+
+/// Uses an RDMA device in ways that end badly.
+#[derive(Debug, Parser)]
+#[command(version)]
+enum Command {
+    /// Start processes with objects of all kinds and kill them at random times. Prints their
+    /// number.
+    Kill(Kill),
+    /// Fork in several ways, while the device is used.
+    Fork,
+    /// Use one context by many threads: queues of their own, shared ones, and objects that come and
+    /// go.
+    Threads,
+    /// Hold objects of all kinds, and use them, until killed. Prints a line once they exist.
+    Hold(Hold),
+    /// Use the device until it dies, which is to happen from outside, and look whether all that is
+    /// outstanding is flushed then. Prints a line once it is in use.
+    Outlive,
+    /// Make every call that allocates memory with too little of it, and hold the objects that are
+    /// left then until killed. Prints `done` once all calls are made.
+    Starve(Starve),
+}
+
+fn main() -> ExitCode {
+    match execute(&Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("vrnic-stress: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn execute(command: &Command) -> Result<()> {
+    match command {
+        Command::Kill(options) => kill::run(options).map(|fate| println!("{fate}")),
+        Command::Fork => fork::run(),
+        Command::Threads => threads::run(),
+        Command::Hold(options) => workload::hold(options),
+        Command::Outlive => outlive::run(),
+        Command::Starve(starve) => starve.run(),
+    }
+}

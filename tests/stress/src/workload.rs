@@ -1,0 +1,304 @@
+//! A process that holds many objects of all kinds and keeps the device busy with them.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::child::Child;
+use crate::loopback::{connect, region};
+use vrnic_verbs::address::Ah;
+use vrnic_verbs::buffer::Buffer;
+use vrnic_verbs::context::{Context, PORT};
+use vrnic_verbs::cq::{Channel, Cq};
+use vrnic_verbs::memory::{Mr, Pd};
+use vrnic_verbs::model::{
+    Bind, DeviceInfo, Op, Path, QpAttr, QpCap, RecvWr, SendWr, Sge, State, access, flags, mask,
+    qp_type,
+};
+use vrnic_verbs::prng::Rng;
+use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::srq::Srq;
+use vrnic_verbs::window::Mw;
+use vrnic_verbs::xrc::Xrcd;
+
+/// Objects of a domain, before there is a new one.
+const DOMAIN: u64 = 100;
+/// Entries of a completion queue: no fewer than the QPs of a domain can fill.
+const CQE: i32 = 2048;
+/// Work requests of each queue.
+const DEPTH: u32 = 16;
+/// Bytes of the region that a domain's traffic is in.
+const TRAFFIC: usize = 256 << 10;
+const QKEY: u32 = 0x1111_1111;
+
+/// Objects that go together, as they are of one PD.
+struct Domain {
+    pd: Pd,
+    cq: Cq,
+    memory: (Buffer, Mr),
+    channels: Vec<Channel>,
+    cqs: Vec<Cq>,
+    srqs: Vec<Srq>,
+    xrcds: Vec<Xrcd>,
+    /// In XRC domains.
+    shared: Vec<Srq>,
+    targets: Vec<Qp>,
+    /// Connected to themselves.
+    qps: Vec<Qp>,
+    /// Members of a group each.
+    datagrams: Vec<(Qp, [u8; 16])>,
+    mrs: Vec<(Buffer, Mr)>,
+    mws: Vec<Mw>,
+    ahs: Vec<Ah>,
+}
+
+/// Objects that the process holds.
+pub(crate) struct Workload {
+    context: Context,
+    info: DeviceInfo,
+    rng: Rng,
+    domains: Vec<Domain>,
+}
+
+impl Workload {
+    /// Opens the device.
+    pub(crate) fn new(seed: u64) -> io::Result<Self> {
+        let context = Context::open(None)?;
+        let info = context.info()?;
+        Ok(Self { context, info, rng: Rng::new(seed), domains: Vec::new() })
+    }
+
+    /// Makes `wanted` objects, telling `made` how many there have been, and uses them until it is
+    /// killed.
+    pub(crate) fn live(
+        &mut self,
+        wanted: u64,
+        made: impl Fn(u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for n in 0..wanted {
+            if n % DOMAIN == 0 {
+                let domain = self.domain()?;
+                self.domains.push(domain);
+            } else {
+                self.grow()?;
+            }
+            made(n + 1)?;
+            self.work()?;
+        }
+        loop {
+            self.work()?;
+            thread::yield_now();
+        }
+    }
+
+    fn domain(&self) -> io::Result<Domain> {
+        let pd = Pd::new(&self.context)?;
+        let channel = Channel::new(&self.context)?;
+        let cq = Cq::new(&self.context, CQE, Some(&channel), 0, false)?;
+        Ok(Domain {
+            memory: region(&pd, TRAFFIC)?,
+            pd,
+            cq,
+            channels: vec![channel],
+            cqs: Vec::new(),
+            srqs: Vec::new(),
+            xrcds: Vec::new(),
+            shared: Vec::new(),
+            targets: Vec::new(),
+            qps: Vec::new(),
+            datagrams: Vec::new(),
+            mrs: Vec::new(),
+            mws: Vec::new(),
+            ahs: Vec::new(),
+        })
+    }
+
+    /// Makes an object of any kind in the newest domain, and sometimes ends an old one.
+    fn grow(&mut self) -> io::Result<()> {
+        let Self { context, info, rng, domains } = self;
+        let Some(domain) = domains.last_mut() else { return Ok(()) };
+        match rng.below(100) {
+            0..30 => {
+                domain.mrs.push(region(&domain.pd, 1 + rng.below(1 << 18) as usize)?);
+            }
+            30..45 => domain.connected(info, qp_type::RC, rng)?,
+            45..50 => domain.connected(info, qp_type::UC, rng)?,
+            50..58 => domain.datagram(info, rng)?,
+            58..65 => domain.shared_queue()?,
+            65..75 => domain.window(rng)?,
+            75..83 => domain.ahs.push(Ah::new(&domain.pd, &path(info))?),
+            83..90 => {
+                let size = 1 + rng.below(1000) as i32;
+                domain.cqs.push(Cq::new(context, size, domain.channels.last(), 0, false)?);
+            }
+            90..92 => domain.channels.push(Channel::new(context)?),
+            92..96 => domain.xrc(context)?,
+            _ => domain.shrink()?,
+        }
+        Ok(())
+    }
+
+    /// Posts to a queue pair of any domain, and takes what has completed there.
+    fn work(&mut self) -> io::Result<()> {
+        let Self { rng, domains, .. } = self;
+        let count = domains.len() as u64;
+        let Some(domain) = domains.get(rng.below(count) as usize) else { return Ok(()) };
+        let (buffer, mr) = &domain.memory;
+        let (lkey, rkey) = mr.keys();
+        if let Some(qp) = domain.qps.get(rng.below(domain.qps.len() as u64) as usize) {
+            let half = (TRAFFIC / 2) as u32;
+            let write = SendWr {
+                op: Op::Write,
+                flags: flags::SIGNALED,
+                sges: vec![Sge { addr: buffer.addr(), length: half, lkey }],
+                raddr: buffer.addr() + u64::from(half),
+                rkey,
+                ..SendWr::default()
+            };
+            // A full queue is no fault here.
+            let _ = qp.post_send(&[write.clone(), write]);
+        }
+        while !domain.cq.poll(16)?.is_empty() {}
+        domain.cq.arm(false)
+    }
+}
+
+/// Number of objects that one process holds.
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// Objects in all.
+    #[arg(long)]
+    objects: u64,
+    /// Seed of the random choices.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Have a child then, which does nothing, but inherits the context.
+    #[arg(long)]
+    child: bool,
+}
+
+/// Creates objects, says when all exist, and uses them until the process is killed.
+pub(crate) fn hold(options: &Hold) -> Result<()> {
+    let objects = options.objects;
+    let tell = |made| {
+        if made < objects {
+            return Ok(());
+        }
+        if options.child {
+            Child::fork(|| {
+                loop {
+                    thread::sleep(Duration::MAX);
+                }
+            })?;
+        }
+        println!("{objects} objects");
+        Ok(())
+    };
+    Ok(Workload::new(options.seed)?.live(objects, tell)?)
+}
+
+impl Domain {
+    /// A queue pair that is connected to itself; its send queue may lie in device memory.
+    fn connected(&mut self, info: &DeviceInfo, kind: u32, rng: &mut Rng) -> io::Result<()> {
+        let inline = if rng.below(2) == 0 { 0 } else { 64 };
+        let qp = self.queue_pair(kind, inline, self.srqs.last().filter(|_| kind == qp_type::RC))?;
+        connect(&qp, kind, info)?;
+        self.qps.push(qp);
+        Ok(())
+    }
+
+    /// A member of a multicast group, with receives posted.
+    fn datagram(&mut self, info: &DeviceInfo, rng: &mut Rng) -> io::Result<()> {
+        let qp = self.queue_pair(qp_type::UD, 0, None)?;
+        let attr = QpAttr { port: PORT, qkey: QKEY, ..QpAttr::default() };
+        let init = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
+        let steps = [
+            (State::Init, init),
+            (State::Rtr, mask::STATE),
+            (State::Rts, mask::STATE | mask::SQ_PSN),
+        ];
+        for (state, mask) in steps {
+            qp.modify(&QpAttr { state: state as u32, ..attr }, mask)?;
+        }
+        let group = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, rng.below(9) as u8];
+        qp.attach(group, 0)?;
+        let receive = self.receive(info.active_mtu);
+        qp.post_recv(&[receive.clone(), receive]).map_err(|refused| refused.error)?;
+        self.datagrams.push((qp, group));
+        Ok(())
+    }
+
+    fn shared_queue(&mut self) -> io::Result<()> {
+        let (srq, _) = Srq::new(&self.pd, DEPTH, 1)?;
+        let receive = self.receive(0);
+        srq.post_recv(&[receive.clone(), receive]).map_err(|refused| refused.error)?;
+        self.srqs.push(srq);
+        Ok(())
+    }
+
+    /// An XRC domain with something in it.
+    fn xrc(&mut self, context: &Context) -> io::Result<()> {
+        let xrcd = Xrcd::open(context, None, libc::O_CREAT)?;
+        self.shared.push(Srq::for_xrc(&self.pd, &xrcd, &self.cq, (DEPTH, 1))?.0);
+        self.targets.push(Qp::target(&xrcd)?);
+        self.xrcds.push(xrcd);
+        Ok(())
+    }
+
+    /// A window, bound if there is a queue pair to bind it by.
+    fn window(&mut self, rng: &mut Rng) -> io::Result<()> {
+        let mut mw = Mw::new(&self.pd, 1 + rng.below(2) as u32)?;
+        let (buffer, mr) = &self.memory;
+        if let Some(qp) = self.qps.last() {
+            let bind = Bind {
+                flags: flags::SIGNALED,
+                addr: buffer.addr(),
+                length: 4096,
+                access: access::REMOTE_WRITE,
+                ..Bind::default()
+            };
+            // One of type 2, or a full queue, refuses.
+            let _ = mw.bind(qp, Some(mr), &bind);
+        }
+        self.mws.push(mw);
+        Ok(())
+    }
+
+    /// Ends an object of a kind that has several.
+    fn shrink(&mut self) -> io::Result<()> {
+        if let Some((qp, group)) = self.datagrams.pop() {
+            qp.detach(group, 0)?;
+            qp.destroy().map_err(|(_, e)| e)?;
+        }
+        if let Some((buffer, mr)) = self.mrs.pop() {
+            mr.destroy().map_err(|(_, e)| e)?;
+            buffer.unmap()?;
+        }
+        if let Some(cq) = self.cqs.pop() {
+            cq.destroy().map_err(|(_, e)| e)?;
+        }
+        Ok(())
+    }
+
+    fn queue_pair(&self, kind: u32, inline: u32, srq: Option<&Srq>) -> io::Result<Qp> {
+        let recv_wr = if srq.is_some() { 0 } else { DEPTH };
+        let cap = QpCap { send_wr: DEPTH, recv_wr, send_sge: 1, recv_sge: 1, inline };
+        let made = Qp::new(&self.pd, &self.cq, &self.cq, kind, cap, false, (srq, Kind::Plain))?;
+        Ok(made.0)
+    }
+
+    fn receive(&self, wr_id: u32) -> RecvWr {
+        let (buffer, mr) = &self.memory;
+        let sge = Sge { addr: buffer.addr(), length: 4096, lkey: mr.keys().0 };
+        RecvWr { wr_id: wr_id.into(), sges: vec![sge] }
+    }
+}
+
+/// The way to this very port.
+fn path(info: &DeviceInfo) -> Path {
+    let (dgid, sgid_index) = (info.gid, info.gid_index);
+    Path { dgid, sgid_index, hop_limit: 64, port: PORT, ..Path::default() }
+}

@@ -1,0 +1,60 @@
+//! Address handles and multicast groups.
+
+use std::io;
+use std::mem;
+use std::ptr::NonNull;
+
+use super::memory::Pd;
+use super::qp::Qp;
+use super::{check, ffi, object};
+use crate::model::Path;
+
+/// An address handle.
+pub struct Ah {
+    raw: NonNull<ffi::ibv_ah>,
+}
+
+impl Ah {
+    /// Creates one.
+    pub fn new(pd: &Pd, path: &Path) -> io::Result<Self> {
+        // SAFETY: all-zero is valid for this struct of integers.
+        let mut attr: ffi::ibv_ah_attr = unsafe { mem::zeroed() };
+        attr.is_global = 1;
+        attr.port_num = path.port;
+        attr.grh = ffi::ibv_global_route {
+            dgid: ffi::ibv_gid { raw: path.dgid },
+            flow_label: path.flow_label,
+            sgid_index: path.sgid_index,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+        };
+        // SAFETY: the PD is live and the struct complete.
+        Ok(Self { raw: object(unsafe { ffi::ibv_create_ah(pd.raw(), &raw mut attr) })? })
+    }
+
+    pub(crate) fn raw(&self) -> *mut ffi::ibv_ah {
+        self.raw.as_ptr()
+    }
+
+    /// Destroys it, or gives it back with the error.
+    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success no reference to it is left.
+        check(unsafe { ffi::ibv_destroy_ah(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+impl Qp {
+    /// Receives what is sent to the group from now on.
+    pub fn attach(&self, gid: [u8; 16], lid: u16) -> io::Result<()> {
+        let gid = ffi::ibv_gid { raw: gid };
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::ibv_attach_mcast(self.raw(), &raw const gid, lid) })
+    }
+
+    /// Leaves the group.
+    pub fn detach(&self, gid: [u8; 16], lid: u16) -> io::Result<()> {
+        let gid = ffi::ibv_gid { raw: gid };
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::ibv_detach_mcast(self.raw(), &raw const gid, lid) })
+    }
+}

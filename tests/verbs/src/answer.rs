@@ -1,0 +1,183 @@
+//! Commands to the kernel whose answer cannot be written: by hand, as a program may give them that
+//! is no friend of the device.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::thread;
+use std::time::Duration;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
+
+use super::cq::Cq;
+use super::memory::Pd;
+use super::readable;
+
+/// Page size of the machines we run on.
+const PAGE: usize = 4096;
+/// Longest time until the kernel touches the answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `IB_USER_VERBS_CMD_REG_MR` and `IB_USER_VERBS_CMD_RESIZE_CQ` of rdma/ib_user_verbs.h.
+const REG_MR: u32 = 9;
+const RESIZE_CQ: u32 = 19;
+/// Bytes of the kernel's own answers to them, behind which the driver's answer follows.
+const REG_MR_ANSWER: usize = 12;
+const RESIZE_CQ_ANSWER: usize = 8;
+
+/// Of linux/userfaultfd.h: version, ioctls, and the mode for pages that are missing.
+const UFFD_API: u64 = 0xaa;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_WAKE: libc::c_ulong = 0x8010_aa02;
+const MODE_MISSING: u64 = 1;
+
+/// Two pages. The first access to the second one waits until that page is forbidden, and then
+/// fails.
+struct Trap {
+    pages: NonNull<u8>,
+    faults: OwnedFd,
+}
+
+impl Trap {
+    fn new() -> io::Result<Self> {
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+        // exists.
+        let pages = unsafe { mmap_anonymous(ptr::null_mut(), 2 * PAGE, rights, flags)? };
+        let pages = NonNull::new(pages.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the descriptor is new; what it is used for is told below.
+        let faults =
+            unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK)? };
+        let this = Self { pages, faults };
+        this.control(UFFDIO_API, [UFFD_API, 0, 0, 0])?;
+        this.control(UFFDIO_REGISTER, [this.second(), PAGE as u64, MODE_MISSING, 0])?;
+        Ok(this)
+    }
+
+    /// Returns the start of an answer whose kernel part of so many bytes ends in the first page,
+    /// and the driver's part crosses into the second.
+    fn answer(&self, own: usize) -> u64 {
+        self.second() - own.next_multiple_of(8) as u64
+    }
+
+    fn second(&self) -> u64 {
+        (self.pages.as_ptr().addr() + PAGE) as u64
+    }
+
+    /// Waits until the second page is accessed.
+    fn wait(&self) -> io::Result<()> {
+        match readable(self.faults.as_raw_fd(), PATIENCE)? {
+            true => Ok(()),
+            false => Err(io::Error::other("the kernel does not touch its answer")),
+        }
+    }
+
+    /// Forbids the second page, and lets the waiting access fail.
+    fn close(&self) -> io::Result<()> {
+        let second = self.pages.as_ptr().wrapping_add(PAGE);
+        // SAFETY: a page of this mapping, in which no Rust value lives.
+        unsafe { mprotect(second.cast(), PAGE, MprotectFlags::empty())? };
+        self.control(UFFDIO_WAKE, [self.second(), PAGE as u64, 0, 0])
+    }
+
+    fn control(&self, request: libc::c_ulong, mut words: [u64; 4]) -> io::Result<()> {
+        // SAFETY: the descriptor is live; no struct of these requests is longer than the array.
+        // They concern the pages of this mapping alone, in which no Rust value lives.
+        match unsafe { libc::ioctl(self.faults.as_raw_fd(), request, words.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // SAFETY: ours; no command that could write to it is under way.
+        let _ = unsafe { munmap(self.pages.as_ptr().cast(), 2 * PAGE) };
+    }
+}
+
+/// Parameters of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub addr: u64,
+    pub length: u64,
+    pub access: u32,
+}
+
+/// Registers a region, and calls `meanwhile` when the kernel begins to write the driver's part of
+/// the answer, for which there is no room. Answers how the command failed.
+pub fn reg_mr(
+    pd: &Pd,
+    wanted: Wanted,
+    meanwhile: impl FnOnce() -> io::Result<()>,
+) -> io::Result<io::Error> {
+    let trap = Trap::new()?;
+    let (fd, handle) = pd.kernel_handle();
+    let body = [
+        trap.answer(REG_MR_ANSWER),
+        wanted.addr,
+        wanted.length,
+        wanted.addr,
+        u64::from(handle) | u64::from(wanted.access) << 32,
+        // The driver's part.
+        0,
+    ];
+    thread::scope(|scope| {
+        let command = scope.spawn(|| give(fd, REG_MR, &body, REG_MR_ANSWER));
+        let done = trap.wait().and_then(|()| meanwhile());
+        trap.close()?;
+        let result = command.join().map_err(|_| io::Error::other("the command panicked"))?;
+        done?;
+        refused(result)
+    })
+}
+
+/// Gives a queue room for `cqe` entries, in a ring at `ring` for 2 to the power of `log_size`, with
+/// no room for the driver's part of the answer. Answers how the command failed.
+pub fn resize_cq(cq: &Cq, cqe: u32, ring: u64, log_size: u8) -> io::Result<io::Error> {
+    let trap = Trap::new()?;
+    trap.close()?;
+    let (fd, handle) = cq.kernel_handle();
+    let answer = trap.answer(RESIZE_CQ_ANSWER);
+    let body = [answer, u64::from(handle) | u64::from(cqe) << 32, ring, u64::from(log_size)];
+    refused(give(fd, RESIZE_CQ, &body, RESIZE_CQ_ANSWER))
+}
+
+impl Cq {
+    /// The descriptor of its context's commands, and what the kernel calls it.
+    fn kernel_handle(&self) -> (i32, u32) {
+        // SAFETY: the handle is live and its context open; these fields are constant.
+        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
+    }
+}
+
+impl Pd {
+    /// The descriptor of its context's commands, and what the kernel calls it.
+    fn kernel_handle(&self) -> (i32, u32) {
+        // SAFETY: the handle is live and its context open; these fields are constant.
+        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
+    }
+}
+
+fn refused(result: io::Result<()>) -> io::Result<io::Error> {
+    match result {
+        Ok(()) => Err(io::Error::other("the kernel wrote its answer")),
+        Err(error) => Ok(error),
+    }
+}
+
+/// Gives the kernel a command, with room for its own part of the answer and a page more.
+fn give(fd: i32, command: u32, body: &[u64], own: usize) -> io::Result<()> {
+    let room = own + PAGE;
+    // Lengths are of 4 bytes.
+    let (words, answer) = (2 * (1 + body.len()), room / 4);
+    let head = u64::from(command) | (words as u64) << 32 | (answer as u64) << 48;
+    let message: Vec<u64> = [head].into_iter().chain(body.iter().copied()).collect();
+    // SAFETY: `message` is live and that long. The answer goes to pages in which no Rust value
+    // lives.
+    let written = unsafe { libc::write(fd, message.as_ptr().cast(), 8 * message.len()) };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,160 @@
+//! Completion queues and completion channels.
+
+use std::io;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use super::context::Context;
+use super::{check, extended, ffi, object, readable};
+use crate::model::Wc;
+
+/// Entries fetched by one poll.
+const BATCH: usize = 16;
+
+/// A completion channel.
+pub struct Channel {
+    pub(crate) raw: NonNull<ffi::ibv_comp_channel>,
+}
+
+impl Channel {
+    /// Opens one.
+    pub fn new(context: &Context) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        Ok(Self { raw: object(unsafe { ffi::ibv_create_comp_channel(context.raw()) })? })
+    }
+
+    /// Waits for an event and acknowledges it. Gives the identity of its CQ, or `None` when none
+    /// comes in time.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<usize>> {
+        // SAFETY: the handle is live.
+        if !readable(unsafe { (*self.raw.as_ptr()).fd }, timeout)? {
+            return Ok(None);
+        }
+        let (mut cq, mut user) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the handle is live; the call fills both pointers.
+        check(unsafe { ffi::ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut user) })?;
+        // SAFETY: the event came from this CQ, which cannot be gone: destroying it waits for
+        // the acknowledgement.
+        unsafe { ffi::ibv_ack_cq_events(cq, 1) };
+        Ok(Some(cq as usize))
+    }
+
+    /// Closes it, or gives it back with the error (EBUSY while CQs use it).
+    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; libibverbs refuses while a CQ refers to it.
+        let done = unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
+        check(done).map_err(|e| (self, e))
+    }
+}
+
+/// A completion queue.
+pub struct Cq {
+    pub(crate) raw: NonNull<ffi::ibv_cq>,
+    /// True if it is polled by the newer interface.
+    pub(crate) extended: bool,
+}
+
+impl Cq {
+    /// Creates one of at least `cqe` entries.
+    pub fn new(
+        context: &Context,
+        cqe: i32,
+        channel: Option<&Channel>,
+        vector: i32,
+        extended: bool,
+    ) -> io::Result<Self> {
+        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        if extended {
+            let raw = extended::create_cq(context, cqe, channel, vector)?;
+            return Ok(Self { raw, extended });
+        }
+        // SAFETY: the context is open and the channel live or null; the user pointer is unused.
+        let raw =
+            unsafe { ffi::ibv_create_cq(context.raw(), cqe, ptr::null_mut(), channel, vector) };
+        Ok(Self { raw: object(raw)?, extended })
+    }
+
+    pub(crate) fn raw(&self) -> *mut ffi::ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    /// Returns the name that events have for this CQ.
+    pub fn identity(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// Entries that it has.
+    pub fn capacity(&self) -> u32 {
+        // SAFETY: the handle is live.
+        u32::try_from(unsafe { (*self.raw()).cqe }).unwrap_or(0)
+    }
+
+    /// Takes what has completed, at most `most` entries, and no more than [`BATCH`].
+    pub fn poll(&self, most: usize) -> io::Result<Vec<Wc>> {
+        if self.extended {
+            // SAFETY: the handle is live, and made for this interface.
+            return unsafe { extended::poll(self.raw(), most.min(BATCH)) };
+        }
+        // SAFETY: all-zero is valid for these structs of integers.
+        let mut raw: [ffi::ibv_wc; BATCH] = unsafe { mem::zeroed() };
+        let most = most.min(BATCH) as i32;
+        // SAFETY: the handle is live and the array has at least `most` entries.
+        let count = unsafe { ffi::poll_cq(self.raw(), most, raw.as_mut_ptr()) };
+        let count = usize::try_from(count)
+            .map_err(|_| io::Error::other(format!("ibv_poll_cq returned {count}")))?;
+        Ok(raw.iter().take(count).map(completion).collect())
+    }
+
+    /// Asks for an event on the next completion (or the next solicited one).
+    pub fn arm(&self, solicited_only: bool) -> io::Result<()> {
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::req_notify_cq(self.raw(), i32::from(solicited_only)) })
+    }
+
+    /// Reports an event when so many completions have come for it, or so many µs have passed.
+    pub fn moderate(&self, cq_count: u16, cq_period: u16) -> io::Result<()> {
+        let mut attr = ffi::ibv_modify_cq_attr {
+            attr_mask: ffi::IBV_CQ_ATTR_MODERATE,
+            moderate: ffi::ibv_moderate_cq { cq_count, cq_period },
+        };
+        // SAFETY: the handle is live, and the attributes outlive the call.
+        check(unsafe { ffi::modify_cq(self.raw(), &raw mut attr) })
+    }
+
+    /// Gives it room for at least `cqe` entries.
+    pub fn resize(&self, cqe: i32) -> io::Result<()> {
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::ibv_resize_cq(self.raw(), cqe) })
+    }
+
+    /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
+    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
+        // SAFETY: the handle is live; on success no reference to it is left. The kernel refuses
+        // while QPs refer to it.
+        check(unsafe { ffi::ibv_destroy_cq(self.raw()) }).map_err(|e| (self, e))
+    }
+}
+
+fn completion(raw: &ffi::ibv_wc) -> Wc {
+    let success = raw.status == ffi::IBV_WC_SUCCESS;
+    let has_imm = success && raw.wc_flags & ffi::IBV_WC_WITH_IMM != 0;
+    Wc {
+        wr_id: raw.wr_id,
+        status: raw.status,
+        // Of a failed work request, only wr_id, status, qp_num and vendor_err are defined.
+        opcode: if success { raw.opcode } else { 0 },
+        vendor_err: raw.vendor_err,
+        byte_len: if success { raw.byte_len } else { 0 },
+        // SAFETY: every bit pattern is valid for either member of the union.
+        imm: has_imm.then_some(unsafe { raw.__bindgen_anon_1.imm_data }),
+        invalidated: success && raw.wc_flags & ffi::IBV_WC_WITH_INV != 0,
+        // SAFETY: as above.
+        key: if success { unsafe { raw.__bindgen_anon_1.invalidated_rkey } } else { 0 },
+        qpn: raw.qp_num,
+        src_qpn: if success { raw.src_qp } else { 0 },
+        header: success && raw.wc_flags & ffi::IBV_WC_GRH != 0,
+        timestamp: 0,
+        wallclock: 0,
+    }
+}

@@ -1,0 +1,132 @@
+//! The direct verbs of the vrnic adapter, which other devices lack.
+
+use std::io;
+use std::ptr;
+
+use vrnicdv::{Command, CqAttr, CqFlags, MemFlags, QpAttr, QpFlags, TagForm, Vrnicdv};
+
+use serde::{Deserialize, Serialize};
+
+use super::context::Context;
+use super::cq::{Channel, Cq};
+use super::memory::{Mr, Pd};
+use super::qp::Qp;
+use super::window::{self, Mw};
+use super::wr::segments;
+use super::{check, extended, ffi, object};
+use crate::model::{Bind, Sge};
+
+/// Settings of a QP that only direct verbs have.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct QpExtras {
+    pub reactive: bool,
+    /// 0 none, 1 general, 2 iSCSI.
+    pub tag_form: u32,
+    pub tag_offset: u32,
+    pub max_command_sge: u32,
+}
+
+/// A command (a direct verb).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CommandWr {
+    pub wr_id: u64,
+    pub flags: u32,
+    pub access: u32,
+    pub one_touch: bool,
+    pub tag_offset: u32,
+    pub data: Vec<Sge>,
+    pub message: Vec<Sge>,
+}
+
+fn functions() -> io::Result<Vrnicdv> {
+    Vrnicdv::load().ok_or_else(|| io::Error::other("the device's plugin has no direct verbs"))
+}
+
+/// `vrnicdv_create_qp`.
+///
+/// # Safety
+/// PD and CQs must be live.
+pub(crate) unsafe fn create_qp(
+    pd: *mut ffi::ibv_pd,
+    init: &mut ffi::ibv_qp_init_attr,
+    extras: &QpExtras,
+) -> io::Result<std::ptr::NonNull<ffi::ibv_qp>> {
+    let mut flags = QpFlags::empty();
+    flags.set(QpFlags::REACTIVE, extras.reactive);
+    let tag_form = match extras.tag_form {
+        0 => TagForm::None,
+        1 => TagForm::General,
+        2 => TagForm::Iscsi,
+        _ => return Err(io::Error::other("no such tag form")),
+    };
+    let (tag_offset, max_command_sge) = (extras.tag_offset, extras.max_command_sge);
+    let attr = QpAttr { flags, tag_form, tag_offset, max_command_sge };
+    // SAFETY: as the caller promises.
+    let qp = unsafe { functions()?.create_qp(pd.cast(), (&raw mut *init).cast(), &attr) };
+    object(qp.cast())
+}
+
+impl Cq {
+    /// Creates one by `vrnicdv_create_cq`, on a vector of the driver's choice if `any_vector` says
+    /// so. Also gives the vector.
+    pub fn direct(
+        context: &Context,
+        cqe: i32,
+        channel: Option<&Channel>,
+        (vector, any_vector): (i32, bool),
+    ) -> io::Result<(Self, u32)> {
+        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        let mut init = extended::cq_attr(cqe, channel, vector)?;
+        let (context, init) = (context.raw().cast(), (&raw mut init).cast());
+        let mut attr = CqAttr::default();
+        attr.flags.set(CqFlags::ANY_VECTOR, any_vector);
+        // SAFETY: the context is open and the channel live or null.
+        let cq = unsafe { functions()?.create_cq(context, init, &mut attr) };
+        Ok((Self { raw: object(cq.cast())?, extended: true }, attr.comp_vector))
+    }
+}
+
+impl Mr {
+    /// Registers memory for one message of a peer, by `vrnicdv_reg_mr`.
+    pub fn for_one_touch(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
+        let (pd, addr, access) = (pd.raw().cast(), addr as *mut _, access as i32);
+        let (length, flags) = (length as usize, MemFlags::ONE_TOUCH);
+        // SAFETY: as in `Mr::new`.
+        let mr = unsafe { functions()?.reg_mr(pd, addr, length, access, flags) };
+        Ok(Self { raw: object(mr.cast())? })
+    }
+}
+
+impl Mw {
+    /// Binds for one message of a peer, by `vrnicdv_bind_mw`; afterwards the key is another.
+    pub fn bind_one_touch(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
+        let mut wanted = window::wanted(mr, bind);
+        let (qp, mw, wanted) =
+            (qp.raw().cast(), self.raw.as_ptr().cast(), (&raw mut wanted).cast());
+        // SAFETY: all handles are live and the struct complete.
+        check(unsafe { functions()?.bind_mw(qp, mw, wanted, MemFlags::ONE_TOUCH) })
+    }
+}
+
+impl Qp {
+    /// Posts a command.
+    pub fn post_command(&self, wr: &CommandWr) -> io::Result<()> {
+        let (mut data, mut message) = (segments(&wr.data), segments(&wr.message));
+        let mut mem_flags = MemFlags::empty();
+        mem_flags.set(MemFlags::ONE_TOUCH, wr.one_touch);
+        let command = Command {
+            wr_id: wr.wr_id,
+            send_flags: wr.flags,
+            access: wr.access,
+            mem_flags,
+            tag_offset: wr.tag_offset,
+            data: data.as_mut_ptr().cast(),
+            message: message.as_mut_ptr().cast(),
+            num_data: data.len() as u32,
+            num_message: message.len() as u32,
+        };
+        // SAFETY: the handle is live and the arrays outlive the call; inline data would be a mapped
+        // buffer.
+        check(unsafe { functions()?.post_command(self.raw().cast(), &command) })
+    }
+}

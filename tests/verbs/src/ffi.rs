@@ -1,0 +1,226 @@
+//! Bindings to the public libibverbs API, generated at build time from infiniband/verbs.h, and the
+//! calls that the header offers only as inline functions: they go through the function table in
+//! the context.
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    dead_code,
+    rust_2018_idioms,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::cast_lossless,
+    clippy::ptr_cast_constness
+)]
+
+use std::os::raw::c_int;
+
+include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
+
+/// Returned by a call if the provider lacks the operation.
+const NO_OPERATION: c_int = 95; // EOPNOTSUPP
+
+/// `ibv_post_send`.
+///
+/// # Safety
+/// `qp` is live, `wr` a list that ends with a null `next`, `bad` writable.
+pub unsafe fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: a live QP has a live context, whose table the library filled.
+    match unsafe { (*(*qp).context).ops.post_send } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_post_recv`.
+///
+/// # Safety
+/// The conditions of [`post_send`] apply.
+pub unsafe fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live QP has a live context, whose table the library filled.
+    match unsafe { (*(*qp).context).ops.post_recv } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_post_srq_recv`.
+///
+/// # Safety
+/// The conditions of [`post_send`] apply.
+pub unsafe fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live SRQ has a live context, whose table the library filled.
+    match unsafe { (*(*srq).context).ops.post_srq_recv } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(srq, wr, bad) },
+        None => NO_OPERATION,
+    }
+}
+
+/// The extended table of operations, which lies before the context.
+///
+/// # Safety
+/// `context` is open.
+pub(crate) unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
+    let offset = std::mem::offset_of!(verbs_context, context);
+    // SAFETY: every context that a plugin of this library makes is the last part of an extended
+    // one.
+    unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }
+}
+
+/// `ibv_alloc_td`.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe fn alloc_td(context: *mut ibv_context) -> *mut ibv_td {
+    let mut attr = ibv_td_init_attr { comp_mask: 0 };
+    // SAFETY: as the caller promises.
+    match unsafe { extended(context) }.alloc_td {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(context, &raw mut attr) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_dealloc_td`.
+///
+/// # Safety
+/// `td` is live, and not used any more afterwards.
+pub unsafe fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: a live thread domain has a live context.
+    match unsafe { extended((*td).context) }.dealloc_td {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(td) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_alloc_parent_domain`.
+///
+/// # Safety
+/// `context` is open, `pd` and `td` are live.
+pub unsafe fn alloc_parent_domain(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    td: *mut ibv_td,
+) -> *mut ibv_pd {
+    let mut attr = ibv_parent_domain_init_attr {
+        pd,
+        td,
+        comp_mask: 0,
+        alloc: None,
+        free: None,
+        pd_context: std::ptr::null_mut(),
+    };
+    // SAFETY: as the caller promises.
+    match unsafe { extended(context) }.alloc_parent_domain {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(context, &raw mut attr) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_alloc_mw`.
+///
+/// # Safety
+/// `pd` is live.
+pub unsafe fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw {
+    // SAFETY: a live PD has a live context, whose table the library filled.
+    match unsafe { (*(*pd).context).ops.alloc_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(pd, mw_type) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_dealloc_mw`.
+///
+/// # Safety
+/// `mw` is live, and not used any more afterwards.
+pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: a live window has a live context, whose table the library filled.
+    match unsafe { (*(*mw).context).ops.dealloc_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(mw) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_bind_mw`, less its checks of the arguments: those are the provider's and the device's here.
+///
+/// # Safety
+/// `qp`, `mw` and the region in `bind` are live.
+pub unsafe fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    // SAFETY: a live window has a live context, whose table the library filled.
+    match unsafe { (*(*mw).context).ops.bind_mw } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(qp, mw, bind) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_poll_cq`.
+///
+/// # Safety
+/// `cq` is live, `wc` has room for `n` entries.
+pub unsafe fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a live CQ has a live context, whose table the library filled.
+    match unsafe { (*(*cq).context).ops.poll_cq } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, n, wc) },
+        None => -NO_OPERATION,
+    }
+}
+
+/// `ibv_modify_cq`.
+///
+/// # Safety
+/// `cq` is live and `attr` valid.
+pub unsafe fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: a live CQ has a live context. One that says it is extended (all ones, by the
+    // library's definition) is the field of a larger struct, which holds the newer operations.
+    let call = unsafe {
+        let context = (*cq).context;
+        if (*context).abi_compat.addr() != usize::MAX {
+            return NO_OPERATION;
+        }
+        let whole = context.byte_sub(std::mem::offset_of!(verbs_context, context));
+        (*whole.cast::<verbs_context>()).modify_cq
+    };
+    match call {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, attr) },
+        None => NO_OPERATION,
+    }
+}
+
+/// `ibv_req_notify_cq`.
+///
+/// # Safety
+/// `cq` is live.
+pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live CQ has a live context, whose table the library filled.
+    match unsafe { (*(*cq).context).ops.req_notify_cq } {
+        // SAFETY: as the caller promises.
+        Some(call) => unsafe { call(cq, solicited_only) },
+        None => NO_OPERATION,
+    }
+}

@@ -1,0 +1,99 @@
+//! A thin safe layer over libibverbs, for programs that test RDMA devices.
+//!
+//! It must allow what a well-behaved program never does (destroying objects in use, illegal QP
+//! transitions, work requests with wild keys), because those are what the tests are about. So
+//! each object is one owned handle, and destroying it consumes the handle or gives it back with the
+//! error. Nothing is destroyed on drop: the process' exit does that, and is tested as well.
+//!
+//! The feature `vrnic` adds what only the vrnic adapter has: [`direct`], [`hostile`], [`answer`].
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`model`] | plain data: work requests, completions, attributes |
+//! | [`prng`] | known bytes |
+//! | [`ffi`] | generated bindings, and the functions that verbs.h has only as inlines |
+//! | [`buffer`] | memory that the device and this process share |
+//! | [`dmabuf`] | DMA buffers out of ordinary memory |
+//! | [`address`] | address handles, multicast groups |
+//! | [`context`] | the opened device, its attributes and asynchronous events |
+//! | [`memory`] | PDs and MRs |
+//! | [`cq`] | CQs and completion channels |
+//! | [`qp`] | QPs and their attributes |
+//! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
+//! | [`wr`] | posting work requests |
+//! | [`extended`] | the newer interfaces of CQs and QPs |
+//! | [`window`] | memory windows |
+//! | [`threads`] | handles that many threads use |
+//! | [`direct`] | the direct verbs of the vrnic adapter |
+//! | [`hostile`] | writing into the device's mappings behind the provider's back |
+//! | [`answer`] | commands whose answer cannot be written |
+
+// Fields and constants have the names of verbs.h.
+#![allow(missing_docs)]
+
+pub mod address;
+#[cfg(feature = "vrnic")]
+pub mod answer;
+pub mod buffer;
+pub mod context;
+pub mod cq;
+#[cfg(feature = "vrnic")]
+pub mod direct;
+mod dmabuf;
+mod extended;
+mod ffi;
+#[cfg(feature = "vrnic")]
+pub mod hostile;
+pub mod memory;
+pub mod model;
+pub mod prng;
+pub mod qp;
+pub mod srq;
+mod threads;
+pub mod window;
+pub mod wr;
+pub mod xrc;
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The result of a call that returns an errno (0 is success), as most verbs do.
+fn check(errno: i32) -> io::Result<()> {
+    match errno {
+        0 => Ok(()),
+        // A few calls return -1 and set errno instead.
+        -1 => Err(io::Error::last_os_error()),
+        n => Err(io::Error::from_raw_os_error(n.abs())),
+    }
+}
+
+/// The result of a call that returns an object, or NULL and errno.
+fn object<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// The error of an operation that the device does not have.
+fn missing() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::OPNOTSUPP.raw_os_error())
+}
+
+/// Waits until `fd` is readable; false when `timeout` passes first.
+fn readable(fd: RawFd, timeout: Duration) -> io::Result<bool> {
+    // SAFETY: the descriptors passed here belong to a context or channel that the caller borrows,
+    // so they stay open during the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+            Ok(n) => return Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Parameters and answers of the calls that only vrnic has.
+
+use serde::{Deserialize, Serialize};
+use vrnic_verbs::model::Bind;
+
+/// A registration that fails, and the binding that guesses its key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RegMrFaulting {
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+    pub(crate) guess: u32,
+    pub(crate) cq: u32,
+    pub(crate) qp: u32,
+    pub(crate) mw: u32,
+    pub(crate) rkey: u32,
+    pub(crate) bind: Bind,
+}
+
+/// Targets for garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Target {
+    /// Doorbell pages and device-resident queues.
+    Device,
+    /// Rings in guest memory, while all doorbells are rung with random indices.
+    Rings,
+    /// Rings, with entries that are nearly right; the doorbells are rung once.
+    Entries,
+}
+
+/// Numbers of what was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Scribbled {
+    /// Mappings that were written to.
+    pub(crate) mappings: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Stores of 8 bytes.
+    pub(crate) stores: u64,
+}
