@@ -85,6 +85,7 @@ impl Mapping {
 
     /// Returns a pointer to the word of `len` bytes at a byte offset; `None` if it is unaligned or
     /// outside.
+    #[inline]
     fn at(&self, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let offset = offset as usize;
         if !offset.is_multiple_of(len) || offset > self.len.checked_sub(len)? {
@@ -92,6 +93,26 @@ impl Mapping {
         }
         // SAFETY: inside the area by the check above.
         Some(unsafe { self.base.add(offset) })
+    }
+
+    /// Returns the word at a byte offset; `None` if it is unaligned or outside.
+    #[must_use]
+    #[inline]
+    pub fn word32(&self, offset: u32) -> Option<&AtomicU32> {
+        let at = self.at(offset, 4)?;
+        // SAFETY: aligned and inside the area, as `at` has checked, which is mapped as long as
+        // `self` lives; an atomic may be shared with whoever else writes it.
+        Some(unsafe { at.cast().as_ref() })
+    }
+
+    /// Returns the word at a byte offset; `None` if it is unaligned or outside.
+    #[must_use]
+    #[inline]
+    pub fn word64(&self, offset: u32) -> Option<&AtomicU64> {
+        let at = self.at(offset, 8)?;
+        // SAFETY: aligned and inside the area, as `at` has checked, which is mapped as long as
+        // `self` lives; an atomic may be shared with whoever else writes it.
+        Some(unsafe { at.cast().as_ref() })
     }
 
     /// Writes the register at the start of the area by exactly one store, which is not merged or
@@ -138,7 +159,7 @@ impl<T> Clone for Word<T> {
     }
 }
 
-/// All words of a mapping, which they keep.
+/// Words of a mapping, which they keep.
 #[derive(Clone, Debug)]
 pub struct Words {
     at: NonNull<AtomicU64>,
@@ -160,6 +181,17 @@ impl Words {
         let (at, len) = (memory.base.cast(), memory.len / 8);
         Ok(Self { at, len, _memory: Shared::new(memory)? })
     }
+
+    /// Returns `len` bytes of a mapping, from a byte offset on, as words; `None` if they do not all
+    /// lie inside, or are not whole words.
+    #[must_use]
+    pub fn within(memory: &Shared<Mapping>, offset: u32, len: usize) -> Option<Self> {
+        let at = memory.at(offset, 8)?;
+        if !len.is_multiple_of(8) || len > memory.len - offset as usize {
+            return None;
+        }
+        Some(Self { at: at.cast(), len: len / 8, _memory: memory.clone() })
+    }
 }
 
 impl Deref for Words {
@@ -167,8 +199,8 @@ impl Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: as many whole words as the mapping covers, which lives as long as `self`; atomics
-        // may be shared with whoever else writes them.
+        // SAFETY: whole words inside the mapping, which lives as long as `self`; atomics may be
+        // shared with whoever else writes them.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
@@ -245,6 +277,19 @@ mod tests {
         for outside in [4096, 4092, 4, u32::MAX - 7] {
             assert!(Word64::new(&mapping, outside).is_none(), "{outside}");
         }
+    }
+
+    #[test]
+    fn parts_of_an_area_are_its_words() {
+        let mapping = shared(4096);
+        mapping.word32(100).expect("inside").store(7, Relaxed);
+        assert_eq!(mapping.word64(96).expect("inside").load(Relaxed), 7 << 32);
+        let part = Words::within(&mapping, 96, 4000).expect("inside");
+        assert_eq!((part.len(), part[0].load(Relaxed)), (500, 7 << 32));
+        for (offset, len) in [(96, 4008), (4096, 8), (4, 8), (0, 12), (8, usize::MAX - 7)] {
+            assert!(Words::within(&mapping, offset, len).is_none(), "{offset}, {len}");
+        }
+        assert!(mapping.word32(4096).is_none() && mapping.word64(4092).is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
+use crate::heap::Shared;
 use crate::mapping::{Mapping, Words};
 
 /// Number and length of a ring's entries, as powers of two.
@@ -63,6 +64,15 @@ impl Ring {
         Ok(Self { words: Words::new(memory)?, mask: (1 << shape.log_size) - 1, log_words })
     }
 
+    /// Returns the ring at a byte offset of `memory`; `None` if it does not lie inside or the
+    /// entries are not made of whole words.
+    #[must_use]
+    pub fn within(memory: &Shared<Mapping>, offset: u32, shape: Shape) -> Option<Self> {
+        let log_words = u32::from(shape.log_stride).checked_sub(3)?;
+        let words = Words::within(memory, offset, shape.bytes())?;
+        Some(Self { words, mask: (1 << shape.log_size) - 1, log_words })
+    }
+
     /// Returns the number of entries.
     #[must_use]
     #[inline]
@@ -119,6 +129,16 @@ mod tests {
         assert_eq!(ring.entry(3).len(), 8);
         assert_eq!(ring.entry(3)[0].load(Ordering::Relaxed), 7);
         assert_eq!(ring.entry(0)[0].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn rings_share_memory() {
+        let memory = Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory");
+        let shape = Shape { log_size: 2, log_stride: 6 };
+        let ring = Ring::within(&memory, 256, shape).expect("fits");
+        store(ring.entry(5), &[7]);
+        assert_eq!(memory.words()[32 + 8].load(Ordering::Relaxed), 7);
+        assert!(Ring::within(&memory, 4096 - 128, shape).is_none(), "it lies half outside");
     }
 
     #[test]

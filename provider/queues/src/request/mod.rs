@@ -196,8 +196,11 @@ fn write_command(body: &[AtomicU64], segment: &CommandSeg, data: &[Sge], message
 }
 
 /// Writes a receive queue entry.
+///
+/// # Errors
+/// [`PostError::Segments`] if there are more than `max_sge`.
 #[inline]
-pub(crate) fn write_recv(
+pub fn write_recv(
     entry: &[AtomicU64],
     wr_id: u64,
     segments: &[Sge],
