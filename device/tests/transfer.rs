@@ -3,7 +3,6 @@
 mod common;
 
 use common::{pair, pattern, start, start_with};
-use vrnic_abi::cq;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -11,12 +10,19 @@ use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 use vrnic_testdriver::endpoint::{ALL_ACCESS, Endpoint, EndpointSetup};
 use vrnic_testdriver::qp::Send;
 
-const IMM: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
-
 /// Both kinds of send queue.
 fn setups() -> [EndpointSetup; 2] {
-    let guest = EndpointSetup { buffer: 8 << 20, ..EndpointSetup::default() };
-    [guest, EndpointSetup { in_device: true, ..guest }]
+    let guest = EndpointSetup {
+        buffer: 8 << 20,
+        ..EndpointSetup::default()
+    };
+    [
+        guest,
+        EndpointSetup {
+            in_device: true,
+            ..guest
+        },
+    ]
 }
 
 #[test]
@@ -24,8 +30,9 @@ fn writes_and_reads_move_every_byte() {
     let mut daemon = start(2);
     let guests = pair(&daemon);
     for setup in setups() {
-        let [mut a, b] =
-            guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+        let [mut a, b] = guests
+            .each_ref()
+            .map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
         Endpoint::connect(&a, &b).expect("connect");
         for (len, from, to) in [
             (0, 0, 0),
@@ -43,8 +50,15 @@ fn writes_and_reads_move_every_byte() {
                 .sges(&[a.sge(from, len as u32)])
                 .remote(b.buffer + to, b.key);
             a.run_expecting(&write, 1, Status::Success).expect("WRITE");
-            assert!(b.bytes(to, len).expect("bytes") == data, "WRITE of {len} bytes");
-            assert_eq!(b.bytes(to + len as u64, 1).expect("byte"), [0], "beyond {len} bytes");
+            assert!(
+                b.bytes(to, len).expect("bytes") == data,
+                "WRITE of {len} bytes"
+            );
+            assert_eq!(
+                b.bytes(to + len as u64, 1).expect("byte"),
+                [0],
+                "beyond {len} bytes"
+            );
             let back = pattern(len, 2);
             b.fill(to, &back).expect("fill");
             let read = Send::new(Opcode::Read, 2)
@@ -52,58 +66,13 @@ fn writes_and_reads_move_every_byte() {
                 .remote(b.buffer + to, b.key);
             let cqe = a.run_expecting(&read, 2, Status::Success).expect("READ");
             assert_eq!(cqe.byte_len.get(), len as u32);
-            assert!(a.bytes(from, len).expect("bytes") == back, "READ of {len} bytes");
+            assert!(
+                a.bytes(from, len).expect("bytes") == back,
+                "READ of {len} bytes"
+            );
         }
     }
     daemon.check().expect("healthy");
-}
-
-#[test]
-fn sends_arrive_in_order_with_immediate_and_scattered() {
-    let daemon = start(2);
-    let guests = pair(&daemon);
-    for setup in setups() {
-        let [mut a, mut b] =
-            guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-        Endpoint::connect(&a, &b).expect("connect");
-        let data = pattern(1000, 3);
-        a.fill(0, &data).expect("fill");
-        // Sixteen pieces out, three pieces in.
-        let pieces: Vec<_> = (0..16).map(|i| a.sge(i * 62, 62)).collect();
-        let room = [b.sge(5, 100), b.sge(5000, 1), b.sge(9000, 2000)];
-        b.qp.post_recv(b.guest, 70, &room).expect("receive");
-        b.qp.post_recv(b.guest, 71, &room).expect("receive");
-        let send = Send::new(Opcode::Send, 1).sges(&pieces);
-        a.run_expecting(&send, 1, Status::Success).expect("SEND");
-        let cqe = b.recv_cq.expect(b.guest, 70, Status::Success).expect("receive");
-        assert_eq!((cqe.byte_len.get(), cqe.flags.get()), (992, 0));
-        assert_eq!(cqe.src_qpn.get(), a.qp.qpn);
-        let got = [b.bytes(5, 100), b.bytes(5000, 1), b.bytes(9000, 891)]
-            .map(|part| part.expect("bytes"));
-        assert!(got.concat() == data[..992]);
-        let send = Send::new(Opcode::SendImm, 2).imm(IMM).inline(b"inline data");
-        a.run_expecting(&send, 2, Status::Success).expect("SEND with immediate");
-        let cqe = b.recv_cq.expect(b.guest, 71, Status::Success).expect("receive");
-        assert_eq!((cqe.imm, cqe.flags.get()), (IMM, cq::Flags::IMM.bits()));
-        assert_eq!(b.bytes(5, 11).expect("bytes"), b"inline data");
-    }
-}
-
-#[test]
-fn a_write_with_immediate_uses_a_receive_up() {
-    let daemon = start(2);
-    let guests = pair(&daemon);
-    let setup = EndpointSetup::default();
-    let [mut a, mut b] =
-        guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-    Endpoint::connect(&a, &b).expect("connect");
-    b.qp.post_recv(b.guest, 5, &[]).expect("receive");
-    let write = Send::new(Opcode::WriteImm, 1).imm(IMM).inline(b"0123").remote(b.buffer, b.key);
-    a.run_expecting(&write, 1, Status::Success).expect("WRITE with immediate");
-    let cqe = b.recv_cq.expect(b.guest, 5, Status::Success).expect("receive");
-    assert_eq!(cqe.opcode, cq::Opcode::RecvWriteImm as u8);
-    assert_eq!((cqe.imm, cqe.byte_len.get()), (IMM, 4));
-    assert_eq!(b.bytes(0, 4).expect("bytes"), b"0123");
 }
 
 #[test]
@@ -111,8 +80,9 @@ fn atomics_give_the_old_value_and_change_the_memory() {
     let daemon = start(2);
     let guests = pair(&daemon);
     for setup in setups() {
-        let [mut a, b] =
-            guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+        let [mut a, b] = guests
+            .each_ref()
+            .map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
         Endpoint::connect(&a, &b).expect("connect");
         b.fill(64, &40u64.to_le_bytes()).expect("fill");
         let old = |a: &Endpoint<'_>| a.bytes(8, 8).expect("bytes");
@@ -144,17 +114,24 @@ fn atomics_of_both_sides_and_the_processor_add_up() {
     let daemon = start_with(2, &["--workers", "2"]);
     let guests = pair(&daemon);
     let setup = EndpointSetup::default();
-    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+    let [mut a, b] = guests
+        .each_ref()
+        .map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
     Endpoint::connect(&a, &b).expect("connect");
     // Guest b reaches its own word through a pair of QPs inside.
     let [mut c, d] = [0, 1].map(|_| Endpoint::new(&guests[1], &setup).expect("endpoint"));
     Endpoint::connect(&c, &d).expect("connect");
     let word = b.buffer;
-    let inner = guests[1].reg_flat(d.pdn, ALL_ACCESS, word, 4096).expect("region");
+    let inner = guests[1]
+        .reg_flat(d.pdn, ALL_ACCESS, word, 4096)
+        .expect("region");
     let add = |from: &mut Endpoint<'_>, key| {
-        let add =
-            Send::new(Opcode::FetchAdd, 1).operands(1, 0).sges(&[from.sge(8, 8)]).remote(word, key);
-        from.run_expecting(&add, 1, Status::Success).expect("atomic");
+        let add = Send::new(Opcode::FetchAdd, 1)
+            .operands(1, 0)
+            .sges(&[from.sge(8, 8)])
+            .remote(word, key);
+        from.run_expecting(&add, 1, Status::Success)
+            .expect("atomic");
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -170,40 +147,20 @@ fn atomics_of_both_sides_and_the_processor_add_up() {
 }
 
 #[test]
-fn unsignaled_work_gives_its_place_back_with_a_later_completion() {
-    let daemon = start(2);
-    let guests = pair(&daemon);
-    for setup in setups() {
-        let [mut a, b] =
-            guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-        Endpoint::connect(&a, &b).expect("connect");
-        let quiet = Send::new(Opcode::Write, 1)
-            .flags(Flags::empty())
-            .sges(&[a.sge(0, 8)])
-            .remote(b.buffer, b.key);
-        let loud = quiet.clone().edit(|head| head.flags = Flags::SIGNALED.bits());
-        // Many laps of the ring.
-        for _ in 0..50 {
-            for _ in 0..31 {
-                a.qp.store_send(a.guest, &quiet).expect("post");
-            }
-            let cqe = a.run(&loud).expect("completion");
-            assert_eq!(cqe.wqe_index.get(), a.qp.send_producer() - 1);
-        }
-        assert!(a.send_cq.poll(a.guest).expect("poll").is_none());
-    }
-}
-
-#[test]
 fn armed_queues_raise_one_interrupt_and_solicited_ones_wait() {
     let daemon = start(2);
     let guests = pair(&daemon);
-    let setup = EndpointSetup { vector: 3, ..EndpointSetup::default() };
-    let [mut a, mut b] =
-        guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+    let setup = EndpointSetup {
+        vector: 3,
+        ..EndpointSetup::default()
+    };
+    let [mut a, mut b] = guests
+        .each_ref()
+        .map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
     Endpoint::connect(&a, &b).expect("connect");
     for wr_id in 0..3 {
-        b.qp.post_recv(b.guest, wr_id, &[b.sge(0, 64)]).expect("receive");
+        b.qp.post_recv(b.guest, wr_id, &[b.sge(0, 64)])
+            .expect("receive");
     }
     let plain = Send::new(Opcode::Send, 1).inline(b"x");
     a.run_expecting(&plain, 1, Status::Success).expect("SEND");
@@ -217,14 +174,21 @@ fn armed_queues_raise_one_interrupt_and_solicited_ones_wait() {
     b.guest.wait_interrupt(3).expect("interrupt");
     let event = b.events.wait(b.guest).expect("event");
     assert_eq!(event, (Kind::Completion, b.recv_cq.cqn));
-    b.recv_cq.expect(b.guest, 0, Status::Success).expect("receive");
+    b.recv_cq
+        .expect(b.guest, 0, Status::Success)
+        .expect("receive");
     // A plain message does not fire a queue armed for solicited ones.
     b.recv_cq.arm(b.guest, ARM_SOLICITED).expect("arm");
     a.run_expecting(&plain, 1, Status::Success).expect("SEND");
-    b.recv_cq.expect(b.guest, 1, Status::Success).expect("receive");
+    b.recv_cq
+        .expect(b.guest, 1, Status::Success)
+        .expect("receive");
     assert_eq!(b.events.poll(b.guest).expect("poll"), None);
-    let solicited = plain.clone().edit(|head| head.flags |= Flags::SOLICITED.bits());
-    a.run_expecting(&solicited, 1, Status::Success).expect("SEND");
+    let solicited = plain
+        .clone()
+        .edit(|head| head.flags |= Flags::SOLICITED.bits());
+    a.run_expecting(&solicited, 1, Status::Success)
+        .expect("SEND");
     let event = b.events.wait(b.guest).expect("event");
     assert_eq!(event, (Kind::Completion, b.recv_cq.cqn));
     b.guest.wait_interrupt(3).expect("interrupt");
@@ -236,9 +200,13 @@ fn no_kick_is_lost() {
     let mut daemon = start_with(2, &["--spin", "0", "--sleep", "0"]);
     let guests = pair(&daemon);
     let setup = EndpointSetup::default();
-    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
+    let [mut a, b] = guests
+        .each_ref()
+        .map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
     Endpoint::connect(&a, &b).expect("connect");
-    let write = Send::new(Opcode::Write, 1).inline(b"12345678").remote(b.buffer, b.key);
+    let write = Send::new(Opcode::Write, 1)
+        .inline(b"12345678")
+        .remote(b.buffer, b.key);
     let mut slow = 0;
     for round in 0u32..3000 {
         let start = std::time::Instant::now();
@@ -259,18 +227,4 @@ fn no_kick_is_lost() {
     let kicks = a.guest.kicks.load(std::sync::atomic::Ordering::Relaxed);
     assert!(kicks > 100, "the worker never slept: {kicks} kicks");
     daemon.check().expect("healthy");
-}
-
-#[test]
-fn a_function_can_talk_to_itself() {
-    let daemon = start(1);
-    let guest = daemon.ready_guest(0).expect("bring-up");
-    let setup = EndpointSetup::default();
-    let [mut a, b] = [0, 1].map(|_| Endpoint::new(&guest, &setup).expect("endpoint"));
-    Endpoint::connect(&a, &b).expect("connect");
-    let data = pattern(3000, 4);
-    a.fill(0, &data).expect("fill");
-    let write = Send::new(Opcode::Write, 1).sges(&[a.sge(0, 3000)]).remote(b.buffer, b.key);
-    a.run_expecting(&write, 1, Status::Success).expect("WRITE");
-    assert!(b.bytes(0, 3000).expect("bytes") == data);
 }
