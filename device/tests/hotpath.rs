@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::Opcode;
 use vrnic_device::cli::Args;
 use vrnic_device::config::Config;
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
-use vrnic_testdriver::guest::Guest;
-use vrnic_testdriver::qp::Send;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wr::Wr;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -27,24 +27,23 @@ const ROUNDS: u32 = 20_000;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Two connected endpoints and a WQE of each kind.
-struct Traffic<'a> {
-    a: Endpoint<'a>,
-    b: Endpoint<'a>,
+struct Traffic {
+    a: Endpoint,
+    b: Endpoint,
     wqes: [Vec<u8>; 4],
 }
 
-impl<'a> Traffic<'a> {
-    fn new(guests: &'a [Guest; 2], in_device: bool) -> Self {
-        let setup = EndpointSetup { log_stride: 7, in_device, ..EndpointSetup::default() };
-        let [a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-        Endpoint::connect(&a, &b).expect("connected");
-        let far = |opcode| Send::new(opcode, 1).remote(b.buffer, b.key);
-        let data = |wr: Send, len| wr.flags(Flags::SIGNALED).sges(&[a.sge(0, len)]).encode();
+impl Traffic {
+    fn new(guests: &[Guest; 2], in_device: bool) -> Self {
+        let setup = Setup { log_stride: 7, in_device, ..Setup::default() };
+        let [a, b] = common::connected(guests, setup);
+        let far = |opcode| Wr::new(opcode, &[]).to(b.buffer, b.key);
+        let data = |wr: Wr, len| Wr { sges: vec![a.sge(0, len)], ..wr }.encode();
         let wqes = [
             data(far(Opcode::Write), 64),
             data(far(Opcode::Read), 8192),
             data(far(Opcode::Write), 100_000),
-            data(Send::new(Opcode::Send, 1), 64),
+            data(Wr::new(Opcode::Send, &[]), 64),
         ];
         Self { a, b, wqes }
     }
@@ -53,18 +52,18 @@ impl<'a> Traffic<'a> {
     fn round(&mut self) {
         let Self { a, b, wqes } = self;
         let buffer = b.sge(4096, 4096);
-        b.qp.post_recv(b.guest, 1, &[buffer]).expect("posted");
+        b.post_recv(1, &[buffer]);
         for wqe in wqes {
-            a.qp.store_encoded(a.guest, wqe).expect("stored");
-            a.qp.ring(a.guest).expect("rung");
+            a.store_encoded(wqe);
+            a.ring();
             let start = Instant::now();
-            while !a.send_cq.ready(a.guest).expect("ring in memory") {
+            while !a.send_cq.ready() {
                 std::hint::spin_loop();
                 assert!(start.elapsed() < LIMIT, "no completion");
             }
-            a.send_cq.poll_success(a.guest).expect("success");
+            a.send_cq.poll_success();
         }
-        b.recv_cq.poll_success(b.guest).expect("success");
+        b.recv_cq.poll_success();
     }
 }
 
@@ -81,7 +80,7 @@ fn nothing_is_allocated() {
     let guests = [0u8, 1].map(|n| {
         let socket = folder.path().join(format!("{n}.sock"));
         let guest = Guest::connect(&socket, [0x52, 0x54, 0, 0, 0, n]).expect("connected");
-        guest.bring_up().expect("bring-up");
+        guest.bring_up();
         guest
     });
     for in_device in [false, true] {
@@ -126,7 +125,7 @@ fn the_kernel_is_not_called() {
     // The tracer would have seen one: with an event to report, the worker signals an eventfd.
     let calls = tracer::system_calls(worker, || {
         for _ in 0..10 {
-            traffic.a.send_cq.arm(traffic.a.guest, vrnic_abi::uar::ARM_NEXT).expect("armed");
+            traffic.a.send_cq.arm(vrnic_abi::uar::ARM_NEXT);
             traffic.round();
         }
     });

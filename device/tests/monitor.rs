@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{descriptors, limit_descriptors, pair, start_with};
+use common::{connected, descriptors, limit_descriptors, pair, start_with};
 use serde_json::Value;
 use tempfile::TempDir;
+use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
-use vrnic_testdriver::qp::Send;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
 fn vrnic(monitor: &Path, args: &[&str]) -> Output {
     let monitor = monitor.to_str().expect("text");
@@ -47,13 +48,11 @@ fn monitored(functions: usize) -> (TempDir, PathBuf, Daemon) {
 fn objects_and_counters_are_shown() {
     let (_folder, monitor, mut daemon) = monitored(2);
     let guests = pair(&daemon);
-    let setup = EndpointSetup::default();
-    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-    Endpoint::connect(&a, &b).expect("connect");
+    let [mut a, b] = connected(&guests, Setup::default());
     for wr_id in 0..5 {
-        let write = Send::new(Opcode::Write, wr_id).sges(&[a.sge(0, 100)]);
-        let write = write.remote(b.buffer, b.key);
-        a.run_expecting(&write, wr_id, Status::Success).expect("WRITE");
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 100)]).id(wr_id);
+        let write = write.to(b.buffer, b.key);
+        a.run_expecting(&write, Status::Success);
     }
 
     let functions = json(&monitor, &["show", "function"]);
@@ -71,9 +70,9 @@ fn objects_and_counters_are_shown() {
     let qp = &qps[0]["qps"][0];
     assert_eq!(
         (&qp["qpn"], &qp["kind"], &qp["state"]),
-        (&a.qp.qpn.into(), &"rc".into(), &"rts".into())
+        (&a.qpn.into(), &"rc".into(), &"rts".into())
     );
-    assert_eq!(qp["peer"][1], b.qp.qpn);
+    assert_eq!(qp["peer"][1], b.qpn);
     assert_eq!((&qp["send"]["posted"], &qp["send"]["next"]), (&5.into(), &5.into()));
     let cqs = json(&monitor, &["show", "cq", "--function", name]);
     let produced = cqs[0]["cqs"].as_array().expect("CQs").iter().map(|cq| cq["produced"].as_u64());
@@ -89,16 +88,16 @@ fn objects_and_counters_are_shown() {
     );
     let top = said(&monitor, &["top", "--interval", "0.1", "--looks", "2"]);
     assert_eq!(top.matches(" active ").count(), 4, "{top}");
-    daemon.check().expect("healthy");
+    daemon.check();
 }
 
 /// More objects than an answer holds come in several.
 #[test]
 fn many_objects_come_page_by_page() {
     let (_folder, monitor, daemon) = monitored(1);
-    let guest = daemon.ready_guest(0).expect("bring-up");
-    let pdn = guest.alloc_pd(0).expect("PD");
-    let memory = guest.ram.alloc(4096).expect("memory");
+    let guest = daemon.ready_guest(0);
+    let pdn = guest.on_object(Admin::AllocPd, 0).expect("PD");
+    let memory = guest.ram().alloc(4096);
     let keys: Vec<u32> =
         (0..2500).map(|_| guest.reg_flat(pdn, 0, memory, 8).expect("REG_MR")).collect();
     let shown = json(&monitor, &["show", "mr"]);
@@ -121,7 +120,7 @@ fn faults_are_named() {
     let mut daemon = start_with(1, &["--monitor", monitor.to_str().expect("text")]);
     assert!(refused(&["show", "qp", "--function", "none"]).contains("'none'"));
     assert!(refused(&["top", "--interval", "0"]).contains("0.1"));
-    let status = daemon.stop(rustix::process::Signal::TERM).expect("end");
+    let status = daemon.stop(rustix::process::Signal::TERM);
     assert!(status.success() && !monitor.exists(), "the monitor's socket is left");
 }
 
@@ -144,7 +143,7 @@ fn silent_watchers_are_limited() {
         // The daemon closes; some it tells why.
         assert!(stream.read_to_end(&mut Vec::new()).is_ok(), "a silent watcher is not ended");
     }
-    daemon.check().expect("healthy");
+    daemon.check();
 }
 
 /// A header without an end is refused, and its watcher does not hold up another.
@@ -159,7 +158,7 @@ fn endless_headers_are_refused() {
     let refused = (0..1000).any(|_| stream.write_all(&line).is_err());
     assert!(refused, "2 MB of header were taken");
     said(&monitor, &["show", "function"]);
-    daemon.check().expect("healthy");
+    daemon.check();
 }
 
 /// A daemon that had no descriptor left for a watcher answers the next one.
@@ -177,5 +176,5 @@ fn running_out_of_descriptors_is_survived() {
     let mut answer = String::new();
     starved.read_to_string(&mut answer).expect("an answer");
     assert!(answer.contains("200 OK"), "{answer}");
-    daemon.check().expect("healthy");
+    daemon.check();
 }

@@ -29,8 +29,8 @@ fn signals_end_it_and_remove_the_sockets() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = start(2);
         // One function with a VMM, one without: neither keeps it.
-        let guest = daemon.guest(0).expect("a VMM");
-        let status = daemon.stop(signal).expect("end");
+        let guest = daemon.guest(0);
+        let status = daemon.stop(signal);
         assert!(status.success(), "{signal:?}: {status}");
         for path in [daemon.socket(0), daemon.net(0), daemon.socket(1), daemon.net(1)] {
             assert!(!path.exists(), "{} is left", path.display());
@@ -57,12 +57,12 @@ fn room_for_descriptors_is_made() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("files");
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words[3], words[4], "soft and hard limit: {line}");
-    assert!(!daemon.log().expect("log").contains("descriptors for"));
+    assert!(!daemon.log().contains("descriptors for"));
 
     let daemon = start_under("-n 256", 4);
-    let log = daemon.log().expect("log");
+    let log = daemon.log();
     assert!(log.contains("descriptors for 1 functions") && log.contains("functions=4"), "{log}");
-    daemon.ready_guest(0).expect("one VMM is served");
+    let _served = daemon.ready_guest(0);
 }
 
 /// Of all three kinds of sockets; and whoever connects is named.
@@ -83,9 +83,9 @@ fn sockets_have_the_mode_and_group_asked_for() {
             assert_eq!(meta.mode() & 0o7777, mode, "{}", path.display());
             assert_eq!(meta.gid(), group, "{}", path.display());
         }
-        let _guest = daemon.ready_guest(0).expect("a VMM and a netdev");
+        let _guest = daemon.ready_guest(0);
         let client = format!("client=process {}, user ", std::process::id());
-        let log = daemon.log().expect("log");
+        let log = daemon.log();
         for what in ["VMM connected", "link up"] {
             let named = |line: &str| line.contains(what) && line.contains(&client);
             assert!(log.lines().any(named), "{what}: {log}");
@@ -107,12 +107,11 @@ fn a_live_socket_is_named_and_a_stale_one_replaced() {
         .args(["--function", &function])
         .spawn()
         .expect("vrnicd runs");
-    let connected = vrnic_testdriver::wait::until("a server", || {
-        Ok(std::os::unix::net::UnixStream::connect(&path).ok())
+    vrnic_testdriver::wait::until("a server", || {
+        std::os::unix::net::UnixStream::connect(&path).ok()
     });
     child.kill().expect("kill");
     child.wait().expect("wait");
-    connected.expect("the stale socket was replaced");
 }
 
 #[test]
@@ -165,7 +164,7 @@ fn ticks(pid: u32) -> u64 {
 #[test]
 fn an_idle_daemon_with_many_functions_sleeps() {
     let daemon = start(64);
-    let guest = daemon.ready_guest(0).expect("bring-up");
+    let guest = daemon.ready_guest(0);
     std::thread::sleep(Duration::from_millis(100));
     let before = ticks(daemon.pid());
     std::thread::sleep(Duration::from_secs(4));

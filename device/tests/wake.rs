@@ -4,9 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use vrnic_abi::sq::{Flags, Opcode};
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
-use vrnic_testdriver::qp::Send;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::wr::Wr;
 
 /// Posts of each of the two guests. `VRNIC_WAKE_POSTS` asks for more.
 const POSTS: u64 = 100_000;
@@ -22,17 +23,14 @@ fn no_doorbell_is_lost(workers: &str) {
     let args = ["--sleep", "0", "--look", "0", "--workers", workers];
     let daemon = common::start_with(2, &args);
     let guests = common::pair(&daemon);
-    let setup = EndpointSetup { log_stride: 7, ..EndpointSetup::default() };
-    let ends: Vec<_> = guests
-        .iter()
-        .map(|guest| [(); 2].map(|()| Endpoint::new(guest, &setup).expect("endpoint")))
-        .collect();
+    let setup = Setup { log_stride: 7, ..Setup::default() };
+    let ends: Vec<_> =
+        guests.iter().map(|guest| [(); 2].map(|()| Endpoint::new(guest, setup))).collect();
     for (a, b) in ends[0].iter().zip(&ends[1]) {
-        Endpoint::connect(a, b).expect("connected");
+        Endpoint::connect_pair(a, b);
     }
-    let write = |near: &Endpoint<'_>, far: &Endpoint<'_>| {
-        let wr = Send::new(Opcode::Write, 1).flags(Flags::SIGNALED).remote(far.buffer, far.key);
-        wr.sges(&[near.sge(0, 8)]).encode()
+    let write = |near: &Endpoint, far: &Endpoint| {
+        Wr::new(Opcode::Write, &[near.sge(0, 8)]).to(far.buffer, far.key).encode()
     };
     let wqes = [0, 1].map(|side| [0, 1].map(|nth| write(&ends[side][nth], &ends[1 - side][nth])));
     std::thread::scope(|scope| {
@@ -42,7 +40,7 @@ fn no_doorbell_is_lost(workers: &str) {
     });
 }
 
-fn post_at_random(mut ends: [Endpoint<'_>; 2], wqes: &[Vec<u8>; 2], seed: u64, posts: u64) {
+fn post_at_random(mut ends: [Endpoint; 2], wqes: &[Vec<u8>; 2], seed: u64, posts: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     for post in 0..posts {
         let which = random.usize(..2);
@@ -51,17 +49,17 @@ fn post_at_random(mut ends: [Endpoint<'_>; 2], wqes: &[Vec<u8>; 2], seed: u64, p
         for _ in 0..random.u32(..2048) {
             std::hint::spin_loop();
         }
-        end.qp.store_encoded(end.guest, &wqes[which]).expect("stored");
-        end.qp.ring(end.guest).expect("rung");
+        end.store_encoded(&wqes[which]);
+        end.ring();
         let start = Instant::now();
-        while !end.send_cq.ready(end.guest).expect("ring in memory") {
+        while !end.send_cq.ready() {
             std::hint::spin_loop();
             if start.elapsed() > Duration::from_micros(50) {
                 std::thread::yield_now();
                 assert!(start.elapsed() < LIMIT, "post {post}: nobody woke up");
             }
         }
-        end.send_cq.poll_success(end.guest).expect("success");
+        end.send_cq.poll_success();
     }
 }
 

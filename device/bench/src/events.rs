@@ -2,17 +2,17 @@
 //! processors or over one; and queues armed at random, of which none may lose an event.
 
 use std::path::Path;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
 use vrnic_abi::eq::Kind;
-use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
 use vrnic_testdriver::arming::{self, Outcome, Setup};
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
 use vrnic_testdriver::eq::EventQueue;
-use vrnic_testdriver::guest::Guest;
-use vrnic_testdriver::qp::Send;
+use vrnic_testdriver::qp;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wr::Wr;
 
 use crate::report::Report;
 use crate::rig::Rig;
@@ -41,11 +41,11 @@ pub(crate) fn measure(
             let rig = Rig::start(daemon, 1, None)?;
             let [near, far] = &rig.guests;
             let vectors = (1..).take(handlers as usize);
-            let made = vectors.map(|vector| Handler::new((near, far), vector, QUEUES / handlers));
-            let mut made = made.collect::<anyhow::Result<Vec<_>>>()?;
+            let made = vectors.map(|vector| Handler::new(near, far, vector, QUEUES / handlers));
+            let mut made: Vec<_> = made.collect();
             let mut best = Rate::default();
             for _ in 0..repeats {
-                let rate = run(near, &mut made, (work, span))?;
+                let rate = run(near, &mut made, (work, span));
                 best = if rate.events > best.events { rate } else { best };
             }
             let us = work.as_micros();
@@ -57,7 +57,7 @@ pub(crate) fn measure(
     }
     let rig = Rig::start(daemon, 1, None)?;
     let start = Instant::now();
-    let all = armed_at_random(&rig.guests, count)?;
+    let all = armed_at_random(&rig.guests, count);
     report.figure("CQs armed at random, million events, none lost", all.events as f64 / 1e6);
     report.figure("CQs armed at random, million completions", all.completions as f64 / 1e6);
     let rate = all.events as f64 / start.elapsed().as_secs_f64();
@@ -65,17 +65,12 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Joins threads and adds up what they give.
-fn join<T>(
-    threads: Vec<std::thread::ScopedJoinHandle<'_, anyhow::Result<T>>>,
-) -> anyhow::Result<Vec<T>> {
-    let join = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<T>>| {
-        thread.join().map_err(|_| anyhow!("a handler panicked"))?
-    };
-    threads.into_iter().map(join).collect()
+/// Joins threads; gives what they give.
+fn join<T>(threads: Vec<ScopedJoinHandle<'_, T>>) -> impl Iterator<Item = T> {
+    threads.into_iter().map(|thread| thread.join().expect("a handler"))
 }
 
-fn armed_at_random([near, far]: &[Guest; 2], count: u64) -> anyhow::Result<Outcome> {
+fn armed_at_random([near, far]: &[Guest; 2], count: u64) -> Outcome {
     let (handlers, queues) = ARMING;
     let events = count / u64::from(handlers);
     std::thread::scope(|scope| {
@@ -85,8 +80,8 @@ fn armed_at_random([near, far]: &[Guest; 2], count: u64) -> anyhow::Result<Outco
             scope.spawn(move || arming::run(near, far, &setup))
         });
         let mut all = Outcome::default();
-        join(threads.collect())?.into_iter().for_each(|outcome| all += outcome);
-        Ok(all)
+        join(threads.collect()).for_each(|outcome| all += outcome);
+        all
     })
 }
 
@@ -100,103 +95,95 @@ struct Rate {
 }
 
 /// All queues of these handlers, each a thread that sleeps until its vector is raised.
-fn run(
-    guest: &Guest,
-    handlers: &mut [Handler<'_>],
-    (work, span): (Duration, Duration),
-) -> anyhow::Result<Rate> {
-    let before = guest.stats()?.interrupts.get();
+fn run(guest: &Guest, handlers: &mut [Handler], (work, span): (Duration, Duration)) -> Rate {
+    let before = guest.stats().interrupts.get();
     let start = Instant::now();
     let events: u64 = std::thread::scope(|scope| {
-        let threads = handlers
-            .iter_mut()
-            .map(|handler| scope.spawn(move || handler.run(work, span).context("a handler")));
-        anyhow::Ok(join(threads.collect())?.into_iter().sum())
-    })?;
+        let threads =
+            handlers.iter_mut().map(|handler| scope.spawn(move || handler.run(work, span)));
+        join(threads.collect()).sum()
+    });
     let seconds = start.elapsed().as_secs_f64();
     // Less the one of QUERY_STATS itself.
-    let interrupts = guest.stats()?.interrupts.get() - before - 1;
+    let interrupts = guest.stats().interrupts.get() - before - 1;
     let events = events as f64;
-    Ok(Rate { events: events / seconds, per_interrupt: events / interrupts.max(1) as f64 })
+    Rate { events: events / seconds, per_interrupt: events / interrupts.max(1) as f64 }
 }
 
 /// An event queue with its vector, and the completion queues that it serves.
-struct Handler<'a> {
+struct Handler {
     vector: u16,
     events: EventQueue,
-    flows: Vec<Flow<'a>>,
+    flows: Vec<Flow>,
 }
 
-impl<'a> Handler<'a> {
-    fn new((near, far): (&'a Guest, &'a Guest), vector: u16, queues: u32) -> anyhow::Result<Self> {
-        let setup = EndpointSetup {
-            buffer: 4096,
+impl Handler {
+    fn new(near: &Guest, far: &Guest, vector: u16, queues: u32) -> Self {
+        let setup = qp::Setup {
+            region: 4096,
             log_cqes: 4,
             log_wqes: 4,
             log_stride: 7,
             vector,
-            ..EndpointSetup::default()
+            ..qp::Setup::default()
         };
-        let (first, there) = (Endpoint::new(near, &setup)?, Endpoint::new(far, &setup)?);
-        let flows = (0..queues).map(|_| Flow::new(&first, &there, &setup));
-        let flows = flows.collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(Self { vector, events: first.events, flows })
+        let (first, there) = (Endpoint::new(near, setup), Endpoint::new(far, setup));
+        let flows = (0..queues).map(|_| Flow::new(&first, &there, setup)).collect();
+        Self { vector, events: first.events, flows }
     }
 
     /// For each event takes the queue's completion, works, and lets the queue go on.
-    fn run(&mut self, work: Duration, span: Duration) -> anyhow::Result<u64> {
+    fn run(&mut self, work: Duration, span: Duration) -> u64 {
         let start = Instant::now();
         for flow in &mut self.flows {
-            flow.next()?;
+            flow.next();
         }
         let (mut events, mut waiting) = (0, self.flows.len());
         while waiting > 0 {
-            let guest = self.flows.first().context("a queue")?.from.guest;
-            let Some((kind, cqn)) = self.events.poll(guest)? else {
-                ensure!(guest.sleep(self.vector, LIMIT)?, "no interrupt within {LIMIT:?}");
+            let Some((kind, cqn)) = self.events.poll() else {
+                let raised = self.flows[0].from.guest.sleep(self.vector, LIMIT);
+                assert!(raised, "no interrupt within {LIMIT:?}");
                 continue;
             };
-            ensure!(kind == Kind::Completion, "event {kind:?}");
+            assert_eq!(kind, Kind::Completion);
             let flow = self.flows.iter_mut().find(|flow| flow.from.send_cq.cqn == cqn);
-            let flow = flow.context("event of another's CQ")?;
-            flow.from.send_cq.poll_success(guest)?;
+            let flow = flow.expect("an event of a CQ of ours");
+            flow.from.send_cq.poll_success();
             events += 1;
             let until = Instant::now() + work;
             while Instant::now() < until {
                 std::hint::spin_loop();
             }
             if start.elapsed() < span {
-                flow.next()?;
+                flow.next();
             } else {
                 waiting -= 1;
             }
         }
-        Ok(events)
+        events
     }
 }
 
 /// A completion queue and what completes there.
-struct Flow<'a> {
-    from: Endpoint<'a>,
+struct Flow {
+    from: Endpoint,
     /// The far end lives as long as the near one.
-    _to: Endpoint<'a>,
+    _to: Endpoint,
     wqe: Vec<u8>,
 }
 
-impl<'a> Flow<'a> {
-    fn new(near: &Endpoint<'a>, far: &Endpoint<'a>, setup: &EndpointSetup) -> anyhow::Result<Self> {
-        let (from, to) = (Endpoint::beside(near, setup)?, Endpoint::beside(far, setup)?);
-        Endpoint::connect(&from, &to)?;
-        let wr = Send::new(Opcode::Write, 1).remote(to.buffer, to.key).flags(Flags::SIGNALED);
-        let wqe = wr.sges(&[from.sge(0, 8)]).encode();
-        Ok(Self { from, _to: to, wqe })
+impl Flow {
+    fn new(near: &Endpoint, far: &Endpoint, setup: qp::Setup) -> Self {
+        let (from, to) = (near.apart(setup), far.apart(setup));
+        Endpoint::connect_pair(&from, &to);
+        let wqe = Wr::new(Opcode::Write, &[from.sge(0, 8)]).to(to.buffer, to.key).encode();
+        Self { from, _to: to, wqe }
     }
 
     /// Arms the queue for the completion of the message that is sent then.
-    fn next(&mut self) -> anyhow::Result<()> {
-        let Endpoint { send_cq, qp, guest, .. } = &mut self.from;
-        send_cq.arm(guest, ARM_NEXT)?;
-        qp.store_encoded(guest, &self.wqe)?;
-        qp.ring(guest)
+    fn next(&mut self) {
+        self.from.send_cq.arm(ARM_NEXT);
+        self.from.store_encoded(&self.wqe);
+        self.from.ring();
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::Endpoint;
 
 use crate::hostile::{Load, Villain};
 use crate::latency::{self, Latencies};
@@ -41,25 +42,25 @@ pub(crate) fn measure(
 
 /// The times of an honest pair's writes beside a load.
 fn beside(load: Load, daemon: &Daemon) -> anyhow::Result<Vec<u64>> {
-    let [first, second] = [daemon.ready_guest(0)?, daemon.ready_guest(1)?];
-    let [near, far] = [daemon.ready_guest(2)?, daemon.ready_guest(3)?];
-    let setup = EndpointSetup { log_cqes: 8, log_stride: 7, ..EndpointSetup::default() };
-    let mut pair = Pair { a: Endpoint::new(&first, &setup)?, b: Endpoint::new(&second, &setup)? };
-    Endpoint::connect(&pair.a, &pair.b)?;
+    let [first, second] = [daemon.ready_guest(0), daemon.ready_guest(1)];
+    let [near, far] = [daemon.ready_guest(2), daemon.ready_guest(3)];
+    let setup = Setup { log_cqes: 8, log_stride: 7, ..Setup::default() };
+    let mut pair = Pair { a: Endpoint::new(&first, setup), b: Endpoint::new(&second, setup) };
+    Endpoint::connect_pair(&pair.a, &pair.b);
     let villain = Villain::new(&near, &far)?;
     let burst = villain.prepare(load)?;
-    ping(&mut pair, Duration::from_millis(2))?;
-    burst.start()?;
-    ping(&mut pair, load.span())
+    ping(&mut pair, Duration::from_millis(2));
+    burst.start();
+    Ok(ping(&mut pair, load.span()))
 }
 
 /// Writes for `span`; the times in ns.
-fn ping(pair: &mut Pair<'_>, span: Duration) -> anyhow::Result<Vec<u64>> {
+fn ping(pair: &mut Pair, span: Duration) -> Vec<u64> {
     let wqe = latency::request(pair);
     let start = Instant::now();
     let mut times = Vec::new();
     while start.elapsed() < span {
-        times.push(latency::once(pair, &wqe)?);
+        times.push(latency::once(pair, &wqe));
     }
-    Ok(times)
+    times
 }

@@ -4,15 +4,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use vrnic_abi::admin::{CreateCq, CreateQp, Mcast, ModifyCq, Pages, SetGid, command};
-use vrnic_abi::cq::CQE_LEN;
+use vrnic_abi::admin::{CreateCq, CreateQp, Mcast, ModifyCq, Opcode as Admin, SetGid, command};
+use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, MULTICAST_QPN, State, Type};
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{DatagramSeg, Flags, Opcode, Sge};
 use vrnic_abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, SLOTS};
-use vrnic_testdriver::endpoint::{ALL_ACCESS, Endpoint, EndpointSetup};
-use vrnic_testdriver::guest::Guest;
-use vrnic_testdriver::qp::{INIT, Send, connected, sge};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::CompletionQueue;
+use vrnic_testdriver::memory::Ram;
+use vrnic_testdriver::qp::{ALL, INIT, Setup, attributes};
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wr::{Wr, sge};
 use zerocopy::IntoBytes;
 
 /// A multicast group: ff0e::beef.
@@ -89,9 +92,9 @@ impl Load {
 }
 
 /// A hostile pair of guests.
-pub(crate) struct Villain<'a> {
-    near: Endpoint<'a>,
-    far: Endpoint<'a>,
+pub(crate) struct Villain {
+    near: Endpoint,
+    far: Endpoint,
 }
 
 /// An object and its doorbell.
@@ -103,41 +106,36 @@ struct Slot {
 }
 
 /// Doorbells to ring: the slot's words are stored first.
-pub(crate) struct Burst<'a> {
-    guest: &'a Guest,
+pub(crate) struct Burst {
+    guest: Guest,
     /// Slots, with what their first 16 bytes shall be.
     slots: Vec<(Slot, [u32; 4])>,
 }
 
-impl Burst<'_> {
+impl Burst {
     /// Rings.
-    ///
-    /// # Errors
-    /// Fails if the server refuses a kick.
-    pub(crate) fn start(&self) -> anyhow::Result<()> {
+    pub(crate) fn start(&self) {
         for (Slot { uar, slot, .. }, words) in &self.slots {
-            for (nth, value) in words.iter().enumerate() {
-                let at = Guest::slot_offset(*uar, *slot) + 4 * nth;
-                let word = self.guest.bar().word32(at).context("slot")?;
-                word.store(*value, Ordering::Release).context("slot")?;
+            for (offset, value) in (0..).step_by(4).zip(words) {
+                self.guest.slot32(*uar, *slot, offset).store(*value, Ordering::Release);
             }
         }
         // By group, as each has one bit.
-        self.slots.iter().try_for_each(|(at, _)| self.guest.ring(at.uar, at.slot))
+        self.slots.iter().for_each(|(at, _)| self.guest.ring(at.uar, at.slot));
     }
 }
 
-impl<'a> Villain<'a> {
+impl Villain {
     /// Two endpoints, on functions with a GID.
-    pub(crate) fn new(near: &'a Guest, far: &'a Guest) -> anyhow::Result<Self> {
+    pub(crate) fn new(near: &Guest, far: &Guest) -> anyhow::Result<Self> {
         for (guest, last) in [(near, 1), (far, 2)] {
             let mut gid = [0xfe; 16];
             gid[15] = last;
-            guest.command::<command::SetGid>(&SetGid::set(0, gid, guest.mac, 0xffff))?;
+            guest.command::<command::SetGid>(&SetGid::set(0, gid, guest.mac(), 0xffff))?;
         }
-        let setup = EndpointSetup { log_cqes: 2, ..EndpointSetup::default() };
-        let this = Self { near: Endpoint::new(near, &setup)?, far: Endpoint::new(far, &setup)? };
-        Endpoint::connect(&this.near, &this.far)?;
+        let setup = Setup { log_cqes: 2, ..Setup::default() };
+        let this = Self { near: Endpoint::new(near, setup), far: Endpoint::new(far, setup) };
+        Endpoint::connect_pair(&this.near, &this.far);
         Ok(this)
     }
 
@@ -145,7 +143,7 @@ impl<'a> Villain<'a> {
     ///
     /// # Errors
     /// When a command is refused.
-    pub(crate) fn prepare(&self, load: Load) -> anyhow::Result<Burst<'a>> {
+    pub(crate) fn prepare(&self, load: Load) -> anyhow::Result<Burst> {
         let slots = match load {
             Load::Nothing => Vec::new(),
             Load::Multicast => self.multicast()?,
@@ -155,21 +153,19 @@ impl<'a> Villain<'a> {
             Load::LongMessages => self.long_messages()?,
             Load::Flush => self.flush()?,
         };
-        Ok(Burst { guest: self.near.guest, slots })
+        Ok(Burst { guest: self.near.guest.clone(), slots })
     }
 
     fn multicast(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
-        let receiving = params(far, Type::Ud)?;
+        let receiving = params(far, Type::Ud);
         let receiving = CreateQp { recv_cqn: long_cq(far)?.into(), ..receiving };
         let place = far.sge(0, 4096 + GRH_LEN);
-        let receive = [RqWqe::new(1, 1).as_bytes(), place.as_bytes()].concat();
-        fill(far.guest, &receiving, &receive)?;
+        fill(&far.guest, &receiving, &[RqWqe::new(1, 1).as_bytes(), place.as_bytes()].concat());
         for member in self.qps(far, &receiving, MEMBERS)? {
-            datagrams(far.guest, member.id)?;
-            let at = Guest::slot_offset(member.uar, member.slot) + 4;
-            let posted = far.guest.bar().word32(at).context("slot")?;
-            posted.store(1 << LOG_WQES, Ordering::Release).context("slot")?;
+            datagrams(&far.guest, member.id)?;
+            let posted = far.guest.slot32(member.uar, member.slot, RQ_PI);
+            posted.store(1 << LOG_WQES, Ordering::Release);
             far.guest.command::<command::AttachMcast>(&Mcast::new(member.id, GROUP))?;
         }
         let av = AddressVector {
@@ -180,28 +176,28 @@ impl<'a> Villain<'a> {
             ..AddressVector::default()
         };
         let to = DatagramSeg { av, dest_qpn: MULTICAST_QPN.into(), qkey: QKEY.into() };
-        let wqe = Send::new(Opcode::Send, 1).flags(Flags::empty()).body(to.as_bytes());
-        let params = params(near, Type::Ud)?;
-        fill(near.guest, &params, &wqe.sges(&[near.sge(0, 4096)]).encode())?;
+        let wqe =
+            Wr::new(Opcode::Send, &[near.sge(0, 4096)]).flags(Flags::empty()).body(to.as_bytes());
+        let params = params(near, Type::Ud);
+        fill(&near.guest, &params, &wqe.encode());
         let senders = self.qps(near, &params, 16)?;
-        senders.iter().try_for_each(|sender| datagrams(near.guest, sender.id))?;
+        senders.iter().try_for_each(|sender| datagrams(&near.guest, sender.id))?;
         Ok(senders.into_iter().map(|sender| (sender, [64, 0, 0, 0])).collect())
     }
 
     fn failing_cq(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
-        let (_, pages) = near.guest.ring_memory(4096)?;
-        let (cqn, _) = near.guest.create_cq(&CreateCq::new(near.uar, near.eqn, 1, pages))?;
-        let params = params(near, Type::Rc)?;
+        let cqn = CompletionQueue::create(&near.guest, near.uar, near.eqn, 1)?.cqn;
+        let params = params(near, Type::Rc);
         let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..params };
-        let attr = Attr { state: State::Init as u8, ..connected(far.guest.mac, far.qp.qpn) };
+        let attr = Attr { state: State::Init as u8, ..attributes(far.guest.mac(), far.qpn) };
         let qps = self.qps(near, &params, FEEDERS)?;
         for qp in &qps {
             near.guest.modify_qp(qp.id, INIT, &attr)?;
         }
         // The first one fails, and its requests overflow the CQ.
         let first = *qps.first().context("a QP")?;
-        fail(near.guest, first.id)?;
+        fail(&near.guest, first.id)?;
         Ok(vec![(first, [8, 0, 0, 0])])
     }
 
@@ -215,26 +211,26 @@ impl<'a> Villain<'a> {
     fn moderated(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let near = &self.near;
         let cqs = self.cqs()?;
-        let params = params(near, Type::Rc)?;
-        let attr = connected(self.far.guest.mac, self.far.qp.qpn);
+        let params = params(near, Type::Rc);
+        let attr = attributes(self.far.guest.mac(), self.far.qpn);
         let attr = Attr { state: State::Init as u8, ..attr };
         let mut slots: Vec<_> = Vec::new();
         for cq in cqs {
             near.guest.command::<command::ModifyCq>(&ModifyCq::new(cq.id, 2, PERIOD))?;
             slots.push((cq, [0, 1 << ARM_COUNT_SHIFT | ARM_NEXT, 0, 0]));
         }
-        Burst { guest: near.guest, slots: slots.clone() }.start()?;
+        Burst { guest: near.guest.clone(), slots: slots.clone() }.start();
         let mut qps = Vec::new();
         let (mut uar, mut free) = (0, 0);
         for (cq, _) in slots {
             if free == 0 {
-                (uar, free) = (near.guest.alloc_uar(near.context)?, SLOTS);
+                (uar, free) = (near.guest.on_object(Admin::AllocUar, near.context)?, SLOTS);
             }
             free -= 1;
             let params = CreateQp { send_cqn: cq.id.into(), uar: uar.into(), ..params };
             let (id, slot, _) = near.guest.create_qp(&params)?;
             near.guest.modify_qp(id, INIT, &attr)?;
-            fail(near.guest, id)?;
+            fail(&near.guest, id)?;
             qps.push((Slot { id, uar, slot }, [1, 0, 0, 0]));
         }
         Ok(qps)
@@ -243,23 +239,24 @@ impl<'a> Villain<'a> {
     fn long_messages(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let Self { near, far } = self;
         let len = u64::from(MESSAGES) * u64::from(MIB);
-        let (from, to) = (near.guest.ram.alloc(len)?, far.guest.ram.alloc(len)?);
+        let (from, to) = (near.guest.ram().alloc(len), far.guest.ram().alloc(len));
         let mut slots = Vec::new();
         for nth in 0..16u64 {
-            let setup = EndpointSetup { buffer: 4096, log_wqes: 6, ..EndpointSetup::default() };
-            let (mut a, b) = (Endpoint::beside(near, &setup)?, Endpoint::beside(far, &setup)?);
-            Endpoint::connect(&a, &b)?;
+            let setup = Setup { region: 4096, log_wqes: 6, ..Setup::default() };
+            let (mut a, b) = (near.apart(setup), far.apart(setup));
+            Endpoint::connect_pair(&a, &b);
             for message in 0..u64::from(MESSAGES) / 16 {
                 let at = (nth * u64::from(MESSAGES) / 16 + message) * u64::from(MIB);
-                let lkey = near.guest.reg_flat(a.pdn, ALL_ACCESS, from + at, MIB.into())?;
-                let rkey = far.guest.reg_flat(b.pdn, ALL_ACCESS, to + at, MIB.into())?;
+                let lkey = near.guest.reg_flat(a.pdn, ALL, from + at, MIB.into())?;
+                let rkey = far.guest.reg_flat(b.pdn, ALL, to + at, MIB.into())?;
                 let sges: Vec<Sge> =
                     (0..16).map(|n| sge(from + at + n * 65_536, 65_536, lkey)).collect();
-                let wr = Send::new(Opcode::Write, 1).flags(Flags::empty()).remote(to + at, rkey);
-                a.qp.store_encoded(near.guest, &wr.sges(&sges).encode())?;
+                a.store_send(
+                    &Wr::new(Opcode::Write, &sges).flags(Flags::empty()).to(to + at, rkey),
+                );
             }
-            let slot = Slot { id: a.qp.qpn, uar: a.qp.uar, slot: a.qp.slot };
-            slots.push((slot, [a.qp.send_producer(), 0, 0, 0]));
+            let slot = Slot { id: a.qpn, uar: a.uar, slot: a.slot };
+            slots.push((slot, [a.sq_pi, 0, 0, 0]));
         }
         Ok(slots)
     }
@@ -267,25 +264,25 @@ impl<'a> Villain<'a> {
     fn flush(&self) -> anyhow::Result<Vec<(Slot, [u32; 4])>> {
         let near = &self.near;
         let cqn = long_cq(near)?;
-        let params = params(near, Type::Rc)?;
+        let params = params(near, Type::Rc);
         let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..params };
-        let attr = connected(self.far.guest.mac, self.far.qp.qpn);
+        let attr = attributes(self.far.guest.mac(), self.far.qpn);
         let attr = Attr { state: State::Init as u8, ..attr };
         let mut slots = Vec::new();
         for qp in self.qps(near, &params, 64)? {
             near.guest.modify_qp(qp.id, INIT, &attr)?;
-            fail(near.guest, qp.id)?;
+            fail(&near.guest, qp.id)?;
             slots.push((qp, [1 << LOG_WQES, 1 << LOG_WQES, 0, 0]));
         }
         Ok(slots)
     }
 
     /// Makes QPs that share rings, with slots in doorbell pages of their own.
-    fn qps(&self, on: &Endpoint<'_>, params: &CreateQp, count: u32) -> anyhow::Result<Vec<Slot>> {
+    fn qps(&self, on: &Endpoint, params: &CreateQp, count: u32) -> anyhow::Result<Vec<Slot>> {
         let (mut uar, mut free) = (0, 0);
         let make = |_| {
             if free == 0 {
-                (uar, free) = (on.guest.alloc_uar(on.context)?, SLOTS);
+                (uar, free) = (on.guest.on_object(Admin::AllocUar, on.context)?, SLOTS);
             }
             free -= 1;
             let params = CreateQp { uar: uar.into(), ..*params };
@@ -298,25 +295,25 @@ impl<'a> Villain<'a> {
     /// Makes CQs of one entry.
     fn cqs(&self) -> anyhow::Result<Vec<Slot>> {
         let near = &self.near;
-        let ring = near.guest.ram.alloc(4096)?;
+        let ring = near.guest.ram().alloc(4096);
         let (mut uar, mut free) = (0, 0);
         let make = |_| {
             if free == 0 {
-                (uar, free) = (near.guest.alloc_uar(near.context)?, SLOTS);
+                (uar, free) = (near.guest.on_object(Admin::AllocUar, near.context)?, SLOTS);
             }
             free -= 1;
-            let params = CreateCq::new(uar, near.eqn, 0, Pages::new(ring, 12, 0));
-            let (id, slot) = near.guest.create_cq(&params)?;
-            Ok(Slot { id, uar, slot })
+            let params = CreateCq::new(uar, near.eqn, 0, Ram::pages(ring));
+            let result = near.guest.command::<command::CreateCq>(&params)?;
+            Ok(Slot { id: result.cqn.get(), uar, slot: result.slot.get() })
         };
         (0..QUEUES).map(make).collect()
     }
 }
 
 /// Parameters of QPs of an endpoint's PD and CQs.
-fn params(on: &Endpoint<'_>, kind: Type) -> anyhow::Result<CreateQp> {
-    let ring = on.guest.ram.alloc(1 << (LOG_WQES + LOG_STRIDE))?;
-    Ok(CreateQp {
+fn params(on: &Endpoint, kind: Type) -> CreateQp {
+    let ring = on.guest.ram().alloc(1 << (LOG_WQES + LOG_STRIDE));
+    CreateQp {
         sq_table: ring.into(),
         rq_table: ring.into(),
         sq_page_shift: 12,
@@ -331,19 +328,18 @@ fn params(on: &Endpoint<'_>, kind: Type) -> anyhow::Result<CreateQp> {
         uar: on.uar.into(),
         qp_type: kind as u8,
         ..CreateQp::default()
-    })
+    }
 }
 
 /// A CQ with room for all that a load completes.
-fn long_cq(on: &Endpoint<'_>) -> anyhow::Result<u32> {
-    let (_, pages) = on.guest.ring_memory(u64::from(CQE_LEN) << LOG_CQES)?;
-    Ok(on.guest.create_cq(&CreateCq::new(on.uar, on.eqn, LOG_CQES, pages))?.0)
+fn long_cq(on: &Endpoint) -> anyhow::Result<u32> {
+    Ok(CompletionQueue::create(&on.guest, on.uar, on.eqn, LOG_CQES)?.cqn)
 }
 
 /// Stores an entry everywhere in the ring.
-fn fill(guest: &Guest, params: &CreateQp, entry: &[u8]) -> anyhow::Result<()> {
+fn fill(guest: &Guest, params: &CreateQp, entry: &[u8]) {
     let place = |nth: u64| params.sq_table.get() + (nth << LOG_STRIDE);
-    (0..1 << LOG_WQES).try_for_each(|nth| guest.ram.write(place(nth), entry))
+    (0..1 << LOG_WQES).for_each(|nth| guest.ram().write(place(nth), entry));
 }
 
 /// Brings a datagram QP to Ready to Send.
@@ -359,7 +355,7 @@ fn datagrams(guest: &Guest, qpn: u32) -> anyhow::Result<()> {
 }
 
 /// Moves a QP to the error state.
-fn fail(guest: &Guest, qpn: u32) -> anyhow::Result<()> {
+fn fail(guest: &Guest, qpn: u32) -> Result<(), Refused> {
     let attr = Attr { state: State::Err as u8, ..Attr::default() };
     guest.modify_qp(qpn, AttrMask::STATE, &attr)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use vrnic_abi::admin::{CreateQp, ModifyQp, Opcode, command};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::uar::SLOTS;
-use vrnic_testdriver::endpoint::Endpoint;
-use vrnic_testdriver::qp::{INIT, RTR, RTS, connected};
+use vrnic_testdriver::qp::{INIT, RTR, RTS, attributes};
+use vrnic_testdriver::vfio::Endpoint;
 use zerocopy::IntoBytes;
 
 use crate::rate::{self, Kind, Rate};
@@ -27,14 +27,14 @@ pub(crate) fn measure(
     count: u32,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
-    let mut pair = Pair::new(rig, false)?;
+    let mut pair = Pair::new(rig, false);
     let what = (Kind::Write, 64);
-    let maker = Maker::new(&pair.a)?;
+    let maker = Maker::new(&pair.a);
     let (mut alone, mut among, mut grown) = (Rate::default(), Rate::default(), 0);
     for round in 0..repeats {
         alone = alone.better(rate::run(rig, &mut pair, what, span)?);
         let before = rig.memory()?;
-        let idle = maker.make(&pair.a, count, pair.b.qp.qpn)?;
+        let idle = maker.make(&pair.a, count, pair.b.qpn)?;
         if round == 0 {
             grown = rig.memory()?.saturating_sub(before);
         }
@@ -60,9 +60,14 @@ struct Idle {
 }
 
 impl Idle {
-    fn destroy(self, on: &Endpoint<'_>) -> anyhow::Result<()> {
-        self.qps.iter().try_for_each(|qpn| on.guest.destroy(Opcode::DestroyQp, *qpn))?;
-        self.uars.iter().try_for_each(|uar| on.guest.destroy(Opcode::FreeUar, *uar))
+    fn destroy(self, on: &Endpoint) -> anyhow::Result<()> {
+        for qpn in self.qps {
+            on.guest.on_object(Opcode::DestroyQp, qpn)?;
+        }
+        for uar in self.uars {
+            on.guest.on_object(Opcode::FreeUar, uar)?;
+        }
+        Ok(())
     }
 }
 
@@ -73,18 +78,18 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(on: &Endpoint<'_>) -> anyhow::Result<Self> {
-        Ok(Self { ring: on.guest.ram.alloc(4096)?, attributes: on.guest.ram.alloc(4096)? })
+    fn new(on: &Endpoint) -> Self {
+        Self { ring: on.guest.ram().alloc(4096), attributes: on.guest.ram().alloc(4096) }
     }
 
     /// Makes `count`. The first ones share the UAR, and some the doorbell group, of the endpoint's
     /// own.
-    fn make(&self, on: &Endpoint<'_>, count: u32, peer: u32) -> anyhow::Result<Idle> {
+    fn make(&self, on: &Endpoint, count: u32, peer: u32) -> anyhow::Result<Idle> {
         let mut idle = Idle::default();
         let (mut uar, mut free) = (on.uar, SLOTS - TAKEN);
         for _ in 0..count {
             if free == 0 {
-                uar = on.guest.alloc_uar(on.context)?;
+                uar = on.guest.on_object(Opcode::AllocUar, on.context)?;
                 idle.uars.push(uar);
                 free = SLOTS;
             }
@@ -94,7 +99,7 @@ impl Maker {
         Ok(idle)
     }
 
-    fn make_one(&self, on: &Endpoint<'_>, uar: u32, peer: u32) -> anyhow::Result<u32> {
+    fn make_one(&self, on: &Endpoint, uar: u32, peer: u32) -> anyhow::Result<u32> {
         let params = CreateQp {
             sq_table: self.ring.into(),
             rq_table: self.ring.into(),
@@ -112,10 +117,10 @@ impl Maker {
             ..CreateQp::default()
         };
         let (qpn, ..) = on.guest.create_qp(&params)?;
-        let mut attr = connected(on.guest.mac, peer);
+        let mut attr = attributes(on.guest.mac(), peer);
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
             attr.state = state as u8;
-            on.guest.ram.write(self.attributes, attr.as_bytes())?;
+            on.guest.ram().write(self.attributes, attr.as_bytes());
             let params = ModifyQp::new(qpn, mask.bits(), self.attributes);
             on.guest.command::<command::ModifyQp>(&params)?;
         }

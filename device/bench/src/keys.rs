@@ -10,9 +10,8 @@ use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Mr, Tpt, User};
-use vrnic_testdriver::endpoint::ALL_ACCESS;
-use vrnic_testdriver::endpoint::EndpointSetup;
-use vrnic_testdriver::guest::Guest;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::vfio::Guest;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
@@ -51,8 +50,8 @@ pub(crate) fn measure(
         report.figure(&name, ns);
     }
     // Registration by work requests is the kernel's alone.
-    let kernel = EndpointSetup { kernel: true, ..EndpointSetup::default() };
-    let mut pair = Pair::with(rig, kernel)?;
+    let kernel = Setup { kernel: true, ..Setup::default() };
+    let mut pair = Pair::with(rig, kernel);
     for (name, requests) in requests(&pair)? {
         let mut best = f64::INFINITY;
         for _ in 0..repeats {
@@ -106,9 +105,9 @@ fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
 type Sequence = (&'static str, Vec<Vec<u8>>);
 
 /// Sequences of requests about keys that can be posted over and over.
-fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<Sequence>> {
-    let (guest, pdn, buffer) = (pair.a.guest, pair.a.pdn, pair.a.buffer);
-    let access = ALL_ACCESS | Access::MW_BIND.bits();
+fn requests(pair: &Pair) -> anyhow::Result<Vec<Sequence>> {
+    let (guest, pdn, buffer) = (&pair.a.guest, pair.a.pdn, pair.a.buffer);
+    let access = ALL | Access::MW_BIND.bits();
     let region = guest.reg_flat(pdn, access, buffer, 1 << 20)?;
     let window = |kind| {
         let params = AllocMw::new(pdn, kind);
@@ -124,15 +123,15 @@ fn requests(pair: &Pair<'_>) -> anyhow::Result<Vec<Sequence>> {
         request(Opcode::BindMw, key, buffer, seg.as_bytes())
     };
     let fast = guest.command::<command::AllocMr>(&AllocMr::new(pdn, FAST_PAGES as u32))?.get();
-    let list = guest.ram.alloc(FAST_PAGES * 8)?;
+    let list = guest.ram().alloc(FAST_PAGES * 8);
     // Every second page, so that they do not join.
     for nth in 0..FAST_PAGES {
-        guest.ram.write(list + nth * 8, &(buffer + nth * 2 * 4096).to_le_bytes())?;
+        guest.ram().write(list + nth * 8, &(buffer + nth * 2 * 4096).to_le_bytes());
     }
     let seg = RegMrSeg {
         length: (FAST_PAGES * 4096).into(),
         table: list.into(),
-        access: ALL_ACCESS.into(),
+        access: ALL.into(),
         page_count: (FAST_PAGES as u32).into(),
         page_shift: 12,
         ..RegMrSeg::default()
@@ -166,7 +165,7 @@ fn request(opcode: Opcode, key: u32, addr: u64, body: &[u8]) -> Vec<u8> {
 /// Processor time of the worker for each round of `requests` in ns.
 fn worker_ns(
     rig: &Rig,
-    pair: &mut Pair<'_>,
+    pair: &mut Pair,
     requests: &[Vec<u8>],
     span: Duration,
 ) -> anyhow::Result<f64> {
@@ -184,15 +183,15 @@ fn worker_ns(
                     Some(bytes) if nth + 1 < BATCH * each => bytes,
                     _ => &last,
                 };
-                pair.a.qp.store_encoded(pair.a.guest, bytes)?;
+                pair.a.store_encoded(bytes);
             }
-            pair.a.qp.ring(pair.a.guest)?;
+            pair.a.ring();
             posted += BATCH * each;
         }
         if posted == done {
             break;
         }
-        await_batch(pair)?;
+        await_batch(pair);
         done += BATCH * each;
     }
     let ns = (rig.worker_time()? - worker) as f64;
@@ -208,17 +207,17 @@ fn registration(
     repeats: u32,
 ) -> anyhow::Result<f64> {
     let count = len >> shift;
-    let list = guest.ram.alloc(count * 8)?;
+    let list = guest.ram().alloc(count * 8);
     for nth in 0..count {
-        guest.ram.write(list + nth * 8, &(4u64 << 30).to_le_bytes())?;
+        guest.ram().write(list + nth * 8, &(4u64 << 30).to_le_bytes());
     }
-    let params = RegMr::new(pdn, ALL_ACCESS, 0, len, Pages::new(list, shift, 1));
+    let params = RegMr::new(pdn, ALL, 0, len, Pages::new(list, shift, 1));
     let mut best = f64::INFINITY;
     for _ in 0..repeats {
         let start = Instant::now();
-        let key = guest.reg_mr(&params)?;
+        let key = guest.command::<command::RegMr>(&params)?.get();
         best = best.min(start.elapsed().as_secs_f64() * 1e3);
-        guest.destroy(Admin::DeregMr, key)?;
+        guest.on_object(Admin::DeregMr, key)?;
     }
     Ok(best)
 }

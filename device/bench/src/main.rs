@@ -110,13 +110,13 @@ fn main() -> anyhow::Result<()> {
     let span = Duration::from_millis(args.span);
     for (part, in_device) in [(Part::Guest, false), (Part::Device, true)] {
         if args.wants(part) {
-            let mut pair = Pair::new(&rig, in_device)?;
+            let mut pair = Pair::new(&rig, in_device);
             let place = if in_device { "SQ in device" } else { "SQ in guest" };
             small(&mut report, &rig, &mut pair, place, (args.repeats, span))?;
         }
     }
     if args.wants(Part::Large) {
-        large(&mut report, &rig, &mut Pair::new(&rig, false)?, (args.repeats, span))?;
+        large(&mut report, &rig, &mut Pair::new(&rig, false), (args.repeats, span))?;
     }
     if args.wants(Part::Idle) {
         idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
@@ -146,7 +146,7 @@ fn main() -> anyhow::Result<()> {
 fn small(
     report: &mut Report,
     rig: &Rig,
-    pair: &mut Pair<'_>,
+    pair: &mut Pair,
     place: &str,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
@@ -171,7 +171,7 @@ fn small(
 fn large(
     report: &mut Report,
     rig: &Rig,
-    pair: &mut Pair<'_>,
+    pair: &mut Pair,
     (repeats, span): (u32, Duration),
 ) -> anyhow::Result<()> {
     for len in LARGE {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
-use vrnic_testdriver::guest::Guest;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
 
 /// log2 of the entries of the queues.
 pub(crate) const LOG_WQES: u8 = 8;
@@ -34,7 +34,7 @@ impl Rig {
         args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
         let daemon = Daemon::start(program, 2, &args)
             .with_context(|| format!("daemon {} (see --daemon)", program.display()))?;
-        let guests = [daemon.ready_guest(0)?, daemon.ready_guest(1)?];
+        let guests = [daemon.ready_guest(0), daemon.ready_guest(1)];
         let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid()))?;
         let is_worker = |task: &PathBuf| {
             fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
@@ -66,39 +66,33 @@ impl Rig {
 }
 
 /// Two connected endpoints; `a` posts.
-pub(crate) struct Pair<'a> {
-    pub(crate) a: Endpoint<'a>,
-    pub(crate) b: Endpoint<'a>,
+pub(crate) struct Pair {
+    pub(crate) a: Endpoint,
+    pub(crate) b: Endpoint,
 }
 
-impl<'a> Pair<'a> {
+impl Pair {
     /// Makes and connects them.
-    ///
-    /// # Errors
-    /// Fails if one of the commands that it needs fails.
-    pub(crate) fn new(rig: &'a Rig, in_device: bool) -> anyhow::Result<Self> {
-        Self::with(rig, EndpointSetup { in_device, ..EndpointSetup::default() })
+    pub(crate) fn new(rig: &Rig, in_device: bool) -> Self {
+        Self::with(rig, Setup { in_device, ..Setup::default() })
     }
 
     /// Creates the pair as `setup` says.
-    ///
-    /// # Errors
-    /// Fails if one of the commands that it needs fails.
-    pub(crate) fn with(rig: &'a Rig, setup: EndpointSetup) -> anyhow::Result<Self> {
-        let setup = EndpointSetup {
-            buffer: 1 << 20,
+    pub(crate) fn with(rig: &Rig, setup: Setup) -> Self {
+        let setup = Setup {
+            region: 1 << 20,
             log_cqes: LOG_WQES,
             log_wqes: LOG_WQES,
             log_stride: 7,
             ..setup
         };
         let [first, second] = &rig.guests;
-        let pair = Self { a: Endpoint::new(first, &setup)?, b: Endpoint::new(second, &setup)? };
+        let pair = Self { a: Endpoint::new(first, setup), b: Endpoint::new(second, setup) };
         // Pages exist before anything is timed.
         let bytes = vec![1; 1 << 20];
-        pair.a.fill(0, &bytes)?;
-        pair.b.fill(0, &bytes)?;
-        Endpoint::connect(&pair.a, &pair.b)?;
-        Ok(pair)
+        pair.a.fill(0, &bytes);
+        pair.b.fill(0, &bytes);
+        Endpoint::connect_pair(&pair.a, &pair.b);
+        pair
     }
 }

@@ -4,7 +4,10 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
+use vrnic_device::memory::mapping::Mapping;
+use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::vfio::Endpoint;
 
 use crate::rig::Pair;
 
@@ -70,14 +73,19 @@ pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
 /// Bytes per second of copying the very block that a WRITE of `len` bytes moves, by this thread.
 ///
 /// # Errors
-/// When it lies outside guest memory.
-pub(crate) fn same_block(pair: &Pair<'_>, len: usize, span: Duration) -> anyhow::Result<f64> {
-    let (from, to) = (&pair.a, &pair.b);
+/// When it lies outside guest memory, or that cannot be mapped.
+pub(crate) fn same_block(pair: &Pair, len: usize, span: Duration) -> anyhow::Result<f64> {
+    let map = |end: &Endpoint| {
+        let ram = end.guest.ram();
+        let mapping = Mapping::new(ram.file(), 0, usize::try_from(ram.len())?, true)?;
+        anyhow::Ok((mapping, usize::try_from(end.buffer - BASE)?))
+    };
+    let ((from, from_at), (to, to_at)) = (map(&pair.a)?, map(&pair.b)?);
     let start = Instant::now();
     let mut bytes = 0f64;
     while start.elapsed() < span {
         for _ in 0..16 {
-            from.guest.ram.copy_to(from.buffer, &to.guest.ram, to.buffer, len)?;
+            Mapping::copy(&from, from_at, &to, to_at, len).context("a block of guest memory")?;
         }
         bytes += 16.0 * len as f64;
     }

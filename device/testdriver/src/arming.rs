@@ -7,16 +7,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
 use vrnic_abi::admin::{ModifyCq, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 
-use crate::endpoint::{Endpoint, EndpointSetup};
-use crate::guest::Guest;
-use crate::qp::Send;
+use crate::qp;
+use crate::vfio::{Endpoint, Guest};
+use crate::wr::Wr;
 
 /// An event that takes longer is lost; generous, for loaded machines.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -64,63 +63,57 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// Runs a handler of `guest`, to whose queues `peer` sends.
-///
-/// # Errors
-/// When an event is lost, a completion is lost or out of order, or an operation fails.
-pub fn run(guest: &Guest, peer: &Guest, setup: &Setup) -> anyhow::Result<Outcome> {
+/// Runs a handler of `guest`, to whose queues `peer` sends; panics when an event or a completion is
+/// lost or out of order.
+#[must_use]
+pub fn run(guest: &Guest, peer: &Guest, setup: &Setup) -> Outcome {
     let mut random = fastrand::Rng::with_seed(setup.seed);
-    let ends = EndpointSetup {
-        buffer: 4096,
+    let ends = qp::Setup {
+        region: 4096,
         log_cqes: LOG_WQES,
         log_wqes: LOG_WQES,
         log_stride: 7,
         vector: setup.vector,
-        ..EndpointSetup::default()
+        ..qp::Setup::default()
     };
-    let mut first = Endpoint::new(guest, &ends)?;
-    let far = Endpoint::new(peer, &ends)?;
-    let mut lanes = (0..setup.queues)
-        .map(|nth| Lane::new(&first, &far, &ends, nth % 4 == 3))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    for lane in &mut lanes {
-        lane.act(&mut random)?;
-    }
+    let (mut first, far) = (Endpoint::new(guest, ends), Endpoint::new(peer, ends));
+    let mut lanes: Vec<_> =
+        (0..setup.queues).map(|nth| Lane::new(&first, &far, ends, nth % 4 == 3)).collect();
+    lanes.iter_mut().for_each(|lane| lane.act(&mut random));
     let mut seen = Outcome::default();
     let mut looks = 0u32;
     while seen.events < setup.events {
-        if let Some((kind, cqn)) = first.events.poll(guest)? {
-            ensure!(kind == Kind::Completion, "event {kind:?} of {cqn}");
+        if let Some((kind, cqn)) = first.events.poll() {
+            assert_eq!(kind, Kind::Completion, "event of {cqn}");
             let lane = lanes.iter_mut().find(|lane| lane.to.recv_cq.cqn == cqn);
-            let lane = lane.with_context(|| format!("event of CQ {cqn}, which is not ours"))?;
+            lane.expect("an event of a CQ of ours").act(&mut random);
             seen.events += 1;
-            lane.act(&mut random)?;
             continue;
         }
         if setup.sleeps {
-            let raised = guest.sleep(setup.vector, LIMIT)?;
-            ensure!(raised, "no interrupt within {LIMIT:?}: {}", waiting(&lanes));
+            let raised = guest.sleep(setup.vector, LIMIT);
+            assert!(raised, "no interrupt within {LIMIT:?}: {}", waiting(&lanes));
             continue;
         }
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(LOOKS) {
             std::thread::yield_now();
             let late = lanes.iter().any(|lane| lane.since.elapsed() > LIMIT);
-            ensure!(!late, "no event within {LIMIT:?}: {}", waiting(&lanes));
+            assert!(!late, "no event within {LIMIT:?}: {}", waiting(&lanes));
         }
     }
     for lane in &mut lanes {
-        lane.finish()?;
+        lane.finish();
         seen.arms += lane.arms;
         seen.completions += lane.taken;
     }
-    ensure!(seen.events <= seen.arms, "more events than requests: {seen:?}");
-    Ok(seen)
+    assert!(seen.events <= seen.arms, "more events than requests: {seen:?}");
+    seen
 }
 
 /// The queues and what they wait for.
-fn waiting(lanes: &[Lane<'_>]) -> String {
-    let one = |lane: &Lane<'_>| {
+fn waiting(lanes: &[Lane]) -> String {
+    let one = |lane: &Lane| {
         let (cqn, owed) = (lane.to.recv_cq.cqn, lane.posted - lane.taken);
         format!("CQ {cqn}: armed {} for {:.0?}, {owed} to come", lane.arms, lane.since.elapsed())
     };
@@ -128,9 +121,9 @@ fn waiting(lanes: &[Lane<'_>]) -> String {
 }
 
 /// A completion queue and the sender that feeds it.
-struct Lane<'a> {
-    from: Endpoint<'a>,
-    to: Endpoint<'a>,
+struct Lane {
+    from: Endpoint,
+    to: Endpoint,
     plain: Vec<u8>,
     solicited: Vec<u8>,
     posted: u64,
@@ -139,88 +132,76 @@ struct Lane<'a> {
     since: Instant,
 }
 
-impl<'a> Lane<'a> {
-    fn new(
-        near: &Endpoint<'a>,
-        far: &Endpoint<'a>,
-        setup: &EndpointSetup,
-        moderated: bool,
-    ) -> anyhow::Result<Self> {
-        let (from, to) = (Endpoint::beside(far, setup)?, Endpoint::beside(near, setup)?);
-        Endpoint::connect(&from, &to)?;
+impl Lane {
+    fn new(near: &Endpoint, far: &Endpoint, setup: qp::Setup, moderated: bool) -> Self {
+        let (from, to) = (far.apart(setup), near.apart(setup));
+        Endpoint::connect_pair(&from, &to);
         if moderated {
             let params = ModifyCq::new(to.recv_cq.cqn, 3, 20);
-            to.guest.command::<command::ModifyCq>(&params)?;
+            to.guest.command::<command::ModifyCq>(&params).expect("MODIFY_CQ");
         }
-        let send = |flags| Send::new(Opcode::Send, 1).flags(flags).sges(&[from.sge(0, 8)]).encode();
+        let send = |flags| Wr::new(Opcode::Send, &[from.sge(0, 8)]).flags(flags).encode();
         let (plain, solicited) = (send(Flags::empty()), send(Flags::SOLICITED));
         let since = Instant::now();
-        Ok(Self { from, to, plain, solicited, posted: 0, taken: 0, arms: 0, since })
+        Self { from, to, plain, solicited, posted: 0, taken: 0, arms: 0, since }
     }
 
     /// Takes, posts and arms, so that an event is sure to come.
-    fn act(&mut self, random: &mut fastrand::Rng) -> anyhow::Result<()> {
+    fn act(&mut self, random: &mut fastrand::Rng) {
         let some = random.u8(..4) == 0;
-        self.take(if some { random.u64(..BATCH) } else { u64::MAX })?;
+        self.take(if some { random.u64(..BATCH) } else { u64::MAX });
         let room = MOST - (self.posted - self.taken);
         let solicited = room > 0 && random.bool();
         let least = u64::from(solicited || self.posted == self.taken);
         let posts = random.u64(least..=room.min(BATCH).max(least));
         // Before arming, behind it, or both; what must come is the last.
         let early = random.u64(..=posts);
-        self.post(early, (solicited && early == posts, random))?;
+        self.post(early, solicited && early == posts, random);
         if random.u8(..16) == 0 {
             // A request that the next one overtakes.
-            self.arm(ARM_NEXT)?;
+            self.arm(ARM_NEXT);
         }
-        self.arm(if solicited { ARM_SOLICITED } else { ARM_NEXT })?;
-        self.post(posts - early, (solicited, random))
+        self.arm(if solicited { ARM_SOLICITED } else { ARM_NEXT });
+        self.post(posts - early, solicited, random);
     }
 
     /// Sends messages, the last of them solicited if so asked, the others at random.
-    fn post(
-        &mut self,
-        count: u64,
-        (last, random): (bool, &mut fastrand::Rng),
-    ) -> anyhow::Result<()> {
+    fn post(&mut self, count: u64, last: bool, random: &mut fastrand::Rng) {
         for left in (0..count).rev() {
-            self.to.qp.post_recv(self.to.guest, self.posted, &[self.to.sge(0, 8)])?;
+            self.to.post_recv(self.posted, &[self.to.sge(0, 8)]);
             let solicited = random.u8(..4) == 0 || last && left == 0;
-            let wqe = if solicited { &self.solicited } else { &self.plain };
-            self.from.qp.store_encoded(self.from.guest, wqe)?;
+            self.from.store_encoded(if solicited { &self.solicited } else { &self.plain });
             self.posted += 1;
         }
-        if count > 0 { self.from.qp.ring(self.from.guest) } else { Ok(()) }
+        if count > 0 {
+            self.from.ring();
+        }
     }
 
-    fn arm(&mut self, kind: u32) -> anyhow::Result<()> {
+    fn arm(&mut self, kind: u32) {
         self.arms += 1;
         self.since = Instant::now();
-        self.to.recv_cq.arm(self.to.guest, kind)
+        self.to.recv_cq.arm(kind);
     }
 
     /// Takes up to `most` completions, which must come in the order of their receives.
-    fn take(&mut self, most: u64) -> anyhow::Result<()> {
+    fn take(&mut self, most: u64) {
         let end = self.taken.saturating_add(most);
         while self.taken < end {
-            let Some(entry) = self.to.recv_cq.poll(self.to.guest)? else { return Ok(()) };
-            let (id, status) = (entry.wr_id.get(), entry.status);
-            if (id, status) != (self.taken, Status::Success as u8) {
-                bail!("completion of {id} with status {status}, expected {}", self.taken);
-            }
+            let Some(entry) = self.to.recv_cq.poll() else { return };
+            let found = (entry.wr_id.get(), entry.status);
+            assert_eq!(found, (self.taken, Status::Success as u8), "a completion");
             self.taken += 1;
         }
-        Ok(())
     }
 
     /// Takes all that is owed.
-    fn finish(&mut self) -> anyhow::Result<()> {
+    fn finish(&mut self) {
         let start = Instant::now();
         while self.taken < self.posted {
-            self.take(u64::MAX)?;
-            ensure!(start.elapsed() < LIMIT, "{} completions lost", self.posted - self.taken);
+            self.take(u64::MAX);
+            assert!(start.elapsed() < LIMIT, "{} completions lost", self.posted - self.taken);
             std::thread::yield_now();
         }
-        Ok(())
     }
 }

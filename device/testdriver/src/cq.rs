@@ -2,141 +2,143 @@
 
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, anyhow, ensure};
-use vrnic_abi::admin::CreateCq;
+use vrnic_abi::admin::{CreateCq, ResizeCq, command};
 use vrnic_abi::cq::{CQE_LEN, Cqe, STAMP_OFFSET, Status};
 use vrnic_abi::doorbell::{CQ_SEEN, arm_request, ci_and_arm};
 use vrnic_abi::stamp;
-use zerocopy::FromBytes;
+use vrnic_queues::ring::Ring;
 
+use crate::admin::Refused;
+use crate::bus::Bus;
 use crate::guest::Guest;
+use crate::memory::{Ram, load, stamp_of, write};
 use crate::wait;
 
+/// log2 of the bytes of an entry.
+const LOG_CQE: u8 = CQE_LEN.trailing_zeros() as u8;
+
 /// The driver's side of a CQ.
-#[derive(Debug)]
-pub struct CompletionQueue {
+pub struct CompletionQueue<B> {
+    guest: Guest<B>,
     /// Its number.
     pub cqn: u32,
     /// The UAR of its slot.
     pub uar: u32,
     /// Its slot.
     pub slot: u32,
-    ring: u64,
-    log: u8,
-    ci: u32,
-    arms: u32,
+    /// Guest address of the ring.
+    pub addr: u64,
+    ring: Ring,
+    /// The index of the next entry.
+    pub ci: u32,
+    /// Arm requests so far.
+    pub arms: u32,
 }
 
-impl CompletionQueue {
+impl<B: Bus> CompletionQueue<B> {
     /// Creates a CQ of `1 << log` entries.
     ///
     /// # Errors
-    /// Fails as [`Guest::command`] does.
-    pub fn create(guest: &Guest, uar: u32, eqn: u32, log: u8) -> anyhow::Result<Self> {
-        let (ring, pages) = guest.ring_memory(u64::from(CQE_LEN) << log)?;
-        let (cqn, slot) = guest.create_cq(&CreateCq::new(uar, eqn, log, pages))?;
-        Ok(Self { cqn, uar, slot, ring, log, ci: 0, arms: 0 })
+    /// The adapter's refusal.
+    pub fn create(guest: &Guest<B>, uar: u32, eqn: u32, log: u8) -> Result<Self, Refused> {
+        let addr = guest.ram().alloc(u64::from(CQE_LEN) << log);
+        let ring = guest.ram().ring(addr, log, LOG_CQE).expect("guest memory");
+        let params = CreateCq::new(uar, eqn, log, Ram::pages(addr));
+        let result = guest.command::<command::CreateCq>(&params)?;
+        let (cqn, slot) = (result.cqn.get(), result.slot.get());
+        Ok(Self { guest: guest.clone(), cqn, uar, slot, addr, ring, ci: 0, arms: 0 })
+    }
+
+    /// Continues in `1 << log` entries at `addr`, as a driver does: what the old ring still holds
+    /// is copied.
+    ///
+    /// # Errors
+    /// The adapter's refusal.
+    pub fn resize(&mut self, addr: u64, log: u8) -> Result<(), Refused> {
+        let ring = self.guest.ram().ring(addr, log, LOG_CQE).expect("guest memory");
+        for nth in 0..ring.size() {
+            write(ring.entry(nth), STAMP_OFFSET as usize, &self.ci.to_le_bytes());
+        }
+        let params = ResizeCq::new(self.cqn, log, Ram::pages(addr));
+        let first = self.guest.command::<command::ResizeCq>(&params)?.first.get();
+        let mut index = self.ci;
+        while index != first {
+            let old = self.ring.entry(index);
+            assert_eq!(stamp_of(old, STAMP_OFFSET), stamp(index), "entry {index} of the old ring");
+            for (to, from) in ring.entry(index).iter().zip(old) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            index = index.wrapping_add(1);
+        }
+        (self.addr, self.ring) = (addr, ring);
+        Ok(())
+    }
+
+    /// Returns the guest address of the next entry.
+    #[must_use]
+    pub fn next_addr(&self) -> u64 {
+        self.addr + u64::from(self.ci % self.ring.size()) * u64::from(CQE_LEN)
+    }
+
+    /// Returns whether the next entry is there.
+    #[must_use]
+    #[inline]
+    pub fn ready(&self) -> bool {
+        stamp_of(self.ring.entry(self.ci), STAMP_OFFSET) == stamp(self.ci)
+    }
+
+    /// Returns the next entry, if it is there, and leaves it in its place.
+    #[must_use]
+    #[inline]
+    pub fn peek(&self) -> Option<Cqe> {
+        self.ready().then(|| load(self.ring.entry(self.ci)))
     }
 
     /// Takes the next entry and gives its place back, if there is one.
-    ///
-    /// # Errors
-    /// Never with a ring inside guest memory.
-    pub fn poll(&mut self, guest: &Guest) -> anyhow::Result<Option<Cqe>> {
-        let entry = self.peek(guest)?;
-        if entry.is_some() {
-            self.release(guest, 1)?;
-        }
-        Ok(entry)
+    #[inline]
+    pub fn poll(&mut self) -> Option<Cqe> {
+        let entry = self.peek()?;
+        self.ci = self.ci.wrapping_add(1);
+        self.guest.slot32(self.uar, self.slot, 0).store(self.ci, Ordering::Release);
+        Some(entry)
     }
 
-    /// Returns whether the next entry is there; takes no memory, unlike [`Self::poll`].
-    ///
-    /// # Errors
-    /// Never with a ring inside guest memory.
-    pub fn ready(&self, guest: &Guest) -> anyhow::Result<bool> {
-        let word = guest.ram.word32(self.next() + u64::from(STAMP_OFFSET))?;
-        Ok(word.load(Ordering::Acquire) == stamp(self.ci))
-    }
-
-    /// Takes the next entry, which is there and a success.
-    ///
-    /// # Errors
-    /// When it is not.
-    pub fn poll_success(&mut self, guest: &Guest) -> anyhow::Result<()> {
-        ensure!(self.ready(guest)?, "no completion");
-        let mut bytes = [0; CQE_LEN as usize];
-        guest.ram.read_into(self.next(), &mut bytes)?;
-        let entry = Cqe::read_from_bytes(&bytes).map_err(|e| anyhow!("{e}"))?;
-        ensure!(entry.status == Status::Success as u8, "completion with status {}", entry.status);
-        self.release(guest, 1)
-    }
-
-    /// Returns the address of the next entry.
-    fn next(&self) -> u64 {
-        self.ring + u64::from(self.ci & ((1 << self.log) - 1)) * u64::from(CQE_LEN)
-    }
-
-    /// Looks at the next entry.
-    ///
-    /// # Errors
-    /// Never with a ring inside guest memory.
-    pub fn peek(&self, guest: &Guest) -> anyhow::Result<Option<Cqe>> {
-        if !self.ready(guest)? {
-            return Ok(None);
-        }
-        let bytes = guest.ram.read(self.next(), CQE_LEN as usize)?;
-        Cqe::read_from_bytes(&bytes).map(Some).map_err(|e| anyhow!("{e}"))
-    }
-
-    /// Gives entries back.
-    ///
-    /// # Errors
-    /// Never with a slot inside BAR2.
-    pub fn release(&mut self, guest: &Guest, entries: u32) -> anyhow::Result<()> {
-        self.ci = self.ci.wrapping_add(entries);
-        let word = guest.bar().word32(Guest::slot_offset(self.uar, self.slot)).context("slot")?;
-        word.store(self.ci, Ordering::Release).context("slot")
+    /// Takes the next entry, which must be there and a success.
+    #[track_caller]
+    #[inline]
+    pub fn poll_success(&mut self) {
+        let entry = self.poll().expect("a completion");
+        assert_eq!(entry.status, Status::Success as u8, "status of a completion");
     }
 
     /// Waits for the next entry.
-    ///
-    /// # Errors
-    /// When none comes.
-    pub fn wait(&mut self, guest: &Guest) -> anyhow::Result<Cqe> {
-        wait::until("completion", || self.poll(guest))
+    #[track_caller]
+    pub fn wait(&mut self) -> Cqe {
+        wait::until("completion", || self.poll())
     }
 
     /// Waits for the next entry and checks its status.
-    ///
-    /// # Errors
-    /// When none comes, or another.
-    pub fn expect(&mut self, guest: &Guest, wr_id: u64, status: Status) -> anyhow::Result<Cqe> {
-        let entry = self.wait(guest)?;
-        let got = Status::from_raw(entry.status).context("unknown status")?;
-        ensure!(
-            (entry.wr_id.get(), got) == (wr_id, status),
-            "expected {status:?} of work request {wr_id:#x}, got {got:?} of {:#x} (vendor error {})",
-            entry.wr_id.get(),
-            entry.vendor_err.get()
-        );
-        Ok(entry)
+    #[track_caller]
+    pub fn expect(&mut self, wr_id: u64, expected: Status) -> Cqe {
+        let entry = self.wait();
+        let (id, error) = (entry.wr_id.get(), entry.vendor_err.get());
+        assert_eq!((id, status(&entry)), (wr_id, expected), "vendor error {error}");
+        entry
     }
 
     /// Asks for an event; `kind` is [`vrnic_abi::uar::ARM_NEXT`] or
     /// [`vrnic_abi::uar::ARM_SOLICITED`].
-    ///
-    /// # Errors
-    /// Fails if the server refuses a kick.
-    pub fn arm(&mut self, guest: &Guest, kind: u32) -> anyhow::Result<()> {
+    pub fn arm(&mut self, kind: u32) {
         self.arms = self.arms.wrapping_add(1);
-        let arm = arm_request(self.arms, kind);
-        let word = guest.bar().word64(Guest::slot_offset(self.uar, self.slot)).context("slot")?;
-        let value = ci_and_arm(self.ci, arm);
-        let seen = Guest::slot_offset(self.uar, self.slot) + CQ_SEEN as usize;
-        let seen = guest.bar().word32(seen).context("slot")?;
-        seen.store(self.ci, Ordering::Release).context("slot")?;
-        word.store(value, Ordering::Release).context("slot")?;
-        guest.ring(self.uar, self.slot)
+        let word = ci_and_arm(self.ci, arm_request(self.arms, kind));
+        self.guest.slot32(self.uar, self.slot, CQ_SEEN).store(self.ci, Ordering::Release);
+        self.guest.slot64(self.uar, self.slot).store(word, Ordering::Release);
+        self.guest.ring(self.uar, self.slot);
     }
+}
+
+/// The status of a completion.
+#[must_use]
+pub fn status(cqe: &Cqe) -> Status {
+    Status::from_raw(cqe.status).expect("a known status")
 }

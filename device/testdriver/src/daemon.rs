@@ -1,18 +1,17 @@
 //! A daemon process in a temporary folder.
 
-use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use vrnic_abi::regs::Status;
 
-use crate::guest::Guest;
-use crate::ram::Ram;
+use crate::memory::Ram;
+use crate::vfio::Guest;
 use crate::wait;
 
 /// A running daemon; it is killed on drop.
@@ -37,7 +36,7 @@ impl Daemon {
     /// Starts `program` with functions `f0`, `f1`, … and further arguments.
     ///
     /// # Errors
-    /// When it does not start or does not listen.
+    /// When there is no such program.
     pub fn start(program: &Path, functions: usize, args: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
@@ -53,13 +52,10 @@ impl Daemon {
         let child = command.args(args).spawn().context("start of vrnicd")?;
         let mut this = Self { child, folder };
         wait::until("sockets of vrnicd", || {
-            if let Some(status) = this.child.try_wait()? {
-                bail!("vrnicd ended with {status}: {}", this.log()?);
-            }
+            this.check();
             // The last thing that a start logs.
-            let serving = this.log()?.matches("is ready for a VMM").count();
-            Ok((serving == functions).then_some(()))
-        })?;
+            (this.log().matches("is ready for a VMM").count() == functions).then_some(())
+        });
         Ok(this)
     }
 
@@ -76,45 +72,38 @@ impl Daemon {
     }
 
     /// Connects to the Ethernet socket of function `index`.
-    ///
-    /// # Errors
-    /// Returns the error of `connect`.
-    pub fn plug(&self, index: usize) -> anyhow::Result<UnixStream> {
-        let stream = UnixStream::connect(self.net(index)).context("Ethernet socket")?;
-        stream.set_read_timeout(Some(wait::LIMIT))?;
-        Ok(stream)
+    #[must_use]
+    pub fn plug(&self, index: usize) -> UnixStream {
+        let stream = UnixStream::connect(self.net(index)).expect("Ethernet socket");
+        stream.set_read_timeout(Some(wait::LIMIT)).expect("a limit");
+        stream
     }
 
     /// Connects to function `index` and gives it guest memory.
-    ///
-    /// # Errors
-    /// See [`Guest::connect`].
-    pub fn guest(&self, index: usize) -> anyhow::Result<Guest> {
-        Guest::connect(&self.socket(index), mac(index))
+    #[must_use]
+    pub fn guest(&self, index: usize) -> Guest {
+        Guest::connect(&self.socket(index), mac(index)).expect("a VMM")
     }
 
     /// Connects to function `index`, plugs a netdev in and enables the adapter.
-    ///
-    /// # Errors
-    /// When the adapter does not come up.
-    pub fn ready_guest(&self, index: usize) -> anyhow::Result<Guest> {
-        self.prepare(index, self.guest(index)?)
+    #[must_use]
+    pub fn ready_guest(&self, index: usize) -> Guest {
+        self.prepare(index, self.guest(index))
     }
 
     /// Connects as a VMM with memory of the caller's.
-    ///
-    /// # Errors
-    /// When the adapter does not come up.
-    pub fn ready_guest_with(&self, index: usize, ram: Arc<Ram>) -> anyhow::Result<Guest> {
-        self.prepare(index, Guest::connect_with(&self.socket(index), mac(index), ram)?)
+    #[must_use]
+    pub fn ready_guest_with(&self, index: usize, ram: Arc<Ram>) -> Guest {
+        let guest = Guest::connect_with(&self.socket(index), mac(index), ram);
+        self.prepare(index, guest.expect("a VMM"))
     }
 
-    fn prepare(&self, index: usize, mut guest: Guest) -> anyhow::Result<Guest> {
-        guest.cable = Some(self.plug(index)?);
+    fn prepare(&self, index: usize, guest: Guest) -> Guest {
+        *guest.cable.lock() = Some(self.plug(index));
         // First the link, then the adapter: so that no event of the port is among the first.
-        guest.wait_status("link", |status| status.contains(Status::LINK_UP))?;
-        guest.bring_up()?;
-        Ok(guest)
+        guest.wait_status("link", |status| status.contains(Status::LINK_UP));
+        guest.bring_up();
+        guest
     }
 
     /// Process id.
@@ -124,44 +113,29 @@ impl Daemon {
     }
 
     /// Returns what the daemon has logged.
-    ///
-    /// # Errors
-    /// Returns the file system's error.
-    pub fn log(&self) -> anyhow::Result<String> {
-        let mut text = String::new();
-        std::fs::File::open(self.folder.path().join("log"))?.read_to_string(&mut text)?;
-        Ok(text)
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("the log")
     }
 
     /// Waits until the log has `text`.
-    ///
-    /// # Errors
-    /// When it does not come; the error shows the log.
-    pub fn wait_for_log(&self, text: &str) -> anyhow::Result<()> {
-        let found = wait::until(text, || Ok(self.log()?.contains(text).then_some(())));
-        found.with_context(|| self.log().unwrap_or_default())
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        wait::until(text, || self.log().contains(text).then_some(()));
     }
 
-    /// Returns whether it still runs and has not panicked anywhere.
-    ///
-    /// # Errors
-    /// When it has.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            bail!("vrnicd ended with {status}: {}", self.log()?);
-        }
-        ensure!(!self.log()?.contains("panicked"), "vrnicd panicked: {}", self.log()?);
-        Ok(())
+    /// Checks that it still runs and has not panicked anywhere.
+    #[track_caller]
+    pub fn check(&mut self) {
+        assert_eq!(self.child.try_wait().expect("a child"), None, "vrnicd has ended");
+        assert!(!self.log().contains("panicked"), "vrnicd panicked");
     }
 
     /// Asks it to end and waits.
-    ///
-    /// # Errors
-    /// When it does not end.
-    pub fn stop(&mut self, signal: Signal) -> anyhow::Result<ExitStatus> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("pid")?;
-        kill_process(pid, signal)?;
-        wait::until("end of vrnicd", || Ok(self.child.try_wait()?))
+    pub fn stop(&mut self, signal: Signal) -> ExitStatus {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("a signal");
+        wait::until("end of vrnicd", || self.child.try_wait().expect("a child"))
     }
 }
 
@@ -172,7 +146,7 @@ impl Drop for Daemon {
             let _status = self.child.wait();
         }
         if std::thread::panicking() {
-            eprintln!("log of vrnicd:\n{}", self.log().unwrap_or_default());
+            eprintln!("log of vrnicd:\n{}", self.log());
         }
     }
 }

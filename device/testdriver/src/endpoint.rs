@@ -1,61 +1,32 @@
-//! A PD, a region, CQs and a QP: what most tests and all benchmarks need on each side.
+//! A QP with a PD, a region and CQs: what most tests and all benchmarks need on each side.
 
-use anyhow::Context;
-use vrnic_abi::admin::CreateEq;
+use std::sync::atomic::{Ordering, fence};
+
+use vrnic_abi::admin::{CreateQp, NO_QUEUE, Opcode as Admin};
 use vrnic_abi::cq::{Cqe, Status};
-use vrnic_abi::eq::EQE_LEN;
-use vrnic_abi::qp::{Access, Attr};
-use vrnic_abi::sq::Sge;
+use vrnic_abi::doorbell::RQ_PI;
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
+use vrnic_abi::sq::{STAMP_OFFSET, Sge};
+use vrnic_abi::stamp;
+use vrnic_queues::request::write_recv;
+use vrnic_queues::ring::{Ring, Shape};
+use vrnic_queues::send::Place;
 
+use crate::bus::Bus;
 use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
 use crate::guest::Guest;
-use crate::qp::{QpSetup, QueuePair, Send, sge};
+use crate::memory::write;
+use crate::qp::{ALL, INIT, RECV_SGES, RELIABLE, RTR, RTS, Setup, attributes};
+use crate::wr::{Wr, sge};
 
-/// Full rights on a region.
-pub const ALL_ACCESS: u32 = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC)
-    .bits();
-
-/// Sizes and kinds.
-#[derive(Clone, Copy, Debug)]
-pub struct EndpointSetup {
-    /// Length of the region in bytes.
-    pub buffer: u64,
-    /// log2 of the entries of both CQs.
-    pub log_cqes: u8,
-    /// log2 of the entries of both queues.
-    pub log_wqes: u8,
-    /// log2 of the send stride.
-    pub log_stride: u8,
-    /// True if the send queue lies in device memory.
-    pub in_device: bool,
-    /// The MSI-X vector of the CQs.
-    pub vector: u16,
-    /// True if it is the kernel's, and not of a user context of its own.
-    pub kernel: bool,
-}
-
-impl Default for EndpointSetup {
-    fn default() -> Self {
-        Self {
-            buffer: 1 << 20,
-            log_cqes: 8,
-            log_wqes: 6,
-            log_stride: 9,
-            in_device: false,
-            vector: 1,
-            kernel: false,
-        }
-    }
-}
+/// log2 of the entries of an endpoint's event queue.
+const LOG_EVENTS: u8 = 6;
 
 /// One side of a connection.
-pub struct Endpoint<'a> {
+pub struct Endpoint<B> {
     /// The guest.
-    pub guest: &'a Guest,
+    pub guest: Guest<B>,
     /// The context.
     pub context: u32,
     /// Its UAR.
@@ -68,67 +39,145 @@ pub struct Endpoint<'a> {
     pub key: u32,
     /// Number of the event queue.
     pub eqn: u32,
-    /// The event queue.
+    /// The event queue of the CQs.
     pub events: EventQueue,
-    /// Vector of the event queue.
-    pub vector: u16,
     /// CQ of the send queue.
-    pub send_cq: CompletionQueue,
+    pub send_cq: CompletionQueue<B>,
     /// CQ of the receive queue.
-    pub recv_cq: CompletionQueue,
-    /// The QP.
-    pub qp: QueuePair,
+    pub recv_cq: CompletionQueue<B>,
+    /// Number of the QP.
+    pub qpn: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// Its type.
+    pub kind: Type,
+    queues: Queues,
+    /// The index of the next send.
+    pub sq_pi: u32,
+    /// The index of the next receive.
+    pub rq_pi: u32,
 }
 
-impl<'a> Endpoint<'a> {
+/// The rings of a QP; one that lies outside guest memory, or does not exist, cannot be posted to.
+struct Queues {
+    sends: Option<Ring>,
+    place: Place,
+    recvs: Option<Ring>,
+}
+
+impl Queues {
+    /// The rings of a QP that was created with these parameters; the send queue is at `offset` of
+    /// BAR2 if it lies in device memory.
+    fn new<B: Bus>(guest: &Guest<B>, params: &CreateQp, offset: u64) -> Self {
+        let in_device = params.sq_page_shift == 0;
+        let guest_ring = |addr: u64, log_size, log_stride| {
+            if log_size == NO_QUEUE { None } else { guest.ram().ring(addr, log_size, log_stride) }
+        };
+        let (log_size, log_stride) = (params.sq_log_size, params.sq_log_stride);
+        Self {
+            sends: if in_device {
+                guest.bar().ring(offset, Shape { log_size, log_stride })
+            } else {
+                guest_ring(params.sq_table.get(), log_size, log_stride)
+            },
+            place: if in_device { Place::Device } else { Place::Guest },
+            recvs: guest_ring(params.rq_table.get(), params.rq_log_size, params.rq_log_stride),
+        }
+    }
+}
+
+/// What endpoints may share: a context and its objects.
+struct Base<B> {
+    guest: Guest<B>,
+    context: u32,
+    uar: u32,
+    pdn: u32,
+    buffer: u64,
+    key: u32,
+    eqn: u32,
+    events: EventQueue,
+}
+
+impl<B: Bus> Endpoint<B> {
     /// Makes all of it.
-    ///
-    /// # Errors
-    /// Fails as [`Guest::command`] does.
-    pub fn new(guest: &'a Guest, setup: &EndpointSetup) -> anyhow::Result<Self> {
-        let log_events = 6;
-        let (ring, pages) = guest.ring_memory(u64::from(EQE_LEN) << log_events)?;
-        let (eqn, slot) = guest.create_eq(&CreateEq::new(pages, setup.vector, log_events))?;
-        let events = EventQueue::new(guest.memory(), ring, log_events, slot);
-        Self::with_events(guest, setup, (eqn, events))
+    #[must_use]
+    #[track_caller]
+    pub fn new(guest: &Guest<B>, setup: Setup) -> Self {
+        let events = guest.create_eq(setup.vector, LOG_EVENTS).expect("CREATE_EQ");
+        Self::with_events(guest, setup, events)
     }
 
-    /// Like [`Self::new`] with the event queue of another, of which there are few.
-    ///
-    /// # Errors
-    /// Fails as [`Guest::command`] does.
-    pub fn beside(other: &Self, setup: &EndpointSetup) -> anyhow::Result<Self> {
-        Self::with_events(other.guest, setup, (other.eqn, other.events.clone()))
+    /// Makes another endpoint of the guest that shares nothing but the event queue, of which there
+    /// are few.
+    #[must_use]
+    #[track_caller]
+    pub fn apart(&self, setup: Setup) -> Self {
+        Self::with_events(&self.guest, setup, (self.eqn, self.events.clone()))
     }
 
-    fn with_events(
-        guest: &'a Guest,
-        setup: &EndpointSetup,
-        (eqn, events): (u32, EventQueue),
-    ) -> anyhow::Result<Self> {
+    #[track_caller]
+    fn with_events(guest: &Guest<B>, setup: Setup, (eqn, events): (u32, EventQueue)) -> Self {
         let (context, uar) = if setup.kernel {
             (0, 0)
         } else {
-            let context = guest.alloc_context()?;
-            (context, guest.alloc_uar(context)?)
+            let context = guest.alloc_context().expect("ALLOC_CONTEXT");
+            (context, guest.on_object(Admin::AllocUar, context).expect("ALLOC_UAR"))
         };
-        let pdn = guest.alloc_pd(context)?;
-        let buffer = guest.ram.alloc(setup.buffer)?;
-        let key = guest.reg_flat(pdn, ALL_ACCESS, buffer, setup.buffer)?;
-        let send_cq = CompletionQueue::create(guest, uar, eqn, setup.log_cqes)?;
-        let recv_cq = CompletionQueue::create(guest, uar, eqn, setup.log_cqes)?;
-        let qp = QpSetup {
-            pdn,
-            send_cqn: send_cq.cqn,
-            recv_cqn: recv_cq.cqn,
-            uar,
-            log_size: setup.log_wqes,
-            log_stride: setup.log_stride,
-            in_device: setup.in_device,
+        let pdn = guest.on_object(Admin::AllocPd, context).expect("ALLOC_PD");
+        let buffer = guest.ram().alloc(setup.region);
+        let key = guest.reg_flat(pdn, ALL, buffer, setup.region).expect("REG_MR");
+        let params = setup.qp(guest);
+        let guest = guest.clone();
+        let base = Base { guest, context, uar, pdn, buffer, key, eqn, events };
+        Self::create(base, setup.log_cqes, params, |_| {})
+    }
+
+    /// Makes another QP in the same context and PD, with CQs of its own.
+    #[must_use]
+    #[track_caller]
+    pub fn beside(&self, tune: impl FnOnce(&mut CreateQp)) -> Self {
+        let setup = Setup::default();
+        let params = setup.qp(&self.guest);
+        let &Self { context, uar, pdn, buffer, key, eqn, .. } = self;
+        let (guest, events) = (self.guest.clone(), self.events.clone());
+        let base = Base { guest, context, uar, pdn, buffer, key, eqn, events };
+        Self::create(base, setup.log_cqes, params, tune)
+    }
+
+    /// Makes another QP in the same context and PD that takes receives from an SRQ.
+    #[must_use]
+    #[track_caller]
+    pub fn sibling(&self, kind: Type, srqn: u32) -> Self {
+        self.beside(|params| {
+            params.qp_type = kind as u8;
+            params.srqn = srqn.into();
+            params.rq_table = 0.into();
+            (params.rq_page_shift, params.rq_log_size, params.rq_log_stride) = (0, NO_QUEUE, 0);
+        })
+    }
+
+    #[track_caller]
+    fn create(
+        base: Base<B>,
+        log_cqes: u8,
+        params: CreateQp,
+        tune: impl FnOnce(&mut CreateQp),
+    ) -> Self {
+        let Base { guest, context, uar, pdn, buffer, key, eqn, events } = base;
+        let cq = || CompletionQueue::create(&guest, uar, eqn, log_cqes).expect("CREATE_CQ");
+        let (send_cq, recv_cq) = (cq(), cq());
+        let mut params = CreateQp {
+            pdn: pdn.into(),
+            send_cqn: send_cq.cqn.into(),
+            recv_cqn: recv_cq.cqn.into(),
+            uar: uar.into(),
+            ..params
         };
-        let qp = QueuePair::create(guest, &qp)?;
-        let vector = setup.vector;
-        Ok(Self {
+        tune(&mut params);
+        let (qpn, slot, offset) = guest.create_qp(&params).expect("CREATE_QP");
+        let queues = Queues::new(&guest, &params, offset);
+        let kind = Type::from_raw(params.qp_type).expect("a type");
+        Self {
             guest,
             context,
             uar,
@@ -137,67 +186,150 @@ impl<'a> Endpoint<'a> {
             key,
             eqn,
             events,
-            vector,
             send_cq,
             recv_cq,
-            qp,
-        })
+            qpn,
+            slot,
+            kind,
+            queues,
+            sq_pi: 0,
+            rq_pi: 0,
+        }
+    }
+
+    /// Creates another QP and takes it instead of the one that it has.
+    pub fn set_qp(&mut self, params: &CreateQp) {
+        let (qpn, slot, offset) = self.guest.create_qp(params).expect("CREATE_QP");
+        (self.qpn, self.slot, self.sq_pi, self.rq_pi) = (qpn, slot, 0, 0);
+        self.queues = Queues::new(&self.guest, params, offset);
+    }
+
+    /// Takes the QP through Init and RTR to RTS, towards `qpn` at `mac`.
+    #[track_caller]
+    pub fn connect(&self, mac: [u8; 6], qpn: u32, tune: impl Fn(&mut Attr)) {
+        let mut attr = attributes(mac, qpn);
+        tune(&mut attr);
+        let unknown = if self.kind == Type::Uc { RELIABLE } else { AttrMask::empty() };
+        for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
+            attr.state = state as u8;
+            let done = self.guest.modify_qp(self.qpn, mask.difference(unknown), &attr);
+            done.unwrap_or_else(|refused| panic!("to {state:?}: {refused}"));
+        }
     }
 
     /// Connects two sides.
-    ///
-    /// # Errors
-    /// Fails as [`Guest::command`] does.
-    pub fn connect(a: &Self, b: &Self) -> anyhow::Result<()> {
-        Self::connect_with(a, b, |_| {})
+    #[track_caller]
+    pub fn connect_pair(a: &Self, b: &Self) {
+        a.connect(b.guest.mac(), b.qpn, |_| {});
+        b.connect(a.guest.mac(), a.qpn, |_| {});
     }
 
-    /// Connects two sides with other attributes.
-    ///
-    /// # Errors
-    /// Fails as [`Guest::command`] does.
-    pub fn connect_with(a: &Self, b: &Self, tune: impl Fn(&mut Attr)) -> anyhow::Result<()> {
-        a.qp.connect(a.guest, b.guest.mac, b.qp.qpn, &tune).context("one side")?;
-        b.qp.connect(b.guest, a.guest.mac, a.qp.qpn, &tune).context("other side")
+    /// Moves the QP to a state that needs no other attribute.
+    #[track_caller]
+    pub fn set_state(&mut self, state: State) {
+        let attr = Attr { state: state as u8, ..Attr::default() };
+        self.guest.modify_qp(self.qpn, AttrMask::STATE, &attr).expect("MODIFY_QP");
+        if state == State::Reset {
+            (self.sq_pi, self.rq_pi) = (0, 0);
+            self.guest.slot64(self.uar, self.slot).store(0, Ordering::Release);
+        }
     }
 
-    /// A segment of the region.
+    /// Returns the state, as the adapter says.
+    #[must_use]
+    #[track_caller]
+    pub fn state(&self) -> State {
+        State::from_raw(self.guest.query_qp(self.qpn).expect("QUERY_QP").state).expect("a state")
+    }
+
+    /// Returns a segment of the region.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         sge(self.buffer + offset, len, self.key)
     }
 
-    /// Posts a send and waits for its completion.
-    ///
-    /// # Errors
-    /// When it does not come.
-    pub fn run(&mut self, wr: &Send) -> anyhow::Result<Cqe> {
-        self.qp.post_send(self.guest, wr)?;
-        self.send_cq.wait(self.guest)
-    }
-
-    /// Posts a send and checks the status of its completion.
-    ///
-    /// # Errors
-    /// When it does not come, or another.
-    pub fn run_expecting(&mut self, wr: &Send, wr_id: u64, status: Status) -> anyhow::Result<Cqe> {
-        self.qp.post_send(self.guest, wr)?;
-        self.send_cq.expect(self.guest, wr_id, status)
-    }
-
     /// Fills part of the region.
-    ///
-    /// # Errors
-    /// When it lies outside guest memory.
-    pub fn fill(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
-        self.guest.ram.write(self.buffer + offset, bytes)
+    pub fn fill(&self, offset: u64, bytes: &[u8]) {
+        self.guest.ram().write(self.buffer + offset, bytes);
     }
 
     /// Reads part of the region.
-    ///
-    /// # Errors
-    /// When it lies outside guest memory.
-    pub fn bytes(&self, offset: u64, len: usize) -> anyhow::Result<Vec<u8>> {
-        self.guest.ram.read(self.buffer + offset, len)
+    #[must_use]
+    pub fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        self.guest.ram().read(self.buffer + offset, len)
+    }
+
+    /// Stores a receive and tells the adapter.
+    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
+        let ring = self.queues.recvs.as_ref().expect("a receive queue");
+        write_recv(ring.entry(self.rq_pi), wr_id, sges, RECV_SGES).expect("room for the segments");
+        self.publish_recv();
+    }
+
+    /// Stores any bytes as a receive and tells the adapter.
+    pub fn post_raw_recv(&mut self, bytes: &[u8]) {
+        let ring = self.queues.recvs.as_ref().expect("a receive queue");
+        write(ring.entry(self.rq_pi), 0, bytes).expect("a receive that fits the stride");
+        self.publish_recv();
+    }
+
+    fn publish_recv(&mut self) {
+        self.rq_pi = self.rq_pi.wrapping_add(1);
+        self.guest.slot32(self.uar, self.slot, RQ_PI).store(self.rq_pi, Ordering::Release);
+    }
+
+    /// Stores a send work request without ringing. In device memory its stamp makes it valid at
+    /// once.
+    pub fn store_send(&mut self, wr: &Wr) {
+        self.store_encoded(&wr.encode());
+    }
+
+    /// Like [`Self::store_send`], of any bytes, as [`Wr::encode`] gives them: costs no more than a
+    /// lean driver does.
+    #[inline]
+    pub fn store_encoded(&mut self, bytes: &[u8]) {
+        let ring = self.queues.sends.as_ref().expect("a send queue");
+        let entry = ring.entry(self.sq_pi);
+        let stamp_at = STAMP_OFFSET as usize;
+        if self.queues.place == Place::Guest {
+            write(entry, 0, bytes).expect("a request that fits the stride");
+        } else {
+            // The rest first: the stamp makes the entry valid.
+            let (before, rest) = bytes.split_at(stamp_at);
+            write(entry, 0, before).expect("a request that fits the stride");
+            write(entry, stamp_at + 4, &rest[4..]).expect("a request that fits the stride");
+            fence(Ordering::Release);
+            write(entry, stamp_at, &stamp(self.sq_pi).to_le_bytes()).expect("a header");
+        }
+        self.sq_pi = self.sq_pi.wrapping_add(1);
+    }
+
+    /// Tells the adapter of the sends stored so far.
+    #[inline]
+    pub fn ring(&self) {
+        if self.queues.place == Place::Guest {
+            self.guest.slot32(self.uar, self.slot, 0).store(self.sq_pi, Ordering::Release);
+        }
+        self.guest.ring(self.uar, self.slot);
+    }
+
+    /// Stores a send work request and rings.
+    pub fn post_send(&mut self, wr: &Wr) {
+        self.store_send(wr);
+        self.ring();
+    }
+
+    /// Posts a send and waits for its completion.
+    #[track_caller]
+    pub fn run(&mut self, wr: &Wr) -> Cqe {
+        self.post_send(wr);
+        self.send_cq.wait()
+    }
+
+    /// Posts a send and checks its completion, which it waits for.
+    #[track_caller]
+    pub fn run_expecting(&mut self, wr: &Wr, status: Status) -> Cqe {
+        self.post_send(wr);
+        self.send_cq.expect(wr.wr_id, status)
     }
 }

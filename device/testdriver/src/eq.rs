@@ -1,66 +1,74 @@
 //! An event queue, as its reader sees it.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use anyhow::{Context, anyhow};
+use vrnic_abi::admin::{CreateEq, command};
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{EQE_LEN, Eqe, Kind};
 use vrnic_abi::stamp;
-use zerocopy::FromBytes;
+use vrnic_queues::ring::Ring;
 
+use crate::admin::Refused;
+use crate::bus::Bus;
 use crate::guest::Guest;
-use crate::ram::Ram;
+use crate::memory::{Memory, Ram, load, stamp_of};
 use crate::wait;
+
+/// Byte offset of the stamp of an entry.
+const STAMP_OFFSET: u32 = std::mem::offset_of!(Eqe, stamp) as u32;
 
 /// The driver's side of an event queue; its slot is in UAR 0.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    ram: Arc<Ram>,
-    ring: u64,
-    log: u8,
-    slot: u32,
+    /// Guest address of the ring.
+    pub addr: u64,
+    /// Its slot.
+    pub slot: u32,
+    ring: Ring,
+    bar: Memory,
     ci: u32,
 }
 
 impl EventQueue {
-    /// A queue of `1 << log` entries at `ring`.
+    /// A queue of `1 << log` entries in fresh memory.
     #[must_use]
-    pub fn new(ram: Arc<Ram>, ring: u64, log: u8, slot: u32) -> Self {
-        Self { ram, ring, log, slot, ci: 0 }
-    }
-
-    /// Starts over, and gives the address of the ring.
-    pub(crate) fn restart(&mut self) -> anyhow::Result<u64> {
-        self.ram.write(self.ring, &vec![0; (EQE_LEN as usize) << self.log])?;
-        self.ci = 0;
-        Ok(self.ring)
+    pub fn new(ram: &Ram, bar: &Memory, log: u8, slot: u32) -> Self {
+        let addr = ram.alloc(u64::from(EQE_LEN) << log);
+        let ring = ram.ring(addr, log, EQE_LEN.trailing_zeros() as u8).expect("guest memory");
+        Self { addr, slot, ring, bar: bar.clone(), ci: 0 }
     }
 
     /// Takes the next event, if there is one.
-    ///
-    /// # Errors
-    /// When the device writes an unknown kind.
-    pub fn poll(&mut self, guest: &Guest) -> anyhow::Result<Option<(Kind, u32)>> {
-        let slot = u64::from(self.ci & ((1 << self.log) - 1));
-        let at = self.ring + slot * u64::from(EQE_LEN);
-        if self.ram.word32(at + 12)?.load(Ordering::Acquire) != stamp(self.ci) {
-            return Ok(None);
+    pub fn poll(&mut self) -> Option<(Kind, u32)> {
+        let entry = self.ring.entry(self.ci);
+        if stamp_of(entry, STAMP_OFFSET) != stamp(self.ci) {
+            return None;
         }
-        let bytes = self.ram.read(at, EQE_LEN as usize)?;
-        let event = Eqe::read_from_bytes(&bytes).map_err(|e| anyhow!("{e}"))?;
+        let event: Eqe = load(entry);
         self.ci = self.ci.wrapping_add(1);
-        let word = guest.bar().word32(Guest::slot_offset(0, self.slot)).context("EQ slot")?;
-        word.store(self.ci, Ordering::Release).context("EQ slot")?;
+        let seen = Doorbell::new(0.into(), self.slot.into()).offset();
+        self.bar.word32(seen).expect("EQ slot").store(self.ci, Ordering::Release);
         fence(Ordering::SeqCst);
-        let kind = Kind::from_raw(event.kind).with_context(|| format!("event {event:?}"))?;
-        Ok(Some((kind, event.id.get())))
+        Some((Kind::from_raw(event.kind).expect("a known kind"), event.id.get()))
     }
 
     /// Waits for the next event.
+    #[track_caller]
+    pub fn wait(&mut self) -> (Kind, u32) {
+        wait::until("event", || self.poll())
+    }
+}
+
+impl<B: Bus> Guest<B> {
+    /// Creates an event queue of `1 << log` entries on `vector`; gives its number too.
     ///
     /// # Errors
-    /// When none comes.
-    pub fn wait(&mut self, guest: &Guest) -> anyhow::Result<(Kind, u32)> {
-        wait::until("event", || self.poll(guest))
+    /// The adapter's refusal.
+    pub fn create_eq(&self, vector: u16, log: u8) -> Result<(u32, EventQueue), Refused> {
+        let mut queue = EventQueue::new(self.ram(), self.bar(), log, 0);
+        let params = CreateEq::new(Ram::pages(queue.addr), vector, log);
+        let result = self.command::<command::CreateEq>(&params)?;
+        queue.slot = result.slot.get();
+        Ok((result.eqn.get(), queue))
     }
 }

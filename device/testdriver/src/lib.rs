@@ -1,29 +1,44 @@
-//! A driver for the vrnic adapter that needs no guest: it plays the VMM on a real vfio-user socket,
-//! a memory file is its guest memory, and it drives the adapter as a kernel and a user library
-//! would. Tests and benchmarks of the daemon use it.
+//! A driver for the vrnic adapter that needs no guest: it brings an adapter up, runs commands, and
+//! posts and polls as a kernel and a user library would. Tests and benchmarks use it.
+//!
+//! It reaches the adapter by a [`bus::Bus`]. The tests of the adapter crate call the model in
+//! process; those of the daemon play the VMM on a vfio-user socket (feature `vfio-user`).
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`daemon`] | a daemon process in a temporary folder |
-//! | [`ram`] | guest memory and its allocator |
-//! | [`guest`] | a connection to a function: registers, doorbells, interrupts, bring-up |
+//! | [`bus`] | the way to an adapter |
+//! | [`memory`] | memory shared with the adapter: guest memory, with an allocator, and BAR2 |
+//! | [`guest`] | the driver of an adapter: registers, bring-up, doorbells |
 //! | [`admin`] | admin commands |
-//! | [`cq`], [`eq`], [`qp`] | the queues |
-//! | [`endpoint`] | a PD, a region, CQs and a QP, ready to be connected |
-//! | [`arming`] | completion queues armed at random |
-//! | [`raw`] | vfio-user messages byte by byte, for hostile ones |
+//! | [`cq`], [`eq`], [`srq`] | queues |
+//! | [`wr`] | send work requests |
+//! | [`qp`] | parameters and attributes of QPs |
+//! | [`endpoint`] | a QP, ready to be connected, with a PD, a region and CQs |
 //! | [`wait`] | waiting with a time limit |
+//! | `vfio` | the bus to a daemon: the VMM's part (memory, interrupts, configuration space) |
+//! | `daemon` | a daemon process in a temporary folder |
+//! | `arming` | completion queues armed at random |
+//! | `raw` | vfio-user messages byte by byte, for hostile ones |
 //!
-//! Everything returns [`anyhow::Result`]: a test has nothing to do with an error but to show it.
+//! An access to memory or registers that fails panics: a test has nothing to do with such an error
+//! but to show it. Commands return what the adapter says.
 
 pub mod admin;
+#[cfg(feature = "vfio-user")]
 pub mod arming;
+pub mod bus;
 pub mod cq;
+#[cfg(feature = "vfio-user")]
 pub mod daemon;
 pub mod endpoint;
 pub mod eq;
 pub mod guest;
+pub mod memory;
 pub mod qp;
-pub mod ram;
+#[cfg(feature = "vfio-user")]
 pub mod raw;
+pub mod srq;
+#[cfg(feature = "vfio-user")]
+pub mod vfio;
 pub mod wait;
+pub mod wr;

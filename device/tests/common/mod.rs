@@ -7,9 +7,9 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::endpoint::{Endpoint, EndpointSetup};
-use vrnic_testdriver::guest::Guest;
-use vrnic_testdriver::qp::Send;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wr::Wr;
 
 /// Starts a daemon with so many functions.
 pub(crate) fn start(functions: usize) -> Daemon {
@@ -23,7 +23,7 @@ pub(crate) fn start_with(functions: usize, args: &[&str]) -> Daemon {
 
 /// Guests of functions 0 and 1, ready for commands.
 pub(crate) fn pair(daemon: &Daemon) -> [Guest; 2] {
-    [0, 1].map(|index| daemon.ready_guest(index).expect("bring-up"))
+    [0, 1].map(|index| daemon.ready_guest(index))
 }
 
 /// Bytes that repeat late and differ by `seed`.
@@ -32,20 +32,19 @@ pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Shows that a pair of connected endpoints moves data.
-pub(crate) fn still_works(a: &mut Endpoint<'_>, b: &Endpoint<'_>) {
+pub(crate) fn still_works(a: &mut Endpoint, b: &Endpoint) {
     let data = pattern(5000, 9);
-    a.fill(0, &data).expect("fill");
-    b.fill(0, &[0; 5000]).expect("clear");
-    let write = Send::new(Opcode::Write, 77).sges(&[a.sge(0, 5000)]).remote(b.buffer, b.key);
-    a.run_expecting(&write, 77, Status::Success).expect("WRITE");
-    assert!(b.bytes(0, 5000).expect("bytes") == data);
+    a.fill(0, &data);
+    b.fill(0, &[0; 5000]);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 5000)]).id(77).to(b.buffer, b.key);
+    a.run_expecting(&write, Status::Success);
+    assert!(b.bytes(0, 5000) == data);
 }
 
 /// Endpoints with a connection between them.
-pub(crate) fn connected_pair(guests: &[Guest; 2]) -> [Endpoint<'_>; 2] {
-    let setup = EndpointSetup::default();
-    let ends = guests.each_ref().map(|guest| Endpoint::new(guest, &setup).expect("endpoint"));
-    Endpoint::connect(&ends[0], &ends[1]).expect("connect");
+pub(crate) fn connected(guests: &[Guest; 2], setup: Setup) -> [Endpoint; 2] {
+    let ends = guests.each_ref().map(|guest| Endpoint::new(guest, setup));
+    Endpoint::connect_pair(&ends[0], &ends[1]);
     ends
 }
 
