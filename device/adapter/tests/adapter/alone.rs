@@ -3,10 +3,13 @@
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Setup, World, Wr, status};
+use crate::bus::{Endpoint, Guest};
 use crate::datagrams::{datagram, ipv4, path, ready, set_gids};
+use crate::world::World;
 
 const DATA: &[u8] = b"to myself";
 
@@ -19,23 +22,23 @@ fn sends(
     header: u64,
 ) {
     let len = DATA.len() as u32;
-    from.fill(guest, 0, DATA);
+    from.fill(0, DATA);
     let wr = wr(from);
     let arrived = match to {
         Some(to) => {
-            to.post_recv(guest, 7, &[to.sge(4096, len + header as u32)]);
-            from.post_send(guest, &wr);
+            to.post_recv(7, &[to.sge(4096, len + header as u32)]);
+            from.post_send(&wr);
             world.settle(&[guest]);
-            (to.recv_cq.poll(guest), to.bytes(guest, 4096 + header, DATA.len()))
+            (to.recv_cq.poll(), to.bytes(4096 + header, DATA.len()))
         }
         None => {
-            from.post_recv(guest, 7, &[from.sge(4096, len + header as u32)]);
-            from.post_send(guest, &wr);
+            from.post_recv(7, &[from.sge(4096, len + header as u32)]);
+            from.post_send(&wr);
             world.settle(&[guest]);
-            (from.recv_cq.poll(guest), from.bytes(guest, 4096 + header, DATA.len()))
+            (from.recv_cq.poll(), from.bytes(4096 + header, DATA.len()))
         }
     };
-    assert_eq!(status(&from.send_cq.poll(guest).expect("sent")), Status::Success);
+    assert_eq!(status(&from.send_cq.poll().expect("sent")), Status::Success);
     assert_eq!(status(&arrived.0.expect("received")), Status::Success);
     assert_eq!(arrived.1, DATA);
 }
@@ -48,7 +51,7 @@ fn connections() {
         let setup = Setup { kind, ..Setup::default() };
         let message = |from: &Endpoint| Wr::new(Opcode::Send, &[from.sge(0, DATA.len() as u32)]);
         let connect = |endpoint: &Endpoint, qpn| {
-            endpoint.connect(&guest, guest.adapter.mac(), qpn, |_| {});
+            endpoint.connect(guest.mac(), qpn, |_| {});
         };
         let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
         connect(&a, b.qpn);
@@ -68,8 +71,8 @@ fn datagrams() {
     set_gids(&guest, 1);
     let setup = Setup { kind: Type::Ud, ..Setup::default() };
     let (mut a, mut b) = (Endpoint::new(&guest, setup), Endpoint::new(&guest, setup));
-    ready(&guest, &a, Type::Ud);
-    ready(&guest, &b, Type::Ud);
+    ready(&a);
+    ready(&b);
     let (to_a, to_b) = (path(&guest, a.qpn, ipv4(1)), path(&guest, b.qpn, ipv4(1)));
     let len = DATA.len() as u32;
     sends((&world, &guest), &mut a, Some(&mut b), &|from| datagram(&[from.sge(0, len)], to_b), 40);
@@ -82,12 +85,12 @@ fn nobody_else() {
     let world = World::default();
     let guest = world.guest(1);
     let mut a = Endpoint::new(&guest, Setup::default());
-    a.connect(&guest, [2, 0, 0, 0, 0, 99], 5, |_| {});
-    a.post_send(&guest, &Wr::new(Opcode::Send, &[a.sge(0, 8)]));
+    a.connect([2, 0, 0, 0, 0, 99], 5, |_| {});
+    a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, 8)]));
     let mut tries = 0;
     let done = loop {
         world.settle(&[&guest]);
-        if let Some(cqe) = a.send_cq.poll(&guest) {
+        if let Some(cqe) = a.send_cq.poll() {
             break cqe;
         }
         tries += 1;
@@ -96,5 +99,5 @@ fn nobody_else() {
     };
     // `retry_cnt` of the test's attributes, and the first try.
     assert_eq!((status(&done), tries), (Status::RetryExcErr, 3));
-    assert_eq!(a.state(&guest), State::Err);
+    assert_eq!(a.state(), State::Err);
 }

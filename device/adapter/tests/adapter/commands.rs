@@ -8,9 +8,12 @@ use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
 use vrnic_adapter::memory::tpt::Denied;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{REGION, Setup};
+use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use crate::common::pair::{Pair, REGION, Setup, Wr, status};
+use crate::world::Pair;
 
 const READ: u32 = Access::REMOTE_READ.bits();
 const WRITE: u32 = Access::REMOTE_WRITE.bits();
@@ -40,27 +43,27 @@ fn command(data: &[Sge], message: &[u8], tag_offset: u32, access: u32, flags: Co
 
 /// Sends a command from A; the key that its completion names and the message as B got it.
 fn send(p: &mut Pair, wr: &Wr, len: usize) -> (u32, Vec<u8>) {
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+    p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
     let cqe = p.complete(wr);
     assert_eq!((status(&cqe), cqe.opcode), (Status::Success, cq::Opcode::SendCmd as u8));
     let received = p.received().expect("command");
     assert_eq!((received.byte_len.get() as usize, received.flags.get()), (len, 0));
-    (cqe.key.get(), p.b.bytes(&p.gb, INBOX, len))
+    (cqe.key.get(), p.b.bytes(INBOX, len))
 }
 
 /// B does something to A; its completion.
 fn on_b(p: &mut Pair, wr: &Wr) -> Cqe {
-    p.b.post_send(&p.gb, wr);
+    p.b.post_send(wr);
     p.settle();
-    p.b.send_cq.poll(&p.gb).expect("completion on B")
+    p.b.send_cq.poll().expect("completion on B")
 }
 
 /// B responds; A's receive completion.
 fn respond(p: &mut Pair, message: &[u8]) -> Cqe {
-    p.a.post_recv(&p.ga, 2, &[p.a.sge(INBOX, 4096)]);
-    let wr = Wr { inline: Some(message.to_vec()), ..Wr::new(Opcode::Send, &[]) };
+    p.a.post_recv(2, &[p.a.sge(INBOX, 4096)]);
+    let wr = Wr::new(Opcode::Send, &[]).inline(message);
     assert_eq!(status(&on_b(p, &wr)), Status::Success);
-    p.a.recv_cq.poll(&p.ga).expect("response")
+    p.a.recv_cq.poll().expect("response")
 }
 
 fn refused(cqe: &Cqe, with: Status, why: Denied) {
@@ -78,14 +81,14 @@ fn general_form() {
     assert_eq!(message[..8], *b"command ");
     assert_eq!(message[8..12], key.to_be_bytes());
     assert_eq!(message[12..], *b" etc");
-    p.b.fill(&p.gb, 0, b"0123456789abcdef");
+    p.b.fill(0, b"0123456789abcdef");
     let write = Wr::new(Opcode::Write, &[p.b.sge(0, 16)]).to(4, key);
     assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
-    assert_eq!(p.a.bytes(&p.ga, 104, 6), b"012345");
-    assert_eq!(p.a.bytes(&p.ga, 5000, 10), b"6789abcdef");
+    assert_eq!(p.a.bytes(104, 6), b"012345");
+    assert_eq!(p.a.bytes(5000, 10), b"6789abcdef");
     let read = Wr::new(Opcode::Read, &[p.b.sge(64, 12)]).to(8, key);
     assert_eq!(status(&on_b(&mut p, &read)), Status::Success);
-    assert_eq!(p.b.bytes(&p.gb, 64, 12), b"456789abcdef");
+    assert_eq!(p.b.bytes(64, 12), b"456789abcdef");
     // Messages without a tag are none of the command's business.
     for message in [&[0u8; 6][..], &[9, 9, 9, 0xff, 0xff, 0xff, 0xff]] {
         let cqe = respond(&mut p, message);
@@ -117,11 +120,11 @@ fn tags_that_name_no_command() {
         let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, READ, CommandFlags::empty());
         let (key, _) = send(&mut p, &wr, 4);
         let (tag, why) = case(key, &p);
-        p.a.post_recv(&p.ga, 2, &[p.a.sge(INBOX, 64)]);
+        p.a.post_recv(2, &[p.a.sge(INBOX, 64)]);
         let response = Some(tag.to_be_bytes().to_vec());
         let wr = Wr { inline: response, ..Wr::new(Opcode::Send, &[]) };
         refused(&on_b(&mut p, &wr), Status::RemAccessErr, why);
-        let cqe = p.a.recv_cq.poll(&p.ga).expect("flush");
+        let cqe = p.a.recv_cq.poll().expect("flush");
         assert_eq!(status(&cqe), Status::WrFlushErr);
         assert_eq!(p.ga.drain_events(), [(Kind::QpAccessError, p.a.qpn)]);
     }
@@ -164,10 +167,10 @@ fn physical_segments() {
     };
     let first = wr(&p);
     let (key, _) = send(&mut p, &first, 4);
-    p.b.fill(&p.gb, 0, b"physical");
+    p.b.fill(0, b"physical");
     let write = Wr::new(Opcode::Write, &[p.b.sge(0, 8)]).to(0, key);
     assert_eq!(status(&on_b(&mut p, &write)), Status::Success);
-    assert_eq!(p.a.bytes(&p.ga, 300, 8), b"physical");
+    assert_eq!(p.a.bytes(300, 8), b"physical");
     let mut p = pair(TagForm::General, 0);
     let first = wr(&p);
     refused(&p.complete(&first), Status::MwBindErr, Denied::Foreign);
@@ -208,10 +211,10 @@ fn refused_commands() {
     ];
     for (form, case, why) in cases {
         let mut p = pair(form, 0);
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+        p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
         let wr = case(&p);
         refused(&p.complete(&wr), Status::MwBindErr, why);
-        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Err));
+        assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Err));
     }
 }
 
@@ -227,7 +230,7 @@ fn a_full_table() {
         assert!(taken as u32 > MAX_MR - 10);
         let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
         refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
-        let states = (p.a.state(&p.ga), p.b.state(&p.gb));
+        let states = (p.a.state(), p.b.state());
         let expected =
             if flags.is_empty() { (State::Err, State::Err) } else { (State::Sqe, State::Rts) };
         assert_eq!(states, expected);
@@ -243,7 +246,7 @@ fn a_qp_that_is_never_answered() {
     // A response makes room for one.
     assert_eq!(respond(&mut p, &keys[7].to_be_bytes()).key.get(), keys[7]);
     send(&mut p, &wr, 4);
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(INBOX, 4096)]);
+    p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
     refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
 }
 
@@ -266,7 +269,7 @@ fn commands_end_with_their_qp() {
         if destroy {
             assert_eq!(p.ga.on_object(Admin::DestroyQp, p.a.qpn), Ok(0));
         } else {
-            p.a.set_state(&p.ga, State::Reset);
+            p.a.set_state(State::Reset);
         }
         assert_eq!(live(&p), 0);
     }

@@ -1,15 +1,21 @@
 //! The credits of completion queues: what their consumer index frees, what happens when there are
 //! none left or the index is nonsense, and how a queue changes its size.
 
+use std::sync::atomic::Ordering;
+
 use vrnic_abi::admin::{Pages, ResizeCq, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::slot_offset;
-use crate::common::pair::{Endpoint, Pair, Setup, Wr, status};
+use crate::bus::Endpoint;
+use crate::world::Pair;
 
 /// A pair whose CQs have `1 << log` entries.
 fn pair(log: u8) -> Pair {
@@ -19,7 +25,7 @@ fn pair(log: u8) -> Pair {
 /// Sends the messages `ids`; what A learns of them is taken.
 fn send(p: &mut Pair, ids: std::ops::Range<u64>) {
     for id in ids {
-        p.b.post_recv(&p.gb, id, &[]);
+        p.b.post_recv(id, &[]);
         p.run(&Wr::new(Opcode::Send, &[]).id(id));
         assert_eq!(status(&p.sent().expect("sent")), Status::Success);
     }
@@ -37,7 +43,7 @@ fn receive(p: &mut Pair, ids: std::ops::Range<u64>) {
 /// Stores a consumer index of B's receive CQ behind the test driver's back.
 fn set_consumer(p: &Pair, ci: u32) {
     let cq = &p.b.recv_cq;
-    p.gb.host.bar_store32(slot_offset(cq.uar, cq.slot), ci);
+    p.gb.slot32(cq.uar, cq.slot, 0).store(ci, Ordering::Release);
 }
 
 /// Credits are given back by the index, some at a time, lap after lap.
@@ -58,41 +64,34 @@ fn consumed_entries_are_filled_again() {
 #[test]
 fn overflow_stops_all_feeders_after_the_event() {
     let mut p = pair(2);
-    let feeder = |p: &Pair| {
-        let mut params = crate::common::pair::qp_params(&p.gb, false);
-        params.pdn = p.b.pdn.into();
-        params.uar = p.b.uar.into();
-        params.send_cqn = p.b.recv_cq.cqn.into();
-        params.recv_cqn = p.b.send_cq.cqn.into();
-        let (qpn, slot, _) = p.gb.create_qp(&params).expect("QP");
-        (qpn, slot, params)
+    let feeder = || {
+        p.b.beside(|params| {
+            params.send_cqn = p.b.recv_cq.cqn.into();
+            params.recv_cqn = p.b.send_cq.cqn.into();
+        })
     };
-    let (idle, ..) = feeder(&p);
-    let mac = p.ga.adapter.mac();
-    let mut other = Endpoint::new(&p.gb, Setup::default());
+    let (idle, mut other) = (feeder(), feeder());
+    let mac = p.ga.mac();
     let bystander = Endpoint::new(&p.gb, Setup::default());
-    bystander.connect(&p.gb, mac, 0x1234, |_| {});
-    let (sends_here, slot, params) = feeder(&p);
-    (other.qpn, other.slot, other.uar) = (sends_here, slot, p.b.uar);
-    other.set_rings(&params);
-    other.connect(&p.gb, mac, 0x1234, |_| {});
-    other.post_recv(&p.gb, 77, &[]);
+    bystander.connect(mac, 0x1234, |_| {});
+    other.connect(mac, 0x1234, |_| {});
+    other.post_recv(77, &[]);
     send(&mut p, 0..4);
     assert_eq!(p.gb.drain_events(), []);
-    p.b.post_recv(&p.gb, 4, &[]);
+    p.b.post_recv(4, &[]);
     assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &[]))), Status::RemOpErr);
     let events = p.gb.drain_events();
     assert_eq!(events[0], (Kind::CqError, p.b.recv_cq.cqn));
     let mut failed = events[1..].to_vec();
     failed.sort_by_key(|(_, id)| *id);
-    let mut expected = vec![(Kind::QpFatal, p.b.qpn), (Kind::QpFatal, sends_here)];
+    let mut expected = vec![(Kind::QpFatal, p.b.qpn), (Kind::QpFatal, other.qpn)];
     expected.sort_by_key(|(_, id)| *id);
     assert_eq!(failed, expected, "one in Reset cannot fail");
-    assert_eq!(p.gb.query_qp(idle).expect("QUERY_QP").state, State::Reset as u8);
-    assert_eq!(other.state(&p.gb), State::Err);
-    assert_eq!(bystander.state(&p.gb), State::Rts);
+    assert_eq!(idle.state(), State::Reset);
+    assert_eq!(other.state(), State::Err);
+    assert_eq!(bystander.state(), State::Rts);
     // What is still there to be told is told on the CQ that works.
-    let cqe = p.b.send_cq.poll(&p.gb).expect("flushed receive");
+    let cqe = p.b.send_cq.poll().expect("flushed receive");
     assert_eq!((cqe.wr_id.get(), status(&cqe)), (77, Status::WrFlushErr));
     receive(&mut p, 0..4);
     // Taking entries does not bring the CQ back.
@@ -116,7 +115,7 @@ fn nonsense_in_the_consumer_index_is_an_error_of_its_cq() {
         send(&mut p, 4..5);
         send(&mut p, 5..6);
         set_consumer(&p, index);
-        p.b.post_recv(&p.gb, 6, &[]);
+        p.b.post_recv(6, &[]);
         assert_eq!(status(&p.complete(&Wr::new(Opcode::Send, &[]))), Status::RemOpErr, "{index}");
         let expected = [(Kind::CqError, p.b.recv_cq.cqn), (Kind::QpFatal, p.b.qpn)];
         assert_eq!(p.gb.drain_events(), expected);
@@ -131,7 +130,7 @@ fn a_consumer_index_may_skip() {
     let mut p = pair(2);
     for round in 0..20 {
         send(&mut p, round * 4..round * 4 + 4);
-        assert_eq!(p.b.recv_cq.peek(&p.gb).expect("entry").wr_id.get(), round * 4);
+        assert_eq!(p.b.recv_cq.peek().expect("entry").wr_id.get(), round * 4);
         p.b.recv_cq.ci += 4;
         set_consumer(&p, p.b.recv_cq.ci);
     }
@@ -143,15 +142,15 @@ fn a_consumer_index_may_skip() {
 fn a_cq_grows_and_shrinks() {
     let mut p = pair(2);
     send(&mut p, 0..4);
-    let rings: Vec<u64> = (0..2).map(|_| p.gb.alloc(64 << 5)).collect();
-    assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, rings[0], 4), Ok(()));
+    let rings: Vec<u64> = (0..2).map(|_| p.gb.ram().alloc(64 << 5)).collect();
+    assert_eq!(p.b.recv_cq.resize(rings[0], 4), Ok(()));
     // The old ring is the guest's again.
     send(&mut p, 4..16);
     receive(&mut p, 0..16);
     for (round, log) in [1, 5, 0, 3, 4, 2].into_iter().enumerate() {
         let start = 16 + round as u64;
         send(&mut p, start..start + 1);
-        assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, rings[(round + 1) % 2], log), Ok(()));
+        assert_eq!(p.b.recv_cq.resize(rings[(round + 1) % 2], log), Ok(()));
         receive(&mut p, start..start + 1);
     }
     assert_eq!(p.gb.drain_events(), []);
@@ -162,16 +161,16 @@ fn a_cq_grows_and_shrinks() {
 fn a_cq_does_not_shrink_below_what_it_holds() {
     let mut p = pair(3);
     send(&mut p, 0..5);
-    let ring = p.gb.alloc(4096);
-    let refused = Err((AdminStatus::BadState, 0));
-    assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, ring, 2), refused);
+    let ring = p.gb.ram().alloc(4096);
+    let refused = Err(Refused(AdminStatus::BadState, 0));
+    assert_eq!(p.b.recv_cq.resize(ring, 2), refused);
     send(&mut p, 5..8);
     assert_eq!(p.received().expect("first").wr_id.get(), 0);
-    assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, ring, 2), refused);
+    assert_eq!(p.b.recv_cq.resize(ring, 2), refused);
     for id in 1..4 {
         assert_eq!(p.received().expect("entry").wr_id.get(), id);
     }
-    assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, ring, 2), Ok(()));
+    assert_eq!(p.b.recv_cq.resize(ring, 2), Ok(()));
     receive(&mut p, 4..8);
     send(&mut p, 8..12);
     receive(&mut p, 8..12);
@@ -181,24 +180,38 @@ fn a_cq_does_not_shrink_below_what_it_holds() {
 #[test]
 fn bad_resizes_are_refused() {
     let mut p = pair(2);
-    let ring = p.gb.alloc(4096);
+    let ring = p.gb.ram().alloc(4096);
     let cqn = p.b.recv_cq.cqn;
     let resize = |p: &Pair, cqn, log, pages| {
         p.gb.command::<command::ResizeCq>(&ResizeCq::new(cqn, log, pages)).map(|_| ())
     };
     let pages = Pages::new(ring, 12, 0);
-    assert_eq!(resize(&p, cqn + 1000, 2, pages), Err((AdminStatus::NotFound, 0)));
-    assert_eq!(resize(&p, cqn, 21, pages), Err((AdminStatus::BadParam, 20)));
-    assert_eq!(resize(&p, cqn, 2, Pages::new(ring + 64, 12, 0)), Err((AdminStatus::BadParam, 0)));
-    assert_eq!(resize(&p, cqn, 2, Pages::new(1 << 60, 12, 1)), Err((AdminStatus::BadAddress, 0)));
+    assert_eq!(resize(&p, cqn + 1000, 2, pages), Err(Refused(AdminStatus::NotFound, 0)));
+    assert_eq!(resize(&p, cqn, 21, pages), Err(Refused(AdminStatus::BadParam, 20)));
+    assert_eq!(
+        resize(&p, cqn, 2, Pages::new(ring + 64, 12, 0)),
+        Err(Refused(AdminStatus::BadParam, 0))
+    );
+    assert_eq!(
+        resize(&p, cqn, 2, Pages::new(1 << 60, 12, 1)),
+        Err(Refused(AdminStatus::BadAddress, 0))
+    );
     send(&mut p, 0..4);
     set_consumer(&p, 9);
-    assert_eq!(resize(&p, cqn, 2, pages), Err((AdminStatus::BadState, 0)), "nonsense in the index");
+    assert_eq!(
+        resize(&p, cqn, 2, pages),
+        Err(Refused(AdminStatus::BadState, 0)),
+        "nonsense in the index"
+    );
     set_consumer(&p, 0);
-    p.b.post_recv(&p.gb, 4, &[]);
+    p.b.post_recv(4, &[]);
     p.run(&Wr::new(Opcode::Send, &[]));
     assert_eq!(p.gb.event(), Some((Kind::CqError, cqn)));
-    assert_eq!(resize(&p, cqn, 4, pages), Err((AdminStatus::BadState, 0)), "after an overflow");
+    assert_eq!(
+        resize(&p, cqn, 4, pages),
+        Err(Refused(AdminStatus::BadState, 0)),
+        "after an overflow"
+    );
 }
 
 /// An arm request is served across a switch: what came unseen raises its event, what was seen does
@@ -206,22 +219,22 @@ fn bad_resizes_are_refused() {
 #[test]
 fn arming_survives_a_resize() {
     let mut p = pair(2);
-    let ring = p.gb.alloc(4096);
-    let event = |p: &mut Pair| p.b.events.poll(&p.gb).map(|(_, id)| id);
+    let ring = p.gb.ram().alloc(4096);
+    let event = |p: &mut Pair| p.b.events.poll().map(|(_, id)| id);
     let cqn = p.b.recv_cq.cqn;
     send(&mut p, 0..2);
     receive(&mut p, 0..2);
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
-    assert_eq!(p.gb.resize_cq(&mut p.b.recv_cq, ring, 5), Ok(()));
+    assert_eq!(p.b.recv_cq.resize(ring, 5), Ok(()));
     assert_eq!(event(&mut p), None);
     send(&mut p, 2..3);
     assert_eq!(event(&mut p), Some(cqn));
     // Armed without having seen what lies behind the switch.
-    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
     assert_eq!(event(&mut p), None);
-    p.b.post_recv(&p.gb, 3, &[]);
+    p.b.post_recv(3, &[]);
     p.run(&Wr::new(Opcode::Send, &[]).flags(Flags::SOLICITED));
     assert_eq!(event(&mut p), Some(cqn));
 }

@@ -17,11 +17,14 @@ use vrnic_adapter::host::Lane;
 use vrnic_adapter::limits::Limits;
 use vrnic_adapter::objects::qp::Qp;
 use vrnic_adapter::slice::Slice;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{ALL, PSN, Setup};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::host::{Step, TestHost};
-use crate::common::pair::{ALL, Endpoint, PSN, Pair, Setup, World, Wr, status};
+use crate::bus::Endpoint;
+use crate::host::{Step, TestHost};
 use crate::keys::{alloc_mr, kernel_pair, local_inv, reg, reg_seg};
+use crate::world::{Pair, World};
 
 /// More than all tries of a request take.
 const GIVES_UP_NS: u64 = 1 << 36;
@@ -36,7 +39,7 @@ fn wear_out(p: &Pair) {
 }
 
 fn send(p: &mut Pair) -> Wr {
-    p.a.fill(&p.ga, 0, b"message");
+    p.a.fill(0, b"message");
     Wr::new(Opcode::Send, &[p.a.sge(0, 7)])
 }
 
@@ -47,13 +50,13 @@ fn psns_may_differ_between_the_directions() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let [a, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
     let (there, back) = (0x12_3456.into(), 7.into());
-    a.connect(&ga, gb.adapter.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
+    a.connect(gb.mac(), b.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (there, back));
     // More than 24 bits: the rest is nothing.
     let there = 0xff12_3456.into();
-    b.connect(&gb, ga.adapter.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
+    b.connect(ga.mac(), a.qpn, |attr| (attr.sq_psn, attr.rq_psn) = (back, there));
     let mut p = Pair { world, ga, gb, a, b };
     for _ in 0..2 {
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+        p.b.post_recv(1, &[p.b.sge(0, 64)]);
         let wr = send(&mut p);
         assert_eq!(status(&p.complete(&wr)), Status::Success);
         assert!(p.received().is_some());
@@ -68,14 +71,14 @@ fn a_peer_with_another_psn_does_not_answer() {
         let mut p = Pair::with(Setup { kind, ..Setup::default() }, |attr| {
             attr.sq_psn = (PSN + 1).into();
         });
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+        p.b.post_recv(1, &[p.b.sge(0, 64)]);
         let wr = send(&mut p);
         p.run(&wr);
         wear_out(&p);
         let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");
         assert!(p.received().is_none(), "{kind:?}");
-        assert_eq!(p.b.state(&p.gb), State::Rts);
+        assert_eq!(p.b.state(), State::Rts);
         assert_eq!(p.gb.drain_events(), []);
     }
 }
@@ -86,24 +89,23 @@ fn a_peer_with_another_psn_does_not_answer() {
 fn whoever_gets_the_number_of_a_qp_does_not_get_its_connection() {
     let world = World::default();
     let limits = Limits { qp: 1, ..Limits::default() };
-    let ga = Guest::with(1, &world.fabric, &world.clock, (1, limits));
+    let ga = world.guest_with(1, 1, limits);
     let gb = world.guest(2);
     let [first, b] = [&ga, &gb].map(|guest| Endpoint::new(guest, Setup::default()));
-    first.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-    b.connect(&gb, ga.adapter.mac(), first.qpn, |_| {});
+    Endpoint::connect_pair(&first, &b);
     ga.on_object(Admin::DestroyQp, first.qpn).expect("DESTROY_QP");
     let second = Endpoint::new(&ga, Setup::default());
     assert_eq!(second.qpn, first.qpn);
-    second.connect(&ga, gb.adapter.mac(), b.qpn, |attr| attr.sq_psn = 4711.into());
+    second.connect(gb.mac(), b.qpn, |attr| attr.sq_psn = 4711.into());
     let mut p = Pair { world, ga, gb, a: second, b };
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 64)]);
+    p.b.post_recv(1, &[p.b.sge(0, 64)]);
     let key = p.b.key;
     let write = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, key);
     p.run(&write);
     wear_out(&p);
     assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(Status::RetryExcErr));
     assert!(p.received().is_none());
-    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert_eq!(p.b.state(), State::Rts);
 }
 
 /// A turn in which nobody looks at the time.
@@ -123,21 +125,21 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
     for kind in [Type::Rc, Type::Uc] {
         let len = 3 << 20;
         let mut p = Pair::with(Setup { kind, ..Setup::default() }, |_| {});
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, len)]);
-        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
+        p.b.post_recv(1, &[p.b.sge(0, len)]);
+        p.a.post_send(&Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
         let (ga, gb) = (Arc::clone(&p.ga.adapter), Arc::clone(&p.gb.adapter));
         // A turn moves part of it; then the receiver is not there for a while.
         let qp = ga.qp(p.a.qpn).expect("QP");
         assert_eq!(turn(&ga, &qp, &mut Batch::default(), TURN), Turn::More);
-        p.b.set_state(&p.gb, State::Reset);
-        p.b.connect(&p.gb, ga.mac(), p.a.qpn, |_| {});
-        p.b.post_recv(&p.gb, 2, &[p.b.sge(0, len)]);
+        p.b.set_state(State::Reset);
+        p.b.connect(ga.mac(), p.a.qpn, |_| {});
+        p.b.post_recv(2, &[p.b.sge(0, len)]);
         gb.qp(p.b.qpn).expect("QP").schedule(gb.core());
         wear_out(&p);
         let expected = if kind == Type::Rc { Status::RetryExcErr } else { Status::Success };
         assert_eq!(p.sent().map(|cqe| status(&cqe)), Some(expected), "{kind:?}");
         assert!(p.received().is_none(), "{kind:?}: the rest of a message came as one");
-        assert_eq!(p.b.state(&p.gb), State::Rts);
+        assert_eq!(p.b.state(), State::Rts);
     }
 }
 
@@ -145,7 +147,7 @@ fn the_rest_of_a_message_does_not_begin_a_receive() {
 fn stranger() -> (Pair, Endpoint) {
     let p = Pair::new();
     let stranger = Endpoint::new(&p.ga, Setup { kernel: true, ..Setup::default() });
-    stranger.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |_| {});
+    stranger.connect(p.gb.mac(), p.b.qpn, |_| {});
     (p, stranger)
 }
 
@@ -153,7 +155,7 @@ fn stranger() -> (Pair, Endpoint) {
 #[test]
 fn a_qp_that_has_ended_is_not_kept() {
     let (p, mut stranger) = stranger();
-    stranger.post_send(&p.ga, &Wr::new(Opcode::Send, &[stranger.sge(0, 8)]));
+    stranger.post_send(&Wr::new(Opcode::Send, &[stranger.sge(0, 8)]));
     p.settle();
     let qp = Arc::downgrade(&p.gb.adapter.qp(p.b.qpn).expect("QP"));
     p.gb.on_object(Admin::DestroyQp, p.b.qpn).expect("DESTROY_QP");
@@ -167,7 +169,7 @@ fn a_foreign_qp_is_not_locked() {
     let (p, mut stranger) = stranger();
     let key = alloc_mr(&p.ga, stranger.pdn, 1);
     let seg = reg_seg(&p.ga, &[stranger.buffer], 4096, ALL);
-    stranger.post_send(&p.ga, &reg(key, 0, &seg));
+    stranger.post_send(&reg(key, 0, &seg));
     let gate = p.ga.host.gate(Step::Read(seg.table.get()));
     let qp = p.gb.adapter.qp(p.b.qpn).expect("QP");
     let adapter = &p.ga.adapter;
@@ -178,7 +180,7 @@ fn a_foreign_qp_is_not_locked() {
         gate.open();
         assert!(free, "a foreign QP is locked");
     });
-    assert!(stranger.send_cq.poll(&p.ga).is_some_and(|cqe| status(&cqe) == Status::Success));
+    assert!(stranger.send_cq.poll().is_some_and(|cqe| status(&cqe) == Status::Success));
 }
 
 /// All waits of a long turn are used up when a long message has ended a key of the peer, and the
@@ -195,14 +197,14 @@ fn a_long_send_inv_completes_in_a_short_turn() {
     }
     let key = alloc_mr(&p.gb, p.b.pdn, 1);
     let seg = reg_seg(&p.gb, &[p.b.buffer], 4096, ALL);
-    p.b.post_send(&p.gb, &reg(key, 0, &seg));
+    p.b.post_send(&reg(key, 0, &seg));
     p.settle();
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, LEN)]);
+    p.b.post_recv(1, &[p.b.sge(0, LEN)]);
     for key in mine {
-        p.a.store_send(&p.ga, &local_inv(key));
+        p.a.store_send(&local_inv(key));
     }
-    p.a.store_send(&p.ga, &Wr::new(Opcode::SendInv, &[p.a.sge(0, LEN)]).to(0, key));
-    p.a.ring(&p.ga);
+    p.a.store_send(&Wr::new(Opcode::SendInv, &[p.a.sge(0, LEN)]).to(0, key));
+    p.a.ring();
     let adapter = &p.ga.adapter;
     let qp = adapter.qp(p.a.qpn).expect("QP");
     let mut batch = Batch::default();

@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use vrnic_abi::admin::STAT_NAMES;
 use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Pair, Setup, Wr, status};
+use crate::bus::Guest;
+use crate::world::Pair;
 
 type Moved = BTreeMap<&'static str, u64>;
 
@@ -59,7 +62,7 @@ fn succeeds(p: &mut Pair, wr: &Wr) {
 fn messages_count_as_packets_of_the_path_mtu() {
     let mut p = pair();
     let send = |p: &mut Pair| {
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 5000)]);
+        p.b.post_recv(1, &[p.b.sge(0, 5000)]);
         succeeds(p, &Wr::new(Opcode::Send, &[p.a.sge(0, 3000)]));
     };
     let out = [("tx_send_req", 1), ("tx_pkts", 3), ("tx_bytes", 3000)];
@@ -129,7 +132,7 @@ fn a_peer_that_does_not_answer() {
         }
         assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
         // Flushed: one of either queue.
-        p.a.post_recv(&p.ga, 1, &[]);
+        p.a.post_recv(1, &[]);
         p.run(&Wr::new(Opcode::Send, &[]));
         p.world.advance(1_000_000_000);
         p.settle();
@@ -167,7 +170,7 @@ fn requests_that_are_refused() {
         ),
         (
             |p| {
-                p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 4)]);
+                p.b.post_recv(1, &[p.b.sge(0, 4)]);
                 Wr::new(Opcode::Send, &[p.a.sge(0, 8)])
             },
             Status::RemInvReqErr,

@@ -1,15 +1,21 @@
 //! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general
 //! services.
 
-use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as Refused, command};
-use vrnic_abi::cq::{self, Flags as CqeFlags, Status};
+use vrnic_abi::admin::QpFlags;
+use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as AdminStatus, command};
+use vrnic_abi::cq::{Flags as CqeFlags, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{AddressVector, Attr, AttrMask, GRH_LEN, GSI_QPN, QKEY_OWN, State, Type};
 use vrnic_abi::sq::{DatagramSeg, Flags, MAX_DATAGRAM, Opcode, Sge};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp;
+use vrnic_testdriver::qp::{Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{self, Endpoint, Setup, World, Wr, attributes, status};
+use crate::bus::{Endpoint, Guest};
+use crate::world::{Pair, World};
 
 pub(crate) const QKEY: u32 = 0x1234_5678;
 pub(crate) const NO_VLAN: u16 = 0xffff;
@@ -27,33 +33,19 @@ fn ipv6(number: u8) -> [u8; 16] {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, number]
 }
 
-/// Two endpoints that are ready.
-pub(crate) struct Pair {
-    pub(crate) world: World,
-    pub(crate) ga: Guest,
-    pub(crate) gb: Guest,
-    pub(crate) a: Endpoint,
-    pub(crate) b: Endpoint,
-}
-
 impl Pair {
-    fn new(setup: Setup) -> Self {
-        let world = World::default();
-        let (ga, gb) = (world.guest(1), world.guest(2));
-        let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        for (guest, endpoint, number) in [(&ga, &a, 1), (&gb, &b, 2)] {
-            set_gids(guest, number);
-            ready(guest, endpoint, setup.kind);
+    /// Two endpoints that are ready for datagrams.
+    fn datagrams(setup: Setup) -> Self {
+        let p = Self::apart(setup);
+        for (endpoint, number) in [(&p.a, 1), (&p.b, 2)] {
+            set_gids(&endpoint.guest, number);
+            ready(endpoint);
         }
-        Self { world, ga, gb, a, b }
+        p
     }
 
     pub(crate) fn ud() -> Self {
-        Self::new(Setup { kind: Type::Ud, ..Setup::default() })
-    }
-
-    pub(crate) fn settle(&self) {
-        self.world.settle(&[&self.ga, &self.gb]);
+        Self::datagrams(Setup { kind: Type::Ud, ..Setup::default() })
     }
 
     /// The way from a to b, by IPv4.
@@ -64,18 +56,14 @@ impl Pair {
     /// A receive at b.
     pub(crate) fn expect(&mut self, len: u32) {
         let place = self.b.sge(0, len + GRH_LEN);
-        self.b.post_recv(&self.gb, 7, &[place]);
+        self.b.post_recv(7, &[place]);
     }
 
     /// Posts at a and lets both work; the completion's status.
     pub(crate) fn send(&mut self, wr: &Wr) -> Status {
-        self.a.post_send(&self.ga, wr);
+        self.a.post_send(wr);
         self.settle();
-        status(&self.a.send_cq.poll(&self.ga).expect("sent"))
-    }
-
-    pub(crate) fn received(&mut self) -> Option<cq::Cqe> {
-        self.b.recv_cq.poll(&self.gb)
+        status(&self.a.send_cq.poll().expect("sent"))
     }
 
     /// Sends to where `to` says and sees it dropped; what is then sent properly arrives.
@@ -93,19 +81,19 @@ impl Pair {
 }
 
 pub(crate) fn set_gids(guest: &Guest, number: u8) {
-    let mac = guest.adapter.mac();
+    let mac = guest.mac();
     for (index, gid) in [(0, ipv6(number)), (1, ipv4(number))] {
         guest.command::<command::SetGid>(&SetGid::set(index, gid, mac, NO_VLAN)).expect("SET_GID");
     }
 }
 
 /// Brings a datagram QP to Ready to Send.
-pub(crate) fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
+pub(crate) fn ready(endpoint: &Endpoint) {
     let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
-    let init = if kind == Type::Gsi { INIT.difference(AttrMask::PORT) } else { INIT };
+    let init = if endpoint.kind == Type::Gsi { INIT.difference(AttrMask::PORT) } else { INIT };
     for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, RTS)] {
         attr.state = state as u8;
-        guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
+        endpoint.guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
     }
 }
 
@@ -113,7 +101,7 @@ pub(crate) fn ready(guest: &Guest, endpoint: &Endpoint, kind: Type) {
 pub(crate) fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
     let av = AddressVector {
         dgid,
-        dmac: guest.adapter.mac(),
+        dmac: guest.mac(),
         vlan: NO_VLAN.into(),
         sgid_index: u16::from(dgid[0] == 0).into(),
         hop_limit: 64,
@@ -123,33 +111,33 @@ pub(crate) fn path(guest: &Guest, qpn: u32, dgid: [u8; 16]) -> DatagramSeg {
 }
 
 pub(crate) fn datagram(data: &[Sge], to: DatagramSeg) -> Wr {
-    Wr { body: to.as_bytes().to_vec(), ..Wr::new(Opcode::Send, data) }
+    Wr::new(Opcode::Send, data).body(to.as_bytes())
 }
 
 #[test]
 fn a_datagram_arrives_behind_its_network_header() {
     for in_device in [false, true] {
-        let mut p = Pair::new(Setup { kind: Type::Ud, in_device, ..Setup::default() });
+        let mut p = Pair::datagrams(Setup { kind: Type::Ud, in_device, ..Setup::default() });
         // The header ends within a segment, the data spans two.
         let places = [p.b.sge(0, 30), p.b.sge(1000, 50), p.b.sge(2000, 100)];
-        p.b.post_recv(&p.gb, 77, &places);
-        p.a.fill(&p.ga, 5, b"a message of more than forty bytes, in pieces");
+        p.b.post_recv(77, &places);
+        p.a.fill(5, b"a message of more than forty bytes, in pieces");
         let mut wr = datagram(&[p.a.sge(5, 20), p.a.sge(25, 25)], p.there());
         (wr.opcode, wr.imm) = (Opcode::SendImm as u8, *b"imm!");
         assert_eq!(p.send(&wr), Status::Success);
         let got = p.received().expect("received");
         assert_eq!((status(&got), got.wr_id.get(), got.qpn.get()), (Status::Success, 77, p.b.qpn));
         assert_eq!((got.byte_len.get(), got.src_qpn.get()), (GRH_LEN + 45, p.a.qpn));
-        assert_eq!((got.imm, got.smac), (*b"imm!", p.ga.adapter.mac()));
+        assert_eq!((got.imm, got.smac), (*b"imm!", p.ga.mac()));
         assert_eq!(got.flags.get(), (CqeFlags::IMM | CqeFlags::GRH | CqeFlags::IPV4).bits());
-        let mut all = p.b.bytes(&p.gb, 0, 30);
-        all.extend(p.b.bytes(&p.gb, 1000, 50));
-        all.extend(p.b.bytes(&p.gb, 2000, 5));
+        let mut all = p.b.bytes(0, 30);
+        all.extend(p.b.bytes(1000, 50));
+        all.extend(p.b.bytes(2000, 5));
         assert_eq!(all[..20], [0; 20]);
         assert_eq!(all[20], 0x45);
         assert_eq!(all[32..40], [10, 9, 0, 1, 10, 9, 0, 2]);
         assert_eq!(all[40..], *b"a message of more than forty bytes, in pieces");
-        assert_eq!(p.b.bytes(&p.gb, 2005, 95), [0; 95]);
+        assert_eq!(p.b.bytes(2005, 95), [0; 95]);
     }
 }
 
@@ -159,10 +147,10 @@ fn a_datagram_needs_the_memory_that_it_fills() {
     let mut p = Pair::ud();
     let mut beyond = p.b.sge(1000, 100);
     beyond.lkey = 0xdead_0000.into();
-    p.a.fill(&p.ga, 0, b"datagram");
+    p.a.fill(0, b"datagram");
     let wr = datagram(&[p.a.sge(0, 8)], p.there());
     for (room, expected) in [(48, Status::Success), (47, Status::LocProtErr)] {
-        p.b.post_recv(&p.gb, 5, &[p.b.sge(0, room), beyond]);
+        p.b.post_recv(5, &[p.b.sge(0, room), beyond]);
         assert_eq!(p.send(&wr), Status::Success);
         assert_eq!(status(&p.received().expect("received")), expected, "room of {room}");
     }
@@ -172,7 +160,7 @@ fn a_datagram_needs_the_memory_that_it_fills() {
 fn ipv6_inline_and_vlan() {
     let mut p = Pair::ud();
     for (guest, number) in [(&p.ga, 1), (&p.gb, 2)] {
-        let entry = SetGid::set(3, ipv6(100 + number), guest.adapter.mac(), 42);
+        let entry = SetGid::set(3, ipv6(100 + number), guest.mac(), 42);
         guest.command::<command::SetGid>(&entry).expect("SET_GID");
     }
     p.expect(64);
@@ -181,7 +169,7 @@ fn ipv6_inline_and_vlan() {
     assert_eq!(p.send(&wr), Status::Success);
     let got = p.received().expect("received");
     assert_eq!(got.flags.get(), CqeFlags::GRH.bits());
-    let bytes = p.b.bytes(&p.gb, 0, 46);
+    let bytes = p.b.bytes(0, 46);
     assert_eq!((bytes[0] >> 4, bytes[6]), (6, 17));
     assert_eq!((&bytes[8..24], &bytes[24..40]), (&ipv6(1)[..], &ipv6(2)[..]));
     assert_eq!(bytes[40..], *b"inline");
@@ -220,7 +208,7 @@ fn what_cannot_be_delivered_is_dropped() {
     // A connected QP takes none.
     let connected = Endpoint::new(&p.gb, Setup::default());
     p.drops(DatagramSeg { dest_qpn: connected.qpn.into(), ..good });
-    assert_eq!(p.a.state(&p.ga), State::Rts);
+    assert_eq!(p.a.state(), State::Rts);
 }
 
 #[test]
@@ -230,14 +218,14 @@ fn a_receive_that_is_too_short_waits_for_the_next() {
     let (there, short) = (p.there(), p.b.sge(0, 139));
     // None at all.
     assert_eq!(p.send(&datagram(&data, there)), Status::Success);
-    p.b.post_recv(&p.gb, 1, &[short]);
+    p.b.post_recv(1, &[short]);
     assert_eq!(p.send(&datagram(&data, there)), Status::Success);
     assert!(p.received().is_none());
     assert_eq!(p.ga.stats().tx_roce_discards.get(), 2);
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 99)], there)), Status::Success);
     let got = p.received().expect("received");
     assert_eq!((got.wr_id.get(), got.byte_len.get(), got.wqe_index.get()), (1, 139, 0));
-    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert_eq!(p.b.state(), State::Rts);
 }
 
 #[test]
@@ -274,24 +262,24 @@ fn a_send_error_stops_the_send_queue_alone() {
     let mut p = Pair::ud();
     let there = p.there();
     let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
-    p.a.store_send(&p.ga, &datagram(&[foreign], there).flags(Flags::empty()));
-    p.a.store_send(&p.ga, &datagram(&[], there).id(2));
-    p.a.ring(&p.ga);
+    p.a.store_send(&datagram(&[foreign], there).flags(Flags::empty()));
+    p.a.store_send(&datagram(&[], there).id(2));
+    p.a.ring();
     p.settle();
     let completed: Vec<_> =
-        std::iter::from_fn(|| p.a.send_cq.poll(&p.ga)).map(|cqe| status(&cqe)).collect();
+        std::iter::from_fn(|| p.a.send_cq.poll()).map(|cqe| status(&cqe)).collect();
     assert_eq!(completed, [Status::LocProtErr, Status::WrFlushErr]);
-    assert_eq!(p.a.state(&p.ga), State::Sqe);
+    assert_eq!(p.a.state(), State::Sqe);
     // What is posted then is flushed too, while receives go on.
     assert_eq!(p.send(&datagram(&[], there)), Status::WrFlushErr);
     let place = p.a.sge(0, 100);
-    p.a.post_recv(&p.ga, 9, &[place]);
+    p.a.post_recv(9, &[place]);
     let back = path(&p.ga, p.a.qpn, ipv4(1));
-    p.b.post_send(&p.gb, &datagram(&[], back));
+    p.b.post_send(&datagram(&[], back));
     p.settle();
-    assert_eq!(p.a.recv_cq.poll(&p.ga).expect("received").wr_id.get(), 9);
+    assert_eq!(p.a.recv_cq.poll().expect("received").wr_id.get(), 9);
     // And it can be mended.
-    p.a.set_state(&p.ga, State::Rts);
+    p.a.set_state(State::Rts);
     p.expect(64);
     assert_eq!(p.send(&datagram(&[], there)), Status::Success);
     assert!(p.received().is_some());
@@ -304,7 +292,7 @@ fn malformed_entries() {
         let mut p = Pair::ud();
         let wr = Wr { opcode: opcode as u8, ..datagram(&[p.a.sge(0, 8)], p.there()) };
         assert_eq!(p.send(&wr), Status::LocQpOpErr, "{opcode:?}");
-        assert_eq!(p.a.state(&p.ga), State::Sqe);
+        assert_eq!(p.a.state(), State::Sqe);
     }
 }
 
@@ -313,10 +301,10 @@ fn a_faulty_receive_fails_its_queue_pair() {
     let mut p = Pair::ud();
     let there = p.there();
     let foreign = Sge { lkey: 0xdead.into(), ..p.b.sge(0, 100) };
-    p.b.post_recv(&p.gb, 1, &[foreign]);
+    p.b.post_recv(1, &[foreign]);
     assert_eq!(p.send(&datagram(&[], there)), Status::Success);
     assert_eq!(status(&p.received().expect("completed")), Status::LocProtErr);
-    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(p.b.state(), State::Err);
     assert_eq!(p.send(&datagram(&[], there)), Status::Success);
 }
 
@@ -326,34 +314,35 @@ fn to_oneself_and_in_order() {
     let guest = world.guest(1);
     let mut e = Endpoint::new(&guest, Setup { kind: Type::Ud, ..Setup::default() });
     set_gids(&guest, 1);
-    ready(&guest, &e, Type::Ud);
+    ready(&e);
     let here = path(&guest, e.qpn, ipv4(1));
     for n in 0..4u32 {
         let place = e.sge(u64::from(n) * 100, 48);
-        e.post_recv(&guest, n.into(), &[place]);
+        e.post_recv(n.into(), &[place]);
         let data = format!("number {n}").into_bytes();
-        e.store_send(&guest, &Wr { inline: Some(data), ..datagram(&[], here) });
+        e.store_send(&Wr { inline: Some(data), ..datagram(&[], here) });
     }
-    e.ring(&guest);
+    e.ring();
     world.settle(&[&guest]);
     for n in 0..4u32 {
-        assert_eq!(status(&e.send_cq.poll(&guest).expect("sent")), Status::Success);
-        assert_eq!(e.recv_cq.poll(&guest).expect("received").wr_id.get(), u64::from(n));
-        let text = e.bytes(&guest, u64::from(n) * 100 + 40, 8);
+        assert_eq!(status(&e.send_cq.poll().expect("sent")), Status::Success);
+        assert_eq!(e.recv_cq.poll().expect("received").wr_id.get(), u64::from(n));
+        let text = e.bytes(u64::from(n) * 100 + 40, 8);
         assert_eq!(text, format!("number {n}").into_bytes());
     }
 }
 
 #[test]
 fn the_general_services() {
-    let setup = Setup { kind: Type::Gsi, kernel: true, signal_all: true, ..Setup::default() };
-    let mut p = Pair::new(setup);
+    let setup =
+        Setup { kind: Type::Gsi, kernel: true, flags: QpFlags::SIGNAL_ALL, ..Setup::default() };
+    let mut p = Pair::datagrams(setup);
     assert_eq!((p.a.qpn, p.b.qpn), (GSI_QPN, GSI_QPN));
     p.expect(256);
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 256)], p.there())), Status::Success);
     assert_eq!(p.received().expect("received").src_qpn.get(), GSI_QPN);
     // A port has one, and it is the kernel's.
-    let again = crate::common::pair::qp_params(&p.ga, false);
+    let again = Setup::default().qp(&p.ga);
     let again = vrnic_abi::admin::CreateQp {
         pdn: p.a.pdn.into(),
         send_cqn: p.a.send_cq.cqn.into(),
@@ -361,7 +350,7 @@ fn the_general_services() {
         qp_type: Type::Gsi as u8,
         ..again
     };
-    assert_eq!(p.ga.create_qp(&again), Err((Refused::NoResource, 0)));
+    assert_eq!(p.ga.create_qp(&again), Err(Refused(AdminStatus::NoResource, 0)));
     let user = Endpoint::new(&p.ga, Setup::default());
     let foreign = vrnic_abi::admin::CreateQp {
         pdn: user.pdn.into(),
@@ -370,10 +359,10 @@ fn the_general_services() {
         uar: user.uar.into(),
         ..again
     };
-    assert_eq!(p.ga.create_qp(&foreign), Err((Refused::Permission, 0)));
+    assert_eq!(p.ga.create_qp(&foreign), Err(Refused(AdminStatus::Permission, 0)));
     // When it has gone there can be another.
     p.ga.on_object(Admin::DestroyQp, GSI_QPN).expect("DESTROY_QP");
-    assert_eq!(p.ga.query_qp(GSI_QPN).err(), Some((Refused::NotFound, 0)));
+    assert_eq!(p.ga.query_qp(GSI_QPN).err(), Some(Refused(AdminStatus::NotFound, 0)));
     assert_eq!(p.ga.create_qp(&again).expect("CREATE_QP").0, GSI_QPN);
     assert!(!p.ga.drain_events().iter().any(|(kind, _)| *kind == Kind::QpFatal));
 }
@@ -403,7 +392,7 @@ fn no_datagram_is_longer_than_the_mtu() {
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 512)], there)), Status::Success);
     assert!(p.received().is_some());
     for mtu in [6, 255] {
-        assert_eq!(set(&p.ga, mtu), Err((Refused::BadParam, 0)));
+        assert_eq!(set(&p.ga, mtu), Err(Refused(AdminStatus::BadParam, 0)));
     }
 }
 
@@ -414,13 +403,13 @@ fn no_path_mtu_is_larger_than_the_ports() {
     let guest = world.guest(1);
     guest.command::<command::SetPort>(&SetPort::new(3, true)).expect("SET_PORT");
     let endpoint = Endpoint::new(&guest, Setup::default());
-    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.mac(), endpoint.qpn);
     attr.state = State::Init as u8;
-    guest.modify_qp(endpoint.qpn, pair::INIT, &attr).expect("to Init");
+    guest.modify_qp(endpoint.qpn, qp::INIT, &attr).expect("to Init");
     (attr.state, attr.path_mtu) = (State::Rtr as u8, 4);
     let offset = std::mem::offset_of!(Attr, path_mtu) as u32;
-    let refused = guest.modify_qp(endpoint.qpn, pair::RTR, &attr);
-    assert_eq!(refused, Err((Refused::BadParam, offset)));
+    let refused = guest.modify_qp(endpoint.qpn, qp::RTR, &attr);
+    assert_eq!(refused, Err(Refused(AdminStatus::BadParam, offset)));
     attr.path_mtu = 3;
-    assert_eq!(guest.modify_qp(endpoint.qpn, pair::RTR, &attr), Ok(()));
+    assert_eq!(guest.modify_qp(endpoint.qpn, qp::RTR, &attr), Ok(()));
 }

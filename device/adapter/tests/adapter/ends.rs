@@ -7,45 +7,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vrnic_abi::SlotIndex;
 use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::{self, ARM_NEXT};
+use vrnic_abi::{SlotIndex, UarIndex};
 use vrnic_adapter::limits::Limits;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::{CompletionQueue, Guest, slot_offset};
-use crate::common::host::Step;
-use crate::common::pair::{Endpoint, Setup, World, Wr};
-use crate::datagrams::{self, datagram};
+use crate::bus::{CompletionQueue, Endpoint};
+use crate::datagrams::datagram;
+use crate::host::Step;
+use crate::world::{Pair, World};
 
 /// Time limit for an ending that waits for nothing.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
-/// The guest address of the next entry of a CQ.
-fn next_entry(cq: &CompletionQueue) -> u64 {
-    cq.ring + u64::from(cq.ci & ((1 << cq.log) - 1)) * 64
+/// The load of the summary of a UAR.
+fn look(uar: u32) -> Step {
+    Step::Load(UarIndex::new(uar).summary().offset())
 }
 
 /// A worker has copied the list of UARs, and finds a CQ armed, while the adapter is reset.
 #[test]
 fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
     let world = World::default();
-    let guest = Guest::with(1, &world.fabric, &world.clock, (3, Limits::default()));
+    let guest = world.guest_with(1, 3, Limits::default());
     let adapter = &guest.adapter;
     let settle = || while (0..3).fold(false, |busy, worker| adapter.poll(worker).busy | busy) {};
     let setup = Setup { kernel: true, ..Setup::default() };
     let [_, mut e] = [(); 2].map(|()| Endpoint::new(&guest, setup));
-    e.connect(&guest, adapter.mac(), e.qpn, |_| {});
+    e.connect(adapter.mac(), e.qpn, |_| {});
     // Worker 1 remembers the QP, and hears the CQ's bell.
     assert_eq!([e.slot, e.send_cq.slot].map(|slot| SlotIndex::new(slot).group() % 3), [1; 2]);
-    e.post_send(&guest, &Wr::new(Opcode::Write, &[]));
+    e.post_send(&Wr::new(Opcode::Write, &[]));
     settle();
     let qp = adapter.qp(e.qpn).expect("QP");
     let users = Arc::strong_count(&qp);
-    let ring = e.events.ring;
-    let before = guest.read(ring, 16);
+    let ring = e.events.addr;
+    let before = guest.ram().read(ring, 16);
 
-    let other = guest.host.gate(Step::Load(slot_offset(0, 0)));
+    let other = guest.host.gate(look(0));
     let reset = AtomicBool::new(false);
     thread::scope(|scope| {
         // Worker 2 holds the reset up, which has dealt with worker 1 then.
@@ -60,10 +63,10 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
         while Arc::strong_count(&qp) > users - 2 && start.elapsed() < AT_ONCE {
             thread::yield_now();
         }
-        let seen = slot_offset(e.send_cq.uar, e.send_cq.slot) + 8;
-        let gate = guest.host.gate(Step::Load(seen));
+        let seen = Doorbell::new(e.send_cq.uar.into(), e.send_cq.slot.into()).cq_seen();
+        let gate = guest.host.gate(Step::Load(seen.offset()));
         // As if it had consumed nothing: the event is due.
-        e.send_cq.arm(&guest, ARM_NEXT);
+        e.send_cq.arm(ARM_NEXT);
         scope.spawn(|| adapter.poll(1));
         gate.wait();
         other.open();
@@ -77,7 +80,7 @@ fn a_poll_that_began_before_a_reset_writes_no_event_after_it() {
         while !reset.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        assert!(!ended || guest.read(ring, 16) == before, "an event after the reset");
+        assert!(!ended || guest.ram().read(ring, 16) == before, "an event after the reset");
     });
 }
 
@@ -101,15 +104,15 @@ fn a_datagrams_event_is_not_written_for_a_destroyed_queue() {
 
 /// Lets `end` run between the arrival of a datagram and the event that tells of it; there is none
 /// then.
-fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
-    let mut p = datagrams::Pair::ud();
+fn ends_before_the_event(end: impl Fn(&Pair)) {
+    let mut p = Pair::ud();
     p.expect(64);
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     let wr = datagram(&[p.a.sge(0, 8)], p.there());
-    p.a.post_send(&p.ga, &wr);
-    let gate = p.ga.host.gate(Step::Write(next_entry(&p.a.send_cq)));
-    let before = p.gb.read(p.b.events.ring, 16);
+    p.a.post_send(&wr);
+    let gate = p.ga.host.gate(Step::Write(p.a.send_cq.next_addr()));
+    let before = p.gb.ram().read(p.b.events.addr, 16);
     let adapter = &p.ga.adapter;
     thread::scope(|scope| {
         let poll = scope.spawn(|| adapter.poll(0));
@@ -119,8 +122,8 @@ fn ends_before_the_event(end: impl Fn(&datagrams::Pair)) {
         gate.open();
         assert!(poll.join().expect("poll").busy);
     });
-    assert!(p.a.send_cq.poll(&p.ga).is_some(), "the datagram was sent");
-    assert_eq!(p.gb.read(p.b.events.ring, 16), before, "an event was written");
+    assert!(p.a.send_cq.poll().is_some(), "the datagram was sent");
+    assert_eq!(p.gb.ram().read(p.b.events.addr, 16), before, "an event was written");
     assert_eq!(p.gb.host.interrupts(1), 0);
 }
 
@@ -137,14 +140,14 @@ fn the_next_owner_of_a_uar_is_heard() {
     while allocate().is_ok() {}
     let last = uar::UAR_COUNT - 1;
     while adapter.poll(0).busy {}
-    let gate = guest.host.gate(Step::Load(slot_offset(last, 0)));
+    let gate = guest.host.gate(look(last));
     thread::scope(|scope| {
         scope.spawn(|| adapter.poll(0));
         gate.wait();
         guest.on_object(Admin::FreeUar, last).expect("FREE_UAR");
         assert_eq!(guest.on_object(Admin::AllocUar, e.context), Ok(last));
-        let mut cq = guest.create_cq(last, e.eqn, 4).expect("CQ");
-        cq.arm(&guest, ARM_NEXT);
+        let mut cq = CompletionQueue::create(&guest, last, e.eqn, 4).expect("CQ");
+        cq.arm(ARM_NEXT);
         gate.open();
     });
     while adapter.poll(0).busy {}

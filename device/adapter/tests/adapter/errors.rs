@@ -3,13 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use vrnic_abi::cq::{self, Status};
+use vrnic_abi::doorbell::RQ_PI;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, Attr, State};
 use vrnic_abi::sq::{Flags, Opcode, Sge};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::qp::{ALL, REGION, Setup};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::slot_offset;
-use crate::common::host::{BASE, Bar, RAM_LEN};
-use crate::common::pair::{ALL, Endpoint, Pair, REGION, Setup, Wr, status};
+use crate::bus::Endpoint;
+use crate::host::{Bar, RAM_LEN};
+use crate::world::Pair;
 
 const MS: u64 = 1_000_000;
 /// RNR timer code 14.
@@ -18,15 +23,15 @@ const RNR_14: u64 = 1_280_000;
 /// Posts `wr` and a request behind it on A, a receive on B; checks the statuses on A, that A is in
 /// the error state, and returns the events and receive statuses of B.
 fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>) {
-    p.a.post_send(&p.ga, wr);
-    p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]).id(1000));
+    p.a.post_send(wr);
+    p.a.post_send(&Wr::new(Opcode::Send, &[]).id(1000));
     p.settle();
     let cqe = p.sent().expect("completion of the faulty request");
     assert_eq!((status(&cqe), cqe.wr_id.get()), (expected, wr.wr_id));
     assert_eq!(cqe.qpn.get(), p.a.qpn);
     let cqe = p.sent().expect("flush completion");
     assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 1000));
-    assert_eq!(p.a.state(&p.ga), State::Err);
+    assert_eq!(p.a.state(), State::Err);
     let kinds = p.gb.drain_events().into_iter().map(|(kind, id)| {
         assert_eq!(id, p.b.qpn);
         kind
@@ -39,10 +44,10 @@ fn fail_with(p: &mut Pair, wr: &Wr, expected: Status) -> (Vec<Kind>, Vec<Status>
 /// A request that A's own adapter refuses leaves B alone.
 fn fail_locally(wr: impl Fn(&Pair) -> Wr, expected: Status) {
     let mut p = Pair::new();
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 100)]);
+    p.b.post_recv(1, &[p.b.sge(0, 100)]);
     let wr = wr(&p);
     assert_eq!(fail_with(&mut p, &wr, expected), (vec![], vec![]));
-    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert_eq!(p.b.state(), State::Rts);
 }
 
 #[test]
@@ -112,7 +117,7 @@ fn local_segments() {
 fn zero_length_segments_are_not_checked() {
     let mut p = Pair::new();
     let nowhere = Sge { addr: 1.into(), length: 0.into(), lkey: 99.into() };
-    p.b.post_recv(&p.gb, 1, &[nowhere]);
+    p.b.post_recv(1, &[nowhere]);
     let cqe = p.complete(&Wr::new(Opcode::Send, &[nowhere, p.a.sge(0, 0)]));
     assert_eq!(status(&cqe), Status::Success);
     let cqe = p.complete(&Wr::new(Opcode::Write, &[]).to(7, 99));
@@ -146,14 +151,14 @@ fn remote_memory() {
     ];
     for (at, (wr, expected, kind)) in cases.iter().enumerate() {
         let mut p = Pair::new();
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 100)]);
-        p.b.fill(&p.gb, 0, &[0x77; 16]);
+        p.b.post_recv(1, &[p.b.sge(0, 100)]);
+        p.b.fill(0, &[0x77; 16]);
         let wr = wr(&p);
         let (kinds, statuses) = fail_with(&mut p, &wr, *expected);
         assert_eq!(kinds, [*kind], "case {at}");
         assert_eq!(statuses, [Status::WrFlushErr], "case {at}");
-        assert_eq!(p.b.state(&p.gb), State::Err, "case {at}");
-        assert_eq!(p.b.bytes(&p.gb, 0, 16), [0x77; 16], "case {at}");
+        assert_eq!(p.b.state(), State::Err, "case {at}");
+        assert_eq!(p.b.bytes(0, 16), [0x77; 16], "case {at}");
     }
 }
 
@@ -162,7 +167,7 @@ fn write(p: &Pair) -> Wr {
 }
 
 fn atomic(p: &Pair) -> Wr {
-    Wr { atomic: Some((1, 1)), ..Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]) }
+    Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]).atomic(1, 1)
 }
 
 /// A key of B's memory with few rights.
@@ -191,12 +196,12 @@ fn operations_that_the_responder_does_not_enable() {
 #[test]
 fn receive_too_short() {
     let mut p = Pair::new();
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 9)]);
-    p.b.post_recv(&p.gb, 2, &[p.b.sge(0, 100)]);
+    p.b.post_recv(1, &[p.b.sge(0, 9)]);
+    p.b.post_recv(2, &[p.b.sge(0, 100)]);
     let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
     let (_, statuses) = fail_with(&mut p, &wr, Status::RemInvReqErr);
     assert_eq!(statuses, [Status::LocLenErr, Status::WrFlushErr]);
-    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(p.b.state(), State::Err);
 }
 
 #[test]
@@ -210,7 +215,7 @@ fn receive_without_usable_memory() {
     for sge in [bad_key, unwritable, barred] {
         let mut p = Pair::new();
         let sge = sge(&p);
-        p.b.post_recv(&p.gb, 1, &[sge]);
+        p.b.post_recv(1, &[sge]);
         let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
         let (_, statuses) = fail_with(&mut p, &wr, Status::RemOpErr);
         assert_eq!(statuses, [Status::LocProtErr]);
@@ -222,7 +227,7 @@ fn malformed_receive_fails_its_own_side() {
     let mut p = Pair::new();
     let mut bytes = [0; 16];
     bytes[8] = 200;
-    p.b.post_raw_recv(&p.gb, &bytes);
+    p.b.post_raw_recv(&bytes);
     let wr = Wr::new(Opcode::Send, &[p.a.sge(0, 10)]);
     let (_, statuses) = fail_with(&mut p, &wr, Status::RemOpErr);
     assert_eq!(statuses, [Status::LocQpOpErr]);
@@ -243,7 +248,7 @@ fn receiver_not_ready_is_waited_for() {
     }
     assert!(looks < 12, "the pauses grow");
     assert!(p.sent().is_none());
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+    p.b.post_recv(1, &[p.b.sge(0, 8)]);
     p.world.clock.store(RNR_14 - 1, Ordering::Relaxed);
     p.settle();
     assert_eq!(status(&p.sent().expect("completion")), Status::Success);
@@ -265,9 +270,9 @@ fn rnr_retries_end() {
             p.settle();
         }
         assert_eq!(status(&p.sent().expect("completion")), Status::RnrRetryExcErr);
-        assert_eq!(p.a.state(&p.ga), State::Err);
+        assert_eq!(p.a.state(), State::Err);
         // The receiver is not at fault.
-        assert_eq!(p.b.state(&p.gb), State::Rts);
+        assert_eq!(p.b.state(), State::Rts);
         assert_eq!(p.gb.drain_events(), []);
     }
 }
@@ -283,7 +288,7 @@ fn rnr_retry_seven_never_ends() {
         p.settle();
     }
     assert!(p.sent().is_none());
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+    p.b.post_recv(1, &[p.b.sge(0, 8)]);
     p.world.advance(10_000);
     p.settle();
     assert_eq!(status(&p.sent().expect("completion")), Status::Success);
@@ -293,15 +298,15 @@ fn rnr_retry_seven_never_ends() {
 fn a_peer_that_does_not_answer() {
     type Break = fn(&mut Pair);
     let breaks: [Break; 5] = [
-        |p| p.b.set_state(&p.gb, State::Reset),
-        |p| p.b.set_state(&p.gb, State::Err),
+        |p| p.b.set_state(State::Reset),
+        |p| p.b.set_state(State::Err),
         |p| p.gb.adapter.reset(),
         |p| p.gb.adapter.set_link(false),
         |p| assert!(p.gb.on_object(vrnic_abi::admin::Opcode::DestroyQp, p.b.qpn).is_ok()),
     ];
     for (at, unplug) in breaks.iter().enumerate() {
         let mut p = Pair::with(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 3));
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+        p.b.post_recv(1, &[p.b.sge(0, 8)]);
         let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
         assert_eq!(status(&cqe), Status::Success);
         unplug(&mut p);
@@ -313,7 +318,7 @@ fn a_peer_that_does_not_answer() {
         }
         let cqe = p.sent().expect("completion");
         assert_eq!(status(&cqe), Status::RetryExcErr, "case {at}");
-        assert_eq!(p.a.state(&p.ga), State::Err);
+        assert_eq!(p.a.state(), State::Err);
         assert_eq!(p.ga.stats().retry_exceeded_err.get(), 1);
     }
 }
@@ -323,11 +328,11 @@ fn a_qp_answers_its_own_peer_only() {
     // Another QP of A that claims to be connected to B gets no answer.
     let mut p = Pair::new();
     let mut thief = Endpoint::new(&p.ga, Setup::default());
-    thief.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
-    thief.post_send(&p.ga, &Wr::new(Opcode::Send, &[thief.sge(0, 8)]));
+    thief.connect(p.gb.mac(), p.b.qpn, |attr| attr.retry_cnt = 0);
+    p.b.post_recv(1, &[p.b.sge(0, 8)]);
+    thief.post_send(&Wr::new(Opcode::Send, &[thief.sge(0, 8)]));
     p.settle();
-    let cqe = thief.send_cq.poll(&p.ga).expect("completion");
+    let cqe = thief.send_cq.poll().expect("completion");
     assert_eq!(status(&cqe), Status::RetryExcErr);
     assert!(p.received().is_none());
 }
@@ -352,9 +357,9 @@ fn without_a_timeout_the_requester_waits_for_ever() {
 fn the_error_state_flushes_what_was_and_what_will_be_posted() {
     let mut p = Pair::new();
     for n in 0..16 {
-        p.b.post_recv(&p.gb, n, &[p.b.sge(0, 8)]);
+        p.b.post_recv(n, &[p.b.sge(0, 8)]);
     }
-    p.b.set_state(&p.gb, State::Err);
+    p.b.set_state(State::Err);
     p.settle();
     for n in 0..16 {
         let cqe = p.received().expect("flushed");
@@ -362,13 +367,13 @@ fn the_error_state_flushes_what_was_and_what_will_be_posted() {
         assert_eq!((cqe.opcode, cqe.byte_len.get()), (cq::Opcode::Recv as u8, 0));
     }
     for round in 0..40u64 {
-        p.b.post_recv(&p.gb, 100 + round, &[]);
-        p.b.post_send(&p.gb, &Wr::new(Opcode::Write, &[]).id(200 + round).flags(Flags::empty()));
+        p.b.post_recv(100 + round, &[]);
+        p.b.post_send(&Wr::new(Opcode::Write, &[]).id(200 + round).flags(Flags::empty()));
         p.world.advance(200 * MS);
         p.settle();
         let cqe = p.received().expect("flushed receive");
         assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 100 + round));
-        let cqe = p.b.send_cq.poll(&p.gb).expect("flushed send");
+        let cqe = p.b.send_cq.poll().expect("flushed send");
         assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::WrFlushErr, 200 + round));
         assert_eq!(cqe.opcode, cq::Opcode::Write as u8);
     }
@@ -378,44 +383,44 @@ fn the_error_state_flushes_what_was_and_what_will_be_posted() {
 #[test]
 fn producer_index_beyond_the_ring() {
     let p = Pair::new();
-    p.ga.host.bar_store32(slot_offset(p.a.uar, p.a.slot), 17);
+    p.ga.slot32(p.a.uar, p.a.slot, 0).store(17, Ordering::Release);
     p.ga.ring(p.a.uar, p.a.slot);
     p.settle();
     assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
-    assert_eq!(p.a.state(&p.ga), State::Err);
+    assert_eq!(p.a.state(), State::Err);
 
     let mut p = Pair::new();
-    p.gb.host.bar_store32(slot_offset(p.b.uar, p.b.slot) + 4, 17);
+    p.gb.slot32(p.b.uar, p.b.slot, RQ_PI).store(17, Ordering::Release);
     let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
     assert_eq!(status(&cqe), Status::RemOpErr);
     assert_eq!(p.gb.drain_events(), [(Kind::QpFatal, p.b.qpn)]);
-    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(p.b.state(), State::Err);
 }
 
 #[test]
 fn ring_memory_that_goes_away() {
     let mut p = Pair::new();
-    p.a.store_send(&p.ga, &Wr::new(Opcode::Write, &[]));
+    p.a.store_send(&Wr::new(Opcode::Write, &[]));
     p.ga.host.restrict(BASE, RAM_LEN, Bar::Unmapped);
-    p.a.ring(&p.ga);
+    p.a.ring();
     p.settle();
     p.ga.host.unrestrict();
-    assert_eq!(p.a.state(&p.ga), State::Err);
-    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert_eq!(p.a.state(), State::Err);
+    assert_eq!(p.b.state(), State::Rts);
 }
 
 #[test]
 fn a_local_fault_in_the_middle_of_a_message() {
     let mut p = Pair::new();
     let len = 2 << 20;
-    p.b.post_recv(&p.gb, 1, &[p.b.sge(0, len)]);
+    p.b.post_recv(1, &[p.b.sge(0, len)]);
     p.ga.host.restrict(p.a.buffer + (1 << 20), 4096, Bar::Unmapped);
     let cqe = p.complete(&Wr::new(Opcode::Send, &[p.a.sge(0, len)]));
     assert_eq!(status(&cqe), Status::LocProtErr);
     // B has seen half a message; its receive comes back when its QP is told to end.
-    assert_eq!(p.b.state(&p.gb), State::Rts);
+    assert_eq!(p.b.state(), State::Rts);
     assert!(p.received().is_none());
-    p.b.set_state(&p.gb, State::Err);
+    p.b.set_state(State::Err);
     p.settle();
     assert_eq!(status(&p.received().expect("flushed")), Status::WrFlushErr);
 }
@@ -435,14 +440,14 @@ fn a_receive_is_checked_as_far_as_it_is_filled() {
     let mut p = Pair::new();
     let mut beyond = p.b.sge(1000, 100);
     beyond.lkey = 0xdead_0000.into();
-    p.a.fill(&p.ga, 0, b"as long as the first segment");
+    p.a.fill(0, b"as long as the first segment");
     let places = [p.b.sge(0, 28), beyond];
     for (length, expected) in [(28, Status::Success), (29, Status::RemOpErr)] {
-        p.b.post_recv(&p.gb, 5, &places);
+        p.b.post_recv(5, &places);
         let wr = Wr::new(Opcode::Send, &[p.a.sge(0, length)]);
-        p.a.post_send(&p.ga, &wr);
+        p.a.post_send(&wr);
         p.settle();
         assert_eq!(status(&p.sent().expect("completion")), expected, "{length} bytes");
-        assert_eq!(p.b.bytes(&p.gb, 0, 28), b"as long as the first segment");
+        assert_eq!(p.b.bytes(0, 28), b"as long as the first segment");
     }
 }

@@ -9,17 +9,22 @@ use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{INIT, RTR, Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::pair::{Endpoint, INIT, Pair, RTR, Setup, World, Wr, attributes, status};
+use crate::bus::{CompletionQueue, Endpoint};
+use crate::world::{Pair, World};
 
 fn send(p: &mut Pair, wr_id: u64, flags: Flags) {
-    p.b.post_recv(&p.gb, wr_id, &[]);
+    p.b.post_recv(wr_id, &[]);
     p.run(&Wr::new(Opcode::Send, &[]).id(wr_id).flags(flags));
 }
 
 /// Completion events of B since the last call.
 fn events(p: &mut Pair) -> Vec<u32> {
-    let events = std::iter::from_fn(|| p.b.events.poll(&p.gb));
+    let events = std::iter::from_fn(|| p.b.events.poll());
     let mut events = events.collect::<Vec<_>>();
     assert!(events.iter().all(|(kind, _)| *kind == Kind::Completion));
     events.drain(..).map(|(_, id)| id).collect()
@@ -32,7 +37,7 @@ fn an_unarmed_cq_is_silent_and_an_armed_one_fires_once() {
     send(&mut p, 1, Flags::empty());
     assert_eq!((events(&mut p), p.gb.host.interrupts(1)), (vec![], 0));
     assert!(p.received().is_some());
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     assert_eq!((events(&mut p), p.gb.host.interrupts(1)), (vec![], 0));
     send(&mut p, 2, Flags::empty());
@@ -47,36 +52,36 @@ fn arming_looks_back_to_the_consumer_index() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
     send(&mut p, 1, Flags::empty());
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     assert_eq!(events(&mut p), [cqn], "a completion lies behind the index");
     assert!(p.received().is_some());
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
-    assert_eq!(events(&mut p), [], "all completions were seen");
+    assert!(events(&mut p).is_empty(), "all completions were seen");
 }
 
 #[test]
 fn solicited_events() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
-    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.b.recv_cq.arm(ARM_SOLICITED);
     send(&mut p, 1, Flags::empty());
-    assert_eq!(events(&mut p), []);
+    assert!(events(&mut p).is_empty());
     send(&mut p, 2, Flags::SOLICITED);
     assert_eq!(events(&mut p), [cqn]);
     // Looks back, past an entry that is not solicited.
     assert_eq!(p.received().expect("first").flags.get(), 0);
-    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
     assert_eq!(events(&mut p), [cqn]);
     assert_eq!(p.received().expect("second").flags.get(), 2);
-    p.b.recv_cq.arm(&p.gb, ARM_SOLICITED);
+    p.b.recv_cq.arm(ARM_SOLICITED);
     p.settle();
-    assert_eq!(events(&mut p), []);
+    assert!(events(&mut p).is_empty());
     // An error counts as solicited.
-    p.b.post_recv(&p.gb, 3, &[]);
-    p.b.set_state(&p.gb, State::Err);
+    p.b.post_recv(3, &[]);
+    p.b.set_state(State::Err);
     p.settle();
     assert_eq!(events(&mut p), [cqn]);
 }
@@ -86,14 +91,14 @@ fn an_unread_event_stands_for_later_ones() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
     for round in 0..10 {
-        p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+        p.b.recv_cq.arm(ARM_NEXT);
         p.settle();
         send(&mut p, round, Flags::empty());
         assert!(p.received().is_some());
     }
     assert_eq!(events(&mut p), [cqn]);
     // Once it is read the next one is written.
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 11, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
@@ -104,31 +109,30 @@ fn an_unread_event_stands_for_later_ones() {
 fn a_full_event_queue_holds_events_back() {
     let world = World::default();
     let guest = world.guest(1);
-    let (eqn, mut eq) = guest.create_eq(2, 4);
-    let mut cqs: Vec<_> = (0..20).map(|_| guest.create_cq(0, eqn, 4).expect("CQ")).collect();
-    let mac = guest.adapter.mac();
+    let (eqn, mut eq) = guest.create_eq(2, 4).expect("CREATE_EQ");
+    let mut cqs: Vec<_> =
+        (0..20).map(|_| CompletionQueue::create(&guest, 0, eqn, 4).expect("CQ")).collect();
+    let mac = guest.mac();
     let mut all: Vec<u32> = cqs.iter().map(|cq| cq.cqn).collect();
     let mut source = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
     for round in 0..3 {
         let mut wakes = Vec::new();
         for cq in &mut cqs {
             let before = guest.host.wakes();
-            cq.arm(&guest, ARM_NEXT);
+            cq.arm(ARM_NEXT);
             world.settle(&[&guest]);
             // A flushed request completes on the CQ.
-            let mut params = crate::common::pair::qp_params(&guest, false);
+            let mut params = Setup::default().qp(&guest);
             params.pdn = source.pdn.into();
             params.send_cqn = cq.cqn.into();
             params.recv_cqn = cq.cqn.into();
-            let (qpn, slot, _) = guest.create_qp(&params).expect("QP");
-            (source.qpn, source.slot, source.sq_pi) = (qpn, slot, 0);
-            source.set_rings(&params);
-            source.connect(&guest, mac, qpn, |_| {});
-            source.post_recv(&guest, 1, &[]);
-            source.set_state(&guest, State::Err);
+            source.set_qp(&params);
+            source.connect(mac, source.qpn, |_| {});
+            source.post_recv(1, &[]);
+            source.set_state(State::Err);
             world.settle(&[&guest]);
-            assert_eq!(guest.on_object(Admin::DestroyQp, qpn), Ok(0));
-            assert_eq!(status(&cq.poll(&guest).expect("flushed")), Status::WrFlushErr);
+            assert_eq!(guest.on_object(Admin::DestroyQp, source.qpn), Ok(0));
+            assert_eq!(status(&cq.poll().expect("flushed")), Status::WrFlushErr);
             wakes.push(guest.host.wakes() - before);
         }
         // The worker that holds an event back may be another adapter's, and this one's may sleep.
@@ -137,14 +141,14 @@ fn a_full_event_queue_holds_events_back() {
         assert!(held.iter().all(|n| *n == with_room[0] + 1), "{wakes:?}");
         let mut seen: Vec<u32> = Vec::new();
         for _ in 0..16 {
-            seen.push(eq.poll(&guest).expect("an event").1);
+            seen.push(eq.poll().expect("an event").1);
         }
-        assert_eq!(eq.poll(&guest), None, "the queue has sixteen entries");
+        assert_eq!(eq.poll(), None, "the queue has sixteen entries");
         assert!(guest.adapter.poll(0).busy, "held events move when there is room");
         for _ in 0..4 {
-            seen.push(eq.poll(&guest).expect("an event that was held back").1);
+            seen.push(eq.poll().expect("an event that was held back").1);
         }
-        assert_eq!(eq.poll(&guest), None);
+        assert_eq!(eq.poll(), None);
         seen.sort_unstable();
         all.sort_unstable();
         assert_eq!(seen, all, "round {round}");
@@ -180,21 +184,21 @@ fn an_event_of_another_stands_for_nothing() {
     let mut p = Pair::new();
     let (recv, send_cqn) = (p.b.recv_cq.cqn, p.b.send_cq.cqn);
     for round in 0..100 {
-        p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+        p.b.recv_cq.arm(ARM_NEXT);
         p.settle();
         send(&mut p, round, Flags::empty());
         assert_eq!(events(&mut p), [recv], "round {round}");
         assert!(p.received().is_some());
         // Other events take all places of the queue in turn.
         for _ in 0..round % 7 {
-            p.b.send_cq.arm(&p.gb, ARM_NEXT);
+            p.b.send_cq.arm(ARM_NEXT);
             p.settle();
-            p.a.post_recv(&p.ga, 1, &[]);
-            p.b.post_send(&p.gb, &Wr::new(Opcode::Send, &[]));
+            p.a.post_recv(1, &[]);
+            p.b.post_send(&Wr::new(Opcode::Send, &[]));
             p.settle();
             assert_eq!(events(&mut p), [send_cqn]);
-            assert!(p.b.send_cq.poll(&p.gb).is_some());
-            assert!(p.a.recv_cq.poll(&p.ga).is_some());
+            assert!(p.b.send_cq.poll().is_some());
+            assert!(p.a.recv_cq.poll().is_some());
         }
     }
 }
@@ -204,24 +208,24 @@ fn an_event_of_another_stands_for_nothing() {
 fn arming_a_destroyed_cq_has_no_effect() {
     let world = World::default();
     let guest = world.guest(1);
-    let (eqn, mut eq) = guest.create_eq(2, 4);
-    let mut gone = guest.create_cq(0, eqn, 4).expect("CQ");
+    let (eqn, mut eq) = guest.create_eq(2, 4).expect("CREATE_EQ");
+    let mut gone = CompletionQueue::create(&guest, 0, eqn, 4).expect("CQ");
     assert_eq!(guest.on_object(Admin::DestroyCq, gone.cqn), Ok(0));
     let before = guest.stats().bad_doorbells.get();
     for _ in 0..10 {
-        gone.arm(&guest, ARM_NEXT);
+        gone.arm(ARM_NEXT);
         world.settle(&[&guest]);
     }
-    assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
+    assert_eq!((eq.poll(), guest.host.interrupts(2)), (None, 0));
     // The slot shares its group with those of the event queues: so the fault cannot be attributed
     // to a queue.
     assert!(guest.stats().bad_doorbells.get() <= before + 10);
     // The next owner of the slot is not armed by what was written there before.
-    let next = guest.create_cq(0, eqn, 4).expect("CQ");
+    let next = CompletionQueue::create(&guest, 0, eqn, 4).expect("CQ");
     assert_eq!(next.slot, gone.slot);
     guest.ring(0, next.slot);
     world.settle(&[&guest]);
-    assert_eq!((eq.poll(&guest), guest.host.interrupts(2)), (None, 0));
+    assert_eq!((eq.poll(), guest.host.interrupts(2)), (None, 0));
 }
 
 /// An event queue that does not exist, and vectors beyond those that the adapter drives.
@@ -231,7 +235,7 @@ fn handlers_that_do_not_exist_are_refused() {
     let guest = world.guest(1);
     guest.adapter.limit_vectors(3);
     assert_eq!(guest.adapter.read_register(regs::VECTOR_COUNT), 3);
-    let ring = guest.alloc(4096);
+    let ring = guest.ram().alloc(4096);
     let create = |vector| {
         let params = CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
         guest.command::<command::CreateEq>(&params).map(|result| result.eqn.get())
@@ -239,10 +243,13 @@ fn handlers_that_do_not_exist_are_refused() {
     let eqn = create(1).expect("an event queue");
     assert!(create(2).is_ok());
     for vector in [0, 3, 64, 65, u16::MAX] {
-        assert_eq!(create(vector), Err((Refusal::BadParam, 16)), "vector {vector}");
+        assert_eq!(create(vector), Err(Refused(Refusal::BadParam, 16)), "vector {vector}");
     }
     for eqn in [0, eqn + 2, u32::MAX] {
-        assert_eq!(guest.create_cq(0, eqn, 4).map(|cq| cq.cqn), Err((Refusal::NotFound, 0)));
+        assert_eq!(
+            CompletionQueue::create(&guest, 0, eqn, 4).map(|cq| cq.cqn),
+            Err(Refused(Refusal::NotFound, 0))
+        );
     }
 }
 
@@ -250,7 +257,7 @@ fn handlers_that_do_not_exist_are_refused() {
 fn a_full_cq_overflows() {
     let mut p = Pair::with(Setup { log_cqes: 2, ..Setup::default() }, |_| {});
     for n in 0..6 {
-        p.b.post_recv(&p.gb, n, &[]);
+        p.b.post_recv(n, &[]);
     }
     for n in 0..4 {
         p.run(&Wr::new(Opcode::Send, &[]).id(n));
@@ -262,7 +269,7 @@ fn a_full_cq_overflows() {
     let events = p.gb.drain_events();
     let expected = [(Kind::CqError, p.b.recv_cq.cqn), (Kind::QpFatal, p.b.qpn)];
     assert_eq!(events, expected);
-    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(p.b.state(), State::Err);
     // The four good entries stand, and no more come.
     for n in 0..4 {
         assert_eq!(p.received().expect("entry").wr_id.get(), n);
@@ -286,9 +293,9 @@ fn consumed_entries_make_room() {
 #[test]
 fn a_cq_whose_memory_is_gone_fails() {
     let mut p = Pair::new();
-    p.b.post_recv(&p.gb, 1, &[]);
-    let ring = p.b.recv_cq.ring;
-    p.gb.host.restrict(ring, 4096, crate::common::host::Bar::ReadOnly);
+    p.b.post_recv(1, &[]);
+    let ring = p.b.recv_cq.addr;
+    p.gb.host.restrict(ring, 4096, crate::host::Bar::ReadOnly);
     p.run(&Wr::new(Opcode::Send, &[]));
     assert_eq!(status(&p.sent().expect("sent")), Status::RemOpErr);
     assert_eq!(p.gb.event(), Some((Kind::CqError, p.b.recv_cq.cqn)));
@@ -300,17 +307,17 @@ fn first_message_in_rtr_establishes() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let (mut a, mut b) =
         (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
-    a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-    let mut attr = attributes(ga.adapter.mac(), a.qpn);
+    a.connect(gb.mac(), b.qpn, |_| {});
+    let mut attr = attributes(ga.mac(), a.qpn);
     for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
         attr.state = state as u8;
         gb.modify_qp(b.qpn, mask, &attr).expect("MODIFY_QP");
     }
     for n in 0..2 {
-        b.post_recv(&gb, n, &[]);
-        a.post_send(&ga, &Wr::new(Opcode::Send, &[]));
+        b.post_recv(n, &[]);
+        a.post_send(&Wr::new(Opcode::Send, &[]));
         world.settle(&[&ga, &gb]);
-        assert!(b.recv_cq.poll(&gb).is_some());
+        assert!(b.recv_cq.poll().is_some());
     }
     assert_eq!(gb.drain_events(), [(Kind::CommEstablished, b.qpn)]);
 }
@@ -354,7 +361,7 @@ fn a_drained_send_queue_tells() {
         p.ga.modify_qp(p.a.qpn, mask, &attr).expect("to SQD");
         p.run(&Wr::new(Opcode::Write, &[]).id(2));
         assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 1);
-        p.b.post_recv(&p.gb, 1, &[]);
+        p.b.post_recv(1, &[]);
         p.world.advance(2_000_000);
         p.settle();
         assert_eq!(p.sent().expect("the request that had begun").wr_id.get(), 1);
@@ -362,7 +369,7 @@ fn a_drained_send_queue_tells() {
         let expected: &[_] = if notify == 1 { &[(Kind::SqDrained, p.a.qpn)] } else { &[] };
         assert_eq!(p.ga.drain_events(), expected);
         assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 0);
-        p.a.set_state(&p.ga, State::Rts);
+        p.a.set_state(State::Rts);
         p.settle();
         assert_eq!(p.sent().expect("the request behind").wr_id.get(), 2);
     }
@@ -377,30 +384,30 @@ fn moderated_events_wait_for_count_or_time() {
     };
     assert_eq!(moderate(&p, 3, 10), Ok(()));
     // By count.
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 1, Flags::empty());
     send(&mut p, 2, Flags::empty());
-    assert_eq!(events(&mut p), []);
+    assert!(events(&mut p).is_empty());
     send(&mut p, 3, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
     // By time: not before it, and the adapter asks to be polled then.
     (0..3).for_each(|_| assert!(p.received().is_some()));
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     let start = p.world.clock.load(Ordering::Acquire);
     send(&mut p, 4, Flags::empty());
     assert_eq!(p.gb.adapter.poll(0).deadline, Some(start + 10_000));
     p.world.advance(9_999);
     p.settle();
-    assert_eq!(events(&mut p), []);
+    assert!(events(&mut p).is_empty());
     p.world.advance(1);
     p.settle();
     assert_eq!(events(&mut p), [cqn]);
     // Off again, and of a CQ that is not there.
     assert_eq!(moderate(&p, 0, 0), Ok(()));
     assert!(p.received().is_some());
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 5, Flags::empty());
     assert_eq!(events(&mut p), [cqn]);
@@ -412,12 +419,12 @@ fn a_cq_is_destroyed_while_its_event_waits() {
     let mut p = Pair::new();
     let cqn = p.b.recv_cq.cqn;
     assert!(p.gb.command::<command::ModifyCq>(&ModifyCq::new(cqn, 3, 10)).is_ok());
-    p.b.recv_cq.arm(&p.gb, ARM_NEXT);
+    p.b.recv_cq.arm(ARM_NEXT);
     p.settle();
     send(&mut p, 1, Flags::empty());
     assert!(p.gb.on_object(Admin::DestroyQp, p.b.qpn).is_ok());
     assert!(p.gb.on_object(Admin::DestroyCq, cqn).is_ok());
     p.world.advance(1_000_000);
     p.settle();
-    assert_eq!(events(&mut p), []);
+    assert!(events(&mut p).is_empty());
 }

@@ -7,11 +7,15 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::host::{BASE, Bar, RAM_LEN};
-use crate::common::pair::{Endpoint, Pair, Setup, Wr, status};
+use crate::bus::{Endpoint, Guest};
 use crate::datagrams;
+use crate::host::{Bar, RAM_LEN};
+use crate::world::Pair;
 
 /// From now on every access to this guest's memory is a fault of ours.
 fn break_memory(guest: &Guest) {
@@ -27,21 +31,20 @@ fn a_fault_of_the_responder_fails_its_adapter_alone() {
     let mut p = Pair::new();
     let (mut c, d) =
         (Endpoint::new(&p.ga, Setup::default()), Endpoint::new(&p.ga, Setup::default()));
-    c.connect(&p.ga, p.ga.adapter.mac(), d.qpn, |_| {});
-    d.connect(&p.ga, p.ga.adapter.mac(), c.qpn, |_| {});
-    p.b.post_recv(&p.gb, 1, &[]);
-    p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]));
+    Endpoint::connect_pair(&c, &d);
+    p.b.post_recv(1, &[]);
+    p.a.post_send(&Wr::new(Opcode::Send, &[]));
     break_memory(&p.gb);
     p.ga.adapter.poll(0);
     assert_eq!(fails(&p), (0, 1));
     // The QP that lost its peer fails, and everything else of its adapter goes on.
     assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
-    assert_eq!(p.a.state(&p.ga), State::Err);
-    p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]).id(7));
-    c.post_send(&p.ga, &Wr::new(Opcode::Write, &[]).to(d.sge(0, 0).addr.get(), 0));
+    assert_eq!(p.a.state(), State::Err);
+    p.a.post_send(&Wr::new(Opcode::Send, &[]).id(7));
+    c.post_send(&Wr::new(Opcode::Write, &[]).to(d.sge(0, 0).addr.get(), 0));
     p.world.settle(&[&p.ga]);
     assert_eq!(p.sent().map(|cqe| (cqe.wr_id.get(), status(&cqe))), Some((7, Status::WrFlushErr)));
-    assert!(c.send_cq.poll(&p.ga).is_some());
+    assert!(c.send_cq.poll().is_some());
     assert_eq!(fails(&p), (0, 1));
     // Nothing of the peer is locked for good.
     p.gb.host.unrestrict();
@@ -51,7 +54,7 @@ fn a_fault_of_the_responder_fails_its_adapter_alone() {
 #[test]
 fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
     let mut p = Pair::new();
-    p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[]));
+    p.a.post_send(&Wr::new(Opcode::Send, &[]));
     break_memory(&p.ga);
     let turn = catch_unwind(AssertUnwindSafe(|| p.ga.adapter.poll(0)));
     assert!(turn.is_err(), "the worker's to contain");
@@ -62,13 +65,13 @@ fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
 
 #[test]
 fn a_fault_of_a_datagrams_receiver_fails_its_adapter_alone() {
-    let mut p = datagrams::Pair::ud();
+    let mut p = Pair::ud();
     p.expect(64);
     let wr = datagrams::datagram(&[p.a.sge(0, 8)], p.there());
-    p.a.post_send(&p.ga, &wr);
+    p.a.post_send(&wr);
     break_memory(&p.gb);
     p.ga.adapter.poll(0);
     assert_eq!((p.ga.host.fails(), p.gb.host.fails()), (0, 1));
-    assert_eq!(p.a.send_cq.poll(&p.ga).map(|cqe| status(&cqe)), Some(Status::Success));
-    assert_eq!(p.a.state(&p.ga), State::Rts);
+    assert_eq!(p.a.send_cq.poll().map(|cqe| status(&cqe)), Some(Status::Success));
+    assert_eq!(p.a.state(), State::Rts);
 }

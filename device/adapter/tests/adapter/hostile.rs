@@ -1,6 +1,8 @@
 //! Guests that do anything: random commands, work requests, doorbells. The adapter answers each,
 //! does not panic, and other guests notice nothing.
 
+use std::sync::atomic::Ordering;
+
 use proptest::prelude::*;
 use vrnic_abi::admin::{
     CreateCq, CreateEq, CreateQp, CreateSrq, Inspect, Inspected, ModifyQp, ModifySrq, NO_QUEUE,
@@ -10,16 +12,20 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::admin::padded;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::wr::Wr;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::common::driver::{Guest, padded, slot_offset};
-use crate::common::pair::{ALL, Endpoint, Pair, Setup, World, Wr, qp_params, status};
+use crate::bus::{Endpoint, Guest};
+use crate::world::{Pair, World};
 
 /// Valid commands that name the objects of `e`; mutation makes the rest.
 fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
-    let page = guest.alloc(4096);
+    let page = guest.ram().alloc(4096);
     let object = |id: u32| padded(&id.to_le_bytes());
-    let mut qp = qp_params(guest, false);
+    let mut qp = Setup::default().qp(guest);
     qp.pdn = e.pdn.into();
     qp.send_cqn = e.send_cq.cqn.into();
     qp.recv_cqn = e.recv_cq.cqn.into();
@@ -111,9 +117,9 @@ proptest! {
         let endpoint = Endpoint::new(&guest, Setup::default());
         let mut attr = Attr::new_zeroed();
         attr.as_mut_bytes().copy_from_slice(&bytes);
-        let before = endpoint.state(&guest);
+        let before = endpoint.state();
         if guest.modify_qp(endpoint.qpn, AttrMask::from_bits_retain(mask), &attr).is_err() {
-            prop_assert_eq!(endpoint.state(&guest), before);
+            prop_assert_eq!(endpoint.state(), before);
         }
     }
 
@@ -128,10 +134,9 @@ proptest! {
         let mut p = Pair::with(Setup { in_device, ..Setup::default() }, |_| {});
         let setup = Setup::default();
         let (mut c, mut d) = (Endpoint::new(&p.ga, setup), Endpoint::new(&p.gb, setup));
-        c.connect(&p.ga, p.gb.adapter.mac(), d.qpn, |_| {});
-        d.connect(&p.gb, p.ga.adapter.mac(), c.qpn, |_| {});
+        Endpoint::connect_pair(&c, &d);
         for bytes in &recvs {
-            p.b.post_raw_recv(&p.gb, bytes);
+            p.b.post_raw_recv(bytes);
         }
         for mut bytes in sends {
             // Plausible keys and addresses get further.
@@ -142,40 +147,38 @@ proptest! {
                 }
             }
             bytes[28..32].copy_from_slice(&vrnic_abi::stamp(p.a.sq_pi).to_le_bytes());
-            p.a.store_raw_send(&p.ga, &bytes);
-            p.a.ring(&p.ga);
+            p.a.store_encoded(&bytes);
+            p.a.ring();
             p.settle();
             p.world.advance(1_000_000);
             while p.sent().is_some() {}
             while p.received().is_some() {}
-            if p.a.state(&p.ga) == State::Err {
-                p.a.set_state(&p.ga, State::Reset);
-                p.b.set_state(&p.gb, State::Reset);
-                p.a.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |_| {});
-                p.b.connect(&p.gb, p.ga.adapter.mac(), p.a.qpn, |_| {});
+            if p.a.state() == State::Err {
+                p.a.set_state(State::Reset);
+                p.b.set_state(State::Reset);
+                Endpoint::connect_pair(&p.a, &p.b);
             }
         }
-        let untouched = d.bytes(&p.gb, 0, 4096);
+        let untouched = d.bytes(0, 4096);
         prop_assert!(untouched.iter().all(|byte| *byte == 0), "memory of another QP changed");
-        c.fill(&p.ga, 0, b"still here");
-        d.post_recv(&p.gb, 1, &[d.sge(0, 16)]);
-        c.post_send(&p.ga, &Wr::new(Opcode::Send, &[c.sge(0, 10)]));
+        c.fill(0, b"still here");
+        d.post_recv(1, &[d.sge(0, 16)]);
+        c.post_send(&Wr::new(Opcode::Send, &[c.sge(0, 10)]));
         p.settle();
-        prop_assert_eq!(status(&c.send_cq.poll(&p.ga).expect("completion")), Status::Success);
-        prop_assert_eq!(d.bytes(&p.gb, 0, 10), b"still here");
+        prop_assert_eq!(status(&c.send_cq.poll().expect("completion")), Status::Success);
+        prop_assert_eq!(d.bytes(0, 10), b"still here");
     }
 
     /// Random words in all doorbells of the hostile guest.
     #[test]
-    fn any_doorbells(words in prop::collection::vec((0..64u32, 0..4u64, doorbell()), 1..60)) {
+    fn any_doorbells(words in prop::collection::vec((0..64u32, 0..4u32, doorbell()), 1..60)) {
         let mut p = Pair::new();
         for n in 0..4 {
-            p.a.store_send(&p.ga, &Wr::new(Opcode::Write, &[]).id(n));
+            p.a.store_send(&Wr::new(Opcode::Write, &[]).id(n));
         }
         for (slot, word, value) in words {
             for uar in [0, p.a.uar] {
-                let at = slot_offset(uar, 16 + slot % 4) + word * 4;
-                p.ga.host.bar_store32(at, value);
+                p.ga.slot32(uar, 16 + slot % 4, word * 4).store(value, Ordering::Release);
                 p.ga.ring(uar, slot);
                 p.ga.ring(uar, 16 + slot % 4);
             }
@@ -184,18 +187,18 @@ proptest! {
         }
         prop_assert!(!p.ga.status().contains(regs::Status::FATAL));
         prop_assert!(p.ga.on_object(Admin::DestroyQp, p.a.qpn).is_ok());
-        prop_assert_eq!(p.b.state(&p.gb), State::Rts);
+        prop_assert_eq!(p.b.state(), State::Rts);
     }
 
     #[test]
     fn any_register_writes(writes in prop::collection::vec((0..0x30u32, doorbell()), 1..40)) {
         let world = World::default();
-        let mut guest = world.guest(1);
+        let guest = world.guest(1);
         for (register, value) in writes {
-            guest.set(register * 4, value);
+            guest.set_register(register * 4, value);
             guest.adapter.poll(0);
         }
-        guest.set(regs::CONTROL, regs::Control::RESET.bits());
+        guest.set_register(regs::CONTROL, regs::Control::RESET.bits());
         guest.bring_up();
         prop_assert!(guest.on_object(Admin::AllocPd, 0).is_ok());
     }

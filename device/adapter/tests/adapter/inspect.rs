@@ -2,22 +2,25 @@
 
 use vrnic_abi::admin::{
     AllocMr, AllocMw, CqRecord, Doing, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyKind,
-    KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as Refused, command,
+    KeyRecord, MwType, NONE, Opcode as Admin, QpRecord, SrqRecord, Status as AdminStatus, command,
 };
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::ARM_NEXT;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::qp::{ALL, LOG_WQES, REGION, Setup};
+use vrnic_testdriver::wr::Wr;
 use zerocopy::FromBytes;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{ALL, Endpoint, LOG_WQES, Pair, REGION, Setup, SharedQueue, Wr};
+use crate::bus::{Endpoint, Guest, SharedQueue};
+use crate::world::Pair;
 
 /// A page of records from `from` on, in a buffer of `len` bytes, and where it goes on.
 fn list<T: FromBytes>(guest: &Guest, kind: Inspected, from: u32, len: u32) -> (Vec<T>, u32) {
-    let buffer = guest.alloc(4096);
+    let buffer = guest.ram().alloc(4096);
     let params = Inspect::new(kind, from, buffer, len);
     let result = guest.command::<command::Inspect>(&params).expect("INSPECT");
-    let at = |nth| guest.fetch(buffer + u64::from(nth) * size_of::<T>() as u64);
+    let at = |nth| guest.ram().fetch(buffer + u64::from(nth) * size_of::<T>() as u64);
     ((0..result.count.get()).map(at).collect(), result.next.get())
 }
 
@@ -34,11 +37,11 @@ fn a_connection_shows_its_rings() {
         (attr.path_mtu, attr.min_rnr_timer, attr.rnr_retry) = (3, 14, 5);
     });
     for n in 0..3 {
-        p.a.post_recv(&p.ga, n, &[]);
+        p.a.post_recv(n, &[]);
     }
-    p.a.send_cq.arm(&p.ga, ARM_NEXT);
+    p.a.send_cq.arm(ARM_NEXT);
     for n in 0..4 {
-        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, 8)]).id(0x70 + n));
+        p.a.post_send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]).id(0x70 + n));
     }
     p.settle();
     let qps: Vec<QpRecord> = all(&p.ga, Inspected::Qp);
@@ -48,7 +51,7 @@ fn a_connection_shows_its_rings() {
     assert_eq!((qp.context.get(), qp.pdn.get()), (p.a.context, p.a.pdn));
     let cqns = (p.a.send_cq.cqn, p.a.recv_cq.cqn);
     assert_eq!((qp.send_cqn.get(), qp.recv_cqn.get(), qp.srqn.get()), (cqns.0, cqns.1, NONE));
-    assert_eq!((qp.dest_qpn.get(), qp.dmac), (p.b.qpn, p.gb.adapter.mac()));
+    assert_eq!((qp.dest_qpn.get(), qp.dmac), (p.b.qpn, p.gb.mac()));
     assert_eq!((qp.uar.get(), qp.slot.get()), (p.a.uar, p.a.slot));
     // B has no receive: the first send waits, the others are not taken.
     let ring = [qp.sq.size, qp.sq.posted, qp.sq.next].map(|n| n.get());
@@ -63,7 +66,7 @@ fn a_connection_shows_its_rings() {
     assert_eq!((cq.armed.get(), cq.failed.get(), cq.users.get()), (ARM_NEXT, 0, 1));
     assert_eq!((cq.eqn.get(), cq.size.get(), cq.produced.get()), (p.a.eqn, 64, 0));
     for n in 0..4 {
-        p.b.post_recv(&p.gb, n, &[p.b.sge(0, 8)]);
+        p.b.post_recv(n, &[p.b.sge(0, 8)]);
     }
     p.world.advance(2_000_000);
     p.settle();
@@ -78,9 +81,9 @@ fn a_connection_shows_its_rings() {
 #[test]
 fn a_shared_queue_shows_its_ring() {
     let p = Pair::new();
-    let mut srq = SharedQueue::new(&p.ga, &p.a);
-    srq.post(&p.ga, 1, &[]);
-    let _qp = p.a.sibling(&p.ga, Type::Rc, srq.srqn);
+    let mut srq = SharedQueue::new(&p.a);
+    srq.post(1, &[]);
+    let _qp = p.a.sibling(Type::Rc, srq.srqn);
     let srqs: Vec<SrqRecord> = all(&p.ga, Inspected::Srq);
     let [record] = &srqs[..] else { panic!("{srqs:?}") };
     assert_eq!((record.srqn.get(), record.users.get(), record.xrcdn.get()), (srq.srqn, 1, NONE));
@@ -137,7 +140,7 @@ fn lists_come_in_pages() {
 fn what_is_asked_for_badly_is_refused() {
     let p = Pair::new();
     let guest = &p.ga;
-    let page = guest.alloc(4096);
+    let page = guest.ram().alloc(4096);
     let ask = |params: &Inspect| guest.command::<command::Inspect>(params).err();
     let good = Inspect::new(Inspected::Qp, 0, page, 4096);
     assert_eq!(ask(&good), None);
@@ -148,10 +151,10 @@ fn what_is_asked_for_badly_is_refused() {
         (Inspect { len: 95.into(), ..good }, 8),
         (Inspect { addr: (page + 4).into(), ..good }, 0),
     ] {
-        assert_eq!(ask(&bad), Some((Refused::BadParam, at)), "{bad:?}");
+        assert_eq!(ask(&bad), Some(Refused(AdminStatus::BadParam, at)), "{bad:?}");
     }
     let nowhere = Inspect { addr: 0x1000.into(), ..good };
-    assert_eq!(ask(&nowhere), Some((Refused::BadAddress, 0)));
+    assert_eq!(ask(&nowhere), Some(Refused(AdminStatus::BadAddress, 0)));
     // Another endpoint is another record.
     let _more = Endpoint::new(guest, Setup::default());
     assert_eq!(all::<QpRecord>(guest, Inspected::Qp).len(), 2);

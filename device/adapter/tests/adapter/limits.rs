@@ -9,11 +9,15 @@ use vrnic_abi::cq;
 use vrnic_abi::regs;
 use vrnic_abi::sq;
 use vrnic_adapter::limits::Limits;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Pair, World, Wr, qp_params, status};
+use crate::bus::Guest;
+use crate::world::{Pair, World};
 
-const FULL: (Status, u32) = (Status::NoResource, 0);
+const FULL: Refused = Refused(Status::NoResource, 0);
 
 fn small() -> Limits {
     Limits { contexts: 5, pd: 6, cq: 7, srq: 10, qp: 8, mr: 9 }
@@ -21,11 +25,11 @@ fn small() -> Limits {
 
 fn guest(limits: Limits) -> Guest {
     let world = World::default();
-    Guest::with(1, &world.fabric, &world.clock, (1, limits))
+    world.guest_with(1, 1, limits)
 }
 
 /// Creates until it fails; how many there were, and why there was no more.
-fn fill(mut create: impl FnMut() -> Result<u32, (Status, u32)>) -> (Vec<u32>, (Status, u32)) {
+fn fill(mut create: impl FnMut() -> Result<u32, Refused>) -> (Vec<u32>, Refused) {
     let mut made = Vec::new();
     loop {
         match create() {
@@ -41,7 +45,7 @@ fn check(
     guest: &Guest,
     promised: u32,
     destroy: Opcode,
-    mut create: impl FnMut() -> Result<u32, (Status, u32)>,
+    mut create: impl FnMut() -> Result<u32, Refused>,
 ) -> Vec<u32> {
     let (made, why) = fill(&mut create);
     assert_eq!((made.len() as u32, why), (promised, FULL), "{destroy:?}");
@@ -63,13 +67,13 @@ fn check_all(limits: Limits) {
     let pd = check(&guest, limits.pd, Opcode::FreePd, alloc_pd)[0];
 
     // The rings of all lie in the same memory: nobody uses them.
-    let page = guest.alloc(4096);
-    let eq = CreateEq::new(Pages::new(guest.alloc(4096), 12, 0), 1, 4);
+    let page = guest.ram().alloc(4096);
+    let eq = CreateEq::new(Pages::new(guest.ram().alloc(4096), 12, 0), 1, 4);
     let eqn = guest.command::<command::CreateEq>(&eq).expect("CREATE_EQ").eqn.get();
     let params = CreateCq::new(0, eqn, 0, Pages::new(page, 12, 0));
     // A page of doorbells has a thousand slots: more are needed for more objects.
     let mut uar = 0;
-    let mut with_uar = |create: &dyn Fn(u32) -> Result<u32, (Status, u32)>| {
+    let mut with_uar = |create: &dyn Fn(u32) -> Result<u32, Refused>| {
         create(uar).or_else(|why| match guest.on_object(Opcode::AllocUar, 0) {
             Ok(more) if why == FULL => {
                 uar = more;
@@ -88,7 +92,7 @@ fn check_all(limits: Limits) {
         assert!(guest.on_object(Opcode::DestroyCq, *other).is_ok());
     }
 
-    let mut params = qp_params(&guest, false);
+    let mut params = Setup::default().qp(&guest);
     (params.pdn, params.send_cqn, params.recv_cqn) = (pd.into(), cq.into(), cq.into());
     let create_qp = |uar: u32| {
         let mut params = params;
@@ -122,7 +126,7 @@ fn contexts_event_queues_and_addresses() {
         let alloc = || guest.command::<command::AllocContext>(&()).map(|made| made.get());
         check(&guest, caps.max_contexts.get(), Opcode::FreeContext, alloc);
 
-        let ring = guest.alloc(4096);
+        let ring = guest.ram().alloc(4096);
         let create = |vector| CreateEq::new(Pages::new(ring, 12, 0), vector, 4);
         let create = || guest.command::<command::CreateEq>(&create(1)).map(|made| made.eqn.get());
         check(&guest, caps.max_eq.get(), Opcode::DestroyEq, create);
@@ -132,7 +136,7 @@ fn contexts_event_queues_and_addresses() {
             guest.command::<command::SetGid>(&entry)
         };
         assert!((0..caps.max_gid.get()).all(|index| set(index).is_ok()));
-        assert_eq!(set(caps.max_gid.get()), Err((Status::BadParam, 0)));
+        assert_eq!(set(caps.max_gid.get()), Err(Refused(Status::BadParam, 0)));
     }
 }
 
@@ -143,7 +147,7 @@ fn shared_receive_queues_and_xrc_domains() {
     let guest = guest(small());
     let caps = guest.caps();
     let pdn = guest.on_object(Opcode::AllocPd, 0).expect("PD");
-    let pages = Pages::new(guest.alloc(4096), 12, 0);
+    let pages = Pages::new(guest.ram().alloc(4096), 12, 0);
     let params =
         CreateSrq { pages, pdn: pdn.into(), log_size: 0, log_stride: 5, ..CreateSrq::default() };
     let create = || guest.command::<command::CreateSrq>(&params).map(|made| made.srqn.get());
@@ -174,13 +178,13 @@ fn a_queue_pair_that_rang_is_let_go() {
 /// it.
 #[test]
 fn a_reset_gives_the_memory_of_regions_back() {
-    let mut guest = guest(Limits::default());
+    let guest = guest(Limits::default());
     let pd = |guest: &Guest| guest.on_object(Opcode::AllocPd, 0).expect("PD");
     // Two levels, of which the second is the same page each time: 512 times as many addresses.
-    let lists = guest.alloc(4096);
-    let table = guest.alloc(4096);
-    guest.write(table, &lists.to_le_bytes().repeat(512));
-    guest.write(lists, &guest.alloc(4096).to_le_bytes().repeat(512));
+    let lists = guest.ram().alloc(4096);
+    let table = guest.ram().alloc(4096);
+    guest.ram().write(table, &lists.to_le_bytes().repeat(512));
+    guest.ram().write(lists, &guest.ram().alloc(4096).to_le_bytes().repeat(512));
     let register = |guest: &Guest| {
         let pages = Pages::new(table, 12, 2);
         let params = RegMr::new(pd(guest), 0, 0, 1 << 30, pages);
@@ -189,7 +193,7 @@ fn a_reset_gives_the_memory_of_regions_back() {
     let key = register(&guest);
     let table = Arc::downgrade(&guest.adapter.tpt());
     assert!(guest.adapter.tpt().charged() >= 1 << 18);
-    guest.set(regs::CONTROL, regs::Control::RESET.bits());
+    guest.set_register(regs::CONTROL, regs::Control::RESET.bits());
     assert!(table.upgrade().is_none(), "somebody has the table");
     assert_eq!(guest.adapter.tpt().charged(), 0);
     guest.bring_up();

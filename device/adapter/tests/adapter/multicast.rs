@@ -1,13 +1,15 @@
 //! Multicast groups: who receives what is sent to one.
 
-use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as Refused, command};
+use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, Type};
 use vrnic_abi::sq::DatagramSeg;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::qp::Setup;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Setup};
-use crate::datagrams::{NO_VLAN, Pair, QKEY, datagram, ipv4, ready};
+use crate::bus::{Endpoint, Guest};
+use crate::datagrams::{NO_VLAN, QKEY, datagram, ipv4, ready};
+use crate::world::Pair;
 
 /// 239.1.2.3.
 pub(crate) const GROUP: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
@@ -31,29 +33,29 @@ pub(crate) fn to(group: [u8; 16]) -> DatagramSeg {
     DatagramSeg { av, dest_qpn: MULTICAST_QPN.into(), qkey: QKEY.into() }
 }
 
-pub(crate) fn attach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+pub(crate) fn attach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), Refused> {
     guest.command::<command::AttachMcast>(&Mcast::new(qpn, group))
 }
 
-pub(crate) fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), (Refused, u32)> {
+pub(crate) fn detach(guest: &Guest, qpn: u32, group: [u8; 16]) -> Result<(), Refused> {
     guest.command::<command::DetachMcast>(&Mcast::new(qpn, group))
 }
 
 /// Sends 5 bytes to a group; tells which of a and b have received it, with its network header.
 fn members(p: &mut Pair, to: DatagramSeg) -> [bool; 2] {
-    p.a.post_recv(&p.ga, 8, &[p.a.sge(4096, 100)]);
+    p.a.post_recv(8, &[p.a.sge(4096, 100)]);
     p.expect(60);
-    p.a.fill(&p.ga, 0, b"hello");
+    p.a.fill(0, b"hello");
     assert_eq!(p.send(&datagram(&[p.a.sge(0, 5)], to)), Status::Success);
-    let own = p.a.recv_cq.poll(&p.ga);
+    let own = p.a.recv_cq.poll();
     if own.is_some() {
-        assert_eq!(p.a.bytes(&p.ga, 4096 + 40, 5), b"hello");
+        assert_eq!(p.a.bytes(4096 + 40, 5), b"hello");
     }
     let other = p.received();
     if let Some(cqe) = other {
         assert_eq!((cqe.byte_len.get(), cqe.src_qpn.get()), (GRH_LEN + 5, p.a.qpn));
-        assert_eq!(p.b.bytes(&p.gb, 24, 16)[12..], to.av.dgid[12..]);
-        assert_eq!(p.b.bytes(&p.gb, 40, 5), b"hello");
+        assert_eq!(p.b.bytes(24, 16)[12..], to.av.dgid[12..]);
+        assert_eq!(p.b.bytes(40, 5), b"hello");
     }
     [own.is_some(), other.is_some()]
 }
@@ -69,10 +71,10 @@ fn members_receive_and_nobody_else() {
         assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
         assert_eq!(attach(&p.ga, p.a.qpn, group), Ok(()));
         assert_eq!(members(&mut p, to(group)), [true, true]);
-        assert!(p.a.recv_cq.poll(&p.ga).is_none());
+        assert!(p.a.recv_cq.poll().is_none());
         assert_eq!(detach(&p.gb, p.b.qpn, group), Ok(()));
         assert_eq!(members(&mut p, to(group)), [true, false]);
-        assert_eq!(detach(&p.gb, p.b.qpn, group), Err((Refused::NotFound, 0)));
+        assert_eq!(detach(&p.gb, p.b.qpn, group), Err(Refused(AdminStatus::NotFound, 0)));
     }
 }
 
@@ -82,18 +84,18 @@ fn all_members_of_an_adapter_receive() {
     let setup = Setup { kind: Type::Ud, ..Setup::default() };
     let mut more: Vec<_> = (0..5).map(|_| Endpoint::new(&p.gb, setup)).collect();
     for endpoint in &mut more {
-        ready(&p.gb, endpoint, Type::Ud);
+        ready(endpoint);
         assert_eq!(attach(&p.gb, endpoint.qpn, GROUP), Ok(()));
-        endpoint.post_recv(&p.gb, 3, &[endpoint.sge(0, 100)]);
+        endpoint.post_recv(3, &[endpoint.sge(0, 100)]);
     }
     // One has no receive left: it alone loses the message.
     let lazy = Endpoint::new(&p.gb, setup);
-    ready(&p.gb, &lazy, Type::Ud);
+    ready(&lazy);
     assert_eq!(attach(&p.gb, lazy.qpn, GROUP), Ok(()));
     assert_eq!(members(&mut p, to(GROUP)), [false, false]);
     for endpoint in &mut more {
-        assert!(endpoint.recv_cq.poll(&p.gb).is_some());
-        assert_eq!(endpoint.bytes(&p.gb, 40, 5), b"hello");
+        assert!(endpoint.recv_cq.poll().is_some());
+        assert_eq!(endpoint.bytes(40, 5), b"hello");
     }
 }
 
@@ -117,13 +119,13 @@ fn what_the_filter_keeps_out() {
         assert_eq!(members(&mut p, to), [false, false], "{what}");
     }
     // On a VLAN that b is not on, and when its link is down.
-    let mac = p.ga.adapter.mac();
+    let mac = p.ga.mac();
     let tagged = SetGid::set(7, ipv4(1), mac, 5);
     p.ga.command::<command::SetGid>(&tagged).expect("SET_GID");
     let on_vlan =
         DatagramSeg { av: AddressVector { sgid_index: 7.into(), vlan: 5.into(), ..av }, ..good };
     assert_eq!(members(&mut p, on_vlan), [false, false]);
-    let joined = SetGid::set(9, ipv4(2), p.gb.adapter.mac(), 5);
+    let joined = SetGid::set(9, ipv4(2), p.gb.mac(), 5);
     p.gb.command::<command::SetGid>(&joined).expect("SET_GID");
     assert_eq!(members(&mut p, on_vlan), [false, true]);
     p.gb.adapter.set_link(false);
@@ -139,7 +141,7 @@ fn a_destroyed_queue_pair_is_no_member() {
     let gone = Endpoint::new(&p.gb, setup);
     assert_eq!(attach(&p.gb, gone.qpn, GROUP), Ok(()));
     assert!(p.gb.on_object(Admin::DestroyQp, gone.qpn).is_ok());
-    assert_eq!(detach(&p.gb, gone.qpn, GROUP), Err((Refused::NotFound, 0)));
+    assert_eq!(detach(&p.gb, gone.qpn, GROUP), Err(Refused(AdminStatus::NotFound, 0)));
     assert_eq!(members(&mut p, to(GROUP)), [false, false]);
 }
 
@@ -148,11 +150,11 @@ fn refused_memberships() {
     let p = Pair::ud();
     let gid = std::mem::offset_of!(Mcast, gid) as u32;
     let qpn = std::mem::offset_of!(Mcast, qpn) as u32;
-    assert_eq!(attach(&p.ga, p.a.qpn, ipv4(1)), Err((Refused::BadParam, gid)));
-    assert_eq!(attach(&p.ga, p.a.qpn, [0; 16]), Err((Refused::BadParam, gid)));
-    assert_eq!(attach(&p.ga, 0x1234, GROUP), Err((Refused::NotFound, 0)));
+    assert_eq!(attach(&p.ga, p.a.qpn, ipv4(1)), Err(Refused(AdminStatus::BadParam, gid)));
+    assert_eq!(attach(&p.ga, p.a.qpn, [0; 16]), Err(Refused(AdminStatus::BadParam, gid)));
+    assert_eq!(attach(&p.ga, 0x1234, GROUP), Err(Refused(AdminStatus::NotFound, 0)));
     let connected = Endpoint::new(&p.ga, Setup::default());
-    assert_eq!(attach(&p.ga, connected.qpn, GROUP), Err((Refused::BadParam, qpn)));
+    assert_eq!(attach(&p.ga, connected.qpn, GROUP), Err(Refused(AdminStatus::BadParam, qpn)));
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn as_many_groups_as_promised_and_no_more() {
     for n in 0..groups {
         assert_eq!(attach(&p.ga, p.a.qpn, group(n)), Ok(()));
     }
-    assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Err((Refused::NoResource, 0)));
+    assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Err(Refused(AdminStatus::NoResource, 0)));
     assert_eq!(detach(&p.ga, p.a.qpn, group(5)), Ok(()));
     assert_eq!(attach(&p.ga, p.a.qpn, group(groups)), Ok(()));
 }

@@ -1,15 +1,19 @@
 //! A port that the driver has closed carries nothing, either way and to itself; what waits goes on
 //! when it is opened in time.
 
-use vrnic_abi::admin::{SetPort, Status as Refused, command};
+use vrnic_abi::admin::{SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Pair, Setup, World, Wr, status};
+use crate::bus::{Endpoint, Guest};
+use crate::world::{Pair, World};
 
 /// ACK timeout of code 10.
 const TIMEOUT: u64 = 4096 << 10;
@@ -31,7 +35,7 @@ fn a_closed_port_at_either_end_stops_a_connection() {
     for closer in closers {
         let mut p = pair();
         set_open(closer(&p), false);
-        p.b.post_recv(&p.gb, 1, &[p.b.sge(0, 8)]);
+        p.b.post_recv(1, &[p.b.sge(0, 8)]);
         p.run(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)]));
         for _ in 0..3 {
             assert!(p.sent().is_none(), "too early");
@@ -40,7 +44,7 @@ fn a_closed_port_at_either_end_stops_a_connection() {
         }
         assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
         assert!(p.received().is_none());
-        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Rts));
+        assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Rts));
         assert_eq!(closer(&p).stats().link_downed.get(), 1);
     }
 }
@@ -50,13 +54,13 @@ fn what_waits_goes_on_once_when_the_port_opens_in_time() {
     let closers: [Closer; 2] = [|p| &p.ga, |p| &p.gb];
     for closer in closers {
         let mut p = pair();
-        p.a.fill(&p.ga, 0, &[7; 64]);
+        p.a.fill(0, &[7; 64]);
         for n in 0..3 {
-            p.b.post_recv(&p.gb, n, &[p.b.sge(64 * n, 64)]);
+            p.b.post_recv(n, &[p.b.sge(64 * n, 64)]);
         }
         set_open(closer(&p), false);
-        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(10));
-        p.a.post_send(&p.ga, &Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(11));
+        p.a.post_send(&Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(10));
+        p.a.post_send(&Wr::new(Opcode::Send, &[p.a.sge(0, 64)]).id(11));
         p.settle();
         p.world.advance(2 * TIMEOUT);
         p.settle();
@@ -70,7 +74,7 @@ fn what_waits_goes_on_once_when_the_port_opens_in_time() {
             assert_eq!((status(&received), received.wr_id.get()), (Status::Success, n));
         }
         assert!(p.sent().is_none() && p.received().is_none());
-        assert_eq!(p.b.bytes(&p.gb, 0, 192), [[7; 128].as_slice(), &[0; 64]].concat());
+        assert_eq!(p.b.bytes(0, 192), [[7; 128].as_slice(), &[0; 64]].concat());
     }
 }
 
@@ -79,20 +83,20 @@ fn a_closed_port_is_no_way_to_oneself() {
     let world = World::default();
     let guest = world.guest(1);
     let [mut a, b] = [(); 2].map(|()| Endpoint::new(&guest, Setup::default()));
-    let mac = guest.adapter.mac();
-    a.connect(&guest, mac, b.qpn, |attr| attr.retry_cnt = 0);
-    b.connect(&guest, mac, a.qpn, |_| {});
+    let mac = guest.mac();
+    a.connect(mac, b.qpn, |attr| attr.retry_cnt = 0);
+    b.connect(mac, a.qpn, |_| {});
     set_open(&guest, false);
-    a.post_send(&guest, &Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
     world.settle(&[&guest]);
-    assert_eq!(status(&a.send_cq.poll(&guest).expect("completion")), Status::RetryExcErr);
+    assert_eq!(status(&a.send_cq.poll().expect("completion")), Status::RetryExcErr);
 }
 
 /// The link is another thing: who closes the port is told of the link nevertheless.
 #[test]
 fn a_closed_port_has_a_link() {
     let world = World::default();
-    let mut guest = world.guest(1);
+    let guest = world.guest(1);
     set_open(&guest, false);
     assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.adapter.carries());
     assert_eq!(guest.drain_events(), []);
@@ -107,7 +111,10 @@ fn a_closed_port_has_a_link() {
     guest.bring_up();
     assert!(guest.adapter.carries());
     let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
-    assert_eq!(guest.command::<command::SetPort>(&odd).err(), Some((Refused::BadParam, 1)));
+    assert_eq!(
+        guest.command::<command::SetPort>(&odd).err(),
+        Some(Refused(AdminStatus::BadParam, 1))
+    );
 }
 
 /// The peer of a QP that fails for a refused request about a key is told, but not through a closed
@@ -120,6 +127,6 @@ fn a_failure_does_not_cross_a_closed_port() {
         set_open(closer(&p), false);
         p.run(&Wr::new(Opcode::LocalInv, &[]));
         assert_eq!(status(&p.sent().expect("completion")), Status::MwBindErr);
-        assert_eq!((p.a.state(&p.ga), p.b.state(&p.gb)), (State::Err, State::Rts));
+        assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Rts));
     }
 }

@@ -10,8 +10,11 @@ use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::host::Lane;
 use vrnic_adapter::slice::Slice;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::pair::{ALL, Pair, Setup, Wr, status};
+use crate::world::Pair;
 
 /// Bytes of a long READ, and of a turn: it takes four of them.
 const LONG: u32 = 1 << 20;
@@ -20,8 +23,12 @@ const TURN: u64 = 256 << 10;
 const SINK: u64 = 0;
 const SOURCE: u64 = 6 << 20;
 
+/// A pair with data for two READs, and a receive on side B, with up to so many READs outstanding.
 fn pair(max_rd_atomic: u8) -> Pair {
-    Pair::with(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic)
+    let mut p = Pair::with(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic);
+    (0..2).for_each(|nth| p.b.fill(nth * u64::from(LONG), &bytes(nth)));
+    p.b.post_recv(7, &[p.b.sge(7 << 20, 64)]);
+    p
 }
 
 /// A turn of side A's QP that moves up to [`TURN`] bytes.
@@ -41,17 +48,14 @@ fn send(p: &Pair, id: u64) -> Wr {
     Wr::new(Opcode::Send, &[p.a.sge(SOURCE, 64)]).id(id)
 }
 
-/// Fills what side B's n-th READ reads; checks it at side A.
-fn fill(p: &Pair, nth: u64) {
-    p.b.fill(&p.gb, nth * u64::from(LONG), &bytes(nth));
-}
-
+/// The data of the n-th READ.
 fn bytes(nth: u64) -> Vec<u8> {
     (0..u64::from(LONG)).map(|at| (at ^ (at >> 8) ^ (nth * 77)) as u8).collect()
 }
 
+/// Returns whether the data of the n-th READ is on side A.
 fn arrived(p: &Pair, nth: u64) -> bool {
-    p.a.bytes(&p.ga, SINK + nth * u64::from(LONG), LONG as usize) == bytes(nth)
+    p.a.bytes(SINK + nth * u64::from(LONG), LONG as usize) == bytes(nth)
 }
 
 /// The work requests that side A has completed, with their statuses.
@@ -60,15 +64,13 @@ fn completed(p: &mut Pair) -> Vec<(u64, Status)> {
 }
 
 fn post(p: &mut Pair, wrs: &[Wr]) {
-    wrs.iter().for_each(|wr| p.a.store_send(&p.ga, wr));
-    p.a.ring(&p.ga);
+    wrs.iter().for_each(|wr| p.a.store_send(wr));
+    p.a.ring();
 }
 
 #[test]
 fn a_send_passes_a_long_read_and_completes_after_it() {
     let mut p = pair(16);
-    fill(&p, 0);
-    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
     let wrs = [read(&p, 0), send(&p, 2)];
     post(&mut p, &wrs);
     assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
@@ -82,8 +84,6 @@ fn a_send_passes_a_long_read_and_completes_after_it() {
 #[test]
 fn a_fence_waits_for_reads() {
     let mut p = pair(16);
-    fill(&p, 0);
-    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
     let wrs = [read(&p, 0), send(&p, 2).flags(Flags::SIGNALED | Flags::FENCE)];
     post(&mut p, &wrs);
     while !arrived(&p, 0) {
@@ -99,8 +99,6 @@ fn a_fence_waits_for_reads() {
 fn as_many_reads_are_outstanding_as_the_peer_allows() {
     for (most, outstanding) in [(1, false), (2, true)] {
         let mut p = pair(most);
-        (0..2).for_each(|nth| fill(&p, nth));
-        p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
         let wrs = [read(&p, 0), read(&p, 1), send(&p, 2)];
         post(&mut p, &wrs);
         let _turns = (turn(&p), turn(&p));
@@ -115,17 +113,16 @@ fn as_many_reads_are_outstanding_as_the_peer_allows() {
 #[test]
 fn an_atomic_waits_for_reads() {
     let mut p = pair(16);
-    fill(&p, 0);
     let word = p.b.buffer + (7 << 20);
     let mut add = Wr::new(Opcode::FetchAdd, &[p.a.sge(SOURCE, 8)]).to(word, p.b.key).id(2);
     add.atomic = Some((5, 0));
     let wrs = [read(&p, 0), add];
     post(&mut p, &wrs);
     assert_eq!((turn(&p), turn(&p)), (Turn::More, Turn::More));
-    assert_eq!(p.b.bytes(&p.gb, 7 << 20, 8), [0; 8]);
+    assert_eq!(p.b.bytes(7 << 20, 8), [0; 8]);
     p.settle();
     assert_eq!(completed(&mut p), [(100, Status::Success), (2, Status::Success)]);
-    assert_eq!(p.b.bytes(&p.gb, 7 << 20, 8), [5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(p.b.bytes(7 << 20, 8), [5, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 /// The entry is refused only after the READ before it has brought all of its bytes: a refusal ends
@@ -138,7 +135,6 @@ fn a_refused_entry_waits_for_the_reads_before_it() {
     for refused in [bad, bad_read] {
         let id = refused.wr_id;
         let mut p = pair(16);
-        fill(&p, 0);
         let wrs = [read(&p, 0), refused, send(&p, 9)];
         post(&mut p, &wrs);
         p.settle();
@@ -151,7 +147,6 @@ fn a_refused_entry_waits_for_the_reads_before_it() {
 #[test]
 fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
     let mut p = pair(16);
-    fill(&p, 0);
     let wrs = [read(&p, 0), Wr { opcode: 0xee, ..send(&p, 2) }];
     post(&mut p, &wrs);
     p.settle();
@@ -164,7 +159,6 @@ fn an_entry_that_cannot_be_parsed_waits_for_the_reads_before_it() {
 #[test]
 fn a_read_that_fails_on_the_way_flushes_what_is_behind() {
     let mut p = pair(16);
-    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
     let key = p.gb.reg_flat(p.b.pdn, ALL, p.b.buffer, u64::from(LONG)).expect("MR");
     let wrs = [read(&p, 0).to(p.b.buffer, key), send(&p, 2), send(&p, 3)];
     post(&mut p, &wrs[..2]);
@@ -175,14 +169,12 @@ fn a_read_that_fails_on_the_way_flushes_what_is_behind() {
     p.settle();
     let all = [(100, Status::RemAccessErr), (2, Status::WrFlushErr), (3, Status::WrFlushErr)];
     assert_eq!(completed(&mut p), all);
-    assert_eq!(p.a.state(&p.ga), State::Err);
+    assert_eq!(p.a.state(), State::Err);
 }
 
 #[test]
 fn a_read_is_tried_again_while_the_port_is_closed() {
     let mut p = pair(16);
-    fill(&p, 0);
-    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
     let wrs = [read(&p, 0), send(&p, 2)];
     post(&mut p, &wrs[..1]);
     assert_eq!(turn(&p), Turn::More);
@@ -207,19 +199,17 @@ fn a_read_is_tried_again_while_the_port_is_closed() {
 #[test]
 fn the_send_queue_drains_when_its_reads_have_ended() {
     let mut p = pair(16);
-    fill(&p, 0);
-    p.b.post_recv(&p.gb, 7, &[p.b.sge(7 << 20, 64)]);
     let wrs = [read(&p, 0), send(&p, 2)];
     post(&mut p, &wrs[..1]);
     assert_eq!(turn(&p), Turn::More);
-    p.a.set_state(&p.ga, State::Sqd);
+    p.a.set_state(State::Sqd);
     post(&mut p, &wrs[1..]);
     assert_eq!(turn(&p), Turn::More);
     assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 1);
     p.settle();
     assert_eq!(p.ga.query_qp(p.a.qpn).expect("QUERY_QP").sq_draining, 0);
     assert_eq!(completed(&mut p), [(100, Status::Success)]);
-    p.a.set_state(&p.ga, State::Rts);
+    p.a.set_state(State::Rts);
     p.settle();
     assert_eq!(completed(&mut p), [(2, Status::Success)]);
 }
@@ -227,11 +217,10 @@ fn the_send_queue_drains_when_its_reads_have_ended() {
 #[test]
 fn a_reset_ends_outstanding_reads() {
     let mut p = pair(16);
-    fill(&p, 0);
     let wrs = [read(&p, 0)];
     post(&mut p, &wrs);
     assert_eq!(turn(&p), Turn::More);
-    p.a.set_state(&p.ga, State::Reset);
+    p.a.set_state(State::Reset);
     p.settle();
     assert!(completed(&mut p).is_empty() && !arrived(&p, 0));
 }
@@ -240,7 +229,6 @@ fn a_reset_ends_outstanding_reads() {
 #[test]
 fn no_more_is_outstanding_than_the_queue_holds() {
     let mut p = pair(16);
-    fill(&p, 0);
     let long = read(&p, 0);
     post(&mut p, &[long]);
     assert_eq!(turn(&p), Turn::More);

@@ -6,10 +6,14 @@ use vrnic_abi::admin::{
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::qp::Access;
 use vrnic_adapter::memory::tpt::Denied;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::memory::BASE;
+use vrnic_testdriver::qp::ALL;
 
-use crate::common::driver::Refused;
-use crate::common::pair::{ALL, Pair, status};
+use crate::host::RAM_LEN;
 use crate::keys::{BINDABLE, PAGE, alloc_mw, bind, dereg, ok, on_b, write};
+use crate::world::Pair;
 
 /// The key that a region has afterwards.
 pub(crate) fn reregister(p: &Pair, params: ReregMr) -> Result<u32, Refused> {
@@ -25,14 +29,14 @@ fn reregistration_keeps_the_key() {
     // More rights, in use at once.
     let params = ReregMr { access: ALL.into(), ..ReregMr::new(key, Rereg::ACCESS) };
     assert_eq!(reregister(&p, params), Ok(key));
-    p.a.fill(&p.ga, 0, b"more");
+    p.a.fill(0, b"more");
     ok(&p.complete(&write(&p, p.b.buffer, key, 4)), cq::Opcode::Write);
-    assert_eq!(p.b.bytes(&p.gb, 0, 4), b"more");
+    assert_eq!(p.b.bytes(0, 4), b"more");
     // Another PD and back: it has a user as long as the region is its.
     let pdn = p.gb.on_object(Admin::AllocPd, p.b.context).expect("PD");
     let params = |pdn: u32| ReregMr { pdn: pdn.into(), ..ReregMr::new(key, Rereg::PD) };
     assert_eq!(reregister(&p, params(pdn)), Ok(key));
-    assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Err((AdminStatus::Busy, 0)));
+    assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Err(Refused(AdminStatus::Busy, 0)));
     assert_eq!(reregister(&p, params(p.b.pdn)), Ok(key));
     ok(&p.complete(&write(&p, p.b.buffer, key, 4)), cq::Opcode::Write);
     assert_eq!(reregister(&p, params(pdn)), Ok(key));
@@ -55,7 +59,7 @@ fn reregistration_takes_rights_away() {
     let what = Rereg::ACCESS | Rereg::PD;
     let pdn = p.b.pdn;
     let params = ReregMr { access: 1.into(), pdn: pdn.into(), ..ReregMr::new(key, what) };
-    assert_eq!(reregister(&p, params), Err((AdminStatus::Busy, 0)));
+    assert_eq!(reregister(&p, params), Err(Refused(AdminStatus::Busy, 0)));
     ok(&p.complete(&write(&p, p.b.buffer, key, 8)), cq::Opcode::Write);
     ok(&on_b(&mut p, &bind(window + 2, 0, (0, 0), 0)), cq::Opcode::BindMw);
     assert_eq!(reregister(&p, params), Ok(key));
@@ -87,11 +91,41 @@ fn reregistration_after_a_touch() {
         };
         let second = reregister(&p, params(key)).expect("REREG_MR");
         assert_ne!(second, key);
-        assert_eq!(reregister(&p, params(key)), Err((AdminStatus::NotFound, 0)));
+        assert_eq!(reregister(&p, params(key)), Err(Refused(AdminStatus::NotFound, 0)));
         ok(&p.complete(&write(&p, buffer, second, 8)), cq::Opcode::Write);
         let cqe = p.complete(&write(&p, buffer, second, 8));
         let got = (status(&cqe), cqe.vendor_err.get());
         assert_eq!(got, (Status::RemAccessErr, Denied::Invalid as u32));
         assert_eq!(dereg(&p.gb, second), Ok(0));
     }
+}
+
+/// Part 7: REREG_MR changes what it names, gives a new key when that is the memory, and leaves the
+/// region alone when it fails.
+#[test]
+fn reregistration() {
+    let mut p = Pair::new();
+    let key = p.gb.reg_flat(p.b.pdn, ALL, p.b.buffer, PAGE).expect("MR");
+    // Other pages.
+    let far = p.b.buffer + (1 << 20);
+    let params = ReregMr {
+        pages: Pages::new(far, 12, 0),
+        iova: 0x1000.into(),
+        length: (2 * PAGE).into(),
+        ..ReregMr::new(key, Rereg::TRANSLATION)
+    };
+    let second = reregister(&p, params).expect("REREG_MR");
+    assert_eq!((second >> 8, second == key), (key >> 8, false));
+    p.a.fill(0, b"moved");
+    let wr = write(&p, 0x1000 + PAGE, second, 5);
+    ok(&p.complete(&wr), cq::Opcode::Write);
+    assert_eq!(p.gb.ram().read(far + PAGE, 5), b"moved");
+    // A failure changes nothing, and so does a try with the old key.
+    let gone = Pages::new(BASE + RAM_LEN, 12, 1);
+    let bad = ReregMr { key: second.into(), pages: gone, ..params };
+    assert_eq!(reregister(&p, bad), Err(Refused(AdminStatus::BadAddress, 0)));
+    assert_eq!(reregister(&p, params), Err(Refused(AdminStatus::NotFound, 0)));
+    let wr = write(&p, 0x1000, second, 5);
+    ok(&p.complete(&wr), cq::Opcode::Write);
+    assert_eq!(dereg(&p.gb, second), Ok(0));
 }

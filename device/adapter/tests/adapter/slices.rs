@@ -6,19 +6,21 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::{CreateCq, CreateQp, ModifyCq, MwType, Opcode as Admin, Pages, command};
 use vrnic_abi::cq::Status;
+use vrnic_abi::doorbell::{CQ_SEEN, RQ_PI, arm_request, ci_and_arm};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, GRH_LEN, State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::{self, ARM_NEXT};
 use vrnic_adapter::limits::Limits;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::{CompletionQueue, Guest, slot_offset};
-use crate::common::pair::{
-    Endpoint, INIT, Pair, RTR, RTS, Setup, World, Wr, attributes, qp_params, status,
-};
-use crate::datagrams::{self, datagram, ready};
+use crate::bus::{CompletionQueue, Endpoint, Guest};
+use crate::datagrams::{datagram, ready};
 use crate::keys::{BINDABLE, alloc_mw, bind, local_inv};
 use crate::multicast::{GROUP, attach, detach, to};
+use crate::world::{Pair, World};
 
 /// The longest that a poll may hold a worker, in ns.
 const MOST: u64 = 200_000;
@@ -47,16 +49,16 @@ fn settle(world: &World, guests: &[&Guest], what: &str, mut meanwhile: impl FnMu
 const LEN: u32 = 4096;
 
 /// Members of a group on side B, each with receives whose first bytes have a place of their own.
-fn members(p: &datagrams::Pair, count: u64) -> Vec<Endpoint> {
+fn members(p: &Pair, count: u64) -> Vec<Endpoint> {
     let mut members = Vec::new();
     for nth in 0..count {
-        let mut member = p.b.beside(&p.gb, |params| params.qp_type = Type::Ud as u8);
-        ready(&p.gb, &member, Type::Ud);
+        let mut member = p.b.beside(|params| params.qp_type = Type::Ud as u8);
+        ready(&member);
         assert_eq!(attach(&p.gb, member.qpn, GROUP), Ok(()));
         for wr_id in 0..16 {
             let place = member.sge((nth * 16 + wr_id) * 64, 4 + GRH_LEN);
             let rest = member.sge(1 << 20, LEN - 4);
-            member.post_recv(&p.gb, wr_id, &[place, rest]);
+            member.post_recv(wr_id, &[place, rest]);
         }
         members.push(member);
     }
@@ -64,19 +66,19 @@ fn members(p: &datagrams::Pair, count: u64) -> Vec<Endpoint> {
 }
 
 /// Sends a datagram with this number, which stands at a place of its own.
-fn post(p: &mut datagrams::Pair, number: u32) {
+fn post(p: &mut Pair, number: u32) {
     let at = u64::from(number * LEN);
-    p.a.fill(&p.ga, at, &number.to_le_bytes());
+    p.a.fill(at, &number.to_le_bytes());
     let wr = datagram(&[p.a.sge(at, LEN)], to(GROUP)).id(number.into());
-    p.a.post_send(&p.ga, &wr);
+    p.a.post_send(&wr);
 }
 
 /// The numbers of the datagrams that member `nth` has received.
-fn received(p: &datagrams::Pair, nth: u64, member: &mut Endpoint) -> Vec<u32> {
+fn received(nth: u64, member: &mut Endpoint) -> Vec<u32> {
     let mut numbers = Vec::new();
-    while let Some(cqe) = member.recv_cq.poll(&p.gb) {
+    while let Some(cqe) = member.recv_cq.poll() {
         let at = (nth * 16 + cqe.wr_id.get()) * 64 + u64::from(GRH_LEN);
-        let bytes = member.bytes(&p.gb, at, 4);
+        let bytes = member.bytes(at, 4);
         numbers.push(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
     }
     numbers
@@ -84,78 +86,77 @@ fn received(p: &datagrams::Pair, nth: u64, member: &mut Endpoint) -> Vec<u32> {
 
 #[test]
 fn a_storm_of_multicast() {
-    let mut p = datagrams::Pair::ud();
+    let mut p = Pair::ud();
     let mut all = members(&p, 256);
     (0..16).for_each(|number| post(&mut p, number));
-    p.ga.host.take_time();
-    p.gb.host.take_time();
+    p.take_time();
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
     for (nth, member) in (0..).zip(&mut all) {
-        assert_eq!(received(&p, nth, member), (0..16).collect::<Vec<_>>(), "member {nth}");
+        assert_eq!(received(nth, member), (0..16).collect::<Vec<_>>(), "member {nth}");
     }
-    let sent = std::iter::from_fn(|| p.a.send_cq.poll(&p.ga)).map(|cqe| cqe.wr_id.get());
+    let sent = std::iter::from_fn(|| p.a.send_cq.poll()).map(|cqe| cqe.wr_id.get());
     assert_eq!(sent.collect::<Vec<_>>(), (0..16).collect::<Vec<_>>());
+}
+
+/// A datagram that has reached some of 256 members.
+fn half_way() -> (Pair, Vec<Endpoint>) {
+    let mut p = Pair::ud();
+    let all = members(&p, 256);
+    post(&mut p, 0);
+    p.take_time();
+    assert!(p.ga.adapter.poll(0).busy);
+    (p, all)
 }
 
 /// Members come and go while a datagram is on its way to them.
 #[test]
 fn membership_changes_during_a_datagram() {
-    let mut p = datagrams::Pair::ud();
-    let mut all = members(&p, 256);
-    post(&mut p, 0);
-    p.ga.host.take_time();
-    p.gb.host.take_time();
-    assert!(p.ga.adapter.poll(0).busy);
-    let has = |member: &Endpoint| member.recv_cq.peek(&p.gb).is_some();
+    let (mut p, mut all) = half_way();
+    let has = |member: &Endpoint| member.recv_cq.peek().is_some();
     assert!(has(&all[0]) && !has(&all[255]), "the datagram is not half-way");
-    assert!(p.a.send_cq.peek(&p.ga).is_none());
+    assert!(p.a.send_cq.peek().is_none());
     // One that was served joins anew, one that was not leaves, one ends, and a new one comes.
     for member in [&all[0], &all[254]] {
         assert_eq!(detach(&p.gb, member.qpn, GROUP), Ok(()));
     }
     assert_eq!(attach(&p.gb, all[0].qpn, GROUP), Ok(()));
     assert!(p.gb.on_object(Admin::DestroyQp, all[253].qpn).is_ok());
-    let mut late = p.b.beside(&p.gb, |params| params.qp_type = Type::Ud as u8);
-    ready(&p.gb, &late, Type::Ud);
+    let mut late = p.b.beside(|params| params.qp_type = Type::Ud as u8);
+    ready(&late);
     let place = late.sge(2 << 20, LEN + GRH_LEN);
-    late.post_recv(&p.gb, 0, &[place]);
+    late.post_recv(0, &[place]);
     assert_eq!(attach(&p.gb, late.qpn, GROUP), Ok(()));
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
-    assert_eq!(p.a.send_cq.poll(&p.ga).map(|cqe| status(&cqe)), Some(Status::Success));
-    assert!(late.recv_cq.peek(&p.gb).is_none());
+    assert_eq!(p.a.send_cq.poll().map(|cqe| status(&cqe)), Some(Status::Success));
+    assert!(late.recv_cq.peek().is_none());
     // The next one goes to those who are members now.
     post(&mut p, 1);
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
-    assert!(late.recv_cq.poll(&p.gb).is_some() && late.recv_cq.poll(&p.gb).is_none());
+    assert!(late.recv_cq.poll().is_some() && late.recv_cq.poll().is_none());
     for (nth, member) in (0..).zip(&mut all) {
         let expected = if matches!(nth, 253 | 254) { vec![] } else { vec![0, 1] };
-        assert_eq!(received(&p, nth, member), expected, "member {nth}");
+        assert_eq!(received(nth, member), expected, "member {nth}");
     }
 }
 
 /// A QP that fails in the middle of a datagram flushes it, and no member receives it later.
 #[test]
 fn failure_during_a_datagram() {
-    let mut p = datagrams::Pair::ud();
-    let mut all = members(&p, 256);
-    post(&mut p, 0);
-    p.ga.host.take_time();
-    p.gb.host.take_time();
-    assert!(p.ga.adapter.poll(0).busy);
-    p.a.set_state(&p.ga, State::Err);
+    let (mut p, mut all) = half_way();
+    p.a.set_state(State::Err);
     settle(&p.world, &[&p.ga, &p.gb], "multicast", || {});
-    let sent = p.a.send_cq.poll(&p.ga).expect("completion");
+    let sent = p.a.send_cq.poll().expect("completion");
     assert_eq!((status(&sent), sent.wr_id.get()), (Status::WrFlushErr, 0));
-    assert!(p.a.send_cq.poll(&p.ga).is_none());
-    assert_eq!(received(&p, 0, &mut all[0]), [0]);
-    assert_eq!(received(&p, 255, &mut all[255]), []);
+    assert!(p.a.send_cq.poll().is_none());
+    assert_eq!(received(0, &mut all[0]), [0]);
+    assert!(received(255, &mut all[255]).is_empty());
 }
 
 /// Makes QPs that share rings, each with a slot of its own, and moves them to this state.
 fn make_qps(guest: &Guest, params: &CreateQp, context: u32, count: u32, to: State) -> Vec<Slot> {
     let (mut uar, mut free) = (0, 0);
     let mut made = Vec::new();
-    let mut attr = attributes(guest.adapter.mac(), 0);
+    let mut attr = attributes(guest.mac(), 0);
     for _ in 0..count {
         if free == 0 {
             uar = guest.on_object(Admin::AllocUar, context).expect("UAR");
@@ -193,7 +194,7 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
         send_cqn: cqn.into(),
         recv_cqn: cqn.into(),
         uar: p.a.uar.into(),
-        ..qp_params(&p.ga, false)
+        ..Setup::default().qp(&p.ga)
     };
     let qps = make_qps(&p.ga, &params, p.a.context, 10_000, State::Rts);
     // One is gone again; others do not feed the CQ.
@@ -203,10 +204,9 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
     let others = make_qps(&p.ga, &others, p.a.context, 10, State::Rts);
     for wr_id in 0..3 {
         let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key).id(wr_id);
-        p.a.post_send(&p.ga, &wr);
+        p.a.post_send(&wr);
     }
-    p.ga.host.take_time();
-    p.gb.host.take_time();
+    p.take_time();
     let mut events = Vec::new();
     while events.len() < 10_001 {
         let before = events.len();
@@ -232,7 +232,7 @@ fn a_cq_with_ten_thousand_queue_pairs_fails() {
 
 /// Makes CQs of one entry, all on one ring.
 fn make_cqs(guest: &Guest, (context, eqn): (u32, u32), count: u32) -> Vec<Slot> {
-    let ring = guest.alloc(4096);
+    let ring = guest.ram().alloc(4096);
     let (mut uar, mut free) = (0, 0);
     let make = |_| {
         if free == 0 {
@@ -249,9 +249,9 @@ fn make_cqs(guest: &Guest, (context, eqn): (u32, u32), count: u32) -> Vec<Slot> 
 
 /// Arms a CQ in such a way that its event is due at once: as if a completion had been overlooked.
 fn arm(guest: &Guest, cq: &Slot, round: u32) {
-    let at = slot_offset(cq.uar, cq.slot);
-    guest.host.bar_store32(at + 8, u32::MAX);
-    guest.host.bar_store32(at + 4, round << uar::ARM_COUNT_SHIFT | ARM_NEXT);
+    guest.slot32(cq.uar, cq.slot, CQ_SEEN).store(u32::MAX, Ordering::Release);
+    let word = ci_and_arm(0, arm_request(round, ARM_NEXT));
+    guest.slot64(cq.uar, cq.slot).store(word, Ordering::Release);
     guest.ring(cq.uar, cq.slot);
 }
 
@@ -273,17 +273,17 @@ fn doorbells_of_all_queues_at_once_and_events_that_were_held_back() {
     let guest = world.guest(1);
     let context = guest.command::<command::AllocContext>(&()).expect("context");
     // Room for half of the events.
-    let (eqn, mut queue) = guest.create_eq(1, 13);
+    let (eqn, mut queue) = guest.create_eq(1, 13).expect("CREATE_EQ");
     let cqs = make_cqs(&guest, (context.get(), eqn), QUEUES);
     guest.host.take_time();
     cqs.iter().for_each(|cq| arm(&guest, cq, 1));
     settle(&world, &[&guest], "doorbells", || {});
-    let mut events: Vec<_> = std::iter::from_fn(|| queue.poll(&guest)).collect();
+    let mut events: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
     assert_eq!(events.len(), 1 << 13);
     while events.len() < QUEUES as usize {
         settle(&world, &[&guest], "held events", || {});
         let before = events.len();
-        events.extend(std::iter::from_fn(|| queue.poll(&guest)));
+        events.extend(std::iter::from_fn(|| queue.poll()));
         assert!(events.len() > before, "held events are not moved");
         world.advance(1_000_000);
     }
@@ -294,13 +294,13 @@ fn doorbells_of_all_queues_at_once_and_events_that_were_held_back() {
 fn moderated_events_that_are_due_at_once() {
     const QUEUES: u32 = 8_000;
     let p = Pair::new();
-    let (eqn, mut queue) = p.ga.create_eq(2, 13);
+    let (eqn, mut queue) = p.ga.create_eq(2, 13).expect("CREATE_EQ");
     let cqs = make_cqs(&p.ga, (p.a.context, eqn), QUEUES);
     let params = CreateQp {
         pdn: p.a.pdn.into(),
         recv_cqn: p.a.recv_cq.cqn.into(),
         uar: p.a.uar.into(),
-        ..qp_params(&p.ga, false)
+        ..Setup::default().qp(&p.ga)
     };
     let mut qps = Vec::new();
     let mut uar = p.a.uar;
@@ -312,7 +312,7 @@ fn moderated_events_that_are_due_at_once() {
         }
         let params = CreateQp { send_cqn: cq.id.into(), uar: uar.into(), ..params };
         let (id, slot, _) = p.ga.create_qp(&params).expect("QP");
-        let mut attr = attributes(p.ga.adapter.mac(), 0);
+        let mut attr = attributes(p.ga.mac(), 0);
         for (state, mask) in [(State::Init, INIT), (State::Err, AttrMask::STATE)] {
             attr.state = state as u8;
             p.ga.modify_qp(id, mask, &attr).expect("MODIFY_QP");
@@ -322,20 +322,20 @@ fn moderated_events_that_are_due_at_once() {
     p.ga.host.take_time();
     // Armed for what comes, and then one completion for each: a send that is flushed.
     for cq in &cqs {
-        let at = slot_offset(cq.uar, cq.slot);
-        p.ga.host.bar_store32(at + 4, 1 << uar::ARM_COUNT_SHIFT | ARM_NEXT);
+        let word = ci_and_arm(0, arm_request(1, ARM_NEXT));
+        p.ga.slot64(cq.uar, cq.slot).store(word, Ordering::Release);
         p.ga.ring(cq.uar, cq.slot);
     }
     settle(&p.world, &[&p.ga], "arming", || {});
     for qp in &qps {
-        p.ga.host.bar_store32(slot_offset(qp.uar, qp.slot), 1);
+        p.ga.slot32(qp.uar, qp.slot, 0).store(1, Ordering::Release);
         p.ga.ring(qp.uar, qp.slot);
     }
     settle(&p.world, &[&p.ga], "flushing", || {});
-    assert_eq!(queue.poll(&p.ga), None, "an event did not wait");
+    assert_eq!(queue.poll(), None, "an event did not wait");
     p.world.advance(60_000_000);
     settle(&p.world, &[&p.ga], "moderated events", || {});
-    let events: Vec<_> = std::iter::from_fn(|| queue.poll(&p.ga)).collect();
+    let events: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
     expect_events(&events, &cqs, 1);
 }
 
@@ -348,18 +348,17 @@ fn long_messages_of_many_segments() {
     for nth in 0..16u8 {
         let (mut a, b) =
             (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
-        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
+        Endpoint::connect_pair(&a, &b);
         for message in 0..4u8 {
             let at = u64::from(message) * u64::from(MIB);
-            a.fill(&ga, at, &vec![nth * 4 + message; MIB as usize]);
+            a.fill(at, &vec![nth * 4 + message; MIB as usize]);
             let sges: Vec<_> = (0..16).map(|n| a.sge(at + n * 65_536, 65_536)).collect();
             // All to the same place, but for the first byte: the last one stays.
             let to = b.buffer + u64::from(message);
             let wr = Wr::new(Opcode::Write, &sges).to(to, b.key).id(message.into());
-            a.store_send(&ga, &wr);
+            a.store_send(&wr);
         }
-        a.ring(&ga);
+        a.ring();
         pairs.push((a, b));
     }
     ga.host.take_time();
@@ -367,12 +366,12 @@ fn long_messages_of_many_segments() {
     settle(&world, &[&ga, &gb], "long messages", || {});
     for (nth, (a, b)) in (0u8..).zip(&mut pairs) {
         for message in 0..4 {
-            let cqe = a.send_cq.poll(&ga).expect("completion");
+            let cqe = a.send_cq.poll().expect("completion");
             assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, message));
         }
-        let first = b.bytes(&gb, 0, 3);
+        let first = b.bytes(0, 3);
         assert_eq!(first, [nth * 4, nth * 4 + 1, nth * 4 + 2]);
-        assert_eq!(b.bytes(&gb, 3, MIB as usize), vec![nth * 4 + 3; MIB as usize]);
+        assert_eq!(b.bytes(3, MIB as usize), vec![nth * 4 + 3; MIB as usize]);
     }
 }
 
@@ -380,8 +379,8 @@ fn long_messages_of_many_segments() {
 fn full_queues_are_flushed() {
     const LOG: u8 = 8;
     let p = Pair::new();
-    let cq = p.ga.create_cq(p.a.uar, p.a.eqn, 16).expect("CQ");
-    let ring = p.ga.alloc(1 << (LOG + 9));
+    let cq = CompletionQueue::create(&p.ga, p.a.uar, p.a.eqn, 16).expect("CQ");
+    let ring = p.ga.ram().alloc(1 << (LOG + 9));
     let params = CreateQp {
         pdn: p.a.pdn.into(),
         send_cqn: cq.cqn.into(),
@@ -391,26 +390,25 @@ fn full_queues_are_flushed() {
         rq_table: ring.into(),
         sq_log_size: LOG,
         rq_log_size: LOG,
-        ..qp_params(&p.ga, false)
+        ..Setup::default().qp(&p.ga)
     };
     let qps = make_qps(&p.ga, &params, p.a.context, 100, State::Rts);
     for qp in &qps {
-        let at = slot_offset(qp.uar, qp.slot);
-        p.ga.host.bar_store32(at + 4, 1 << LOG);
+        p.ga.slot32(qp.uar, qp.slot, RQ_PI).store(1 << LOG, Ordering::Release);
         let attr = Attr { state: State::Err as u8, ..Attr::default() };
         p.ga.modify_qp(qp.id, AttrMask::STATE, &attr).expect("MODIFY_QP");
-        p.ga.host.bar_store32(at, 1 << LOG);
+        p.ga.slot32(qp.uar, qp.slot, 0).store(1 << LOG, Ordering::Release);
         p.ga.ring(qp.uar, qp.slot);
     }
     p.ga.host.take_time();
     settle(&p.world, &[&p.ga], "flush", || {});
-    expect_flushed(&p.ga, cq, &qps, 1 << LOG);
+    expect_flushed(cq, &qps, 1 << LOG);
 }
 
 /// Sends and receives of each QP were flushed in order, so many of each.
-fn expect_flushed(guest: &Guest, mut cq: CompletionQueue, qps: &[Slot], count: u32) {
+fn expect_flushed(mut cq: CompletionQueue, qps: &[Slot], count: u32) {
     let mut next = BTreeMap::<(u32, bool), u32>::new();
-    while let Some(cqe) = cq.poll(guest) {
+    while let Some(cqe) = cq.poll() {
         assert_eq!(status(&cqe), Status::WrFlushErr);
         let of = next.entry((cqe.qpn.get(), cqe.opcode >= 0x80)).or_default();
         assert_eq!(cqe.wqe_index.get(), *of, "QP {}", cqe.qpn.get());
@@ -426,21 +424,20 @@ fn expect_flushed(guest: &Guest, mut cq: CompletionQueue, qps: &[Slot], count: u
 fn waits_for_readers_of_keys() {
     let world = World::default();
     // One more worker, which may hold the memory as long as its turn takes.
-    let guest = Guest::with(1, &world.fabric, &world.clock, (2, Limits::default()));
+    let guest = world.guest_with(1, 2, Limits::default());
     let mut e = Endpoint::new(&guest, Setup::default());
-    e.connect(&guest, guest.adapter.mac(), e.qpn, |_| {});
+    e.connect(guest.mac(), e.qpn, |_| {});
     let region = guest.reg_flat(e.pdn, BINDABLE, e.buffer, 4096).expect("MR");
     let windows: Vec<u32> = (0..8).map(|_| alloc_mw(&guest, e.pdn, MwType::Type2)).collect();
     for (nth, window) in (0..).zip(windows) {
-        let wr = bind(window, region, (e.buffer, 4096), 0).id(2 * nth);
-        e.store_send(&guest, &wr);
-        e.store_send(&guest, &local_inv(window).id(2 * nth + 1));
+        e.store_send(&bind(window, region, (e.buffer, 4096), 0).id(2 * nth));
+        e.store_send(&local_inv(window).id(2 * nth + 1));
     }
-    e.ring(&guest);
+    e.ring();
     guest.host.take_time();
     settle(&world, &[&guest], "invalidation", || {});
     for wr_id in 0..16 {
-        let cqe = e.send_cq.poll(&guest).expect("completion");
+        let cqe = e.send_cq.poll().expect("completion");
         assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, wr_id));
     }
 }

@@ -7,12 +7,16 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::guest::ASYNC_LOG;
+use vrnic_testdriver::qp::{ALL, REGION, Setup};
+use vrnic_testdriver::srq::LOG_SHARED;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::{ASYNC_LOG, Guest};
-use crate::common::pair::{
-    Endpoint, LOG_SHARED, REGION, Setup, SharedQueue, World, Wr, qp_params, status,
-};
+use crate::bus::{Endpoint, Guest, SharedQueue};
 use crate::datagrams;
+use crate::world::World;
 
 /// QPs of guest B that share a receive queue, each connected to one of guest A.
 struct Shared {
@@ -31,13 +35,12 @@ impl Shared {
         let world = World::default();
         let (ga, gb) = (world.guest(1), world.guest(2));
         let base = Endpoint::new(&gb, Setup::default());
-        let srq = SharedQueue::new(&gb, &base);
+        let srq = SharedQueue::new(&base);
         let (mut senders, mut receivers) = (vec![], vec![]);
         for _ in 0..count {
             let sender = Endpoint::new(&ga, Setup { kind, ..Setup::default() });
-            let receiver = base.sibling(&gb, kind, srq.srqn);
-            sender.connect(&ga, gb.adapter.mac(), receiver.qpn, |_| {});
-            receiver.connect(&gb, ga.adapter.mac(), sender.qpn, |_| {});
+            let receiver = base.sibling(kind, srq.srqn);
+            Endpoint::connect_pair(&sender, &receiver);
             senders.push(sender);
             receivers.push(receiver);
         }
@@ -46,30 +49,30 @@ impl Shared {
 
     /// Posts a receive of `len` bytes at `wr_id` times 4096.
     fn post(&mut self, wr_id: u64, len: u32) {
-        self.srq.post(&self.gb, wr_id, &[self.base.sge(wr_id * 4096, len)]);
+        self.srq.post(wr_id, &[self.base.sge(wr_id * 4096, len)]);
     }
 
     fn send(&mut self, nth: usize, wr: &Wr) {
-        self.senders[nth].post_send(&self.ga, wr);
+        self.senders[nth].post_send(wr);
         self.world.settle(&[&self.ga, &self.gb]);
     }
 
     fn send_text(&mut self, nth: usize, text: &[u8]) {
         let sender = &self.senders[nth];
-        sender.fill(&self.ga, 0, text);
+        sender.fill(0, text);
         let wr = Wr::new(Opcode::Send, &[sender.sge(0, text.len() as u32)]);
         self.send(nth, &wr);
     }
 
     /// Status of the next send completion.
     fn sent(&mut self, nth: usize) -> Option<Status> {
-        self.senders[nth].send_cq.poll(&self.ga).map(|cqe| status(&cqe))
+        self.senders[nth].send_cq.poll().map(|cqe| status(&cqe))
     }
 
     /// Number of the receive and status of the next receive completion.
     fn received(&mut self, nth: usize) -> Option<(u64, Status)> {
         let receiver = &mut self.receivers[nth];
-        let cqe = receiver.recv_cq.poll(&self.gb)?;
+        let cqe = receiver.recv_cq.poll()?;
         assert_eq!(cqe.qpn.get(), receiver.qpn);
         Some((cqe.wr_id.get(), status(&cqe)))
     }
@@ -91,9 +94,9 @@ fn qps_take_receives_in_the_order_of_their_messages() {
             s.send_text(nth, &text);
             assert_eq!(s.sent(nth), Some(OK));
             assert_eq!(s.received(nth), Some((wr_id as u64, OK)));
-            assert_eq!(s.base.bytes(&s.gb, wr_id as u64 * 4096, 20), text);
+            assert_eq!(s.base.bytes(wr_id as u64 * 4096, 20), text);
         }
-        assert_eq!(s.srq.status(&s.gb).posted.get(), 0);
+        assert_eq!(s.srq.status().posted.get(), 0);
         assert_eq!(s.gb.drain_events(), [], "no limit was armed");
     }
 }
@@ -126,7 +129,7 @@ fn a_qp_waits_for_receives_as_with_a_queue_of_its_own() {
         s.world.settle(&[&s.ga, &s.gb]);
     }
     assert_eq!(s.sent(1), Some(Status::RnrRetryExcErr));
-    assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
+    assert_eq!(s.receivers[1].state(), State::Rts);
 }
 
 /// A command may raise an event while all workers sleep. If the queue is full, one of them must be
@@ -153,14 +156,14 @@ fn the_limit_event_comes_once_for_each_arming() {
     let mut s = Shared::new(2, Type::Rc);
     (0..8).for_each(|wr_id| s.post(wr_id, 64));
     s.arm(6);
-    assert_eq!(s.srq.status(&s.gb).limit.get(), 6);
+    assert_eq!(s.srq.status().limit.get(), 6);
     for nth in [0, 1] {
         s.send_text(nth, b"x");
     }
     assert_eq!(s.gb.drain_events(), [], "six are left");
     s.send_text(0, b"x");
     assert_eq!(s.gb.drain_events(), [(Kind::SrqLimit, s.srq.srqn)]);
-    assert_eq!(s.srq.status(&s.gb).limit.get(), 0);
+    assert_eq!(s.srq.status().limit.get(), 0);
     s.send_text(1, b"x");
     assert_eq!(s.gb.drain_events(), []);
     // Four are left: a limit above that is reached at once, one of that is not, and zero disarms.
@@ -171,7 +174,10 @@ fn the_limit_event_comes_once_for_each_arming() {
     s.send_text(0, b"x");
     assert_eq!(s.gb.drain_events(), []);
     let beyond = ModifySrq::new(s.srq.srqn, (1 << LOG_SHARED) + 1);
-    assert_eq!(s.gb.command::<command::ModifySrq>(&beyond).err(), Some((Refusal::BadParam, 4)));
+    assert_eq!(
+        s.gb.command::<command::ModifySrq>(&beyond).err(),
+        Some(Refused(Refusal::BadParam, 4))
+    );
 }
 
 #[test]
@@ -181,22 +187,22 @@ fn the_last_receive_of_a_failed_qp_is_told_once() {
     s.send_text(0, b"x");
     assert_eq!(s.received(0), Some((0, OK)));
     let (gb, qpn) = (&s.gb, s.receivers[0].qpn);
-    s.receivers[0].set_state(gb, State::Err);
+    s.receivers[0].set_state(State::Err);
     s.world.settle(&[&s.ga, gb]);
     assert_eq!(gb.drain_events(), [(Kind::QpLastWqe, qpn)]);
     // The others' receives are not flushed.
     assert_eq!(s.received(0), None);
-    assert_eq!(s.srq.status(&s.gb).posted.get(), 3);
-    s.receivers[0].set_state(&s.gb, State::Err);
+    assert_eq!(s.srq.status().posted.get(), 3);
+    s.receivers[0].set_state(State::Err);
     s.world.settle(&[&s.ga, &s.gb]);
     assert_eq!(s.gb.drain_events(), []);
     s.send_text(1, b"y");
     assert_eq!((s.sent(1), s.received(1)), (Some(OK), Some((1, OK))));
     // A life later it is told again.
-    s.receivers[0].set_state(&s.gb, State::Reset);
-    let mac = s.ga.adapter.mac();
-    s.receivers[0].connect(&s.gb, mac, s.senders[0].qpn, |_| {});
-    s.receivers[0].set_state(&s.gb, State::Err);
+    s.receivers[0].set_state(State::Reset);
+    let mac = s.ga.mac();
+    s.receivers[0].connect(mac, s.senders[0].qpn, |_| {});
+    s.receivers[0].set_state(State::Err);
     s.world.settle(&[&s.ga, &s.gb]);
     assert_eq!(s.gb.drain_events(), [(Kind::QpLastWqe, qpn)]);
 }
@@ -219,19 +225,19 @@ fn receives_name_regions_of_the_pd_of_the_srq() {
     let mut s = Shared::new(1, Type::Rc);
     // A second PD: its SRQ serves a QP of the first.
     let pdn = s.gb.on_object(Admin::AllocPd, s.base.context).expect("PD");
-    let all = crate::common::pair::ALL;
+    let all = ALL;
     let key = s.gb.reg_flat(pdn, all, s.base.buffer, 4096).expect("MR");
-    let mut srq = SharedQueue::with(&s.gb, &s.base, |params| params.pdn = pdn.into());
-    let receiver = s.base.sibling(&s.gb, Type::Rc, srq.srqn);
-    s.senders[0].set_state(&s.ga, State::Reset);
-    s.senders[0].connect(&s.ga, s.gb.adapter.mac(), receiver.qpn, |_| {});
-    receiver.connect(&s.gb, s.ga.adapter.mac(), s.senders[0].qpn, |_| {});
+    let mut srq = SharedQueue::with(&s.base, |params| params.pdn = pdn.into());
+    let receiver = s.base.sibling(Type::Rc, srq.srqn);
+    s.senders[0].set_state(State::Reset);
+    s.senders[0].connect(s.gb.mac(), receiver.qpn, |_| {});
+    receiver.connect(s.ga.mac(), s.senders[0].qpn, |_| {});
     s.receivers[0] = receiver;
     let own = s.base.sge(0, 8);
-    srq.post(&s.gb, 7, &[vrnic_abi::sq::Sge { lkey: key.into(), ..own }]);
+    srq.post(7, &[vrnic_abi::sq::Sge { lkey: key.into(), ..own }]);
     s.send_text(0, b"via 2nd");
     assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((7, OK))));
-    srq.post(&s.gb, 8, &[own]);
+    srq.post(8, &[own]);
     s.send_text(0, b"refused");
     assert_eq!((s.sent(0), s.received(0)), (Some(Status::RemOpErr), Some((8, Status::LocProtErr))));
 }
@@ -242,7 +248,7 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     s.post(0, 64);
     s.send_text(0, b"good");
     assert_eq!((s.sent(0), s.received(0)), (Some(OK), Some((0, OK))));
-    s.srq.publish(&s.gb, 1 + (1 << LOG_SHARED) + 1);
+    s.srq.publish(1 + (1 << LOG_SHARED) + 1);
     s.send_text(0, b"bad");
     assert_eq!(s.sent(0), Some(Status::RemOpErr));
     let (srqn, qpns) = (s.srq.srqn, [s.receivers[0].qpn, s.receivers[1].qpn]);
@@ -250,21 +256,21 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     let mut events = vec![(Kind::SrqError, srqn)];
     events.extend(failed(qpns[0]));
     assert_eq!(s.gb.drain_events(), events);
-    assert_eq!(s.srq.status(&s.gb).failed.get(), 1);
+    assert_eq!(s.srq.status().failed.get(), 1);
     // A later index that makes sense does not mend it; other QPs fail when they need a receive.
-    s.srq.publish(&s.gb, 2);
-    assert_eq!(s.receivers[1].state(&s.gb), State::Rts);
+    s.srq.publish(2);
+    assert_eq!(s.receivers[1].state(), State::Rts);
     s.send_text(1, b"late");
     assert_eq!(s.sent(1), Some(Status::RemOpErr));
     assert_eq!(s.gb.drain_events(), failed(qpns[1]));
     // Others of the guest go on.
-    let mut other = SharedQueue::new(&s.gb, &s.base);
-    let receiver = s.base.sibling(&s.gb, Type::Rc, other.srqn);
-    s.senders[2].set_state(&s.ga, State::Reset);
-    s.senders[2].connect(&s.ga, s.gb.adapter.mac(), receiver.qpn, |_| {});
-    receiver.connect(&s.gb, s.ga.adapter.mac(), s.senders[2].qpn, |_| {});
+    let mut other = SharedQueue::new(&s.base);
+    let receiver = s.base.sibling(Type::Rc, other.srqn);
+    s.senders[2].set_state(State::Reset);
+    s.senders[2].connect(s.gb.mac(), receiver.qpn, |_| {});
+    receiver.connect(s.ga.mac(), s.senders[2].qpn, |_| {});
     s.receivers[2] = receiver;
-    other.post(&s.gb, 5, &[s.base.sge(0, 64)]);
+    other.post(5, &[s.base.sge(0, 64)]);
     s.send_text(2, b"well");
     assert_eq!((s.sent(2), s.received(2)), (Some(OK), Some((5, OK))));
 }
@@ -273,13 +279,13 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
 fn three_in_progress() -> Shared {
     let mut s = Shared::new(3, Type::Rc);
     let len = REGION as u32;
-    (0..3).for_each(|wr_id| s.srq.post(&s.gb, wr_id, &[s.base.sge(0, len)]));
-    s.srq.post(&s.gb, 3, &[s.base.sge(0, 64)]);
+    (0..3).for_each(|wr_id| s.srq.post(wr_id, &[s.base.sge(0, len)]));
+    s.srq.post(3, &[s.base.sge(0, 64)]);
     for sender in &mut s.senders {
-        sender.post_send(&s.ga, &Wr::new(Opcode::Send, &[sender.sge(0, len)]));
+        sender.post_send(&Wr::new(Opcode::Send, &[sender.sge(0, len)]));
     }
     let _busy = s.ga.adapter.poll(0);
-    assert_eq!(s.srq.status(&s.gb).posted.get(), 1, "all have begun");
+    assert_eq!(s.srq.status().posted.get(), 1, "all have begun");
     (0..3).for_each(|nth| assert_eq!(s.received(nth), None, "none has ended"));
     s
 }
@@ -287,39 +293,39 @@ fn three_in_progress() -> Shared {
 #[test]
 fn what_a_qp_took_is_free_when_it_ends() {
     let mut s = three_in_progress();
-    assert_eq!(s.srq.freed(&s.gb), 0);
-    s.receivers[0].set_state(&s.gb, State::Reset);
-    assert_eq!(s.srq.freed(&s.gb), 3);
+    assert_eq!(s.srq.freed(), 0);
+    s.receivers[0].set_state(State::Reset);
+    assert_eq!(s.srq.freed(), 3);
     s.world.settle(&[&s.ga, &s.gb]);
     assert_eq!(s.received(0), None);
     let mut others = [s.received(1), s.received(2)].map(|received| received.expect("arrives").0);
     others.sort_unstable();
     assert_eq!(others, [1, 2]);
     s.send_text(2, b"x");
-    assert_eq!(s.srq.freed(&s.gb), 3);
+    assert_eq!(s.srq.freed(), 3);
     s.gb.on_object(Admin::DestroyQp, s.receivers[2].qpn).expect("destroys");
-    assert_eq!(s.srq.freed(&s.gb), 4);
+    assert_eq!(s.srq.freed(), 4);
 }
 
 #[test]
 fn an_error_flushes_the_receive_in_progress_before_the_last_is_told() {
     let mut s = three_in_progress();
-    s.receivers[0].set_state(&s.gb, State::Err);
+    s.receivers[0].set_state(State::Err);
     s.world.settle(&[&s.gb]);
     assert_eq!(s.received(0), Some((0, Status::WrFlushErr)));
     assert_eq!(s.gb.drain_events(), [(Kind::QpLastWqe, s.receivers[0].qpn)]);
-    assert_eq!(s.srq.status(&s.gb).posted.get(), 1);
+    assert_eq!(s.srq.status().posted.get(), 1);
 }
 
 #[test]
 fn write_with_immediate_uses_up_a_shared_receive() {
     let mut s = Shared::new(1, Type::Rc);
     s.post(3, 0);
-    let wr = Wr { imm: *b"imm!", ..Wr::new(Opcode::WriteImm, &[s.senders[0].sge(0, 16)]) };
+    let wr = Wr::new(Opcode::WriteImm, &[s.senders[0].sge(0, 16)]).imm(*b"imm!");
     let wr = wr.to(s.base.buffer, s.base.key).flags(Flags::SIGNALED | Flags::SOLICITED);
     s.send(0, &wr);
     assert_eq!(s.sent(0), Some(OK));
-    let cqe = s.receivers[0].recv_cq.poll(&s.gb).expect("completion");
+    let cqe = s.receivers[0].recv_cq.poll().expect("completion");
     assert_eq!((cqe.wr_id.get(), cqe.imm, cqe.byte_len.get()), (3, *b"imm!", 16));
 }
 
@@ -328,27 +334,27 @@ fn datagrams_take_shared_receives() {
     let world = World::default();
     let (ga, gb) = (world.guest(1), world.guest(2));
     let base = Endpoint::new(&gb, Setup::default());
-    let mut srq = SharedQueue::new(&gb, &base);
-    let mut receivers = [(); 2].map(|()| base.sibling(&gb, Type::Ud, srq.srqn));
+    let mut srq = SharedQueue::new(&base);
+    let mut receivers = [(); 2].map(|()| base.sibling(Type::Ud, srq.srqn));
     let mut sender = Endpoint::new(&ga, Setup { kind: Type::Ud, ..Setup::default() });
     for (guest, endpoint, number) in [(&ga, &sender, 1), (&gb, &receivers[0], 2)] {
         datagrams::set_gids(guest, number);
-        datagrams::ready(guest, endpoint, Type::Ud);
+        datagrams::ready(endpoint);
     }
-    datagrams::ready(&gb, &receivers[1], Type::Ud);
-    (0..2).for_each(|wr_id| srq.post(&gb, wr_id, &[base.sge(wr_id * 4096, 100)]));
+    datagrams::ready(&receivers[1]);
+    (0..2).for_each(|wr_id| srq.post(wr_id, &[base.sge(wr_id * 4096, 100)]));
     for nth in [1, 0, 0] {
         let to = datagrams::path(&gb, receivers[nth].qpn, datagrams::ipv4(2));
-        sender.post_send(&ga, &datagrams::datagram(&[sender.sge(0, 10)], to));
+        sender.post_send(&datagrams::datagram(&[sender.sge(0, 10)], to));
         world.settle(&[&ga, &gb]);
-        assert_eq!(sender.send_cq.poll(&ga).map(|cqe| status(&cqe)), Some(OK));
+        assert_eq!(sender.send_cq.poll().map(|cqe| status(&cqe)), Some(OK));
     }
-    let first = receivers[1].recv_cq.poll(&gb).expect("received");
-    let second = receivers[0].recv_cq.poll(&gb).expect("received");
+    let first = receivers[1].recv_cq.poll().expect("received");
+    let second = receivers[0].recv_cq.poll().expect("received");
     assert_eq!([first.wr_id.get(), second.wr_id.get()], [0, 1]);
     assert_eq!([first.byte_len.get(), second.byte_len.get()], [50; 2]);
     // The third found no receive.
-    assert!(receivers[0].recv_cq.poll(&gb).is_none());
+    assert!(receivers[0].recv_cq.poll().is_none());
     assert_eq!(ga.stats().tx_roce_discards.get(), 1);
 }
 
@@ -357,7 +363,7 @@ fn parameters_are_checked() {
     let world = World::default();
     let guest = world.guest(1);
     let (a, b) = (Endpoint::new(&guest, Setup::default()), Endpoint::new(&guest, Setup::default()));
-    let ring = guest.alloc(1 << 12);
+    let ring = guest.ram().alloc(1 << 12);
     let good = CreateSrq {
         pages: Pages::new(ring, 12, 0),
         pdn: a.pdn.into(),
@@ -367,7 +373,7 @@ fn parameters_are_checked() {
         ..CreateSrq::default()
     };
     let refused = |params: CreateSrq| guest.command::<command::CreateSrq>(&params).err();
-    let bad = |offset| Some((Refusal::BadParam, offset));
+    let bad = |offset| Some(Refused(Refusal::BadParam, offset));
     assert_eq!(refused(CreateSrq { log_size: 16, ..good }), bad(32));
     assert_eq!(refused(CreateSrq { log_stride: 4, ..good }), bad(33));
     assert_eq!(refused(CreateSrq { log_stride: 10, ..good }), bad(33));
@@ -375,9 +381,9 @@ fn parameters_are_checked() {
     assert_eq!(refused(CreateSrq { xrcdn: 1.into(), ..good }), bad(24));
     assert_eq!(refused(CreateSrq { cqn: 1.into(), ..good }), bad(28));
     assert_eq!(refused(CreateSrq { pages: Pages::new(ring + 1, 12, 0), ..good }), bad(0));
-    let foreign = Some((Refusal::Permission, 0));
+    let foreign = Some(Refused(Refusal::Permission, 0));
     assert_eq!(refused(CreateSrq { uar: b.uar.into(), ..good }), foreign);
-    let missing = Some((Refusal::NotFound, 0));
+    let missing = Some(Refused(Refusal::NotFound, 0));
     assert_eq!(refused(CreateSrq { pdn: 999.into(), ..good }), missing);
     assert_eq!(refused(CreateSrq { uar: 999.into(), ..good }), missing);
     let srqn = guest.command::<command::CreateSrq>(&good).expect("CREATE_SRQ").srqn.get();
@@ -387,7 +393,7 @@ fn parameters_are_checked() {
         recv_cqn: a.recv_cq.cqn.into(),
         uar: a.uar.into(),
         srqn: srqn.into(),
-        ..qp_params(&guest, false)
+        ..Setup::default().qp(&guest)
     };
     // A queue of its own and a shared one exclude each other.
     assert_eq!(guest.create_qp(&qp).err(), bad(22));
@@ -397,10 +403,10 @@ fn parameters_are_checked() {
     assert_eq!(guest.create_qp(&theirs).err(), foreign);
     assert_eq!(guest.create_qp(&CreateQp { srqn: 999.into(), ..shared }).err(), missing);
     let (qpn, ..) = guest.create_qp(&shared).expect("QP");
-    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err((Refusal::Busy, 0)));
+    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err(Refused(Refusal::Busy, 0)));
     guest.on_object(Admin::DestroyQp, qpn).expect("DESTROY_QP");
     guest.on_object(Admin::DestroySrq, srqn).expect("DESTROY_SRQ");
-    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err((Refusal::NotFound, 0)));
+    assert_eq!(guest.on_object(Admin::DestroySrq, srqn), Err(Refused(Refusal::NotFound, 0)));
 }
 
 #[test]
@@ -408,7 +414,7 @@ fn the_limits_told_are_kept() {
     let world = World::default();
     let guest = world.guest(1);
     let e = Endpoint::new(&guest, Setup::default());
-    let ring = guest.alloc(1 << 12);
+    let ring = guest.ram().alloc(1 << 12);
     let params = CreateSrq {
         pages: Pages::new(ring, 12, 0),
         pdn: e.pdn.into(),
@@ -428,5 +434,5 @@ fn the_limits_told_are_kept() {
             }
         }
     };
-    assert_eq!((made, last), (max, (Refusal::NoResource, 0)));
+    assert_eq!((made, last), (max, Refused(Refusal::NoResource, 0)));
 }

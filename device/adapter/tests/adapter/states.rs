@@ -2,14 +2,18 @@
 
 use vrnic_abi::admin::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, INIT, Pair, RTR, RTS, Setup, World, Wr, attributes, status};
+use crate::bus::{Endpoint, Guest};
+use crate::world::{Pair, World};
 
 /// Brings a fresh QP to `state`, which is not SQE: RC never is.
 fn qp_in(guest: &Guest, state: State) -> Endpoint {
     let mut endpoint = Endpoint::new(guest, Setup { kernel: true, ..Setup::default() });
-    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.mac(), endpoint.qpn);
     let path: &[_] = match state {
         State::Reset => &[],
         State::Init => &[(State::Init, INIT)],
@@ -21,9 +25,9 @@ fn qp_in(guest: &Guest, state: State) -> Endpoint {
         guest.modify_qp(endpoint.qpn, *mask, &attr).expect("MODIFY_QP");
     }
     if matches!(state, State::Sqd | State::Err) {
-        endpoint.set_state(guest, state);
+        endpoint.set_state(state);
     }
-    assert_eq!(endpoint.state(guest), state);
+    assert_eq!(endpoint.state(), state);
     endpoint
 }
 
@@ -32,10 +36,10 @@ fn the_callers_belief_must_be_right() {
     let world = World::default();
     let guest = world.guest(1);
     let endpoint = qp_in(&guest, State::Rts);
-    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+    let mut attr = attributes(guest.mac(), endpoint.qpn);
     (attr.state, attr.cur_state) = (State::Rts as u8, State::Sqd as u8);
     let mask = AttrMask::STATE | AttrMask::CUR_STATE;
-    assert_eq!(guest.modify_qp(endpoint.qpn, mask, &attr), Err((Status::BadState, 0)));
+    assert_eq!(guest.modify_qp(endpoint.qpn, mask, &attr), Err(Refused(Status::BadState, 0)));
 }
 
 #[test]
@@ -69,12 +73,16 @@ fn attributes_out_of_range() {
             _ => (State::Rtr, RTS),
         };
         let endpoint = qp_in(&guest, from);
-        let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+        let mut attr = attributes(guest.mac(), endpoint.qpn);
         attr.state = to as u8;
         spoil(&mut attr);
         let result = guest.modify_qp(endpoint.qpn, mask, &attr);
-        assert_eq!(result, Err((Status::BadParam, offset as u32)), "to {to:?}, offset {offset}");
-        assert_eq!(endpoint.state(&guest), from);
+        assert_eq!(
+            result,
+            Err(Refused(Status::BadParam, offset as u32)),
+            "to {to:?}, offset {offset}"
+        );
+        assert_eq!(endpoint.state(), from);
     }
 }
 
@@ -83,7 +91,7 @@ fn query_gives_back_what_modify_set() {
     let world = World::default();
     let guest = world.guest(1);
     let endpoint = qp_in(&guest, State::Rts);
-    let mut expected = attributes(guest.adapter.mac(), endpoint.qpn);
+    let mut expected = attributes(guest.mac(), endpoint.qpn);
     (expected.state, expected.cur_state) = (State::Rts as u8, State::Rts as u8);
     let got = guest.query_qp(endpoint.qpn).expect("QUERY_QP");
     assert_eq!(zerocopy::IntoBytes::as_bytes(&got), zerocopy::IntoBytes::as_bytes(&expected));
@@ -97,18 +105,18 @@ fn reset_forgets_silently_and_the_qp_works_again() {
         for round in 0..3 {
             // One request waits for a receive, three stand behind it; B has a send of its own.
             for n in 0..4 {
-                p.a.post_send(&p.ga, &Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
+                p.a.post_send(&Wr::new(vrnic_abi::sq::Opcode::Send, &[]).id(n));
             }
             p.settle();
-            p.a.set_state(&p.ga, State::Reset);
-            p.b.set_state(&p.gb, State::Reset);
+            p.a.set_state(State::Reset);
+            p.b.set_state(State::Reset);
             p.world.advance(1 << 40);
             p.settle();
             assert!(p.sent().is_none() && p.received().is_none());
             assert_eq!((p.ga.drain_events(), p.gb.drain_events()), (vec![], vec![]));
-            p.a.connect(&p.ga, p.gb.adapter.mac(), p.b.qpn, |attr| attr.rnr_retry = 7);
-            p.b.connect(&p.gb, p.ga.adapter.mac(), p.a.qpn, |_| {});
-            p.b.post_recv(&p.gb, 50, &[p.b.sge(0, 8)]);
+            p.a.connect(p.gb.mac(), p.b.qpn, |attr| attr.rnr_retry = 7);
+            p.b.connect(p.ga.mac(), p.a.qpn, |_| {});
+            p.b.post_recv(50, &[p.b.sge(0, 8)]);
             let wr = Wr::new(vrnic_abi::sq::Opcode::Send, &[p.a.sge(0, 8)]).id(100 + round);
             let cqe = p.complete(&wr);
             assert_eq!((cqe.wr_id.get(), cqe.wqe_index.get()), (100 + round, 0));
@@ -124,12 +132,12 @@ fn requests_posted_early_run_in_rts() {
     let world = World::default();
     let guest = world.guest(1);
     let mut endpoint = qp_in(&guest, State::Rtr);
-    endpoint.post_send(&guest, &Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
+    endpoint.post_send(&Wr::new(vrnic_abi::sq::Opcode::Write, &[]));
     world.settle(&[&guest]);
-    assert!(endpoint.send_cq.poll(&guest).is_none());
-    let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+    assert!(endpoint.send_cq.poll().is_none());
+    let mut attr = attributes(guest.mac(), endpoint.qpn);
     attr.state = State::Rts as u8;
     guest.modify_qp(endpoint.qpn, RTS, &attr).expect("to RTS");
     world.settle(&[&guest]);
-    assert!(endpoint.send_cq.poll(&guest).is_some());
+    assert!(endpoint.send_cq.poll().is_some());
 }

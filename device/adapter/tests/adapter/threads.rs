@@ -8,14 +8,18 @@ use std::time::{Duration, Instant};
 use vrnic_abi::admin::{AllocMw, MwType, Opcode as Admin, command};
 use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::qp::{Access, State, Type};
-use vrnic_abi::sq::{BindMwSeg, Opcode};
+use vrnic_abi::sq::Opcode;
 
 use vrnic_adapter::adapter::Adapter;
-use zerocopy::IntoBytes;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{ALL, Setup};
+use vrnic_testdriver::srq::LOG_SHARED;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::host::TestHost;
-use crate::common::pair::{ALL, Endpoint, LOG_SHARED, Setup, SharedQueue, World, Wr, status};
+use crate::bus::{Endpoint, Guest, SharedQueue};
+use crate::host::TestHost;
+use crate::keys::bind;
+use crate::world::World;
 
 /// More than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,14 +76,15 @@ fn wait(what: &str, mut poll: impl FnMut() -> Option<Cqe>) -> Cqe {
 }
 
 /// One side: sends, writes, reads and atomics to the other, with churn of other objects in between.
-fn side(guest: &Guest, mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpoint {
+fn side(mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpoint {
     let (far_buffer, far_key) = far;
+    let guest = own.guest.clone();
     for n in 0..16 {
-        own.post_recv(guest, n, &[own.sge(1 << 20, 4096)]);
+        own.post_recv(n, &[own.sge(1 << 20, 4096)]);
     }
     for round in 0..rounds {
         let data: Vec<u8> = (0..3000u32).map(|at| (at * 7 + round) as u8).collect();
-        own.fill(guest, 0, &data);
+        own.fill(0, &data);
         let write = Wr::new(Opcode::Write, &[own.sge(0, 3000)]).to(far_buffer + (2 << 20), far_key);
         let read =
             Wr::new(Opcode::Read, &[own.sge(65_536, 3000)]).to(far_buffer + (2 << 20), far_key);
@@ -88,21 +93,21 @@ fn side(guest: &Guest, mut own: Endpoint, far: (u64, u32), rounds: u32) -> Endpo
         let add = add.to(far_buffer + (3 << 20), far_key);
         let send = Wr::new(Opcode::Send, &[own.sge(0, 100)]);
         for wr in [write, read, add, send] {
-            own.store_send(guest, &wr);
+            own.store_send(&wr);
         }
-        own.ring(guest);
+        own.ring();
         let churn = guest.reg_flat(own.pdn, ALL, own.buffer, 1 << 20).expect("MR");
         for _ in 0..4 {
-            let cqe = wait("a completion", || own.send_cq.poll(guest));
+            let cqe = wait("a completion", || own.send_cq.poll());
             assert_eq!(status(&cqe), Status::Success, "round {round}");
         }
-        assert_eq!(own.bytes(guest, 65_536, 3000), data, "round {round}");
-        let cqe = wait("a receive", || own.recv_cq.poll(guest));
+        assert_eq!(own.bytes(65_536, 3000), data, "round {round}");
+        let cqe = wait("a receive", || own.recv_cq.poll());
         assert_eq!(status(&cqe), Status::Success);
-        own.post_recv(guest, 0, &[own.sge(1 << 20, 4096)]);
+        own.post_recv(0, &[own.sge(1 << 20, 4096)]);
         assert!(guest.on_object(Admin::DeregMr, churn).is_ok());
         if round % 16 == 0 {
-            let other = Endpoint::new(guest, Setup { log_cqes: 2, ..Setup::default() });
+            let other = Endpoint::new(&guest, Setup { log_cqes: 2, ..Setup::default() });
             assert!(guest.on_object(Admin::DestroyQp, other.qpn).is_ok());
         }
     }
@@ -121,42 +126,41 @@ fn two_workers_take_from_one_shared_queue() {
     let guests = [world.guest(1), world.guest(2)];
     let there = world.guest(3);
     let base = Endpoint::new(&there, Setup::default());
-    let mut srq = SharedQueue::new(&there, &base);
+    let mut srq = SharedQueue::new(&base);
     let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
     let mut receivers = vec![];
     let senders = guests.each_ref().map(|guest| {
         let sender = Endpoint::new(guest, Setup::default());
-        let receiver = base.sibling(&there, Type::Rc, srq.srqn);
-        sender.connect(guest, there.adapter.mac(), receiver.qpn, tune);
-        receiver.connect(&there, guest.adapter.mac(), sender.qpn, tune);
+        let receiver = base.sibling(Type::Rc, srq.srqn);
+        sender.connect(there.mac(), receiver.qpn, tune);
+        receiver.connect(guest.mac(), sender.qpn, tune);
         receivers.push(receiver);
         sender
     });
     let adapters = guests.iter().map(|guest| guest.adapter.clone()).collect();
     with_workers(&world.clock, adapters, 50_000, || {
         std::thread::scope(|scope| {
-            for (guest, mut sender) in guests.into_iter().zip(senders) {
+            for mut sender in senders {
                 scope.spawn(move || {
-                    let guest = &guest;
                     for round in 0..ROUNDS {
-                        sender.fill(guest, 0, &round.to_le_bytes());
+                        sender.fill(0, &round.to_le_bytes());
                         let wr = Wr::new(Opcode::Send, &[sender.sge(0, 8)]);
-                        sender.post_send(guest, &wr);
-                        let cqe = wait("a send", || sender.send_cq.poll(guest));
+                        sender.post_send(&wr);
+                        let cqe = wait("a send", || sender.send_cq.poll());
                         assert_eq!(status(&cqe), Status::Success);
                     }
                 });
             }
-            (0..ENTRIES).for_each(|wr_id| srq.post(&there, wr_id, &[base.sge(wr_id * 8, 8)]));
+            (0..ENTRIES).for_each(|wr_id| srq.post(wr_id, &[base.sge(wr_id * 8, 8)]));
             let mut next = [0; 2];
             while next != [ROUNDS; 2] {
                 for (receiver, next) in receivers.iter_mut().zip(&mut next) {
-                    let Some(cqe) = receiver.recv_cq.poll(&there) else { continue };
+                    let Some(cqe) = receiver.recv_cq.poll() else { continue };
                     let wr_id = cqe.wr_id.get();
                     assert_eq!(status(&cqe), Status::Success);
-                    assert_eq!(base.bytes(&there, wr_id * 8, 8), next.to_le_bytes());
+                    assert_eq!(base.bytes(wr_id * 8, 8), next.to_le_bytes());
                     *next += 1;
-                    srq.post(&there, wr_id, &[base.sge(wr_id * 8, 8)]);
+                    srq.post(wr_id, &[base.sge(wr_id * 8, 8)]);
                 }
                 std::thread::yield_now();
             }
@@ -171,22 +175,19 @@ fn both_sides_at_once() {
     let (ga, gb) = (world.guest(1), world.guest(2));
     let (a, b) = (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
     let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
-    a.connect(&ga, gb.adapter.mac(), b.qpn, tune);
-    b.connect(&gb, ga.adapter.mac(), a.qpn, tune);
+    a.connect(gb.mac(), b.qpn, tune);
+    b.connect(ga.mac(), a.qpn, tune);
     let (far_a, far_b) = ((a.buffer, a.key), (b.buffer, b.key));
     let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
-    let counter = |guest: &Guest, endpoint: &Endpoint| {
-        u64::from_le_bytes(endpoint.bytes(guest, 3 << 20, 8).try_into().expect("8 bytes"))
+    let counter = |endpoint: &Endpoint| {
+        u64::from_le_bytes(endpoint.bytes(3 << 20, 8).try_into().expect("8 bytes"))
     };
     let counts = with_workers(&world.clock, adapters, 10_000, || {
         std::thread::scope(|scope| {
-            let other = scope.spawn(move || {
-                let b = side(&gb, b, far_a, ROUNDS);
-                (gb, b)
-            });
-            let a = side(&ga, a, far_b, ROUNDS);
-            let (gb, b) = other.join().expect("side B");
-            [counter(&ga, &a), counter(&gb, &b)]
+            let other = scope.spawn(move || side(b, far_a, ROUNDS));
+            let a = side(a, far_b, ROUNDS);
+            let b = other.join().expect("side B");
+            [counter(&a), counter(&b)]
         })
     });
     assert_eq!(counts, [u64::from(ROUNDS); 2]);
@@ -196,7 +197,7 @@ fn both_sides_at_once() {
 fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
     let world = World::default();
     let ga = world.guest(1);
-    let mut gb = world.guest(2);
+    let gb = world.guest(2);
     let resets = gb.adapter.clone();
     let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let (ask, asked) = mpsc::channel();
@@ -210,13 +211,13 @@ fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
         for round in 0..20 {
             let mut a = Endpoint::new(&ga, Setup::default());
             let b = Endpoint::new(&gb, Setup::default());
-            a.connect(&ga, gb.adapter.mac(), b.qpn, |attr| attr.timeout = 8);
-            b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
+            a.connect(gb.mac(), b.qpn, |attr| attr.timeout = 8);
+            b.connect(ga.mac(), a.qpn, |_| {});
             ask.send(()).expect("resetter");
             let last = loop {
                 let wr = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
-                a.post_send(&ga, &wr);
-                let cqe = wait("a completion", || a.send_cq.poll(&ga));
+                a.post_send(&wr);
+                let cqe = wait("a completion", || a.send_cq.poll());
                 if status(&cqe) != Status::Success {
                     break status(&cqe);
                 }
@@ -224,7 +225,7 @@ fn an_adapter_is_reset_in_the_middle_of_its_peers_work() {
             // The region may go before the QP is seen to be gone.
             let expected = [Status::RetryExcErr, Status::RemAccessErr];
             assert!(expected.contains(&last), "round {round}: {last:?}");
-            assert_eq!(a.state(&ga), State::Err);
+            assert_eq!(a.state(), State::Err);
             for (opcode, id) in [(Admin::DestroyQp, a.qpn), (Admin::DeregMr, a.key)] {
                 assert!(ga.on_object(opcode, id).is_ok());
             }
@@ -250,6 +251,7 @@ enum End {
 #[test]
 fn nothing_is_written_by_a_key_that_has_ended() {
     const LEN: u32 = 1 << 20;
+    const REMOTE_WRITE: u32 = Access::REMOTE_WRITE.bits();
     let world = World::default();
     let (ga, gb) = (world.guest(1), world.guest(2));
     let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
@@ -258,8 +260,7 @@ fn nothing_is_written_by_a_key_that_has_ended() {
         for (round, end) in ends.into_iter().cycle().take(48).enumerate() {
             let mut a = Endpoint::new(&ga, Setup::default());
             let mut b = Endpoint::new(&gb, Setup::default());
-            a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-            b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
+            Endpoint::connect_pair(&a, &b);
             let region = gb
                 .reg_flat(b.pdn, ALL | Access::MW_BIND.bits(), b.buffer, u64::from(LEN))
                 .expect("MR");
@@ -268,31 +269,31 @@ fn nothing_is_written_by_a_key_that_has_ended() {
             if !matches!(end, End::Deregister) {
                 let params = AllocMw::new(b.pdn, kind);
                 key = gb.command::<command::AllocMw>(&params).expect("MW").get();
-                b.post_send(&gb, &bind(key, region, b.buffer, LEN));
-                let cqe = wait("the binding", || b.send_cq.poll(&gb));
+                b.post_send(&bind(key, region, (b.buffer, LEN.into()), REMOTE_WRITE));
+                let cqe = wait("the binding", || b.send_cq.poll());
                 assert_eq!(status(&cqe), Status::Success);
             }
             let write = Wr::new(Opcode::Write, &[a.sge(0, LEN)]).to(b.buffer, key);
-            (0..8).for_each(|_| a.store_send(&ga, &write));
-            a.ring(&ga);
+            (0..8).for_each(|_| a.store_send(&write));
+            a.ring();
             std::thread::sleep(Duration::from_micros(200 * (round as u64 % 7)));
             match end {
-                End::LocalInv => b.post_send(&gb, &Wr::new(Opcode::LocalInv, &[]).to(0, key)),
-                End::Unbind => b.post_send(&gb, &bind(key, region, b.buffer, 0)),
+                End::LocalInv => b.post_send(&Wr::new(Opcode::LocalInv, &[]).to(0, key)),
+                End::Unbind => b.post_send(&bind(key, region, (b.buffer, 0), REMOTE_WRITE)),
                 End::Deregister => assert!(gb.on_object(Admin::DeregMr, key).is_ok()),
                 End::Free => assert!(gb.on_object(Admin::DeallocMw, key).is_ok()),
             }
             if matches!(end, End::LocalInv | End::Unbind) {
-                let cqe = wait("the end of the key", || b.send_cq.poll(&gb));
+                let cqe = wait("the end of the key", || b.send_cq.poll());
                 // A's next write may be refused, and fail the QP, before the request completes.
                 assert!(matches!(status(&cqe), Status::Success | Status::WrFlushErr));
             }
             let canary = vec![0x5a; LEN as usize];
-            b.fill(&gb, 0, &canary);
+            b.fill(0, &canary);
             for _ in 0..8 {
-                wait("a completion", || a.send_cq.poll(&ga));
+                wait("a completion", || a.send_cq.poll());
             }
-            assert!(b.bytes(&gb, 0, LEN as usize) == canary, "round {round}, {end:?}");
+            assert!(b.bytes(0, LEN as usize) == canary, "round {round}, {end:?}");
             for (guest, endpoint) in [(&ga, &a), (&gb, &b)] {
                 assert!(guest.on_object(Admin::DestroyQp, endpoint.qpn).is_ok());
                 guest.drain_events();
@@ -311,54 +312,44 @@ fn completion_queues_change_their_size_under_traffic() {
     let setup = Setup { log_cqes: 4, ..Setup::default() };
     let (mut a, mut b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
     let tune = |attr: &mut vrnic_abi::qp::Attr| (attr.rnr_retry, attr.min_rnr_timer) = (7, 1);
-    a.connect(&ga, gb.adapter.mac(), b.qpn, tune);
-    b.connect(&gb, ga.adapter.mac(), a.qpn, tune);
+    a.connect(gb.mac(), b.qpn, tune);
+    b.connect(ga.mac(), a.qpn, tune);
     let adapters = vec![ga.adapter.clone(), gb.adapter.clone()];
     let rings: Vec<[u64; 2]> =
-        [&ga, &gb].map(|guest| [guest.alloc(64 << 9), guest.alloc(64 << 9)]).to_vec();
+        [&ga, &gb].map(|guest| [guest.ram().alloc(64 << 9), guest.ram().alloc(64 << 9)]).to_vec();
     with_workers(&world.clock, adapters, 10_000, || {
         let (mut posted, mut resizes) = (0, 0);
-        (0..16).for_each(|id| b.post_recv(&gb, id, &[]));
+        (0..16).for_each(|id| b.post_recv(id, &[]));
         let start = Instant::now();
         let (mut sent, mut received) = (0, 0);
         while sent < MESSAGES || received < MESSAGES {
             assert!(start.elapsed() < PATIENCE, "{sent} sent, {received} received");
             while posted < MESSAGES && posted - sent < 16 {
-                a.post_send(&ga, &Wr::new(Opcode::Send, &[]).id(posted));
+                a.post_send(&Wr::new(Opcode::Send, &[]).id(posted));
                 posted += 1;
             }
             // Neither queue can overflow: it has room for all that is outstanding.
             let log = 4 + (resizes * 7 % 6) as u8;
             let ring = (resizes % 2) as usize;
-            assert_eq!(ga.resize_cq(&mut a.send_cq, rings[0][ring], log), Ok(()));
-            assert_eq!(gb.resize_cq(&mut b.recv_cq, rings[1][ring], log), Ok(()));
+            assert_eq!(a.send_cq.resize(rings[0][ring], log), Ok(()));
+            assert_eq!(b.recv_cq.resize(rings[1][ring], log), Ok(()));
             resizes += 1;
             // Some entries are left to the next ring.
             for _ in 0..resizes % 5 {
-                if let Some(cqe) = a.send_cq.poll(&ga) {
+                if let Some(cqe) = a.send_cq.poll() {
                     assert_eq!((cqe.wr_id.get(), status(&cqe)), (sent, Status::Success));
                     sent += 1;
                 }
-                if let Some(cqe) = b.recv_cq.poll(&gb) {
+                if let Some(cqe) = b.recv_cq.poll() {
                     assert_eq!((cqe.wr_id.get(), status(&cqe)), (received, Status::Success));
-                    b.post_recv(&gb, received + 16, &[]);
+                    b.post_recv(received + 16, &[]);
                     received += 1;
                 }
             }
         }
         assert!(resizes > MESSAGES / 16, "{resizes} resizes");
     });
-    assert!(a.send_cq.poll(&ga).is_none() && b.recv_cq.poll(&gb).is_none());
-}
-
-fn bind(key: u32, lkey: u32, addr: u64, length: u32) -> Wr {
-    let seg = BindMwSeg {
-        length: u64::from(length).into(),
-        lkey: lkey.into(),
-        access: Access::REMOTE_WRITE.bits().into(),
-        ..BindMwSeg::default()
-    };
-    Wr { body: seg.as_bytes().to_vec(), ..Wr::new(Opcode::BindMw, &[]) }.to(addr, key)
+    assert!(a.send_cq.poll().is_none() && b.recv_cq.poll().is_none());
 }
 
 fn wait_for_reset(guest: &Guest) {

@@ -1,8 +1,14 @@
 //! Messages that arrive: every operation, segments, sizes, both places of a send queue.
 
-use crate::common::pair::{Endpoint, Pair, REGION, Setup, World, Wr, status};
+use vrnic_abi::admin::QpFlags;
 use vrnic_abi::cq::{self, Status};
 use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{REGION, Setup};
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::world::{Pair, World};
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
@@ -13,8 +19,8 @@ fn send_fills_the_receive() {
     for in_device in [false, true] {
         let mut p = Pair::with(Setup { in_device, ..Setup::default() }, |_| {});
         let data = pattern(5000, 1);
-        p.a.fill(&p.ga, 3, &data);
-        p.b.post_recv(&p.gb, 77, &[p.b.sge(100, 4000), p.b.sge(9001, 3000)]);
+        p.a.fill(3, &data);
+        p.b.post_recv(77, &[p.b.sge(100, 4000), p.b.sge(9001, 3000)]);
         let mut wr = Wr::new(Opcode::SendImm, &[p.a.sge(3, 1500), p.a.sge(1503, 3500)]).id(5);
         wr.imm = *b"imm!";
         let sent = p.complete(&wr);
@@ -27,8 +33,8 @@ fn send_fills_the_receive() {
         assert_eq!((status(&got), got.wr_id.get(), got.qpn.get()), (Status::Success, 77, p.b.qpn));
         assert_eq!((got.byte_len.get(), got.imm, got.flags.get()), (5000, *b"imm!", 1));
         assert_eq!((got.opcode, got.src_qpn.get()), (cq::Opcode::Recv as u8, p.a.qpn));
-        assert_eq!(p.b.bytes(&p.gb, 100, 4000), data[..4000]);
-        assert_eq!(p.b.bytes(&p.gb, 9001, 1000), data[4000..]);
+        assert_eq!(p.b.bytes(100, 4000), data[..4000]);
+        assert_eq!(p.b.bytes(9001, 1000), data[4000..]);
         assert!(p.sent().is_none() && p.received().is_none());
     }
 }
@@ -39,19 +45,19 @@ fn many_wqes_wrap_the_rings() {
         let mut p = Pair::with(Setup { in_device, ..Setup::default() }, |_| {});
         for round in 0..100u64 {
             for n in 0..5 {
-                p.b.post_recv(&p.gb, round * 10 + n, &[p.b.sge(n * 64, 64)]);
-                p.a.fill(&p.ga, n * 64, &pattern(64, (round + n) as u8));
+                p.b.post_recv(round * 10 + n, &[p.b.sge(n * 64, 64)]);
+                p.a.fill(n * 64, &pattern(64, (round + n) as u8));
                 let wr = Wr::new(Opcode::Send, &[p.a.sge(n * 64, 64)]).id(round * 10 + n);
-                p.a.store_send(&p.ga, &wr);
+                p.a.store_send(&wr);
             }
-            p.a.ring(&p.ga);
+            p.a.ring();
             p.settle();
             for n in 0..5 {
                 let cqe = p.sent().expect("sent");
                 assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, round * 10 + n));
                 assert_eq!(u64::from(cqe.wqe_index.get()), round * 5 + n);
                 assert_eq!(p.received().expect("received").wr_id.get(), round * 10 + n);
-                assert_eq!(p.b.bytes(&p.gb, n * 64, 64), pattern(64, (round + n) as u8));
+                assert_eq!(p.b.bytes(n * 64, 64), pattern(64, (round + n) as u8));
             }
         }
     }
@@ -63,21 +69,21 @@ fn write_and_read_move_every_size() {
     for len in [0usize, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 100_001, 3 << 20] {
         for (from, to) in [(0, 0), (1, 5), (4090, 3)] {
             let data = pattern(len, len as u8 ^ from as u8);
-            p.a.fill(&p.ga, from, &data);
-            p.b.fill(&p.gb, to, &vec![0xee; len + 8]);
+            p.a.fill(from, &data);
+            p.b.fill(to, &vec![0xee; len + 8]);
             let wr = Wr::new(Opcode::Write, &[p.a.sge(from, len as u32)]);
             let cqe = p.complete(&wr.to(p.b.buffer + to, p.b.key));
             assert_eq!(status(&cqe), Status::Success, "WRITE of {len}");
             assert_eq!(cqe.opcode, cq::Opcode::Write as u8);
-            assert!(p.b.bytes(&p.gb, to, len) == data, "WRITE of {len} from {from} to {to}");
-            assert_eq!(p.b.bytes(&p.gb, to + len as u64, 8), [0xee; 8], "bytes after a WRITE");
+            assert!(p.b.bytes(to, len) == data, "WRITE of {len} from {from} to {to}");
+            assert_eq!(p.b.bytes(to + len as u64, 8), [0xee; 8], "bytes after a WRITE");
 
-            p.a.fill(&p.ga, from, &vec![0; len + 1]);
+            p.a.fill(from, &vec![0; len + 1]);
             let wr = Wr::new(Opcode::Read, &[p.a.sge(from, len as u32)]);
             let cqe = p.complete(&wr.to(p.b.buffer + to, p.b.key));
             assert_eq!((status(&cqe), cqe.byte_len.get()), (Status::Success, len as u32));
-            assert!(p.a.bytes(&p.ga, from, len) == data, "READ of {len} from {to} to {from}");
-            assert_eq!(p.a.bytes(&p.ga, from + len as u64, 1), [0], "bytes after a READ");
+            assert!(p.a.bytes(from, len) == data, "READ of {len} from {to} to {from}");
+            assert_eq!(p.a.bytes(from + len as u64, 1), [0], "bytes after a READ");
         }
     }
 }
@@ -86,17 +92,17 @@ fn write_and_read_move_every_size() {
 fn sixteen_segments_gather_and_scatter() {
     let mut p = Pair::new();
     let data = pattern(16 * 37, 9);
-    p.a.fill(&p.ga, 0, &data);
+    p.a.fill(0, &data);
     let gather: Vec<_> = (0..16).map(|n| p.a.sge(n * 37, 37)).collect();
     let cqe = p.complete(&Wr::new(Opcode::Write, &gather[..15]).to(p.b.buffer + 11, p.b.key));
     assert_eq!(status(&cqe), Status::Success);
-    assert_eq!(p.b.bytes(&p.gb, 11, 15 * 37), data[..15 * 37]);
+    assert_eq!(p.b.bytes(11, 15 * 37), data[..15 * 37]);
     let scatter: Vec<_> = (0..15).map(|n| p.a.sge(50_000 + n * 100, 37)).collect();
     let cqe = p.complete(&Wr::new(Opcode::Read, &scatter).to(p.b.buffer + 11, p.b.key));
     assert_eq!((status(&cqe), cqe.byte_len.get()), (Status::Success, 15 * 37));
     for n in 0..15 {
         let at = 50_000 + n as u64 * 100;
-        assert_eq!(p.a.bytes(&p.ga, at, 37), data[n * 37..(n + 1) * 37]);
+        assert_eq!(p.a.bytes(at, 37), data[n * 37..(n + 1) * 37]);
     }
 }
 
@@ -108,48 +114,49 @@ fn inline_data_needs_no_region() {
         let mut wr = Wr::new(Opcode::Write, &[]).to(p.b.buffer + 1, p.b.key);
         wr.inline = Some(data.clone());
         assert_eq!(status(&p.complete(&wr)), Status::Success);
-        assert_eq!(p.b.bytes(&p.gb, 1, 480), data);
+        assert_eq!(p.b.bytes(1, 480), data);
     }
 }
 
 #[test]
 fn write_with_immediate_uses_a_receive_up() {
     let mut p = Pair::new();
-    p.b.post_recv(&p.gb, 9, &[]);
-    p.a.fill(&p.ga, 0, b"payload");
+    p.b.post_recv(9, &[]);
+    p.a.fill(0, b"payload");
     let mut wr = Wr::new(Opcode::WriteImm, &[p.a.sge(0, 7)]).to(p.b.buffer + 64, p.b.key);
     wr.imm = [1, 2, 3, 4];
     assert_eq!(status(&p.complete(&wr)), Status::Success);
     let got = p.received().expect("receive completion");
     assert_eq!((got.opcode, got.byte_len.get()), (cq::Opcode::RecvWriteImm as u8, 7));
     assert_eq!((got.imm, got.wr_id.get()), ([1, 2, 3, 4], 9));
-    assert_eq!(p.b.bytes(&p.gb, 64, 7), b"payload");
+    assert_eq!(p.b.bytes(64, 7), b"payload");
 }
 
 #[test]
 fn atomics_return_the_old_value() {
     let mut p = Pair::new();
-    p.b.fill(&p.gb, 64, &7u64.to_le_bytes());
+    p.b.fill(64, &7u64.to_le_bytes());
     let mut add = Wr::new(Opcode::FetchAdd, &[p.a.sge(0, 8)]).to(p.b.buffer + 64, p.b.key);
     add.atomic = Some((u64::MAX, 0));
     let cqe = p.complete(&add);
     assert_eq!((status(&cqe), cqe.byte_len.get()), (Status::Success, 8));
     assert_eq!(cqe.opcode, cq::Opcode::FetchAdd as u8);
-    assert_eq!(p.a.bytes(&p.ga, 0, 8), 7u64.to_le_bytes());
-    assert_eq!(p.b.bytes(&p.gb, 64, 8), 6u64.to_le_bytes());
+    assert_eq!(p.a.bytes(0, 8), 7u64.to_le_bytes());
+    assert_eq!(p.b.bytes(64, 8), 6u64.to_le_bytes());
     for (compare, expected) in [(5, 6u64), (6, 42)] {
         let mut swap = Wr::new(Opcode::CmpSwp, &[p.a.sge(8, 8)]).to(p.b.buffer + 64, p.b.key);
         swap.atomic = Some((42, compare));
         assert_eq!(status(&p.complete(&swap)), Status::Success);
-        assert_eq!(p.a.bytes(&p.ga, 8, 8), 6u64.to_le_bytes());
-        assert_eq!(p.b.bytes(&p.gb, 64, 8), expected.to_le_bytes());
+        assert_eq!(p.a.bytes(8, 8), 6u64.to_le_bytes());
+        assert_eq!(p.b.bytes(64, 8), expected.to_le_bytes());
     }
 }
 
 #[test]
 fn unsignaled_requests_are_silent_unless_the_queue_signals_all() {
-    for signal_all in [false, true] {
-        let mut p = Pair::with(Setup { signal_all, ..Setup::default() }, |_| {});
+    for flags in [QpFlags::empty(), QpFlags::SIGNAL_ALL] {
+        let signal_all = !flags.is_empty();
+        let mut p = Pair::with(Setup { flags, ..Setup::default() }, |_| {});
         let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, p.b.key);
         p.run(&wr.clone().flags(Flags::empty()).id(1));
         assert_eq!(p.sent().map(|cqe| cqe.wr_id.get()), signal_all.then_some(1));
@@ -166,25 +173,25 @@ fn a_qp_may_be_connected_to_itself_or_a_neighbour() {
         Endpoint::new(&guest, Setup::default()),
         Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() }),
     );
-    let mac = guest.adapter.mac();
-    a.connect(&guest, mac, b.qpn, |_| {});
-    b.connect(&guest, mac, a.qpn, |_| {});
-    a.fill(&guest, 0, b"neighbour");
+    let mac = guest.mac();
+    a.connect(mac, b.qpn, |_| {});
+    b.connect(mac, a.qpn, |_| {});
+    a.fill(0, b"neighbour");
     let wr = Wr::new(Opcode::Send, &[a.sge(0, 9)]);
-    b.post_recv(&guest, 1, &[b.sge(0, 16)]);
-    a.post_send(&guest, &wr);
+    b.post_recv(1, &[b.sge(0, 16)]);
+    a.post_send(&wr);
     world.settle(&[&guest]);
-    assert_eq!(status(&a.send_cq.poll(&guest).expect("sent")), Status::Success);
-    assert_eq!(b.bytes(&guest, 0, 9), b"neighbour");
+    assert_eq!(status(&a.send_cq.poll().expect("sent")), Status::Success);
+    assert_eq!(b.bytes(0, 9), b"neighbour");
 
-    a.set_state(&guest, vrnic_abi::qp::State::Reset);
-    a.connect(&guest, mac, a.qpn, |_| {});
-    a.post_recv(&guest, 2, &[a.sge(64, 16)]);
+    a.set_state(vrnic_abi::qp::State::Reset);
+    a.connect(mac, a.qpn, |_| {});
+    a.post_recv(2, &[a.sge(64, 16)]);
     let wr = Wr::new(Opcode::Send, &[a.sge(0, 9)]);
-    a.post_send(&guest, &wr);
+    a.post_send(&wr);
     world.settle(&[&guest]);
-    assert_eq!(status(&a.send_cq.poll(&guest).expect("sent")), Status::Success);
-    assert_eq!(a.bytes(&guest, 64, 9), b"neighbour");
+    assert_eq!(status(&a.send_cq.poll().expect("sent")), Status::Success);
+    assert_eq!(a.bytes(64, 9), b"neighbour");
 }
 
 #[test]
@@ -194,22 +201,21 @@ fn long_messages_take_turns_with_short_ones() {
     let setup = Setup::default();
     let [(mut a1, b1), (mut a2, b2)] = [0, 1].map(|_| {
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
+        Endpoint::connect_pair(&a, &b);
         (a, b)
     });
     let long = Wr::new(Opcode::Write, &[a1.sge(0, REGION as u32)]).to(b1.buffer, b1.key);
-    a1.post_send(&ga, &long);
+    a1.post_send(&long);
     let short = Wr::new(Opcode::Write, &[a2.sge(0, 8)]).to(b2.buffer, b2.key);
-    a2.post_send(&ga, &short);
+    a2.post_send(&short);
     let (mut first, mut polls) = (None, 0);
     while first.is_none() {
         ga.adapter.poll(0);
         polls += 1;
         assert!(polls < 1000);
-        if a2.send_cq.poll(&ga).is_some() {
+        if a2.send_cq.poll().is_some() {
             first = Some("short");
-        } else if a1.send_cq.poll(&ga).is_some() {
+        } else if a1.send_cq.poll().is_some() {
             first = Some("long");
         }
     }
@@ -219,6 +225,6 @@ fn long_messages_take_turns_with_short_ones() {
 /// Ten thousand idle QPs take little of the daemon's memory.
 #[test]
 fn a_qp_is_small() {
-    let qp = size_of::<vrnic_adapter::objects::qp::Qp<crate::common::host::TestHost>>();
+    let qp = size_of::<vrnic_adapter::objects::qp::Qp<crate::host::TestHost>>();
     assert!(qp <= 2048, "{qp} bytes");
 }

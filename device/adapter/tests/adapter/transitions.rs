@@ -5,9 +5,12 @@ use vrnic_abi::admin::{QpFlags, Status};
 use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::objects::qp::transitions;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::qp::{Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Setup, World, Wr, attributes};
+use crate::bus::{Endpoint, Guest};
+use crate::world::World;
 
 const TABLE: &str = include_str!("../../../../tests/verify/transitions.txt");
 
@@ -88,7 +91,7 @@ fn rule(table: &[Rule], kind: Type, (from, to): (State, State)) -> Option<&Rule>
 /// Brings the QP to `state` by way of Reset.
 fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, state: State) {
     let table = table();
-    endpoint.set_state(guest, State::Reset);
+    endpoint.set_state(State::Reset);
     let path: &[State] = match state {
         State::Reset => &[],
         State::Init => &[State::Init],
@@ -100,7 +103,7 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
     let mut from = State::Reset;
     for to in path {
         let required = rule(&table, kind, (from, *to)).expect("a legal path").required;
-        let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+        let mut attr = attributes(guest.mac(), endpoint.qpn);
         attr.state = *to as u8;
         guest.modify_qp(endpoint.qpn, required | AttrMask::STATE, &attr).expect("MODIFY_QP");
         from = *to;
@@ -109,23 +112,23 @@ fn bring(world: &World, guest: &Guest, endpoint: &mut Endpoint, kind: Type, stat
         // What fails the send queue alone: a refused request about a key, or one that the type
         // lacks.
         let opcode = if kind == Type::Rc { Opcode::LocalInv } else { Opcode::Read };
-        endpoint.post_send(guest, &Wr::new(opcode, &[]));
+        endpoint.post_send(&Wr::new(opcode, &[]));
         world.settle(&[guest]);
-        assert!(endpoint.send_cq.poll(guest).is_some());
+        assert!(endpoint.send_cq.poll().is_some());
     }
-    assert_eq!(endpoint.state(guest), state);
+    assert_eq!(endpoint.state(), state);
 }
 
 /// The expected answer of MODIFY_QP.
-fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), (Status, u32)> {
+fn verdict(rule: Option<&Rule>, given: AttrMask) -> Result<(), Refused> {
     let legal = rule.is_some_and(|rule| {
         given.contains(rule.required) && (rule.required | rule.optional).contains(given)
     });
     if !legal {
-        return Err((Status::BadState, 0));
+        return Err(Refused(Status::BadState, 0));
     }
     // The adapter has one path.
-    if given.contains(AttrMask::ALT_PATH) { Err((Status::Unsupported, 0)) } else { Ok(()) }
+    if given.contains(AttrMask::ALT_PATH) { Err(Refused(Status::Unsupported, 0)) } else { Ok(()) }
 }
 
 /// Every single transition of a type, with all masks that differ from the required one in one
@@ -144,13 +147,13 @@ fn check_type(kind: Type) {
         masks.extend(rule.map(|rule| rule.required | rule.optional));
         bring(&world, &guest, &mut endpoint, kind, from);
         for given in masks.into_iter().filter(|mask| !mask.contains(AttrMask::STATE)) {
-            let mut attr = attributes(guest.adapter.mac(), endpoint.qpn);
+            let mut attr = attributes(guest.mac(), endpoint.qpn);
             (attr.state, attr.cur_state) = (to as u8, from as u8);
             let wanted = verdict(rule, given);
             let got = guest.modify_qp(endpoint.qpn, given | AttrMask::STATE, &attr);
             assert_eq!(got, wanted, "{kind:?} from {from:?} to {to:?} with {given:?}");
             let now = if wanted.is_ok() { to } else { from };
-            assert_eq!(endpoint.state(&guest), now);
+            assert_eq!(endpoint.state(), now);
             if now != from || wanted.is_ok() {
                 bring(&world, &guest, &mut endpoint, kind, from);
             }
@@ -204,9 +207,11 @@ fn there_is_no_path_to_migrate_to() {
     let guest = world.guest(1);
     let mut endpoint = Endpoint::new(&guest, Setup { kernel: true, ..Setup::default() });
     bring(&world, &guest, &mut endpoint, Type::Rc, State::Rts);
-    for (path_mig_state, wanted) in
-        [(0, Ok(())), (1, Err((Status::Unsupported, 0))), (2, Err((Status::Unsupported, 0)))]
-    {
+    for (path_mig_state, wanted) in [
+        (0, Ok(())),
+        (1, Err(Refused(Status::Unsupported, 0))),
+        (2, Err(Refused(Status::Unsupported, 0))),
+    ] {
         let attr = Attr { path_mig_state, ..Attr::default() };
         assert_eq!(guest.modify_qp(endpoint.qpn, AttrMask::PATH_MIG_STATE, &attr), wanted);
     }
@@ -224,12 +229,12 @@ fn attributes_without_a_state() {
         for (_, state) in STATES {
             bring(&world, &guest, &mut endpoint, kind, state);
             for bit in AttrMask::all().iter().filter(|bit| *bit != AttrMask::STATE) {
-                let mut attr: Attr = attributes(guest.adapter.mac(), endpoint.qpn);
+                let mut attr: Attr = attributes(guest.mac(), endpoint.qpn);
                 attr.cur_state = state as u8;
                 let wanted = verdict(rule(&table, kind, (state, state)), bit);
                 let got = guest.modify_qp(endpoint.qpn, bit, &attr);
                 assert_eq!(got, wanted, "{kind:?} in {state:?} with {bit:?}");
-                assert_eq!(endpoint.state(&guest), state);
+                assert_eq!(endpoint.state(), state);
             }
         }
     }

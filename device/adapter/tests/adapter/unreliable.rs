@@ -4,9 +4,12 @@
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::{Opcode, Sge};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::Guest;
-use crate::common::pair::{Endpoint, Setup, World, Wr, status};
+use crate::bus::{Endpoint, Guest};
+use crate::world::World;
 
 /// Two endpoints of an unreliable connection.
 struct Pair {
@@ -23,24 +26,23 @@ impl Pair {
         let world = World::default();
         let (ga, gb) = (world.guest(1), world.guest(2));
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, setup));
-        a.connect(&ga, gb.adapter.mac(), b.qpn, |_| {});
-        b.connect(&gb, ga.adapter.mac(), a.qpn, |_| {});
+        Endpoint::connect_pair(&a, &b);
         Self { world, ga, gb, a, b }
     }
 
     fn send(&mut self, wr: &Wr) -> Status {
-        self.a.post_send(&self.ga, wr);
+        self.a.post_send(wr);
         self.world.settle(&[&self.ga, &self.gb]);
-        status(&self.a.send_cq.poll(&self.ga).expect("sent"))
+        status(&self.a.send_cq.poll().expect("sent"))
     }
 
     /// Sends something that is lost, and sees that both sides do not mind.
     fn loses(&mut self, wr: &Wr) {
         let dropped = self.ga.stats().tx_roce_discards.get();
         assert_eq!(self.send(wr), Status::Success);
-        assert!(self.b.recv_cq.poll(&self.gb).is_none());
+        assert!(self.b.recv_cq.poll().is_none());
         assert_eq!(self.ga.stats().tx_roce_discards.get(), dropped + 1);
-        assert_eq!((self.a.state(&self.ga), self.b.state(&self.gb)), (State::Rts, State::Rts));
+        assert_eq!((self.a.state(), self.b.state()), (State::Rts, State::Rts));
     }
 }
 
@@ -49,17 +51,17 @@ fn messages_and_writes_arrive() {
     let mut p = Pair::new();
     // Longer than a turn, so that it comes in pieces.
     let data: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
-    p.a.fill(&p.ga, 0, &data);
+    p.a.fill(0, &data);
     let place = p.b.sge(0, 3_000_000);
-    p.b.post_recv(&p.gb, 7, &[place]);
+    p.b.post_recv(7, &[place]);
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 3_000_000)])), Status::Success);
-    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").byte_len.get(), 3_000_000);
-    assert!(p.b.bytes(&p.gb, 0, data.len()) == data);
-    p.b.post_recv(&p.gb, 8, &[]);
+    assert_eq!(p.b.recv_cq.poll().expect("received").byte_len.get(), 3_000_000);
+    assert!(p.b.bytes(0, data.len()) == data);
+    p.b.post_recv(8, &[]);
     let write = Wr::new(Opcode::WriteImm, &[p.a.sge(1, 100)]).to(p.b.buffer + 4_000_000, p.b.key);
     assert_eq!(p.send(&write), Status::Success);
-    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 8);
-    assert_eq!(p.b.bytes(&p.gb, 4_000_000, 100), data[1..101]);
+    assert_eq!(p.b.recv_cq.poll().expect("received").wr_id.get(), 8);
+    assert_eq!(p.b.bytes(4_000_000, 100), data[1..101]);
 }
 
 #[test]
@@ -73,10 +75,10 @@ fn what_cannot_be_delivered_is_lost() {
     p.loses(&Wr { opcode: Opcode::WriteImm as u8, ..write.clone() }.to(p.b.buffer, p.b.key));
     // A receive that is too short is kept for the next message.
     let place = p.b.sge(0, 99);
-    p.b.post_recv(&p.gb, 7, &[place]);
+    p.b.post_recv(7, &[place]);
     p.loses(&Wr::new(Opcode::Send, &data));
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 99)])), Status::Success);
-    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 7);
+    assert_eq!(p.b.recv_cq.poll().expect("received").wr_id.get(), 7);
     assert!(p.gb.drain_events().is_empty());
     // Nobody there.
     p.gb.adapter.set_link(false);
@@ -84,7 +86,7 @@ fn what_cannot_be_delivered_is_lost() {
     // A fault of the sender's is one there too.
     let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[foreign])), Status::LocProtErr);
-    assert_eq!(p.a.state(&p.ga), State::Sqe);
+    assert_eq!(p.a.state(), State::Sqe);
 }
 
 #[test]
@@ -93,25 +95,25 @@ fn the_senders_own_faults_are_errors() {
     for opcode in [Opcode::Read, Opcode::FetchAdd, Opcode::SendInv] {
         let wr = Wr { opcode: opcode as u8, ..Wr::new(Opcode::Send, &[p.a.sge(0, 8)]) };
         assert_eq!(p.send(&wr), Status::LocQpOpErr, "{opcode:?}");
-        assert_eq!(p.a.state(&p.ga), State::Sqe);
-        p.a.set_state(&p.ga, State::Rts);
+        assert_eq!(p.a.state(), State::Sqe);
+        p.a.set_state(State::Rts);
     }
     let place = p.b.sge(0, 99);
-    p.b.post_recv(&p.gb, 7, &[place]);
+    p.b.post_recv(7, &[place]);
     let foreign = Sge { lkey: 0xdead.into(), ..p.a.sge(0, 8) };
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[foreign])), Status::LocProtErr);
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[])), Status::WrFlushErr);
-    p.a.set_state(&p.ga, State::Rts);
+    p.a.set_state(State::Rts);
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)])), Status::Success);
-    assert_eq!(p.b.recv_cq.poll(&p.gb).expect("received").wr_id.get(), 7);
+    assert_eq!(p.b.recv_cq.poll().expect("received").wr_id.get(), 7);
 }
 
 #[test]
 fn a_faulty_receive_fails_its_queue_pair() {
     let mut p = Pair::new();
     let foreign = Sge { lkey: 0xdead.into(), ..p.b.sge(0, 100) };
-    p.b.post_recv(&p.gb, 1, &[foreign]);
+    p.b.post_recv(1, &[foreign]);
     assert_eq!(p.send(&Wr::new(Opcode::Send, &[p.a.sge(0, 8)])), Status::Success);
-    assert_eq!(status(&p.b.recv_cq.poll(&p.gb).expect("completed")), Status::LocProtErr);
-    assert_eq!(p.b.state(&p.gb), State::Err);
+    assert_eq!(status(&p.b.recv_cq.poll().expect("completed")), Status::LocProtErr);
+    assert_eq!(p.b.state(), State::Err);
 }

@@ -7,12 +7,14 @@ use vrnic_abi::cq::{Cqe, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{AttrMask, State, Type};
 use vrnic_abi::sq::{Opcode, Sge, XrcSeg};
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, attributes};
+use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use crate::common::driver::{CompletionQueue, Guest};
-use crate::common::pair::{
-    Endpoint, INIT, RTR, RTS, Setup, SharedQueue, World, Wr, attributes, qp_params, status,
-};
+use crate::bus::{CompletionQueue, Endpoint, Guest, SharedQueue};
+use crate::world::World;
 
 const OK: Status = Status::Success;
 
@@ -26,8 +28,8 @@ struct Process {
 impl Process {
     fn new(guest: &Guest, xrcdn: u32) -> Self {
         let base = Endpoint::new(guest, Setup::default());
-        let cq = guest.create_cq(base.uar, base.eqn, 6).expect("CQ");
-        let srq = SharedQueue::with(guest, &base, |params| {
+        let cq = CompletionQueue::create(guest, base.uar, base.eqn, 6).expect("CQ");
+        let srq = SharedQueue::with(&base, |params| {
             params.srq_type = SrqType::Xrc as u8;
             params.xrcdn = xrcdn.into();
             params.cqn = cq.cqn.into();
@@ -35,9 +37,9 @@ impl Process {
         Self { base, srq, cq }
     }
 
-    fn post(&mut self, guest: &Guest, wr_id: u64, len: u32) {
+    fn post(&mut self, wr_id: u64, len: u32) {
         let place = self.base.sge(wr_id * 4096, len);
-        self.srq.post(guest, wr_id, &[place]);
+        self.srq.post(wr_id, &[place]);
     }
 }
 
@@ -59,8 +61,8 @@ fn alloc_xrcd(guest: &Guest) -> u32 {
 
 /// The parameters of a target.
 fn target_params(guest: &Guest, xrcdn: u32) -> CreateQp {
-    let (eqn, _) = guest.create_eq(2, 4);
-    let cqn = guest.create_cq(0, eqn, 0).expect("CQ").cqn;
+    let (eqn, _) = guest.create_eq(2, 4).expect("CREATE_EQ");
+    let cqn = CompletionQueue::create(guest, 0, eqn, 0).expect("CQ").cqn;
     CreateQp {
         send_cqn: cqn.into(),
         recv_cqn: cqn.into(),
@@ -79,14 +81,14 @@ impl Domain {
         let xrcdn = alloc_xrcd(&gb);
         let processes = [Process::new(&gb, xrcdn), Process::new(&gb, xrcdn)];
         let (target, ..) = gb.create_qp(&target_params(&gb, xrcdn)).expect("target");
-        let initiator = Endpoint::new(&ga, Setup::default()).sibling(&ga, Type::XrcIni, 0);
+        let initiator = Endpoint::new(&ga, Setup::default()).sibling(Type::XrcIni, 0);
         let sends = RTR.difference(AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER);
-        let mut attr = attributes(gb.adapter.mac(), target);
+        let mut attr = attributes(gb.mac(), target);
         for (state, mask) in [(State::Init, INIT), (State::Rtr, sends), (State::Rts, RTS)] {
             attr.state = state as u8;
             ga.modify_qp(initiator.qpn, mask, &attr).expect("MODIFY_QP");
         }
-        let mut attr = attributes(ga.adapter.mac(), initiator.qpn);
+        let mut attr = attributes(ga.mac(), initiator.qpn);
         let quiet = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT;
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, quiet)] {
             attr.state = state as u8;
@@ -101,19 +103,19 @@ impl Domain {
     }
 
     fn send(&mut self, wr: &Wr) -> Option<Status> {
-        self.initiator.post_send(&self.ga, wr);
+        self.initiator.post_send(wr);
         self.world.settle(&[&self.ga, &self.gb]);
-        self.initiator.send_cq.poll(&self.ga).map(|cqe| status(&cqe))
+        self.initiator.send_cq.poll().map(|cqe| status(&cqe))
     }
 
     fn send_text(&mut self, nth: usize, text: &[u8]) -> Option<Status> {
-        self.initiator.fill(&self.ga, 0, text);
+        self.initiator.fill(0, text);
         let wr = Wr::new(Opcode::Send, &[self.initiator.sge(0, text.len() as u32)]);
         self.send(&self.to(nth, wr))
     }
 
     fn received(&mut self, nth: usize) -> Option<Cqe> {
-        self.processes[nth].cq.poll(&self.gb)
+        self.processes[nth].cq.poll()
     }
 }
 
@@ -126,32 +128,29 @@ fn to_srq(srqn: u32, wr: Wr) -> Wr {
 fn messages_reach_the_srq_that_they_name() {
     let mut d = Domain::new();
     for (nth, wr_id) in [(0, 0), (1, 1), (1, 2), (0, 3)] {
-        let gb = &d.gb;
-        d.processes[nth].post(gb, wr_id, 64);
+        d.processes[nth].post(wr_id, 64);
         let text = [b'a' + wr_id as u8; 30];
         assert_eq!(d.send_text(nth, &text), Some(OK));
         let cqe = d.received(nth).expect("completion");
         assert_eq!((cqe.wr_id.get(), status(&cqe), cqe.byte_len.get()), (wr_id, OK, 30));
         assert_eq!((cqe.qpn.get(), cqe.srqn.get()), (d.target, d.processes[nth].srq.srqn));
         assert!(d.received(1 - nth).is_none());
-        assert_eq!(d.processes[nth].base.bytes(&d.gb, wr_id * 4096, 30), text);
+        assert_eq!(d.processes[nth].base.bytes(wr_id * 4096, 30), text);
     }
     // Inline data stands behind the number of the SRQ, too.
-    let gb = &d.gb;
-    d.processes[1].post(gb, 4, 64);
-    let wr = Wr { inline: Some(b"in line".to_vec()), ..Wr::new(Opcode::SendImm, &[]) };
+    d.processes[1].post(4, 64);
+    let wr = Wr::new(Opcode::SendImm, &[]).inline(b"in line");
     let wr = d.to(1, Wr { imm: *b"imm!", ..wr });
     assert_eq!(d.send(&wr), Some(OK));
     assert_eq!(d.received(1).expect("completion").imm, *b"imm!");
-    assert_eq!(d.processes[1].base.bytes(&d.gb, 4 * 4096, 7), b"in line");
+    assert_eq!(d.processes[1].base.bytes(4 * 4096, 7), b"in line");
 }
 
 #[test]
 fn an_empty_srq_is_waited_for() {
     let mut d = Domain::new();
     assert_eq!(d.send_text(0, b"early"), None);
-    let gb = &d.gb;
-    d.processes[0].post(gb, 1, 64);
+    d.processes[0].post(1, 64);
     d.world.advance(10_000_000);
     d.world.settle(&[&d.ga, &d.gb]);
     assert_eq!(d.received(0).map(|cqe| cqe.wr_id.get()), Some(1));
@@ -164,16 +163,16 @@ fn keys_are_of_the_pd_of_the_srq() {
         (d.processes[0].base.buffer, [d.processes[0].base.key, d.processes[1].base.key]);
     let sge = d.initiator.sge(0, 8);
     let write = Wr::new(Opcode::Write, &[sge]).to(buffer, keys[0]);
-    d.initiator.fill(&d.ga, 0, b"by write");
+    d.initiator.fill(0, b"by write");
     assert_eq!(d.send(&d.to(0, write)), Some(OK));
-    assert_eq!(d.processes[0].base.bytes(&d.gb, 0, 8), b"by write");
+    assert_eq!(d.processes[0].base.bytes(0, 8), b"by write");
     let read = Wr::new(Opcode::Read, &[d.initiator.sge(64, 8)]).to(buffer, keys[0]);
     assert_eq!(d.send(&d.to(0, read)), Some(OK));
-    assert_eq!(d.initiator.bytes(&d.ga, 64, 8), b"by write");
-    let atomic = Wr { atomic: Some((5, 0)), ..Wr::new(Opcode::FetchAdd, &[sge]) };
+    assert_eq!(d.initiator.bytes(64, 8), b"by write");
+    let atomic = Wr::new(Opcode::FetchAdd, &[sge]).atomic(5, 0);
     let atomic = atomic.to(buffer + 64, keys[0]);
     assert_eq!(d.send(&d.to(0, atomic)), Some(OK));
-    assert_eq!(d.processes[0].base.bytes(&d.gb, 64, 1), [5]);
+    assert_eq!(d.processes[0].base.bytes(64, 1), [5]);
     // The other process' SRQ does not open the first one's memory.
     let foreign = Wr::new(Opcode::Write, &[sge]).to(buffer, keys[0]);
     assert_eq!(d.send(&d.to(1, foreign)), Some(Status::RemAccessErr));
@@ -187,7 +186,7 @@ fn an_srq_outside_the_domain_is_refused() {
     let no_such = |d: &Domain| to_srq(999, Wr::new(Opcode::Send, &[d.initiator.sge(0, 8)]));
     let none_named = |d: &Domain| to_srq(0, Wr::new(Opcode::Send, &[d.initiator.sge(0, 8)]));
     let basic = |d: &Domain| {
-        let srq = SharedQueue::new(&d.gb, &d.processes[0].base);
+        let srq = SharedQueue::new(&d.processes[0].base);
         to_srq(srq.srqn, Wr::new(Opcode::Send, &[d.initiator.sge(0, 8)]))
     };
     let foreign = |d: &Domain| {
@@ -213,7 +212,7 @@ fn operations_that_xrc_lacks_are_refused_at_the_sender() {
         let mut d = Domain::new();
         let wr = d.to(0, Wr::new(opcode, &[]));
         assert_eq!(d.send(&wr), Some(Status::LocQpOpErr), "{opcode:?}");
-        assert_eq!(d.initiator.state(&d.ga), State::Err);
+        assert_eq!(d.initiator.state(), State::Err);
     }
 }
 
@@ -224,27 +223,27 @@ fn an_srq_may_end_while_messages_come() {
     let mut d = Domain::new();
     // More turns than one poll has.
     let whole = d.processes[0].base.sge(0, LEN);
-    d.processes[0].srq.post(&d.gb, 7, &[whole; 16]);
-    d.processes[1].post(&d.gb, 8, 64);
+    d.processes[0].srq.post(7, &[whole; 16]);
+    d.processes[1].post(8, 64);
     let wr = d.to(0, Wr::new(Opcode::Send, &[d.initiator.sge(0, LEN); 12]));
-    d.initiator.post_send(&d.ga, &wr);
+    d.initiator.post_send(&wr);
     let _busy = d.ga.adapter.poll(0);
-    assert_eq!(d.processes[0].srq.status(&d.gb).posted.get(), 0, "it has begun");
+    assert_eq!(d.processes[0].srq.status().posted.get(), 0, "it has begun");
     let srqn = d.processes[0].srq.srqn;
     d.gb.on_object(Admin::DestroySrq, srqn).expect("destroys");
     let cqn = d.processes[0].cq.cqn;
     d.gb.on_object(Admin::DestroyCq, cqn).expect("nobody holds the CQ any more");
     d.world.settle(&[&d.ga, &d.gb]);
-    let cqe = d.initiator.send_cq.poll(&d.ga).expect("completion");
+    let cqe = d.initiator.send_cq.poll().expect("completion");
     assert_eq!(status(&cqe), Status::RemInvReqErr);
-    assert!(d.processes[0].cq.peek(&d.gb).is_none());
+    assert!(d.processes[0].cq.peek().is_none());
     assert!(d.received(1).is_none());
 }
 
 #[test]
 fn users_keep_a_domain_busy() {
     let d = Domain::new();
-    let busy = Err((Refusal::Busy, 0));
+    let busy = Err(Refused(Refusal::Busy, 0));
     assert_eq!(d.gb.on_object(Admin::FreeXrcd, d.xrcdn), busy);
     for process in &d.processes {
         assert_eq!(d.gb.on_object(Admin::DestroyCq, process.cq.cqn), busy);
@@ -254,32 +253,35 @@ fn users_keep_a_domain_busy() {
     assert_eq!(d.gb.on_object(Admin::FreeXrcd, d.xrcdn), busy);
     d.gb.on_object(Admin::DestroyQp, d.target).expect("DESTROY_QP");
     d.gb.on_object(Admin::FreeXrcd, d.xrcdn).expect("FREE_XRCD");
-    assert_eq!(d.gb.on_object(Admin::FreeXrcd, d.xrcdn), Err((Refusal::NotFound, 0)));
+    assert_eq!(d.gb.on_object(Admin::FreeXrcd, d.xrcdn), Err(Refused(Refusal::NotFound, 0)));
 }
 
 #[test]
 fn parameters_are_checked() {
     let d = Domain::new();
     let (gb, base) = (&d.gb, &d.processes[0].base);
-    let bad = |offset| Some((Refusal::BadParam, offset));
+    let bad = |offset| Some(Refused(Refusal::BadParam, offset));
     let good = target_params(gb, d.xrcdn);
     let refused = |params: CreateQp| gb.create_qp(&params).err();
     assert_eq!(refused(CreateQp { pdn: base.pdn.into(), ..good }), bad(24));
     assert_eq!(refused(CreateQp { srqn: 1.into(), ..good }), bad(48));
     assert_eq!(refused(CreateQp { sq_log_size: 2, ..good }), bad(20));
     assert_eq!(refused(CreateQp { rq_log_size: 2, ..good }), bad(22));
-    assert_eq!(refused(CreateQp { xrcdn: 99.into(), ..good }), Some((Refusal::NotFound, 0)));
-    assert_eq!(refused(CreateQp { uar: base.uar.into(), ..good }), Some((Refusal::Permission, 0)));
+    assert_eq!(refused(CreateQp { xrcdn: 99.into(), ..good }), Some(Refused(Refusal::NotFound, 0)));
+    assert_eq!(
+        refused(CreateQp { uar: base.uar.into(), ..good }),
+        Some(Refused(Refusal::Permission, 0))
+    );
     let initiator = CreateQp {
         pdn: base.pdn.into(),
         send_cqn: base.send_cq.cqn.into(),
         recv_cqn: base.send_cq.cqn.into(),
         uar: base.uar.into(),
         qp_type: Type::XrcIni as u8,
-        ..qp_params(gb, false)
+        ..Setup::default().qp(gb)
     };
     assert_eq!(refused(initiator), bad(22));
-    let ring = gb.alloc(4096);
+    let ring = gb.ram().alloc(4096);
     let srq = CreateSrq {
         pages: vrnic_abi::admin::Pages::new(ring, 12, 0),
         pdn: base.pdn.into(),
@@ -291,11 +293,11 @@ fn parameters_are_checked() {
         srq_type: SrqType::Xrc as u8,
     };
     let refused = |params: CreateSrq| gb.command::<command::CreateSrq>(&params).err();
-    let missing = Some((Refusal::NotFound, 0));
+    let missing = Some(Refused(Refusal::NotFound, 0));
     assert_eq!(refused(CreateSrq { xrcdn: 99.into(), ..srq }), missing);
     assert_eq!(refused(CreateSrq { cqn: 999.into(), ..srq }), missing);
     let theirs = d.processes[1].cq.cqn.into();
-    assert_eq!(refused(CreateSrq { cqn: theirs, ..srq }), Some((Refusal::Permission, 0)));
+    assert_eq!(refused(CreateSrq { cqn: theirs, ..srq }), Some(Refused(Refusal::Permission, 0)));
     // A QP of another type does not take from it.
     let srqn = gb.command::<command::CreateSrq>(&srq).expect("CREATE_SRQ").srqn;
     let rc = CreateQp { qp_type: Type::Rc as u8, srqn, rq_log_size: NO_QUEUE, ..initiator };
@@ -306,14 +308,15 @@ fn parameters_are_checked() {
 #[test]
 fn a_full_cq_of_an_srq_fails_the_target() {
     let mut d = Domain::new();
-    let small = d.gb.create_cq(d.processes[0].base.uar, d.processes[0].base.eqn, 0).expect("CQ");
-    d.processes[0].srq = SharedQueue::with(&d.gb, &d.processes[0].base, |params| {
+    let small = CompletionQueue::create(&d.gb, d.processes[0].base.uar, d.processes[0].base.eqn, 0)
+        .expect("CQ");
+    d.processes[0].srq = SharedQueue::with(&d.processes[0].base, |params| {
         params.srq_type = SrqType::Xrc as u8;
         params.xrcdn = d.xrcdn.into();
         params.cqn = small.cqn.into();
     });
     for wr_id in 0..2 {
-        d.processes[0].srq.post(&d.gb, wr_id, &[] as &[Sge]);
+        d.processes[0].srq.post(wr_id, &[] as &[Sge]);
     }
     assert_eq!(d.send_text(0, b""), Some(OK));
     assert_eq!(d.send_text(0, b""), Some(Status::RemOpErr));

@@ -2,21 +2,25 @@
 //! was posted is executed.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use loom::sync::atomic::{AtomicBool, fence};
+use loom::sync::atomic::AtomicBool;
 use loom::thread;
+use vrnic_abi::admin::QpFlags;
+use vrnic_abi::cq::{CQE_LEN, STAMP_OFFSET};
+use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::regs;
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
+use vrnic_adapter::limits::Limits;
 use vrnic_models::model;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
 
-use crate::common::driver::{Guest, slot_offset};
-use crate::common::host::TestHost;
-use crate::common::pair::{Endpoint, Setup, World, Wr};
+use crate::bus::{Endpoint, InProcess};
 use crate::engine::Engine;
+use crate::host::TestHost;
 use crate::sleep;
 use crate::waker::Waker;
 
@@ -55,40 +59,40 @@ fn work(adapter: &Arc<Adapter<TestHost>>, waker: &Waker, done: impl Fn() -> bool
 }
 
 /// Posts and rings as a guest's program does.
-fn post(guest: &Guest, endpoint: &mut Endpoint) {
+fn post(endpoint: &mut Endpoint) {
     // It is refused, which needs no peer.
-    endpoint.post_send(guest, &Wr::new(Opcode::LocalInv, &[]));
-    // The guest's OR is the full barrier as well.
-    fence(Ordering::SeqCst);
-    if guest.host.bar().armed() {
-        let _nothing_to_control = guest.adapter.write_register(regs::KICK, 0);
+    endpoint.store_send(&Wr::new(Opcode::LocalInv, &[]));
+    let InProcess { adapter, host } = &*endpoint.guest;
+    if host.words().ring(endpoint.sq_pi, endpoint.slot.into()) {
+        let _nothing_to_control = adapter.write_register(regs::KICK, 0);
     }
 }
 
-/// Returns whether entry `index` of a CQ has been written.
-fn written(host: &TestHost, ring: u64, index: u32) -> bool {
+/// Returns whether the entry of a CQ at this address has been written as number `index`.
+fn written(host: &TestHost, entry: u64, index: u32) -> bool {
     let mut stamp = [0; 4];
-    host.hold(Lane::SHARED).read(ring + u64::from(index) * 64 + 60, &mut stamp).expect("ring");
+    host.hold(Lane::SHARED).read(entry + u64::from(STAMP_OFFSET), &mut stamp).expect("ring");
     stamp == vrnic_abi::stamp(index).to_le_bytes()
 }
 
 /// A guest posts so often, while the worker may fall asleep at any step.
 fn posts(preemptions: usize, times: u32) {
     model(preemptions, move || {
-        let world = World::default();
-        let guest = world.guest(1);
-        let setup = Setup { kernel: true, signal_all: true, ..Setup::default() };
+        let host = TestHost::new(&Arc::default());
+        let guest = InProcess::guest(host, 1, &Arc::default(), 1, Limits::default());
+        let setup = Setup { kernel: true, flags: QpFlags::SIGNAL_ALL, ..Setup::default() };
         let mut endpoint = Endpoint::new(&guest, setup);
-        endpoint.connect(&guest, guest.adapter.mac(), endpoint.qpn, |_| {});
-        guest.host.bar().model(slot_offset(endpoint.uar, endpoint.slot));
+        endpoint.connect(guest.mac(), endpoint.qpn, |_| {});
+        let doorbell = Doorbell::new(endpoint.uar.into(), endpoint.slot.into());
+        guest.host.words().model(doorbell);
         let waker = Arc::new(Waker::new().expect("waker"));
         guest.host.set_waker(&waker);
         let (adapter, host) = (Arc::clone(&guest.adapter), guest.host.clone());
-        let ring = endpoint.send_cq.ring;
+        let last = endpoint.send_cq.addr + u64::from((times - 1) * CQE_LEN);
         let worker = thread::spawn(move || {
-            work(&adapter, &waker, || written(&host, ring, times - 1));
+            work(&adapter, &waker, || written(&host, last, times - 1));
         });
-        (0..times).for_each(|_| post(&guest, &mut endpoint));
+        (0..times).for_each(|_| post(&mut endpoint));
         worker.join().expect("worker");
     });
 }

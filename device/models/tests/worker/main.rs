@@ -6,11 +6,13 @@
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 
-mod common;
+#[path = "../../../adapter/tests/adapter/bus.rs"]
+mod bus;
 mod doorbells;
 #[path = "../../../src/worker/engine.rs"]
 mod engine;
 mod event;
+mod host;
 #[path = "../../../src/worker/sleep.rs"]
 mod sleep;
 #[path = "../../../src/worker/waker.rs"]

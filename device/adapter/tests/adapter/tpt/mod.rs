@@ -13,8 +13,9 @@ use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Mr, Tpt};
+use vrnic_testdriver::memory::BASE;
 
-use crate::common::host::{BASE, TestHost};
+use crate::host::TestHost;
 
 #[test]
 fn a_full_table_says_so() {

@@ -11,9 +11,10 @@ use vrnic_adapter::memory::tpt::{
     Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window,
 };
 use vrnic_adapter::requests::wqe::Segment;
+use vrnic_testdriver::memory::BASE;
 
 use super::model::{Known, Model, Said, What};
-use crate::common::host::{BASE, TestHost};
+use crate::host::TestHost;
 
 /// Address of page lists.
 const LIST: u64 = BASE;

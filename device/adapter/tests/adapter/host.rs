@@ -10,11 +10,8 @@ use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
 use vrnic_adapter::host::{
     Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
 };
+use vrnic_testdriver::memory::{BASE, Memory, Ram};
 
-use super::memory::Memory as Bytes;
-
-/// Guest address of the first byte of memory.
-pub(crate) const BASE: u64 = 0x4000_0000;
 /// Bytes of guest memory.
 pub(crate) const RAM_LEN: u64 = 1 << 30;
 
@@ -65,8 +62,8 @@ struct Barrier {
 }
 
 pub(crate) struct Inner {
-    ram: Bytes,
-    bar: Bytes,
+    ram: Ram,
+    bar: Memory,
     barred: RwLock<Vec<(u64, u64, Bar)>>,
     raised: Vec<AtomicU64>,
     clock: Arc<AtomicU64>,
@@ -93,8 +90,8 @@ impl std::fmt::Debug for TestHost {
 impl TestHost {
     pub(crate) fn new(clock: &Arc<AtomicU64>) -> Self {
         Self(Arc::new(Inner {
-            ram: Bytes::new(RAM_LEN),
-            bar: Bytes::new(BAR_UAR_LEN),
+            ram: Ram::new(RAM_LEN),
+            bar: Memory::zeroed(BAR_UAR_LEN),
             barred: RwLock::default(),
             raised: (0..MSIX_VECTORS).map(|_| AtomicU64::new(0)).collect(),
             clock: Arc::clone(clock),
@@ -159,8 +156,13 @@ impl TestHost {
         self.0.fails.load(Ordering::Acquire)
     }
 
+    /// Guest memory, which no restriction concerns.
+    pub(crate) fn ram(&self) -> &Ram {
+        &self.0.ram
+    }
+
     /// BAR2 as the guest sees it.
-    pub(crate) fn bar(&self) -> &Bytes {
+    pub(crate) fn bar(&self) -> &Memory {
         &self.0.bar
     }
 
@@ -182,7 +184,7 @@ impl TestHost {
     fn atomic(&self, addr: u64) -> Result<&AtomicU64, Fault> {
         let fault = Fault { addr, why: "not aligned" };
         let offset = self.at(addr, 8, true)?;
-        self.0.ram.word(offset).filter(|_| addr.is_multiple_of(8)).ok_or(fault)
+        self.0.ram.memory().word64(offset).ok_or(fault)
     }
 }
 
@@ -197,14 +199,14 @@ impl HeldMemory for Held<'_> {
         self.host.pass(Step::Read(addr));
         self.host.spend(20 + into.len() as u64 / 32);
         let offset = self.host.at(addr, into.len() as u64, false)?;
-        self.host.0.ram.read(offset, into).ok_or(Fault { addr, why: "end of memory" })
+        self.host.0.ram.memory().read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
         self.host.pass(Step::Write(addr));
         self.host.spend(20 + from.len() as u64 / 32);
         let offset = self.host.at(addr, from.len() as u64, true)?;
-        self.host.0.ram.write(offset, from).ok_or(Fault { addr, why: "end of memory" })
+        self.host.0.ram.memory().write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
@@ -219,42 +221,6 @@ impl HeldMemory for Held<'_> {
 
     fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
         self.host.at(addr, len, write).map(|_| ())
-    }
-}
-
-/// BAR2 by offset.
-impl TestHost {
-    pub(crate) fn bar_load32(&self, offset: u64) -> u32 {
-        self.pass(Step::Load(offset));
-        self.spend(10);
-        let mut bytes = [0; 4];
-        self.bar_read(offset, &mut bytes);
-        u32::from_le_bytes(bytes)
-    }
-
-    pub(crate) fn bar_store32(&self, offset: u64, value: u32) {
-        let _outside = self.0.bar.write(offset, &value.to_le_bytes());
-    }
-
-    pub(crate) fn bar_load64(&self, offset: u64) -> u64 {
-        self.pass(Step::Load(offset));
-        self.spend(10);
-        self.0.bar.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn bar_take64(&self, offset: u64, mask: u64) -> u64 {
-        self.spend(20);
-        self.0.bar.word(offset).map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
-    }
-
-    pub(crate) fn bar_read(&self, offset: u64, into: &mut [u8]) {
-        if self.0.bar.read(offset, into).is_none() {
-            into.fill(0);
-        }
-    }
-
-    pub(crate) fn bar_zero(&self, offset: u64, len: u64) {
-        let _outside = self.0.bar.write(offset, &vec![0; len as usize]);
     }
 }
 
@@ -286,36 +252,41 @@ impl GuestMemory for TestHost {
 
 impl DoorbellBar for TestHost {
     fn bar_load32(&self, word: BarWord32) -> u32 {
-        self.bar_load32(word.offset())
+        self.pass(Step::Load(word.offset()));
+        self.spend(10);
+        self.0.bar.word32(word.offset()).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     fn bar_store32(&self, word: BarWord32, value: u32) {
-        self.bar_store32(word.offset(), value);
+        if let Some(word) = self.0.bar.word32(word.offset()) {
+            word.store(value, Ordering::Release);
+        }
     }
 
     fn bar_load64(&self, word: BarWord64) -> u64 {
-        self.bar_load64(word.offset())
+        self.pass(Step::Load(word.offset()));
+        self.spend(10);
+        self.0.bar.word64(word.offset()).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     fn bar_take64(&self, word: BarWord64, mask: u64) -> u64 {
-        self.bar_take64(word.offset(), mask)
+        self.spend(20);
+        let word = self.0.bar.word64(word.offset());
+        word.map_or(0, |word| word.fetch_and(!mask, Ordering::SeqCst) & mask)
     }
 
     fn bar_read(&self, range: BarRange, into: &mut [u8]) {
-        self.bar_read(range.start, into);
+        if self.0.bar.read(range.start, into).is_none() {
+            into.fill(0);
+        }
     }
 
     fn bar_zero(&self, range: BarRange) {
-        self.bar_zero(range.start, range.len);
+        let _outside = self.0.bar.write(range.start, &vec![0; range.len as usize]);
     }
 
     fn bar_clear(&self) {
-        // Untouched pages are zero.
-        for page in (0..self.0.bar.len()).step_by(4096) {
-            if self.0.bar.exists(page) {
-                self.bar_zero(page, 4096);
-            }
-        }
+        self.0.bar.clear();
     }
 }
 

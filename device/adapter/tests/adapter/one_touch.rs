@@ -1,0 +1,102 @@
+//! Regions of one touch.
+
+use vrnic_abi::admin::{MrFlags, MwType, Pages, RegMr, command};
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::State;
+use vrnic_abi::sq::{BindMwSeg, MemFlags, Opcode, RegMrSeg};
+use vrnic_adapter::memory::tpt::Denied;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::ALL;
+use vrnic_testdriver::wr::Wr;
+use zerocopy::IntoBytes;
+
+use crate::host::Bar;
+use crate::keys::{
+    BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, kernel_pair, ok, on_b, reg, reg_seg,
+};
+use crate::world::Pair;
+
+/// Part 5: a key for one touch serves one message, however long, and dies with it.
+#[test]
+fn one_touch() {
+    const LEN: u32 = 3 << 20;
+    let register = |p: &mut Pair| {
+        let params = RegMr {
+            flags: MrFlags::ONE_TOUCH.bits().into(),
+            ..RegMr::new(p.b.pdn, ALL, p.b.buffer, 4 << 20, Pages::new(p.b.buffer, 12, 0))
+        };
+        p.gb.command::<command::RegMr>(&params).expect("MR").get()
+    };
+    let window = |p: &mut Pair| {
+        let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 << 20).expect("MR");
+        let key = alloc_mw(&p.gb, p.b.pdn, MwType::Type2);
+        let seg = BindMwSeg {
+            length: (4 << 20).into(),
+            lkey: region.into(),
+            access: REMOTE.into(),
+            flags: MemFlags::ONE_TOUCH.bits(),
+            ..BindMwSeg::default()
+        };
+        let wr = Wr::new(Opcode::BindMw, &[]).body(seg.as_bytes());
+        ok(&on_b(p, &wr.to(p.b.buffer, key)), cq::Opcode::BindMw);
+        key
+    };
+    let fast = |p: &mut Pair| {
+        let key = alloc_mr(&p.gb, p.b.pdn, 512);
+        let seg = RegMrSeg {
+            page_shift: 21,
+            flags: MemFlags::ONE_TOUCH.bits(),
+            ..reg_seg(
+                &p.gb,
+                &[
+                    p.b.buffer & !0x1f_ffff,
+                    (p.b.buffer & !0x1f_ffff) + (2 << 20),
+                    (p.b.buffer & !0x1f_ffff) + (4 << 20),
+                ],
+                4 << 20,
+                ALL,
+            )
+        };
+        ok(&on_b(p, &reg(key, p.b.buffer, &seg)), cq::Opcode::RegMr);
+        key
+    };
+    let makers: [&dyn Fn(&mut Pair) -> u32; 3] = [&register, &window, &fast];
+    for make in makers {
+        for opcode in [Opcode::Write, Opcode::Read] {
+            let mut p = kernel_pair();
+            let key = make(&mut p);
+            let message = |p: &Pair, len| Wr::new(opcode, &[p.a.sge(0, len)]).to(p.b.buffer, key);
+            let (long, short) = (message(&p, LEN), message(&p, 1));
+            assert_eq!(status(&p.complete(&long)), Status::Success);
+            let cqe = p.complete(&short);
+            let got = (status(&cqe), cqe.vendor_err.get());
+            assert_eq!(got, (Status::RemAccessErr, Denied::Invalid as u32));
+            assert_eq!(p.gb.drain_events(), [(Kind::QpAccessError, p.b.qpn)]);
+        }
+    }
+}
+
+/// A key that a message has touched, but not ended, stays that message's when the QPs begin anew
+/// and count their messages from the start.
+#[test]
+fn one_touch_outlives_a_reset() {
+    let mut p = Pair::new();
+    let params = RegMr {
+        flags: MrFlags::ONE_TOUCH.bits().into(),
+        ..RegMr::new(p.b.pdn, ALL, p.b.buffer, PAGE, Pages::new(p.b.buffer, 12, 0))
+    };
+    let key = p.gb.command::<command::RegMr>(&params).expect("MR").get();
+    let wr = Wr::new(Opcode::Write, &[p.a.sge(0, 8)]).to(p.b.buffer, key);
+    p.ga.host.restrict(p.a.buffer, 8, Bar::Unmapped);
+    assert_eq!(status(&p.complete(&wr)), Status::LocProtErr);
+    p.ga.host.unrestrict();
+    let (a, b) = (p.ga.mac(), p.gb.mac());
+    p.a.set_state(State::Reset);
+    p.b.set_state(State::Reset);
+    p.a.connect(b, p.b.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    p.b.connect(a, p.a.qpn, |attr| attr.rq_psn = attr.sq_psn);
+    let cqe = p.complete(&wr);
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Touched as u32));
+}

@@ -1,0 +1,128 @@
+//! Memory windows: what they show, rebinding, and the QP or PD that they belong to.
+
+use vrnic_abi::admin::{MwType, Opcode as Admin, Status as AdminStatus};
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::qp::{Access, State};
+use vrnic_abi::sq::{Opcode, Sge};
+use vrnic_adapter::memory::tpt::Denied;
+use vrnic_testdriver::admin::Refused;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::{INIT, RTR, Setup, attributes};
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::keys::{
+    BINDABLE, PAGE, REMOTE, alloc_mr, alloc_mw, bind, dereg, kernel_pair, local_inv, ok, on_b,
+    two_pages, write,
+};
+use crate::world::Pair;
+
+/// Part 4: a window shows its part of the region and no more, by the window's rights.
+#[test]
+fn windows_show_a_part() {
+    for kind in [MwType::Type1, MwType::Type2] {
+        let mut p = Pair::new();
+        let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 * PAGE).expect("MR");
+        let key = alloc_mw(&p.gb, p.b.pdn, kind) + 3;
+        let at = p.b.buffer + 100;
+        let cqe = on_b(&mut p, &bind(key, region, (at, PAGE), Access::REMOTE_WRITE.bits()));
+        ok(&cqe, cq::Opcode::BindMw);
+        p.a.fill(0, b"window");
+        for addr in [at, at + PAGE - 6] {
+            let wr = write(&p, addr, key, 6);
+            ok(&p.complete(&wr), cq::Opcode::Write);
+            assert_eq!(p.gb.ram().read(addr, 6), b"window");
+        }
+        assert_eq!(dereg(&p.gb, region), Err(Refused(AdminStatus::Busy, 0)));
+        // Not locally.
+        let sge = Sge { addr: at.into(), length: 8.into(), lkey: key.into() };
+        let cqe = on_b(&mut p, &Wr::new(Opcode::Send, &[sge]));
+        let got = (status(&cqe), cqe.vendor_err.get());
+        assert_eq!(got, (Status::LocProtErr, Denied::Kind as u32));
+        assert_eq!(p.gb.on_object(Admin::DeallocMw, key), Ok(0));
+        assert_eq!(dereg(&p.gb, region), Ok(0));
+    }
+    let outside: [fn(u64) -> (u64, u32); 3] =
+        [|at| (at - 1, 2), |at| (at + PAGE - 1, 2), |at| (at + PAGE, 1)];
+    for outside in outside {
+        let mut p = Pair::new();
+        let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 * PAGE).expect("MR");
+        let key = alloc_mw(&p.gb, p.b.pdn, MwType::Type2);
+        let at = p.b.buffer + 100;
+        ok(&on_b(&mut p, &bind(key, region, (at, PAGE), REMOTE)), cq::Opcode::BindMw);
+        let (addr, len) = outside(at);
+        let wr = write(&p, addr, key, len);
+        let cqe = p.complete(&wr);
+        let got = (status(&cqe), cqe.vendor_err.get());
+        assert_eq!(got, (Status::RemAccessErr, Denied::Bounds as u32));
+    }
+}
+
+/// A window of type 1 is bound again without more ado; of type 2, after an invalidation.
+#[test]
+fn rebinding() {
+    let mut p = Pair::new();
+    let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 * PAGE).expect("MR");
+    let one = alloc_mw(&p.gb, p.b.pdn, MwType::Type1);
+    for round in 0..3 {
+        let wr = bind(one + round, region, (p.b.buffer + u64::from(round) * PAGE, 8), REMOTE);
+        ok(&on_b(&mut p, &wr), cq::Opcode::BindMw);
+        let wr = write(&p, p.b.buffer + u64::from(round) * PAGE, one + round, 8);
+        ok(&p.complete(&wr), cq::Opcode::Write);
+    }
+    ok(&on_b(&mut p, &bind(one + 3, region, (0, 0), 0)), cq::Opcode::BindMw);
+    // Unbound: the region may go, which leaves the window to be bound elsewhere.
+    assert_eq!(dereg(&p.gb, region), Ok(0));
+    let region = p.gb.reg_flat(p.b.pdn, BINDABLE, p.b.buffer, 4 * PAGE).expect("MR");
+    let two = alloc_mw(&p.gb, p.b.pdn, MwType::Type2);
+    let start = (p.b.buffer, 8);
+    ok(&on_b(&mut p, &bind(two, region, start, REMOTE)), cq::Opcode::BindMw);
+    ok(&on_b(&mut p, &local_inv(two)), cq::Opcode::LocalInv);
+    ok(&on_b(&mut p, &bind(two + 1, region, start, REMOTE)), cq::Opcode::BindMw);
+    p.b.post_recv(1, &[]);
+    ok(&p.complete(&Wr::new(Opcode::SendInv, &[]).to(0, two + 1)), cq::Opcode::Send);
+    ok(&on_b(&mut p, &bind(two, region, start, REMOTE)), cq::Opcode::BindMw);
+    let cqe = on_b(&mut p, &bind(two + 1, region, start, REMOTE));
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::MwBindErr, Denied::InUse as u32));
+}
+
+/// A fast region with a window cannot be invalidated; a window of type 2 serves its QP alone.
+#[test]
+fn windows_and_their_association() {
+    let mut p = kernel_pair();
+    let fast = alloc_mr(&p.gb, p.b.pdn, 2);
+    ok(&two_pages(&mut p, fast, 0, BINDABLE), cq::Opcode::RegMr);
+    let window = alloc_mw(&p.gb, p.b.pdn, MwType::Type2);
+    ok(&on_b(&mut p, &bind(window, fast, (PAGE - 4, 8), REMOTE)), cq::Opcode::BindMw);
+    p.a.fill(0, b"abcdefgh");
+    let wr = write(&p, PAGE - 4, window, 8);
+    ok(&p.complete(&wr), cq::Opcode::Write);
+    assert_eq!(p.b.bytes(0, 4), b"efgh");
+    let cqe = on_b(&mut p, &local_inv(fast));
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::MwBindErr, Denied::InUse as u32));
+    // Another QP of the same PD is a stranger to the window.
+    let (mut other_a, other_b) = {
+        let a = Endpoint::new(&p.ga, Setup::default());
+        let mut params = Setup::default().qp(&p.gb);
+        params.pdn = p.b.pdn.into();
+        params.uar = p.b.uar.into();
+        params.send_cqn = p.b.send_cq.cqn.into();
+        params.recv_cqn = p.b.recv_cq.cqn.into();
+        let (qpn, ..) = p.gb.create_qp(&params).expect("QP");
+        (a, qpn)
+    };
+    other_a.connect(p.gb.mac(), other_b, |_| {});
+    let mut attr = attributes(p.ga.mac(), other_a.qpn);
+    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
+        attr.state = state as u8;
+        p.gb.modify_qp(other_b, mask, &attr).expect("MODIFY_QP");
+    }
+    let wr = Wr::new(Opcode::Write, &[other_a.sge(0, 4)]).to(PAGE, window);
+    other_a.post_send(&wr);
+    p.settle();
+    let cqe = other_a.send_cq.poll().expect("completion");
+    let got = (status(&cqe), cqe.vendor_err.get());
+    assert_eq!(got, (Status::RemAccessErr, Denied::Foreign as u32));
+}
