@@ -10,12 +10,18 @@
 //! | [`wire`] | formats: frames, packets, headers, opcodes |
 //! | [`icrc`] | the invariant CRC |
 //! | [`psn`] | sequence numbers |
+//! | [`time`] | moments, time-outs |
+//! | [`requester`] | the half of a connection that sends |
+//! | [`responder`] | the half of a connection that receives |
 //! | [`discard`] | why packets are dropped, with counters |
 #![forbid(unsafe_code)]
 
 pub mod discard;
 pub mod icrc;
 pub mod psn;
+pub mod requester;
+pub mod responder;
+pub mod time;
 pub mod wire;
 
 pub use discard::{Discard, Discards};

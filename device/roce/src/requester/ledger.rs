@@ -1,0 +1,151 @@
+//! The ledger of a requester: work requests that are not completed yet, in the order of the queue.
+//!
+//! ```text
+//!   front                                                               back
+//!   ├── settled ──┼── outstanding ──┼── sent in part ──┼── not started ──┤
+//!                 ^ oldest          ^ cursor                       started
+//! ```
+//!
+//! An entry gets its sequence numbers when its first packet is sent. A packet that has to be sent
+//! again is made anew from its entry, so no packet is ever kept.
+
+use std::collections::VecDeque;
+
+use super::work::{Outcome, WorkRequest};
+use crate::psn::{Psn, Span};
+use crate::wire::Mtu;
+
+/// A work request with its place in the sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) request: WorkRequest,
+    /// Its sequence numbers; without meaning before it is started.
+    pub(super) span: Span,
+    /// How it has failed, if it has.
+    pub(super) failed: Option<Outcome>,
+}
+
+impl Entry {
+    /// Returns whether the entry ends by an answer of its own: a READ or an atomic. Others end by
+    /// any acknowledgement of a later packet, too.
+    pub(super) const fn has_answer(&self) -> bool {
+        self.request.work.has_answer()
+    }
+
+    /// Offset in the message of the packet with this number.
+    pub(super) const fn offset(&self, psn: Psn, mtu: Mtu) -> u32 {
+        psn.since(self.span.first).wrapping_mul(mtu.bytes())
+    }
+
+    /// Bytes that the packet with this number carries, in the request or in the answer.
+    pub(super) const fn bytes_at(&self, psn: Psn, mtu: Mtu) -> u32 {
+        let left = self.request.length.saturating_sub(self.offset(psn, mtu));
+        if left < mtu.bytes() { left } else { mtu.bytes() }
+    }
+}
+
+/// The work requests that are not completed yet.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    entries: VecDeque<Entry>,
+    capacity: usize,
+    /// How many at the front have been executed and wait to be reported.
+    settled: usize,
+    /// How many have sequence numbers.
+    started: usize,
+    /// READs and atomics among those that are started and not settled.
+    answers_due: usize,
+}
+
+impl Ledger {
+    /// Makes a ledger for at most `capacity` work requests. It allocates nothing later.
+    pub(super) fn new(capacity: usize) -> Self {
+        let entries = VecDeque::with_capacity(capacity);
+        Self { entries, capacity, settled: 0, started: 0, answers_due: 0 }
+    }
+
+    /// Appends a work request; returns whether there was room.
+    pub(super) fn push(&mut self, request: WorkRequest) -> bool {
+        let room = self.entries.len() < self.capacity;
+        if room {
+            let span = Span { first: Psn::default(), count: 1 };
+            self.entries.push_back(Entry { request, span, failed: None });
+        }
+        room
+    }
+
+    /// The entry at a place.
+    pub(super) fn get(&self, at: usize) -> Option<&Entry> {
+        self.entries.get(at)
+    }
+
+    /// The place of the oldest entry that is not settled.
+    pub(super) const fn oldest(&self) -> usize {
+        self.settled
+    }
+
+    /// The place of the first entry that is not started.
+    pub(super) const fn started(&self) -> usize {
+        self.started
+    }
+
+    /// Returns whether nothing that was started is outstanding.
+    pub(super) const fn is_quiet(&self) -> bool {
+        self.settled == self.started
+    }
+
+    /// READs and atomics that are started and have no whole answer.
+    pub(super) const fn answers_due(&self) -> usize {
+        self.answers_due
+    }
+
+    /// Gives the first entry that is not started its numbers.
+    pub(super) fn start(&mut self, span: Span) {
+        if let Some(entry) = self.entries.get_mut(self.started) {
+            entry.span = span;
+            self.started += 1;
+            self.answers_due += usize::from(entry.has_answer());
+        }
+    }
+
+    /// Notes that the oldest entry has been executed.
+    pub(super) fn settle(&mut self) {
+        if let Some(entry) = self.entries.get(self.settled) {
+            self.answers_due -= usize::from(entry.has_answer());
+            self.settled += 1;
+        }
+    }
+
+    /// Notes that the entry with this identifier has failed; returns whether it is here.
+    pub(super) fn fail(&mut self, id: u64, outcome: Outcome) -> bool {
+        let entry = self.entries.iter_mut().find(|entry| entry.request.id == id);
+        entry.is_some_and(|entry| {
+            entry.failed.get_or_insert(outcome);
+            true
+        })
+    }
+
+    /// Notes that the oldest entry that is not settled has failed.
+    pub(super) fn fail_oldest(&mut self, outcome: Outcome) {
+        if let Some(entry) = self.entries.get_mut(self.settled) {
+            entry.failed.get_or_insert(outcome);
+        }
+    }
+
+    /// Takes the oldest entry if it has ended, well or not.
+    pub(super) fn pop_ended(&mut self) -> Option<Entry> {
+        let front = self.entries.front()?;
+        if self.settled == 0 && front.failed.is_none() { None } else { self.pop() }
+    }
+
+    /// Takes the oldest entry.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        if self.settled == 0 && self.started > 0 {
+            self.answers_due -= usize::from(entry.has_answer());
+        }
+        self.settled = self.settled.saturating_sub(1);
+        self.started = self.started.saturating_sub(1);
+        Some(entry)
+    }
+}

@@ -1,0 +1,255 @@
+//! The sending half of a connected QP: RC, UC and the initiator of XRC.
+//!
+//! Work requests go in ([`Requester::push`]), packets come out ([`Requester::next`]), answers go in
+//! ([`Requester::receive`]), completions come out in the order of the queue
+//! ([`Requester::next_completion`]). A packet to send names bytes of a work request. The caller
+//! copies them from guest memory into the frame; the requester never sees them.
+//!
+//! Three sequence numbers say what is going on (IBTA volume 1, 9.7.5):
+//!
+//! ```text
+//!         oldest              cursor              high
+//!   ────────┼───────────────────┼───────────────────┼────────
+//!   executed│ sent, unanswered  │ to be sent again  │ never sent
+//! ```
+//!
+//! Normally `cursor` equals `high`. When packets have been lost, `cursor` goes back to `oldest`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`work`] | work requests and their outcomes |
+//! | `ledger` | work requests that are not completed |
+//! | `send` | which packet is next |
+//! | `answers` | acknowledgements, NAKs, READ responses |
+//! | `timers` | time-outs |
+
+mod answers;
+mod ledger;
+mod send;
+mod timers;
+pub mod work;
+
+pub use self::answers::Effect;
+use self::ledger::{Entry, Ledger};
+pub use self::send::Transmit;
+pub use self::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Remote, Work, WorkRequest};
+use crate::discard::Discards;
+use crate::psn::Psn;
+use crate::time::{AckTimeout, Time};
+use crate::wire::opcode::Transport;
+use crate::wire::{Mtu, Qpn, SendEnd};
+
+/// Attributes of a requester.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// RC, UC or XRC.
+    pub transport: Transport,
+    /// The peer's QP.
+    pub destination: Qpn,
+    /// Path MTU. Both ends must have the same.
+    pub mtu: Mtu,
+    /// The number of the first packet.
+    pub first_psn: Psn,
+    /// How long to wait for an answer.
+    pub timeout: AckTimeout,
+    /// How often to send again without any progress, 0 to 7.
+    pub retry_count: u8,
+    /// How often to ask a responder that is not ready, 0 to 6; 7 means for ever.
+    pub rnr_retry: u8,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: u8,
+    /// Packets that may be outstanding. A READ may ask for more; then it is alone.
+    pub window: u32,
+    /// Work requests that may be in the ledger.
+    pub capacity: usize,
+}
+
+/// Events that a requester counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Those among them that had been sent before.
+    pub resent: u64,
+    /// Times that no answer came in time (`local_ack_timeout_err`).
+    pub timeouts: u64,
+    /// NAKs for a packet that was missing (`packet_seq_err`).
+    pub sequence_naks: u64,
+    /// Answers that showed that an answer before them was lost (`implied_nak_seq_err`).
+    pub implied_naks: u64,
+    /// Answers "receiver not ready" (`rnr_nak_retry_err`).
+    pub not_ready: u64,
+    /// Answers that were dropped.
+    pub discards: Discards,
+}
+
+/// The sending half of a connected QP.
+#[derive(Debug)]
+pub struct Requester {
+    config: Config,
+    ledger: Ledger,
+    /// The oldest packet that is not known to be executed and answered.
+    oldest: Psn,
+    /// The packet to send next, and the place of its entry in the ledger.
+    cursor: Psn,
+    at: usize,
+    /// The first packet that was never sent.
+    high: Psn,
+    /// The first packet that no acknowledgement has covered. It is ahead of `oldest` while the
+    /// answer of a READ or atomic is missing.
+    executed: Psn,
+    /// On the way from `oldest` to here the cursor stops only at READs and atomics.
+    skip_to: Psn,
+    /// The next packet asks for an acknowledgement, whatever it is.
+    urgent: bool,
+    /// Set when the packets from here on were sent again, until there is progress: further signs of
+    /// the same loss change nothing.
+    restarted: Option<Psn>,
+    /// When an answer must have come.
+    timer: Option<Time>,
+    /// The responder was not ready: nothing is sent before this time.
+    not_ready_until: Option<Time>,
+    retries: u8,
+    rnr_retries: u8,
+    /// Packets since the last one that asked for an acknowledgement.
+    since_ack_request: u32,
+    /// No entry is started.
+    paused: bool,
+    failed: bool,
+    counters: Counters,
+}
+
+impl Requester {
+    /// Makes a requester. It allocates its ledger here, and nothing later.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            ledger: Ledger::new(config.capacity),
+            oldest: config.first_psn,
+            cursor: config.first_psn,
+            at: 0,
+            high: config.first_psn,
+            executed: config.first_psn,
+            skip_to: config.first_psn,
+            urgent: false,
+            restarted: None,
+            timer: None,
+            not_ready_until: None,
+            retries: config.retry_count,
+            rnr_retries: config.rnr_retry,
+            since_ack_request: 0,
+            paused: false,
+            failed: false,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Appends a work request.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
+        let reliable = self.config.transport.is_reliable();
+        let exists = match request.work {
+            Work::Send(SendEnd::Invalidate(_)) => reliable,
+            Work::Send(_) | Work::Write(..) => true,
+            Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } => {
+                reliable && self.config.max_rd_atomic > 0
+            }
+        };
+        let atomic = request.work.has_answer() && !request.work.is_read();
+        if self.failed {
+            Err(Rejected::Failed)
+        } else if !exists {
+            Err(Rejected::Operation)
+        } else if request.length > MESSAGE_MAX || (atomic && request.length != 8) {
+            Err(Rejected::Length)
+        } else if self.ledger.push(request) {
+            Ok(())
+        } else {
+            Err(Rejected::Full)
+        }
+    }
+
+    /// Takes the next completion, in the order of the queue. After the first that has failed, all
+    /// that follow are flushed, and the requester sends and receives nothing any more.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        let ended = self.pop_ended()?;
+        let WorkRequest { id, signaled, .. } = ended.request;
+        let outcome = match ended.failed {
+            Some(outcome) => outcome,
+            None if self.failed => Outcome::Flushed,
+            None => Outcome::Success,
+        };
+        if ended.failed.is_some() {
+            self.fail();
+        }
+        Some(Completion { id, outcome, signaled })
+    }
+
+    fn pop_ended(&mut self) -> Option<Entry> {
+        let entry = if self.failed { self.ledger.pop() } else { self.ledger.pop_ended() }?;
+        self.at = self.at.saturating_sub(1);
+        Some(entry)
+    }
+
+    /// Ends the work request with this identifier, whose memory the caller could not read or write.
+    /// It is completed with [`Outcome::Local`] when all before it are; until then none behind it is
+    /// started. Does nothing if no such work request is in the ledger.
+    pub fn refuse(&mut self, id: u64) {
+        self.ledger.fail(id, Outcome::Local);
+    }
+
+    /// Ends all work: what has not been completed is flushed.
+    pub fn fail(&mut self) {
+        self.failed = true;
+        self.timer = None;
+        self.not_ready_until = None;
+    }
+
+    /// Finishes what has been started and starts nothing (state SQD), or goes on.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Returns whether nothing is outstanding.
+    #[must_use]
+    pub const fn is_quiet(&self) -> bool {
+        self.ledger.is_quiet()
+    }
+
+    /// Returns whether the requester has failed.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The number of the next packet that was never sent (`sq_psn` of QUERY_QP).
+    #[must_use]
+    pub const fn psn(&self) -> Psn {
+        self.high
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sends all packets again that have no answer. The first asks for an acknowledgement, since
+    /// the peer may be further than its answers that have arrived.
+    fn go_back(&mut self) {
+        self.cursor = self.oldest;
+        self.at = self.ledger.oldest();
+        self.skip_to = self.executed;
+        self.urgent = true;
+    }
+
+    /// How far a number is ahead of the oldest packet, if it is that of a packet that was sent or
+    /// the next one; else zero.
+    const fn ahead(&self, psn: Psn) -> u32 {
+        let ahead = psn.since(self.oldest);
+        if ahead <= self.high.since(self.oldest) { ahead } else { 0 }
+    }
+}

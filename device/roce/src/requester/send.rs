@@ -1,0 +1,168 @@
+//! Which packet is next.
+
+use std::ops::Range;
+
+use super::Requester;
+use super::ledger::Entry;
+use crate::psn::{MAX_OUTSTANDING, Psn, Span};
+use crate::time::Time;
+use crate::wire::{Body, Head};
+
+/// A packet to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The base transport header.
+    pub head: Head,
+    /// The operation.
+    pub body: Body,
+    /// The work request whose bytes it carries.
+    pub id: u64,
+    /// Which of its bytes.
+    pub range: Range<u32>,
+}
+
+/// The packet that the cursor stands at.
+#[derive(Clone, Copy)]
+struct Upcoming {
+    entry: Entry,
+    /// True if the entry gets its numbers with this packet.
+    starts: bool,
+}
+
+impl Requester {
+    /// Returns the next packet to send, if one may be sent now. The caller copies the bytes that it
+    /// names; if it cannot, it calls [`Self::refuse`] and does not send the packet.
+    pub fn next(&mut self, now: Time) -> Option<Transmit> {
+        if self.failed || self.not_ready_until.is_some() {
+            return None;
+        }
+        self.skip();
+        let upcoming = self.upcoming()?;
+        if upcoming.starts {
+            self.ledger.start(upcoming.entry.span);
+        }
+        let mut transmit = self.make(&upcoming.entry);
+        let again = transmit.head.psn.since(self.oldest) < self.high.since(self.oldest);
+        self.move_cursor(&upcoming.entry);
+        if !self.config.transport.is_reliable() {
+            self.left();
+            return Some(transmit);
+        }
+        transmit.head.ack_request = self.asks_for_acknowledgement(&upcoming.entry);
+        self.since_ack_request =
+            if transmit.head.ack_request { 0 } else { self.since_ack_request + 1 };
+        self.urgent = false;
+        self.counters.sent += 1;
+        self.counters.resent += u64::from(again);
+        if self.timer.is_none() {
+            self.arm(now);
+        }
+        Some(transmit)
+    }
+
+    /// Moves the cursor over SENDs and WRITEs that need not be sent again while the answer of a
+    /// READ or atomic before them is missing: those that an acknowledgement has covered, or that no
+    /// sign of loss concerns.
+    fn skip(&mut self) {
+        let end = if self.ahead(self.executed) > self.ahead(self.skip_to) {
+            self.executed
+        } else {
+            self.skip_to
+        };
+        while self.ahead(self.cursor) < self.ahead(end)
+            && self.at < self.ledger.started()
+            && let Some(entry) = self.ledger.get(self.at)
+            && !entry.has_answer()
+        {
+            if entry.span.contains(end) {
+                self.cursor = end;
+            } else {
+                self.cursor = entry.span.end();
+                self.at += 1;
+            }
+        }
+    }
+
+    /// Finds the packet that the cursor stands at, unless it has to wait.
+    fn upcoming(&self) -> Option<Upcoming> {
+        let entry = *self.ledger.get(self.at)?;
+        if entry.failed.is_some() {
+            return None;
+        }
+        let outstanding = self.cursor.since(self.oldest);
+        let sent = outstanding < self.high.since(self.oldest);
+        if !sent && outstanding >= self.config.window {
+            return None;
+        }
+        if self.at < self.ledger.started() {
+            return Some(Upcoming { entry, starts: false });
+        }
+        let count = if entry.request.work.has_answer() && !entry.request.work.is_read() {
+            1
+        } else {
+            self.config.mtu.packets(entry.request.length)
+        };
+        let answers = self.ledger.answers_due();
+        let waits = self.paused
+            || (entry.request.fence && answers > 0)
+            || (entry.has_answer() && answers >= usize::from(self.config.max_rd_atomic))
+            || outstanding.saturating_add(count) > MAX_OUTSTANDING;
+        let span = Span { first: self.cursor, count };
+        (!waits).then_some(Upcoming { entry: Entry { span, ..entry }, starts: true })
+    }
+
+    /// Makes the packet at the cursor.
+    fn make(&self, entry: &Entry) -> Transmit {
+        let (psn, mtu) = (self.cursor, self.config.mtu);
+        let request = &entry.request;
+        let offset = entry.offset(psn, mtu);
+        let bytes = if entry.has_answer() { 0 } else { entry.bytes_at(psn, mtu) };
+        let last = entry.has_answer() || psn == entry.span.last();
+        let mut head = Head::new(self.config.transport, self.config.destination, psn);
+        head.solicited = last && request.solicited && request.work.completes_a_receive();
+        head.srqn = request.srqn;
+        Transmit {
+            head,
+            body: Body::Request(request.work.request(request.length, offset, last)),
+            id: request.id,
+            range: offset..offset.saturating_add(bytes),
+        }
+    }
+
+    /// Moves the cursor behind the packet. The request of a READ takes as many numbers as its
+    /// answer has packets.
+    fn move_cursor(&mut self, entry: &Entry) {
+        let next = if entry.has_answer() { entry.span.end() } else { self.cursor.next() };
+        self.move_cursor_to(next, next == entry.span.end());
+    }
+
+    fn move_cursor_to(&mut self, next: Psn, ends: bool) {
+        if next.since(self.oldest) > self.high.since(self.oldest) {
+            self.high = next;
+        }
+        self.cursor = next;
+        self.at += usize::from(ends);
+    }
+
+    /// A packet asks for an acknowledgement if its message must be reported, if no packet can
+    /// follow at once, and at the latest when a quarter of the window has not asked.
+    fn asks_for_acknowledgement(&self, entry: &Entry) -> bool {
+        let ends = self.cursor == entry.span.end();
+        let quarter = (self.config.window / 4).max(1);
+        self.urgent
+            || entry.has_answer()
+            || (ends && entry.request.signaled)
+            || self.since_ack_request + 1 >= quarter
+            || self.upcoming().is_none()
+    }
+
+    /// An unreliable packet has left: nobody will say what has become of it.
+    fn left(&mut self) {
+        self.counters.sent += 1;
+        self.oldest = self.cursor;
+        self.executed = self.cursor;
+        while self.ledger.oldest() < self.at {
+            self.ledger.settle();
+        }
+    }
+}

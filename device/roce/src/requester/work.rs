@@ -1,0 +1,155 @@
+//! What a requester is asked to do, and how that ends.
+
+use crate::wire::headers::{AtomicEth, Imm, Reth};
+use crate::wire::numbers::{Rkey, Srqn};
+use crate::wire::{Part, Request, SendEnd};
+
+/// The longest message, in bytes (IBTA volume 1, 9.7.7.1).
+pub const MESSAGE_MAX: u32 = 1 << 31;
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// The first address.
+    pub addr: u64,
+    /// The key.
+    pub key: Rkey,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// SEND, with what its last packet brings.
+    Send(SendEnd),
+    /// RDMA WRITE, with or without immediate data.
+    Write(Remote, Option<Imm>),
+    /// RDMA READ.
+    Read(Remote),
+    /// COMPARE & SWAP.
+    CompareSwap {
+        /// The word.
+        word: Remote,
+        /// The value that it must have.
+        compare: u64,
+        /// Its new value.
+        swap: u64,
+    },
+    /// FETCH & ADD.
+    FetchAdd {
+        /// The word.
+        word: Remote,
+        /// The number to add.
+        add: u64,
+    },
+}
+
+impl Work {
+    /// Returns whether the operation has an answer of its own.
+    #[must_use]
+    pub const fn has_answer(&self) -> bool {
+        !matches!(self, Self::Send(_) | Self::Write(..))
+    }
+
+    /// Returns whether it is a READ.
+    #[must_use]
+    pub const fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
+    /// Returns whether its last packet may ask for a solicited event: one that completes a receive
+    /// (rxe_req.c, `init_req_packet`).
+    pub(super) const fn completes_a_receive(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Write(_, Some(_)))
+    }
+
+    /// The request that the packet at `offset` makes; `length` is that of the message, `last` says
+    /// that no packet follows.
+    pub(super) fn request(&self, length: u32, offset: u32, last: bool) -> Request {
+        let first = offset == 0;
+        match *self {
+            Self::Send(end) => Request::Send(Part::new(first.then_some(()), last.then_some(end))),
+            Self::Write(Remote { addr, key }, imm) => {
+                let reth = Reth { addr, key, length };
+                Request::Write(Part::new(first.then_some(reth), last.then_some(imm)))
+            }
+            Self::Read(Remote { addr, key }) => {
+                let addr = addr.wrapping_add(u64::from(offset));
+                Request::Read(Reth { addr, key, length: length.saturating_sub(offset) })
+            }
+            Self::CompareSwap { word: Remote { addr, key }, compare, swap } => {
+                Request::CompareSwap(AtomicEth { addr, key, swap_or_add: swap, compare })
+            }
+            Self::FetchAdd { word: Remote { addr, key }, add } => {
+                Request::FetchAdd(AtomicEth { addr, key, swap_or_add: add, compare: 0 })
+            }
+        }
+    }
+}
+
+/// A work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRequest {
+    /// The caller's name for it, unique among those in the ledger.
+    pub id: u64,
+    /// The operation.
+    pub work: Work,
+    /// Bytes of the message; of atomics 8.
+    pub length: u32,
+    /// Asks for a solicited event where the message arrives.
+    pub solicited: bool,
+    /// Its success is reported, so it must be acknowledged soon.
+    pub signaled: bool,
+    /// It starts only when all READs and atomics before it have ended.
+    pub fence: bool,
+    /// XRC: the SRQ that the message is for.
+    pub srqn: Srqn,
+}
+
+/// Why a work request is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// The ledger is full.
+    Full,
+    /// The message is too long, or not 8 bytes for an atomic.
+    Length,
+    /// The transport does not have the operation.
+    Operation,
+    /// The requester has failed.
+    Failed,
+}
+
+/// How a work request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was executed.
+    Success,
+    /// It was not, since one before it has failed.
+    Flushed,
+    /// The caller could not read or write its own memory ([`super::Requester::refuse`]).
+    Local,
+    /// An answer had more or fewer bytes than were asked for.
+    LocalLength,
+    /// An answer was not one to the request.
+    BadResponse,
+    /// NAK "invalid request".
+    RemoteInvalidRequest,
+    /// NAK "remote access error".
+    RemoteAccess,
+    /// NAK "remote operational error".
+    RemoteOperational,
+    /// No answer came, however often it was sent.
+    RetryExceeded,
+    /// The responder was not ready, however often it was asked.
+    RnrRetryExceeded,
+}
+
+/// The end of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The caller's name for it.
+    pub id: u64,
+    /// How it has ended.
+    pub outcome: Outcome,
+    /// As the work request says.
+    pub signaled: bool,
+}

@@ -1,0 +1,163 @@
+//! The order of the packets of a message, and their lengths.
+//!
+//! A FIRST is followed by MIDDLEs and a LAST of the same kind; everything else stands between
+//! messages (rxe_resp.c, `check_op_seq`). All packets of a message but the last carry as many bytes
+//! as the path MTU says (C9-92, C9-94). The packets of a WRITE carry as many bytes as its first one
+//! has announced.
+
+use super::arrival::{Arrival, Arriving};
+use crate::wire::headers::{AtomicEth, Reth};
+use crate::wire::numbers::Srqn;
+use crate::wire::{Mtu, Part, Request};
+
+/// The longest message, in bytes.
+const MESSAGE_MAX: u32 = 1 << 31;
+
+/// The message in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// None: the next packet begins one.
+    None,
+    /// A SEND of which this many bytes have come, and its SRQ.
+    Send { bytes: u32, srqn: Srqn },
+    /// A WRITE of which this many bytes have come.
+    Write { reth: Reth, bytes: u32, srqn: Srqn },
+}
+
+/// The number of messages that have been begun.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// The number of the message that was begun last.
+    pub(super) const fn current(self) -> u64 {
+        self.0
+    }
+}
+
+/// A packet that is in its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accepted {
+    pub(super) arrival: Arrival,
+    /// The message in progress when the packet has been executed.
+    pub(super) next: Message,
+    /// Sequence numbers that the packet and its answer take.
+    pub(super) count: u32,
+    /// True if it begins a message.
+    pub(super) begins: bool,
+    /// True if it ends one.
+    pub(super) completes: bool,
+    /// True if it has an answer of its own.
+    pub(super) answers: bool,
+}
+
+/// The packet breaks the rules: NAK "invalid request".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Invalid;
+
+impl Message {
+    /// Checks the next packet of the connection: its request, its SRQ and the length of its
+    /// payload.
+    pub(super) fn accept(
+        self,
+        (request, srqn, payload): (Request, Srqn, usize),
+        mtu: Mtu,
+        numbers: Numbers,
+    ) -> Result<Accepted, Invalid> {
+        let bytes = u32::try_from(payload).map_err(|_| Invalid)?;
+        match request {
+            Request::Send(part) => {
+                fits(part, bytes, mtu)?;
+                let at = match (part.start(), self) {
+                    (Some(()), Self::None) => 0,
+                    (None, Self::Send { bytes, srqn: of }) if of == srqn => bytes,
+                    _ => return Err(Invalid),
+                };
+                let total = sum(at, bytes, MESSAGE_MAX)?;
+                let next = match part.end() {
+                    Some(_) => Self::None,
+                    None => Self::Send { bytes: total, srqn },
+                };
+                let work = Arriving::Send(part.end());
+                Ok(numbers.part((work, srqn), (at, bytes), (part.start().is_some(), next)))
+            }
+            Request::Write(part) => {
+                fits(part, bytes, mtu)?;
+                let (at, reth) = match (part.start(), self) {
+                    (Some(reth), Self::None) if reth.length <= MESSAGE_MAX => (0, reth),
+                    (None, Self::Write { reth, bytes, srqn: of }) if of == srqn => (bytes, reth),
+                    _ => return Err(Invalid),
+                };
+                let total = sum(at, bytes, reth.length)?;
+                let next = match part.end() {
+                    Some(_) if total != reth.length => return Err(Invalid),
+                    Some(_) => Self::None,
+                    None => Self::Write { reth, bytes: total, srqn },
+                };
+                let work = Arriving::Write(reth, part.end());
+                Ok(numbers.part((work, srqn), (at, bytes), (part.start().is_some(), next)))
+            }
+            _ if self != Self::None => Err(Invalid),
+            Request::Read(reth) if reth.length <= MESSAGE_MAX => {
+                Ok(numbers.whole((Arriving::Read(reth), srqn), mtu.packets(reth.length)))
+            }
+            Request::CompareSwap(atomic) => {
+                aligned(&atomic)?;
+                Ok(numbers.whole((Arriving::CompareSwap(atomic), srqn), 1))
+            }
+            Request::FetchAdd(atomic) => {
+                aligned(&atomic)?;
+                Ok(numbers.whole((Arriving::FetchAdd(atomic), srqn), 1))
+            }
+            // FLUSH and ATOMIC WRITE are not offered.
+            Request::Read(_) | Request::Flush(..) | Request::AtomicWrite(_) => Err(Invalid),
+        }
+    }
+}
+
+impl Numbers {
+    /// A packet of a SEND or WRITE, after which `next` is in progress.
+    const fn part(
+        self,
+        (work, srqn): (Arriving, Srqn),
+        (at, bytes): (u32, u32),
+        (begins, next): (bool, Message),
+    ) -> Accepted {
+        let number = if begins { self.next().current() } else { self.current() };
+        let arrival = Arrival { work, at, bytes, solicited: false, number, srqn };
+        let completes = matches!(next, Message::None);
+        Accepted { arrival, next, count: 1, begins, completes, answers: false }
+    }
+
+    /// A request with an answer of its own, of `count` packets.
+    const fn whole(self, (work, srqn): (Arriving, Srqn), count: u32) -> Accepted {
+        let number = self.next().current();
+        let arrival = Arrival { work, at: 0, bytes: 0, solicited: false, number, srqn };
+        let next = Message::None;
+        Accepted { arrival, next, count, begins: true, completes: true, answers: true }
+    }
+}
+
+/// Checks the length of a packet against its place in the message.
+fn fits<S: Copy, E: Copy>(part: Part<S, E>, bytes: u32, mtu: Mtu) -> Result<(), Invalid> {
+    let fits = match part {
+        Part::First(_) | Part::Middle => bytes == mtu.bytes(),
+        Part::Last(_) => (1..=mtu.bytes()).contains(&bytes),
+        Part::Only(..) => bytes <= mtu.bytes(),
+    };
+    if fits { Ok(()) } else { Err(Invalid) }
+}
+
+/// Adds the bytes of a packet to those that came earlier.
+fn sum(at: u32, bytes: u32, most: u32) -> Result<u32, Invalid> {
+    at.checked_add(bytes).filter(|total| *total <= most).ok_or(Invalid)
+}
+
+/// The word of an atomic is aligned (C9-129).
+fn aligned(atomic: &AtomicEth) -> Result<(), Invalid> {
+    if atomic.addr.is_multiple_of(8) { Ok(()) } else { Err(Invalid) }
+}

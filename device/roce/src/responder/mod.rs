@@ -1,0 +1,311 @@
+//! The receiving half of a reliable connection: RC and the target of XRC.
+//!
+//! Requests go in ([`Responder::receive`]). What has to be done with a request comes out as an
+//! [`Arrival`]; the caller does it and says how it went ([`Responder::end`]). Only then does the
+//! responder's state change, so a request that finds no receive leaves no trace. Answers come out
+//! when a batch of requests has been received ([`Responder::next_reply`]).
+//!
+//! Each request is executed once, in the order of its number. A number behind the expected one is a
+//! duplicate: it is answered again, from what is remembered, and executed never. A number ahead of
+//! it shows that packets are missing.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`arrival`] | what the caller has to do, and how it went |
+//! | `message` | the order of the packets of a message, and their lengths |
+//! | `resources` | READs and atomics that may have to be answered again |
+//! | `held` | packets that wait for one before them |
+//! | `duplicates` | requests that were executed before |
+//! | [`replies`] | answers, in the order of the requests |
+//! | [`unreliable`] | the receiving half of an unreliable connection |
+
+pub mod arrival;
+mod duplicates;
+mod held;
+mod message;
+pub mod replies;
+mod resources;
+pub mod unreliable;
+
+pub use self::arrival::{Arrival, Arriving, Step, Verdict};
+use self::held::Held;
+pub use self::held::Slot;
+use self::message::{Accepted, Message, Numbers};
+pub use self::replies::{ReadSegment, Reply};
+use self::resources::Resources;
+use crate::discard::{Discard, Discards};
+use crate::psn::{Msn, Psn};
+use crate::wire::opcode::Transport;
+use crate::wire::syndrome::RnrTimer;
+use crate::wire::{Mtu, Nak, Packet, Qpn, Request, Syndrome};
+
+/// Attributes of a responder.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// RC or XRC.
+    pub transport: Transport,
+    /// The peer's QP, for answers.
+    pub destination: Qpn,
+    /// Path MTU. Both ends must have the same.
+    pub mtu: Mtu,
+    /// The number of the first packet.
+    pub first_psn: Psn,
+    /// What a requester is told to wait when there is no receive.
+    pub min_rnr_timer: RnrTimer,
+    /// READs and atomics that the peer may have outstanding (`max_dest_rd_atomic`).
+    pub max_dest_rd_atomic: u8,
+    /// Packets ahead of the expected one that are kept, at most 255; 0 for none.
+    pub hold: u32,
+}
+
+/// Events that a responder counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests, or packets of them, that were executed.
+    pub executed: u64,
+    /// Requests that had been executed before (`duplicate_request`).
+    pub duplicates: u64,
+    /// Packets ahead of the expected one (`out_of_sequence`).
+    pub early: u64,
+    /// Those among them that were kept.
+    pub held: u64,
+    /// Answers of each kind.
+    pub acks: u64,
+    /// NAKs for a missing packet.
+    pub sequence_naks: u64,
+    /// Answers "receiver not ready".
+    pub not_ready: u64,
+    /// Other NAKs.
+    pub refusals: u64,
+    /// Requests that were dropped.
+    pub discards: Discards,
+}
+
+/// A request that the caller is executing.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    request: Request,
+    accepted: Accepted,
+    ack_request: bool,
+}
+
+/// Why the expected packet has to come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// It does not.
+    No,
+    /// It is missing; the requester is told when the batch ends.
+    Missing,
+    /// It is missing, and the requester has been told. It is told once (C9-115).
+    Told,
+    /// It found no receive. Nothing else is received until it has come again.
+    NotReady,
+}
+
+/// The receiving half of a reliable connection.
+#[derive(Debug)]
+pub struct Responder {
+    config: Config,
+    /// The number of the next request to execute.
+    expected: Psn,
+    /// Messages that have been executed.
+    msn: Msn,
+    /// Messages that have been begun, for keys that are good for one message.
+    numbers: Numbers,
+    message: Message,
+    pending: Option<Pending>,
+    waiting: Waiting,
+    held: Held,
+    resources: Resources,
+    /// The last packet that an acknowledgement is due for.
+    ack: Option<Psn>,
+    /// A negative answer that is due, and its number.
+    refusal: Option<(Psn, Syndrome)>,
+    failed: bool,
+    counters: Counters,
+}
+
+impl Responder {
+    /// Makes a responder. It allocates room for READs and atomics here, and nothing later.
+    #[must_use]
+    pub fn new(mut config: Config) -> Self {
+        config.hold = config.hold.min(held::MOST);
+        Self {
+            expected: config.first_psn,
+            msn: Msn::default(),
+            numbers: Numbers::default(),
+            message: Message::None,
+            pending: None,
+            waiting: Waiting::No,
+            held: Held::default(),
+            resources: Resources::new(usize::from(config.max_dest_rd_atomic)),
+            ack: None,
+            refusal: None,
+            failed: false,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Takes a request.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub fn receive(&mut self, packet: &Packet<'_>) -> Result<Step, Discard> {
+        let result = self.take(packet);
+        if let Err(discard) = result {
+            self.counters.discards.count(discard);
+        }
+        result
+    }
+
+    fn take(&mut self, packet: &Packet<'_>) -> Result<Step, Discard> {
+        let Some(request) = packet.request() else { return Err(Discard::Transport) };
+        if packet.head.transport != self.config.transport {
+            return Err(Discard::Transport);
+        }
+        if self.failed {
+            return Err(Discard::State);
+        }
+        if self.pending.is_some() {
+            return Err(Discard::Busy);
+        }
+        let psn = packet.head.psn;
+        if psn == self.expected {
+            Ok(self.in_order(request, packet))
+        } else if psn.is_before(self.expected) {
+            self.duplicate(psn, request, packet.head.ack_request)
+        } else {
+            self.early(psn)
+        }
+    }
+
+    /// The expected request.
+    fn in_order(&mut self, request: Request, packet: &Packet<'_>) -> Step {
+        self.held.release(packet.head.psn);
+        let accepted = self.message.accept(
+            (request, packet.head.srqn, packet.payload.len()),
+            self.config.mtu,
+            self.numbers,
+        );
+        let overrun =
+            matches!(accepted, Ok(Accepted { answers: true, .. })) && self.resources.is_overrun();
+        match accepted {
+            Ok(accepted) if !overrun => {
+                let ack_request = packet.head.ack_request;
+                self.pending = Some(Pending { request, accepted, ack_request });
+                Step::Execute(Arrival { solicited: packet.head.solicited, ..accepted.arrival })
+            }
+            _ => self.refuse(Nak::InvalidRequest),
+        }
+    }
+
+    /// A request ahead of the expected one: packets are missing. The requester is told at the end
+    /// of the batch, since the missing one may only have been overtaken.
+    fn early(&mut self, psn: Psn) -> Result<Step, Discard> {
+        self.counters.early += 1;
+        match self.waiting {
+            Waiting::NotReady => return Err(Discard::BehindNotReady),
+            Waiting::No => self.waiting = Waiting::Missing,
+            Waiting::Missing | Waiting::Told => {}
+        }
+        let ahead = psn.since(self.expected);
+        let slot = if ahead <= self.config.hold { self.held.hold(psn) } else { None };
+        self.counters.held += u64::from(slot.is_some());
+        slot.map(Step::Keep).ok_or(Discard::Early)
+    }
+
+    /// Ends the request that [`Step::Execute`] asked for.
+    ///
+    /// Returns the NAK with which the connection has failed, if it has. The caller moves its QP to
+    /// the error state then; answers that are due are still to be sent.
+    pub fn end(&mut self, verdict: Verdict) -> Option<Nak> {
+        let pending = self.pending.take()?;
+        let atomic = matches!(pending.request, Request::CompareSwap(_) | Request::FetchAdd(_));
+        let nak = match verdict {
+            Verdict::Executed if !atomic => return self.executed(&pending, None),
+            Verdict::Old(old) if atomic => return self.executed(&pending, Some(old)),
+            Verdict::NotReady => {
+                self.counters.not_ready += 1;
+                let syndrome = Syndrome::NotReady(self.config.min_rnr_timer);
+                self.refusal = Some((self.expected, syndrome));
+                self.waiting = Waiting::NotReady;
+                self.held = Held::default();
+                return None;
+            }
+            Verdict::Invalid => Nak::InvalidRequest,
+            Verdict::Access => Nak::RemoteAccess,
+            Verdict::Operational | Verdict::Executed | Verdict::Old(_) => Nak::RemoteOperational,
+        };
+        self.refuse(nak);
+        Some(nak)
+    }
+
+    /// A request has been executed: everything moves on.
+    fn executed(&mut self, pending: &Pending, old: Option<u64>) -> Option<Nak> {
+        let psn = self.expected;
+        let Accepted { next, count, completes, begins, answers, .. } = pending.accepted;
+        self.counters.executed += 1;
+        self.message = next;
+        self.expected = psn.plus(count);
+        if begins {
+            self.numbers = self.numbers.next();
+        }
+        if completes {
+            self.msn = self.msn.next();
+        }
+        if answers {
+            self.resources.push(psn, count, (pending.request, old), self.numbers);
+        } else if pending.ack_request {
+            self.ack = Some(psn);
+        }
+        self.waiting = if self.held.is_empty() { Waiting::No } else { Waiting::Missing };
+        None
+    }
+
+    /// Answers the expected request with a NAK, after which the connection is over.
+    fn refuse(&mut self, nak: Nak) -> Step {
+        self.fail(self.expected, nak);
+        Step::Refused(nak)
+    }
+
+    fn fail(&mut self, psn: Psn, nak: Nak) {
+        self.counters.refusals += 1;
+        self.refusal = Some((psn, Syndrome::Nak(nak)));
+        self.failed = true;
+        self.held = Held::default();
+    }
+
+    /// Returns the slot of the expected packet if the caller has kept it: that packet has to be
+    /// received now. This is asked before answers are taken, until it returns `None`.
+    pub fn next_held(&mut self) -> Option<Slot> {
+        if self.failed || self.pending.is_some() {
+            return None;
+        }
+        self.held.release(self.expected)
+    }
+
+    /// Returns whether the packet in a slot is still needed.
+    #[must_use]
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.held.has(slot)
+    }
+
+    /// Returns whether the connection has failed.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The number of the next request to execute (`rq_psn` of QUERY_QP).
+    #[must_use]
+    pub const fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,125 @@
+//! Answers, in the order of the requests.
+//!
+//! First come the answers of READs and atomics. Each acknowledges all requests before it. A NAK or
+//! an acknowledgement comes when none of them is due, so it overtakes nothing. One acknowledgement
+//! answers all requests of a batch.
+
+use super::resources::{Answer, Resource};
+use super::{Responder, Waiting};
+use crate::psn::Psn;
+use crate::wire::headers::Reth;
+use crate::wire::numbers::Rkey;
+use crate::wire::{Aeth, Body, Head, Nak, ReadPart, Response, Syndrome};
+
+/// An answer to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The base transport header.
+    pub head: Head,
+    /// The answer.
+    pub body: Body,
+    /// The memory whose bytes it carries: the caller copies them, or calls
+    /// [`Responder::fail_reply`] if it cannot.
+    pub read: Option<ReadSegment>,
+}
+
+/// Memory that a packet of an answer to a READ carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSegment {
+    /// The first address.
+    pub addr: u64,
+    /// The key, which has to be checked again: it may have ended since the request came.
+    pub key: Rkey,
+    /// Bytes, at most the path MTU.
+    pub length: u32,
+    /// The number of the message ([`super::Arrival::number`]).
+    pub number: u64,
+}
+
+impl Responder {
+    /// Returns the next answer to send. The caller takes answers when it has received a batch of
+    /// requests, and may leave some for later; a READ has as many as its bytes need.
+    pub fn next_reply(&mut self) -> Option<Reply> {
+        if let Some((resource, progress)) = self.resources.due() {
+            let reply = self.answer(&resource, (progress.from, progress.next));
+            self.resources.made(progress.next);
+            // It acknowledges all before it, and a late acknowledgement in the middle of an answer
+            // ends a connection of rxe (rxe_comp.c, `check_ack`).
+            if self.ack.is_some_and(|due| due.is_before(resource.span.first)) {
+                self.ack = None;
+            }
+            return Some(reply);
+        }
+        if self.waiting == Waiting::Missing && !self.failed {
+            self.waiting = Waiting::Told;
+            self.counters.sequence_naks += 1;
+            self.ack = None;
+            return Some(self.acknowledgement(self.expected, Syndrome::Nak(Nak::Sequence)));
+        }
+        if let Some((psn, syndrome)) = self.refusal.take() {
+            // A NAK acknowledges all before it.
+            self.ack = None;
+            return Some(self.acknowledgement(psn, syndrome));
+        }
+        let psn = self.ack.take()?;
+        self.counters.acks += 1;
+        Some(self.acknowledgement(psn, Aeth::ack(self.msn).syndrome))
+    }
+
+    /// Returns whether [`Self::next_reply`] has an answer.
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        let missing = self.waiting == Waiting::Missing && !self.failed;
+        !self.resources.is_idle() || missing || self.refusal.is_some() || self.ack.is_some()
+    }
+
+    /// Replaces an answer whose memory could not be read: the READ is refused, and the connection
+    /// over.
+    pub fn fail_reply(&mut self, reply: &Reply, nak: Nak) {
+        self.resources.stop();
+        self.fail(reply.head.psn, nak);
+    }
+
+    fn head(&self, psn: Psn) -> Head {
+        Head::new(self.config.transport, self.config.destination, psn)
+    }
+
+    fn acknowledgement(&self, psn: Psn, syndrome: Syndrome) -> Reply {
+        let body = Response::Acknowledge(Aeth { syndrome, msn: self.msn });
+        Reply { head: self.head(psn), body: Body::Response(body), read: None }
+    }
+
+    /// One packet of the answer to a READ, or the answer to an atomic.
+    fn answer(&self, resource: &Resource, (from, psn): (Psn, Psn)) -> Reply {
+        let aeth = Aeth::ack(self.msn);
+        let head = self.head(psn);
+        match resource.answer {
+            Answer::Value(_, old) => {
+                let body = Body::Response(Response::Atomic(aeth, old));
+                Reply { head, body, read: None }
+            }
+            Answer::Memory(reth) => {
+                let part = match (psn == from, psn == resource.span.last()) {
+                    (true, true) => ReadPart::Only(aeth),
+                    (true, false) => ReadPart::First(aeth),
+                    (false, false) => ReadPart::Middle,
+                    (false, true) => ReadPart::Last(aeth),
+                };
+                let read = self.segment(resource, &reth, psn);
+                Reply { head, body: Body::Response(Response::Read(part)), read: Some(read) }
+            }
+        }
+    }
+
+    /// The memory that packet `psn` of an answer carries.
+    fn segment(&self, resource: &Resource, reth: &Reth, psn: Psn) -> ReadSegment {
+        let mtu = self.config.mtu.bytes();
+        let offset = psn.since(resource.span.first).wrapping_mul(mtu);
+        ReadSegment {
+            addr: reth.addr.wrapping_add(u64::from(offset)),
+            key: reth.key,
+            length: reth.length.saturating_sub(offset).min(mtu),
+            number: resource.number,
+        }
+    }
+}

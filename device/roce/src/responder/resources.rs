@@ -1,0 +1,159 @@
+//! READs and atomics that have been accepted: those that are to be answered, and the latest of
+//! those that were, whose answers may have been lost.
+//!
+//! They are answered in order. A duplicate sets the next one to answer back to its own, so its
+//! answer and all later ones are sent again (hfi1 rc.c does so, too).
+
+use std::collections::VecDeque;
+
+use super::message::Numbers;
+use crate::psn::{Psn, Span};
+use crate::wire::headers::Reth;
+use crate::wire::{Mtu, Request};
+
+/// A READ or atomic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resource {
+    pub(super) span: Span,
+    pub(super) answer: Answer,
+    /// The number of its message.
+    pub(super) number: u64,
+}
+
+/// What is needed to answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    /// The memory of a READ.
+    Memory(Reth),
+    /// The request of an atomic, and the value that its word had. It is executed once, so the value
+    /// is kept.
+    Value(Request, u64),
+}
+
+/// The latest READs and atomics.
+#[derive(Debug)]
+pub(super) struct Resources {
+    entries: VecDeque<Resource>,
+    capacity: usize,
+    /// How many at the front have been answered.
+    answered: usize,
+    /// The READ that is being answered: where its answer began, and its next packet.
+    progress: Option<Progress>,
+}
+
+/// How far a READ has been answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    pub(super) from: Psn,
+    pub(super) next: Psn,
+}
+
+impl Resources {
+    pub(super) fn new(capacity: usize) -> Self {
+        let entries = VecDeque::with_capacity(capacity);
+        Self { entries, capacity, answered: 0, progress: None }
+    }
+
+    /// Returns whether the peer has more requests outstanding than it may.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.entries.len() - self.answered >= self.capacity
+    }
+
+    /// Remembers a request that was accepted, and forgets the oldest that was answered.
+    pub(super) fn push(
+        &mut self,
+        first: Psn,
+        count: u32,
+        (request, old): (Request, Option<u64>),
+        numbers: Numbers,
+    ) {
+        if self.entries.len() >= self.capacity {
+            self.entries.pop_front();
+            self.answered = self.answered.saturating_sub(1);
+        }
+        let answer = match (request, old) {
+            (Request::Read(reth), _) => Answer::Memory(reth),
+            (atomic, old) => Answer::Value(atomic, old.unwrap_or_default()),
+        };
+        let span = Span { first, count };
+        self.entries.push_back(Resource { span, answer, number: numbers.current() });
+    }
+
+    /// The oldest that has not been answered, and how far it has.
+    pub(super) fn due(&self) -> Option<(Resource, Progress)> {
+        let resource = *self.entries.get(self.answered)?;
+        let first = resource.span.first;
+        Some((resource, self.progress.unwrap_or(Progress { from: first, next: first })))
+    }
+
+    /// Returns whether all have been answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.answered == self.entries.len()
+    }
+
+    /// Notes that the packet with this number of the oldest answer has been made.
+    pub(super) fn made(&mut self, psn: Psn) {
+        let Some((resource, progress)) = self.due() else { return };
+        if psn == resource.span.last() {
+            self.answered += 1;
+            self.progress = None;
+        } else {
+            self.progress = Some(Progress { next: psn.next(), ..progress });
+        }
+    }
+
+    /// Answers nothing more.
+    pub(super) fn stop(&mut self) {
+        self.answered = self.entries.len();
+        self.progress = None;
+    }
+
+    /// The number of the first request behind `psn` that has an answer of its own, and whether that
+    /// answer has been sent.
+    pub(super) fn first_behind(&self, psn: Psn) -> Option<(Psn, bool)> {
+        let behind = |resource: &Resource| psn.is_before(resource.span.first);
+        let at = self.entries.iter().position(behind)?;
+        self.entries.get(at).map(|resource| (resource.span.first, at < self.answered))
+    }
+
+    /// Answers a READ again from packet `psn` on, if `reth` is what remains of it there. Returns
+    /// whether that is so.
+    pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: Mtu) -> bool {
+        let found = self.entries.iter().position(|resource| resource.span.contains(psn));
+        let Some((at, resource)) = found.and_then(|at| Some((at, *self.entries.get(at)?))) else {
+            return false;
+        };
+        let Answer::Memory(original) = resource.answer else { return false };
+        let offset = psn.since(resource.span.first).wrapping_mul(mtu.bytes());
+        let rest = Reth {
+            addr: original.addr.wrapping_add(u64::from(offset)),
+            key: original.key,
+            length: original.length.saturating_sub(offset),
+        };
+        if rest != reth {
+            return false;
+        }
+        let next = self.due().map(|(_, progress)| progress.next);
+        let reached = |next: Psn| next.since(resource.span.first) > psn.since(resource.span.first);
+        // What has not been answered yet will be.
+        if at < self.answered || (at == self.answered && next.is_some_and(reached)) {
+            self.answered = at;
+            self.progress = Some(Progress { from: psn, next: psn });
+        }
+        true
+    }
+
+    /// Answers an atomic again. Returns whether it is remembered.
+    pub(super) fn repeat_atomic(&mut self, psn: Psn, request: Request) -> bool {
+        let same = |resource: &Resource| {
+            resource.span.first == psn
+                && matches!(resource.answer, Answer::Value(original, _) if original == request)
+        };
+        let Some(at) = self.entries.iter().position(same) else { return false };
+        if at < self.answered {
+            self.answered = at;
+            self.progress = None;
+        }
+        true
+    }
+}

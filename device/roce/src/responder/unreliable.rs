@@ -1,0 +1,106 @@
+//! The receiving half of an unreliable connection (UC).
+//!
+//! Nothing is answered. A message of which a packet is missing is dropped, and the next one begins
+//! at a FIRST or ONLY (IBTA volume 1, 9.8.2.2). Its receive serves the next message.
+
+use super::arrival::{Arrival, Verdict};
+use super::message::{Accepted, Message, Numbers};
+use crate::discard::{Discard, Discards};
+use crate::psn::Psn;
+use crate::wire::opcode::Transport;
+use crate::wire::{Mtu, Packet, Request};
+
+/// The receiving half of an unreliable connection.
+#[derive(Debug)]
+pub struct UnreliableResponder {
+    mtu: Mtu,
+    expected: Psn,
+    message: Message,
+    numbers: Numbers,
+    pending: Option<Accepted>,
+    discards: Discards,
+}
+
+impl UnreliableResponder {
+    /// Makes a responder.
+    #[must_use]
+    pub fn new(mtu: Mtu, first_psn: Psn) -> Self {
+        Self {
+            mtu,
+            expected: first_psn,
+            message: Message::None,
+            numbers: Numbers::default(),
+            pending: None,
+            discards: Discards::default(),
+        }
+    }
+
+    /// Takes a packet. The caller executes what is returned and calls [`Self::end`]. An arrival at
+    /// offset 0 begins a message; if another was in progress, that one is lost, and a receive that
+    /// it had begun to fill is filled anew.
+    ///
+    /// # Errors
+    /// Why the packet is dropped.
+    pub fn receive(&mut self, packet: &Packet<'_>) -> Result<Arrival, Discard> {
+        let result = self.take(packet);
+        if let Err(discard) = result {
+            self.discards.count(discard);
+        }
+        result
+    }
+
+    fn take(&mut self, packet: &Packet<'_>) -> Result<Arrival, Discard> {
+        let Some(request) = packet.request() else { return Err(Discard::Transport) };
+        if packet.head.transport != Transport::Uc {
+            return Err(Discard::Transport);
+        }
+        let begins = match request {
+            Request::Send(part) => part.start().is_some(),
+            Request::Write(part) => part.start().is_some(),
+            _ => return Err(Discard::Opcode),
+        };
+        if self.pending.is_some() {
+            return Err(Discard::Busy);
+        }
+        let psn = packet.head.psn;
+        // A packet is missing, or this one is late. A message that begins is taken in any case.
+        if psn != self.expected || begins {
+            self.message = Message::None;
+        }
+        self.expected = psn.next();
+        let parts = (request, packet.head.srqn, packet.payload.len());
+        let accepted = self.message.accept(parts, self.mtu, self.numbers);
+        let Ok(accepted) = accepted else {
+            self.message = Message::None;
+            return Err(Discard::BrokenMessage);
+        };
+        self.pending = Some(accepted);
+        Ok(Arrival { solicited: packet.head.solicited, ..accepted.arrival })
+    }
+
+    /// Ends what [`Self::receive`] returned. A message that is not executed is dropped without a
+    /// word; the QP lives.
+    pub fn end(&mut self, verdict: Verdict) {
+        let Some(accepted) = self.pending.take() else { return };
+        if accepted.begins {
+            self.numbers = self.numbers.next();
+        }
+        self.message = accepted.next;
+        if verdict != Verdict::Executed {
+            self.message = Message::None;
+            self.discards.count(Discard::Refused);
+        }
+    }
+
+    /// Returns whether a message is in progress whose end has not come.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.message != Message::None
+    }
+
+    /// The packets that were dropped.
+    #[must_use]
+    pub const fn discards(&self) -> &Discards {
+        &self.discards
+    }
+}

@@ -1,0 +1,93 @@
+//! Moments, and the codes in which connections agree on times.
+
+use std::time::Duration;
+
+use crate::wire::syndrome::RnrTimer;
+
+/// A moment: nanoseconds since any fixed one. The caller's clock must not go backwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(u64);
+
+impl Time {
+    /// Returns the moment this many nanoseconds after the fixed one.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the fixed moment.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment `duration` later.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time since an earlier moment, zero if that one is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// How long a requester waits for an answer before it sends again: a code of 5 bits (attribute
+/// `timeout` of a QP; IBTA volume 1, 9.7.6.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckTimeout(u8);
+
+impl AckTimeout {
+    /// Returns the time-out with this code; its upper three bits are ignored.
+    #[must_use]
+    pub const fn new(code: u8) -> Self {
+        Self(code & 0x1f)
+    }
+
+    /// 4.096 µs × 2^code; code 0 means that the requester waits for ever.
+    #[must_use]
+    pub const fn duration(self) -> Option<Duration> {
+        match self.0 {
+            0 => None,
+            code => Some(Duration::from_nanos(4096 << code)),
+        }
+    }
+}
+
+/// RNR timer codes in units of 10 µs (IBTA volume 1, table 45).
+const RNR_TIMERS: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// How long a requester waits when the responder was not ready.
+#[must_use]
+pub fn rnr_delay(timer: RnrTimer) -> Duration {
+    let units = RNR_TIMERS.get(usize::from(timer.code())).copied().unwrap_or(1);
+    Duration::from_micros(u64::from(units) * 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_stand_for_times() {
+        assert_eq!(AckTimeout::new(0).duration(), None);
+        assert_eq!(AckTimeout::new(1).duration(), Some(Duration::from_nanos(8192)));
+        assert_eq!(AckTimeout::new(14).duration(), Some(Duration::from_nanos(67_108_864)));
+        assert_eq!(rnr_delay(RnrTimer::new(0)), Duration::from_micros(655_360));
+        assert_eq!(rnr_delay(RnrTimer::new(1)), Duration::from_micros(10));
+        assert_eq!(rnr_delay(RnrTimer::new(12)), Duration::from_micros(640));
+        assert_eq!(rnr_delay(RnrTimer::new(31)), Duration::from_micros(491_520));
+    }
+
+    #[test]
+    fn moments_do_not_wrap() {
+        let late = Time::from_nanos(u64::MAX - 1);
+        assert_eq!(late.plus(Duration::from_secs(1)).nanos(), u64::MAX);
+        assert_eq!(Time::default().since(late), Duration::ZERO);
+    }
+}

@@ -1,0 +1,406 @@
+//! One end of a connection: does with memory and receives what the halves of the QP ask for.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::Ipv4Addr;
+
+use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Work, WorkRequest};
+use vrnic_roce::responder::unreliable::UnreliableResponder;
+use vrnic_roce::responder::{Arrival, Arriving, Responder, Slot, Step, Verdict};
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::build::FRAME_MAX;
+use vrnic_roce::wire::frame::Ethernet;
+use vrnic_roce::wire::headers::{AtomicEth, Imm, Reth};
+use vrnic_roce::wire::network::{Addresses, Network};
+use vrnic_roce::wire::{Body, Frame, Head, Layout, Nak, Packet, Path, Qpn, Request, Rkey, SendEnd};
+use vrnic_roce::{Discard, Discards};
+
+/// Bytes of memory; addresses begin at [`BASE`].
+pub(crate) const MEMORY: usize = 1 << 20;
+/// The first address.
+pub(crate) const BASE: u64 = 0x7f00_0000_0000;
+/// The key of all memory.
+pub(crate) const KEY: Rkey = Rkey(0x1234);
+/// Bytes of each receive.
+pub(crate) const RECEIVE: u32 = 16 << 10;
+/// Where receives are.
+pub(crate) const RECEIVES: u64 = BASE + (512 << 10);
+
+/// A message that has used a receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) imm: Option<Imm>,
+    pub(crate) invalidated: Option<Rkey>,
+    pub(crate) solicited: bool,
+    pub(crate) is_write: bool,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) enum Receiving {
+    Reliable(Box<Responder>),
+    Unreliable(Box<UnreliableResponder>),
+}
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) qpn: Qpn,
+    pub(crate) memory: Vec<u8>,
+    pub(crate) requester: Requester,
+    pub(crate) receiving: Receiving,
+    path: Path,
+    held: Vec<Option<Vec<u8>>>,
+    /// Receives that are posted.
+    pub(crate) receives: VecDeque<u64>,
+    current: Option<u64>,
+    /// How long the host takes to post a receive when there is none; `None` for ever.
+    pub(crate) refill_after: Option<u64>,
+    pub(crate) refill_at: Option<u64>,
+    next_receive: u64,
+    pub(crate) received: Vec<Received>,
+    pub(crate) completions: Vec<Completion>,
+    /// The memory of each work request: sources, sinks, places of old values.
+    local: HashMap<u64, u64>,
+    pub(crate) old_values: Vec<(u64, u64)>,
+    /// The NAK with which the receiving half has failed.
+    pub(crate) failed: Option<Nak>,
+    pub(crate) discards: Discards,
+    /// Set to break the memory that answers to READs come from.
+    pub(crate) reads_fail: bool,
+}
+
+fn path(from: u8, to: u8) -> Path {
+    let mac = |last| [0x52, 0x54, 0, 0, 0, last];
+    Path {
+        ethernet: Ethernet { destination: mac(to), source: mac(from), vlan: None },
+        network: Network {
+            addresses: Addresses::V4 {
+                source: Ipv4Addr::new(10, 9, 0, from),
+                destination: Ipv4Addr::new(10, 9, 0, to),
+            },
+            traffic_class: 2,
+            hop_limit: 64,
+            flow_label: 0,
+        },
+        source_port: 0xc000,
+    }
+}
+
+impl Host {
+    /// Makes the end with this number, 1 or 2.
+    pub(crate) fn new(number: u8, requester: Requester, receiving: Receiving) -> Self {
+        Self {
+            qpn: Qpn::new(0x10 + u32::from(number)),
+            memory: (0..MEMORY).map(|at| (at * 7 + at / 251 + usize::from(number)) as u8).collect(),
+            requester,
+            receiving,
+            path: path(number, 3 - number),
+            held: vec![None; 256],
+            receives: VecDeque::new(),
+            current: None,
+            refill_after: Some(20_000),
+            refill_at: None,
+            next_receive: 0,
+            received: Vec::new(),
+            completions: Vec::new(),
+            local: HashMap::new(),
+            old_values: Vec::new(),
+            failed: None,
+            discards: Discards::default(),
+            reads_fail: false,
+        }
+    }
+
+    /// The reliable receiving half.
+    pub(crate) fn responder(&mut self) -> &mut Responder {
+        match &mut self.receiving {
+            Receiving::Reliable(responder) => responder,
+            Receiving::Unreliable(_) => panic!("an unreliable connection"),
+        }
+    }
+
+    /// Posts a work request whose bytes are at `addr` here.
+    pub(crate) fn post(&mut self, request: WorkRequest, addr: u64) {
+        self.local.insert(request.id, addr);
+        self.requester.push(request).expect("room");
+    }
+
+    /// Posts a receive.
+    pub(crate) fn post_receive(&mut self) {
+        self.receives.push_back(RECEIVES + self.next_receive % 16 * u64::from(RECEIVE));
+        self.next_receive += 1;
+    }
+
+    /// The bytes of a range of memory.
+    pub(crate) fn bytes(&mut self, addr: u64, length: u32) -> Option<&mut [u8]> {
+        let at = usize::try_from(addr.checked_sub(BASE)?).ok()?;
+        self.memory.get_mut(at..at.checked_add(length as usize)?)
+    }
+
+    /// Takes a frame from the link.
+    pub(crate) fn frame(&mut self, now: Time, bytes: &[u8]) {
+        let packet = match Frame::parse(bytes) {
+            Ok(None) => return,
+            Ok(Some(frame)) => frame.packet(),
+            Err(discard) => Err(discard),
+        };
+        match packet {
+            Err(discard) => self.discards.count(discard),
+            Ok(packet) if packet.head.destination != self.qpn => {}
+            Ok(packet) => self.packet(now, &packet, bytes),
+        }
+    }
+
+    fn packet(&mut self, now: Time, packet: &Packet<'_>, frame: &[u8]) {
+        match packet.body {
+            Body::Request(_) => {
+                self.request(packet, frame);
+                while let Some(slot) = self.next_held() {
+                    let frame = self.held[slot.index()].take().expect("a held frame");
+                    let parsed = Frame::parse(&frame).expect("headers").expect("RoCE");
+                    self.request(&parsed.packet().expect("a packet"), &frame);
+                }
+            }
+            _ => self.response(now, packet),
+        }
+    }
+
+    fn next_held(&mut self) -> Option<Slot> {
+        match &mut self.receiving {
+            Receiving::Reliable(responder) => responder.next_held(),
+            Receiving::Unreliable(_) => None,
+        }
+    }
+
+    fn request(&mut self, packet: &Packet<'_>, frame: &[u8]) {
+        match &mut self.receiving {
+            Receiving::Unreliable(responder) => {
+                if let Ok(arrival) = responder.receive(packet) {
+                    let verdict = self.execute(&arrival, packet.payload);
+                    let Receiving::Unreliable(responder) = &mut self.receiving else { return };
+                    responder.end(verdict);
+                }
+            }
+            Receiving::Reliable(responder) => match responder.receive(packet) {
+                Ok(Step::Execute(arrival)) => {
+                    let verdict = self.execute(&arrival, packet.payload);
+                    if let Some(nak) = self.responder().end(verdict) {
+                        self.failed = Some(nak);
+                    }
+                }
+                Ok(Step::Keep(slot)) => self.held[slot.index()] = Some(frame.to_vec()),
+                Ok(Step::Refused(nak)) => self.failed = Some(nak),
+                Ok(Step::Duplicate) | Err(_) => {}
+            },
+        }
+    }
+
+    /// Does what a request asks for.
+    fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Verdict {
+        assert_eq!(arrival.bytes as usize, payload.len());
+        match arrival.work {
+            Arriving::Send(end) => self.send(arrival, end, payload),
+            Arriving::Write(reth, end) => self.write(arrival, (reth, end), payload),
+            Arriving::Read(reth) => match self.remote(reth) {
+                Some(_) => Verdict::Executed,
+                None => Verdict::Access,
+            },
+            Arriving::CompareSwap(AtomicEth { addr, key, swap_or_add, compare }) => {
+                self.exchange(addr, key, |old| if old == compare { swap_or_add } else { old })
+            }
+            Arriving::FetchAdd(AtomicEth { addr, key, swap_or_add, .. }) => {
+                self.exchange(addr, key, |old| old.wrapping_add(swap_or_add))
+            }
+        }
+    }
+
+    fn take_receive(&mut self) -> Option<u64> {
+        if self.current.is_none() {
+            self.current = self.receives.pop_front();
+        }
+        self.current
+    }
+
+    fn send(&mut self, arrival: &Arrival, end: Option<SendEnd>, payload: &[u8]) -> Verdict {
+        let Some(addr) = self.take_receive() else { return Verdict::NotReady };
+        let total = arrival.at + arrival.bytes;
+        if total > RECEIVE {
+            return Verdict::Invalid;
+        }
+        let to = self.bytes(addr + u64::from(arrival.at), arrival.bytes).expect("a receive");
+        to.copy_from_slice(payload);
+        if let Some(end) = end {
+            self.current = None;
+            let bytes = self.bytes(addr, total).expect("a receive").to_vec();
+            let (imm, invalidated) = match end {
+                SendEnd::Plain => (None, None),
+                SendEnd::Imm(imm) => (Some(imm), None),
+                SendEnd::Invalidate(key) => (None, Some(key)),
+            };
+            let solicited = arrival.solicited;
+            let received = Received { bytes, imm, invalidated, solicited, is_write: false };
+            self.received.push(received);
+        }
+        Verdict::Executed
+    }
+
+    fn write(
+        &mut self,
+        arrival: &Arrival,
+        (reth, end): (Reth, Option<Option<Imm>>),
+        payload: &[u8],
+    ) -> Verdict {
+        if self.remote(reth).is_none() {
+            return Verdict::Access;
+        }
+        if end.flatten().is_some() && self.take_receive().is_none() {
+            return Verdict::NotReady;
+        }
+        if !payload.is_empty() {
+            let to = self.bytes(reth.addr + u64::from(arrival.at), arrival.bytes);
+            to.expect("the whole was checked").copy_from_slice(payload);
+        }
+        if let Some(Some(imm)) = end {
+            self.current = None;
+            self.received.push(Received {
+                bytes: Vec::new(),
+                imm: Some(imm),
+                invalidated: None,
+                solicited: arrival.solicited,
+                is_write: true,
+            });
+        }
+        Verdict::Executed
+    }
+
+    /// Memory that a peer names. Key and address of no bytes have no meaning (C9-88).
+    fn remote(&mut self, reth: Reth) -> Option<&mut [u8]> {
+        if reth.length == 0 {
+            return Some(&mut []);
+        }
+        if reth.key == KEY { self.bytes(reth.addr, reth.length) } else { None }
+    }
+
+    fn exchange(&mut self, addr: u64, key: Rkey, new: impl Fn(u64) -> u64) -> Verdict {
+        let Some(word) = self.remote(Reth { addr, key, length: 8 }) else {
+            return Verdict::Access;
+        };
+        let old = u64::from_le_bytes((&*word).try_into().expect("8 bytes"));
+        word.copy_from_slice(&new(old).to_le_bytes());
+        Verdict::Old(old)
+    }
+
+    fn response(&mut self, now: Time, packet: &Packet<'_>) {
+        match self.requester.receive(now, packet) {
+            Ok(Effect::Place { id, offset, bytes }) => {
+                let addr = self.local[&id] + u64::from(offset);
+                let to = self.bytes(addr, bytes.len() as u32).expect("a sink");
+                to.copy_from_slice(bytes);
+            }
+            Ok(Effect::Old { id, value }) => self.old_values.push((id, value)),
+            Ok(Effect::Nothing) | Err(_) => {}
+        }
+        self.complete();
+    }
+
+    /// Takes completions.
+    pub(crate) fn complete(&mut self) {
+        while let Some(completion) = self.requester.next_completion() {
+            self.completions.push(completion);
+        }
+    }
+
+    /// Ends a batch of received frames: posts receives if it is time, and sends what is due.
+    pub(crate) fn poll(&mut self, now: Time, mut send: impl FnMut(&[u8])) {
+        self.refill(now.nanos());
+        if self.requester.deadline().is_some_and(|deadline| deadline <= now) {
+            self.requester.expire(now);
+        }
+        while let Some(frame) = self.reply() {
+            send(&frame);
+        }
+        while let Some(transmit) = self.requester.next(now) {
+            let addr = self.local[&transmit.id] + u64::from(transmit.range.start);
+            let length = transmit.range.len() as u32;
+            let payload = if length == 0 {
+                Vec::new()
+            } else {
+                self.bytes(addr, length).expect("a source").to_vec()
+            };
+            send(&self.build(&transmit.head, &transmit.body, &payload));
+        }
+        self.complete();
+    }
+
+    fn refill(&mut self, now: u64) {
+        if self.refill_at.is_some_and(|at| at <= now) {
+            self.refill_at = None;
+            for _ in 0..4 {
+                self.post_receive();
+            }
+        }
+        if self.receives.is_empty() && self.refill_at.is_none() {
+            self.refill_at = self.refill_after.map(|after| now + after);
+        }
+    }
+
+    fn reply(&mut self) -> Option<Vec<u8>> {
+        let Receiving::Reliable(responder) = &mut self.receiving else { return None };
+        let reply = responder.next_reply()?;
+        let Some(segment) = reply.read else {
+            return Some(self.build(&reply.head, &reply.body, &[]));
+        };
+        if self.reads_fail {
+            self.responder().fail_reply(&reply, Nak::RemoteOperational);
+            self.failed = Some(Nak::RemoteOperational);
+            return self.reply();
+        }
+        let reth = Reth { addr: segment.addr, key: segment.key, length: segment.length };
+        let payload = self.remote(reth).expect("checked when it was asked for").to_vec();
+        Some(self.build(&reply.head, &reply.body, &payload))
+    }
+
+    /// Makes a frame to the peer.
+    pub(crate) fn build(&self, head: &Head, body: &Body, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; FRAME_MAX];
+        let layout = Layout::write(&mut frame, &self.path, (head, body), payload.len());
+        let layout = layout.expect("room");
+        frame[layout.payload()].copy_from_slice(payload);
+        let end = layout.seal(&mut frame).expect("room");
+        frame.truncate(end);
+        frame
+    }
+
+    /// When the host has to be polled at the latest.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let timer = self.requester.deadline().map(Time::nanos);
+        [timer, self.refill_at].into_iter().flatten().min()
+    }
+}
+
+/// Returns the packet that a frame carries.
+pub(crate) fn parsed(frame: &[u8]) -> Packet<'_> {
+    Frame::parse(frame).expect("headers").expect("RoCE").packet().expect("a packet")
+}
+
+/// Returns the request that a frame carries, if it carries one.
+pub(crate) fn request(frame: &[u8]) -> Option<Request> {
+    parsed(frame).request()
+}
+
+/// The memory of a peer at an offset.
+pub(crate) fn remote(offset: u64) -> Remote {
+    Remote { addr: BASE + offset, key: KEY }
+}
+
+/// A work request with common attributes.
+pub(crate) fn work(id: u64, work: Work, length: u32) -> WorkRequest {
+    let srqn = vrnic_roce::wire::numbers::Srqn::new(0);
+    WorkRequest { id, work, length, solicited: false, signaled: true, fence: false, srqn }
+}
+
+/// Asserts that no packet was dropped as malformed, which only a faulty link may cause.
+pub(crate) fn no_bad_frames(host: &Host) {
+    assert_eq!(host.discards.total(), host.discards.of(Discard::Icrc), "{:?}", host.discards);
+}

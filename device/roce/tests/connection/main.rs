@@ -1,0 +1,19 @@
+//! Two ends of a connection over a simulated link.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`host`] | one end: memory, receives, both halves of a QP, as an adapter would run them |
+//! | [`pair`] | two ends, the link between them, virtual time |
+//! | [`model`] | random work, and what must have come of it |
+//! | [`reliable`] | random work over links with faults |
+//! | [`unreliable`] | the same over unreliable connections |
+//! | [`faults`] | single faults, each with what must follow |
+//! | [`refusals`] | requests that break the rules, and responders that are not ready |
+
+mod faults;
+mod host;
+mod model;
+mod pair;
+mod refusals;
+mod reliable;
+mod unreliable;
