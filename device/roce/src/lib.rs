@@ -13,9 +13,13 @@
 //! | [`time`] | moments, time-outs |
 //! | [`requester`] | the half of a connection that sends |
 //! | [`responder`] | the half of a connection that receives |
+//! | [`datagram`] | messages of datagram QPs |
+//! | [`admission`] | which packets a QP looks at |
 //! | [`discard`] | why packets are dropped, with counters |
 #![forbid(unsafe_code)]
 
+pub mod admission;
+pub mod datagram;
 pub mod discard;
 pub mod icrc;
 pub mod psn;

@@ -1,0 +1,154 @@
+//! Datagrams (UD, and the general services QP): each message is one packet, nothing is answered.
+
+use crate::discard::Discard;
+use crate::psn::Psn;
+use crate::wire::headers::{Deth, Imm};
+use crate::wire::network::{IPV4_LEN, IPV6_LEN};
+use crate::wire::opcode::Transport;
+use crate::wire::{Body, Datagram, Head, Mtu, Packet, Qpn};
+
+/// Bytes of the network header that the receive of a datagram begins with.
+pub const HEADER_LEN: usize = 40;
+
+/// The queue key of the general services QP.
+pub const GSI_QKEY: u32 = 0x8001_0000;
+
+/// Bit of a queue key in a work request that stands for the key of the sending QP (IBTA volume 1,
+/// 10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+
+/// The sending half of a datagram QP.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    own: Qpn,
+    qkey: u32,
+    psn: Psn,
+}
+
+/// A datagram to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The receiving QP.
+    pub destination: Qpn,
+    /// Its queue key; with bit 31 set, the sender's own is sent.
+    pub qkey: u32,
+    /// Immediate data.
+    pub imm: Option<Imm>,
+    /// Asks for a solicited event.
+    pub solicited: bool,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// The datagram is longer than a packet of the port may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl Sender {
+    /// Makes the sending half of a QP.
+    #[must_use]
+    pub const fn new(own: Qpn, qkey: u32, first_psn: Psn) -> Self {
+        Self { own, qkey, psn: first_psn }
+    }
+
+    /// Returns the headers of the next datagram.
+    ///
+    /// # Errors
+    /// [`TooLong`] if it does not fit into a packet of `mtu` bytes. Nothing is sent then.
+    pub fn next(&mut self, datagram: &Outgoing, mtu: Mtu) -> Result<(Head, Body), TooLong> {
+        if datagram.length > mtu.bytes() {
+            return Err(TooLong);
+        }
+        let qkey = if datagram.qkey & OWN_QKEY == 0 { datagram.qkey } else { self.qkey };
+        let mut head = Head::new(Transport::Ud, datagram.destination, self.psn);
+        head.solicited = datagram.solicited;
+        self.psn = self.psn.next();
+        let deth = Deth { qkey, source: self.own };
+        Ok((head, Body::Datagram(Datagram { deth, imm: datagram.imm })))
+    }
+}
+
+/// A datagram that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming<'a> {
+    /// The sending QP.
+    pub source: Qpn,
+    /// Immediate data.
+    pub imm: Option<Imm>,
+    /// Asks for a solicited event.
+    pub solicited: bool,
+    /// The bytes, which follow the network header in the receive.
+    pub bytes: &'a [u8],
+}
+
+/// Checks a packet for a datagram QP with this queue key. Sequence numbers mean nothing here, and
+/// requests for an acknowledgement, which rxe makes on the general services QP, are ignored.
+///
+/// # Errors
+/// Why it is dropped.
+pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Discard> {
+    let Body::Datagram(Datagram { deth, imm }) = packet.body else {
+        return Err(Discard::Transport);
+    };
+    if deth.qkey != qkey {
+        return Err(Discard::QueueKey);
+    }
+    let solicited = packet.head.solicited;
+    Ok(Incoming { source: deth.source, imm, solicited, bytes: packet.payload })
+}
+
+/// The network header that a receive begins with: the IPv6 header, or the IPv4 header in the last
+/// 20 bytes, as it came (A17.4.5.2). Connection managers read the addresses from it.
+#[must_use]
+pub fn network_header(received: &[u8]) -> [u8; HEADER_LEN] {
+    const BEFORE_IPV4: usize = IPV6_LEN - IPV4_LEN;
+    let mut header = [0; HEADER_LEN];
+    let at = if received.len() == IPV4_LEN { BEFORE_IPV4 } else { 0 };
+    for (to, from) in header.iter_mut().skip(at).zip(received) {
+        *to = *from;
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: Outgoing = Outgoing {
+        destination: Qpn::GSI,
+        qkey: GSI_QKEY,
+        imm: Some([1, 2, 3, 4]),
+        solicited: true,
+        length: 1024,
+    };
+
+    #[test]
+    fn a_datagram_is_one_packet() {
+        let mut sender = Sender::new(Qpn::new(7), 0x1234, Psn::new(0xff_ffff));
+        assert_eq!(sender.next(&Outgoing { length: 1025, ..TO }, Mtu::M1024), Err(TooLong));
+        let (head, body) = sender.next(&TO, Mtu::M1024).expect("short enough");
+        assert_eq!((head.psn, head.destination), (Psn::new(0xff_ffff), Qpn::GSI));
+        let packet = Packet { head, body, payload: b"hello" };
+        // A key with bit 31 stands for the sender's own.
+        assert_eq!(accept(&packet, GSI_QKEY), Err(Discard::QueueKey));
+        let incoming = Incoming {
+            source: Qpn::new(7),
+            imm: Some([1, 2, 3, 4]),
+            solicited: true,
+            bytes: b"hello",
+        };
+        assert_eq!(accept(&packet, 0x1234), Ok(incoming));
+        let (head, body) = sender.next(&Outgoing { qkey: 5, ..TO }, Mtu::M1024).expect("short");
+        assert_eq!(head.psn, Psn::new(0), "what was too long took no number");
+        assert!(accept(&Packet { head, body, payload: &[] }, 5).is_ok());
+        let connected = Packet { head, body: Body::Congestion, payload: &[] };
+        assert_eq!(accept(&connected, 5), Err(Discard::Transport));
+    }
+
+    #[test]
+    fn the_network_header_stands_at_the_end() {
+        assert_eq!(network_header(&[7; 20])[..20], [0; 20]);
+        assert_eq!(network_header(&[7; 20])[20..], [7; 20]);
+        assert_eq!(network_header(&[7; 40]), [7; 40]);
+    }
+}
