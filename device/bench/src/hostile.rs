@@ -163,7 +163,7 @@ impl Villain {
         let place = far.sge(0, 4096 + GRH_LEN);
         fill(&far.guest, &receiving, &[RqWqe::new(1, 1).as_bytes(), place.as_bytes()].concat());
         for member in self.qps(far, &receiving, MEMBERS)? {
-            datagrams(&far.guest, member.id)?;
+            datagrams(&far.guest, member.id);
             let posted = far.guest.slot32(member.uar, member.slot, RQ_PI);
             posted.store(1 << LOG_WQES, Ordering::Release);
             far.guest.command::<command::AttachMcast>(&Mcast::new(member.id, GROUP))?;
@@ -181,7 +181,7 @@ impl Villain {
         let params = params(near, Type::Ud);
         fill(&near.guest, &params, &wqe.encode());
         let senders = self.qps(near, &params, 16)?;
-        senders.iter().try_for_each(|sender| datagrams(&near.guest, sender.id))?;
+        senders.iter().for_each(|sender| datagrams(&near.guest, sender.id));
         Ok(senders.into_iter().map(|sender| (sender, [64, 0, 0, 0])).collect())
     }
 
@@ -343,15 +343,12 @@ fn fill(guest: &Guest, params: &CreateQp, entry: &[u8]) {
 }
 
 /// Brings a datagram QP to Ready to Send.
-fn datagrams(guest: &Guest, qpn: u32) -> anyhow::Result<()> {
+fn datagrams(guest: &Guest, qpn: u32) {
     let init = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
     let rts = AttrMask::STATE | AttrMask::SQ_PSN;
-    let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
-    for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, rts)] {
-        attr.state = state as u8;
-        guest.modify_qp(qpn, mask, &attr)?;
-    }
-    Ok(())
+    let attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
+    let steps = [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, rts)];
+    guest.take_through(qpn, attr, &steps);
 }
 
 /// Moves a QP to the error state.

@@ -4,7 +4,7 @@ use vrnic_abi::admin::{
     Command, Completion, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN, QueryParams, QueryQp,
     RESULT_LEN, RegMr, Stats, Status, Submission, command,
 };
-use vrnic_abi::qp::{Attr, AttrMask};
+use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::{regs, stamp};
 use vrnic_queues::ring::Ring;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -162,6 +162,16 @@ impl<B: Bus> Guest<B> {
         let buffer = self.ram().alloc(size_of::<Attr>() as u64);
         self.ram().write(buffer, attr.as_bytes());
         self.command::<command::ModifyQp>(&ModifyQp::new(qpn, mask.bits(), buffer))
+    }
+
+    /// Takes a QP through states, each with the attributes of its mask.
+    #[track_caller]
+    pub fn take_through(&self, qpn: u32, mut attr: Attr, steps: &[(State, AttrMask)]) {
+        for (state, mask) in steps {
+            attr.state = *state as u8;
+            let done = self.modify_qp(qpn, *mask, &attr);
+            done.unwrap_or_else(|refused| panic!("to {state:?}: {refused}"));
+        }
     }
 
     /// Reads the attributes of a QP.

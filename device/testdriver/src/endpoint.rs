@@ -17,7 +17,7 @@ use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
 use crate::guest::Guest;
 use crate::memory::write;
-use crate::qp::{ALL, INIT, RECV_SGES, RELIABLE, RTR, RTS, Setup, attributes};
+use crate::qp::{ALL, RECV_SGES, RELIABLE, Setup, TO_RTS, attributes};
 use crate::wr::{Wr, sge};
 
 /// log2 of the entries of an endpoint's event queue.
@@ -144,6 +144,19 @@ impl<B: Bus> Endpoint<B> {
         Self::create(base, setup.log_cqes, params, tune)
     }
 
+    /// Returns parameters of another QP in the same PD and UAR, with the same CQs and rings of its
+    /// own.
+    #[must_use]
+    pub fn params(&self) -> CreateQp {
+        CreateQp {
+            pdn: self.pdn.into(),
+            send_cqn: self.send_cq.cqn.into(),
+            recv_cqn: self.recv_cq.cqn.into(),
+            uar: self.uar.into(),
+            ..Setup::default().qp(&self.guest)
+        }
+    }
+
     /// Makes another QP in the same context and PD that takes receives from an SRQ.
     #[must_use]
     #[track_caller]
@@ -210,11 +223,8 @@ impl<B: Bus> Endpoint<B> {
         let mut attr = attributes(mac, qpn);
         tune(&mut attr);
         let unknown = if self.kind == Type::Uc { RELIABLE } else { AttrMask::empty() };
-        for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
-            attr.state = state as u8;
-            let done = self.guest.modify_qp(self.qpn, mask.difference(unknown), &attr);
-            done.unwrap_or_else(|refused| panic!("to {state:?}: {refused}"));
-        }
+        let steps = TO_RTS.map(|(state, mask)| (state, mask.difference(unknown)));
+        self.guest.take_through(self.qpn, attr, &steps);
     }
 
     /// Connects two sides.

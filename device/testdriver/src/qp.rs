@@ -1,7 +1,7 @@
 //! Parameters and attributes of QPs.
 
 use vrnic_abi::admin::{CreateQp, QpFlags, TagForm};
-use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, Type};
+use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, State, Type};
 use vrnic_abi::rq::HEADER_LEN;
 use vrnic_abi::sq::Sge;
 
@@ -36,6 +36,10 @@ pub const RTS: AttrMask = AttrMask::STATE
     .union(AttrMask::RETRY_CNT)
     .union(AttrMask::RNR_RETRY)
     .union(AttrMask::MAX_QP_RD_ATOMIC);
+
+/// The states of a connection, with their attributes.
+pub const TO_RTS: [(State, AttrMask); 3] =
+    [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)];
 
 /// Those of them that unreliable connections lack.
 pub(crate) const RELIABLE: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC

@@ -185,13 +185,7 @@ fn objects_in_use_stay() {
 fn objects_of_different_contexts_do_not_mix() {
     let guest = guest();
     let (a, b) = (Endpoint::new(&guest, Setup::default()), Endpoint::new(&guest, Setup::default()));
-    let good = CreateQp {
-        pdn: a.pdn.into(),
-        send_cqn: a.send_cq.cqn.into(),
-        recv_cqn: a.recv_cq.cqn.into(),
-        uar: a.uar.into(),
-        ..Setup::default().qp(&guest)
-    };
+    let good = a.params();
     let permission = Err(Refused(Status::Permission, 0));
     for bad in [
         CreateQp { pdn: b.pdn.into(), ..good },
@@ -262,13 +256,7 @@ fn queue_parameters_out_of_range() {
     }
     assert_eq!(cq(4, Pages::new(8, 12, 1)), Err(Refused(Status::BadAddress, 0)));
     assert_eq!(cq(4, Pages::new(8, 12, 2)), Err(Refused(Status::BadAddress, 0)));
-    let good = CreateQp {
-        pdn: e.pdn.into(),
-        send_cqn: e.send_cq.cqn.into(),
-        recv_cqn: e.recv_cq.cqn.into(),
-        uar: e.uar.into(),
-        ..Setup::default().qp(&guest)
-    };
+    let good = e.params();
     let qp = |params: CreateQp| guest.create_qp(&params).map(|_| ());
     for log in [16, 0xfe] {
         let offset = offset_of!(CreateQp, sq_log_size);

@@ -89,12 +89,10 @@ pub(crate) fn set_gids(guest: &Guest, number: u8) {
 
 /// Brings a datagram QP to Ready to Send.
 pub(crate) fn ready(endpoint: &Endpoint) {
-    let mut attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
+    let attr = Attr { port: 1, qkey: QKEY.into(), ..Attr::default() };
     let init = if endpoint.kind == Type::Gsi { INIT.difference(AttrMask::PORT) } else { INIT };
-    for (state, mask) in [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, RTS)] {
-        attr.state = state as u8;
-        endpoint.guest.modify_qp(endpoint.qpn, mask, &attr).expect("MODIFY_QP");
-    }
+    let steps = [(State::Init, init), (State::Rtr, AttrMask::STATE), (State::Rts, RTS)];
+    endpoint.guest.take_through(endpoint.qpn, attr, &steps);
 }
 
 /// The way to a QP of a guest that has this address.

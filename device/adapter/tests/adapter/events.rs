@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use vrnic_abi::admin::{CreateEq, ModifyCq, Opcode as Admin, Pages, Status as Refusal, command};
+use vrnic_abi::admin::{
+    CreateEq, CreateQp, ModifyCq, Opcode as Admin, Pages, Status as Refusal, command,
+};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, AttrMask, State};
@@ -11,7 +13,7 @@ use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::{ARM_NEXT, ARM_SOLICITED};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{INIT, RTR, Setup, attributes};
+use vrnic_testdriver::qp::{Setup, TO_RTS, attributes};
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{CompletionQueue, Endpoint};
@@ -122,11 +124,8 @@ fn a_full_event_queue_holds_events_back() {
             cq.arm(ARM_NEXT);
             world.settle(&[&guest]);
             // A flushed request completes on the CQ.
-            let mut params = Setup::default().qp(&guest);
-            params.pdn = source.pdn.into();
-            params.send_cqn = cq.cqn.into();
-            params.recv_cqn = cq.cqn.into();
-            source.set_qp(&params);
+            let cqn = cq.cqn.into();
+            source.set_qp(&CreateQp { send_cqn: cqn, recv_cqn: cqn, ..source.params() });
             source.connect(mac, source.qpn, |_| {});
             source.post_recv(1, &[]);
             source.set_state(State::Err);
@@ -308,11 +307,7 @@ fn first_message_in_rtr_establishes() {
     let (mut a, mut b) =
         (Endpoint::new(&ga, Setup::default()), Endpoint::new(&gb, Setup::default()));
     a.connect(gb.mac(), b.qpn, |_| {});
-    let mut attr = attributes(ga.mac(), a.qpn);
-    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
-        attr.state = state as u8;
-        gb.modify_qp(b.qpn, mask, &attr).expect("MODIFY_QP");
-    }
+    gb.take_through(b.qpn, attributes(ga.mac(), a.qpn), &TO_RTS[..2]);
     for n in 0..2 {
         b.post_recv(n, &[]);
         a.post_send(&Wr::new(Opcode::Send, &[]));

@@ -25,11 +25,7 @@ use crate::world::{Pair, World};
 fn templates(guest: &Guest, e: &Endpoint) -> Vec<(Admin, [u8; 56])> {
     let page = guest.ram().alloc(4096);
     let object = |id: u32| padded(&id.to_le_bytes());
-    let mut qp = Setup::default().qp(guest);
-    qp.pdn = e.pdn.into();
-    qp.send_cqn = e.send_cq.cqn.into();
-    qp.recv_cqn = e.recv_cq.cqn.into();
-    qp.uar = e.uar.into();
+    let qp = e.params();
     let bytes = padded;
     let pages = Pages::new(page, 12, 0);
     let mut device_qp = qp;

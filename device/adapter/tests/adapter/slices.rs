@@ -13,7 +13,7 @@ use vrnic_abi::sq::Opcode;
 use vrnic_abi::uar::{self, ARM_NEXT};
 use vrnic_adapter::limits::Limits;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, attributes};
+use vrnic_testdriver::qp::{INIT, Setup, TO_RTS, attributes};
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{CompletionQueue, Endpoint, Guest};
@@ -156,7 +156,7 @@ fn failure_during_a_datagram() {
 fn make_qps(guest: &Guest, params: &CreateQp, context: u32, count: u32, to: State) -> Vec<Slot> {
     let (mut uar, mut free) = (0, 0);
     let mut made = Vec::new();
-    let mut attr = attributes(guest.mac(), 0);
+    let attr = attributes(guest.mac(), 0);
     for _ in 0..count {
         if free == 0 {
             uar = guest.on_object(Admin::AllocUar, context).expect("UAR");
@@ -165,10 +165,7 @@ fn make_qps(guest: &Guest, params: &CreateQp, context: u32, count: u32, to: Stat
         free -= 1;
         let params = CreateQp { uar: uar.into(), ..*params };
         let (id, slot, _) = guest.create_qp(&params).expect("QP");
-        for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
-            attr.state = state as u8;
-            guest.modify_qp(id, mask, &attr).expect("MODIFY_QP");
-        }
+        guest.take_through(id, attr, &TO_RTS);
         if to != State::Rts {
             let attr = Attr { state: to as u8, ..Attr::default() };
             guest.modify_qp(id, AttrMask::STATE, &attr).expect("MODIFY_QP");
@@ -189,13 +186,7 @@ struct Slot {
 fn a_cq_with_ten_thousand_queue_pairs_fails() {
     let mut p = Pair::with(Setup { log_cqes: 1, ..Setup::default() }, |_| {});
     let cqn = p.a.send_cq.cqn;
-    let params = CreateQp {
-        pdn: p.a.pdn.into(),
-        send_cqn: cqn.into(),
-        recv_cqn: cqn.into(),
-        uar: p.a.uar.into(),
-        ..Setup::default().qp(&p.ga)
-    };
+    let params = CreateQp { send_cqn: cqn.into(), recv_cqn: cqn.into(), ..p.a.params() };
     let qps = make_qps(&p.ga, &params, p.a.context, 10_000, State::Rts);
     // One is gone again; others do not feed the CQ.
     assert!(p.ga.on_object(Admin::DestroyQp, qps[77].id).is_ok());
@@ -296,12 +287,7 @@ fn moderated_events_that_are_due_at_once() {
     let p = Pair::new();
     let (eqn, mut queue) = p.ga.create_eq(2, 13).expect("CREATE_EQ");
     let cqs = make_cqs(&p.ga, (p.a.context, eqn), QUEUES);
-    let params = CreateQp {
-        pdn: p.a.pdn.into(),
-        recv_cqn: p.a.recv_cq.cqn.into(),
-        uar: p.a.uar.into(),
-        ..Setup::default().qp(&p.ga)
-    };
+    let params = p.a.params();
     let mut qps = Vec::new();
     let mut uar = p.a.uar;
     for (nth, cq) in cqs.iter().enumerate() {
@@ -312,11 +298,8 @@ fn moderated_events_that_are_due_at_once() {
         }
         let params = CreateQp { send_cqn: cq.id.into(), uar: uar.into(), ..params };
         let (id, slot, _) = p.ga.create_qp(&params).expect("QP");
-        let mut attr = attributes(p.ga.mac(), 0);
-        for (state, mask) in [(State::Init, INIT), (State::Err, AttrMask::STATE)] {
-            attr.state = state as u8;
-            p.ga.modify_qp(id, mask, &attr).expect("MODIFY_QP");
-        }
+        let attr = attributes(p.ga.mac(), 0);
+        p.ga.take_through(id, attr, &[(State::Init, INIT), (State::Err, AttrMask::STATE)]);
         qps.push(Slot { id, uar, slot });
     }
     p.ga.host.take_time();
@@ -382,15 +365,13 @@ fn full_queues_are_flushed() {
     let cq = CompletionQueue::create(&p.ga, p.a.uar, p.a.eqn, 16).expect("CQ");
     let ring = p.ga.ram().alloc(1 << (LOG + 9));
     let params = CreateQp {
-        pdn: p.a.pdn.into(),
         send_cqn: cq.cqn.into(),
         recv_cqn: cq.cqn.into(),
-        uar: p.a.uar.into(),
         sq_table: ring.into(),
         rq_table: ring.into(),
         sq_log_size: LOG,
         rq_log_size: LOG,
-        ..Setup::default().qp(&p.ga)
+        ..p.a.params()
     };
     let qps = make_qps(&p.ga, &params, p.a.context, 100, State::Rts);
     for qp in &qps {

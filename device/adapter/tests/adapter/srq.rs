@@ -387,14 +387,7 @@ fn parameters_are_checked() {
     assert_eq!(refused(CreateSrq { pdn: 999.into(), ..good }), missing);
     assert_eq!(refused(CreateSrq { uar: 999.into(), ..good }), missing);
     let srqn = guest.command::<command::CreateSrq>(&good).expect("CREATE_SRQ").srqn.get();
-    let qp = CreateQp {
-        pdn: a.pdn.into(),
-        send_cqn: a.send_cq.cqn.into(),
-        recv_cqn: a.recv_cq.cqn.into(),
-        uar: a.uar.into(),
-        srqn: srqn.into(),
-        ..Setup::default().qp(&guest)
-    };
+    let qp = CreateQp { srqn: srqn.into(), ..a.params() };
     // A queue of its own and a shared one exclude each other.
     assert_eq!(guest.create_qp(&qp).err(), bad(22));
     let shared = CreateQp { rq_log_size: vrnic_abi::admin::NO_QUEUE, ..qp };

@@ -4,7 +4,7 @@ use vrnic_abi::admin::Status;
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, attributes};
+use vrnic_testdriver::qp::{INIT, RTR, RTS, Setup, TO_RTS, attributes};
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
@@ -13,17 +13,13 @@ use crate::world::{Pair, World};
 /// Brings a fresh QP to `state`, which is not SQE: RC never is.
 fn qp_in(guest: &Guest, state: State) -> Endpoint {
     let mut endpoint = Endpoint::new(guest, Setup { kernel: true, ..Setup::default() });
-    let mut attr = attributes(guest.mac(), endpoint.qpn);
-    let path: &[_] = match state {
-        State::Reset => &[],
-        State::Init => &[(State::Init, INIT)],
-        State::Rtr => &[(State::Init, INIT), (State::Rtr, RTR)],
-        _ => &[(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)],
+    let steps = match state {
+        State::Reset => 0,
+        State::Init => 1,
+        State::Rtr => 2,
+        _ => 3,
     };
-    for (state, mask) in path {
-        attr.state = *state as u8;
-        guest.modify_qp(endpoint.qpn, *mask, &attr).expect("MODIFY_QP");
-    }
+    guest.take_through(endpoint.qpn, attributes(guest.mac(), endpoint.qpn), &TO_RTS[..steps]);
     if matches!(state, State::Sqd | State::Err) {
         endpoint.set_state(state);
     }

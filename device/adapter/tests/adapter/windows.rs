@@ -2,12 +2,12 @@
 
 use vrnic_abi::admin::{MwType, Opcode as Admin, Status as AdminStatus};
 use vrnic_abi::cq::{self, Status};
-use vrnic_abi::qp::{Access, State};
+use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{Opcode, Sge};
 use vrnic_adapter::memory::tpt::Denied;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::qp::{INIT, RTR, Setup, attributes};
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
@@ -103,22 +103,8 @@ fn windows_and_their_association() {
     let got = (status(&cqe), cqe.vendor_err.get());
     assert_eq!(got, (Status::MwBindErr, Denied::InUse as u32));
     // Another QP of the same PD is a stranger to the window.
-    let (mut other_a, other_b) = {
-        let a = Endpoint::new(&p.ga, Setup::default());
-        let mut params = Setup::default().qp(&p.gb);
-        params.pdn = p.b.pdn.into();
-        params.uar = p.b.uar.into();
-        params.send_cqn = p.b.send_cq.cqn.into();
-        params.recv_cqn = p.b.recv_cq.cqn.into();
-        let (qpn, ..) = p.gb.create_qp(&params).expect("QP");
-        (a, qpn)
-    };
-    other_a.connect(p.gb.mac(), other_b, |_| {});
-    let mut attr = attributes(p.ga.mac(), other_a.qpn);
-    for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR)] {
-        attr.state = state as u8;
-        p.gb.modify_qp(other_b, mask, &attr).expect("MODIFY_QP");
-    }
+    let (mut other_a, other_b) = (Endpoint::new(&p.ga, Setup::default()), p.b.beside(|_| {}));
+    Endpoint::connect_pair(&other_a, &other_b);
     let wr = Wr::new(Opcode::Write, &[other_a.sge(0, 4)]).to(PAGE, window);
     other_a.post_send(&wr);
     p.settle();

@@ -83,17 +83,11 @@ impl Domain {
         let (target, ..) = gb.create_qp(&target_params(&gb, xrcdn)).expect("target");
         let initiator = Endpoint::new(&ga, Setup::default()).sibling(Type::XrcIni, 0);
         let sends = RTR.difference(AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER);
-        let mut attr = attributes(gb.mac(), target);
-        for (state, mask) in [(State::Init, INIT), (State::Rtr, sends), (State::Rts, RTS)] {
-            attr.state = state as u8;
-            ga.modify_qp(initiator.qpn, mask, &attr).expect("MODIFY_QP");
-        }
-        let mut attr = attributes(ga.mac(), initiator.qpn);
+        let steps = [(State::Init, INIT), (State::Rtr, sends), (State::Rts, RTS)];
+        ga.take_through(initiator.qpn, attributes(gb.mac(), target), &steps);
         let quiet = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT;
-        for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, quiet)] {
-            attr.state = state as u8;
-            gb.modify_qp(target, mask, &attr).expect("MODIFY_QP");
-        }
+        let steps = [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, quiet)];
+        gb.take_through(target, attributes(ga.mac(), initiator.qpn), &steps);
         Self { world, ga, gb, xrcdn, initiator, target, processes }
     }
 
@@ -272,14 +266,7 @@ fn parameters_are_checked() {
         refused(CreateQp { uar: base.uar.into(), ..good }),
         Some(Refused(Refusal::Permission, 0))
     );
-    let initiator = CreateQp {
-        pdn: base.pdn.into(),
-        send_cqn: base.send_cq.cqn.into(),
-        recv_cqn: base.send_cq.cqn.into(),
-        uar: base.uar.into(),
-        qp_type: Type::XrcIni as u8,
-        ..Setup::default().qp(gb)
-    };
+    let initiator = CreateQp { qp_type: Type::XrcIni as u8, ..base.params() };
     assert_eq!(refused(initiator), bad(22));
     let ring = gb.ram().alloc(4096);
     let srq = CreateSrq {
