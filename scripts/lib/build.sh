@@ -1,9 +1,9 @@
 # Sets up and builds what the guests and the tests need.
 # shellcheck shell=bash
 
-# prepare_all: sets up what is missing and builds everything that a pair of guests runs. The part of the build that
+# prepare_pair: sets up what is missing and builds what a pair of guests needs for perftest. The part of the build that
 # needs no tool root runs while that is made.
-prepare_all() {
+prepare_pair() {
 	local early
 	"$VRNIC_TOP/scripts/setup" --host
 	fetch_crates
@@ -14,7 +14,13 @@ prepare_all() {
 	"$VRNIC_TOP/scripts/setup"
 	wait "$early" || die "building the daemon or the harness failed; the errors are above"
 	trap - EXIT
-	build_guest
+	build_driver
+}
+
+# prepare_all: the same, and the programs of the tests.
+prepare_all() {
+	prepare_pair
+	build_programs
 }
 
 # fetch_crates: every crate of Cargo.lock. What follows needs no network for crates: cargo knows all their sources, also
@@ -32,10 +38,22 @@ build_host() {
 
 # build_guest: what runs in the guests. Needs what scripts/setup makes.
 build_guest() {
-	step "building the provider and the guests' programs"
-	cargo_release -p vrnic-provider -p vrnic-verify -p vrnic-stress
-	build_example
+	build_driver
+	build_programs
+}
+
+# build_driver: the libibverbs plugin and the kernel module.
+build_driver() {
+	step "building the provider"
+	cargo_release -p vrnic-provider
 	build_module
+}
+
+# build_programs: what the tests run in guests.
+build_programs() {
+	step "building the tests' programs"
+	cargo_release -p vrnic-verify -p vrnic-stress
+	build_example
 }
 
 # cargo_release OPTION…: builds packages; a terminal is shown how many crates are done.

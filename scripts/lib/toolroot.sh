@@ -73,7 +73,8 @@ toolroot_kernel() {
 	in_root tar -C /usr/src -xf "$src.tar.xz"
 	in_root sh -c "xz -dc /usr/src/linux-config-$VRNIC_KERNEL_SERIES/config.amd64_none_amd64.xz >$src/.config"
 	quietly "$log/olddefconfig" in_root make -C "$src" olddefconfig
-	quietly "$log/prepare" in_root make -C "$src" -j"$(nproc)" prepare
+	# The crates need neither of the host tools that these settings ask for.
+	quietly "$log/prepare" in_root make -C "$src" -j"$(nproc)" CONFIG_OBJTOOL= CONFIG_DEBUG_INFO_BTF= prepare
 	cp -a "$VRNIC_TOOLROOT$src/rust" "$headers/"
 	cp "$VRNIC_TOOLROOT$src/scripts/target.json" "$headers/scripts/"
 	# siw, for scripts/bench, is not in Debian's config: keep its source and the Rust one, drop the rest.
