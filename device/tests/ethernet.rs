@@ -4,8 +4,13 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use common::start;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, Signal, kill_process};
+use vrnic_testdriver::wait;
 
 const A: [u8; 6] = vrnic_mac(0);
 const B: [u8; 6] = vrnic_mac(1);
@@ -151,6 +156,49 @@ fn a_second_netdev_is_turned_away() {
     daemon.wait_for_log("a netdev is already connected");
     let sent = frame(B, A, 60);
     send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent);
+    daemon.check();
+}
+
+/// Connects until the queue of connections that have not been accepted is full.
+fn fill_queue(path: &Path) -> Vec<UnixStream> {
+    let address = SocketAddrUnix::new(path).expect("address");
+    let mut waiting = Vec::new();
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let socket = socket.expect("socket");
+        match connect(&socket, &address) {
+            Ok(()) => waiting.push(UnixStream::from(socket)),
+            Err(Errno::AGAIN) => return waiting,
+            Err(error) => panic!("connection {}: {error}", waiting.len()),
+        }
+        assert!(waiting.len() < 100_000, "the queue has no end");
+    }
+}
+
+#[test]
+fn a_full_queue_of_connections_disturbs_no_link() {
+    let mut daemon = start(2);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port));
+    daemon.wait_for_log("link up port=\"f1\"");
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).expect("pid")).expect("pid");
+    kill_process(pid, Signal::STOP).expect("stop");
+    let waiting = fill_queue(&daemon.net(0));
+    kill_process(pid, Signal::CONT).expect("continue");
+    assert!(waiting.len() > 1, "{} connections", waiting.len());
+    for (count, mut stream) in waiting.into_iter().enumerate() {
+        stream.set_nonblocking(false).expect("flags");
+        stream.set_read_timeout(Some(wait::LIMIT)).expect("time limit");
+        assert_eq!(stream.read(&mut [0; 1]).expect("end of stream"), 0, "connection {count}");
+    }
+    let sent = frame(B, A, 60);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut b), sent);
+    // The port takes the next netdev.
+    drop(a);
+    let mut again = daemon.plug(0);
+    send(&mut again, &sent);
     assert_eq!(receive(&mut b), sent);
     daemon.check();
 }
