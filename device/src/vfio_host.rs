@@ -12,7 +12,7 @@ use crate::failure::{self, Failure};
 use crate::irq;
 use crate::memory::dma::DmaTable;
 use crate::memory::fault as cause;
-use crate::memory::mapping::{Word32, Word64};
+use crate::memory::mapping::{Order, Word32, Word64};
 use crate::memory::uar::UarMemory;
 use crate::memory::view::{DmaView, Intent};
 use crate::worker::pool::now_ns;
@@ -120,7 +120,16 @@ impl GuestMemory for VfioHost {
         (to, to_addr): (&DmaView<'_>, u64),
         len: usize,
     ) -> Result<(), CopyFault> {
-        from.copy_to(addr, to, to_addr, len).map_err(copy_fault)
+        from.copy_to(addr, to, to_addr, (len, Order::LastBytesLast)).map_err(copy_fault)
+    }
+
+    #[inline]
+    fn copy_part(
+        (from, addr): (&DmaView<'_>, u64),
+        (to, to_addr): (&DmaView<'_>, u64),
+        len: usize,
+    ) -> Result<(), CopyFault> {
+        from.copy_to(addr, to, to_addr, (len, Order::Any)).map_err(copy_fault)
     }
 }
 

@@ -123,6 +123,19 @@ pub trait GuestMemory {
         to: (&Self::Held<'_>, u64),
         len: usize,
     ) -> Result<(), CopyFault>;
+
+    /// Copies a part of a message that is not its end, in any order.
+    ///
+    /// # Errors
+    /// The side and address that cannot be accessed.
+    #[inline]
+    fn copy_part(
+        from: (&Self::Held<'_>, u64),
+        to: (&Self::Held<'_>, u64),
+        len: usize,
+    ) -> Result<(), CopyFault> {
+        Self::copy(from, to, len)
+    }
 }
 
 /// BAR2, which the guest has mapped: doorbells, and send queues in device memory. The places of

@@ -10,6 +10,7 @@
 //! | [`events`] | completion events: handlers that sleep, queues armed at random |
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
+//! | [`scatter`] | memory whose pages lie in no order |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
@@ -23,6 +24,7 @@ mod latency;
 mod rate;
 mod report;
 mod rig;
+mod scatter;
 mod sweep;
 mod yardstick;
 
@@ -35,6 +37,7 @@ use clap::{Parser, ValueEnum};
 use crate::rate::Kind;
 use crate::report::Report;
 use crate::rig::{Pair, Rig};
+use crate::scatter::Scattered;
 
 /// Measures vrnicd without a guest. Each figure is the best of several runs, since another program
 /// on the machine can only make one worse.
@@ -116,7 +119,9 @@ fn main() -> anyhow::Result<()> {
         }
     }
     if args.wants(Part::Large) {
-        large(&mut report, &rig, &mut Pair::new(&rig, false), (args.repeats, span))?;
+        let mut pair = Pair::new(&rig, false);
+        large(&mut report, &rig, &mut pair, (args.repeats, span))?;
+        scattered(&mut report, &rig, &mut pair, (args.repeats, span))?;
     }
     if args.wants(Part::Idle) {
         idle::measure(&mut report, &rig, args.idle_qps, (args.repeats, span))?;
@@ -190,6 +195,35 @@ fn large(
             report.figure(&format!("{kib} KiB memcpy in private memory, {kind:?}, GB/s"), private);
             report.figure(&format!("{kib} KiB {kind:?} / memcpy"), moved / copied);
             report.figure(&format!("{kib} KiB {kind:?} / private memcpy"), moved / private);
+        }
+    }
+    Ok(())
+}
+
+/// Bandwidth between buffers whose pages lie in no order, against memcpy of pages
+/// in the same order.
+fn scattered(
+    report: &mut Report,
+    rig: &Rig,
+    pair: &mut Pair,
+    (repeats, span): (u32, Duration),
+) -> anyhow::Result<()> {
+    let len = LARGE[LARGE.len() - 1] as usize;
+    let both = [Scattered::new(&pair.a, len, 1)?, Scattered::new(&pair.b, len, 2)?];
+    (pair.a.key, pair.b.key) = (both[0].key, both[1].key);
+    for len in LARGE {
+        for kind in [Kind::Write, Kind::Read] {
+            let (mut moved, mut copied) = (0f64, 0f64);
+            for _ in 0..repeats {
+                let rate = rate::run(rig, pair, (kind, len), span)?;
+                moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
+                copied = copied.max(yardstick::same_pages(&both, len as usize, span) / 1e9);
+            }
+            let kib = len >> 10;
+            report.figure(&format!("{kib} KiB {kind:?}, scattered pages, GB/s"), moved);
+            report.figure(&format!("{kib} KiB memcpy of such pages, {kind:?}, GB/s"), copied);
+            let name = format!("{kib} KiB {kind:?}, scattered pages / memcpy of such pages");
+            report.figure(&name, moved / copied);
         }
     }
     Ok(())

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use vrnic_device::memory::mapping::Mapping;
+use vrnic_device::memory::mapping::{Mapping, Order};
 use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::vfio::Endpoint;
 
 use crate::rig::Pair;
+use crate::scatter::{PAGE, Scattered};
 
 /// Round trips of a run.
 const ROUNDS: u64 = 20_000;
@@ -81,7 +82,10 @@ pub(crate) fn same_block(pair: &Pair, len: usize, span: Duration) -> anyhow::Res
         anyhow::Ok((mapping, usize::try_from(end.buffer - BASE)?))
     };
     let ((from, from_at), (to, to_at)) = (map(&pair.a)?, map(&pair.b)?);
-    let copy = || Mapping::copy(&from, from_at, &to, to_at, len).context("a block of guest memory");
+    let copy = || {
+        Mapping::copy((&from, from_at), (&to, to_at), len, Order::Any)
+            .context("a block of guest memory")
+    };
     // Its pages are mapped before anything is timed.
     copy()?;
     let start = Instant::now();
@@ -93,4 +97,25 @@ pub(crate) fn same_block(pair: &Pair, len: usize, span: Duration) -> anyhow::Res
         bytes += 16.0 * len as f64;
     }
     Ok(bytes / start.elapsed().as_secs_f64())
+}
+
+/// Bytes per second of copying `len` bytes page by page, in private memory, in the order of the
+/// pages of two buffers.
+pub(crate) fn same_pages([from, to]: &[Scattered; 2], len: usize, span: Duration) -> f64 {
+    let source = vec![1u8; from.places.len() * PAGE];
+    let mut target = vec![2u8; to.places.len() * PAGE];
+    let places: Vec<_> = from.places.iter().zip(&to.places).take(len / PAGE).collect();
+    let start = Instant::now();
+    let mut bytes = 0f64;
+    while start.elapsed() < span {
+        for _ in 0..16 {
+            for (from, to) in &places {
+                let page = black_box(&source[**from..**from + PAGE]);
+                target[**to..**to + PAGE].copy_from_slice(page);
+            }
+            black_box(&mut target);
+        }
+        bytes += 16.0 * len as f64;
+    }
+    bytes / start.elapsed().as_secs_f64()
 }

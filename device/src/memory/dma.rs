@@ -267,6 +267,7 @@ mod tests {
 
     use super::super::fault::{Fault, FaultKind};
     use super::*;
+    use crate::memory::mapping::Order;
 
     const LEN: u64 = 1 << 16;
 
@@ -304,7 +305,10 @@ mod tests {
         assert!(back == data);
         let half = LEN / 2;
         for (from, to, len) in [(half - 3, half - 100, 500), (0, 1, LEN as usize - 1), (9, 9, 0)] {
-            a.view(Lane::SHARED).copy_to(from, &b.view(Lane::SHARED), to, len).expect("copy");
+            let order = Order::LastBytesLast;
+            a.view(Lane::SHARED)
+                .copy_to(from, &b.view(Lane::SHARED), to, (len, order))
+                .expect("copy");
             let mut back = vec![0; len];
             b.view(Lane::SHARED).read(to, &mut back).expect("read");
             assert!(back == data[from as usize..][..len]);
@@ -397,7 +401,7 @@ mod tests {
         assert!(!table.has_lost(), "nobody has looked");
         table
             .view(Lane::SHARED)
-            .copy_to(0, &whole.view(Lane::SHARED), 0, 9000)
+            .copy_to(0, &whole.view(Lane::SHARED), 0, (9000, Order::Any))
             .expect_err("a copy out of nothing");
         assert!(table.has_lost());
         for addr in [0, LEN - 8] {

@@ -11,11 +11,21 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+use super::copy;
 use super::sigbus::Slot;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Bytes at the end of a copy that are stored last, and in ascending order.
 const TAIL: usize = 64;
+
+/// The order in which the bytes of a copy become visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Any.
+    Any,
+    /// The last bytes become visible last.
+    LastBytesLast,
+}
 
 /// A shared mapping of part of a file, unmapped on drop.
 ///
@@ -190,20 +200,25 @@ impl Mapping {
         self.there()
     }
 
-    /// Copies `len` bytes from one mapping into another, the last ones last; `None` when either
-    /// range does not lie inside or `to` is read-only. The ranges may overlap.
+    /// Copies `len` bytes from one mapping into another; `None` when either range does not lie
+    /// inside or `to` is read-only. The ranges may overlap.
+    #[inline]
     #[must_use]
     pub fn copy(
-        from: &Self,
-        from_offset: usize,
-        to: &Self,
-        to_offset: usize,
+        (from, from_offset): (&Self, usize),
+        (to, to_offset): (&Self, usize),
         len: usize,
+        order: Order,
     ) -> Option<()> {
-        let source = from.at(from_offset, len)?;
-        let target = to.at_mut(to_offset, len)?;
-        // SAFETY: both ranges were checked against mappings that live as long as the borrows.
-        unsafe { copy_tail_last(source.as_ptr(), target.as_ptr(), len) };
+        let source = from.at(from_offset, len)?.as_ptr();
+        let target = to.at_mut(to_offset, len)?.as_ptr();
+        match order {
+            // SAFETY: both ranges were checked against mappings that live as long as the borrows,
+            // and may overlap.
+            Order::Any => unsafe { copy::copy(source, target, len) },
+            // SAFETY: both ranges were checked against mappings that live as long as the borrows.
+            Order::LastBytesLast => unsafe { copy_tail_last(source, target, len) },
+        }
         from.there().and(to.there())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::RwLockReadGuard;
 
 use super::fault::{CopyFault, Fault, FaultKind};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Order};
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl<'a> DmaView<'a> {
         Ok(())
     }
 
-    /// Copies `len` bytes straight from this guest's memory to that of `to`, the last bytes last.
+    /// Copies `len` bytes straight from this guest's memory to that of `to`, in an order.
     ///
     /// # Errors
     /// The side and address that cannot be accessed; bytes before it may have been copied.
@@ -93,7 +93,7 @@ impl<'a> DmaView<'a> {
         addr: u64,
         to: &DmaView<'_>,
         to_addr: u64,
-        len: usize,
+        (len, order): (usize, Order),
     ) -> Result<(), CopyFault> {
         let mut done = 0;
         while done < len {
@@ -101,9 +101,11 @@ impl<'a> DmaView<'a> {
             let to_at = advance(to_addr, done).map_err(CopyFault::Target)?;
             let from = self.piece(at, len - done, Intent::Read).map_err(CopyFault::Source)?;
             let into = to.piece(to_at, from.len, Intent::Write).map_err(CopyFault::Target)?;
-            Mapping::copy(from.memory, from.offset, into.memory, into.offset, into.len)
-                .ok_or(CopyFault::Target(Fault::unmapped(to_at)))?;
+            let ends = ((from.memory, from.offset), (into.memory, into.offset));
             done += into.len;
+            let order = if done < len { Order::Any } else { order };
+            Mapping::copy(ends.0, ends.1, into.len, order)
+                .ok_or(CopyFault::Target(Fault::unmapped(to_at)))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Moving a message between the memories of two QPs: checked windows on both sides, one copy.
 
 use std::ops::Range;
+use std::slice;
 
 use arrayvec::ArrayVec;
 use vrnic_abi::qp::Access;
@@ -8,6 +9,7 @@ use vrnic_abi::sq::MAX_SGE;
 
 use crate::datapath::turn::TurnContext;
 use crate::host::{CopyFault, HeldMemory, Host};
+use crate::memory::mtt::Walk;
 use crate::memory::tpt::{Denied, Piece, User, Window};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
@@ -226,7 +228,16 @@ pub enum Broken {
     Target,
 }
 
-/// Moves bytes `from..to` of a message.
+impl From<CopyFault> for Broken {
+    fn from(fault: CopyFault) -> Self {
+        match fault {
+            CopyFault::Source(_) => Self::Source,
+            CopyFault::Target(_) => Self::Target,
+        }
+    }
+}
+
+/// Moves bytes `from..to` of a message. Those of the last run of memory become visible last.
 ///
 /// # Errors
 /// The side whose memory is not there.
@@ -237,66 +248,103 @@ pub fn copy<H: Host>(
     from: u64,
     to: u64,
 ) -> Result<(), Broken> {
-    let mut target = Cursor::new(target, from, to);
-    if let Some(data) = source.inline {
-        while let Some((addr, run)) = target.piece().ok_or(Broken::Target)? {
-            let range = usize::try_from(target.at).ok().zip(usize::try_from(target.at + run).ok());
-            let bytes = range.and_then(|(start, end)| data.get(start..end));
-            target_memory.write(addr, bytes.ok_or(Broken::Source)?).map_err(|_| Broken::Target)?;
-            target.advance(run);
-        }
+    if from == to {
         return Ok(());
     }
-    let mut source = Cursor::new(source, from, to);
-    while let Some((target_addr, room)) = target.piece().ok_or(Broken::Target)? {
-        let (source_addr, run) = source.piece().flatten().ok_or(Broken::Source)?;
-        let run = run.min(room);
+    if let Some(data) = source.inline {
+        let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
+        let bytes = range.and_then(|(from, to)| data.get(from..to)).ok_or(Broken::Source)?;
+        return target.write::<H>(target_memory, from, bytes);
+    }
+    let len = to - from;
+    if let Some((source_addr, source_run)) = source.resolve(from, len)
+        && let Some((target_addr, target_run)) = target.resolve(from, len)
+        && source_run.min(target_run) == len
+        && let Ok(len) = usize::try_from(len)
+    {
+        let ends = ((source_memory, source_addr), (target_memory, target_addr));
+        return H::copy(ends.0, ends.1, len).map_err(Broken::from);
+    }
+    let source = (Cursor::new(source, from, len).ok_or(Broken::Source)?, source_memory);
+    let target = (Cursor::new(target, from, len).ok_or(Broken::Target)?, target_memory);
+    copy_runs::<H>(source, target, len)
+}
+
+/// Moves `len` bytes, which are not one run of memory on both sides.
+fn copy_runs<H: Host>(
+    (mut source, source_memory): (Cursor<'_, '_>, &H::Held<'_>),
+    (mut target, target_memory): (Cursor<'_, '_>, &H::Held<'_>),
+    len: u64,
+) -> Result<(), Broken> {
+    let mut left = len;
+    while left > 0 {
+        let (target_addr, room) = target.run().ok_or(Broken::Target)?;
+        let (source_addr, run) = source.run().ok_or(Broken::Source)?;
+        let run = run.min(room).min(left);
         let len = usize::try_from(run).map_err(|_| Broken::Source)?;
         let ends = ((source_memory, source_addr), (target_memory, target_addr));
-        H::copy(ends.0, ends.1, len).map_err(|fault| match fault {
-            CopyFault::Source(_) => Broken::Source,
-            CopyFault::Target(_) => Broken::Target,
-        })?;
+        left -= run;
+        if left == 0 { H::copy(ends.0, ends.1, len) } else { H::copy_part(ends.0, ends.1, len) }?;
         source.advance(run);
         target.advance(run);
     }
     Ok(())
 }
 
-/// A walk along a side, which looks each run of memory up once, however short the pieces are that
-/// the other side has.
+/// A walk along a side, run by run.
 struct Cursor<'s, 'a> {
-    side: &'s Side<'a>,
-    at: u64,
-    end: u64,
-    /// Guest address and length of what is known from `at` on.
+    /// Windows behind that of `walk`.
+    windows: slice::Iter<'s, (Window<'a>, u64)>,
+    walk: Walk<'a>,
+    /// Guest address and length of the run that is being used up.
     run: (u64, u64),
+    /// Bytes behind those of `walk`.
+    left: u64,
 }
 
 impl<'s, 'a> Cursor<'s, 'a> {
-    fn new(side: &'s Side<'a>, at: u64, end: u64) -> Self {
-        Self { side, at, end, run: (0, 0) }
+    /// A walk along `len` bytes from `at` on; `None` when the side has none there.
+    fn new(side: &'s Side<'a>, at: u64, len: u64) -> Option<Self> {
+        let mut windows = side.windows.iter();
+        let mut at = at;
+        loop {
+            let (window, size) = windows.next()?;
+            if at < *size {
+                let here = len.min(size - at);
+                let walk = window.walk(at, here)?;
+                return Some(Self { windows, walk, run: (0, 0), left: len - here });
+            }
+            at -= size;
+        }
     }
 
-    /// Guest address and length of what comes next, `Some(None)` at the end; `None` when the memory
-    /// is not there.
-    #[inline(always)]
-    fn piece(&mut self) -> Option<Option<(u64, u64)>> {
-        if self.at >= self.end {
-            return Some(None);
-        }
+    /// Returns the guest address and length of what comes next; `None` when the memory is not
+    /// there.
+    #[inline]
+    fn run(&mut self) -> Option<(u64, u64)> {
         if self.run.1 == 0 {
-            self.run = self.side.resolve(self.at, self.end - self.at)?;
+            self.run = match self.walk.run() {
+                Some(run) => run,
+                None => self.next_window()?,
+            };
         }
-        Some(Some(self.run))
+        Some(self.run)
     }
 
-    /// Steps over `len` bytes of the piece.
-    #[inline(always)]
+    #[cold]
+    fn next_window(&mut self) -> Option<(u64, u64)> {
+        let (window, size) = self.windows.next()?;
+        let here = self.left.min(*size);
+        self.left -= here;
+        self.walk = window.walk(0, here)?;
+        self.walk.run()
+    }
+
+    /// Steps over `len` bytes of the run.
+    #[inline]
     fn advance(&mut self, len: u64) {
         let (addr, left) = self.run;
-        self.at += len;
-        // A piece does not wrap: it is memory that was there.
+        // A run does not wrap: it is memory that was there.
         self.run = (addr.wrapping_add(len), left - len);
     }
 }

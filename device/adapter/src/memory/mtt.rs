@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::{mem, slice};
 
 use vrnic_abi::admin::Pages;
 
@@ -248,6 +249,16 @@ impl Att {
         Some((first.checked_add(within)?, run.min(len)))
     }
 
+    /// Walks along `len` bytes from `offset` on. Unlike [`Self::resolve`] for each run, this looks a
+    /// list up once.
+    #[inline]
+    #[must_use]
+    pub fn walk(&self, table: &Table, offset: u64, len: u64) -> Walk<'_> {
+        let within = if table.depth == 0 { offset } else { offset & ((1 << table.shift) - 1) };
+        let next = offset >> table.shift;
+        Walk { att: self, table: *table, next, list: [].iter(), within, left: len }
+    }
+
     /// The block that page `index` stands in, and where.
     #[inline(always)]
     fn list(&self, table: &Table, index: u64) -> Option<(&[AtomicU64], usize)> {
@@ -304,6 +315,63 @@ impl Att {
     }
 }
 
+/// A walk along the runs of memory of a table.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    att: &'a Att,
+    table: Table,
+    /// The page behind those that were taken.
+    next: u64,
+    /// The rest of the list that it stands in.
+    list: slice::Iter<'a, AtomicU64>,
+    /// Bytes in front of the next run, in its page or, without pages, in the table.
+    within: u64,
+    left: u64,
+}
+
+impl Walk<'_> {
+    /// Returns the guest address and the length of the next run, which ends at a gap or at the end
+    /// of a list; `None` beyond the last page, or at the end of the walk.
+    #[inline]
+    pub fn run(&mut self) -> Option<(u64, u64)> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.table.depth == 0 {
+            return Some((self.table.root.checked_add(self.within)?, mem::take(&mut self.left)));
+        }
+        let first = match self.list.next() {
+            Some(word) => word,
+            None => self.enter()?,
+        };
+        let first = page(first.load(Ordering::Relaxed))?;
+        self.next += 1;
+        let within = mem::take(&mut self.within);
+        let size = 1u64 << self.table.shift;
+        let mut run = size - within;
+        let follows = |word: &AtomicU64, at| page(word.load(Ordering::Relaxed)) == Some(at);
+        while run < self.left
+            && let Some(word) = self.list.as_slice().first()
+            && follows(word, first.wrapping_add(run + within))
+        {
+            self.list.next();
+            self.next += 1;
+            run += size;
+        }
+        let run = run.min(self.left);
+        self.left -= run;
+        Some((first.checked_add(within)?, run))
+    }
+
+    /// Looks up the list that the next page stands in.
+    #[cold]
+    fn enter(&mut self) -> Option<&AtomicU64> {
+        let (list, at) = self.att.list(&self.table, self.next)?;
+        self.list = list.get(at..)?.iter();
+        self.list.next()
+    }
+}
+
 const LIST_MASK: u64 = (1 << LIST) - 1;
 
 /// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say
@@ -348,6 +416,13 @@ mod tests {
                 assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), expected);
             }
             assert_eq!(att.resolve(&table, count << 12, 1), None);
+            let mut walk = att.walk(&table, 5, count << 12);
+            let mut done = 5;
+            while let Some((addr, run)) = walk.run() {
+                assert_eq!((addr, run), att.resolve(&table, done, count << 12).expect("a run"));
+                done += run;
+            }
+            assert_eq!(done, count << 12);
             assert_eq!(att.store(&table, 0, 1 << 11), Err(PagesError::Malformed));
             att.free(&table);
         }

@@ -50,7 +50,7 @@ pub use self::windows::{Binding, Bound};
 #[cfg(doc)]
 use crate::host::Host;
 use crate::limits::MAX_MR;
-use crate::memory::mtt::{Att, Table};
+use crate::memory::mtt::{Att, Table, Walk};
 use crate::memory::pages::{Charge, PageBudget};
 use crate::sync::Mutex;
 
@@ -84,6 +84,13 @@ impl<'a> Window<'a> {
     #[must_use]
     pub fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
         self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
+    }
+
+    /// Walks along `len` bytes of the window from byte `at` on; `None` if they wrap.
+    #[inline]
+    #[must_use]
+    pub fn walk(&self, at: u64, len: u64) -> Option<Walk<'a>> {
+        Some(self.att.walk(&self.table, self.offset.checked_add(at)?, len))
     }
 
     /// Returns whether [`Tpt::placed`] wants to know when the message has been placed.

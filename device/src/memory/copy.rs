@@ -1,0 +1,62 @@
+//! The copy loop for pages of a message.
+//!
+//! The C library copies a page by `rep movsb`. The processor begins nothing that stands behind that
+//! instruction before it has ended, so the look-ups for the next page wait for the last byte. A loop
+//! of vector instructions lets them start while its last stores are under way: messages in pages
+//! that lie in no order are a seventh faster by it (docs/benchmarks/profile.md). Long blocks are
+//! not, whatever the loop.
+
+use std::ptr;
+
+/// Shortest copy that is worth the loop: the C library has one of its own for less.
+const LOOP_MIN: usize = 1 << 10;
+/// Longest copy that is a page.
+const LOOP_MAX: usize = 16 << 10;
+
+/// Copies `len` bytes in any order. The ranges may overlap.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes.
+#[inline]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if (LOOP_MIN..=LOOP_MAX).contains(&len)
+        && from.addr().abs_diff(to.addr()) >= len
+        && std::arch::is_x86_feature_detected!("avx")
+    {
+        // SAFETY: the processor has AVX; the caller vouches for `len` bytes at both ends, which do
+        // not overlap.
+        return unsafe { vectors(from, to, len) };
+    }
+    // SAFETY: the caller vouches for `len` bytes at both ends.
+    unsafe { ptr::copy(from, to, len) };
+}
+
+/// Copies by vectors of 32 bytes, four at a time.
+///
+/// # Safety
+/// The processor must have AVX, `from` must be readable and `to` writable for `len` bytes, and these
+/// must not overlap.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn vectors(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+
+    const VECTOR: usize = size_of::<__m256i>();
+    const STEP: usize = 4 * VECTOR;
+    let mut at = 0;
+    while len - at >= STEP {
+        // SAFETY: `at + STEP <= len`, so the four vectors lie in both ranges; loads and stores need
+        // no alignment.
+        unsafe {
+            let (from, to) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
+            let vectors = [0, 1, 2, 3].map(|n| _mm256_loadu_si256(from.add(n)));
+            for (n, vector) in vectors.into_iter().enumerate() {
+                _mm256_storeu_si256(to.add(n), vector);
+            }
+        }
+        at += STEP;
+    }
+    // SAFETY: `at <= len`.
+    unsafe { ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
+}
