@@ -13,6 +13,13 @@ use crate::host::{Clock, Lane};
 pub const SLICE_NS: u64 = 50_000;
 /// Charges between two readings of the clock.
 const LOOK_NS: u64 = 5_000;
+/// Bytes of a message that are moved at once.
+const PIECE: u64 = 128 << 10;
+/// The same, when memory is slow: as memory that nobody has used yet, which the kernel makes page
+/// by page.
+const SLOW_PIECE: u64 = 16 << 10;
+/// Work is slow when it takes so many times its charge.
+const SLOW: u64 = 4;
 
 /// Durations of pieces of work, in ns.
 pub(crate) mod cost {
@@ -40,12 +47,6 @@ pub(crate) mod cost {
     pub(crate) const KEY: u64 = 100;
     pub(crate) const PAGE: u64 = 4;
 
-    /// A copy of so many bytes.
-    #[inline]
-    pub(crate) const fn copy(bytes: u64) -> u64 {
-        bytes / 16
-    }
-
     /// A wait for all who hold the memory of an adapter with this many workers, one of which is the
     /// caller. Other threads hold it briefly.
     pub(crate) const fn readers(workers: usize) -> u64 {
@@ -60,9 +61,14 @@ pub struct Slice<'a, H> {
     lane: Lane,
     /// Charged since the clock was read.
     charged: Cell<u64>,
+    /// When the clock was read last.
+    looked: Cell<Option<u64>>,
     /// When the slice ends; unknown before the clock has been read.
-    end: Cell<Option<u64>>,
+    end: Cell<u64>,
     over: Cell<bool>,
+    /// True if work took much longer than its charge when the clock was read last, and before
+    /// anybody knows.
+    slow: Cell<bool>,
 }
 
 impl<'a, H: Clock> Slice<'a, H> {
@@ -70,7 +76,15 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[inline]
     #[must_use]
     pub fn new(host: &'a H, lane: Lane) -> Self {
-        Self { host, lane, charged: Cell::new(0), end: Cell::new(None), over: Cell::new(false) }
+        Self {
+            host,
+            lane,
+            charged: Cell::new(0),
+            looked: Cell::new(None),
+            end: Cell::new(0),
+            over: Cell::new(false),
+            slow: Cell::new(true),
+        }
     }
 
     /// Returns the lane of the worker whose time it is.
@@ -90,6 +104,27 @@ impl<'a, H: Clock> Slice<'a, H> {
         }
     }
 
+    /// Returns how many of the `left` bytes of a message to move before their charge. A page that
+    /// nobody has used yet takes a hundred times as long as another, so a long message begins with
+    /// a short piece, whose time is measured.
+    #[inline]
+    #[must_use]
+    pub fn piece(&self, left: u64) -> u64 {
+        if left > SLOW_PIECE && self.looked.get().is_none() {
+            self.look();
+        }
+        left.min(if self.slow.get() { SLOW_PIECE } else { PIECE })
+    }
+
+    /// Charges the move of so many bytes. The clock is read each time while memory may be slow.
+    #[inline]
+    pub fn charge_copy(&self, bytes: u64) {
+        self.charge(bytes / 16);
+        if self.slow.get() && bytes >= SLOW_PIECE {
+            self.look();
+        }
+    }
+
     /// Returns whether it is used up. The rest of the work then waits for the next poll.
     #[inline]
     #[must_use]
@@ -101,8 +136,10 @@ impl<'a, H: Clock> Slice<'a, H> {
     fn look(&self) {
         let now = self.host.now();
         let charged = self.charged.take();
-        let end = self.end.get().unwrap_or_else(|| now.saturating_sub(charged) + SLICE_NS);
-        self.end.set(Some(end));
-        self.over.set(now >= end);
+        match self.looked.replace(Some(now)) {
+            Some(before) => self.slow.set(now.saturating_sub(before) > SLOW * charged),
+            None => self.end.set(now.saturating_sub(charged) + SLICE_NS),
+        }
+        self.over.set(now >= self.end.get());
     }
 }

@@ -17,9 +17,6 @@ use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 pub const TURN: u64 = 256 << 10;
 /// Most bytes that it moves while none does: what rings meanwhile waits as long as that takes.
 pub const LONG_TURN: u64 = 1 << 20;
-/// Bytes of a message that are moved between two looks at the time: memory that nobody has used yet
-/// takes ten times as long as other memory.
-pub const PIECE: u64 = 128 << 10;
 
 /// Checked memory of one side of a message. It is filled in place: moving it costs more than a
 /// short message.

@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     fails: AtomicU64,
     /// True if the clock moves by what each call of the adapter takes.
     timed: AtomicBool,
+    /// How many times longer than usual memory takes.
+    delay: AtomicU64,
     /// Read while memory is held.
     turns: RwLock<()>,
     /// The adapter's ends of gates, each for one thread.
@@ -98,6 +100,7 @@ impl TestHost {
             wakes: AtomicU64::new(0),
             fails: AtomicU64::new(0),
             timed: AtomicBool::new(false),
+            delay: AtomicU64::new(1),
             turns: RwLock::default(),
             gates: Mutex::default(),
         }))
@@ -106,6 +109,15 @@ impl TestHost {
     /// From now on each call of the adapter moves the clock by about what it takes on a machine.
     pub(crate) fn take_time(&self) {
         self.0.timed.store(true, Ordering::Release);
+    }
+
+    /// From now on memory is fifty times as slow, as pages are that nobody has used yet.
+    pub(crate) fn slow_memory(&self) {
+        self.0.delay.store(50, Ordering::Release);
+    }
+
+    fn spend_on_memory(&self, len: usize) {
+        self.spend(20 + len as u64 / 32 * self.0.delay.load(Ordering::Acquire));
     }
 
     fn spend(&self, ns: u64) {
@@ -197,14 +209,14 @@ pub(crate) struct Held<'a> {
 impl HeldMemory for Held<'_> {
     fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.host.pass(Step::Read(addr));
-        self.host.spend(20 + into.len() as u64 / 32);
+        self.host.spend_on_memory(into.len());
         let offset = self.host.at(addr, into.len() as u64, false)?;
         self.host.0.ram.memory().read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }
 
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
         self.host.pass(Step::Write(addr));
-        self.host.spend(20 + from.len() as u64 / 32);
+        self.host.spend_on_memory(from.len());
         let offset = self.host.at(addr, from.len() as u64, true)?;
         self.host.0.ram.memory().write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }

@@ -18,6 +18,7 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{CompletionQueue, Endpoint, Guest};
 use crate::datagrams::{datagram, ready};
+use crate::host::TestHost;
 use crate::keys::{BINDABLE, alloc_mw, bind, local_inv};
 use crate::multicast::{GROUP, attach, detach, to};
 use crate::world::{Pair, World};
@@ -324,6 +325,16 @@ fn moderated_events_that_are_due_at_once() {
 
 #[test]
 fn long_messages_of_many_segments() {
+    long_messages("long messages", |_| {});
+}
+
+/// The kernel makes each page of such memory when the adapter touches it first.
+#[test]
+fn long_messages_in_memory_that_nobody_has_used() {
+    long_messages("fresh memory", TestHost::slow_memory);
+}
+
+fn long_messages(what: &str, prepare: impl Fn(&TestHost)) {
     const MIB: u32 = 1 << 20;
     let world = World::default();
     let (ga, gb) = (world.guest(1), world.guest(2));
@@ -346,7 +357,8 @@ fn long_messages_of_many_segments() {
     }
     ga.host.take_time();
     gb.host.take_time();
-    settle(&world, &[&ga, &gb], "long messages", || {});
+    [&ga.host, &gb.host].map(prepare);
+    settle(&world, &[&ga, &gb], what, || {});
     for (nth, (a, b)) in (0u8..).zip(&mut pairs) {
         for message in 0..4 {
             let cqe = a.send_cq.poll().expect("completion");

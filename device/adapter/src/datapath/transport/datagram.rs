@@ -434,7 +434,7 @@ fn place<H: Host>(
         Broken::Source => Fault::Source,
         Broken::Target => Refusal::Operational.into(),
     })?;
-    here.slice.charge(cost::copy(length));
+    here.slice.charge_copy(length);
     there.turn.moved(length);
     here.moved(length);
     Ok(())

@@ -12,14 +12,13 @@ use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
 use crate::datapath::responder;
 use crate::datapath::responder::outcome;
-use crate::datapath::sgl::{Broken, PIECE, Side, copy};
+use crate::datapath::sgl::{Broken, Side, copy};
 use crate::datapath::there::There;
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::qp::{Ended, Keys, Qp, Responder};
 use crate::requests::wqe::SendWqe;
-use crate::slice::cost;
 
 /// A work request at work between a requester and the responder of its peer.
 pub(crate) struct Exchange<'e, 'a, H: Host> {
@@ -230,10 +229,10 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
     ) -> Result<(), Stop> {
         let (mut at, end) = (self.from, self.to.get());
         loop {
-            let next = end.min(at.saturating_add(PIECE));
+            let next = at + self.here.slice.piece(end - at);
             copy::<H>(source, target, at, next).map_err(|broken| Stop::broken(broken, own))?;
             let moved = next - at;
-            self.here.slice.charge(cost::copy(moved));
+            self.here.slice.charge_copy(moved);
             self.there.turn.moved(moved);
             self.here.moved(moved);
             if next == end || self.here.slice.is_over() {
