@@ -115,18 +115,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Starts a new daemon on the same sockets, after the death of the first.
-    ///
-    /// # Errors
-    /// When it does not serve.
-    pub fn restart_daemon(&mut self) -> anyhow::Result<()> {
-        self.daemon.kill();
-        let functions = functions(self.dir.path(), &self.options);
-        self.daemon =
-            Daemon::start(&self.paths, self.dir.path(), &functions, &self.options.daemon)?;
-        Ok(())
-    }
-
     /// Everything that helps to understand a failure: logs of the daemon and of both kernels.
     #[must_use]
     pub fn report(&self) -> String {
