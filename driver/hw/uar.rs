@@ -25,6 +25,16 @@ use super::regs::Registers;
 
 const LENGTH: usize = UAR_LEN as usize;
 
+/// The words that arm a completion queue.
+pub(crate) struct CqArm {
+    /// Consumer index.
+    pub(crate) ci: u32,
+    /// Index of the first completion that was not seen yet.
+    pub(crate) seen: u32,
+    /// The request, by [`abi::doorbell::arm_request`].
+    pub(crate) request: u32,
+}
+
 /// The kernel's doorbell page.
 pub(crate) struct Doorbells {
     bar: DevresBar<LENGTH>,
@@ -92,11 +102,11 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(ci, offset));
     }
 
-    /// Arms a completion queue; `seen` is the index of the first completion not seen yet.
-    pub(crate) fn arm_cq(&self, slot: SlotIndex, ci: u32, seen: u32, arm: u32) {
+    /// Arms a completion queue.
+    pub(crate) fn arm_cq(&self, slot: SlotIndex, arm: &CqArm) {
         self.with_slot(slot, |bar, offset| {
-            bar.try_write32(seen, offset + CQ_SEEN as usize)?;
-            bar.try_write64(ci_and_arm(ci, arm), offset)?;
+            bar.try_write32(arm.seen, offset + CQ_SEEN as usize)?;
+            bar.try_write64(ci_and_arm(arm.ci, arm.request), offset)?;
             self.ring(bar, slot)
         });
     }

@@ -24,7 +24,7 @@ use super::{
     consumer::{Consumer, Entries, NOBODY},
     kernel_qp::KernelQp,
 };
-use crate::hw::ring::Ring;
+use crate::hw::{ring::Ring, uar::CqArm};
 use crate::pairing::PORT;
 use crate::rdma::{
     cq::Notify,
@@ -161,12 +161,12 @@ impl KernelCq {
         state.arms = state.arms.wrapping_add(1);
         let kind = if notify.solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let (ci, seen) = (state.consumer.index, state.consumer.end(&self.ring)?);
-        let arm = arm_request(state.arms, kind);
         if ctx.adapter.is_dead() {
             let ready = seen != ci || state.feeders.values().any(Feeder::has_undone);
             return Ok(notify.report_missed && ctx.adapter.is_quiet() && ready);
         }
-        ctx.adapter.doorbells().arm_cq(state.doorbell, ci, seen, arm);
+        let arm = CqArm { ci, seen, request: arm_request(state.arms, kind) };
+        ctx.adapter.doorbells().arm_cq(state.doorbell, &arm);
         Ok(notify.report_missed && state.consumer.has_next(&self.ring)?)
     }
 }
