@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
-use abi::SlotIndex;
 use abi::doorbell::{CQ_SEEN, RQ_PI, SRQ_FREED, ci_and_arm};
 use abi::uar::{ARMED_OFFSET, LIFE_OFFSET, SUMMARY_OFFSET, UAR_COUNT, UAR_LEN};
+use abi::{SlotIndex, UarIndex};
 
 use crate::heap::Shared;
 use crate::mapping::{Mapping, Word32, Word64};
@@ -17,7 +17,7 @@ use crate::mapping::{Mapping, Word32, Word64};
 /// A doorbell page of this context, with the kick page that belongs to it.
 #[derive(Debug)]
 pub struct Uar {
-    index: u32,
+    index: UarIndex,
     memory: Shared<Mapping>,
     summary: Word64,
     armed: Word32,
@@ -54,12 +54,12 @@ impl Uar {
     /// # Errors
     /// `EIO` if the kernel's answer is invalid: no such UAR, or too short a mapping; `ENOMEM`.
     fn new(
-        index: u32,
+        index: UarIndex,
         memory: Mapping,
         life: Option<Life>,
         kick: Shared<Mapping>,
     ) -> Result<Self, Errno> {
-        if index >= UAR_COUNT || memory.len() < UAR_LEN as usize {
+        if index.get() >= UAR_COUNT || memory.len() < UAR_LEN as usize {
             return Err(Errno::IO);
         }
         let memory = Shared::new(memory)?;
@@ -83,7 +83,7 @@ impl Uar {
 
     #[cold]
     fn wake(&self) {
-        self.kick.write_register(self.index);
+        self.kick.write_register(self.index.get());
     }
 }
 
@@ -107,7 +107,7 @@ impl UarTable {
     /// The errors of `map`; `EIO` if the kernel's answer is invalid; `ENOMEM`.
     pub fn get(
         &self,
-        index: u32,
+        index: UarIndex,
         map: impl FnOnce() -> Result<Mapping, Errno>,
     ) -> Result<Shared<Uar>, Errno> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,8 +131,7 @@ struct Bell {
 
 impl Bell {
     /// Returns the bell of `slot`, and the byte offset of the slot's words.
-    fn new(uar: Shared<Uar>, slot: u32) -> Result<(Self, u32), Errno> {
-        let slot = SlotIndex::new(slot);
+    fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<(Self, u32), Errno> {
         if !slot.exists() {
             return Err(Errno::IO);
         }
@@ -158,7 +157,7 @@ impl QpDoorbell {
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
-    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         let (sends, recvs) = (word(0)?, word(RQ_PI)?);
@@ -204,7 +203,7 @@ impl SrqDoorbell {
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
-    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let word = |offset| Word32::new(&bell.uar.memory, at + offset).ok_or(Errno::IO);
         Ok(Self { producer: word(0)?, freed: word(SRQ_FREED)? })
@@ -238,7 +237,7 @@ impl CqDoorbell {
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
-    pub fn new(uar: Shared<Uar>, slot: u32) -> Result<Self, Errno> {
+    pub fn new(uar: Shared<Uar>, slot: SlotIndex) -> Result<Self, Errno> {
         let (bell, at) = Bell::new(uar, slot)?;
         let request = Word64::new(&bell.uar.memory, at).ok_or(Errno::IO)?;
         let seen = Word32::new(&bell.uar.memory, at + CQ_SEEN).ok_or(Errno::IO)?;
@@ -274,7 +273,7 @@ pub(crate) mod tests {
     /// A UAR in plain memory, as the adapter would see it.
     pub(crate) fn uar(index: u32) -> Shared<Uar> {
         let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
-        Shared::new(Uar::new(index, memory, None, page()).expect("valid")).expect("memory")
+        Shared::new(Uar::new(index.into(), memory, None, page()).expect("valid")).expect("memory")
     }
 
     /// The adapter is dead.
@@ -309,7 +308,7 @@ pub(crate) mod tests {
     #[test]
     fn a_send_sets_index_and_group_bit() {
         let uar = uar(3);
-        let door = QpDoorbell::new(uar.clone(), 35).expect("valid");
+        let door = QpDoorbell::new(uar.clone(), 35.into()).expect("valid");
         door.post_sends(9);
         door.post_recvs(5);
         assert_eq!(slot_words(&uar, 35), (9, 5));
@@ -322,15 +321,15 @@ pub(crate) mod tests {
     #[test]
     fn receives_and_freed_completions_do_not_ring() {
         let uar = uar(1);
-        QpDoorbell::new(uar.clone(), 16).expect("valid").post_recvs(1);
-        CqDoorbell::new(uar.clone(), 17).expect("valid").free(4, 0);
+        QpDoorbell::new(uar.clone(), 16.into()).expect("valid").post_recvs(1);
+        CqDoorbell::new(uar.clone(), 17.into()).expect("valid").free(4, 0);
         assert_eq!(take_summary(&uar), 0);
     }
 
     #[test]
     fn a_sleeping_adapter_is_kicked_and_a_waking_one_is_not() {
         let uar = uar(7);
-        let door = QpDoorbell::new(uar.clone(), 1023).expect("valid");
+        let door = QpDoorbell::new(uar.clone(), 1023.into()).expect("valid");
         let kicked = || Word32::new(&uar.kick, 0).expect("inside").load(Ordering::SeqCst);
         door.look();
         assert_eq!(kicked(), 0);
@@ -343,7 +342,7 @@ pub(crate) mod tests {
     #[test]
     fn an_arm_request_carries_the_consumer_index() {
         let uar = uar(1);
-        let door = CqDoorbell::new(uar.clone(), 16).expect("valid");
+        let door = CqDoorbell::new(uar.clone(), 16.into()).expect("valid");
         door.arm(12, 14, 5);
         assert_eq!(slot_words(&uar, 16), (12, 5));
         assert_eq!(slot_seen(&uar, 16), 14);
@@ -353,24 +352,24 @@ pub(crate) mod tests {
     #[test]
     fn nonsense_of_the_kernel_is_refused() {
         let uar = uar(1);
-        assert!(QpDoorbell::new(uar.clone(), SLOT_FIRST - 1).is_err());
-        assert!(CqDoorbell::new(uar, SLOT_END).is_err());
+        assert!(QpDoorbell::new(uar.clone(), (SLOT_FIRST - 1).into()).is_err());
+        assert!(CqDoorbell::new(uar, SLOT_END.into()).is_err());
         let short = Mapping::anonymous(4096).expect("mmap");
-        assert!(Uar::new(1, short, None, page()).is_err());
+        assert!(Uar::new(1.into(), short, None, page()).is_err());
     }
 
     #[test]
     fn a_uar_is_mapped_once() {
         let table = UarTable::new(page());
-        let first = table.get(4, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
-        let again = table.get(4, || panic!("mapped twice")).expect("known");
+        let first = table.get(4.into(), || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
+        let again = table.get(4.into(), || panic!("mapped twice")).expect("known");
         assert!(first.is_same(&again));
         // The first tells of the adapter's life for all.
-        let second = table.get(6, || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
+        let second = table.get(6.into(), || Mapping::anonymous(UAR_LEN as usize)).expect("mapped");
         assert!(!second.life.has_ended());
         end_life(&first);
         assert!(second.life.has_ended());
-        assert!(table.get(5, || Err(Errno::NOMEM)).is_err());
-        assert!(table.get(5, || Mapping::anonymous(UAR_LEN as usize)).is_ok());
+        assert!(table.get(5.into(), || Err(Errno::NOMEM)).is_err());
+        assert!(table.get(5.into(), || Mapping::anonymous(UAR_LEN as usize)).is_ok());
     }
 }

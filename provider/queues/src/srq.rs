@@ -9,6 +9,7 @@
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
+use abi::Srqn;
 use abi::sq::Sge;
 use abi::uverbs::SrqResp;
 
@@ -24,7 +25,7 @@ use crate::ring::Ring;
 /// A shared receive queue, for as many threads as its [`Sharing`] tells.
 #[derive(Debug)]
 pub struct SharedRecvQueue {
-    srqn: u32,
+    srqn: Srqn,
     queue: SpinLock<RecvQueue>,
     credits: Shared<SharedCredits>,
     door: SrqDoorbell,
@@ -46,8 +47,8 @@ impl SharedRecvQueue {
         cq: Option<Shared<CompletionQueue>>,
     ) -> Result<Self, Errno> {
         let memory = Ring::new(ring.memory, ring.shape)?;
-        let door = SrqDoorbell::new(uar, response.slot.get())?;
-        let srqn = response.srqn.get();
+        let door = SrqDoorbell::new(uar, response.slot)?;
+        let srqn = response.srqn;
         let credits = Shared::new(SharedCredits::default())?;
         let feeds = match cq {
             Some(cq) => {
@@ -64,12 +65,6 @@ impl SharedRecvQueue {
             door,
             feeds,
         })
-    }
-
-    /// Returns the number of the queue.
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.srqn
     }
 
     /// Returns the credits that completions update.

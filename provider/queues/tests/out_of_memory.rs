@@ -94,7 +94,7 @@ fn table() -> Result<UarTable, Errno> {
 }
 
 fn uar() -> Result<Shared<Uar>, Errno> {
-    table()?.get(1, || memory(abi::uar::UAR_LEN))
+    table()?.get(1.into(), || memory(abi::uar::UAR_LEN))
 }
 
 fn cq() -> Result<Shared<CompletionQueue>, Errno> {
@@ -142,7 +142,9 @@ fn doorbell_pages() {
     assert_eq!(try_without_memory(uar), 4);
     let more = || {
         let table = table()?;
-        (1..9).try_for_each(|index| table.get(index, || memory(abi::uar::UAR_LEN)).map(drop))
+        (1..9).try_for_each(|index: u32| {
+            table.get(index.into(), || memory(abi::uar::UAR_LEN)).map(drop)
+        })
     };
     assert_eq!(try_without_memory(more), 1 + 8 * 2 + 2);
 }

@@ -8,6 +8,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 use vrnic_abi as abi;
+use vrnic_abi::UarIndex;
 use vrnic_abi::uverbs::Features;
 use vrnic_queues::clock::Clock;
 use vrnic_queues::doorbell::{Uar, UarTable};
@@ -74,7 +75,7 @@ impl Context {
             vector_policy,
             features,
         };
-        context.uar(response.uar.get(), response.uar_mmap.get())?;
+        context.uar(response.uar, response.uar_mmap.get())?;
         Ok(context)
     }
 
@@ -99,7 +100,7 @@ impl Context {
     }
 
     /// Returns the UAR with this number, which lies at `offset`.
-    pub(super) fn uar(&self, index: u32, offset: u64) -> Result<Shared<Uar>, Errno> {
+    pub(super) fn uar(&self, index: UarIndex, offset: u64) -> Result<Shared<Uar>, Errno> {
         self.uars.get(index, || self.map(offset, abi::uar::UAR_LEN))
     }
 }

@@ -140,7 +140,7 @@ fn open(
     response: &CqResp,
     sharing: Sharing,
 ) -> Result<Shared<CompletionQueue>, Errno> {
-    let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
+    let uar = context.uar(response.uar, response.uar_mmap.get())?;
     Shared::new(CompletionQueue::new(ring, response, uar, sharing)?)
 }
 

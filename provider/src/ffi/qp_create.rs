@@ -168,7 +168,7 @@ unsafe fn open(
     // SAFETY: by the caller's promise.
     let srq = unsafe { srq::own(attr.srq) };
     let parts = QpParts {
-        uar: context.uar(response.uar.get(), response.uar_mmap.get())?,
+        uar: context.uar(response.uar, response.uar_mmap.get())?,
         device_send,
         send_cq: send_cq.ok_or(Errno::INVAL)?.clone(),
         recv_cq: recv_cq.ok_or(Errno::INVAL)?.clone(),

@@ -131,7 +131,7 @@ unsafe fn open(
     ring: SrqRing,
     response: &SrqResp,
 ) -> Result<Shared<SharedRecvQueue>, Errno> {
-    let uar = context.uar(response.uar.get(), response.uar_mmap.get())?;
+    let uar = context.uar(response.uar, response.uar_mmap.get())?;
     // SAFETY: by the caller's promise.
     let sharing = unsafe { pd::sharing(pd) };
     Shared::new(SharedRecvQueue::new(ring, response, uar, sharing, cq)?)

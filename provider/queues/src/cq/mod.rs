@@ -22,6 +22,7 @@ use vrnic_abi as abi;
 use abi::doorbell::arm_request;
 use abi::uar::{ARM_COUNT_SHIFT, ARM_NEXT, ARM_SOLICITED};
 use abi::uverbs::CqResp;
+use abi::{Qpn, Srqn};
 
 use self::consumer::Consumer;
 pub(crate) use self::credits::Halves;
@@ -63,7 +64,7 @@ impl CompletionQueue {
         sharing: Sharing,
     ) -> Result<Self, Errno> {
         let ring = Ring::new(ring.memory, ring.shape)?;
-        let door = CqDoorbell::new(uar, response.slot.get())?;
+        let door = CqDoorbell::new(uar, response.slot)?;
         let consumer = SpinLock::shared_by(sharing, Consumer::new(ring, door));
         Ok(Self { consumer, resizing: Mutex::new(()) })
     }
@@ -130,36 +131,40 @@ impl CompletionQueue {
     /// `ENOMEM`.
     pub(crate) fn attach(
         &self,
-        qpn: u32,
+        qpn: Qpn,
         credits: &Shared<Credits>,
         halves: Halves,
     ) -> Result<(), Errno> {
+        self.add(qpn.get(), credits, halves)
+    }
+
+    fn add(&self, number: u32, credits: &Shared<Credits>, halves: Halves) -> Result<(), Errno> {
         let mut consumer = self.consumer.lock();
-        consumer.purge(qpn);
-        consumer.feeders.insert(qpn, credits, halves)
+        consumer.purge(number);
+        consumer.feeders.insert(number, credits, halves)
     }
 
     /// Removes a QP, unless its number belongs to another QP by now.
-    pub(crate) fn detach(&self, qpn: u32, credits: &Shared<Credits>) {
-        self.consumer.lock().feeders.remove(qpn, credits);
+    pub(crate) fn detach(&self, qpn: Qpn, credits: &Shared<Credits>) {
+        self.consumer.lock().feeders.remove(qpn.get(), credits);
     }
 
     /// Adds a shared receive queue of XRC whose completions this queue gets.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn attach_shared(&self, srqn: u32, credits: &Shared<Credits>) -> Result<(), Errno> {
-        self.attach(srqn | SHARED, credits, Halves::default())
+    pub(crate) fn attach_shared(&self, srqn: Srqn, credits: &Shared<Credits>) -> Result<(), Errno> {
+        self.add(srqn.get() | SHARED, credits, Halves::default())
     }
 
     /// Removes a shared receive queue.
-    pub(crate) fn detach_shared(&self, srqn: u32, credits: &Shared<Credits>) {
-        self.detach(srqn | SHARED, credits);
+    pub(crate) fn detach_shared(&self, srqn: Srqn, credits: &Shared<Credits>) {
+        self.consumer.lock().feeders.remove(srqn.get() | SHARED, credits);
     }
 
     /// Drops all completions of a QP that are in the ring.
-    pub(crate) fn purge(&self, qpn: u32) {
-        self.consumer.lock().purge(qpn);
+    pub(crate) fn purge(&self, qpn: Qpn) {
+        self.consumer.lock().purge(qpn.get());
     }
 }
 

@@ -100,7 +100,7 @@ mod tests {
     fn filled(entries: u32, written: u32) -> CompletionQueue {
         let (cq, _uar) = queue(entries);
         let credits = Shared::new(Credits::default()).expect("memory");
-        cq.attach(7, &credits, Halves::SENDS).expect("memory");
+        cq.attach(7.into(), &credits, Halves::SENDS).expect("memory");
         for index in 0..written {
             complete(&cq, index, send_cqe(7, index.into(), index));
         }

@@ -54,7 +54,7 @@ fn poll(cq: &CompletionQueue, limit: usize) -> Vec<u64> {
 fn entries_come_out_in_order_lap_after_lap() {
     let (cq, uar) = queue(4);
     let credits = credits();
-    cq.attach(7, &credits, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits, Halves::SENDS).expect("memory");
     assert!(poll(&cq, 8).is_empty());
     assert_eq!(slot_words(&uar, SLOT), (0, 0), "an empty poll stores nothing");
     for index in 0..40u32 {
@@ -70,7 +70,7 @@ fn entries_come_out_in_order_lap_after_lap() {
 #[test]
 fn the_limit_is_kept() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits(), Halves::SENDS).expect("memory");
     for index in 0..4 {
         complete(&cq, index, send_cqe(7, index.into(), index));
     }
@@ -84,7 +84,7 @@ fn the_limit_is_kept() {
 fn a_series_frees_its_entries_at_its_end() {
     let (cq, uar) = queue(4);
     let credits = credits();
-    cq.attach(7, &credits, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits, Halves::SENDS).expect("memory");
     assert!(cq.series().is_none());
     assert_eq!(slot_words(&uar, SLOT), (0, 0), "an empty queue stores nothing");
     for index in 0..3 {
@@ -107,7 +107,7 @@ fn a_series_frees_its_entries_at_its_end() {
 #[test]
 fn a_series_ends_where_the_queue_was_armed() {
     let (cq, _uar) = queue(8);
-    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits(), Halves::SENDS).expect("memory");
     let put = |index: u32| complete(&cq, index, send_cqe(7, index.into(), index));
     let take = || {
         let (mut series, first) = cq.series()?;
@@ -134,7 +134,7 @@ fn a_series_ends_where_the_queue_was_armed() {
 fn receives_give_credits_to_the_receive_queue() {
     let (cq, _uar) = queue(4);
     let credits = credits();
-    cq.attach(7, &credits, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits, Halves::SENDS).expect("memory");
     let recv = Cqe { opcode: Opcode::Recv as u8, ..send_cqe(7, 1, u32::MAX) };
     complete(&cq, 0, recv);
     assert_eq!(poll(&cq, 1), [1]);
@@ -146,12 +146,12 @@ fn receives_give_credits_to_the_receive_queue() {
 fn entries_of_destroyed_queue_pairs_are_skipped() {
     let (cq, uar) = queue(8);
     let (gone, stays) = (credits(), credits());
-    cq.attach(7, &gone, Halves::SENDS).expect("memory");
-    cq.attach(8, &stays, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &gone, Halves::SENDS).expect("memory");
+    cq.attach(8.into(), &stays, Halves::SENDS).expect("memory");
     for index in 0..6 {
         complete(&cq, index, send_cqe(7 + index % 2, index.into(), index));
     }
-    cq.detach(7, &gone);
+    cq.detach(7.into(), &gone);
     assert_eq!(poll(&cq, 2), [1, 3]);
     assert_eq!(poll(&cq, 2), [5]);
     assert_eq!(slot_words(&uar, SLOT).0, 6);
@@ -162,11 +162,11 @@ fn entries_of_destroyed_queue_pairs_are_skipped() {
 fn a_reused_number_does_not_inherit_completions() {
     let (cq, _uar) = queue(8);
     let (old, new) = (credits(), credits());
-    cq.attach(7, &old, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &old, Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 100, 0));
-    cq.attach(7, &new, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &new, Halves::SENDS).expect("memory");
     // The old one's destruction ends late; it must not take the new one's place away.
-    cq.detach(7, &old);
+    cq.detach(7.into(), &old);
     complete(&cq, 1, send_cqe(7, 200, 0));
     assert_eq!(poll(&cq, 8), [200]);
     assert_eq!(old.send.load(Ordering::Relaxed), 0);
@@ -177,13 +177,13 @@ fn a_reused_number_does_not_inherit_completions() {
 fn a_number_that_comes_back_is_not_mistaken_for_the_last_one() {
     let (cq, _uar) = queue(8);
     let (old, new) = (credits(), credits());
-    cq.attach(7, &old, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &old, Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 1, 0));
     assert_eq!(poll(&cq, 1), [1]);
-    cq.detach(7, &old);
+    cq.detach(7.into(), &old);
     complete(&cq, 1, send_cqe(7, 2, 1));
     assert!(poll(&cq, 1).is_empty());
-    cq.attach(7, &new, Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &new, Halves::SENDS).expect("memory");
     complete(&cq, 2, send_cqe(7, 3, 0));
     assert_eq!(poll(&cq, 1), [3]);
     assert_eq!((old.send.load(Ordering::Relaxed), new.send.load(Ordering::Relaxed)), (1, 1));
@@ -192,11 +192,11 @@ fn a_number_that_comes_back_is_not_mistaken_for_the_last_one() {
 #[test]
 fn purging_a_full_ring_ends() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits(), Halves::SENDS).expect("memory");
     for index in 0..4 {
         complete(&cq, index, send_cqe(7, index.into(), index));
     }
-    cq.purge(7);
+    cq.purge(7.into());
     assert!(poll(&cq, 8).is_empty());
     assert_eq!(slot_words(&uar, SLOT).0, 4, "the room is given back all the same");
 }
@@ -204,7 +204,7 @@ fn purging_a_full_ring_ends() {
 #[test]
 fn each_arm_request_differs_from_the_last() {
     let (cq, uar) = queue(4);
-    cq.attach(7, &credits(), Halves::SENDS).expect("memory");
+    cq.attach(7.into(), &credits(), Halves::SENDS).expect("memory");
     complete(&cq, 0, send_cqe(7, 0, 0));
     poll(&cq, 1);
     cq.arm(Notify::Any);

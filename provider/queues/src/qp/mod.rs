@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::Errno;
 use vrnic_abi as abi;
 
+use abi::Qpn;
 use abi::qp::State;
 use abi::sq::Flags;
 use abi::uverbs::QpResp;
@@ -49,7 +50,7 @@ pub struct QpParts {
 /// A queue pair, for as many threads as its [`Sharing`] tells.
 #[derive(Debug)]
 pub struct QueuePair {
-    qpn: u32,
+    qpn: Qpn,
     send: Option<SpinLock<SendQueue>>,
     recv: Option<SpinLock<RecvQueue>>,
     credits: Shared<Credits>,
@@ -85,11 +86,11 @@ impl QueuePair {
         };
         let lock = parts.sharing;
         let qp = Self {
-            qpn: response.qpn.get(),
+            qpn: response.qpn,
             send: send.map(|queue| SpinLock::shared_by(lock, queue)),
             recv: recv.map(|queue| SpinLock::shared_by(lock, queue)),
             credits: Shared::new(credits)?,
-            door: QpDoorbell::new(parts.uar, response.slot.get())?,
+            door: QpDoorbell::new(parts.uar, response.slot)?,
             state: AtomicU8::new(State::Reset as u8),
             wqe_header,
             always: if parts.all_signaled { Flags::SIGNALED } else { Flags::empty() },

@@ -221,7 +221,7 @@ fn a_series_gives_what_a_dead_adapter_leaves() {
 fn only_a_queues_own_half_is_flushed_there_and_nothing_after_its_end() {
     let Bench { qp, cq, uar } = bench(SqPolicy::Guest, false);
     let (other, other_uar) = queue(16);
-    other.attach(QPN, &qp.credits, Halves::RECVS).expect("memory");
+    other.attach(QPN.into(), &qp.credits, Halves::RECVS).expect("memory");
     qp.entered(State::Rts);
     post(&qp, 2).expect("room");
     qp.recvs().expect("state").push(50, &[]).expect("room");
