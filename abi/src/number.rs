@@ -13,8 +13,8 @@ macro_rules! numbers {
     ($($(#[$about:meta])* $name:ident: $stored:ident as $native:ident, $format:literal;)+) => {$(
         $(#[$about])*
         #[derive(
-            Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-            Unaligned,
+            Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+            Immutable, KnownLayout, Unaligned,
         )]
         #[repr(transparent)]
         pub struct $name($stored);

@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State};
+use vrnic_abi::{Key, Qpn};
 use vrnic_abi::{doorbell, pci, regs, uar};
 
 use crate::datapath::transport::peers::{Fabric, Network};
@@ -146,8 +147,8 @@ impl<H: Host> Adapter<H> {
 
     /// A QP by number.
     #[must_use]
-    pub fn qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
-        self.objects.qp(qpn)
+    pub fn qp(&self, qpn: impl Into<Qpn>) -> Option<Arc<Qp<H>>> {
+        self.objects.qp(qpn.into())
     }
 
     /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
@@ -162,7 +163,7 @@ impl<H: Host> Adapter<H> {
         let change = self.core.port.set_link(up);
         self.count_downed(change);
         if change.link {
-            self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1);
+            self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1u32);
             self.wake_all();
         }
     }
@@ -256,7 +257,7 @@ impl<H: Host> Adapter<H> {
     }
 
     /// Reports an asynchronous event.
-    pub fn report(&self, kind: Kind, id: u32) {
+    pub fn report(&self, kind: Kind, id: impl Into<u32>) {
         self.core.report(kind, id);
     }
 
@@ -282,8 +283,8 @@ impl<H: Host> Adapter<H> {
             return;
         }
         // One that a response has ended just now is the peer's turn to finish.
-        let ended = |key: &u32| qp.tpt.end_command(*key, qp.user()).is_ok();
-        let ended: Vec<u32> = commands.into_iter().filter(ended).collect();
+        let ended = |key: &Key| qp.tpt.end_command(*key, qp.user()).is_ok();
+        let ended: Vec<Key> = commands.into_iter().filter(ended).collect();
         self.host().drain();
         ended.into_iter().for_each(|key| qp.tpt.finish_command(key));
     }

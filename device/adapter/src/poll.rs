@@ -135,7 +135,7 @@ impl<H: Host> Adapter<H> {
                 let groups = self.host().bar_take64(uar.number.summary(), groups);
                 if self.objects.has_uars(*version) {
                     self.look(uar, groups, (schedule, hot), slice);
-                } else if let Some(uar) = self.objects.uars.get(uar.number.get()) {
+                } else if let Some(uar) = self.objects.uars.get(uar.number) {
                     // The number may be another's by now, who rang.
                     self.look(&uar, groups, (schedule, hot), slice);
                 }
@@ -256,16 +256,16 @@ impl<H: Host> Adapter<H> {
             self.host().wake(qp.worker);
         }
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
-            eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn);
+            eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn.get());
         }
     }
 
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
         self.core().moderation.forget(cq);
-        cq.eq.forget(|_, id| id == cq.cqn);
+        cq.eq.forget(|_, id| id == cq.cqn.get());
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
-            eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn);
+            eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn.get());
         }
     }
 
@@ -273,7 +273,7 @@ impl<H: Host> Adapter<H> {
     pub(crate) fn forget_srq(&self, srq: &Srq) {
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
             let of_srq = |kind| matches!(kind, Kind::SrqLimit | Kind::SrqError);
-            eq.forget(|kind, id| of_srq(kind) && id == srq.srqn);
+            eq.forget(|kind, id| of_srq(kind) && id == srq.srqn.get());
         }
     }
 

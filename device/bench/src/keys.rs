@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use vrnic_abi::admin::{AllocMr, AllocMw, MwType, Opcode as Admin, Pages, RegMr, command};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
+use vrnic_abi::{Key, Pdn, Qpn};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Mr, Tpt, User};
@@ -73,25 +74,26 @@ pub(crate) fn measure(
 
 /// Shortest mean time of a remote look-up among so many regions, going on by `step` each time.
 fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
-    let tpt = Tpt::default();
+    let (tpt, pdn) = (Tpt::default(), Pdn::new(1));
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    let make = |key| {
-        let table = Table::run(u64::from(key) << 12);
-        Ok::<_, anyhow::Error>(Mr { key, pdn: 1, access, length: 4096, table, ..Mr::default() })
+    let make = |key: Key| {
+        let table = Table::run(u64::from(key.get()) << 12);
+        Ok::<_, anyhow::Error>(Mr { key, pdn, access, length: 4096, table, ..Mr::default() })
     };
     let keys = (0..regions).map(|_| tpt.insert(make)?.context("a full table"));
-    let keys = keys.collect::<anyhow::Result<Vec<u32>>>()?;
-    let (first, last) = (keys.first().context("no key")?, keys.last().context("no key")?);
+    let keys = keys.collect::<anyhow::Result<Vec<Key>>>()?;
+    let (first, last) = keys.first().zip(keys.last()).context("no key")?;
+    let (first, last) = (first.get(), last.get());
     // So that finding a key costs nothing here.
     ensure!(last - first == (regions - 1) << 8, "the keys of a new table follow each other");
-    let user = User { pdn: 1, qpn: 1 };
+    let user = User { pdn, qpn: Qpn::new(1) };
     let mut best = f64::INFINITY;
     let mut nth = 0;
     for _ in 0..repeats * LOOK_RUNS {
         let start = Instant::now();
         for _ in 0..LOOKS {
             nth = (nth + step) % regions;
-            let key = first + (nth << 8);
+            let key = Key::new(first + (nth << 8));
             let found = tpt.check_remote(&(), (key, user), (100, 64), Access::REMOTE_WRITE, 0);
             let found = found.ok().and_then(|window| window.resolve(0, 64));
             ensure!(black_box(found).is_some(), "a key is not found");

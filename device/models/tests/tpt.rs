@@ -13,22 +13,23 @@ use loom::thread;
 use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
+use vrnic_abi::{Key, Pdn, Qpn};
 use vrnic_adapter::host::{Fault, HeldMemory};
 use vrnic_adapter::memory::mtt::Table;
 use vrnic_adapter::memory::tpt::{Binding, Denied, Mr, Registration, Tpt, User};
 use vrnic_models::model;
 use zerocopy::FromZeros;
 
-const PDN: u32 = 1;
-const USER: User = User { pdn: PDN, qpn: 7 };
+const PDN: Pdn = Pdn::new(1);
+const USER: User = User { pdn: PDN, qpn: Qpn::new(7) };
 /// The first address of regions, and the guest addresses where they lie.
 const IOVA: u64 = 0x1000;
 const OLD: u64 = 0x10_0000;
 const NEW: u64 = 0x20_0000;
 const LEN: u64 = 0x1000;
 /// Keys of the first two indices, as the device gives them.
-const WINDOW: u32 = 1 << 8 | 1;
-const REGION: u32 = 2 << 8 | 1;
+const WINDOW: Key = Key::new(1 << 8 | 1);
+const REGION: Key = Key::new(2 << 8 | 1);
 
 /// An adapter's table, and its guest's memory.
 struct World {
@@ -85,7 +86,7 @@ impl World {
     }
 
     /// Registers the memory at `OLD`.
-    fn register(&self) -> u32 {
+    fn register(&self) -> Key {
         let made = self.tpt.insert(|_| Ok::<_, ()>(region(OLD)));
         made.expect("no error").expect("room")
     }
@@ -95,7 +96,7 @@ impl World {
     }
 
     /// Removes a region; its memory is free then, unless a window is bound to it.
-    fn deregister(&self, key: u32) -> bool {
+    fn deregister(&self, key: Key) -> bool {
         let removed = self.tpt.remove(key, || self.drain()).is_ok();
         if removed {
             self.freed.store(true, Ordering::SeqCst);
@@ -104,7 +105,7 @@ impl World {
     }
 
     /// Binds the window to the region `lkey` in a turn, or with a length of zero ends its binding.
-    fn bind(&self, lkey: u32, length: u64) -> Result<(), Denied> {
+    fn bind(&self, lkey: Key, length: u64) -> Result<(), Denied> {
         let _turn = self.lane.read();
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         let wanted = Binding { lkey, addr: IOVA, length, access, one_touch: false };
@@ -112,7 +113,7 @@ impl World {
     }
 
     /// Uses `key` in a turn, as a peer's WRITE does; whether it was valid.
-    fn touch(&self, key: u32) -> bool {
+    fn touch(&self, key: Key) -> bool {
         let turn = self.lane.read();
         let Ok(window) =
             self.tpt.check_remote(&turn, (key, USER), (IOVA, LEN), Access::REMOTE_WRITE, 1)
@@ -243,7 +244,7 @@ fn a_region_moves_while_a_window_is_bound_to_it() {
         },
         |world| {
             world.touch(REGION);
-            let _refused = world.bind(REGION + 1, LEN);
+            let _refused = world.bind(Key::new(REGION.get() + 1), LEN);
             world.touch(WINDOW);
         },
     );

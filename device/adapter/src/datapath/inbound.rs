@@ -1,5 +1,7 @@
 //! A message as it comes to a responder, which does not know who brings it or how.
 
+use vrnic_abi::{Key, Qpn, Srqn};
+
 /// A message of a connected QP, or the part of it that comes now.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
@@ -14,9 +16,9 @@ pub struct Inbound {
     /// True if the sender asks for a solicited event.
     pub solicited: bool,
     /// The sender's QP.
-    pub src_qpn: u32,
+    pub src_qpn: Qpn,
     /// The SRQ that a message to an XRC target is for; else zero.
-    pub srqn: u32,
+    pub srqn: Srqn,
     /// The number of the message, by which keys that are good for one message know it.
     pub number: u64,
 }
@@ -27,7 +29,7 @@ pub enum Operation {
     /// SEND, with or without immediate data.
     Send,
     /// SEND with invalidate, of this key.
-    SendInvalidate(u32),
+    SendInvalidate(Key),
     /// RDMA WRITE, with or without immediate data.
     Write(Remote),
     /// RDMA READ.
@@ -56,5 +58,5 @@ pub struct Remote {
     /// The first address.
     pub addr: u64,
     /// The key.
-    pub key: u32,
+    pub key: Key,
 }

@@ -1,5 +1,6 @@
 //! Work requests about keys: what they ask for is the table's to do ([`crate::memory::tpt`]).
 
+use vrnic_abi::Key;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 
@@ -36,7 +37,7 @@ pub(crate) fn run<H: Host>(
             Ok(Settled::AfterReaders)
         }
         Opcode::RegMr => {
-            if qp.context != 0 {
+            if qp.context.get() != 0 {
                 // Page lists are guest addresses.
                 return Err(Denied::Foreign);
             }
@@ -50,7 +51,7 @@ pub(crate) fn run<H: Host>(
         _ => {
             let seg: &BindMwSeg = SendWqe::body(raw).ok_or(Denied::Bounds)?;
             let wanted = Binding {
-                lkey: seg.lkey.get(),
+                lkey: seg.lkey,
                 addr: send.raddr,
                 length: seg.length.get(),
                 access: Access::from_bits_truncate(seg.access.get()),
@@ -74,7 +75,7 @@ pub(crate) fn open_command<H: Host>(
     here: &TurnContext<'_, H>,
     qp: &Qp<H>,
     (send, raw): (&SendWqe, &[u8]),
-) -> Result<u32, Denied> {
+) -> Result<Key, Denied> {
     if !qp.tags.any() {
         return Err(Denied::Kind);
     }
@@ -83,7 +84,7 @@ pub(crate) fn open_command<H: Host>(
     qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
     let flags = CommandFlags::from_bits_truncate(seg.flags);
     let physical = flags.contains(CommandFlags::PHYSICAL);
-    if physical && qp.context != 0 {
+    if physical && qp.context.get() != 0 {
         return Err(Denied::Foreign);
     }
     let rights =
@@ -106,7 +107,7 @@ pub(crate) fn open_command<H: Host>(
 pub(crate) fn end_command<H: Host>(
     there: &TurnContext<'_, H>,
     qp: &Qp<H>,
-    key: u32,
+    key: Key,
 ) -> Result<(), Denied> {
     there.tpt.end_command(key, qp.user())?;
     qp.commands.lock().remove(&key);

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::slice;
 
 use arrayvec::ArrayVec;
+use vrnic_abi::Pdn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
 
@@ -38,7 +39,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_list<H: Host>(
         &mut self,
-        (turn, pdn): (&'a TurnContext<'_, H>, u32),
+        (turn, pdn): (&'a TurnContext<'_, H>, Pdn),
         (list, raw): (&SegmentList, &[u8]),
         need: Access,
     ) -> Result<(), Denied> {
@@ -52,7 +53,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_source<H: Host>(
         &mut self,
-        own: (&'a TurnContext<'_, H>, u32),
+        own: (&'a TurnContext<'_, H>, Pdn),
         send: &SendWqe,
         raw: &'a [u8],
     ) -> Result<(), Denied> {
@@ -71,7 +72,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add_filled<H: Host>(
         &mut self,
-        own: (&'a TurnContext<'_, H>, u32),
+        own: (&'a TurnContext<'_, H>, Pdn),
         (list, raw): (&SegmentList, &[u8]),
         need: Access,
         length: u64,
@@ -92,7 +93,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     pub fn add<H: Host>(
         &mut self,
-        (turn, pdn): (&'a TurnContext<'_, H>, u32),
+        (turn, pdn): (&'a TurnContext<'_, H>, Pdn),
         segment: &Segment,
         need: Access,
     ) -> Result<(), Denied> {

@@ -186,7 +186,7 @@ impl<'a, H: Host> QueueContext<'a, H> for TurnContext<'a, H> {
     }
 
     #[cold]
-    fn report(&self, kind: Kind, id: u32) {
+    fn report(&self, kind: Kind, id: impl Into<u32>) {
         self.core.report(kind, id);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! The SRQ may belong to another context than the target, and end at any time.
 
+use vrnic_abi::Srqn;
 use vrnic_abi::eq::Kind;
 
 use crate::datapath::refusal::Refusal;
@@ -19,7 +20,7 @@ use crate::objects::qp::Responder;
 pub(crate) fn choose<H: Host>(
     there: &There<'_, H>,
     responder: &mut Responder,
-    srqn: u32,
+    srqn: Srqn,
 ) -> Result<(), Refusal> {
     if responder.xrc.as_ref().is_some_and(|srq| srq.srqn == srqn && !srq.is_dead()) {
         return Ok(());

@@ -46,15 +46,15 @@ impl From<&Mr> for KeyView {
         let access = mr.access.iter_names().map(|(name, _)| name.to_ascii_lowercase());
         let paged = mr.table.depth != 0 && !segments::is(&mr.table);
         Self {
-            key: mr.key,
+            key: mr.key.get(),
             kind: match mr.kind {
                 Kind::Region => "region",
                 Kind::Window => "window",
                 Kind::Command => "command",
             }
             .to_owned(),
-            pdn: mr.pdn,
-            qpn: (mr.qpn != 0).then_some(mr.qpn),
+            pdn: mr.pdn.get(),
+            qpn: Some(mr.qpn.get()).filter(|qpn| *qpn != 0),
             access: access.collect(),
             address: if mr.access.contains(Access::ZERO_BASED) { 0 } else { mr.iova },
             length: mr.length,

@@ -18,7 +18,7 @@ pub use self::keys::KeyView;
 pub(crate) use self::records::Records;
 use crate::adapter::Adapter;
 use crate::host::Host;
-use crate::objects::id_table::Table;
+use crate::objects::id_table::IdTable;
 pub use crate::objects::views::{CqView, EqView, QpView, QueueView, SrqView};
 
 /// An adapter.
@@ -99,7 +99,7 @@ impl<H: Host> Adapter<H> {
     }
 }
 
-fn count<T>(table: &Table<T>) -> u64 {
+fn count<N: From<u32> + Into<u32>, T>(table: &IdTable<N, T>) -> u64 {
     table.len().into()
 }
 

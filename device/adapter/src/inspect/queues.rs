@@ -15,9 +15,9 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn qp_views(&self, from: u32, most: usize) -> Page<QpView> {
         let mut qps = self.objects.all_qps();
-        qps.retain(|qp| qp.qpn >= from);
+        qps.retain(|qp| qp.qpn.get() >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        Page::of(qps.iter().map(|qp| (qp.qpn, self.qp_view(qp))), most)
+        Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_view(qp))), most)
     }
 
     fn qp_view(&self, qp: &Qp<H>) -> QpView {
@@ -35,14 +35,14 @@ impl<H: Host> Adapter<H> {
         };
         let connected = qp.is_connected();
         QpView {
-            qpn: qp.qpn,
+            qpn: qp.qpn.get(),
             kind: kind(qp.kind).to_owned(),
             state: state(qp.state()).to_owned(),
-            context: qp.context,
-            pdn: qp.pdn,
-            send_cqn: qp.send_cq.cqn,
-            recv_cqn: qp.recv_cq.cqn,
-            srqn: qp.srq.as_ref().map(|srq| srq.srqn),
+            context: qp.context.get(),
+            pdn: qp.pdn.get(),
+            send_cqn: qp.send_cq.cqn.get(),
+            recv_cqn: qp.recv_cq.cqn.get(),
+            srqn: qp.srq.as_ref().map(|srq| srq.srqn.get()),
             worker: qp.worker,
             uar: qp.doorbell.uar().get(),
             slot: qp.doorbell.slot().get(),
@@ -61,7 +61,10 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn cq_views(&self, from: u32, most: usize) -> Page<CqView> {
         let cqs = self.objects.cqs.all();
-        let views = cqs.iter().filter(|cq| cq.cqn >= from).map(|cq| (cq.cqn, cq.view(self.host())));
+        let views = cqs
+            .iter()
+            .filter(|cq| cq.cqn.get() >= from)
+            .map(|cq| (cq.cqn.get(), cq.view(self.host())));
         Page::of(views, most)
     }
 
@@ -70,7 +73,8 @@ impl<H: Host> Adapter<H> {
     pub fn eq_views(&self, from: u32, most: usize) -> Page<EqView> {
         let asynchronous = self.core().asynchronous.read().clone();
         let eqs = asynchronous.into_iter().chain(self.objects.eqs.all());
-        let views = eqs.filter(|eq| eq.eqn >= from).map(|eq| (eq.eqn, eq.view(self.host())));
+        let views =
+            eqs.filter(|eq| eq.eqn.get() >= from).map(|eq| (eq.eqn.get(), eq.view(self.host())));
         Page::of(views, most)
     }
 
@@ -78,8 +82,8 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn srq_views(&self, from: u32, most: usize) -> Page<SrqView> {
         let srqs = self.objects.srqs.all();
-        let views = srqs.iter().filter(|srq| srq.srqn >= from);
-        Page::of(views.map(|srq| (srq.srqn, srq.view(self.host()))), most)
+        let views = srqs.iter().filter(|srq| srq.srqn.get() >= from);
+        Page::of(views.map(|srq| (srq.srqn.get(), srq.view(self.host()))), most)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::Qpn;
 use vrnic_abi::admin::{
     CqRecord, Doing, EqRecord, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
 };
@@ -12,7 +13,7 @@ use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::mtt::segments;
 use crate::memory::tpt::Known;
-use crate::objects::id_table::Table;
+use crate::objects::id_table::IdTable;
 use crate::objects::qp::{Qp, Requester, SendRing};
 
 /// Places of the table of keys that one command looks at.
@@ -25,29 +26,29 @@ impl<H: Host> Adapter<H> {
     /// Up to `most` queue pairs, from number `from` on.
     pub(crate) fn qp_records(&self, from: u32, most: usize) -> Records<QpRecord> {
         let mut qps = self.objects.all_qps();
-        qps.retain(|qp| qp.qpn >= from);
+        qps.retain(|qp| qp.qpn.get() >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        page(qps.iter().map(|qp| (qp.qpn, self.qp_record(qp))), most)
+        page(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), most)
     }
 
     /// Up to `most` completion queues, from number `from` on.
     pub(crate) fn cq_records(&self, from: u32, most: usize) -> Records<CqRecord> {
-        let all = from_on(&self.objects.cqs, from, |cq| cq.cqn);
-        page(all.iter().map(|cq| (cq.cqn, cq.view(self.host()).into())), most)
+        let all = from_on(&self.objects.cqs, from, |cq| cq.cqn.get());
+        page(all.iter().map(|cq| (cq.cqn.get(), cq.view(self.host()).into())), most)
     }
 
     /// Up to `most` event queues, from number `from` on.
     pub(crate) fn eq_records(&self, from: u32, most: usize) -> Records<EqRecord> {
         let asynchronous = self.core().asynchronous.read().clone().filter(|_| from == 0);
-        let all = from_on(&self.objects.eqs, from, |eq| eq.eqn);
+        let all = from_on(&self.objects.eqs, from, |eq| eq.eqn.get());
         let eqs = asynchronous.into_iter().chain(all);
-        page(eqs.map(|eq| (eq.eqn, eq.view(self.host()).into())), most)
+        page(eqs.map(|eq| (eq.eqn.get(), eq.view(self.host()).into())), most)
     }
 
     /// Up to `most` shared receive queues, from number `from` on.
     pub(crate) fn srq_records(&self, from: u32, most: usize) -> Records<SrqRecord> {
-        let all = from_on(&self.objects.srqs, from, |srq| srq.srqn);
-        page(all.iter().map(|srq| (srq.srqn, srq.view(self.host()).into())), most)
+        let all = from_on(&self.objects.srqs, from, |srq| srq.srqn.get());
+        page(all.iter().map(|srq| (srq.srqn.get(), srq.view(self.host()).into())), most)
     }
 
     /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the
@@ -94,16 +95,16 @@ impl<H: Host> Adapter<H> {
             ring(rq.size(), self.host().bar_load32(qp.doorbell.rq_pi()), received)
         });
         let mut record = QpRecord {
-            qpn: qp.qpn.into(),
+            qpn: qp.qpn,
             kind: qp.kind as u8,
             state: qp.state() as u8,
             path_mtu: attr.path_mtu,
             sq_in_device: in_device.into(),
-            context: qp.context.into(),
-            pdn: qp.pdn.into(),
-            send_cqn: qp.send_cq.cqn.into(),
-            recv_cqn: qp.recv_cq.cqn.into(),
-            srqn: qp.srq.as_ref().map_or(NONE, |srq| srq.srqn).into(),
+            context: qp.context,
+            pdn: qp.pdn,
+            send_cqn: qp.send_cq.cqn,
+            recv_cqn: qp.recv_cq.cqn,
+            srqn: qp.srq.as_ref().map_or(NONE, |srq| srq.srqn.get()).into(),
             dest_qpn: if connected { attr.dest_qpn } else { NONE.into() },
             dmac: if connected { attr.av.dmac } else { [0; 6] },
             // There are at most [`crate::adapter::WORKERS_MAX`].
@@ -152,7 +153,11 @@ fn describe<H: Host>(requester: &Requester<H>, record: &mut QpRecord) {
 }
 
 /// The objects of a table from a number on.
-fn from_on<T>(table: &Table<T>, from: u32, number: impl Fn(&T) -> u32) -> Vec<std::sync::Arc<T>> {
+fn from_on<N: From<u32> + Into<u32>, T>(
+    table: &IdTable<N, T>,
+    from: u32,
+    number: impl Fn(&T) -> u32,
+) -> Vec<std::sync::Arc<T>> {
     let mut all = table.all();
     all.retain(|object| number(object) >= from);
     all
@@ -221,8 +226,8 @@ impl From<SrqView> for SrqRecord {
 impl From<&Known> for KeyRecord {
     fn from(known: &Known) -> Self {
         let none = Self {
-            key: known.key.into(),
-            pdn: known.pdn.into(),
+            key: known.key,
+            pdn: known.pdn,
             qpn: NONE.into(),
             kind: known.kind as u8,
             windows: known.windows.into(),
@@ -232,9 +237,9 @@ impl From<&Known> for KeyRecord {
         let paged = mr.table.depth != 0 && !segments::is(&mr.table);
         let zero_based = mr.access.contains(Access::ZERO_BASED);
         Self {
-            key: mr.key.into(),
-            pdn: mr.pdn.into(),
-            qpn: if mr.qpn == 0 { NONE } else { mr.qpn }.into(),
+            key: mr.key,
+            pdn: mr.pdn,
+            qpn: if mr.qpn == Qpn::default() { NONE.into() } else { mr.qpn },
             access: mr.access.bits().into(),
             base: if zero_based { 0 } else { mr.iova }.into(),
             length: mr.length.into(),

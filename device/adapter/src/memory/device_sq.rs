@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use vrnic_abi::ContextId;
 use vrnic_abi::doorbell::{BarRange, BarWord32};
 use vrnic_abi::sq::STAMP_OFFSET;
 use vrnic_abi::uar::{SQ_MEMORY_LEN, SQ_MEMORY_OFFSET, SQ_MEMORY_UNIT};
@@ -78,7 +79,7 @@ impl DeviceRing {
 #[derive(Debug)]
 pub struct SqMemory {
     common: Ranges,
-    contexts: HashMap<u32, Ranges>,
+    contexts: HashMap<ContextId, Ranges>,
 }
 
 /// Start to length, in bytes from the start of BAR2; ranges never touch each other.
@@ -94,14 +95,14 @@ impl Default for SqMemory {
 
 impl SqMemory {
     /// Takes `len` bytes, rounded up to units, for a context; returns their offset in BAR2.
-    pub fn take(&mut self, context: u32, len: u64) -> Option<u64> {
+    pub fn take(&mut self, context: ContextId, len: u64) -> Option<u64> {
         let len = units(len)?;
         let own = self.contexts.get_mut(&context).and_then(|ranges| ranges.take(len));
         own.or_else(|| self.common.take(len))
     }
 
     /// Gives back what [`Self::take`] gave for the same context.
-    pub fn give(&mut self, context: u32, range: BarRange) {
+    pub fn give(&mut self, context: ContextId, range: BarRange) {
         if let Some(len) = units(range.len) {
             self.contexts.entry(context).or_default().give(range.start, len);
         }
@@ -114,7 +115,7 @@ impl SqMemory {
     }
 
     /// The context is gone: all that it gave back is for others now.
-    pub fn release(&mut self, context: u32) {
+    pub fn release(&mut self, context: ContextId) {
         for (start, len) in self.contexts.remove(&context).unwrap_or_default().0 {
             self.common.give(start, len);
         }
@@ -157,16 +158,19 @@ impl Ranges {
 mod tests {
     use super::*;
 
+    const ONE: ContextId = ContextId::new(1);
+    const OTHER: ContextId = ContextId::new(2);
+
     #[test]
     fn ranges_join_again() {
         let mut memory = SqMemory::default();
-        let taken: Vec<u64> = (0..8).filter_map(|n| memory.take(1, 1 << (9 + n))).collect();
+        let taken: Vec<u64> = (0..8).filter_map(|n| memory.take(ONE, 1 << (9 + n))).collect();
         assert_eq!(taken.len(), 8);
         for (n, start) in taken.iter().enumerate().rev() {
-            memory.give(1, BarRange { start: *start, len: 1 << (9 + n) });
+            memory.give(ONE, BarRange { start: *start, len: 1 << (9 + n) });
         }
         assert!(memory.used() > 0);
-        memory.release(1);
+        memory.release(ONE);
         assert_eq!(memory.used(), 0);
         assert_eq!(memory.common, SqMemory::default().common);
     }
@@ -174,17 +178,17 @@ mod tests {
     #[test]
     fn freed_memory_stays_with_its_context() {
         let mut memory = SqMemory::default();
-        let first = memory.take(1, 4096);
-        memory.give(1, BarRange { start: first.unwrap_or_default(), len: 4096 });
-        assert_ne!(memory.take(2, 4096), first);
-        assert_eq!(memory.take(1, 4096), first);
+        let first = memory.take(ONE, 4096);
+        memory.give(ONE, BarRange { start: first.unwrap_or_default(), len: 4096 });
+        assert_ne!(memory.take(OTHER, 4096), first);
+        assert_eq!(memory.take(ONE, 4096), first);
     }
 
     #[test]
     fn a_full_memory_says_so() {
         let mut memory = SqMemory::default();
-        assert_eq!(memory.take(1, SQ_MEMORY_LEN), Some(SQ_MEMORY_OFFSET));
-        assert_eq!(memory.take(1, 1), None);
-        assert_eq!(memory.take(1, u64::MAX), None);
+        assert_eq!(memory.take(ONE, SQ_MEMORY_LEN), Some(SQ_MEMORY_OFFSET));
+        assert_eq!(memory.take(ONE, 1), None);
+        assert_eq!(memory.take(ONE, u64::MAX), None);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{mem, slice};
 
+use vrnic_abi::Key;
 use vrnic_abi::admin::Pages;
 
 use crate::host::{GuestMemory, HeldMemory};
@@ -182,7 +183,7 @@ impl Att {
         for (at, segment) in (0u64..).zip(data) {
             let Segment { addr, len, key } = segment;
             let stored = self.segments.store(root, 2 * at, addr).and_then(|()| {
-                self.segments.store(root, 2 * at + 1, u64::from(len) << 32 | u64::from(key))
+                self.segments.store(root, 2 * at + 1, u64::from(len) << 32 | u64::from(key.get()))
             });
             if stored.is_none() {
                 self.free(&table);
@@ -198,7 +199,7 @@ impl Att {
         let addr = self.segments.load(table.root, 2 * at)?;
         let rest = self.segments.load(table.root, 2 * at + 1)?;
         // The lower half is the key.
-        Some(Segment { addr, len: (rest >> 32) as u32, key: rest as u32 })
+        Some(Segment { addr, len: (rest >> 32) as u32, key: Key::new(rest as u32) })
     }
 
     /// Words in blocks that are taken.

@@ -1,6 +1,7 @@
 //! Contents of completions, and their place in the entry of a completion queue.
 
 use vrnic_abi::cq::{Cqe, Flags, Opcode, Status};
+use vrnic_abi::{Key, Qpn, Srqn};
 
 /// Contents of a completion; the queue adds the rest.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +11,7 @@ pub struct Completion {
     /// Index of the WQE.
     pub wqe_index: u32,
     /// The QP.
-    pub qpn: u32,
+    pub qpn: Qpn,
     /// Kind of work request.
     pub opcode: Opcode,
     /// Result.
@@ -24,22 +25,22 @@ pub struct Completion {
     /// True if the sender asked for an event.
     pub solicited: bool,
     /// The sender's QP.
-    pub src_qpn: u32,
+    pub src_qpn: Qpn,
     /// Of a datagram: where it came from.
     pub origin: Option<Origin>,
     /// Of a receive by an XRC target: the SRQ; else zero.
-    pub srqn: u32,
+    pub srqn: Srqn,
     /// A key that the work request was about.
-    pub key: Option<Key>,
+    pub key: Option<CompletionKey>,
 }
 
 /// A key in a completion.
 #[derive(Clone, Copy, Debug)]
-pub enum Key {
+pub enum CompletionKey {
     /// The message has ended it.
-    Ended(u32),
+    Ended(Key),
     /// The command carried it.
-    Carried(u32),
+    Carried(Key),
 }
 
 /// Source of a datagram.
@@ -57,7 +58,7 @@ impl Completion {
     /// A completion of the send work request `wr_id` at index `wqe_index`.
     #[must_use]
     pub fn of_send(
-        qpn: u32,
+        qpn: Qpn,
         (wr_id, wqe_index): (u64, u32),
         opcode: Opcode,
         status: Status,
@@ -74,7 +75,7 @@ impl Completion {
             solicited: false,
             src_qpn: qpn,
             origin: None,
-            srqn: 0,
+            srqn: Srqn::default(),
             key: None,
         }
     }
@@ -91,26 +92,26 @@ impl Completion {
             flags.set(Flags::VLAN, origin.vlan.is_some());
             (smac, vlan) = (origin.smac, origin.vlan.unwrap_or(0));
         }
-        let key = self.key.map_or(0, |key| match key {
-            Key::Ended(key) => {
+        let key = self.key.map_or(Key::default(), |key| match key {
+            CompletionKey::Ended(key) => {
                 flags |= Flags::INVALIDATED;
                 key
             }
-            Key::Carried(key) => key,
+            CompletionKey::Carried(key) => key,
         });
         Cqe {
             wr_id: self.wr_id.into(),
-            qpn: self.qpn.into(),
+            qpn: self.qpn,
             byte_len: self.byte_len.into(),
             imm: self.imm.unwrap_or_default(),
-            src_qpn: self.src_qpn.into(),
+            src_qpn: self.src_qpn,
             timestamp: now.into(),
             wqe_index: self.wqe_index.into(),
             vendor_err: self.vendor_err.into(),
             smac,
             vlan: vlan.into(),
-            srqn: self.srqn.into(),
-            key: key.into(),
+            srqn: self.srqn,
+            key,
             opcode: self.opcode as u8,
             status: self.status as u8,
             flags: flags.bits().into(),

@@ -42,5 +42,5 @@ pub trait QueueContext<'a, H: Host> {
     fn warn(&self, warn: impl FnOnce(&str));
 
     /// Reports an asynchronous event.
-    fn report(&self, kind: Kind, id: u32);
+    fn report(&self, kind: Kind, id: impl Into<u32>);
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
+use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 
 use crate::host::{Host, Lane};
@@ -39,7 +40,7 @@ pub struct Core<H: Host> {
 /// Numbers of QPs that other threads want to have a turn.
 #[derive(Debug, Default)]
 struct Mail {
-    qpns: Mutex<Vec<u32>>,
+    qpns: Mutex<Vec<Qpn>>,
     any: AtomicBool,
 }
 
@@ -111,9 +112,9 @@ impl<H: Host> Core<H> {
     }
 
     /// Reports an asynchronous event.
-    pub fn report(&self, kind: Kind, id: u32) {
+    pub fn report(&self, kind: Kind, id: impl Into<u32>) {
         if let Some(queue) = self.asynchronous.read().as_ref() {
-            queue.push(&self.caller(Lane::SHARED), kind, id);
+            queue.push(&self.caller(Lane::SHARED), kind, id.into());
         }
     }
 
@@ -141,7 +142,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Leaves a QP for its worker, and wakes that; callable from any thread.
-    pub(crate) fn post(&self, worker: usize, qpn: u32) {
+    pub(crate) fn post(&self, worker: usize, qpn: Qpn) {
         if let Some(mail) = self.mail.get(worker) {
             mail.qpns.lock().push(qpn);
             mail.any.store(true, Ordering::Release);
@@ -156,7 +157,7 @@ impl<H: Host> Core<H> {
 
     /// Takes what was left for a worker. Returns whether there was anything.
     #[inline]
-    pub(crate) fn fetch_mail(&self, worker: usize, each: impl FnMut(u32)) -> bool {
+    pub(crate) fn fetch_mail(&self, worker: usize, each: impl FnMut(Qpn)) -> bool {
         let Some(mail) = self.mail.get(worker) else { return false };
         if !mail.any.load(Ordering::Relaxed) || !mail.any.swap(false, Ordering::AcqRel) {
             return false;

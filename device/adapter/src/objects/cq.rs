@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use vrnic_abi::cq::Status;
 use vrnic_abi::doorbell::{Doorbell, arm_of};
 use vrnic_abi::uar;
+use vrnic_abi::{ContextId, Cqn, Qpn};
 use zerocopy::IntoBytes;
 
 use crate::host::{DoorbellBar, HeldMemory, Host};
@@ -23,9 +24,9 @@ use crate::stats::Counter;
 #[derive(Debug)]
 pub struct Cq {
     /// Its number.
-    pub cqn: u32,
+    pub cqn: Cqn,
     /// Its context.
-    pub context: u32,
+    pub context: ContextId,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
     /// QPs that complete here, counted once for each queue.
@@ -34,7 +35,7 @@ pub struct Cq {
     pub eq: Arc<EventQueue>,
     inner: Mutex<Inner>,
     /// Numbers of the QPs that complete here.
-    feeders: Mutex<BTreeSet<u32>>,
+    feeders: Mutex<BTreeSet<Qpn>>,
 }
 
 #[derive(Debug)]
@@ -100,8 +101,8 @@ impl Cq {
     /// An empty queue.
     #[must_use]
     pub fn new(
-        cqn: u32,
-        context: u32,
+        cqn: Cqn,
+        context: ContextId,
         doorbell: Doorbell,
         eq: Arc<EventQueue>,
         ring: Ring,
@@ -118,17 +119,17 @@ impl Cq {
     }
 
     /// A QP completes here from now on.
-    pub fn attach(&self, qpn: u32) {
+    pub fn attach(&self, qpn: Qpn) {
         self.feeders.lock().insert(qpn);
     }
 
     /// A QP does not complete here any more.
-    pub fn detach(&self, qpn: u32) {
+    pub fn detach(&self, qpn: Qpn) {
         self.feeders.lock().remove(&qpn);
     }
 
     /// Numbers of QPs that complete here, from `first` on in ascending order.
-    pub fn feeders<const FEW: usize>(&self, first: u32) -> ArrayVec<u32, FEW> {
+    pub fn feeders<const FEW: usize>(&self, first: Qpn) -> ArrayVec<Qpn, FEW> {
         self.feeders.lock().range(first..).take(FEW).copied().collect()
     }
 
@@ -162,7 +163,7 @@ impl Cq {
             turn.warn(|name| {
                 tracing::warn!(
                     function = name,
-                    cqn = self.cqn,
+                    cqn = %self.cqn,
                     pi,
                     ci,
                     size,
@@ -193,9 +194,9 @@ impl Cq {
     pub fn view(&self, host: &impl DoorbellBar) -> CqView {
         let inner = self.inner.lock();
         CqView {
-            cqn: self.cqn,
-            context: self.context,
-            eqn: self.eq.eqn,
+            cqn: self.cqn.get(),
+            context: self.context.get(),
+            eqn: self.eq.eqn.get(),
             users: self.users.load(Ordering::Relaxed),
             uar: self.doorbell.uar().get(),
             slot: self.doorbell.slot().get(),

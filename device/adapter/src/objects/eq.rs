@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use parking_lot::Mutex;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{Eqe, Kind};
+use vrnic_abi::{Cqn, Eqn};
 use zerocopy::IntoBytes;
 
 use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
@@ -26,7 +27,7 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub struct EventQueue {
     /// Its number; 0 is the asynchronous event queue.
-    pub eqn: u32,
+    pub eqn: Eqn,
     /// Its MSI-X vector.
     pub vector: u16,
     /// The place of its doorbell, in UAR 0.
@@ -44,10 +45,10 @@ pub struct EventQueue {
 struct Inner {
     pi: u32,
     /// By place in the ring: the CQ whose completion event was written there last, or zero.
-    cqns: Vec<u32>,
+    cqns: Vec<Cqn>,
     held: VecDeque<(Kind, u32)>,
     /// CQs with an event in `held`: one there tells of all their completions.
-    held_cqs: HashSet<u32>,
+    held_cqs: HashSet<Cqn>,
     /// Its memory is the guest's again: no event is written or held back any more.
     ended: bool,
 }
@@ -56,13 +57,13 @@ impl EventQueue {
     /// An empty queue, which sets `any_holding` when it holds events back.
     #[must_use]
     pub fn new(
-        eqn: u32,
+        eqn: Eqn,
         vector: u16,
         doorbell: Doorbell,
         ring: Ring,
         any_holding: Arc<AtomicBool>,
     ) -> Self {
-        let inner = Inner { cqns: vec![0; ring.size() as usize], ..Inner::default() };
+        let inner = Inner { cqns: vec![Cqn::default(); ring.size() as usize], ..Inner::default() };
         Self {
             eqn,
             vector,
@@ -87,7 +88,7 @@ impl EventQueue {
         } else {
             caller.warn(|| {
                 tracing::warn!(
-                    eqn = self.eqn,
+                    eqn = %self.eqn,
                     ?kind,
                     id,
                     "an event was dropped, because the guest does not read its event queue"
@@ -101,7 +102,7 @@ impl EventQueue {
     pub fn push_completion<H: Host>(
         &self,
         caller: &Caller<'_, H>,
-        cqn: u32,
+        cqn: Cqn,
         position: Option<u32>,
     ) -> Option<u32> {
         let mut inner = self.inner.lock();
@@ -119,12 +120,12 @@ impl EventQueue {
         }
         if inner.held.is_empty() {
             let position = inner.pi;
-            if self.write(caller, &mut inner, Kind::Completion, cqn) {
+            if self.write(caller, &mut inner, Kind::Completion, cqn.get()) {
                 return Some(position);
             }
         }
         if inner.held_cqs.insert(cqn) {
-            inner.held.push_back((Kind::Completion, cqn));
+            inner.held.push_back((Kind::Completion, cqn.get()));
             self.hold(caller.host);
         }
         None
@@ -132,7 +133,7 @@ impl EventQueue {
 
     /// Returns whether the entry at `position` is an event of this CQ, in the queue, and not yet
     /// consumed. Indices wrap; the place's last owner tells a position from one of an earlier lap.
-    fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: u32) -> bool {
+    fn waits(&self, inner: &Inner, position: u32, ci: u32, cqn: Cqn) -> bool {
         let unread = inner.pi.wrapping_sub(ci);
         let owner = inner.cqns.get(self.place(position));
         unread <= self.ring.size() && position.wrapping_sub(ci) < unread && owner == Some(&cqn)
@@ -158,7 +159,7 @@ impl EventQueue {
             }
             inner.held.pop_front();
             if kind == Kind::Completion {
-                inner.held_cqs.remove(&id);
+                inner.held_cqs.remove(&Cqn::new(id));
             }
             moved += 1;
         }
@@ -173,7 +174,7 @@ impl EventQueue {
         }
         let mut inner = self.inner.lock();
         inner.held.retain(|(kind, id)| !of_object(*kind, *id));
-        inner.held_cqs.retain(|id| !of_object(Kind::Completion, *id));
+        inner.held_cqs.retain(|cqn| !of_object(Kind::Completion, cqn.get()));
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
     }
 
@@ -197,7 +198,7 @@ impl EventQueue {
     #[must_use]
     pub fn view(&self, host: &impl DoorbellBar) -> EqView {
         EqView {
-            eqn: self.eqn,
+            eqn: self.eqn.get(),
             vector: self.vector,
             cqs: self.users.load(Ordering::Relaxed),
             size: self.ring.size(),
@@ -233,13 +234,13 @@ impl EventQueue {
         let Some(addr) = self.ring.addr(inner.pi) else { return false };
         if let Err(fault) = caller.host.hold(caller.lane).write(addr, eqe.as_bytes()) {
             caller.warn(|| {
-                tracing::warn!(eqn = self.eqn, %fault, "the event queue cannot be written");
+                tracing::warn!(eqn = %self.eqn, %fault, "the event queue cannot be written");
             });
             return false;
         }
         let place = self.place(inner.pi);
         if let Some(owner) = inner.cqns.get_mut(place) {
-            *owner = if kind == Kind::Completion { id } else { 0 };
+            *owner = if kind == Kind::Completion { Cqn::new(id) } else { Cqn::default() };
         }
         fence(Ordering::SeqCst);
         if caller.host.bar_load32(self.doorbell.eq_ci()) == inner.pi {

@@ -9,24 +9,25 @@ use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 
 use crate::objects::cq::Cq;
+use vrnic_abi::Qpn;
 
 /// QPs that end between two looks at the slice.
 const FEW: usize = 16;
 
 /// A failed CQ, and the numbers of some QPs that feed it.
-type Feeders = (Arc<Cq>, ArrayVec<u32, FEW>);
+type Feeders = (Arc<Cq>, ArrayVec<Qpn, FEW>);
 
 /// The CQs of an adapter that have failed, each with the number of the QP that comes next.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
-    queue: Mutex<VecDeque<(Arc<Cq>, u32)>>,
+    queue: Mutex<VecDeque<(Arc<Cq>, Qpn)>>,
     any: AtomicBool,
 }
 
 impl Failing {
     /// The QPs that feed `cq` are to end.
     pub(crate) fn add(&self, cq: &Arc<Cq>) {
-        self.queue.lock().push_back((Arc::clone(cq), 0));
+        self.queue.lock().push_back((Arc::clone(cq), Qpn::default()));
         self.any.store(true, Ordering::Release);
     }
 
@@ -40,10 +41,10 @@ impl Failing {
     pub(crate) fn take(&self) -> Option<Feeders> {
         let mut queue = self.queue.lock();
         let (cq, next) = queue.front_mut()?;
-        let few: ArrayVec<u32, FEW> = cq.feeders(*next);
+        let few: ArrayVec<Qpn, FEW> = cq.feeders(*next);
         let cq = Arc::clone(cq);
         match few.last() {
-            Some(last) if few.is_full() => *next = last + 1,
+            Some(last) if few.is_full() => *next = Qpn::new(last.get() + 1),
             _ => drop(queue.pop_front()),
         }
         self.any.store(!queue.is_empty(), Ordering::Release);

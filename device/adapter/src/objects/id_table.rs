@@ -1,16 +1,18 @@
 //! Numbered objects.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Objects by number. Numbers are given round-robin, so that one is not used again soon after its
-/// object's end.
+/// Objects by number, of the type `N`. Numbers are given round-robin, so that one is not used again
+/// soon after its object's end.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct IdTable<N, T> {
     inner: RwLock<Inner<T>>,
     first: u32,
     max: u32,
+    number: PhantomData<N>,
 }
 
 #[derive(Debug)]
@@ -20,18 +22,18 @@ struct Inner<T> {
     used: u32,
 }
 
-impl<T> Table<T> {
+impl<N: From<u32> + Into<u32>, T> IdTable<N, T> {
     /// A table for up to `max` objects, numbered from `first` on.
     #[must_use]
     pub fn new(first: u32, max: u32) -> Self {
         let inner = Inner { slots: Vec::new(), next: 0, used: 0 };
-        Self { inner: RwLock::new(inner), first, max }
+        Self { inner: RwLock::new(inner), first, max, number: PhantomData }
     }
 
     /// The object with this number.
     #[must_use]
-    pub fn get(&self, id: u32) -> Option<Arc<T>> {
-        let index = usize::try_from(id.checked_sub(self.first)?).ok()?;
+    pub fn get(&self, id: N) -> Option<Arc<T>> {
+        let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
         self.inner.read().slots.get(index)?.clone()
     }
 
@@ -39,7 +41,7 @@ impl<T> Table<T> {
     ///
     /// # Errors
     /// Returns the error of `make`; the table is unchanged then.
-    pub fn insert<E>(&self, make: impl FnOnce(u32) -> Result<T, E>) -> Result<Option<Arc<T>>, E> {
+    pub fn insert<E>(&self, make: impl FnOnce(N) -> Result<T, E>) -> Result<Option<Arc<T>>, E> {
         let mut inner = self.inner.write();
         if inner.used >= self.max {
             return Ok(None);
@@ -58,7 +60,7 @@ impl<T> Table<T> {
             index
         };
         let Ok(number) = u32::try_from(index) else { return Ok(None) };
-        let object = Arc::new(make(self.first + number)?);
+        let object = Arc::new(make(N::from(self.first + number))?);
         if index == len {
             inner.slots.push(None);
         }
@@ -71,8 +73,8 @@ impl<T> Table<T> {
     }
 
     /// Takes an object out.
-    pub fn remove(&self, id: u32) -> Option<Arc<T>> {
-        let index = usize::try_from(id.checked_sub(self.first)?).ok()?;
+    pub fn remove(&self, id: N) -> Option<Arc<T>> {
+        let index = usize::try_from(id.into().checked_sub(self.first)?).ok()?;
         let mut inner = self.inner.write();
         let object = inner.slots.get_mut(index)?.take()?;
         inner.used -= 1;
@@ -116,13 +118,13 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
 
-    fn insert(table: &Table<u32>) -> Option<u32> {
+    fn insert(table: &IdTable<u32, u32>) -> Option<u32> {
         table.insert(Ok::<_, ()>).expect("made").map(|number| *number)
     }
 
     #[test]
     fn numbers_are_used_again_late() {
-        let table = Table::new(2, 4);
+        let table = IdTable::new(2, 4);
         assert_eq!([(); 2].map(|()| insert(&table)), [Some(2), Some(3)]);
         assert_eq!(table.remove(2).map(|number| *number), Some(2));
         assert!(table.get(2).is_none() && table.remove(2).is_none());
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_failed_insert_changes_nothing() {
-        let table = Table::new(0, 1);
+        let table = IdTable::new(0, 1);
         assert_eq!(table.insert(|_| Err::<u32, _>("no")).map(|_| ()), Err("no"));
         assert_eq!(insert(&table), Some(0));
     }

@@ -36,6 +36,7 @@ use parking_lot::{Mutex, RwLock};
 use vrnic_abi::admin::SetGid;
 use vrnic_abi::qp::{GSI_QPN, Type};
 use vrnic_abi::uar::UAR_COUNT;
+use vrnic_abi::{ContextId, Cqn, Eqn, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
 use crate::host::Host;
 use crate::limits::{self, Limits};
@@ -44,7 +45,7 @@ use crate::memory::pages::PageBudget;
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
 use crate::objects::eq::EventQueue;
-use crate::objects::id_table::Table;
+use crate::objects::id_table::IdTable;
 use crate::objects::multicast::Groups;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
@@ -54,7 +55,7 @@ use crate::objects::uar::Uar;
 #[derive(Debug)]
 pub struct Context {
     /// Its number; 0 is the kernel's.
-    pub id: u32,
+    pub id: ContextId,
     /// UARs and PDs that belong to it.
     pub users: AtomicU32,
 }
@@ -63,9 +64,9 @@ pub struct Context {
 #[derive(Debug)]
 pub struct Pd {
     /// Its number.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// Its context.
-    pub context: u32,
+    pub context: ContextId,
     /// QPs, SRQs and regions that belong to it.
     pub users: AtomicU32,
 }
@@ -74,7 +75,7 @@ pub struct Pd {
 #[derive(Debug)]
 pub struct Xrcd {
     /// Its number.
-    pub xrcdn: u32,
+    pub xrcdn: Xrcdn,
     /// SRQs and XRC targets that belong to it.
     pub users: AtomicU32,
 }
@@ -97,23 +98,23 @@ pub struct Objects<H: Host> {
     /// Serialises control work.
     pub admin: Mutex<Admin>,
     /// Contexts by number.
-    pub contexts: Table<Context>,
+    pub contexts: IdTable<ContextId, Context>,
     /// PDs by number.
-    pub pds: Table<Pd>,
+    pub pds: IdTable<Pdn, Pd>,
     /// CQs by number.
-    pub cqs: Table<Cq>,
+    pub cqs: IdTable<Cqn, Cq>,
     /// SRQs by number.
-    pub srqs: Arc<Table<Srq>>,
+    pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// XRC domains by number.
-    pub xrcds: Table<Xrcd>,
+    pub xrcds: IdTable<Xrcdn, Xrcd>,
     /// QPs by number, but for the one of the general services.
-    qps: Table<Qp<H>>,
+    qps: IdTable<Qpn, Qp<H>>,
     /// The QP of the general services.
     gsi: RwLock<Option<Arc<Qp<H>>>>,
     /// Completion event queues by number.
-    pub eqs: Table<EventQueue>,
+    pub eqs: IdTable<Eqn, EventQueue>,
     /// UARs by number.
-    pub uars: Table<Uar<H>>,
+    pub uars: IdTable<UarIndex, Uar<H>>,
     /// UARs that the workers look at.
     pub active_uars: RwLock<Vec<Arc<Uar<H>>>>,
     /// Steps when that list has changed; workers keep copies.
@@ -139,15 +140,15 @@ impl<H: Host> Objects<H> {
         Self {
             core: Arc::clone(core),
             admin: Mutex::default(),
-            contexts: Table::new(0, limits.contexts.saturating_add(1)),
-            pds: Table::new(1, limits.pd),
-            cqs: Table::new(1, limits.cq),
-            srqs: Arc::new(Table::new(1, limits.srq)),
-            xrcds: Table::new(1, limits::MAX_XRCD),
-            qps: Table::new(limits::FIRST_QPN, limits.qp),
+            contexts: IdTable::new(0, limits.contexts.saturating_add(1)),
+            pds: IdTable::new(1, limits.pd),
+            cqs: IdTable::new(1, limits.cq),
+            srqs: Arc::new(IdTable::new(1, limits.srq)),
+            xrcds: IdTable::new(1, limits::MAX_XRCD),
+            qps: IdTable::new(limits::FIRST_QPN, limits.qp),
             gsi: RwLock::default(),
-            eqs: Table::new(1, limits::MAX_EQ),
-            uars: Table::new(0, UAR_COUNT),
+            eqs: IdTable::new(1, limits::MAX_EQ),
+            uars: IdTable::new(0, UAR_COUNT),
             active_uars: RwLock::default(),
             uars_version: AtomicU64::new(1),
             holding: Arc::default(),
@@ -184,12 +185,12 @@ impl<H: Host> Objects<H> {
 
     /// A QP by number.
     #[must_use]
-    pub fn qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
-        if qpn == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
+    pub fn qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
+        if qpn.get() == GSI_QPN { self.gsi.read().clone() } else { self.qps.get(qpn) }
     }
 
     /// Adds a QP of this type, which learns its number from `make`; `None` when there is no room.
-    pub fn add_qp(&self, kind: Type, make: impl FnOnce(u32) -> Qp<H>) -> Option<Arc<Qp<H>>> {
+    pub fn add_qp(&self, kind: Type, make: impl FnOnce(Qpn) -> Qp<H>) -> Option<Arc<Qp<H>>> {
         if kind != Type::Gsi {
             return self.qps.insert(|qpn| Ok::<_, Infallible>(make(qpn))).unwrap_or_default();
         }
@@ -197,12 +198,12 @@ impl<H: Host> Objects<H> {
         if gsi.is_some() {
             return None;
         }
-        gsi.insert(Arc::new(make(GSI_QPN))).clone().into()
+        gsi.insert(Arc::new(make(Qpn::new(GSI_QPN)))).clone().into()
     }
 
     /// Takes a QP out.
-    pub fn remove_qp(&self, qpn: u32) -> Option<Arc<Qp<H>>> {
-        if qpn == GSI_QPN { self.gsi.write().take() } else { self.qps.remove(qpn) }
+    pub fn remove_qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
+        if qpn.get() == GSI_QPN { self.gsi.write().take() } else { self.qps.remove(qpn) }
     }
 
     /// Takes all QPs out.

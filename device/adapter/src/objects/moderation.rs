@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 
 use crate::objects::cq::{Cq, Held};
+use vrnic_abi::Cqn;
 
 /// CQs that are looked at between two looks at the slice.
 const FEW: usize = 16;
@@ -23,7 +24,7 @@ pub(crate) struct Moderation {
     first: AtomicU64,
 }
 
-type Waiting = BTreeMap<(u64, u32), Arc<Cq>>;
+type Waiting = BTreeMap<(u64, Cqn), Arc<Cq>>;
 
 impl Default for Moderation {
     fn default() -> Self {

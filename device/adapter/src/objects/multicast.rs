@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::limits;
 use crate::network_header;
 use crate::objects::qp::Qp;
+use vrnic_abi::Qpn;
 
 /// The address of a group.
 pub type Mgid = [u8; 16];
@@ -76,7 +77,7 @@ impl<H: Host> Groups<H> {
     }
 
     /// Ends the membership of a QP; false if it is no member.
-    pub fn detach(&self, group: Mgid, qpn: u32) -> bool {
+    pub fn detach(&self, group: Mgid, qpn: Qpn) -> bool {
         let mut groups = self.0.write();
         let Some(members) = groups.get_mut(&group) else { return false };
         let before = members.len();
@@ -89,7 +90,7 @@ impl<H: Host> Groups<H> {
     }
 
     /// Ends all memberships of a QP.
-    pub fn forget(&self, qpn: u32) {
+    pub fn forget(&self, qpn: Qpn) {
         if self.0.read().is_empty() {
             return;
         }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use vrnic_abi::admin::SrqStatus;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
+use vrnic_abi::{ContextId, Pdn, Srqn, Xrcdn};
 
 use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
@@ -24,11 +25,11 @@ use crate::stats::Counter;
 #[derive(Debug)]
 pub struct Srq {
     /// Its number.
-    pub srqn: u32,
+    pub srqn: Srqn,
     /// The PD of its receives.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// Its context.
-    pub context: u32,
+    pub context: ContextId,
     /// The place of its doorbell.
     pub doorbell: Doorbell,
     /// QPs that take from it.
@@ -45,7 +46,7 @@ pub struct Srq {
 #[derive(Debug)]
 pub struct Xrc {
     /// The XRC domain.
-    pub xrcdn: u32,
+    pub xrcdn: Xrcdn,
     /// The CQ of its receives.
     pub cq: Arc<Cq>,
 }
@@ -68,8 +69,9 @@ impl Srq {
     /// An empty queue in `ring`, with this doorbell.
     #[must_use]
     pub fn new(
-        srqn: u32,
-        (pdn, context): (u32, u32),
+        srqn: Srqn,
+        pdn: Pdn,
+        context: ContextId,
         doorbell: Doorbell,
         ring: Ring,
         xrc: Option<Xrc>,
@@ -131,13 +133,13 @@ impl Srq {
     pub fn view(&self, host: &impl DoorbellBar) -> SrqView {
         let inner = self.inner.lock();
         SrqView {
-            srqn: self.srqn,
-            pdn: self.pdn,
-            context: self.context,
+            srqn: self.srqn.get(),
+            pdn: self.pdn.get(),
+            context: self.context.get(),
             uar: self.doorbell.uar().get(),
             slot: self.doorbell.slot().get(),
             users: self.users.load(Ordering::Relaxed),
-            xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn),
+            xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn.get()),
             recv: QueueView {
                 size: self.ring.size(),
                 posted: host.bar_load32(self.doorbell.srq_pi()),
@@ -214,7 +216,7 @@ impl Srq {
         turn.warn(|name| {
             tracing::warn!(
                 function = name,
-                srqn = self.srqn,
+                srqn = %self.srqn,
                 posted,
                 "the shared receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use vrnic_abi::ContextId;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::uar::{SLOT_END, SLOT_FIRST, SLOTS_PER_GROUP};
 use vrnic_abi::{SlotIndex, UarIndex};
@@ -39,7 +40,7 @@ pub struct Uar<H: Host> {
     /// Its number.
     pub number: UarIndex,
     /// The context it belongs to.
-    pub context: u32,
+    pub context: ContextId,
     slots: RwLock<Slots<H>>,
 }
 
@@ -54,7 +55,7 @@ struct Slots<H: Host> {
 impl<H: Host> Uar<H> {
     /// A UAR whose slots are all free.
     #[must_use]
-    pub fn new(number: UarIndex, context: u32) -> Self {
+    pub fn new(number: UarIndex, context: ContextId) -> Self {
         let slots = Slots { owners: Vec::new(), used: 0, turn: 0 };
         Self { number, context, slots: RwLock::new(slots) }
     }

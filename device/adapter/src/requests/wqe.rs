@@ -1,5 +1,6 @@
 //! Work queue entries, copied out of the queue once and checked.
 
+use vrnic_abi::Srqn;
 use vrnic_abi::qp::Type;
 use vrnic_abi::rq::RqWqe;
 use vrnic_abi::sq::{
@@ -7,6 +8,7 @@ use vrnic_abi::sq::{
     HEADER_LEN, MAX_DATAGRAM, MAX_MESSAGE, MAX_SGE, MemFlags, Opcode, RegMrSeg, Sge, SqWqe,
     XRC_LEN, XrcSeg,
 };
+use vrnic_abi::{Key, Pdn};
 use vrnic_abi::{cq, rq};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -18,7 +20,7 @@ pub struct Segment {
     /// Bytes.
     pub len: u32,
     /// Key of the region.
-    pub key: u32,
+    pub key: Key,
 }
 
 /// Position of a work request's scatter/gather entries in the copy of its WQE.
@@ -46,7 +48,7 @@ impl SegmentList {
         let entries = raw.get(self.offset..).unwrap_or_default();
         entries.chunks_exact(size_of::<Sge>()).take(self.count).filter_map(|bytes| {
             let sge = Sge::ref_from_bytes(bytes).ok()?;
-            Some(Segment { addr: sge.addr.get(), len: sge.length.get(), key: sge.lkey.get() })
+            Some(Segment { addr: sge.addr.get(), len: sge.length.get(), key: sge.lkey })
         })
     }
 
@@ -85,7 +87,7 @@ pub struct SendWqe {
     /// Remote address.
     pub raddr: u64,
     /// Remote key.
-    pub rkey: u32,
+    pub rkey: Key,
     /// Operands of an atomic.
     pub operands: (u64, u64),
     /// Segments of the data; empty, but at its place, if the data is inline.
@@ -114,7 +116,7 @@ impl SendWqe {
         flags: Flags::empty(),
         imm: [0; 4],
         raddr: 0,
-        rkey: 0,
+        rkey: Key::new(0),
         operands: (0, 0),
         segments: SegmentList { offset: 0, count: 0, total: 0 },
         length: 0,
@@ -157,7 +159,7 @@ impl SendWqe {
         (self.wr_id, self.index) = (wr_id, index);
         (self.opcode, self.flags) = (opcode, flags);
         self.imm = header.imm;
-        (self.raddr, self.rkey) = (header.raddr.get(), header.rkey.get());
+        (self.raddr, self.rkey) = (header.raddr.get(), header.rkey);
         self.operands = (0, 0);
         self.segments = SegmentList::default();
         self.length = 0;
@@ -231,8 +233,8 @@ impl SendWqe {
 
     /// The SRQ that the request of an XRC initiator, which is `bytes`, is for.
     #[must_use]
-    pub fn xrc_srqn(bytes: &[u8]) -> u32 {
-        Self::body::<XrcSeg>(bytes).map_or(0, |seg| seg.srqn.get())
+    pub fn xrc_srqn(bytes: &[u8]) -> Srqn {
+        Self::body::<XrcSeg>(bytes).map_or(Srqn::default(), |seg| seg.srqn)
     }
 
     /// Returns whether it is about a key of its own side, and no message.
@@ -296,7 +298,7 @@ pub struct RecvWqe {
     /// Its index.
     pub index: u32,
     /// The PD of the regions that it names.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// Segments for the data; `None` if the entry is malformed.
     pub segments: Option<SegmentList>,
 }
@@ -304,7 +306,7 @@ pub struct RecvWqe {
 impl RecvWqe {
     /// Checks the entry with this index of a queue of this PD, which is `bytes`.
     #[must_use]
-    pub fn parse(bytes: &[u8], index: u32, pdn: u32) -> Self {
+    pub fn parse(bytes: &[u8], index: u32, pdn: Pdn) -> Self {
         let Ok((header, _)) = RqWqe::ref_from_prefix(bytes) else {
             return Self { wr_id: 0, index, pdn, segments: None };
         };
@@ -359,11 +361,14 @@ mod tests {
             }
         }
         let receive = RqWqe::new(1, 0);
-        assert!(RecvWqe::parse(receive.as_bytes(), 0, 0).segments.is_some());
+        assert!(RecvWqe::parse(receive.as_bytes(), 0, Pdn::default()).segments.is_some());
         for at in offset_of!(RqWqe, reserved)..size_of::<RqWqe>() {
             let mut bytes = receive.as_bytes().to_vec();
             bytes[at] = 1;
-            assert!(RecvWqe::parse(&bytes, 0, 0).segments.is_none(), "byte {at} of a receive");
+            assert!(
+                RecvWqe::parse(&bytes, 0, Pdn::default()).segments.is_none(),
+                "byte {at} of a receive"
+            );
         }
     }
 }

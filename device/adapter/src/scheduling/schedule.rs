@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::host::Host;
 use crate::objects::qp::Qp;
+use vrnic_abi::Qpn;
 
 /// Timers that are looked at in one poll.
 const FEW: usize = 64;
@@ -15,7 +16,7 @@ const FEW: usize = 64;
 pub(crate) struct Schedule<H: Host> {
     active: VecDeque<Arc<Qp<H>>>,
     /// By time and QP number; a QP has one timer at most ([`Qp::timer`]).
-    timers: BTreeMap<(u64, u32), Arc<Qp<H>>>,
+    timers: BTreeMap<(u64, Qpn), Arc<Qp<H>>>,
 }
 
 impl<H: Host> Default for Schedule<H> {

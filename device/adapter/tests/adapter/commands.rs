@@ -225,7 +225,7 @@ fn a_full_table() {
         let setup = Setup { flags, tags: (TagForm::General, 0), ..Setup::default() };
         let mut p = Pair::with(setup, |_| {});
         let tpt = p.ga.adapter.tpt();
-        let window = || tpt.insert_window(p.a.pdn, vrnic_abi::admin::MwType::Type1);
+        let window = || tpt.insert_window(p.a.pdn.into(), vrnic_abi::admin::MwType::Type1);
         let taken = std::iter::from_fn(window).count();
         assert!(taken as u32 > MAX_MR - 10);
         let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
@@ -259,9 +259,11 @@ fn commands_end_with_their_qp() {
         let keys = [(); 5].map(|()| send(&mut p, &wr, 4).0);
         let live = |p: &Pair| {
             let live = |key: &&u32| {
-                let user = vrnic_adapter::memory::tpt::User { pdn: p.a.pdn, qpn: p.a.qpn };
+                let user =
+                    vrnic_adapter::memory::tpt::User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into() };
                 let tpt = p.ga.adapter.tpt();
-                tpt.check_remote(&(), (**key, user), (0, 8), Access::REMOTE_WRITE, 0).is_ok()
+                tpt.check_remote(&(), ((**key).into(), user), (0, 8), Access::REMOTE_WRITE, 0)
+                    .is_ok()
             };
             keys.iter().filter(live).count()
         };

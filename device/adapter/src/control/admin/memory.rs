@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::Key;
 use vrnic_abi::admin::{AllocMr, AllocMw, MrFlags, MwType, Pages, RegMr, Rereg, ReregMr, Status};
 use vrnic_abi::qp::Access;
+use vrnic_abi::{ContextId, Pdn};
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
@@ -29,7 +30,7 @@ impl From<Refused> for Failure {
 pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<Key> {
     let flags = MrFlags::from_bits(params.flags.get()).ok_or(bad(offset_of!(RegMr, flags)))?;
     let access = access(params.access.get(), offset_of!(RegMr, access))?;
-    let pd = pd(adapter, params.pdn.get())?;
+    let pd = pd(adapter, params.pdn)?;
     let make = |key| {
         let one_touch = flags.contains(MrFlags::ONE_TOUCH);
         let mr = Mr { key, pdn: pd.pdn, one_touch, access, kind: Kind::Region, ..Mr::default() };
@@ -42,15 +43,15 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
     };
     let key = adapter.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
-    Ok(key.into())
+    Ok(key)
 }
 
-fn pd<H: Host>(adapter: &Adapter<H>, pdn: u32) -> Result<Arc<Pd>, Failure> {
+fn pd<H: Host>(adapter: &Adapter<H>, pdn: Pdn) -> Result<Arc<Pd>, Failure> {
     adapter.objects.pds.get(pdn).ok_or_else(|| Status::NotFound.into())
 }
 
 /// A PD loses something that belonged to it.
-fn leave<H: Host>(adapter: &Adapter<H>, pdn: u32) {
+fn leave<H: Host>(adapter: &Adapter<H>, pdn: Pdn) {
     if let Some(pd) = adapter.objects.pds.get(pdn) {
         release(&pd.users);
     }
@@ -66,8 +67,8 @@ fn access(bits: u32, offset: usize) -> Result<Access, Failure> {
     Ok(access)
 }
 
-fn all_memory(params: &RegMr, context: u32, mr: Mr) -> Result<Mr, Failure> {
-    if context != 0 {
+fn all_memory(params: &RegMr, context: ContextId, mr: Mr) -> Result<Mr, Failure> {
+    if context.get() != 0 {
         return Err(Status::Permission.into());
     }
     if params.pages.as_bytes() != Pages::default().as_bytes() {
@@ -103,7 +104,7 @@ fn translate<H: Host>(
 }
 
 pub(super) fn dereg_mr<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove(key.get(), || adapter.host().drain())?;
+    let pdn = adapter.tpt().remove(key, || adapter.host().drain())?;
     leave(adapter, pdn);
     Ok(())
 }
@@ -112,11 +113,11 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
     let what = Rereg::from_bits(params.what.get()).ok_or(bad(offset_of!(ReregMr, what)))?;
     only_named(params, what)?;
     let tpt = adapter.tpt();
-    let old = tpt.region(params.key.get())?;
+    let old = tpt.region(params.key)?;
     let old_pd = pd(adapter, old.pdn)?;
     let mut new = old;
     if what.contains(Rereg::PD) {
-        let pd = pd(adapter, params.pdn.get())?;
+        let pd = pd(adapter, params.pdn)?;
         if pd.context != old_pd.context {
             return Err(Status::Permission.into());
         }
@@ -137,16 +138,16 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
     }
     let drain = || adapter.host().drain();
     let key = if what.contains(Rereg::TRANSLATION) {
-        let replaced = tpt.replace(params.key.get(), new, drain);
+        let replaced = tpt.replace(params.key, new, drain);
         replaced.inspect_err(|_| tpt.att().free(&new.table))?
     } else {
-        tpt.amend(params.key.get(), new, drain)?
+        tpt.amend(params.key, new, drain)?
     };
     if new.pdn != old.pdn {
         hold(&pd(adapter, new.pdn)?.users);
         release(&old_pd.users);
     }
-    Ok(key.into())
+    Ok(key)
 }
 
 /// Checks that what a REREG_MR does not change is zero.
@@ -166,27 +167,27 @@ pub(super) fn alloc_mr<H: Host>(adapter: &Adapter<H>, params: &AllocMr) -> Outco
     if !(1..=limits::MAX_FAST_REG_PAGES).contains(&params.max_pages.get()) {
         return Err(bad(offset_of!(AllocMr, max_pages)));
     }
-    let pd = pd(adapter, params.pdn.get())?;
-    if pd.context != 0 {
+    let pd = pd(adapter, params.pdn)?;
+    if pd.context.get() != 0 {
         // A REG_MR would make any guest memory the process' own.
         return Err(Status::Permission.into());
     }
     let key = adapter.tpt().insert_fast(pd.pdn, params.max_pages.get());
     let key = key.ok_or(Status::NoResource)?;
     hold(&pd.users);
-    Ok(key.into())
+    Ok(key)
 }
 
 pub(super) fn alloc_mw<H: Host>(adapter: &Adapter<H>, params: &AllocMw) -> Outcome<Key> {
     let kind = MwType::from_raw(params.mw_type).ok_or(bad(offset_of!(AllocMw, mw_type)))?;
-    let pd = pd(adapter, params.pdn.get())?;
+    let pd = pd(adapter, params.pdn)?;
     let key = adapter.tpt().insert_window(pd.pdn, kind).ok_or(Status::NoResource)?;
     hold(&pd.users);
-    Ok(key.into())
+    Ok(key)
 }
 
 pub(super) fn dealloc_mw<H: Host>(adapter: &Adapter<H>, &key: &Key) -> Outcome<()> {
-    let pdn = adapter.tpt().remove_window(key.get(), || adapter.host().drain())?;
+    let pdn = adapter.tpt().remove_window(key, || adapter.host().drain())?;
     leave(adapter, pdn);
     Ok(())
 }

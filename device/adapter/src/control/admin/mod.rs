@@ -18,6 +18,7 @@ use vrnic_abi::eq::{self, Kind};
 use vrnic_abi::pci::VECTOR_ASYNC;
 use vrnic_abi::regs::{self, FatalCode};
 use vrnic_abi::uar::ASYNC_EQ_SLOT;
+use vrnic_abi::{ContextId, Eqn};
 use vrnic_abi::{SlotIndex, UarIndex};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -87,10 +88,10 @@ pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
     let ring = Ring::run(rings.async_eq, log(rings.async_eq_log_size), 4);
     let any_holding = Arc::clone(&adapter.objects.holding);
     let doorbell = Doorbell::new(UarIndex::new(0), SlotIndex::new(ASYNC_EQ_SLOT));
-    let eq = Arc::new(EventQueue::new(0, VECTOR_ASYNC, doorbell, ring, any_holding));
+    let eq = Arc::new(EventQueue::new(Eqn::new(0), VECTOR_ASYNC, doorbell, ring, any_holding));
     let objects = &adapter.objects;
     let context = objects.contexts.insert(|id| Ok::<_, Failure>(Context { id, users: 1.into() }));
-    let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), 0)));
+    let uar = objects.uars.insert(|number| Ok::<_, Failure>(Uar::new(number, ContextId::new(0))));
     let (Ok(Some(_)), Ok(Some(uar))) = (context, uar) else {
         return fatal(adapter, FatalCode::Internal);
     };

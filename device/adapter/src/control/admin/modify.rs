@@ -23,7 +23,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if !addr.is_multiple_of(8) {
         return Err(bad(offset_of!(ModifyQp, attr_addr)));
     }
-    let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     let mut bytes = [0; size_of::<Attr>()];
     adapter.host().hold(Lane::SHARED).read(addr, &mut bytes).map_err(|_| Status::BadAddress)?;
     let new = Attr::read_from_bytes(&bytes).map_err(|_| Status::Internal)?;
@@ -168,7 +168,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
         requester.path = Path::Unknown;
         requester.config = RequesterConfig {
             dmac: attr.av.dmac,
-            dest_qpn: attr.dest_qpn.get(),
+            dest_qpn: attr.dest_qpn,
             mtu: attr.path_mtu,
             timeout: attr.timeout,
             retry_cnt: attr.retry_cnt,
@@ -183,7 +183,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.min_rnr_timer = attr.min_rnr_timer;
     responder.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     responder.qkey = attr.qkey.get();
-    responder.source_qpn = attr.dest_qpn.get();
+    responder.source_qpn = attr.dest_qpn;
     responder.source_mac = attr.av.dmac;
     responder.first_psn = attr.rq_psn.get();
 }
@@ -192,7 +192,7 @@ pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outco
     if !params.attr_addr.get().is_multiple_of(8) {
         return Err(bad(offset_of!(QueryQp, attr_addr)));
     }
-    let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     let attr = adapter.query_qp(&qp);
     adapter
         .host()

@@ -14,7 +14,7 @@ pub(super) fn attach<H: Host>(adapter: &Adapter<H>, params: &Mcast) -> Outcome<(
     if !is_group(&params.gid) {
         return Err(bad(offset_of!(Mcast, gid)));
     }
-    let qp = adapter.qp(params.qpn.get()).ok_or(Status::NotFound)?;
+    let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
     if qp.kind != Type::Ud {
         return Err(bad(offset_of!(Mcast, qpn)));
     }
@@ -24,7 +24,7 @@ pub(super) fn attach<H: Host>(adapter: &Adapter<H>, params: &Mcast) -> Outcome<(
 }
 
 pub(super) fn detach<H: Host>(adapter: &Adapter<H>, params: &Mcast) -> Outcome<()> {
-    if adapter.objects.groups.detach(params.gid, params.qpn.get()) {
+    if adapter.objects.groups.detach(params.gid, params.qpn) {
         Ok(())
     } else {
         Err(Status::NotFound.into())

@@ -73,25 +73,25 @@ pub(super) fn set_port<H: Host>(adapter: &Adapter<H>, params: &SetPort) -> Outco
 pub(super) fn alloc_context<H: Host>(adapter: &Adapter<H>, (): &()) -> Outcome<ContextId> {
     let make = |id| Ok::<_, Failure>(Context { id, users: 0.into() });
     let context = adapter.objects.contexts.insert(make)?.ok_or(Status::NoResource)?;
-    Ok(context.id.into())
+    Ok(context.id)
 }
 
 pub(super) fn free_context<H: Host>(adapter: &Adapter<H>, &id: &ContextId) -> Outcome<()> {
     let contexts = &adapter.objects.contexts;
-    let context = contexts.get(id.get()).ok_or(Status::NotFound)?;
+    let context = contexts.get(id).ok_or(Status::NotFound)?;
     if held(&context.users) {
         return Err(Status::Busy.into());
     }
-    contexts.remove(id.get());
+    contexts.remove(id);
     // Its process has no mapping of that memory any more.
-    adapter.objects.sq_memory.lock().release(id.get());
+    adapter.objects.sq_memory.lock().release(id);
     Ok(())
 }
 
 pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> Outcome<UarIndex> {
     let objects = &adapter.objects;
-    let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
-    let make = |number| Ok::<_, Failure>(Uar::new(UarIndex::new(number), context.id));
+    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
+    let make = |number| Ok::<_, Failure>(Uar::new(number, context.id));
     let uar = objects.uars.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
     adapter.host().bar_zero(uar.number.range());
@@ -103,14 +103,14 @@ pub(super) fn alloc_uar<H: Host>(adapter: &Adapter<H>, &context: &ContextId) -> 
 
 pub(super) fn free_uar<H: Host>(adapter: &Adapter<H>, &number: &UarIndex) -> Outcome<()> {
     let objects = &adapter.objects;
-    let uar = objects.uars.get(number.get()).ok_or(Status::NotFound)?;
+    let uar = objects.uars.get(number).ok_or(Status::NotFound)?;
     if number.get() == 0 {
         return Err(Status::Permission.into());
     }
     if uar.in_use() {
         return Err(Status::Busy.into());
     }
-    objects.uars.remove(number.get());
+    objects.uars.remove(number);
     objects.refresh_uars();
     if let Some(context) = objects.contexts.get(uar.context) {
         release(&context.users);
@@ -120,20 +120,20 @@ pub(super) fn free_uar<H: Host>(adapter: &Adapter<H>, &number: &UarIndex) -> Out
 
 pub(super) fn alloc_pd<H: Host>(adapter: &Arc<Adapter<H>>, &context: &ContextId) -> Outcome<Pdn> {
     let objects = &adapter.objects;
-    let context = objects.contexts.get(context.get()).ok_or(Status::NotFound)?;
+    let context = objects.contexts.get(context).ok_or(Status::NotFound)?;
     let make = |pdn| Ok::<_, Failure>(Pd { pdn, context: context.id, users: 0.into() });
     let pd = objects.pds.insert(make)?.ok_or(Status::NoResource)?;
     hold(&context.users);
-    Ok(pd.pdn.into())
+    Ok(pd.pdn)
 }
 
 pub(super) fn free_pd<H: Host>(adapter: &Adapter<H>, &pdn: &Pdn) -> Outcome<()> {
     let objects = &adapter.objects;
-    let pd = objects.pds.get(pdn.get()).ok_or(Status::NotFound)?;
+    let pd = objects.pds.get(pdn).ok_or(Status::NotFound)?;
     if held(&pd.users) {
         return Err(Status::Busy.into());
     }
-    objects.pds.remove(pdn.get());
+    objects.pds.remove(pdn);
     if let Some(context) = objects.contexts.get(pd.context) {
         release(&context.users);
     }

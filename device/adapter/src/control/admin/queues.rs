@@ -4,6 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::ContextId;
 use vrnic_abi::admin::{
     CqResult, CreateCq, CreateEq, CreateQp, EqResult, ModifyCq, NO_QUEUE, Pages, QpFlags, QpResult,
     ResizeCq, ResizeCqResult, Status, TagForm,
@@ -11,6 +12,7 @@ use vrnic_abi::admin::{
 use vrnic_abi::doorbell::{BarRange, Doorbell};
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::{Cqn, Eqn, Qpn, cq, eq, pci, rq, sq};
+use vrnic_abi::{Pdn, UarIndex, Xrcdn};
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
 use crate::adapter::Adapter;
@@ -36,7 +38,7 @@ pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Out
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 4)
         .map_err(|error| pages_failure(error, offset_of!(CreateEq, pages)))?;
     let objects = &adapter.objects;
-    let uar = objects.uars.get(0).ok_or(Status::Internal)?;
+    let uar = objects.uars.get(UarIndex::new(0)).ok_or(Status::Internal)?;
     let doorbell = take_slot(adapter, &uar, None)?;
     let holding = Arc::clone(&objects.holding);
     let make = |eqn| Ok::<_, Failure>(EventQueue::new(eqn, vector, doorbell, ring, holding));
@@ -45,19 +47,19 @@ pub(super) fn create_eq<H: Host>(adapter: &Adapter<H>, params: &CreateEq) -> Out
         return Err(Status::NoResource.into());
     };
     refresh_eqs(adapter);
-    Ok(EqResult::new(eq.eqn, doorbell.slot().get()))
+    Ok(EqResult::new(eq.eqn.get(), doorbell.slot().get()))
 }
 
 pub(super) fn destroy_eq<H: Host>(adapter: &Adapter<H>, &eqn: &Eqn) -> Outcome<()> {
     let objects = &adapter.objects;
-    let eq = objects.eqs.get(eqn.get()).ok_or(Status::NotFound)?;
+    let eq = objects.eqs.get(eqn).ok_or(Status::NotFound)?;
     if held(&eq.users) {
         return Err(Status::Busy.into());
     }
-    objects.eqs.remove(eqn.get());
+    objects.eqs.remove(eqn);
     eq.end();
     refresh_eqs(adapter);
-    if let Some(uar) = objects.uars.get(0) {
+    if let Some(uar) = objects.uars.get(UarIndex::new(0)) {
         uar.release(eq.doorbell.slot());
     }
     Ok(())
@@ -74,8 +76,8 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
         return Err(bad(offset_of!(CreateCq, log_size)));
     }
     let objects = &adapter.objects;
-    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
-    let eq = objects.eqs.get(params.eqn.get()).ok_or(Status::NotFound)?;
+    let uar = objects.uars.get(params.uar).ok_or(Status::NotFound)?;
+    let eq = objects.eqs.get(params.eqn).ok_or(Status::NotFound)?;
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(CreateCq, pages)))?;
     let doorbell = take_slot(adapter, &uar, None)?;
@@ -86,7 +88,7 @@ pub(super) fn create_cq<H: Host>(adapter: &Adapter<H>, params: &CreateCq) -> Out
     };
     hold(&eq.users);
     uar.assign(doorbell.slot(), Owner::Cq(Arc::clone(&cq)));
-    Ok(CqResult::new(cq.cqn, doorbell.slot().get()))
+    Ok(CqResult::new(cq.cqn.get(), doorbell.slot().get()))
 }
 
 /// Takes a slot, spread over workers where their number is given, and zeroes its words.
@@ -101,7 +103,7 @@ pub(super) fn take_slot<H: Host>(
 }
 
 pub(super) fn modify_cq<H: Host>(adapter: &Adapter<H>, params: &ModifyCq) -> Outcome<()> {
-    let cq = adapter.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     cq.set_moderation(params.count.get(), params.period.get());
     Ok(())
 }
@@ -113,7 +115,7 @@ pub(super) fn resize_cq<H: Host>(
     if u32::from(params.log_size) > cq::LOG_CQES_MAX {
         return Err(bad(offset_of!(ResizeCq, log_size)));
     }
-    let cq = adapter.objects.cqs.get(params.cqn.get()).ok_or(Status::NotFound)?;
+    let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     let ring = Ring::read(adapter.paging(), &params.pages, params.log_size, 6)
         .map_err(|error| pages_failure(error, offset_of!(ResizeCq, pages)))?;
     let first = cq.resize(adapter.host(), ring).ok_or(Status::BadState)?;
@@ -123,14 +125,14 @@ pub(super) fn resize_cq<H: Host>(
 
 pub(super) fn destroy_cq<H: Host>(adapter: &Adapter<H>, &cqn: &Cqn) -> Outcome<()> {
     let objects = &adapter.objects;
-    let cq = objects.cqs.get(cqn.get()).ok_or(Status::NotFound)?;
+    let cq = objects.cqs.get(cqn).ok_or(Status::NotFound)?;
     if held(&cq.users) {
         return Err(Status::Busy.into());
     }
-    objects.cqs.remove(cqn.get());
+    objects.cqs.remove(cqn);
     cq.end();
     adapter.forget_cq(&cq);
-    if let Some(uar) = objects.uars.get(cq.doorbell.uar().get()) {
+    if let Some(uar) = objects.uars.get(cq.doorbell.uar()) {
         uar.release(cq.doorbell.slot());
     }
     release(&cq.eq.users);
@@ -163,7 +165,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     let doorbell = take_slot(adapter, &uar, Some(adapter.workers())).inspect_err(give)?;
     let parts = Parts {
         kind,
-        pdn: pd.as_ref().map_or(0, |pd| pd.pdn),
+        pdn: pd.as_ref().map_or(Pdn::default(), |pd| pd.pdn),
         context,
         tpt: adapter.tpt(),
         doorbell,
@@ -174,7 +176,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
         queues: (sq, rq),
         srq: srq.clone(),
         srqs: Arc::clone(&objects.srqs),
-        xrcdn: xrcd.as_ref().map_or(0, |xrcd| xrcd.xrcdn),
+        xrcdn: xrcd.as_ref().map_or(Xrcdn::default(), |xrcd| xrcd.xrcdn),
     };
     let Some(qp) = objects.add_qp(kind, |qpn| Qp::new(qpn, adapter.workers(), parts)) else {
         uar.release(doorbell.slot());
@@ -192,7 +194,7 @@ pub(super) fn create_qp<H: Host>(adapter: &Adapter<H>, params: &CreateQp) -> Out
     }
     uar.assign(doorbell.slot(), Owner::Qp(Arc::clone(&qp)));
     let sq_offset = device_sq.map_or(0, |range| range.start);
-    Ok(QpResult::new(qp.qpn, doorbell.slot().get(), sq_offset))
+    Ok(QpResult::new(qp.qpn.get(), doorbell.slot().get(), sq_offset))
 }
 
 /// The objects that a QP belongs to.
@@ -201,19 +203,19 @@ struct Home {
     pd: Option<Arc<Pd>>,
     /// The domain of an XRC target.
     xrcd: Option<Arc<Xrcd>>,
-    context: u32,
+    context: ContextId,
 }
 
 fn home<H: Host>(adapter: &Adapter<H>, params: &CreateQp, kind: Type) -> Result<Home, Failure> {
     let objects = &adapter.objects;
     if kind == Type::XrcTgt {
         zero(&params.pdn, offset_of!(CreateQp, pdn))?;
-        let xrcd = objects.xrcds.get(params.xrcdn.get()).ok_or(Status::NotFound)?;
+        let xrcd = objects.xrcds.get(params.xrcdn).ok_or(Status::NotFound)?;
         // It may outlive the process that wanted it.
-        return Ok(Home { pd: None, xrcd: Some(xrcd), context: 0 });
+        return Ok(Home { pd: None, xrcd: Some(xrcd), context: ContextId::new(0) });
     }
-    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
-    if kind == Type::Gsi && pd.context != 0 {
+    let pd = objects.pds.get(params.pdn).ok_or(Status::NotFound)?;
+    if kind == Type::Gsi && pd.context.get() != 0 {
         return Err(Status::Permission.into());
     }
     Ok(Home { context: pd.context, pd: Some(pd), xrcd: None })
@@ -237,12 +239,12 @@ fn check_xrc(params: &CreateQp, kind: Type) -> Result<(), Failure> {
 fn base<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateQp,
-    context: u32,
+    context: ContextId,
 ) -> Result<Base<H>, Failure> {
     let objects = &adapter.objects;
-    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
-    let send_cq = objects.cqs.get(params.send_cqn.get()).ok_or(Status::NotFound)?;
-    let recv_cq = objects.cqs.get(params.recv_cqn.get()).ok_or(Status::NotFound)?;
+    let uar = objects.uars.get(params.uar).ok_or(Status::NotFound)?;
+    let send_cq = objects.cqs.get(params.send_cqn).ok_or(Status::NotFound)?;
+    let recv_cq = objects.cqs.get(params.recv_cqn).ok_or(Status::NotFound)?;
     if uar.context != context || send_cq.context != context || recv_cq.context != context {
         return Err(Status::Permission.into());
     }
@@ -253,7 +255,7 @@ fn base<H: Host>(
 fn shared_queue<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateQp,
-    context: u32,
+    context: ContextId,
 ) -> Result<Option<Arc<Srq>>, Failure> {
     if params.srqn.get() == 0 {
         return Ok(None);
@@ -261,7 +263,7 @@ fn shared_queue<H: Host>(
     if params.rq_log_size != NO_QUEUE {
         return Err(bad(offset_of!(CreateQp, rq_log_size)));
     }
-    let srq = adapter.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    let srq = adapter.objects.srqs.get(params.srqn).ok_or(Status::NotFound)?;
     if srq.context != context {
         return Err(Status::Permission.into());
     }
@@ -292,7 +294,7 @@ fn send_ring<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateQp,
     flags: QpFlags,
-    context: u32,
+    context: ContextId,
 ) -> Result<SendRing, Failure> {
     let (log_size, log_stride) = (params.sq_log_size, params.sq_log_stride);
     if log_size == NO_QUEUE {
@@ -325,7 +327,7 @@ fn send_ring<H: Host>(
 }
 
 /// Frees the device memory of a send queue, if it has any.
-fn give_back<H: Host>(adapter: &Adapter<H>, context: u32, device_sq: Option<BarRange>) {
+fn give_back<H: Host>(adapter: &Adapter<H>, context: ContextId, device_sq: Option<BarRange>) {
     if let Some(range) = device_sq {
         adapter.objects.sq_memory.lock().give(context, range);
     }
@@ -333,10 +335,10 @@ fn give_back<H: Host>(adapter: &Adapter<H>, context: u32, device_sq: Option<BarR
 
 pub(super) fn destroy_qp<H: Host>(adapter: &Adapter<H>, &qpn: &Qpn) -> Outcome<()> {
     let objects = &adapter.objects;
-    let qp = objects.remove_qp(qpn.get()).ok_or(Status::NotFound)?;
+    let qp = objects.remove_qp(qpn).ok_or(Status::NotFound)?;
     qp.dead.store(true, Ordering::SeqCst);
     qp.set_state(State::Reset);
-    if let Some(uar) = objects.uars.get(qp.doorbell.uar().get()) {
+    if let Some(uar) = objects.uars.get(qp.doorbell.uar()) {
         uar.release(qp.doorbell.slot());
     }
     adapter.part(&qp);

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
+use vrnic_abi::ContextId;
 use vrnic_abi::admin::{CreateSrq, ModifySrq, SrqResult, SrqStatus, SrqType, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::{Srqn, Xrcdn, rq, sq};
@@ -18,16 +19,15 @@ use crate::objects::{Xrcd, held, hold, release};
 pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Outcome<SrqResult> {
     let kind = SrqType::from_raw(params.srq_type).ok_or(bad(offset_of!(CreateSrq, srq_type)))?;
     let objects = &adapter.objects;
-    let pd = objects.pds.get(params.pdn.get()).ok_or(Status::NotFound)?;
-    let uar = objects.uars.get(params.uar.get()).ok_or(Status::NotFound)?;
+    let pd = objects.pds.get(params.pdn).ok_or(Status::NotFound)?;
+    let uar = objects.uars.get(params.uar).ok_or(Status::NotFound)?;
     if uar.context != pd.context {
         return Err(Status::Permission.into());
     }
     let xrc = xrc(adapter, params, kind, pd.context)?;
     let ring = ring(adapter, params)?;
     let doorbell = take_slot(adapter, &uar, None)?;
-    let users = (pd.pdn, pd.context);
-    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, users, doorbell, ring, xrc));
+    let make = |srqn| Ok::<_, Failure>(Srq::new(srqn, pd.pdn, pd.context, doorbell, ring, xrc));
     let Some(srq) = objects.srqs.insert(make)? else {
         uar.release(doorbell.slot());
         return Err(Status::NoResource.into());
@@ -39,7 +39,7 @@ pub(super) fn create_srq<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> O
             hold(&xrcd.users);
         }
     }
-    Ok(SrqResult::new(srq.srqn, doorbell.slot().get()))
+    Ok(SrqResult::new(srq.srqn.get(), doorbell.slot().get()))
 }
 
 /// The CQ and the domain of an SRQ for XRC targets; others have neither.
@@ -47,21 +47,20 @@ fn xrc<H: Host>(
     adapter: &Adapter<H>,
     params: &CreateSrq,
     kind: SrqType,
-    context: u32,
+    context: ContextId,
 ) -> Result<Option<Xrc>, Failure> {
-    let (xrcdn, cqn) = (params.xrcdn.get(), params.cqn.get());
     if kind == SrqType::Basic {
         zero(&params.xrcdn, offset_of!(CreateSrq, xrcdn))?;
         zero(&params.cqn, offset_of!(CreateSrq, cqn))?;
         return Ok(None);
     }
     // A domain is shared by contexts; whom it is open to is the driver's matter.
-    adapter.objects.xrcds.get(xrcdn).ok_or(Status::NotFound)?;
-    let cq = adapter.objects.cqs.get(cqn).ok_or(Status::NotFound)?;
+    adapter.objects.xrcds.get(params.xrcdn).ok_or(Status::NotFound)?;
+    let cq = adapter.objects.cqs.get(params.cqn).ok_or(Status::NotFound)?;
     if cq.context != context {
         return Err(Status::Permission.into());
     }
-    Ok(Some(Xrc { xrcdn, cq }))
+    Ok(Some(Xrc { xrcdn: params.xrcdn, cq }))
 }
 
 fn ring<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Result<Ring, Failure> {
@@ -78,14 +77,14 @@ fn ring<H: Host>(adapter: &Adapter<H>, params: &CreateSrq) -> Result<Ring, Failu
 
 pub(super) fn destroy_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<()> {
     let objects = &adapter.objects;
-    let srq = objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
+    let srq = objects.srqs.get(srqn).ok_or(Status::NotFound)?;
     if held(&srq.users) {
         return Err(Status::Busy.into());
     }
-    objects.srqs.remove(srqn.get());
+    objects.srqs.remove(srqn);
     srq.end();
     adapter.forget_srq(&srq);
-    if let Some(uar) = objects.uars.get(srq.doorbell.uar().get()) {
+    if let Some(uar) = objects.uars.get(srq.doorbell.uar()) {
         uar.release(srq.doorbell.slot());
     }
     if let Some(pd) = objects.pds.get(srq.pdn) {
@@ -101,7 +100,7 @@ pub(super) fn destroy_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcom
 }
 
 pub(super) fn modify_srq<H: Host>(adapter: &Adapter<H>, params: &ModifySrq) -> Outcome<()> {
-    let srq = adapter.objects.srqs.get(params.srqn.get()).ok_or(Status::NotFound)?;
+    let srq = adapter.objects.srqs.get(params.srqn).ok_or(Status::NotFound)?;
     let due = srq.arm(adapter.host(), params.limit.get());
     if due.map_err(|_| bad(offset_of!(ModifySrq, limit)))? {
         adapter.report(Kind::SrqLimit, srq.srqn);
@@ -110,22 +109,22 @@ pub(super) fn modify_srq<H: Host>(adapter: &Adapter<H>, params: &ModifySrq) -> O
 }
 
 pub(super) fn query_srq<H: Host>(adapter: &Adapter<H>, &srqn: &Srqn) -> Outcome<SrqStatus> {
-    let srq = adapter.objects.srqs.get(srqn.get()).ok_or(Status::NotFound)?;
+    let srq = adapter.objects.srqs.get(srqn).ok_or(Status::NotFound)?;
     Ok(srq.status(adapter.host()))
 }
 
 pub(super) fn alloc_xrcd<H: Host>(adapter: &Arc<Adapter<H>>, (): &()) -> Outcome<Xrcdn> {
     let make = |xrcdn| Ok::<_, Failure>(Xrcd { xrcdn, users: 0.into() });
     let xrcd = adapter.objects.xrcds.insert(make)?.ok_or(Status::NoResource)?;
-    Ok(xrcd.xrcdn.into())
+    Ok(xrcd.xrcdn)
 }
 
 pub(super) fn free_xrcd<H: Host>(adapter: &Adapter<H>, &xrcdn: &Xrcdn) -> Outcome<()> {
     let xrcds = &adapter.objects.xrcds;
-    let xrcd = xrcds.get(xrcdn.get()).ok_or(Status::NotFound)?;
+    let xrcd = xrcds.get(xrcdn).ok_or(Status::NotFound)?;
     if held(&xrcd.users) {
         return Err(Status::Busy.into());
     }
-    xrcds.remove(xrcdn.get());
+    xrcds.remove(xrcdn);
     Ok(())
 }

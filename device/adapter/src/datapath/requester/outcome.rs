@@ -11,7 +11,7 @@ use crate::datapath::sgl::Side;
 use crate::datapath::transport::packet_counters;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::{Completion, Key};
+use crate::objects::completion::{Completion, CompletionKey};
 use crate::objects::qp::Keys;
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
@@ -186,7 +186,7 @@ impl<H: Host> Work<'_, H> {
         let place = (send.wr_id, send.index);
         Completion {
             byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
-            key: self.requester.keys.and_then(|keys| keys.command).map(Key::Carried),
+            key: self.requester.keys.and_then(|keys| keys.command).map(CompletionKey::Carried),
             ..Completion::of_send(self.qp.qpn, place, send.completed(), Status::Success)
         }
     }

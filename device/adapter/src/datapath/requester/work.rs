@@ -156,7 +156,7 @@ impl<H: Host> Work<'_, H> {
     fn broken_queue(&self, why: &str) -> Taken {
         let (core, qp) = (self.here.core, self.qp);
         core.warn(|name| {
-            tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
+            tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
         });
         qp.failed(core, Kind::QpFatal);
         Taken::Failed

@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod receives;
 pub mod rnr;
 
+use vrnic_abi::Key;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State, Type};
 
@@ -199,7 +200,7 @@ fn end_key<H: Host>(
     }
     let read = |at, into: &mut [u8]| side.read::<H>(&turn.memory, at, into);
     let tag = qp.tags.response(inbound.length, read).map_err(|_| Refusal::Operational)?;
-    let Some(key) = tag else { return Ok(None) };
+    let Some(key) = tag.map(Key::new) else { return Ok(None) };
     memory_wr::end_command(turn, qp, key).map_err(Refusal::Access)?;
     turn.step(Counter::RemoteInvalidations);
     Ok(Some(Ended::Command(key)))

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::Qpn;
+use vrnic_abi::Srqn;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{State, Type};
@@ -15,7 +17,7 @@ use crate::datapath::there::There;
 use crate::datapath::xrc;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
-use crate::objects::completion::{Completion, Key};
+use crate::objects::completion::{Completion, CompletionKey};
 use crate::objects::core::Core;
 use crate::objects::qp::{Ended, Qp, Responder};
 use crate::requests::wqe::RecvWqe;
@@ -47,8 +49,8 @@ pub fn received<H: Host>(
         solicited: inbound.solicited,
         src_qpn: inbound.src_qpn,
         origin: None,
-        srqn: 0,
-        key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| Key::Ended(key)),
+        srqn: Srqn::default(),
+        key: ended.map(|(Ended::Invalidated(key) | Ended::Command(key))| CompletionKey::Ended(key)),
     };
     complete(there, responder, &completion)
 }
@@ -169,7 +171,7 @@ fn tell_last<H: Host>(core: &Core<H>, qp: &Qp<H>, responder: &mut Responder) {
 
 /// The completion of a receive that took no message.
 #[must_use]
-pub fn flushed(qpn: u32, recv: &RecvWqe, status: Status) -> Completion {
+pub fn flushed(qpn: Qpn, recv: &RecvWqe, status: Status) -> Completion {
     Completion {
         wr_id: recv.wr_id,
         wqe_index: recv.index,
@@ -180,9 +182,9 @@ pub fn flushed(qpn: u32, recv: &RecvWqe, status: Status) -> Completion {
         byte_len: 0,
         imm: None,
         solicited: false,
-        src_qpn: 0,
+        src_qpn: Qpn::default(),
         origin: None,
-        srqn: 0,
+        srqn: Srqn::default(),
         key: None,
     }
 }

@@ -56,7 +56,7 @@ pub fn next<H: Host>(
         there.turn.core.warn(|name| {
             tracing::warn!(
                 function = name,
-                qpn = there.qp.qpn,
+                qpn = %there.qp.qpn,
                 posted,
                 "the receive queue has failed: its producer index is beyond the ring, or its memory is gone"
             );

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use vrnic_abi::Srqn;
 use vrnic_abi::cq::{Opcode, Status};
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, GRH_LEN, MULTICAST_QPN, QKEY_OWN};
@@ -114,7 +115,7 @@ fn take<H: Host>(
     let index = requester.ci;
     let taken = batch.take(here, qp, index).map_err(|why| {
         here.core.warn(|name| {
-            tracing::warn!(function = name, qpn = qp.qpn, "the send queue has failed: {why}")
+            tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
         });
         qp.failed(here.core, Kind::QpFatal);
         Turn::Failed
@@ -246,7 +247,7 @@ fn station<H: Host>(network: Network<'_, H>, to: &DatagramSeg, vlan: u16) -> Opt
     if !peer.has_gid(to.av.dgid, vlan) {
         return None;
     }
-    let qp = peer.qp(to.dest_qpn.get())?;
+    let qp = peer.qp(to.dest_qpn)?;
     qp.kind.is_datagram().then(|| Peer { core: Arc::clone(peer.core()), qp })
 }
 
@@ -360,7 +361,7 @@ fn bring<H: Host>(
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn: qp.qpn,
         origin: Some(Origin { ipv4, smac: here.core.mac(), vlan }),
-        srqn: 0,
+        srqn: Srqn::default(),
         key: None,
     };
     match there.act(|| outcome::complete(there, &mut responder, &completion)) {

@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Access, Type};
 use vrnic_abi::sq::{Class, Flags, Opcode};
+use vrnic_abi::{Key, Srqn};
 
 use crate::datapath::inbound::{Inbound, Operation, Remote};
 use crate::datapath::refusal::Refusal;
@@ -120,7 +121,7 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
             imm: self.send.imm(),
             solicited: self.send.flags.contains(Flags::SOLICITED),
             src_qpn: self.qp.qpn,
-            srqn: if xrc { SendWqe::xrc_srqn(self.raw) } else { 0 },
+            srqn: if xrc { SendWqe::xrc_srqn(self.raw) } else { Srqn::default() },
             number: self.message,
         }
     }
@@ -155,12 +156,12 @@ impl<'e, 'a, H: Host> Exchange<'e, 'a, H> {
 
     /// Stores the key of a command in the message that has been placed.
     #[cold]
-    fn insert_key(&self, target: &Side<'_>, key: u32) -> Result<(), Stop> {
+    fn insert_key(&self, target: &Side<'_>, key: Key) -> Result<(), Stop> {
         let place = SendWqe::command(self.raw)
             .and_then(|(seg, _)| self.qp.tags.place(seg.tag_offset.get(), self.send.length));
         let at = place.ok_or(Stop::Local(Status::LocQpOpErr, Denied::Bounds as u32))?;
         target
-            .write::<H>(&self.there.turn.memory, at, &key.to_be_bytes())
+            .write::<H>(&self.there.turn.memory, at, &key.get().to_be_bytes())
             .map_err(|_| Stop::Remote(Refusal::Operational))
     }
 

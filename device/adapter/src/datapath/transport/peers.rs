@@ -11,6 +11,7 @@ use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
 use crate::objects::qp::Peer;
+use vrnic_abi::Qpn;
 
 /// The adapters of a daemon.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl<H: Host> Fabric<H> {
 
     /// The QP `qpn` of the adapter whose port has this MAC.
     #[must_use]
-    pub fn find(&self, mac: [u8; 6], qpn: u32) -> Option<Peer<H>> {
+    pub fn find(&self, mac: [u8; 6], qpn: Qpn) -> Option<Peer<H>> {
         let station = self.station(mac)?;
         let qp = station.qp(qpn)?;
         Some(Peer { core: Arc::clone(station.core()), qp })

@@ -6,10 +6,11 @@
 //! ends is reached through a command.
 
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Pdn};
 
 use super::denied::Denied;
 use super::entry::{Cold, Kind, Mr, Owner, User};
-use super::{Tpt, Window, index};
+use super::{Tpt, Window};
 use crate::memory::mtt::{Table, segments};
 use crate::requests::wqe::Segment;
 
@@ -28,7 +29,7 @@ pub struct Pieces<'a, 'm, M> {
     tpt: &'a Tpt,
     held: &'m M,
     table: Table,
-    pdn: u32,
+    pdn: Pdn,
     need: Access,
     /// Segments that were looked at.
     at: u64,
@@ -80,7 +81,7 @@ impl Tpt {
         user: User,
         (data, physical): (impl Iterator<Item = Segment> + Clone, bool),
         (access, one_touch): (Access, bool),
-    ) -> Result<u32, Denied> {
+    ) -> Result<Key, Denied> {
         let length: u64 = data.clone().map(|segment| u64::from(segment.len)).sum();
         if length == 0 {
             return Err(Denied::Bounds);
@@ -132,7 +133,7 @@ impl Tpt {
         &'a self,
         held: &'a M,
         (window, len): (&Window<'_>, u64),
-        pdn: u32,
+        pdn: Pdn,
         need: Access,
     ) -> Option<Pieces<'a, 'a, M>> {
         let Window { table, offset, .. } = *window;
@@ -153,8 +154,8 @@ impl Tpt {
     ///
     /// # Errors
     /// When there is none; nothing has changed then.
-    pub fn end_command(&self, key: u32, user: User) -> Result<(), Denied> {
-        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+    pub fn end_command(&self, key: Key, user: User) -> Result<(), Denied> {
+        let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
         match cold.owner {
             Owner::Command => {}
@@ -173,10 +174,10 @@ impl Tpt {
     }
 
     /// Gives back the key of a command that has ended. No thread uses it any more.
-    pub fn finish_command(&self, key: u32) {
-        let named = self.slot(index(key)).is_some_and(|slot| slot.back.cold.lock().key == key);
+    pub fn finish_command(&self, key: Key) {
+        let named = self.slot(key.index()).is_some_and(|slot| slot.back.cold.lock().key == key);
         if named {
-            self.finish(index(key));
+            self.finish(key.index());
         }
     }
 }

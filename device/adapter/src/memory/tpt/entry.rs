@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::KeyKind;
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Pdn, Qpn};
 
 use super::denied::Denied;
 use super::message::Touch;
@@ -32,20 +33,20 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// The PD of its QP.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// Its QP.
-    pub qpn: u32,
+    pub qpn: Qpn,
 }
 
 /// Contents of a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
     /// Its key: index and instance.
-    pub key: u32,
+    pub key: Key,
     /// Its PD.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// The only QP that may use it; zero for all of the PD.
-    pub qpn: u32,
+    pub qpn: Qpn,
     /// The kind of the object.
     pub kind: Kind,
     /// True if it serves a single message.
@@ -65,9 +66,9 @@ pub struct Mr {
 impl Default for Mr {
     fn default() -> Self {
         Self {
-            key: 0,
-            pdn: 0,
-            qpn: 0,
+            key: Key::default(),
+            pdn: Pdn::default(),
+            qpn: Qpn::default(),
             kind: Kind::Region,
             one_touch: false,
             access: Access::empty(),
@@ -85,12 +86,12 @@ impl Mr {
     #[inline(always)]
     pub(super) fn check(
         &self,
-        key: u32,
+        key: Key,
         user: User,
         (addr, len): (u64, u64),
         need: Access,
     ) -> Result<u64, Denied> {
-        if self.pdn != user.pdn || (self.qpn != 0 && self.qpn != user.qpn) {
+        if self.pdn != user.pdn || (self.qpn.get() != 0 && self.qpn != user.qpn) {
             return Err(Denied::Foreign);
         }
         if self.key != key {
@@ -134,7 +135,7 @@ impl Entry {
     /// Returns the entry's contents, if it is valid.
     #[inline(always)]
     pub(super) fn load(&self) -> Option<Mr> {
-        self.last().filter(|mr| mr.key != 0)
+        self.last().filter(|mr| mr.key.get() != 0)
     }
 
     /// Returns the entry's contents or, with the key zero, those before it became invalid. They are
@@ -146,9 +147,9 @@ impl Entry {
             let sequence = self.sequence.load(Ordering::Acquire);
             let [shift, depth, kind, one_touch] = self.shape.load(order).to_le_bytes();
             let mr = Mr {
-                key: self.key.load(order),
-                pdn: self.pdn.load(order),
-                qpn: self.qpn.load(order),
+                key: self.key.load(order).into(),
+                pdn: self.pdn.load(order).into(),
+                qpn: self.qpn.load(order).into(),
                 kind: match kind {
                     0 => Kind::Region,
                     1 => Kind::Window,
@@ -176,9 +177,9 @@ impl Entry {
         let sequence = self.sequence.load(order);
         self.sequence.store(sequence.wrapping_add(1), order);
         fence(Ordering::Release);
-        self.key.store(mr.key, order);
-        self.pdn.store(mr.pdn, order);
-        self.qpn.store(mr.qpn, order);
+        self.key.store(mr.key.get(), order);
+        self.pdn.store(mr.pdn.get(), order);
+        self.qpn.store(mr.qpn.get(), order);
         self.access.store(mr.access.bits(), order);
         let Table { shift, depth, root } = mr.table;
         let shape = [shift, depth, mr.kind as u8, u8::from(mr.one_touch)];
@@ -237,9 +238,9 @@ impl Owner {
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its key, valid or not.
-    pub key: u32,
+    pub key: Key,
     /// Its PD.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// The kind of the object.
     pub kind: KeyKind,
     /// The rights.
@@ -255,10 +256,10 @@ pub(super) struct Cold {
     /// Instance of the last key that the device gave.
     pub(super) instance: u8,
     /// The key, valid or not.
-    pub(super) key: u32,
-    pub(super) pdn: u32,
+    pub(super) key: Key,
+    pub(super) pdn: Pdn,
     /// The QP of a command.
-    pub(super) qpn: u32,
+    pub(super) qpn: Qpn,
     /// Index of the region that a bound window shows.
     pub(super) region: Option<u32>,
     /// Pages of its own.

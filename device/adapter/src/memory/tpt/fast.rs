@@ -2,11 +2,12 @@
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::{MemFlags, RegMrSeg};
+use vrnic_abi::{Key, Pdn};
 
+use super::Tpt;
 use super::denied::Denied;
 use super::entry::{Cold, Kind, Mr, Owner, User};
 use super::message::Touch;
-use super::{Tpt, index};
 use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PagesError};
@@ -29,7 +30,7 @@ impl Registration {
     /// [`Denied::Bounds`] when the pages are not enough for the region, or the region is too long,
     /// wraps, or is empty; [`Denied::Rights`] when remote writes are allowed where local ones are
     /// not.
-    pub fn new((key, pdn): (u32, u32), addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
+    pub fn new((key, pdn): (Key, Pdn), addr: u64, seg: &RegMrSeg) -> Result<Self, Denied> {
         let (length, shift, count) = (seg.length.get(), seg.page_shift, seg.page_count.get());
         if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
             || length == 0
@@ -67,7 +68,7 @@ impl Registration {
 impl Tpt {
     /// Adds an invalid region for registrations of up to `max_pages` pages; `None` when the table
     /// or the room for pages is full.
-    pub fn insert_fast(&self, pdn: u32, max_pages: u32) -> Option<u32> {
+    pub fn insert_fast(&self, pdn: Pdn, max_pages: u32) -> Option<Key> {
         let table = self.att.reserve(u64::from(max_pages)).ok()?;
         let Some(index) = self.take_index() else {
             self.att.free(&table);
@@ -94,7 +95,7 @@ impl Tpt {
     /// The region stays invalid then.
     pub fn register<M: HeldMemory>(&self, memory: &M, wanted: &Registration) -> Result<(), Denied> {
         let Mr { key, pdn, .. } = wanted.mr;
-        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+        let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
         match cold.owner {
             Owner::Fast => {}
@@ -131,8 +132,8 @@ impl Tpt {
     ///
     /// # Errors
     /// The entry is as it was then.
-    pub fn invalidate(&self, key: u32, user: User, remote: bool) -> Result<(), Denied> {
-        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+    pub fn invalidate(&self, key: Key, user: User, remote: bool) -> Result<(), Denied> {
+        let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
         let mr = slot.entry.load().ok_or(Denied::Invalid)?;
         if !matches!(cold.owner, Owner::Fast | Owner::Window2) {

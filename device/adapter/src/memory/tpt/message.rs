@@ -1,11 +1,13 @@
 //! The message that a key is good for, if it is good for one alone.
 
+use vrnic_abi::Qpn;
+
 /// A message of a peer: the QP that receives it, and its number, which no other message to that QP
 /// ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The QP.
-    pub qpn: u32,
+    pub qpn: Qpn,
     /// The number.
     pub number: u64,
 }

@@ -36,7 +36,9 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
+use vrnic_abi::Key;
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Pdn, Qpn};
 
 pub use self::commands::{Piece, Pieces};
 pub use self::denied::Denied;
@@ -56,11 +58,6 @@ use crate::sync::Mutex;
 
 /// Entries that are made together.
 const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
-
-/// The index part of a key.
-const fn index(key: u32) -> u32 {
-    key >> 8
-}
 
 /// A checked piece of an entry, for as long as the guest's memory is held.
 #[derive(Clone, Copy, Debug)]
@@ -259,13 +256,13 @@ impl Tpt {
     }
 
     /// Steps the instance of an index that was taken; its new key.
-    fn new_key(&self, index: u32) -> u32 {
+    fn new_key(&self, index: u32) -> Key {
         let instance = self.slot(index).map_or(0, |slot| {
             let mut cold = slot.back.cold.lock();
             cold.instance = cold.instance.wrapping_add(1);
             cold.instance
         });
-        index << 8 | u32::from(instance)
+        Key::new(index << 8 | u32::from(instance))
     }
 
     /// Removes everything and waits by `drain` until the last use has ended.
@@ -310,15 +307,15 @@ impl Tpt {
     pub fn check<'a, M>(
         &'a self,
         _held: &'a M,
-        (key, pdn): (u32, u32),
+        (key, pdn): (Key, Pdn),
         range: (u64, u64),
         need: Access,
     ) -> Result<Window<'a>, Denied> {
-        let mr = self.entry(index(key)).and_then(Entry::load).ok_or(Denied::Invalid)?;
+        let mr = self.entry(key.index()).and_then(Entry::load).ok_or(Denied::Invalid)?;
         if mr.kind != Kind::Region {
             return Err(Denied::Kind);
         }
-        let offset = mr.check(key, User { pdn, qpn: 0 }, range, need)?;
+        let offset = mr.check(key, User { pdn, qpn: Qpn::default() }, range, need)?;
         let Mr { table, .. } = mr;
         Ok(Window { table, offset, one_touch: false, att: &self.att, held: PhantomData })
     }
@@ -332,17 +329,17 @@ impl Tpt {
     pub fn check_remote<'a, M>(
         &'a self,
         _held: &'a M,
-        (key, user): (u32, User),
+        (key, user): (Key, User),
         range: (u64, u64),
         need: Access,
         message: u64,
     ) -> Result<Window<'a>, Denied> {
-        let slot = self.entry(index(key)).ok_or(Denied::Invalid)?;
+        let slot = self.entry(key.index()).ok_or(Denied::Invalid)?;
         let mr = slot.load().ok_or(Denied::Invalid)?;
         let offset = mr.check(key, user, range, need)?;
         let Mr { table, one_touch, .. } = mr;
         if one_touch {
-            let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+            let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
             Self::touch(slot, key, Message { qpn: user.qpn, number: message })?;
         }
         Ok(Window { table, offset, one_touch, att: &self.att, held: PhantomData })

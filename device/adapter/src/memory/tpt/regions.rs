@@ -1,7 +1,8 @@
 //! Regions registered by command.
 
+use super::Tpt;
 use super::entry::{Cold, Mr, Owner};
-use super::{Tpt, index};
+use vrnic_abi::{Key, Pdn};
 
 /// Why a region cannot be removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ impl Tpt {
     ///
     /// # Errors
     /// Returns the error of `make`; the table is unchanged then.
-    pub fn insert<E>(&self, make: impl FnOnce(u32) -> Result<Mr, E>) -> Result<Option<u32>, E> {
+    pub fn insert<E>(&self, make: impl FnOnce(Key) -> Result<Mr, E>) -> Result<Option<Key>, E> {
         let Some(index) = self.take_index() else { return Ok(None) };
         let key = self.new_key(index);
         match make(key) {
@@ -34,7 +35,7 @@ impl Tpt {
 
     /// Makes an entry a valid region. No other thread changes the entry.
     fn install(&self, mr: Mr) {
-        let Some(slot) = self.slot(index(mr.key)) else { return };
+        let Some(slot) = self.slot(mr.key.index()) else { return };
         let mut cold = slot.back.cold.lock();
         let Mr { key, pdn, table, .. } = mr;
         *cold = Cold {
@@ -55,8 +56,8 @@ impl Tpt {
     ///
     /// # Errors
     /// The region is as it was then.
-    pub fn remove(&self, key: u32, drain: impl FnOnce()) -> Result<u32, Refused> {
-        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+    pub fn remove(&self, key: Key, drain: impl FnOnce()) -> Result<Pdn, Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let pdn = {
             let mut cold = slot.back.cold.lock();
             match cold.owner {
@@ -72,7 +73,7 @@ impl Tpt {
             cold.pdn
         };
         drain();
-        self.finish(index(key));
+        self.finish(key.index());
         Ok(pdn)
     }
 
@@ -81,8 +82,8 @@ impl Tpt {
     ///
     /// # Errors
     /// [`Refused::NotFound`].
-    pub fn region(&self, key: u32) -> Result<Mr, Refused> {
-        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+    pub fn region(&self, key: Key) -> Result<Mr, Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let cold = slot.back.cold.lock();
         if cold.owner != Owner::Region || cold.key != key {
             return Err(Refused::NotFound);
@@ -96,8 +97,8 @@ impl Tpt {
     ///
     /// # Errors
     /// The region is as it was then.
-    pub fn amend(&self, key: u32, new: Mr, drain: impl FnOnce()) -> Result<u32, Refused> {
-        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+    pub fn amend(&self, key: Key, new: Mr, drain: impl FnOnce()) -> Result<Key, Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let alive = {
             let mut cold = slot.back.cold.lock();
             if cold.owner != Owner::Region || cold.key != key {
@@ -119,7 +120,7 @@ impl Tpt {
             slot.back.open();
             return Ok(key);
         }
-        let key = self.new_key(index(key));
+        let key = self.new_key(key.index());
         self.install(Mr { key, ..new });
         Ok(key)
     }
@@ -129,8 +130,8 @@ impl Tpt {
     ///
     /// # Errors
     /// The region is as it was then, and the pages of `new` are still the caller's.
-    pub fn replace(&self, key: u32, new: Mr, drain: impl FnOnce()) -> Result<u32, Refused> {
-        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+    pub fn replace(&self, key: Key, new: Mr, drain: impl FnOnce()) -> Result<Key, Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let old = {
             let mut cold = slot.back.cold.lock();
             if cold.owner != Owner::Region || cold.key != key {
@@ -145,7 +146,7 @@ impl Tpt {
         };
         drain();
         self.att.free(&old);
-        let key = self.new_key(index(key));
+        let key = self.new_key(key.index());
         self.install(Mr { key, ..new });
         Ok(key)
     }

@@ -5,10 +5,11 @@
 //! placed *in order*. Where a last segment comes before an earlier one, its end is remembered as a
 //! sequence number of the stream, and the entry dies when the stream has caught up with it.
 
+use super::Tpt;
 use super::denied::Denied;
 use super::entry::{Cold, Owner, Slot};
 use super::message::{Message, Touch};
-use super::{Tpt, index};
+use vrnic_abi::Key;
 
 /// State of an entry after bytes have been placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ fn reached(position: u32, end: u32) -> bool {
 
 impl Tpt {
     /// Marks the entry of `key` as touched by `message`.
-    pub(super) fn touch(slot: Slot<'_>, key: u32, message: Message) -> Result<(), Denied> {
+    pub(super) fn touch(slot: Slot<'_>, key: Key, message: Message) -> Result<(), Denied> {
         let mut cold = slot.back.cold.lock();
         if cold.key != key || slot.entry.load().is_none() {
             // It has died since it was looked at.
@@ -47,8 +48,8 @@ impl Tpt {
     /// Bytes of `message` that named `key` have been placed. `end` is the position of the stream
     /// behind them if they were the message's last; `position` is up to where the stream is whole
     /// now.
-    pub fn placed(&self, key: u32, message: Message, end: Option<u32>, position: u32) -> Placed {
-        let Some(slot) = self.slot(index(key)) else { return Placed::Alive };
+    pub fn placed(&self, key: Key, message: Message, end: Option<u32>, position: u32) -> Placed {
+        let Some(slot) = self.slot(key.index()) else { return Placed::Alive };
         let mut cold = slot.back.cold.lock();
         let touched = cold.key == key && cold.touch.by == Some(message);
         if !touched || slot.entry.load().is_none() {

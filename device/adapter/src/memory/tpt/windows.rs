@@ -1,19 +1,21 @@
 //! Windows and their binding.
 
+use vrnic_abi::Qpn;
 use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Pdn};
 
+use super::Tpt;
 use super::denied::Denied;
 use super::entry::{Cold, Entry, Kind, Mr, Owner, User};
 use super::message::Touch;
 use super::regions::Refused;
-use super::{Tpt, index};
 
 /// Parameters of a binding.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     /// Key of the region.
-    pub lkey: u32,
+    pub lkey: Key,
     /// First address, in addresses of the region.
     pub addr: u64,
     /// Bytes; zero unbinds.
@@ -38,7 +40,7 @@ const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Acc
 
 impl Tpt {
     /// Adds a window that is not bound; `None` when the table is full.
-    pub fn insert_window(&self, pdn: u32, kind: MwType) -> Option<u32> {
+    pub fn insert_window(&self, pdn: Pdn, kind: MwType) -> Option<Key> {
         let index = self.take_index()?;
         let key = self.new_key(index);
         let mut cold = self.slot(index)?.back.cold.lock();
@@ -55,8 +57,8 @@ impl Tpt {
     ///
     /// # Errors
     /// [`Refused::NotFound`].
-    pub fn remove_window(&self, key: u32, drain: impl FnOnce()) -> Result<u32, Refused> {
-        let slot = self.slot(index(key)).ok_or(Refused::NotFound)?;
+    pub fn remove_window(&self, key: Key, drain: impl FnOnce()) -> Result<Pdn, Refused> {
+        let slot = self.slot(key.index()).ok_or(Refused::NotFound)?;
         let pdn = {
             let mut cold = slot.back.cold.lock();
             if !matches!(cold.owner, Owner::Window1 | Owner::Window2) {
@@ -68,7 +70,7 @@ impl Tpt {
             cold.pdn
         };
         drain();
-        self.finish(index(key));
+        self.finish(key.index());
         Ok(pdn)
     }
 
@@ -76,12 +78,12 @@ impl Tpt {
     ///
     /// # Errors
     /// The window is as it was then.
-    pub fn bind(&self, key: u32, user: User, wanted: &Binding) -> Result<Bound, Denied> {
-        let slot = self.slot(index(key)).ok_or(Denied::Invalid)?;
+    pub fn bind(&self, key: Key, user: User, wanted: &Binding) -> Result<Bound, Denied> {
+        let slot = self.slot(key.index()).ok_or(Denied::Invalid)?;
         let mut cold = slot.back.cold.lock();
         let bound = slot.entry.load().is_some();
         let qpn = match cold.owner {
-            Owner::Window1 => 0,
+            Owner::Window1 => Qpn::default(),
             Owner::Window2 => user.qpn,
             Owner::Nobody | Owner::Leaving => return Err(Denied::Invalid),
             _ => return Err(Denied::Kind),
@@ -102,7 +104,7 @@ impl Tpt {
         cold.key = key;
         cold.touch = Touch::default();
         if let Some(new) = new {
-            cold.region = Some(index(wanted.lkey));
+            cold.region = Some(wanted.lkey.index());
             slot.entry.store(&new);
         }
         Ok(if bound { Bound::Replaced } else { Bound::Fresh })
@@ -110,7 +112,7 @@ impl Tpt {
 
     /// Counts a window at its region. Returns the window's contents without its key.
     fn hold_region(&self, user: User, wanted: &Binding) -> Result<Mr, Denied> {
-        let region = self.slot(index(wanted.lkey)).ok_or(Denied::Invalid)?;
+        let region = self.slot(wanted.lkey.index()).ok_or(Denied::Invalid)?;
         // Failed look-ups by other PDs take no reference, so they cannot delay deregistration.
         view(region.entry, user, wanted)?;
         if !region.back.hold() {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use vrnic_abi::Key;
+use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
@@ -67,7 +69,7 @@ impl<H: Host> Requester<H> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keys {
     /// The key that a SEND_CMD carries.
-    pub command: Option<u32>,
+    pub command: Option<Key>,
     /// The peer's key that the message has ended.
     pub ended: Option<Ended>,
     /// The sides whose readers must be waited for.
@@ -80,9 +82,9 @@ pub struct Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Of a region or window.
-    Invalidated(u32),
+    Invalidated(Key),
     /// Of a command.
-    Command(u32),
+    Command(Key),
 }
 
 /// Position of the next member of a group that a datagram goes to: on the adapter with this MAC,
@@ -147,7 +149,7 @@ pub struct RequesterConfig {
     /// MAC of the peer's port.
     pub dmac: [u8; 6],
     /// The peer's QP.
-    pub dest_qpn: u32,
+    pub dest_qpn: Qpn,
     /// Path MTU, as `enum ib_mtu`.
     pub mtu: u8,
     /// ACK timeout code.
@@ -185,7 +187,7 @@ pub struct Responder {
     /// The queue key that datagrams must carry.
     pub qkey: u32,
     /// The only QP that may send here.
-    pub source_qpn: u32,
+    pub source_qpn: Qpn,
     /// The only station that may send here.
     pub source_mac: [u8; 6],
     /// The only PSN that its first message may have.
@@ -222,7 +224,7 @@ impl Default for Responder {
             min_rnr_timer: 0,
             max_dest_rd_atomic: 0,
             qkey: 0,
-            source_qpn: 0,
+            source_qpn: Qpn::default(),
             source_mac: [0; 6],
             first_psn: 0,
             established: false,

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn completion(index: u32) -> Completion {
-        Completion::of_send(7, (u64::from(index), index), Opcode::Read, Status::Success)
+        Completion::of_send(7.into(), (u64::from(index), index), Opcode::Read, Status::Success)
     }
 
     fn read(index: u32) -> OpenRead {

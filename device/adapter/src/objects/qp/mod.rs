@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_abi::{ContextId, Pdn, Qpn, Xrcdn};
+use vrnic_abi::{Key, Srqn};
 
 pub use self::halves::{
     Ended, Keys, Path, Peer, Place, Progress, Readers, Requester, RequesterConfig, Responder,
@@ -28,7 +30,7 @@ use crate::memory::pages::Ring;
 use crate::memory::tpt::{Tpt, User};
 use crate::objects::core::Core;
 use crate::objects::cq::Cq;
-use crate::objects::id_table::Table;
+use crate::objects::id_table::IdTable;
 use crate::objects::srq::Srq;
 use crate::requests::command_tag::Tags;
 
@@ -68,19 +70,19 @@ impl SendRing {
 #[derive(Debug)]
 pub struct Qp<H: Host> {
     /// Its number.
-    pub qpn: u32,
+    pub qpn: Qpn,
     /// Its type.
     pub kind: Type,
     /// The type of its peer.
     pub peer_kind: Type,
     /// Its PD; zero for an XRC target.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// The XRC domain of an XRC target; else zero.
-    pub xrcdn: u32,
+    pub xrcdn: Xrcdn,
     /// The SRQs of its adapter, which messages to an XRC target choose from.
-    pub srqs: Arc<Table<Srq>>,
+    pub srqs: Arc<IdTable<Srqn, Srq>>,
     /// Its context.
-    pub context: u32,
+    pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
     /// The worker of its adapter that it belongs to.
@@ -98,7 +100,7 @@ pub struct Qp<H: Host> {
     /// Position of command keys in its messages.
     pub tags: Tags,
     /// Keys of its commands that wait for a response.
-    pub commands: Mutex<BTreeSet<u32>>,
+    pub commands: Mutex<BTreeSet<Key>>,
     /// The send queue.
     pub sq: SendRing,
     /// The receive queue.
@@ -131,9 +133,9 @@ pub struct Parts {
     /// The type.
     pub kind: Type,
     /// The PD.
-    pub pdn: u32,
+    pub pdn: Pdn,
     /// The context.
-    pub context: u32,
+    pub context: ContextId,
     /// The regions of its adapter.
     pub tpt: Arc<Tpt>,
     /// The place of its doorbell.
@@ -151,15 +153,15 @@ pub struct Parts {
     /// The shared receive queue.
     pub srq: Option<Arc<Srq>>,
     /// The XRC domain of an XRC target.
-    pub xrcdn: u32,
+    pub xrcdn: Xrcdn,
     /// The SRQs of its adapter.
-    pub srqs: Arc<Table<Srq>>,
+    pub srqs: Arc<IdTable<Srqn, Srq>>,
 }
 
 impl<H: Host> Qp<H> {
     /// A QP in the reset state, of an adapter with this many workers.
     #[must_use]
-    pub fn new(qpn: u32, workers: usize, parts: Parts) -> Self {
+    pub fn new(qpn: Qpn, workers: usize, parts: Parts) -> Self {
         Self {
             qpn,
             kind: parts.kind,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vrnic_abi::admin::Pages;
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
@@ -17,16 +18,19 @@ use vrnic_testdriver::memory::BASE;
 
 use crate::host::TestHost;
 
+/// The PD of regions.
+const PDN: Pdn = Pdn::new(1);
+
 #[test]
 fn a_full_table_says_so() {
     let tpt = Tpt::default();
-    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 1), 0));
-    let keys: Vec<u32> = std::iter::from_fn(|| tpt.insert(make).expect("made")).collect();
+    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), (0, 1), 0));
+    let keys: Vec<Key> = std::iter::from_fn(|| tpt.insert(make).expect("made")).collect();
     assert_eq!(keys.len() as u32, MAX_MR - 1);
     assert!(tpt.remove(keys[5], || {}).is_ok());
     let again = tpt.insert(make).expect("made").expect("one is free");
-    assert_eq!((again >> 8, again & 0xff), (keys[5] >> 8, (keys[5] & 0xff) + 1));
-    assert!(tpt.check(&(), (keys[5], 1), (0, 1), Access::empty()).is_err());
+    assert_eq!(again.get(), keys[5].get() + 1, "the same index in its next instance");
+    assert!(tpt.check(&(), (keys[5], PDN), (0, 1), Access::empty()).is_err());
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
@@ -35,10 +39,10 @@ fn a_full_table_says_so() {
 #[test]
 fn removal_waits_for_readers() {
     let (tpt, host) = (Tpt::default(), TestHost::new(&Arc::default()));
-    let make = |key| Ok::<_, ()>(region(key, 1, Access::empty(), (0, 8), 0));
+    let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), (0, 8), 0));
     let key = tpt.insert(make).expect("made").expect("room");
     let held = host.hold(Lane::SHARED);
-    assert!(tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok());
+    assert!(tpt.check(&held, (key, PDN), (0, 8), Access::empty()).is_ok());
     let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (tpt, host, removed) = (&tpt, &host, &removed);
@@ -46,7 +50,7 @@ fn removal_waits_for_readers() {
             assert!(tpt.remove(key, || host.drain()).is_ok());
             removed.store(true, Ordering::SeqCst);
         });
-        while tpt.check(&held, (key, 1), (0, 8), Access::empty()).is_ok() {
+        while tpt.check(&held, (key, PDN), (0, 8), Access::empty()).is_ok() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -63,19 +67,23 @@ fn regions_are_never_seen_in_part() {
     let tpt = Tpt::default();
     let next = AtomicU64::new(0);
     let make = |n: u64| {
-        move |key: u32| Ok::<_, ()>(region(key, n as u32, Access::empty(), (n << 32, n), n << 12))
+        move |key| {
+            Ok::<_, ()>(region(key, Pdn::new(n as u32), Access::empty(), (n << 32, n), n << 12))
+        }
     };
     // Fill the table, so that one index is used over and over.
     while tpt.insert(make(1)).expect("made").is_some() {}
-    let mut key = 5 << 8 | 1;
+    let mut key = Key::new(5 << 8 | 1);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while next.load(Ordering::Acquire) < ROUNDS {
                 let n = next.load(Ordering::Acquire);
                 for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
-                    let key = 5 << 8 | u32::from(instance);
+                    let key = Key::new(5 << 8 | u32::from(instance));
                     let at = (n << 32, n);
-                    if let Ok(window) = tpt.check(&(), (key, n as u32), at, Access::empty()) {
+                    if let Ok(window) =
+                        tpt.check(&(), (key, Pdn::new(n as u32)), at, Access::empty())
+                    {
                         assert_eq!(window.resolve(0, 1), Some((n << 12, 1)));
                     }
                 }
@@ -89,7 +97,7 @@ fn regions_are_never_seen_in_part() {
     });
 }
 
-fn region(key: u32, pdn: u32, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
+fn region(key: Key, pdn: Pdn, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
     Mr { key, pdn, access, iova, length, table: Table::run(base), ..Mr::default() }
 }
 
@@ -117,16 +125,16 @@ fn huge_regions() {
         let pages = Pages::new(BASE, shift, levels);
         let make = |key| {
             let table = tpt.att().load(&host, &pages, 0, LEN).expect("pages");
-            let mr = region(key, 1, Access::empty(), (0, LEN), 0);
+            let mr = region(key, PDN, Access::empty(), (0, LEN), 0);
             Ok::<_, ()>(Mr { table, ..mr })
         };
         let key = tpt.insert(make).expect("made").expect("room");
         for at in [0, 5, LEN / 3, LEN - (1 << shift), LEN - 1] {
-            let window = tpt.check(&(), (key, 1), (at, 1), Access::empty()).expect("inside");
+            let window = tpt.check(&(), (key, PDN), (at, 1), Access::empty()).expect("inside");
             let expected = page(shift, at >> shift) + at % (1 << shift);
             assert_eq!(window.resolve(0, 1), Some((expected, 1)));
         }
-        assert!(tpt.check(&(), (key, 1), (LEN - 1, 2), Access::empty()).is_err());
+        assert!(tpt.check(&(), (key, PDN), (LEN - 1, 2), Access::empty()).is_err());
         assert!(tpt.remove(key, || {}).is_ok());
     }
 }

@@ -2,6 +2,7 @@
 //! arithmetic.
 
 use vrnic_abi::qp::Access;
+use vrnic_abi::{Key, Pdn, Qpn};
 use vrnic_adapter::memory::tpt::{Denied, Message, Placed, User};
 
 const REMOTE: u32 = 0b1110;
@@ -21,10 +22,10 @@ pub(super) enum What {
 pub(super) struct Known {
     pub(super) what: What,
     /// Its key, or its last.
-    pub(super) key: u32,
-    pub(super) pdn: u32,
+    pub(super) key: Key,
+    pub(super) pdn: Pdn,
     /// The only QP, of what has one.
-    pub(super) qpn: Option<u32>,
+    pub(super) qpn: Option<Qpn>,
     pub(super) valid: bool,
     pub(super) access: u32,
     pub(super) iova: u64,
@@ -64,7 +65,7 @@ fn fits(entry: &Known, addr: u64, len: u64) -> bool {
 }
 
 impl Known {
-    pub(super) fn new(what: What, key: u32, pdn: u32) -> Self {
+    pub(super) fn new(what: What, key: Key, pdn: Pdn) -> Self {
         Self {
             what,
             key,
@@ -84,7 +85,7 @@ impl Known {
         }
     }
 
-    pub(super) fn say(&mut self, key: u32, said: &Said) {
+    pub(super) fn say(&mut self, key: Key, said: &Said) {
         self.key = key;
         self.valid = true;
         self.access = said.access;
@@ -104,7 +105,7 @@ impl Known {
 
     fn check(
         &self,
-        key: u32,
+        key: Key,
         user: User,
         (addr, len): (u64, u64),
         need: u32,
@@ -126,22 +127,22 @@ impl Known {
 }
 
 impl Model {
-    fn find(&self, key: u32) -> Option<&Known> {
-        self.entries.iter().find(|entry| entry.key >> 8 == key >> 8)
+    fn find(&self, key: Key) -> Option<&Known> {
+        self.entries.iter().find(|entry| entry.key.index() == key.index())
     }
 
-    fn find_mut(&mut self, key: u32) -> Option<&mut Known> {
-        self.entries.iter_mut().find(|entry| entry.key >> 8 == key >> 8)
+    fn find_mut(&mut self, key: Key) -> Option<&mut Known> {
+        self.entries.iter_mut().find(|entry| entry.key.index() == key.index())
     }
 
-    fn windows(&self, key: u32) -> usize {
-        self.entries.iter().filter(|entry| entry.region == Some(key >> 8)).count()
+    fn windows(&self, key: Key) -> usize {
+        self.entries.iter().filter(|entry| entry.region == Some(key.index())).count()
     }
 
     pub(super) fn local(
         &self,
-        key: u32,
-        pdn: u32,
+        key: Key,
+        pdn: Pdn,
         range: (u64, u64),
         need: u32,
     ) -> Result<&Known, Denied> {
@@ -149,12 +150,12 @@ impl Model {
         if !matches!(entry.what, What::Region | What::Fast) {
             return Err(Denied::Kind);
         }
-        entry.check(key, User { pdn, qpn: 0 }, range, need).map(|()| entry)
+        entry.check(key, User { pdn, qpn: Qpn::default() }, range, need).map(|()| entry)
     }
 
     pub(super) fn remote(
         &mut self,
-        key: u32,
+        key: Key,
         user: User,
         range: (u64, u64),
         need: u32,
@@ -174,7 +175,7 @@ impl Model {
 
     pub(super) fn placed(
         &mut self,
-        key: u32,
+        key: Key,
         message: Message,
         end: Option<u32>,
         position: u32,
@@ -198,7 +199,7 @@ impl Model {
     }
 
     /// Removes a region, `true`, or window; its PD, or whether it is busy.
-    pub(super) fn remove(&mut self, key: u32, region: bool) -> Result<u32, bool> {
+    pub(super) fn remove(&mut self, key: Key, region: bool) -> Result<Pdn, bool> {
         let entry = self.find(key).ok_or(false)?;
         let found = match entry.what {
             What::Region => region && entry.key == key,
@@ -213,13 +214,13 @@ impl Model {
             return Err(true);
         }
         let pdn = entry.pdn;
-        self.entries.retain(|entry| entry.key >> 8 != key >> 8);
+        self.entries.retain(|entry| entry.key.index() != key.index());
         Ok(pdn)
     }
 
     /// Registers by work request; page lists are always long enough, and no longer than
     /// `max_pages`.
-    pub(super) fn register(&mut self, key: u32, pdn: u32, said: &Said) -> Result<(), Denied> {
+    pub(super) fn register(&mut self, key: Key, pdn: Pdn, said: &Said) -> Result<(), Denied> {
         let writes = said.access & (2 | 8) != 0;
         if writes && said.access & 1 == 0 {
             return Err(Denied::Rights);
@@ -238,7 +239,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn invalidate(&mut self, key: u32, user: User, remote: bool) -> Result<(), Denied> {
+    pub(super) fn invalidate(&mut self, key: Key, user: User, remote: bool) -> Result<(), Denied> {
         let windows = self.windows(key);
         let entry = self.find_mut(key).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
         if !matches!(entry.what, What::Fast | What::Window2) {
@@ -259,9 +260,9 @@ impl Model {
     /// Binds, or with a length of zero unbinds; whether it was bound before.
     pub(super) fn bind(
         &mut self,
-        key: u32,
+        key: Key,
         user: User,
-        lkey: u32,
+        lkey: Key,
         said: &Said,
     ) -> Result<bool, Denied> {
         let window = self.find(key).ok_or(Denied::Invalid)?;
@@ -289,13 +290,13 @@ impl Model {
             let access = said.access & (REMOTE | Access::ZERO_BASED.bits());
             window.say(key, &Said { pages, shift, access, ..said.clone() });
             window.offset = offset;
-            window.region = Some(lkey >> 8);
+            window.region = Some(lkey.index());
             window.qpn = (what == What::Window2).then_some(user.qpn);
         }
         Ok(bound)
     }
 
-    fn bindable(&self, user: User, lkey: u32, said: &Said) -> Result<&Known, Denied> {
+    fn bindable(&self, user: User, lkey: Key, said: &Said) -> Result<&Known, Denied> {
         let region = self.find(lkey).filter(|entry| entry.valid).ok_or(Denied::Invalid)?;
         if !matches!(region.what, What::Region | What::Fast) {
             return Err(Denied::Kind);
@@ -308,7 +309,7 @@ impl Model {
         Ok(region)
     }
 
-    pub(super) fn end_command(&mut self, key: u32, user: User) -> Result<(), Denied> {
+    pub(super) fn end_command(&mut self, key: Key, user: User) -> Result<(), Denied> {
         let entry = self.find(key).ok_or(Denied::Invalid)?;
         if entry.what != What::Command {
             return Err(Denied::Kind);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vrnic_abi::admin::{MwType, Pages};
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
+use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
 use vrnic_adapter::memory::tpt::{
     Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window,
@@ -53,23 +54,25 @@ struct Bench {
 
 impl Bench {
     fn user(&mut self) -> User {
-        let (pdn, qpn) = if self.dice.one_in(12) { (2, 8) } else { (1, 7) };
-        User { pdn, qpn: if self.dice.one_in(8) { 15 - qpn } else { qpn } }
+        let (pdn, qpn): (u32, u32) = if self.dice.one_in(12) { (2, 8) } else { (1, 7) };
+        let qpn = if self.dice.one_in(8) { 15 - qpn } else { qpn };
+        User { pdn: pdn.into(), qpn: qpn.into() }
     }
 
     /// A key that names something, mostly.
-    fn key(&mut self) -> u32 {
+    fn key(&mut self) -> Key {
         let entries = self.model.entries.len() as u64;
         if entries == 0 || self.dice.one_in(50) {
-            return self.dice.roll() as u32;
+            return Key::new(self.dice.roll() as u32);
         }
         let key = self.model.entries[self.dice.below(entries) as usize].key;
-        if self.dice.one_in(12) { key ^ (1 << self.dice.below(11)) } else { key }
+        let wrong = if self.dice.one_in(12) { 1 << self.dice.below(11) } else { 0 };
+        Key::new(key.get() ^ wrong)
     }
 
-    fn region_key(&mut self) -> u32 {
+    fn region_key(&mut self) -> Key {
         let is = |entry: &&Known| matches!(entry.what, What::Region | What::Fast) && entry.valid;
-        let keys: Vec<u32> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
+        let keys: Vec<Key> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
         if keys.is_empty() || self.dice.one_in(8) {
             return self.key();
         }
@@ -138,7 +141,7 @@ impl Bench {
         }
     }
 
-    fn add_region(&mut self, pdn: u32) {
+    fn add_region(&mut self, pdn: Pdn) {
         let said = self.said();
         self.store_list(&said.pages);
         let pages = Pages::new(LIST, said.shift, 1);
@@ -178,7 +181,7 @@ impl Bench {
 
     fn access(&mut self) {
         let (key, user) = (self.key(), self.user());
-        let entry = self.model.entries.iter().find(|entry| entry.key >> 8 == key >> 8);
+        let entry = self.model.entries.iter().find(|entry| entry.key.index() == key.index());
         let (iova, len) = entry.map_or((0, 8), |entry| (entry.iova, entry.len));
         let addr = iova.wrapping_add(self.dice.below(len + 4)).wrapping_sub(self.dice.below(3));
         let size = match self.dice.below(12) {
@@ -267,7 +270,7 @@ impl Bench {
     fn bind(&mut self) {
         let (key, user, lkey) = (self.key(), self.user(), self.region_key());
         // Mostly with another instance, as users do.
-        let key = key & !0xff | self.dice.below(256) as u32;
+        let key = Key::new(key.get() & !0xff | self.dice.below(256) as u32);
         let region = self.model.entries.iter().find(|entry| entry.key == lkey);
         let (iova, len) = region.map_or((0, 100), |region| (region.iova, region.len.max(1)));
         let mut said = self.said();
@@ -289,12 +292,12 @@ impl Bench {
     fn command(&mut self) {
         let user = self.user();
         let is = |entry: &&Known| entry.what == What::Command;
-        let open: Vec<u32> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
+        let open: Vec<Key> = self.model.entries.iter().filter(is).map(|entry| entry.key).collect();
         if open.len() > 4 || self.dice.one_in(2) {
             let mut key = self.key();
             if !open.is_empty() && !self.dice.one_in(3) {
                 key = open[self.dice.below(open.len() as u64) as usize];
-                key ^= u32::from(self.dice.one_in(8));
+                key = Key::new(key.get() ^ u32::from(self.dice.one_in(8)));
             }
             let got = self.tpt.end_command(key, user);
             if got.is_ok() {
@@ -310,7 +313,7 @@ impl Bench {
         (said.addr, said.len) = (0, (said.pages.len() as u64) << said.shift);
         said.access &= 6;
         let len = 1u32 << said.shift;
-        let data = said.pages.iter().map(|addr| Segment { addr: *addr, len, key: 0 });
+        let data = said.pages.iter().map(|addr| Segment { addr: *addr, len, key: Key::default() });
         let rights = (Access::from_bits_retain(said.access), said.one_touch);
         let key = self.tpt.insert_command(&(), user, (data, true), rights).expect("room");
         let mut known = Known::new(What::Command, key, user.pdn);
