@@ -14,6 +14,7 @@ use crate::datapath::sgl::{LONG_TURN, TURN};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
+use crate::objects::held_events::Subject;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::objects::uar::{Owner, Uar};
@@ -256,24 +257,23 @@ impl<H: Host> Adapter<H> {
             self.host().wake(qp.worker);
         }
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
-            eq.forget(|kind, id| is_of_qp(kind) && id == qp.qpn.get());
+            eq.forget(Subject::Qp(qp.qpn));
         }
     }
 
     /// Drops the events of a CQ that is destroyed.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
         self.core().moderation.forget(cq);
-        cq.eq.forget(|_, id| id == cq.cqn.get());
+        cq.eq.forget(Subject::Completions(cq.cqn));
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
-            eq.forget(|kind, id| kind == Kind::CqError && id == cq.cqn.get());
+            eq.forget(Subject::Cq(cq.cqn));
         }
     }
 
     /// Drops the events of an SRQ that is destroyed.
     pub(crate) fn forget_srq(&self, srq: &Srq) {
         if let Some(eq) = self.core().asynchronous.read().as_ref() {
-            let of_srq = |kind| matches!(kind, Kind::SrqLimit | Kind::SrqError);
-            eq.forget(|kind, id| of_srq(kind) && id == srq.srqn.get());
+            eq.forget(Subject::Srq(srq.srqn));
         }
     }
 
@@ -358,17 +358,4 @@ fn rounds<H: Host>(slice: &Slice<'_, H>, mut work: impl FnMut() -> bool) -> bool
 fn lowest(word: u64) -> u64 {
     let rest = (0..GROUPS).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
-}
-
-/// Returns whether an event of this kind names a QP.
-fn is_of_qp(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::QpFatal
-            | Kind::QpRequestError
-            | Kind::QpAccessError
-            | Kind::CommEstablished
-            | Kind::SqDrained
-            | Kind::QpLastWqe
-    )
 }

@@ -1,6 +1,5 @@
 //! Event queues.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -13,12 +12,9 @@ use zerocopy::IntoBytes;
 use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
 use crate::objects::context::Caller;
+use crate::objects::held_events::{HeldEvents, Subject};
 use crate::objects::views::EqView;
 use crate::stats::Counter;
-
-/// Events held back for a full queue; CQs hold at most one each, so only a guest that provokes
-/// asynchronous events and never looks at them gets here.
-const HELD_MAX: usize = 1 << 17;
 
 /// Held events that are moved in one poll.
 const FEW: usize = 64;
@@ -46,9 +42,7 @@ struct Inner {
     pi: u32,
     /// By place in the ring: the CQ whose completion event was written there last, or zero.
     cqns: Vec<Cqn>,
-    held: VecDeque<(Kind, u32)>,
-    /// CQs with an event in `held`: one there tells of all their completions.
-    held_cqs: HashSet<Cqn>,
+    held: HeldEvents,
     /// Its memory is the guest's again: no event is written or held back any more.
     ended: bool,
 }
@@ -82,8 +76,7 @@ impl EventQueue {
         if inner.ended || inner.held.is_empty() && self.write(caller, &mut inner, kind, id) {
             return;
         }
-        if inner.held.len() < HELD_MAX {
-            inner.held.push_back((kind, id));
+        if inner.held.push(kind, id) {
             self.hold(caller.host);
         } else {
             caller.warn(|| {
@@ -124,8 +117,7 @@ impl EventQueue {
                 return Some(position);
             }
         }
-        if inner.held_cqs.insert(cqn) {
-            inner.held.push_back((Kind::Completion, cqn.get()));
+        if inner.held.push_completion(cqn) {
             self.hold(caller.host);
         }
         None
@@ -144,7 +136,8 @@ impl EventQueue {
         (index & (self.ring.size() - 1)) as usize
     }
 
-    /// Moves held events into the queue as far as there is room, a few of them; returns how many.
+    /// Moves held events into the queue as far as there is room, and drops those that are not
+    /// wanted any more: a few of them. Returns how many.
     pub fn release<H: Host>(&self, caller: &Caller<'_, H>) -> usize {
         if !self.holding.load(Ordering::Acquire) {
             return 0;
@@ -152,15 +145,12 @@ impl EventQueue {
         let mut inner = self.inner.lock();
         let mut moved = 0;
         while moved < FEW
-            && let Some((kind, id)) = inner.held.front().copied()
+            && let Some((kind, id, wanted)) = inner.held.first()
         {
-            if !self.write(caller, &mut inner, kind, id) {
+            if wanted && !self.write(caller, &mut inner, kind, id) {
                 break;
             }
-            inner.held.pop_front();
-            if kind == Kind::Completion {
-                inner.held_cqs.remove(&Cqn::new(id));
-            }
+            inner.held.pop();
             moved += 1;
         }
         self.holding.store(!inner.held.is_empty(), Ordering::Release);
@@ -168,14 +158,10 @@ impl EventQueue {
     }
 
     /// Drops events that are held back for an object that ends.
-    pub fn forget(&self, of_object: impl Fn(Kind, u32) -> bool) {
-        if !self.holding() {
-            return;
+    pub fn forget(&self, subject: Subject) {
+        if self.holding() {
+            self.inner.lock().held.forget(subject);
         }
-        let mut inner = self.inner.lock();
-        inner.held.retain(|(kind, id)| !of_object(*kind, *id));
-        inner.held_cqs.retain(|cqn| !of_object(Kind::Completion, cqn.get()));
-        self.holding.store(!inner.held.is_empty(), Ordering::Release);
     }
 
     /// Ends the queue: on return nothing is written to it any more, even if other objects still

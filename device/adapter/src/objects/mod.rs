@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`id_table`] | objects by number |
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
+//! | [`held_events`] | events that wait for room in their queue |
 //! | [`core`] | what all objects share: host, identity, counters, port, events |
 //! | [`views`] | what objects look like to a watcher |
 //! | [`context`] | the turn, as a queue sees it |
@@ -20,6 +21,7 @@ pub mod cq;
 pub mod doorbell;
 pub mod eq;
 pub(crate) mod failing;
+pub mod held_events;
 pub mod id_table;
 pub(crate) mod moderation;
 pub mod multicast;
