@@ -13,12 +13,14 @@
 //! | [`time`] | moments, time-outs |
 //! | [`requester`] | the half of a connection that sends |
 //! | [`responder`] | the half of a connection that receives |
+//! | [`congestion`] | windows and notifications of congestion |
 //! | [`datagram`] | messages of datagram QPs |
 //! | [`admission`] | which packets a QP looks at |
 //! | [`discard`] | why packets are dropped, with counters |
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod congestion;
 pub mod datagram;
 pub mod discard;
 pub mod icrc;

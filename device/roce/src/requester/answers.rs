@@ -1,5 +1,7 @@
 //! Answers: acknowledgements, NAKs, READ responses, the values of atomics.
 
+use std::time::Duration;
+
 use super::Requester;
 use super::work::Outcome;
 use crate::discard::Discard;
@@ -31,6 +33,9 @@ pub enum Effect<'a> {
     },
 }
 
+/// The round trip time before one was measured.
+const ROUND_TRIP: Duration = Duration::from_micros(50);
+
 /// The answer of a READ or atomic that was to come before the one that came is missing.
 struct Gap;
 
@@ -49,7 +54,14 @@ impl Requester {
 
     fn answer<'a>(&mut self, now: Time, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
         let psn = packet.head.psn;
-        let Body::Response(response) = packet.body else { return Err(Discard::Transport) };
+        let response = match packet.body {
+            Body::Response(response) => response,
+            Body::Congestion => {
+                self.notified(now);
+                return Ok(Effect::Nothing);
+            }
+            _ => return Err(Discard::Transport),
+        };
         if packet.head.transport != self.config.transport {
             return Err(Discard::Transport);
         }
@@ -66,14 +78,16 @@ impl Requester {
         if self.not_ready_until.is_some() {
             return Err(Discard::AnswerInWait);
         }
-        let result = match response {
-            // An acknowledgement covers its own packet, everything else what is before it.
-            Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
-                self.reach(now, psn.next()).map(|()| Effect::Nothing)
-            }
-            _ => self.reach(now, psn).map(|()| self.at_oldest(now, response, packet)),
-        };
-        result.map_err(|Gap| self.implied_nak())
+        // An acknowledgement covers its own packet, everything else what is before it.
+        let plain =
+            matches!(response, Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }));
+        let reached = self.reach(now, if plain { psn.next() } else { psn });
+        self.learn(!plain);
+        match reached {
+            Ok(()) if plain => Ok(Effect::Nothing),
+            Ok(()) => Ok(self.at_oldest(now, response, packet)),
+            Err(Gap) => Err(self.implied_nak()),
+        }
     }
 
     /// Acts on an answer to the oldest packet.
@@ -87,7 +101,7 @@ impl Requester {
             Response::Acknowledge(aeth) => {
                 match aeth.syndrome {
                     Syndrome::NotReady(timer) => self.not_ready(now, timer),
-                    Syndrome::Nak(Nak::Sequence) => self.missing(),
+                    Syndrome::Nak(Nak::Sequence) => self.missing(now),
                     Syndrome::Nak(nak) => self.refused(nak),
                     Syndrome::Ack(_) => {}
                 }
@@ -147,30 +161,56 @@ impl Requester {
         let _missing = self.advance(self.executed);
         // The peer is further than what is being sent again (hfi1 rc.c, `do_rc_ack`).
         if self.cursor.since(self.oldest) > self.high.since(self.oldest) {
-            self.go_back();
+            self.rewind();
+        }
+        self.repair.progressed();
+        let trip = self.trip.answered(self.oldest, now).or(self.trip.smoothed());
+        if let Some(window) = &mut self.window {
+            window.progressed(now, trip.unwrap_or(ROUND_TRIP));
         }
         self.retries = self.config.retry_count;
         self.rnr_retries = self.config.rnr_retry;
         self.restarted = None;
-        self.timer = None;
+        self.disarm();
         if self.oldest != self.high {
             self.arm(now);
         }
     }
 
     /// NAK "sequence error": the oldest packet is missing at the responder.
-    fn missing(&mut self) {
+    fn missing(&mut self, now: Time) {
         self.counters.sequence_naks += 1;
-        self.restart();
+        if self.restarted != Some(self.oldest) {
+            self.congested(now);
+        }
+        self.repair();
+    }
+
+    /// A notification of congestion has come (CNP).
+    fn notified(&mut self, now: Time) {
+        if self.congested(now) {
+            self.counters.notified += 1;
+        } else {
+            self.counters.notifications_ignored += 1;
+        }
+    }
+
+    /// Packets were lost, or a router says that its queue is long. Returns whether the window is
+    /// made smaller.
+    pub(super) fn congested(&mut self, now: Time) -> bool {
+        let trip = self.trip.smoothed().unwrap_or(ROUND_TRIP);
+        self.window.as_mut().is_some_and(|window| window.congested(now, trip))
     }
 
     /// Goes back, unless that was done since there was progress: several signs of one loss must not
-    /// make several retransmissions.
-    fn restart(&mut self) {
-        if self.restarted != Some(self.oldest) {
+    /// make several retransmissions. Returns whether it goes back.
+    pub(super) fn restart(&mut self) -> bool {
+        let new = self.restarted != Some(self.oldest);
+        if new {
             self.restarted = Some(self.oldest);
             self.go_back();
         }
+        new
     }
 
     /// RNR NAK: the oldest packet found no receive.
@@ -183,7 +223,7 @@ impl Requester {
                 self.rnr_retries = if retries == 7 { 7 } else { retries - 1 };
                 self.go_back();
                 self.not_ready_until = Some(now.plus(rnr_delay(timer)));
-                self.timer = None;
+                self.disarm();
             }
         }
     }

@@ -22,17 +22,25 @@
 //! | `send` | which packet is next |
 //! | `answers` | acknowledgements, NAKs, READ responses |
 //! | `timers` | time-outs |
+//! | [`recovery`] | sending again no more than was lost; probes |
+//! | `rtt` | how long answers take |
 
 mod answers;
 mod ledger;
+pub mod recovery;
+mod rtt;
 mod send;
 mod timers;
 pub mod work;
 
 pub use self::answers::Effect;
 use self::ledger::{Entry, Ledger};
+pub use self::recovery::Recovery;
+use self::recovery::Repair;
+use self::rtt::RoundTrip;
 pub use self::send::Transmit;
 pub use self::work::{Completion, MESSAGE_MAX, Outcome, Rejected, Remote, Work, WorkRequest};
+use crate::congestion::Window;
 use crate::discard::Discards;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, Time};
@@ -60,6 +68,10 @@ pub struct Config {
     pub max_rd_atomic: u8,
     /// Packets that may be outstanding. A READ may ask for more; then it is alone.
     pub window: u32,
+    /// How lost packets are sent again.
+    pub recovery: Recovery,
+    /// The window becomes smaller by notifications of congestion and by losses.
+    pub congestion_control: bool,
     /// Work requests that may be in the ledger.
     pub capacity: usize,
 }
@@ -79,6 +91,12 @@ pub struct Counters {
     pub implied_naks: u64,
     /// Answers "receiver not ready" (`rnr_nak_retry_err`).
     pub not_ready: u64,
+    /// Packets that were sent again to find out whether some had been lost (`roce_adp_retrans`).
+    pub probes: u64,
+    /// Notifications that made the window smaller (`rp_cnp_handled`).
+    pub notified: u64,
+    /// Those that did not (`rp_cnp_ignored`).
+    pub notifications_ignored: u64,
     /// Answers that were dropped.
     pub discards: Discards,
 }
@@ -111,6 +129,10 @@ pub struct Requester {
     not_ready_until: Option<Time>,
     retries: u8,
     rnr_retries: u8,
+    repair: Repair,
+    trip: RoundTrip,
+    /// The window of congestion control, if there is one.
+    window: Option<Window>,
     /// Packets since the last one that asked for an acknowledgement.
     since_ack_request: u32,
     /// No entry is started.
@@ -137,6 +159,9 @@ impl Requester {
             not_ready_until: None,
             retries: config.retry_count,
             rnr_retries: config.rnr_retry,
+            repair: Repair::new(),
+            trip: RoundTrip::default(),
+            window: config.congestion_control.then(|| Window::new(config.mtu, config.window)),
             since_ack_request: 0,
             paused: false,
             failed: false,
@@ -204,7 +229,7 @@ impl Requester {
     /// Ends all work: what has not been completed is flushed.
     pub fn fail(&mut self) {
         self.failed = true;
-        self.timer = None;
+        self.disarm();
         self.not_ready_until = None;
     }
 
@@ -240,10 +265,17 @@ impl Requester {
     /// Sends all packets again that have no answer. The first asks for an acknowledgement, since
     /// the peer may be further than its answers that have arrived.
     fn go_back(&mut self) {
-        self.cursor = self.oldest;
-        self.at = self.ledger.oldest();
+        self.rewind();
         self.skip_to = self.executed;
         self.urgent = true;
+        self.repair.reset();
+        self.trip.forget();
+    }
+
+    /// Brings the cursor to the oldest packet.
+    fn rewind(&mut self) {
+        self.cursor = self.oldest;
+        self.at = self.ledger.oldest();
     }
 
     /// How far a number is ahead of the oldest packet, if it is that of a packet that was sent or

@@ -36,7 +36,10 @@ impl Requester {
         if self.failed || self.not_ready_until.is_some() {
             return None;
         }
-        self.skip();
+        let alone = self.repair.is_alone();
+        if !alone {
+            self.skip();
+        }
         let upcoming = self.upcoming()?;
         if upcoming.starts {
             self.ledger.start(upcoming.entry.span);
@@ -44,17 +47,24 @@ impl Requester {
         let mut transmit = self.make(&upcoming.entry);
         let again = transmit.head.psn.since(self.oldest) < self.high.since(self.oldest);
         self.move_cursor(&upcoming.entry);
+        if alone {
+            self.leap();
+        }
         if !self.config.transport.is_reliable() {
             self.left();
             return Some(transmit);
         }
-        transmit.head.ack_request = self.asks_for_acknowledgement(&upcoming.entry);
+        transmit.head.ack_request =
+            self.asks_for_acknowledgement(&upcoming.entry, transmit.head.psn);
         self.since_ack_request =
             if transmit.head.ack_request { 0 } else { self.since_ack_request + 1 };
         self.urgent = false;
         self.counters.sent += 1;
         self.counters.resent += u64::from(again);
-        if self.timer.is_none() {
+        if transmit.head.ack_request && !again && !upcoming.entry.has_answer() {
+            self.trip.sent(transmit.head.psn, now);
+        }
+        if self.timer.is_none() && self.repair.probe_at.is_none() {
             self.arm(now);
         }
         Some(transmit)
@@ -86,12 +96,12 @@ impl Requester {
     /// Finds the packet that the cursor stands at, unless it has to wait.
     fn upcoming(&self) -> Option<Upcoming> {
         let entry = *self.ledger.get(self.at)?;
-        if entry.failed.is_some() {
+        if entry.failed.is_some() || self.repair.is_waiting() {
             return None;
         }
         let outstanding = self.cursor.since(self.oldest);
         let sent = outstanding < self.high.since(self.oldest);
-        if !sent && outstanding >= self.config.window {
+        if !sent && outstanding >= self.window() {
             return None;
         }
         if self.at < self.ledger.started() {
@@ -146,14 +156,20 @@ impl Requester {
 
     /// A packet asks for an acknowledgement if its message must be reported, if no packet can
     /// follow at once, and at the latest when a quarter of the window has not asked.
-    fn asks_for_acknowledgement(&self, entry: &Entry) -> bool {
-        let ends = self.cursor == entry.span.end();
-        let quarter = (self.config.window / 4).max(1);
+    fn asks_for_acknowledgement(&self, entry: &Entry, sent: Psn) -> bool {
+        let ends = sent.next() == entry.span.end();
+        let quarter = (self.window() / 4).max(1);
         self.urgent
             || entry.has_answer()
             || (ends && entry.request.signaled)
             || self.since_ack_request + 1 >= quarter
             || self.upcoming().is_none()
+    }
+
+    /// How many packets may be outstanding.
+    fn window(&self) -> u32 {
+        let allowed = self.window.map_or(u32::MAX, |window| window.packets());
+        self.config.window.min(allowed)
     }
 
     /// An unreliable packet has left: nobody will say what has become of it.

@@ -9,7 +9,7 @@ impl Requester {
     /// requester with a deadline may still have packets to send.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        [self.timer, self.not_ready_until].into_iter().flatten().min()
+        [self.timer, self.repair.probe_at, self.not_ready_until].into_iter().flatten().min()
     }
 
     /// Acts on a deadline that has come.
@@ -21,12 +21,21 @@ impl Requester {
         }
         if self.timer.is_some_and(|timer| timer <= now) {
             self.timed_out(now);
+        } else if self.repair.probe_at.is_some_and(|at| at <= now) {
+            self.probe(now);
         }
     }
 
-    /// Starts the timer, if there is one.
+    /// Starts the timer, if there is one, and the one of the next probe.
     pub(super) fn arm(&mut self, now: Time) {
         self.timer = self.config.timeout.duration().map(|duration| now.plus(duration));
+        self.arm_probe(now);
+    }
+
+    /// Stops both.
+    pub(super) fn disarm(&mut self) {
+        self.timer = None;
+        self.repair.probe_at = None;
     }
 
     /// No answer came: sends all again that is outstanding, or gives up.
@@ -36,11 +45,12 @@ impl Requester {
             Some(left) => {
                 self.retries = left;
                 self.restarted = Some(self.oldest);
+                self.congested(now);
                 self.go_back();
                 self.arm(now);
             }
             None => {
-                self.timer = None;
+                self.disarm();
                 self.ledger.fail_oldest(Outcome::RetryExceeded);
             }
         }

@@ -1,7 +1,9 @@
 //! One end of a connection: does with memory and receives what the halves of the QP ask for.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::Ipv4Addr;
+use std::sync::LazyLock;
 
 use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
@@ -35,6 +37,9 @@ pub(crate) struct Received {
     pub(crate) is_write: bool,
 }
 
+/// Makes a copy of the frame that a packet came in.
+pub(crate) type KeptFrame<'a> = dyn Fn(&Host) -> Vec<u8> + 'a;
+
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) enum Receiving {
@@ -43,7 +48,6 @@ pub(crate) enum Receiving {
 }
 
 /// One end.
-#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) qpn: Qpn,
     pub(crate) memory: Vec<u8>,
@@ -66,9 +70,23 @@ pub(crate) struct Host {
     /// The NAK with which the receiving half has failed.
     pub(crate) failed: Option<Nak>,
     pub(crate) discards: Discards,
+    /// Requests that were given to the receiving half.
+    pub(crate) requests: u64,
     /// Set to break the memory that answers to READs come from.
     pub(crate) reads_fail: bool,
 }
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requester, receiving, completions, failed, .. } = self;
+        let state = (completions, failed, requester, receiving);
+        state.fmt(f)
+    }
+}
+
+/// What memory contains at first, with some bytes more.
+static PATTERN: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..MEMORY + 8).map(|at| (at * 7 + at / 251) as u8).collect());
 
 fn path(from: u8, to: u8) -> Path {
     let mac = |last| [0x52, 0x54, 0, 0, 0, last];
@@ -92,7 +110,7 @@ impl Host {
     pub(crate) fn new(number: u8, requester: Requester, receiving: Receiving) -> Self {
         Self {
             qpn: Qpn::new(0x10 + u32::from(number)),
-            memory: (0..MEMORY).map(|at| (at * 7 + at / 251 + usize::from(number)) as u8).collect(),
+            memory: PATTERN[usize::from(number)..][..MEMORY].to_vec(),
             requester,
             receiving,
             path: path(number, 3 - number),
@@ -108,6 +126,7 @@ impl Host {
             old_values: Vec::new(),
             failed: None,
             discards: Discards::default(),
+            requests: 0,
             reads_fail: false,
         }
     }
@@ -148,18 +167,19 @@ impl Host {
         match packet {
             Err(discard) => self.discards.count(discard),
             Ok(packet) if packet.head.destination != self.qpn => {}
-            Ok(packet) => self.packet(now, &packet, bytes),
+            Ok(packet) => self.packet(now, &packet, &|_| bytes.to_vec()),
         }
     }
 
-    fn packet(&mut self, now: Time, packet: &Packet<'_>, frame: &[u8]) {
+    /// Takes a packet that has been checked, with the frame that it came in.
+    pub(crate) fn packet(&mut self, now: Time, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
         match packet.body {
             Body::Request(_) => {
                 self.request(packet, frame);
                 while let Some(slot) = self.next_held() {
                     let frame = self.held[slot.index()].take().expect("a held frame");
                     let parsed = Frame::parse(&frame).expect("headers").expect("RoCE");
-                    self.request(&parsed.packet().expect("a packet"), &frame);
+                    self.request(&parsed.packet().expect("a packet"), &|_| frame.clone());
                 }
             }
             _ => self.response(now, packet),
@@ -173,7 +193,8 @@ impl Host {
         }
     }
 
-    fn request(&mut self, packet: &Packet<'_>, frame: &[u8]) {
+    fn request(&mut self, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
+        self.requests += 1;
         match &mut self.receiving {
             Receiving::Unreliable(responder) => {
                 if let Ok(arrival) = responder.receive(packet) {
@@ -189,7 +210,7 @@ impl Host {
                         self.failed = Some(nak);
                     }
                 }
-                Ok(Step::Keep(slot)) => self.held[slot.index()] = Some(frame.to_vec()),
+                Ok(Step::Keep(slot)) => self.held[slot.index()] = Some(frame(self)),
                 Ok(Step::Refused(nak)) => self.failed = Some(nak),
                 Ok(Step::Duplicate) | Err(_) => {}
             },

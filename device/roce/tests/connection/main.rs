@@ -8,12 +8,14 @@
 //! | [`reliable`] | random work over links with faults |
 //! | [`unreliable`] | the same over unreliable connections |
 //! | [`faults`] | single faults, each with what must follow |
+//! | [`recovery`] | what is sent again after losses; probes; congestion |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
 
 mod faults;
 mod host;
 mod model;
 mod pair;
+mod recovery;
 mod refusals;
 mod reliable;
 mod unreliable;

@@ -150,7 +150,7 @@ impl Model {
     /// Checks what has come of the work of `host` at `peer`.
     pub(crate) fn check(&self, host: &Host, peer: &Host) {
         let ids: Vec<u64> = host.completions.iter().map(|completion| completion.id).collect();
-        assert!(ids.is_sorted() && ids.len() == self.posted, "completions {ids:?}");
+        assert!(ids.is_sorted() && ids.len() == self.posted, "of {}: {host:?}", self.posted);
         let failed = host.completions.iter().find(|done| done.outcome != Outcome::Success);
         assert_eq!(failed, None, "{:?}", host.requester);
         assert!(peer.received == self.received, "messages differ");

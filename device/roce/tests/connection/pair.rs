@@ -1,7 +1,7 @@
 //! Two ends, the link between them, virtual time.
 
 use vrnic_roce::Psn;
-use vrnic_roce::requester::{self, Requester};
+use vrnic_roce::requester::{self, Recovery, Requester};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
 use vrnic_roce::responder::{self, Responder};
 use vrnic_roce::time::{AckTimeout, Time};
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) max_dest_rd_atomic: u8,
     pub(crate) window: u32,
     pub(crate) hold: u32,
+    pub(crate) recovery: Recovery,
+    pub(crate) congestion_control: bool,
 }
 
 impl Default for Options {
@@ -41,6 +43,8 @@ impl Default for Options {
             max_dest_rd_atomic: 4,
             window: 128,
             hold: 0,
+            recovery: Recovery::GoBackN,
+            congestion_control: false,
         }
     }
 }
@@ -70,6 +74,8 @@ impl Pair {
                 rnr_retry: options.rnr_retry,
                 max_rd_atomic: options.max_rd_atomic,
                 window: options.window,
+                recovery: options.recovery,
+                congestion_control: options.congestion_control,
                 capacity: 256,
             });
             let first_psn = Psn::new(options.psns[1 - own]);

@@ -1,6 +1,7 @@
 //! Random work over links with faults: each message is executed once and in order, and both
 //! memories are what they must be.
 
+use vrnic_roce::requester::Recovery;
 use vrnic_roce::wire::Mtu;
 use vrnic_roce::wire::opcode::Transport;
 use vrnic_simlink::Faults;
@@ -49,6 +50,8 @@ fn options(seed: u64) -> Options {
         max_rd_atomic: rng.u8(1..=4),
         window: *rng.choice(&[1, 3, 16, 128]).expect("one"),
         hold: *rng.choice(&[0, 4, 255]).expect("one"),
+        recovery: *rng.choice(&[Recovery::GoBackN, Recovery::Leap]).expect("one"),
+        congestion_control: rng.bool(),
         ..Options::default()
     }
 }

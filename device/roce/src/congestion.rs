@@ -1,0 +1,196 @@
+//! Congestion control: a window in bytes at the sender, notifications from the receiver.
+//!
+//! A router marks packets when its queue grows. The receiver of marked packets sends notifications
+//! (CNP, A17.9), at most one in 50 µs. Each makes the sender's window smaller, in proportion to how
+//! often notifications have come lately (DCQCN, Zhu et al., SIGCOMM 2015). DCQCN controls a rate;
+//! here it is a window, because a sender without timers of microseconds cannot pace packets.
+//!
+//! ```text
+//! notification   α ← (1 − g)·α + g,   target ← window,   window ← window·(1 − α/2)
+//! 55 µs without  α ← (1 − g)·α
+//! round trip     window ← (window + target)/2; after five of these, target grows by a packet too
+//! ```
+
+use std::time::Duration;
+
+use crate::time::Time;
+use crate::wire::Mtu;
+use crate::wire::network::Ecn;
+
+/// The fixed point of α: 1 is 2¹⁰.
+const ONE: u32 = 1 << 10;
+/// g = 1/16.
+const G_SHIFT: u32 = 4;
+/// How long α stays without a notification.
+const ALPHA_PERIOD: Duration = Duration::from_micros(55);
+/// A receiver sends at most one notification in this time.
+const NOTIFICATION_PERIOD: Duration = Duration::from_micros(50);
+/// Round trips of fast recovery.
+const FAST_RECOVERY: u32 = 5;
+/// The first window, in bytes.
+const START: u32 = 64 << 10;
+
+/// The window of a sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    mtu: u32,
+    most: u32,
+    bytes: u32,
+    target: u32,
+    alpha: u32,
+    /// When α was changed.
+    alpha_at: Time,
+    /// When the window was made smaller; at most once in a round trip.
+    cut_at: Option<Time>,
+    /// When it was made larger.
+    grown_at: Time,
+    /// Times that it was made larger since.
+    rounds: u32,
+}
+
+impl Window {
+    /// Makes a window of at most `packets` packets.
+    #[must_use]
+    pub fn new(mtu: Mtu, packets: u32) -> Self {
+        let most = packets.max(2).saturating_mul(mtu.bytes());
+        let bytes = START.clamp(2 * mtu.bytes(), most);
+        Self {
+            mtu: mtu.bytes(),
+            most,
+            bytes,
+            target: most,
+            alpha: ONE,
+            alpha_at: Time::default(),
+            cut_at: None,
+            grown_at: Time::default(),
+            rounds: 0,
+        }
+    }
+
+    /// How many packets may be outstanding.
+    #[must_use]
+    pub const fn packets(&self) -> u32 {
+        self.bytes / self.mtu
+    }
+
+    /// A notification has come, or packets were lost. Returns whether the window was made smaller:
+    /// it is once in a round trip.
+    pub fn congested(&mut self, now: Time, round_trip: Duration) -> bool {
+        self.decay(now);
+        self.alpha = self.alpha - (self.alpha >> G_SHIFT) + (ONE >> G_SHIFT);
+        if self.cut_at.is_some_and(|at| now.since(at) < round_trip) {
+            return false;
+        }
+        self.cut_at = Some(now);
+        self.grown_at = now;
+        self.rounds = 0;
+        self.target = self.bytes;
+        let cut = u64::from(self.bytes) * u64::from(self.alpha) / u64::from(2 * ONE);
+        // CAST: at most half of the window.
+        self.bytes = (self.bytes - cut as u32).max(2 * self.mtu);
+        true
+    }
+
+    /// There was progress: the window grows once in a round trip.
+    pub fn progressed(&mut self, now: Time, round_trip: Duration) {
+        self.decay(now);
+        if now.since(self.grown_at) < round_trip {
+            return;
+        }
+        self.grown_at = now;
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds > FAST_RECOVERY {
+            let more = if self.rounds > 2 * FAST_RECOVERY { 10 } else { 1 };
+            self.target = self.target.saturating_add(more * self.mtu).min(self.most);
+        }
+        self.bytes = u32::midpoint(self.bytes, self.target).min(self.most);
+    }
+
+    /// Makes α smaller for each period without a notification.
+    fn decay(&mut self, now: Time) {
+        let periods = now.since(self.alpha_at).as_nanos() / ALPHA_PERIOD.as_nanos();
+        if periods == 0 {
+            return;
+        }
+        self.alpha_at = now;
+        // After this many periods nothing is left.
+        for _ in 0..periods.min(128) {
+            self.alpha -= self.alpha >> G_SHIFT;
+        }
+    }
+}
+
+/// Decides when the receiver of marked packets sends a notification.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Notifier {
+    last: Option<Time>,
+    /// Marked packets (`np_ecn_marked_roce_packets`).
+    pub marked: u64,
+    /// Notifications (`np_cnp_sent`).
+    pub sent: u64,
+}
+
+impl Notifier {
+    /// Notes a data packet with this mark. Returns whether a notification is to be sent to its
+    /// sender ([`crate::wire::Head::congestion`]).
+    pub fn arrived(&mut self, now: Time, mark: Ecn) -> bool {
+        if mark != Ecn::Marked {
+            return false;
+        }
+        self.marked += 1;
+        if self.last.is_some_and(|last| now.since(last) < NOTIFICATION_PERIOD) {
+            return false;
+        }
+        self.last = Some(now);
+        self.sent += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: Duration = Duration::from_micros(20);
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    #[test]
+    fn the_window_halves_at_first_and_recovers() {
+        let mut window = Window::new(Mtu::M1024, 128);
+        assert_eq!(window.packets(), 64);
+        assert!(window.congested(at(10), TRIP));
+        assert_eq!(window.packets(), 32, "α is 1 at first");
+        assert!(!window.congested(at(20), TRIP), "once in a round trip");
+        for round in 1..=FAST_RECOVERY {
+            window.progressed(at(20 + u64::from(round) * 20), TRIP);
+        }
+        assert_eq!(window.packets(), 63, "halfway to the target, five times");
+        for round in 1..60 {
+            window.progressed(at(200 + round * 20), TRIP);
+        }
+        assert_eq!(window.packets(), 127, "the target grows up to the largest window");
+    }
+
+    #[test]
+    fn rare_notifications_cost_little_and_many_leave_two_packets() {
+        let mut window = Window::new(Mtu::M4096, 16);
+        assert_eq!(window.packets(), 16);
+        window.congested(at(100_000), TRIP);
+        assert_eq!(window.packets(), 15, "α has decayed: {window:?}");
+        for time in 0..200 {
+            window.congested(at(100_100 + time * 25), TRIP);
+        }
+        assert_eq!(window.packets(), 2);
+    }
+
+    #[test]
+    fn notifications_are_few() {
+        let mut notifier = Notifier::default();
+        assert!(!notifier.arrived(at(1), Ecn::Capable));
+        let sent = (0..200).filter(|time| notifier.arrived(at(*time), Ecn::Marked)).count();
+        assert_eq!((sent, notifier.marked, notifier.sent), (4, 200, 4));
+    }
+}

@@ -1,0 +1,174 @@
+//! Sending again no more than was lost, without a change of the format: hold and leap.
+//!
+//! A peer may drop packets ahead of a missing one, or keep them. The answer to the missing packet
+//! shows which: a peer that keeps packets acknowledges more than that one. So when the first packet
+//! of a connection has been lost, the missing one is sent alone (one round trip), and the requester
+//! remembers what the peer does. To a peer that keeps packets it sends only the missing ones. To
+//! one that drops them it sends everything again ("go back N"), as the specification says.
+//!
+//! The loss of the last packets before a pause is shown by nothing. Probes find it sooner than the
+//! time-out of the QP, which is often half a second: the last packet is sent again after twice the
+//! round trip time, then the oldest. A duplicate is acknowledged again, and a gap makes a NAK.
+//! Probes do not count as retries.
+
+use std::time::Duration;
+
+use super::Requester;
+use crate::psn::Psn;
+use crate::time::Time;
+
+/// How packets that were lost are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// All from the lost one on, when the peer says so or the time is over.
+    GoBackN,
+    /// Only those that were lost, if the peer keeps the others; with probes.
+    Leap,
+}
+
+/// What the peer does with packets ahead of a missing one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Peer {
+    #[default]
+    Unknown,
+    Keeps,
+    Drops,
+}
+
+/// Probes before the time-out.
+const PROBES: u8 = 2;
+/// The earliest probe. Threads on both sides sleep and wake.
+const EARLIEST: Duration = Duration::from_micros(200);
+/// Holes in a row of one packet each, after which a peer does not seem to keep anything.
+const SINGLE_HOLES: u8 = 3;
+
+/// The state of recovery.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repair {
+    peer: Peer,
+    /// The missing packet that was sent alone, until its answer comes.
+    asked: Option<Psn>,
+    /// The packet at the cursor is sent alone: then the cursor goes on behind all that was sent.
+    alone: bool,
+    single_holes: u8,
+    probes: u8,
+    pub(super) probe_at: Option<Time>,
+}
+
+impl Repair {
+    pub(super) const fn new() -> Self {
+        Self {
+            peer: Peer::Unknown,
+            asked: None,
+            alone: false,
+            single_holes: 0,
+            probes: PROBES,
+            probe_at: None,
+        }
+    }
+
+    /// Returns whether the packet at the cursor is sent alone.
+    pub(super) const fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Returns whether nothing is sent before the peer has shown what it does.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asked.is_some() && !self.alone && self.peer == Peer::Unknown
+    }
+
+    /// Everything is sent again now.
+    pub(super) const fn reset(&mut self) {
+        self.asked = None;
+        self.alone = false;
+    }
+
+    /// There was progress, so probes may follow again.
+    pub(super) const fn progressed(&mut self) {
+        self.probes = PROBES;
+    }
+}
+
+impl Requester {
+    /// The oldest packet is missing at the peer: sends it again, alone if the peer may have kept
+    /// what was sent behind it.
+    pub(super) fn repair(&mut self) {
+        if !self.restart() || self.config.recovery == Recovery::GoBackN {
+            return;
+        }
+        // The answer to a READ does not show what was kept behind it.
+        let shows = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| !entry.has_answer());
+        if self.repair.peer == Peer::Keeps || (self.repair.peer == Peer::Unknown && shows) {
+            self.repair.alone = true;
+            self.repair.asked = shows.then_some(self.oldest);
+        }
+    }
+
+    /// The packet that was to be sent alone has been sent: goes on behind all that was sent.
+    pub(super) fn leap(&mut self) {
+        self.repair.alone = false;
+        self.cursor = self.high;
+        self.at = self.ledger.started();
+        let last = self.at.checked_sub(1).and_then(|at| self.ledger.get(at));
+        if last.is_some_and(|last| last.span.end() != self.high) {
+            // The last one is sent in part.
+            self.at -= 1;
+        }
+    }
+
+    /// Learns from an answer what the peer has done with packets behind the one that was sent
+    /// alone. `further` says that it answers a packet behind all that it acknowledges: to a packet
+    /// that it has not kept, the peer cannot answer.
+    pub(super) fn learn(&mut self, further: bool) {
+        let Some(asked) = self.repair.asked.filter(|asked| asked.is_before(self.oldest)) else {
+            return;
+        };
+        self.repair.asked = None;
+        let single = self.oldest.since(asked) == 1;
+        self.repair.single_holes = if single { self.repair.single_holes + 1 } else { 0 };
+        if !single || (further && self.repair.single_holes < SINGLE_HOLES) {
+            self.repair.peer = Peer::Keeps;
+        } else if self.oldest != self.high {
+            self.repair.peer = Peer::Drops;
+            self.go_back();
+        }
+    }
+
+    /// Sets the time of the next probe, if there is to be one.
+    pub(super) fn arm_probe(&mut self, now: Time) {
+        let wait = self.trip.smoothed().filter(|_| self.config.recovery == Recovery::Leap);
+        let reads = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| entry.has_answer());
+        let factor = if reads { 8 } else { 2 } << (PROBES - self.repair.probes.min(PROBES));
+        self.repair.probe_at = wait
+            .filter(|_| self.repair.probes > 0)
+            .map(|trip| now.plus((trip * factor).max(EARLIEST)));
+    }
+
+    /// Sends a packet again to find out whether packets have been lost: first the last one, then
+    /// the oldest.
+    pub(super) fn probe(&mut self, now: Time) {
+        self.repair.probe_at = None;
+        if self.oldest == self.high || self.cursor != self.high || self.repair.alone {
+            return;
+        }
+        self.counters.probes += 1;
+        let first = self.repair.probes == PROBES;
+        self.repair.probes -= 1;
+        let last = self.ledger.started().checked_sub(1);
+        let repeats = |at: &usize| self.ledger.get(*at).is_some_and(|entry| !entry.has_answer());
+        match last.filter(|_| first).filter(repeats) {
+            Some(at) => {
+                self.repair.reset();
+                self.cursor = self.high.previous();
+                self.at = at;
+                self.urgent = true;
+                self.trip.forget();
+            }
+            None => {
+                self.go_back();
+                self.repair.alone = true;
+            }
+        }
+        self.arm_probe(now);
+    }
+}

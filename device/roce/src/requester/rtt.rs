@@ -1,0 +1,66 @@
+//! How long answers take: a smoothed round trip time (RFC 6298), from packets that were sent once
+//! (Karn's rule: an answer to a packet that was sent twice may be one to either).
+
+use std::time::Duration;
+
+use crate::psn::Psn;
+use crate::time::Time;
+
+/// The measurement of a requester.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
+    smoothed: Option<Duration>,
+    /// A packet that asked for an acknowledgement, and when it was sent.
+    sample: Option<(Psn, Time)>,
+}
+
+impl RoundTrip {
+    /// Notes that a packet that asks for an acknowledgement is sent for the first time.
+    pub(super) fn sent(&mut self, psn: Psn, now: Time) {
+        self.sample.get_or_insert((psn, now));
+    }
+
+    /// Forgets the measurement in progress, because packets are sent again.
+    pub(super) const fn forget(&mut self) {
+        self.sample = None;
+    }
+
+    /// Notes that all before `oldest` has been answered; returns the time that it took, if one was
+    /// measured.
+    pub(super) fn answered(&mut self, oldest: Psn, now: Time) -> Option<Duration> {
+        let (_, sent) = self.sample.take_if(|(psn, _)| psn.is_before(oldest))?;
+        let time = now.since(sent);
+        self.smoothed = Some(match self.smoothed {
+            None => time,
+            Some(smoothed) => (smoothed * 7 + time) / 8,
+        });
+        Some(time)
+    }
+
+    /// The smoothed time, if any was measured.
+    pub(super) const fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_packet_is_measured_at_a_time() {
+        let (mut trip, at) = (RoundTrip::default(), Time::from_nanos);
+        trip.sent(Psn::new(5), at(100));
+        trip.sent(Psn::new(6), at(200));
+        assert_eq!(trip.answered(Psn::new(5), at(300)), None, "not yet");
+        assert_eq!(trip.answered(Psn::new(6), at(900)), Some(Duration::from_nanos(800)));
+        assert_eq!(trip.smoothed(), Some(Duration::from_nanos(800)));
+        assert_eq!(trip.answered(Psn::new(7), at(900)), None);
+        trip.sent(Psn::new(7), at(1000));
+        trip.forget();
+        assert_eq!(trip.answered(Psn::new(9), at(2000)), None, "it was sent again");
+        trip.sent(Psn::new(9), at(1000));
+        assert!(trip.answered(Psn::new(10), at(2600)).is_some());
+        assert_eq!(trip.smoothed(), Some(Duration::from_nanos(900)));
+    }
+}
