@@ -9,10 +9,12 @@
 //! | [`unreliable`] | the same over unreliable connections |
 //! | [`faults`] | single faults, each with what must follow |
 //! | [`recovery`] | what is sent again after losses; probes; congestion |
+//! | [`hostile`] | any packet in any state |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
 
 mod faults;
 mod host;
+mod hostile;
 mod model;
 mod pair;
 mod recovery;
