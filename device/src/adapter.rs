@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::datapath::transport::peers::Fabric;
@@ -34,6 +35,9 @@ pub struct HostedAdapter {
     control: ControlHandle,
     /// True if the Ethernet port has a link, as the switch says.
     link: AtomicBool,
+    /// Held by the reset that ends a failure. The VMM's own and the control thread's would else
+    /// both reset the adapter, and the later one after the guest has enabled it again.
+    recovery: Mutex<()>,
 }
 
 /// A worker's part of an adapter.
@@ -71,7 +75,8 @@ impl HostedAdapter {
             trap: AtomicBool::new(false),
         };
         let adapter = Adapter::new(name, mac.0, host, fabric, wakers.len(), limits);
-        Ok(Self { adapter, failure, control, link: AtomicBool::new(false) })
+        let (link, recovery) = (AtomicBool::new(false), Mutex::default());
+        Ok(Self { adapter, failure, control, link, recovery })
     }
 
     /// The part of a worker.
@@ -104,19 +109,27 @@ impl HostedAdapter {
     /// Does the control work that register writes, the switch and failures have left notes of.
     pub fn control(&self) {
         let Self { adapter, failure, .. } = self;
-        if failure.is_set() {
-            let asked = adapter.is_resetting();
-            let done = failure.catch(|| adapter.reset()).is_some();
-            if asked {
-                // The status tells the guest whether that helped.
-                if done {
-                    failure.clear();
-                }
-                adapter.end_reset();
-            }
-        }
+        self.end_failed();
         failure.contain(|| adapter.set_link(self.link.load(Ordering::Acquire)));
         failure.contain(|| adapter.control());
+    }
+
+    /// Resets the adapter if it has failed. It works again if its guest has asked for the reset.
+    fn end_failed(&self) {
+        let Self { adapter, failure, .. } = self;
+        let _no_other_reset = self.recovery.lock();
+        if !failure.is_set() {
+            return;
+        }
+        let asked = adapter.is_resetting();
+        let done = failure.catch(|| adapter.reset()).is_some();
+        if asked {
+            // The status tells the guest whether that helped.
+            if done {
+                failure.clear();
+            }
+            adapter.end_reset();
+        }
     }
 
     /// Reads a register.
@@ -131,6 +144,7 @@ impl HostedAdapter {
 
     /// Resets the adapter.
     fn reset(&self) {
+        let _no_other_reset = self.recovery.lock();
         if self.failure.catch(|| self.adapter.reset()).is_some() {
             self.failure.clear();
         }

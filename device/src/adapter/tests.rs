@@ -144,3 +144,18 @@ fn the_switch_only_leaves_a_note() {
     hosted.control();
     assert_ne!(hosted.register(regs::STATUS) & Status::LINK_UP.bits(), 0);
 }
+
+/// The control thread and the VMM reset an adapter that has failed at the same time; the guest
+/// enables it once the VMM's reset has ended.
+#[test]
+fn no_reset_of_a_failure_comes_after_that_of_the_vmm() {
+    let mut rig = Rig::new();
+    for round in 0..300 {
+        rig.hosted.failure.set("a fault on purpose");
+        rig.device.reset();
+        rig.device.write(RegionId::Config, 4, &[0x06, 0]);
+        rig.enable();
+        std::thread::yield_now();
+        assert!(rig.status().contains(Status::ENABLED), "round {round}");
+    }
+}
