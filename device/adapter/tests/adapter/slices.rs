@@ -357,7 +357,7 @@ fn long_messages(what: &str, prepare: impl Fn(&TestHost)) {
     }
     ga.host.take_time();
     gb.host.take_time();
-    [&ga.host, &gb.host].map(prepare);
+    [&ga.host, &gb.host].into_iter().for_each(prepare);
     settle(&world, &[&ga, &gb], what, || {});
     for (nth, (a, b)) in (0u8..).zip(&mut pairs) {
         for message in 0..4 {
