@@ -43,12 +43,14 @@ fn attributes_out_of_range() {
     let world = World::default();
     let guest = world.guest(1);
     type Spoil = fn(&mut Attr);
-    let cases: [(State, Spoil, usize); 13] = [
+    let cases: [(State, Spoil, usize); 15] = [
         (State::Init, |attr| attr.port = 2, std::mem::offset_of!(Attr, port)),
         (State::Init, |attr| attr.port = 0, std::mem::offset_of!(Attr, port)),
         (State::Init, |attr| attr.pkey_index = 1.into(), std::mem::offset_of!(Attr, pkey_index)),
         (State::Init, |attr| attr.state = 9, std::mem::offset_of!(Attr, state)),
         (State::Init, |attr| attr.reserved[2] = 1, std::mem::offset_of!(Attr, reserved) + 2),
+        (State::Rtr, |attr| attr.av.reserved[1] = 1, std::mem::offset_of!(Attr, av.reserved) + 1),
+        (State::Rtr, |attr| attr.av.reserved2 = 1.into(), std::mem::offset_of!(Attr, av.reserved2)),
         (State::Rtr, |attr| attr.path_mtu = 0, std::mem::offset_of!(Attr, path_mtu)),
         (State::Rtr, |attr| attr.path_mtu = 6, std::mem::offset_of!(Attr, path_mtu)),
         (State::Rtr, |attr| attr.dest_qpn = (1 << 24).into(), std::mem::offset_of!(Attr, dest_qpn)),

@@ -31,7 +31,7 @@ pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -
     if mask.contains(AttrMask::AV) {
         let av = offset_of!(Attr, av);
         zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
-        zero(&new.av.reserved, av + offset_of!(AddressVector, reserved))?;
+        zero(&new.av.reserved2, av + offset_of!(AddressVector, reserved2))?;
     }
     check_values(&new, mask, adapter.mtu())?;
     let current = qp.state();
