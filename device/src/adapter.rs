@@ -263,7 +263,7 @@ impl Device for AdapterDevice {
                             self.hosted.control.ask();
                         }
                     }
-                    _ => self.adapter.warn(|name| {
+                    _ => self.adapter.core().warn(|name| {
                         let len = from.len();
                         tracing::warn!(
                             function = name,

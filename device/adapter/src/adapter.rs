@@ -151,19 +151,12 @@ impl<H: Host> Adapter<H> {
         self.objects.qp(qpn.into())
     }
 
-    /// Returns whether the port carries traffic: it has a link, and the driver has not closed it.
-    #[inline]
-    #[must_use]
-    pub fn carries(&self) -> bool {
-        self.core.port.carries()
-    }
-
     /// The port's link came or went.
     pub fn set_link(&self, up: bool) {
         let change = self.core.port.set_link(up);
         self.count_downed(change);
         if change.link {
-            self.report(if up { Kind::PortUp } else { Kind::PortDown }, 1u32);
+            self.core.report(if up { Kind::PortUp } else { Kind::PortDown }, 1u32);
             self.wake_all();
         }
     }
@@ -241,7 +234,7 @@ impl<H: Host> Adapter<H> {
             return false;
         }
         self.registers.write(offset, value).unwrap_or_else(|why| {
-            self.warn(|name| {
+            self.core.warn(|name| {
                 tracing::warn!(
                     function = name,
                     "a write of {value:#x} to register {offset:#x} was ignored: {why}"
@@ -249,16 +242,6 @@ impl<H: Host> Adapter<H> {
             });
             false
         })
-    }
-
-    /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
-    pub fn warn(&self, warn: impl FnOnce(&str)) {
-        self.core.warn(warn);
-    }
-
-    /// Reports an asynchronous event.
-    pub fn report(&self, kind: Kind, id: impl Into<u32>) {
-        self.core.report(kind, id);
     }
 
     /// Lets the peer of a QP that has ended forget it: an idle one would keep its rings and CQs.

@@ -92,7 +92,7 @@ impl<H: Host> Adapter<H> {
             mac: mac(self.mac()),
             enabled: status.contains(Status::ENABLED),
             fatal: self.read_register(regs::FATAL_CODE),
-            link: self.carries(),
+            link: self.core().carries(),
             objects: counts.map(|(kind, count)| (kind.to_owned(), count)).into(),
             counters: counters.map(|(name, value)| ((*name).to_owned(), value)).collect(),
         }

@@ -98,18 +98,18 @@ fn a_closed_port_has_a_link() {
     let world = World::default();
     let guest = world.guest(1);
     set_open(&guest, false);
-    assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.adapter.carries());
+    assert!(guest.status().contains(regs::Status::LINK_UP) && !guest.adapter.core().carries());
     assert_eq!(guest.drain_events(), []);
     guest.adapter.set_link(false);
     guest.adapter.set_link(true);
     assert_eq!(guest.drain_events(), [(Kind::PortDown, 1), (Kind::PortUp, 1)]);
-    assert!(!guest.adapter.carries());
+    assert!(!guest.adapter.core().carries());
     // It went down once.
     assert_eq!(guest.stats().link_downed.get(), 1);
     // A driver that says nothing has it open.
     guest.adapter.reset();
     guest.bring_up();
-    assert!(guest.adapter.carries());
+    assert!(guest.adapter.core().carries());
     let odd = SetPort { closed: 2, ..SetPort::new(0, true) };
     assert_eq!(
         guest.command::<command::SetPort>(&odd).err(),

@@ -123,13 +123,13 @@ fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), Fatal
 
 /// Gives up: nothing but the event below is done for the guest until the next reset.
 fn fatal<H: Host>(adapter: &Adapter<H>, code: FatalCode) {
-    adapter.warn(|name| {
+    adapter.core().warn(|name| {
         tracing::error!(function = name, ?code, "the adapter gives up until its next reset");
     });
     adapter.registers.set_fatal(code);
     adapter.halt();
     adapter.host().drain();
-    adapter.report(Kind::DeviceFatal, code as u32);
+    adapter.core().report(Kind::DeviceFatal, code as u32);
 }
 
 /// Runs all commands that are posted.

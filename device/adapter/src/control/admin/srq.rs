@@ -103,7 +103,7 @@ pub(super) fn modify_srq<H: Host>(adapter: &Adapter<H>, params: &ModifySrq) -> O
     let srq = adapter.objects.srqs.get(params.srqn).ok_or(Status::NotFound)?;
     let due = srq.arm(adapter.host(), params.limit.get());
     if due.map_err(|_| bad(offset_of!(ModifySrq, limit)))? {
-        adapter.report(Kind::SrqLimit, srq.srqn);
+        adapter.core().report(Kind::SrqLimit, srq.srqn);
     }
     Ok(())
 }
