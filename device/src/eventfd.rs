@@ -112,12 +112,12 @@ impl Signaller {
             ..Request::default()
         };
         let mut requests = [&raw mut request];
+        let requests = requests.as_mut_ptr();
         // SAFETY: `context` is one that io_setup returned and that lives as long as `self`. The
         // kernel reads one pointer from `requests`, and reads and writes the request behind it,
         // both of them alive and ours, before the call returns. The read that it asks for is of
         // zero bytes, so the null buffer is never touched.
-        let rc =
-            unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
+        let rc = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests) };
         if rc == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -126,19 +126,13 @@ impl Signaller {
     fn reap(&self) {
         let mut done = [Done::default(); REAPED];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let (into, until) = (done.as_mut_ptr(), ptr::from_ref(&now));
         let [least, most]: [libc::c_long; 2] = [0, REAPED as libc::c_long];
         // SAFETY: `context` as in `submit`; the kernel writes at most `most` results to `done`,
         // which has room for them, and reads `now`. With that time it does not wait. Whether it
         // found any shows at the next try.
         let _found = unsafe {
-            libc::syscall(
-                libc::SYS_io_getevents,
-                self.context,
-                least,
-                most,
-                done.as_mut_ptr(),
-                ptr::from_ref(&now),
-            )
+            libc::syscall(libc::SYS_io_getevents, self.context, least, most, into, until)
         };
     }
 }

@@ -43,7 +43,7 @@ impl Default for IdleConfig {
     }
 }
 
-/// What a worker without work does until its next poll.
+/// The next step of a worker without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
     /// Poll at once.

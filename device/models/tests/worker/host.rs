@@ -16,7 +16,7 @@ use crate::waker::Waker;
 
 const RAM_LEN: u64 = 16 << 20;
 
-/// What is modelled of BAR2: words of UAR 0. All else is memory.
+/// The part of BAR2 that is modelled: words of UAR 0. All else is memory.
 pub(crate) struct Words {
     summary: AtomicU64,
     armed: AtomicU32,

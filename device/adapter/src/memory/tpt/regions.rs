@@ -109,7 +109,7 @@ impl Tpt {
             }
             let alive = slot.entry.load().is_some();
             if alive {
-                // Who touched it stays remembered.
+                // The message that touched it stays remembered.
                 cold.pdn = new.pdn;
                 slot.entry.store(&Mr { key, ..new });
             }

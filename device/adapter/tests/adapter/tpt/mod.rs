@@ -60,7 +60,7 @@ fn removal_waits_for_readers() {
     assert!(removed.load(Ordering::SeqCst));
 }
 
-/// Whoever looks at an entry while regions come and go there sees one of them whole, or none.
+/// A look-up of an entry in which regions come and go sees one of them whole, or none.
 #[test]
 fn regions_are_never_seen_in_part() {
     const ROUNDS: u64 = 200_000;
