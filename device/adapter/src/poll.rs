@@ -7,7 +7,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
 use crate::adapter::Adapter;
-use crate::datapath::requester;
+use crate::datapath::requester::{self, Allowance};
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
@@ -204,7 +204,7 @@ impl<H: Host> Adapter<H> {
             any = true;
             slice.charge(cost::TURN);
             let budget = if schedule.has_active() { TURN } else { LONG_TURN };
-            match requester::run(self.network(), &qp, batch, (budget, slice)) {
+            match requester::run(self.network(), &qp, batch, &Allowance { budget, slice }) {
                 Turn::Idle => {}
                 Turn::More => schedule.activate(&qp),
                 Turn::Wait(at) => schedule.set_timer(at, qp),

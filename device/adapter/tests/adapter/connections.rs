@@ -9,7 +9,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_adapter::adapter::Adapter;
-use vrnic_adapter::datapath::requester;
+use vrnic_adapter::datapath::requester::{self, Allowance};
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::sgl::{LONG_TURN, TURN};
 use vrnic_adapter::datapath::wqe_fetch::Batch;
@@ -115,7 +115,9 @@ fn turn(
     batch: &mut Batch,
     bytes: u64,
 ) -> Turn {
-    requester::run(adapter.network(), qp, batch, (bytes, &Slice::new(adapter.host(), Lane::SHARED)))
+    let slice = Slice::new(adapter.host(), Lane::SHARED);
+    let allowance = Allowance { budget: bytes, slice: &slice };
+    requester::run(adapter.network(), qp, batch, &allowance)
 }
 
 /// The receiver is reset and connected again while a message is on its way: its rest does not go on

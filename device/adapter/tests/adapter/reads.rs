@@ -5,7 +5,7 @@ use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::sq::{Flags, Opcode};
-use vrnic_adapter::datapath::requester;
+use vrnic_adapter::datapath::requester::{self, Allowance};
 use vrnic_adapter::datapath::send_queue::Turn;
 use vrnic_adapter::datapath::wqe_fetch::Batch;
 use vrnic_adapter::host::Lane;
@@ -35,7 +35,12 @@ fn pair(max_rd_atomic: u8) -> Pair {
 fn turn(p: &Pair) -> Turn {
     let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
     let slice = Slice::new(&p.ga.host, Lane::SHARED);
-    requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (TURN, &slice))
+    requester::run(
+        p.ga.adapter.network(),
+        &qp,
+        &mut Batch::default(),
+        &Allowance { budget: TURN, slice: &slice },
+    )
 }
 
 /// The n-th long READ, into a place of its own.
@@ -237,7 +242,12 @@ fn no_more_is_outstanding_than_the_queue_holds() {
         post(&mut p, std::slice::from_ref(&write));
         let qp = p.ga.adapter.qp(p.a.qpn).expect("QP");
         let slice = Slice::new(&p.ga.host, Lane::SHARED);
-        let turn = requester::run(p.ga.adapter.network(), &qp, &mut Batch::default(), (2, &slice));
+        let turn = requester::run(
+            p.ga.adapter.network(),
+            &qp,
+            &mut Batch::default(),
+            &Allowance { budget: 2, slice: &slice },
+        );
         assert_ne!(turn, Turn::Idle);
         assert!(qp.requester.lock().ledger.len() <= 16);
     }

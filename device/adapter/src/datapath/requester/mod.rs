@@ -26,20 +26,32 @@ use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
-use crate::objects::qp::{Ended, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder};
+use crate::objects::qp::{
+    Ended, KeyWait, Path, Peer, Qp, Readers, Requester, RequesterConfig, Responder,
+};
 use crate::slice::{Slice, cost};
 
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
 
+/// The work that a QP may do in its turn.
+#[derive(Debug)]
+pub struct Allowance<'a, H: Host> {
+    /// Bytes that it may move.
+    pub budget: u64,
+    /// The time that is left to the worker's poll.
+    pub slice: &'a Slice<'a, H>,
+}
+
 /// Lets `qp`, which is of the adapter that `network` names, execute entries of its send queue,
-/// which are copied to `batch`, and move `budget` bytes, until the slice is over.
+/// which are copied to `batch`, as far as `allowance` goes.
 pub fn run<H: Host>(
     network: Network<'_, H>,
     qp: &Arc<Qp<H>>,
     batch: &mut Batch,
-    (budget, slice): (u64, &Slice<'_, H>),
+    allowance: &Allowance<'_, H>,
 ) -> Turn {
+    let slice = allowance.slice;
     if qp.dead.load(Ordering::Acquire) {
         // The thread that destroys it may hold the lock while much memory is zeroed.
         return Turn::Idle;
@@ -63,7 +75,7 @@ pub fn run<H: Host>(
                 batch,
             );
         }
-        let turn = connected(network, qp, requester, batch, (budget, slice, wait));
+        let turn = connected(network, qp, requester, batch, allowance, wait);
         if !wait_for_readers(core, requester, slice) {
             return turn;
         }
@@ -80,12 +92,13 @@ fn connected<H: Host>(
     qp: &Arc<Qp<H>>,
     requester: &mut Requester<H>,
     batch: &mut Batch,
-    (budget, slice, wait): (u64, &Slice<'_, H>, Option<Turn>),
+    &Allowance { budget, slice }: &Allowance<'_, H>,
+    wait: Option<Turn>,
 ) -> Turn {
     let core = network.core();
     // Out of the requester for the turn, whose other fields change meanwhile.
     let found = take_peer(network, requester);
-    let there = found.as_ref().and_then(|peer| meet((core, qp, requester), peer, slice));
+    let there = found.as_ref().and_then(|peer| meet(core, qp, requester, peer, slice));
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
     let mut work = Work { here, qp, requester, batch, there, budget };
@@ -110,7 +123,9 @@ fn connected<H: Host>(
 /// another connection, or be that of an unrelated QP. Only then its adapter's memory is held.
 #[inline(always)]
 fn meet<'a, H: Host>(
-    (core, qp, requester): (&Core<H>, &Qp<H>, &Requester<H>),
+    core: &Core<H>,
+    qp: &Qp<H>,
+    requester: &Requester<H>,
     peer: &'a Peer<H>,
     slice: &'a Slice<'a, H>,
 ) -> Option<(There<'a, H>, MutexGuard<'a, Responder>)> {
@@ -130,8 +145,8 @@ fn wait_for_readers<H: Host>(
     slice: &Slice<'_, H>,
 ) -> bool {
     let Some(keys) = &mut requester.keys else { return false };
-    let Some(readers) = keys.readers.take() else { return false };
-    keys.waited = true;
+    let KeyWait::Due(readers) = keys.wait else { return false };
+    keys.wait = KeyWait::Over;
     match (readers, &requester.path) {
         (Readers::Own, _) => core.host().drain(),
         (Readers::Peer, Path::Local(peer)) => {

@@ -12,7 +12,7 @@ use crate::datapath::transport::packet_counters;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::{Completion, CompletionKey};
-use crate::objects::qp::Keys;
+use crate::objects::qp::{KeyWait, Keys};
 use crate::requests::wqe::SendWqe;
 use crate::stats::Counter;
 
@@ -54,7 +54,7 @@ impl<H: Host> Work<'_, H> {
             Step::Refused(denied) => self.refused(&entry.send, denied),
             Step::Readers(readers, ended) => {
                 let keys = self.requester.keys.unwrap_or_default();
-                self.requester.keys = Some(Keys { ended, readers: Some(readers), ..keys });
+                self.requester.keys = Some(Keys { ended, wait: KeyWait::Due(readers), ..keys });
                 self.keep(entry);
                 Some(Turn::More)
             }

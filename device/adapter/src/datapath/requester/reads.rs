@@ -18,11 +18,7 @@ impl<H: Host> Work<'_, H> {
     /// Makes a READ whose bytes have come up to `done` an outstanding one.
     #[cold]
     pub(super) fn open_read(&mut self, entry: &Entry, done: u64) -> Option<Turn> {
-        let mut read = OpenRead { send: entry.send, raw: self.requester.raw, done };
-        let raw = self.batch.entry(&entry.place);
-        if let Some(kept) = read.raw.get_mut(..raw.len()) {
-            kept.copy_from_slice(raw);
-        }
+        let read = OpenRead::new(entry.send, self.batch.entry(&entry.place), done);
         let (completion, signaled) = (self.completion(&entry.send), self.is_signaled(&entry.send));
         self.requester.ledger.push_read(completion, signaled, read);
         None

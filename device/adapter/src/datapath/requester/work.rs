@@ -22,7 +22,7 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::memory::tpt::Denied;
 use crate::objects::completion::Completion;
-use crate::objects::qp::{Ended, Keys, Qp, Readers, Requester, Responder};
+use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder};
 use crate::requests::wqe::{Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
@@ -173,12 +173,7 @@ impl<H: Host> Work<'_, H> {
 
     /// Keeps an entry for the next turn.
     pub(super) fn keep(&mut self, entry: &Entry) {
-        let raw = self.batch.entry(&entry.place);
-        if let Some(kept) = self.requester.raw.get_mut(..raw.len()) {
-            kept.copy_from_slice(raw);
-        }
-        self.requester.done = entry.done;
-        self.requester.current = Some(entry.send);
+        self.requester.keep(&entry.send, self.batch.entry(&entry.place), entry.done);
     }
 
     /// Executes an entry, or a turn of it.
@@ -199,7 +194,7 @@ impl<H: Host> Work<'_, H> {
             return Step::Retry;
         }
         let keys = self.requester.keys.unwrap_or_default();
-        let (from, to) = if keys.waited {
+        let (from, to) = if keys.wait == KeyWait::Over {
             // All of it was moved before the wait, whatever this turn's budget.
             (send.length, send.length)
         } else {
@@ -213,7 +208,7 @@ impl<H: Host> Work<'_, H> {
         let to = Cell::new(end);
         let exchange =
             Exchange { here, qp, send, raw, there, from, to, message, max_rd_atomic, keys };
-        let moved = if keys.waited {
+        let moved = if keys.wait == KeyWait::Over {
             if responder.current.is_none() {
                 // Flushed meanwhile.
                 return Step::Retry;
@@ -250,7 +245,7 @@ impl<H: Host> Work<'_, H> {
         if !send.is_about_key() {
             return None;
         }
-        if keys.waited {
+        if keys.wait == KeyWait::Over {
             return Some(Step::Done { event_due: false });
         }
         Some(match memory_wr::run(&self.here, self.qp, (send, raw)) {

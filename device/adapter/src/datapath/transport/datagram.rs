@@ -132,15 +132,6 @@ fn take<H: Host>(
     Ok((send, place))
 }
 
-/// Keeps an entry for the next turn.
-fn keep<H: Host>(requester: &mut Requester<H>, (send, raw): (&SendWqe, &[u8])) -> Turn {
-    if let Some(kept) = requester.raw.get_mut(..raw.len()) {
-        kept.copy_from_slice(raw);
-    }
-    requester.current = Some(*send);
-    Turn::More
-}
-
 /// Executes an entry and writes its completion; `None` to go on with the next.
 fn execute<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
@@ -172,7 +163,8 @@ fn execute<H: Host>(
         Err(denied) => Sent::Failed(denied.local_status(), denied as u32),
     };
     if matches!(sent, Sent::Underway) {
-        return Some(keep(requester, (send, raw)));
+        requester.keep(send, raw, 0);
+        return Some(Turn::More);
     }
     let place = (send.wr_id, send.index);
     let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
@@ -419,7 +411,8 @@ fn place<H: Host>(
         let own = (&there.turn, recv.pdn);
         let first = len.min(left);
         left -= first;
-        // What the datagram does not fill is not looked at; no longer than the segment.
+        // The part that the datagram does not fill is not looked at. It is no longer than the
+        // segment.
         let filled = u64::from(len - first).min(left_of_body);
         left_of_body -= filled;
         let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };

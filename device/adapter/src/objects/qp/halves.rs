@@ -10,7 +10,7 @@ use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
 
 use super::Qp;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, store};
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::srq::Srq;
@@ -63,6 +63,14 @@ impl<H: Host> Requester<H> {
     pub fn message(&self, index: u32) -> u64 {
         u64::from(self.life) << 32 | u64::from(index)
     }
+
+    /// Keeps the work request in progress, whose WQE is `raw`, for the next turn; `done` bytes of
+    /// it have been moved.
+    pub fn keep(&mut self, send: &SendWqe, raw: &[u8], done: u64) {
+        store(&mut self.raw, raw);
+        self.done = done;
+        self.current = Some(*send);
+    }
 }
 
 /// Key operations of an entry, on its own side or the peer's.
@@ -72,10 +80,20 @@ pub struct Keys {
     pub command: Option<Key>,
     /// The peer's key that the message has ended.
     pub ended: Option<Ended>,
-    /// The sides whose readers must be waited for.
-    pub readers: Option<Readers>,
-    /// True if they were.
-    pub waited: bool,
+    /// The wait that the end of a key asks for.
+    pub wait: KeyWait,
+}
+
+/// The wait until a key that has ended is not in use any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyWait {
+    /// No key has ended.
+    #[default]
+    None,
+    /// These are to be waited for.
+    Due(Readers),
+    /// They have been waited for, and the work request goes on behind that.
+    Over,
 }
 
 /// A key that a message has ended where it arrived.

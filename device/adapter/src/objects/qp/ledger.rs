@@ -46,6 +46,23 @@ pub struct OpenRead {
     pub done: u64,
 }
 
+impl OpenRead {
+    /// Makes the READ of this work request, whose WQE is `raw` and of which `done` bytes have come.
+    #[must_use]
+    pub fn new(send: SendWqe, raw: &[u8], done: u64) -> Self {
+        let mut read = Self { send, raw: [0; STRIDE_MAX as usize], done };
+        store(&mut read.raw, raw);
+        read
+    }
+}
+
+/// Copies a WQE, which is no longer than the place.
+pub(super) fn store(place: &mut [u8; STRIDE_MAX as usize], raw: &[u8]) {
+    if let Some(kept) = place.get_mut(..raw.len()) {
+        kept.copy_from_slice(raw);
+    }
+}
+
 impl Ledger {
     /// Returns whether nothing is outstanding.
     #[inline]
@@ -139,11 +156,7 @@ mod tests {
     }
 
     fn read(index: u32) -> OpenRead {
-        OpenRead {
-            send: SendWqe { index, ..SendWqe::EMPTY },
-            raw: [0; STRIDE_MAX as usize],
-            done: 0,
-        }
+        OpenRead::new(SendWqe { index, ..SendWqe::EMPTY }, &[], 0)
     }
 
     #[test]
