@@ -16,6 +16,8 @@ use vrnic_roce::wire::network::{Addresses, Network};
 use vrnic_roce::wire::{Body, Frame, Head, Layout, Nak, Packet, Path, Qpn, Request, Rkey, SendEnd};
 use vrnic_roce::{Discard, Discards};
 
+use crate::rxe::Rxe;
+
 /// Bytes of memory; addresses begin at [`BASE`].
 pub(crate) const MEMORY: usize = 1 << 20;
 /// The first address.
@@ -45,6 +47,7 @@ pub(crate) type KeptFrame<'a> = dyn Fn(&Host) -> Vec<u8> + 'a;
 pub(crate) enum Receiving {
     Reliable(Box<Responder>),
     Unreliable(Box<UnreliableResponder>),
+    Rxe(Box<Rxe>),
 }
 
 /// One end.
@@ -135,7 +138,7 @@ impl Host {
     pub(crate) fn responder(&mut self) -> &mut Responder {
         match &mut self.receiving {
             Receiving::Reliable(responder) => responder,
-            Receiving::Unreliable(_) => panic!("an unreliable connection"),
+            _ => panic!("not the responder of this crate"),
         }
     }
 
@@ -189,13 +192,20 @@ impl Host {
     fn next_held(&mut self) -> Option<Slot> {
         match &mut self.receiving {
             Receiving::Reliable(responder) => responder.next_held(),
-            Receiving::Unreliable(_) => None,
+            _ => None,
         }
     }
 
     fn request(&mut self, packet: &Packet<'_>, frame: &KeptFrame<'_>) {
         self.requests += 1;
         match &mut self.receiving {
+            Receiving::Rxe(rxe) => {
+                if let Some(arrival) = rxe.receive(packet) {
+                    let verdict = self.execute(&arrival, packet.payload);
+                    let Receiving::Rxe(rxe) = &mut self.receiving else { return };
+                    rxe.end(packet, &arrival, verdict);
+                }
+            }
             Receiving::Unreliable(responder) => {
                 if let Ok(arrival) = responder.receive(packet) {
                     let verdict = self.execute(&arrival, packet.payload);
@@ -367,8 +377,11 @@ impl Host {
     }
 
     fn reply(&mut self) -> Option<Vec<u8>> {
-        let Receiving::Reliable(responder) = &mut self.receiving else { return None };
-        let reply = responder.next_reply()?;
+        let reply = match &mut self.receiving {
+            Receiving::Reliable(responder) => responder.next_reply()?,
+            Receiving::Rxe(rxe) => rxe.replies.pop_front()?,
+            Receiving::Unreliable(_) => return None,
+        };
         let Some(segment) = reply.read else {
             return Some(self.build(&reply.head, &reply.body, &[]));
         };

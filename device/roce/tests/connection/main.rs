@@ -8,6 +8,7 @@
 //! | [`reliable`] | random work over links with faults |
 //! | [`unreliable`] | the same over unreliable connections |
 //! | [`faults`] | single faults, each with what must follow |
+//! | [`rxe`] | a responder with the peculiarities of Linux' software RoCE |
 //! | [`recovery`] | what is sent again after losses; probes; congestion |
 //! | [`hostile`] | any packet in any state |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
@@ -20,4 +21,5 @@ mod pair;
 mod recovery;
 mod refusals;
 mod reliable;
+mod rxe;
 mod unreliable;
