@@ -24,55 +24,77 @@ include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 /// Returned by a call if the provider lacks the operation.
 const NO_OPERATION: c_int = 95; // EOPNOTSUPP
 
-/// `ibv_post_send`.
-///
-/// # Safety
-/// `qp` is live, `wr` a list that ends with a null `next`, `bad` writable.
-pub unsafe fn post_send(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad: *mut *mut ibv_send_wr,
-) -> c_int {
-    // SAFETY: a live QP has a live context, whose table the library filled.
-    match unsafe { (*(*qp).context).ops.post_send } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(qp, wr, bad) },
-        None => NO_OPERATION,
-    }
+/// Declares the calls that verbs.h has as inline functions, which go through the table in the
+/// context of their first argument; `else` is what they return if the provider lacks the operation.
+macro_rules! inlines {
+    ($($(#[$doc:meta])*
+        fn $name:ident($object:ident: $type:ty $(, $param:ident: $of:ty)*) -> $result:ty,
+            else $missing:expr;)*) => {$(
+        $(#[$doc])*
+        pub unsafe fn $name($object: $type $(, $param: $of)*) -> $result {
+            // SAFETY: a live object has a live context, whose table the library filled.
+            match unsafe { (*(*$object).context).ops.$name } {
+                // SAFETY: as the caller promises.
+                Some(call) => unsafe { call($object $(, $param)*) },
+                None => $missing,
+            }
+        }
+    )*};
 }
 
-/// `ibv_post_recv`.
-///
-/// # Safety
-/// The conditions of [`post_send`] apply.
-pub unsafe fn post_recv(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: a live QP has a live context, whose table the library filled.
-    match unsafe { (*(*qp).context).ops.post_recv } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(qp, wr, bad) },
-        None => NO_OPERATION,
-    }
-}
+inlines! {
+    /// `ibv_post_send`.
+    ///
+    /// # Safety
+    /// `qp` is live, `wr` a list that ends with a null `next`, `bad` writable.
+    fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr)
+        -> c_int, else NO_OPERATION;
 
-/// `ibv_post_srq_recv`.
-///
-/// # Safety
-/// The conditions of [`post_send`] apply.
-pub unsafe fn post_srq_recv(
-    srq: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: a live SRQ has a live context, whose table the library filled.
-    match unsafe { (*(*srq).context).ops.post_srq_recv } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(srq, wr, bad) },
-        None => NO_OPERATION,
-    }
+    /// `ibv_post_recv`.
+    ///
+    /// # Safety
+    /// The conditions of [`post_send`] apply.
+    fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr)
+        -> c_int, else NO_OPERATION;
+
+    /// `ibv_post_srq_recv`.
+    ///
+    /// # Safety
+    /// The conditions of [`post_send`] apply.
+    fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr)
+        -> c_int, else NO_OPERATION;
+
+    /// `ibv_alloc_mw`.
+    ///
+    /// # Safety
+    /// `pd` is live.
+    fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw, else std::ptr::null_mut();
+
+    /// `ibv_dealloc_mw`.
+    ///
+    /// # Safety
+    /// `mw` is live, and not used any more afterwards.
+    fn dealloc_mw(mw: *mut ibv_mw) -> c_int, else NO_OPERATION;
+
+    /// `ibv_bind_mw`, less its checks of the arguments: those are the provider's and the device's
+    /// here.
+    ///
+    /// # Safety
+    /// `qp`, `mw` and the region in `bind` are live.
+    fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind)
+        -> c_int, else NO_OPERATION;
+
+    /// `ibv_poll_cq`.
+    ///
+    /// # Safety
+    /// `cq` is live, `wc` has room for `n` entries.
+    fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int, else -NO_OPERATION;
+
+    /// `ibv_req_notify_cq`.
+    ///
+    /// # Safety
+    /// `cq` is live.
+    fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, else NO_OPERATION;
 }
 
 /// The extended table of operations, which lies before the context.
@@ -138,58 +160,6 @@ pub unsafe fn alloc_parent_domain(
     }
 }
 
-/// `ibv_alloc_mw`.
-///
-/// # Safety
-/// `pd` is live.
-pub unsafe fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw {
-    // SAFETY: a live PD has a live context, whose table the library filled.
-    match unsafe { (*(*pd).context).ops.alloc_mw } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(pd, mw_type) },
-        None => std::ptr::null_mut(),
-    }
-}
-
-/// `ibv_dealloc_mw`.
-///
-/// # Safety
-/// `mw` is live, and not used any more afterwards.
-pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: a live window has a live context, whose table the library filled.
-    match unsafe { (*(*mw).context).ops.dealloc_mw } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(mw) },
-        None => NO_OPERATION,
-    }
-}
-
-/// `ibv_bind_mw`, less its checks of the arguments: those are the provider's and the device's here.
-///
-/// # Safety
-/// `qp`, `mw` and the region in `bind` are live.
-pub unsafe fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: a live window has a live context, whose table the library filled.
-    match unsafe { (*(*mw).context).ops.bind_mw } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(qp, mw, bind) },
-        None => NO_OPERATION,
-    }
-}
-
-/// `ibv_poll_cq`.
-///
-/// # Safety
-/// `cq` is live, `wc` has room for `n` entries.
-pub unsafe fn poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: a live CQ has a live context, whose table the library filled.
-    match unsafe { (*(*cq).context).ops.poll_cq } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(cq, n, wc) },
-        None => -NO_OPERATION,
-    }
-}
-
 /// `ibv_modify_cq`.
 ///
 /// # Safety
@@ -208,19 +178,6 @@ pub unsafe fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int
     match call {
         // SAFETY: as the caller promises.
         Some(call) => unsafe { call(cq, attr) },
-        None => NO_OPERATION,
-    }
-}
-
-/// `ibv_req_notify_cq`.
-///
-/// # Safety
-/// `cq` is live.
-pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: a live CQ has a live context, whose table the library filled.
-    match unsafe { (*(*cq).context).ops.req_notify_cq } {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(cq, solicited_only) },
         None => NO_OPERATION,
     }
 }
