@@ -9,7 +9,14 @@
 //! | `eqs`, `cqs`, `srqs`, `qps` | queues: their rings and doorbells ([`objects`]) |
 //! | `tpt` | the table of keys |
 
-use abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
+use abi::admin::{
+    CqRecord,
+    EqRecord,
+    KeyRecord,
+    QpRecord,
+    SrqRecord,
+    fields::Record, //
+};
 use kernel::{
     debugfs::{Dir, File},
     device,
@@ -18,10 +25,7 @@ use kernel::{
     sync::Arc,
 };
 
-use self::{
-    objects::{Line, Listing},
-    query::Inspector,
-};
+use self::{objects::Listing, query::Inspector};
 use crate::hw::admin::{Admin, AdminState};
 
 mod format;
@@ -69,7 +73,7 @@ impl DebugFiles {
 }
 
 /// A file that lists objects.
-fn listing<R: Line>(
+fn listing<R: Record>(
     dir: &Dir,
     name: &CStr,
     inspector: &Arc<Inspector>,

@@ -6,13 +6,15 @@
 //! for some objects and gives what fits, so nothing that grows with their number is held here, and
 //! objects may come and go meanwhile.
 
-use abi::admin::NONE;
+use abi::admin::{NONE, fields::Record};
 use kernel::{
-    debugfs::BinaryWriter, fmt, fs::file, prelude::*, str::Formatter, sync::Arc,
+    debugfs::BinaryWriter, fs::file, prelude::*, str::Formatter, sync::Arc,
     uaccess::UserSliceWriter,
 };
 
-use super::query::{Inspector, Record};
+use core::marker::PhantomData;
+
+use super::{format::Line, query::Inspector};
 
 /// Longest line.
 const LINE: usize = 512;
@@ -22,13 +24,13 @@ const CHUNK: usize = 16 << 10;
 /// The content of a file that lists objects of one kind.
 pub(crate) struct Listing<R> {
     inspector: Arc<Inspector>,
-    line: fn(&R, &mut Formatter<'_>) -> fmt::Result,
+    records: PhantomData<R>,
 }
 
-impl<R: Line> Listing<R> {
+impl<R: Record> Listing<R> {
     /// All that the adapter has.
     pub(crate) fn new(inspector: Arc<Inspector>) -> Self {
-        Self { inspector, line: R::line }
+        Self { inspector, records: PhantomData }
     }
 }
 
@@ -71,12 +73,13 @@ impl<R: Record> BinaryWriter for Listing<R> {
     }
 }
 
-impl<R> Listing<R> {
+impl<R: Record> Listing<R> {
     /// Appends a record's line, if there is room. Returns whether there was.
     fn append(&self, record: &R, text: &mut KVec<u8>) -> Result<bool> {
         let mut line = [0; LINE];
         let mut formatter = Formatter::new(&mut line);
-        (self.line)(record, &mut formatter).map_err(|_| EOVERFLOW)?;
+        let mut words = Line::new(&mut formatter);
+        record.show(&mut words).and_then(|()| words.end()).map_err(|_| EOVERFLOW)?;
         let length = formatter.bytes_written();
         if text.capacity() - text.len() < length {
             return Ok(false);
@@ -84,10 +87,4 @@ impl<R> Listing<R> {
         text.extend_from_slice(line.get(..length).ok_or(EOVERFLOW)?, GFP_KERNEL)?;
         Ok(true)
     }
-}
-
-/// The line of text for a record.
-pub(crate) trait Line: Record {
-    /// Writes its line.
-    fn line(&self, f: &mut Formatter<'_>) -> fmt::Result;
 }

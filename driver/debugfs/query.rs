@@ -2,50 +2,21 @@
 //! Questions to the adapter about its objects (INSPECT).
 
 use abi::admin::{
-    CqRecord, EqRecord, INSPECT_LEN_MAX, Inspect, Inspected, KeyRecord, QpRecord, SrqRecord,
+    INSPECT_LEN_MAX,
+    Inspect,
     command,
+    fields::Record, //
 };
 use kernel::{
     device, new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
 };
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
     hw::ring::{Ring, RingShape},
     quiesce::Liveness,
 };
-
-/// A record of INSPECT.
-pub(crate) trait Record: FromBytes + IntoBytes + Send + Sync + 'static {
-    /// The kind of objects.
-    const KIND: Inspected;
-
-    /// The object's number.
-    fn number(&self) -> u32;
-}
-
-macro_rules! records {
-    ($($record:ty: $kind:ident, $number:expr;)*) => {
-        $(impl Record for $record {
-            const KIND: Inspected = Inspected::$kind;
-
-            fn number(&self) -> u32 {
-                let number: fn(&Self) -> u32 = $number;
-                number(self)
-            }
-        })*
-    };
-}
-
-records! {
-    QpRecord: Qp, |qp| qp.qpn.get();
-    CqRecord: Cq, |cq| cq.cqn.get();
-    EqRecord: Eq, |eq| eq.eqn.get();
-    SrqRecord: Srq, |srq| srq.srqn.get();
-    KeyRecord: Key, |key| key.key.get() >> 8;
-}
 
 /// Asks the adapter.
 pub(crate) struct Inspector {

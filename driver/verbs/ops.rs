@@ -202,7 +202,7 @@ impl Operations for Verbs {
     }
 
     fn fill_res_mr_entry(ctx: &Ctx<'_>, mr: &mr::Mr, entry: &mut ResEntry<'_>) -> Result {
-        describe::mr(ctx, mr, entry)
+        describe::show::<KeyRecord>(ctx, mr.key().index(), entry)
     }
 
     fn fill_res_cq_entry(
@@ -218,7 +218,7 @@ impl Operations for Verbs {
         srq: &rdma::srq::Srq<Self>,
         entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::srq(ctx, srq.srqn, entry)
+        describe::show::<SrqRecord>(ctx, srq.srqn, entry)
     }
 
     fn fill_res_qp_entry(
@@ -226,7 +226,7 @@ impl Operations for Verbs {
         qp: &rdma::qp::Qp<Self>,
         entry: &mut ResEntry<'_>,
     ) -> Result {
-        describe::qp(ctx, qp.qpn, entry)
+        describe::show::<QpRecord>(ctx, qp.qpn, entry)
     }
 
     fn fill_res_mr_entry_raw(ctx: &Ctx<'_>, mr: &mr::Mr, entry: RawResEntry<'_>) -> Result {

@@ -22,6 +22,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{ContextId, Cqn, Eqn, GuestAddr, Key, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
+pub mod fields;
 mod inspect;
 mod memory;
 mod query;

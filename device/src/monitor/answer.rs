@@ -7,8 +7,11 @@ use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode, Uri};
 use serde::Serialize;
+use vrnic_abi::admin::fields::Record;
+use vrnic_adapter::inspect::Page;
 
-use super::metrics;
+use super::view::AdapterView;
+use super::{json, metrics};
 use crate::adapter::{Adapter, HostedAdapter};
 
 /// Objects in an answer, unless the request asks for fewer.
@@ -27,7 +30,8 @@ pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri
     match parts.as_slice() {
         ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(adapters)),
         ["functions"] => {
-            json(&adapters.iter().map(|hosted| hosted.adapter().view()).collect::<Vec<_>>())
+            let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
+            json(&views.collect::<Vec<_>>())
         }
         ["functions", name, kind] => {
             let named = adapters.iter().find(|hosted| hosted.adapter().name() == *name);
@@ -49,16 +53,24 @@ pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri
 /// Objects of one kind, from a number on, and how many at most.
 fn objects(adapter: &Adapter, kind: &str, (from, most): (u32, usize)) -> Answer {
     match kind {
-        "qps" => json(&adapter.qp_views(from, most)),
-        "cqs" => json(&adapter.cq_views(from, most)),
-        "eqs" => json(&adapter.eq_views(from, most)),
-        "srqs" => json(&adapter.srq_views(from, most)),
-        "keys" => json(&adapter.key_views(from, most)),
+        "qps" => page(&adapter.qp_records(from, most)),
+        "cqs" => page(&adapter.cq_records(from, most)),
+        "eqs" => page(&adapter.eq_records(from, most)),
+        "srqs" => page(&adapter.srq_records(from, most)),
+        "keys" => {
+            let mut keys = adapter.key_records(from, most);
+            keys.items.retain(|key| key.valid != 0);
+            page(&keys)
+        }
         _ => fault(
             StatusCode::NOT_FOUND,
             &format!("there is no kind '{kind}'; the kinds are qps, cqs, eqs, srqs and keys"),
         ),
     }
+}
+
+fn page<R: Record>(page: &Page<R>) -> Answer {
+    json(&json::Page::new(page.items.iter(), page.next))
 }
 
 /// The values of `from` and `limit`.

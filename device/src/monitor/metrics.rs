@@ -10,15 +10,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
-use vrnic_adapter::inspect::AdapterView;
 
+use super::view::AdapterView;
 use crate::adapter::HostedAdapter;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics, each with the label `function`.
 pub(super) fn metrics(adapters: &[Arc<HostedAdapter>]) -> String {
-    let views = adapters.iter().map(|hosted| hosted.adapter().view()).collect();
+    let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
     let mut out = String::new();

@@ -8,11 +8,15 @@
 //! | --- | --- |
 //! | [`serve`] | connections of watchers, and their limits |
 //! | [`answer`] | which request is answered with what |
+//! | [`json`] | objects as JSON |
+//! | [`view`] | adapters as watchers see them |
 //! | [`metrics`] | the counters in the text format of Prometheus |
 
 mod answer;
+mod json;
 mod metrics;
 mod serve;
+mod view;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -22,6 +26,7 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 
 use self::serve::Listener;
+pub use self::view::AdapterView;
 use crate::access::Access;
 use crate::adapter::HostedAdapter;
 use crate::socket::{Address, SocketFile};

@@ -1,4 +1,4 @@
-//! Objects as INSPECT lists them: the guest's own view of its adapter.
+//! Objects as INSPECT lists them.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use vrnic_abi::admin::{
 };
 use vrnic_abi::qp::Access;
 
-use super::{CqView, EqView, QueueView, SrqView};
+use super::Page;
 use crate::adapter::Adapter;
 use crate::host::Host;
 use crate::memory::mtt::segments;
@@ -19,41 +19,43 @@ use crate::objects::qp::{Qp, Requester, SendRing};
 /// Places of the table of keys that one command looks at.
 const LOOKS: u32 = 1 << 16;
 
-/// Records of a page, and the number to go on from.
-pub(crate) type Records<T> = (Vec<T>, u32);
-
 impl<H: Host> Adapter<H> {
     /// Up to `most` queue pairs, from number `from` on.
-    pub(crate) fn qp_records(&self, from: u32, most: usize) -> Records<QpRecord> {
+    #[must_use]
+    pub fn qp_records(&self, from: u32, most: usize) -> Page<QpRecord> {
         let mut qps = self.objects.all_qps();
         qps.retain(|qp| qp.qpn.get() >= from);
         qps.sort_unstable_by_key(|qp| qp.qpn);
-        page(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), most)
+        Page::of(qps.iter().map(|qp| (qp.qpn.get(), self.qp_record(qp))), most)
     }
 
     /// Up to `most` completion queues, from number `from` on.
-    pub(crate) fn cq_records(&self, from: u32, most: usize) -> Records<CqRecord> {
+    #[must_use]
+    pub fn cq_records(&self, from: u32, most: usize) -> Page<CqRecord> {
         let all = from_on(&self.objects.cqs, from, |cq| cq.cqn.get());
-        page(all.iter().map(|cq| (cq.cqn.get(), cq.view(self.host()).into())), most)
+        Page::of(all.iter().map(|cq| (cq.cqn.get(), cq.record(self.host()))), most)
     }
 
     /// Up to `most` event queues, from number `from` on.
-    pub(crate) fn eq_records(&self, from: u32, most: usize) -> Records<EqRecord> {
+    #[must_use]
+    pub fn eq_records(&self, from: u32, most: usize) -> Page<EqRecord> {
         let asynchronous = self.core().asynchronous.read().clone().filter(|_| from == 0);
         let all = from_on(&self.objects.eqs, from, |eq| eq.eqn.get());
         let eqs = asynchronous.into_iter().chain(all);
-        page(eqs.map(|eq| (eq.eqn.get(), eq.view(self.host()).into())), most)
+        Page::of(eqs.map(|eq| (eq.eqn.get(), eq.record(self.host()))), most)
     }
 
     /// Up to `most` shared receive queues, from number `from` on.
-    pub(crate) fn srq_records(&self, from: u32, most: usize) -> Records<SrqRecord> {
+    #[must_use]
+    pub fn srq_records(&self, from: u32, most: usize) -> Page<SrqRecord> {
         let all = from_on(&self.objects.srqs, from, |srq| srq.srqn.get());
-        page(all.iter().map(|srq| (srq.srqn.get(), srq.view(self.host()).into())), most)
+        Page::of(all.iter().map(|srq| (srq.srqn.get(), srq.record(self.host()))), most)
     }
 
     /// Up to `most` keys, from index `from` on; fewer or none, with more behind, when much of the
     /// table is empty.
-    pub(crate) fn key_records(&self, from: u32, most: usize) -> Records<KeyRecord> {
+    #[must_use]
+    pub fn key_records(&self, from: u32, most: usize) -> Page<KeyRecord> {
         let mut records = Vec::new();
         let tpt = self.tpt();
         let (first, end) = (from.max(1), tpt.end());
@@ -61,11 +63,11 @@ impl<H: Host> Adapter<H> {
         for index in first..last {
             let Some(known) = tpt.known(index) else { continue };
             if records.len() == most {
-                return (records, index);
+                return Page { items: records, next: Some(index) };
             }
             records.push(KeyRecord::from(&known));
         }
-        (records, if last < end { last } else { NONE })
+        Page { items: records, next: (last < end).then_some(last) }
     }
 
     /// The send queue, and whether it lies in device memory.
@@ -161,66 +163,6 @@ fn from_on<N: From<u32> + Into<u32>, T>(
     let mut all = table.all();
     all.retain(|object| number(object) >= from);
     all
-}
-
-fn page<T>(objects: impl Iterator<Item = (u32, T)>, most: usize) -> Records<T> {
-    let page = super::Page::of(objects, most);
-    (page.items, page.next.unwrap_or(NONE))
-}
-
-impl From<QueueView> for RingRecord {
-    fn from(queue: QueueView) -> Self {
-        ring(queue.size, queue.posted, queue.next)
-    }
-}
-
-impl From<CqView> for CqRecord {
-    fn from(cq: CqView) -> Self {
-        Self {
-            cqn: cq.cqn.into(),
-            context: cq.context.into(),
-            eqn: cq.eqn.into(),
-            users: cq.users.into(),
-            uar: cq.uar.into(),
-            slot: cq.slot.into(),
-            size: cq.size.into(),
-            produced: cq.produced.into(),
-            consumed: cq.consumed.into(),
-            armed: cq.armed.into(),
-            failed: u32::from(cq.failed).into(),
-            ..Self::default()
-        }
-    }
-}
-
-impl From<EqView> for EqRecord {
-    fn from(eq: EqView) -> Self {
-        Self {
-            eqn: eq.eqn.into(),
-            vector: u32::from(eq.vector).into(),
-            cqs: eq.cqs.into(),
-            size: eq.size.into(),
-            produced: eq.produced.into(),
-            consumed: eq.consumed.into(),
-        }
-    }
-}
-
-impl From<SrqView> for SrqRecord {
-    fn from(srq: SrqView) -> Self {
-        Self {
-            srqn: srq.srqn.into(),
-            context: srq.context.into(),
-            pdn: srq.pdn.into(),
-            xrcdn: srq.xrcdn.unwrap_or(NONE).into(),
-            users: srq.users.into(),
-            uar: srq.uar.into(),
-            slot: srq.slot.into(),
-            ring: srq.recv.into(),
-            limit: srq.limit.into(),
-            failed: u32::from(srq.failed).into(),
-        }
-    }
 }
 
 impl From<&Known> for KeyRecord {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
+use vrnic_abi::admin::CqRecord;
 use vrnic_abi::cq::Status;
 use vrnic_abi::doorbell::{Doorbell, arm_of};
 use vrnic_abi::uar;
@@ -17,7 +18,6 @@ use crate::memory::pages::Ring;
 use crate::objects::completion::Completion;
 use crate::objects::context::{Caller, QueueContext};
 use crate::objects::eq::EventQueue;
-use crate::objects::views::CqView;
 use crate::stats::Counter;
 
 /// A completion queue.
@@ -191,20 +191,21 @@ impl Cq {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view(&self, host: &impl DoorbellBar) -> CqView {
+    pub fn record(&self, host: &impl DoorbellBar) -> CqRecord {
         let inner = self.inner.lock();
-        CqView {
-            cqn: self.cqn.get(),
-            context: self.context.get(),
-            eqn: self.eq.eqn.get(),
-            users: self.users.load(Ordering::Relaxed),
-            uar: self.doorbell.uar().get(),
-            slot: self.doorbell.slot().get(),
-            size: inner.ring.size(),
-            produced: inner.pi,
-            consumed: host.bar_load32(self.doorbell.cq_ci()),
-            armed: inner.armed,
-            failed: inner.failed,
+        CqRecord {
+            cqn: self.cqn,
+            context: self.context,
+            eqn: self.eq.eqn,
+            users: self.users.load(Ordering::Relaxed).into(),
+            uar: self.doorbell.uar(),
+            slot: self.doorbell.slot(),
+            size: inner.ring.size().into(),
+            produced: inner.pi.into(),
+            consumed: host.bar_load32(self.doorbell.cq_ci()).into(),
+            armed: inner.armed.into(),
+            failed: u32::from(inner.failed).into(),
+            ..CqRecord::default()
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
+use vrnic_abi::admin::EqRecord;
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{Eqe, Kind};
 use vrnic_abi::{Cqn, Eqn};
@@ -13,7 +14,6 @@ use crate::host::{DoorbellBar, HeldMemory, Host, Interrupts};
 use crate::memory::pages::Ring;
 use crate::objects::context::Caller;
 use crate::objects::held_events::{HeldEvents, Subject};
-use crate::objects::views::EqView;
 use crate::stats::Counter;
 
 /// Held events that are moved in one poll.
@@ -182,14 +182,14 @@ impl EventQueue {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view(&self, host: &impl DoorbellBar) -> EqView {
-        EqView {
-            eqn: self.eqn.get(),
-            vector: self.vector,
-            cqs: self.users.load(Ordering::Relaxed),
-            size: self.ring.size(),
-            produced: self.inner.lock().pi,
-            consumed: host.bar_load32(self.doorbell.eq_ci()),
+    pub fn record(&self, host: &impl DoorbellBar) -> EqRecord {
+        EqRecord {
+            eqn: self.eqn,
+            vector: u32::from(self.vector).into(),
+            cqs: self.users.load(Ordering::Relaxed).into(),
+            size: self.ring.size().into(),
+            produced: self.inner.lock().pi.into(),
+            consumed: host.bar_load32(self.doorbell.eq_ci()).into(),
         }
     }
 

@@ -7,7 +7,6 @@
 //! | [`qp`], [`srq`], [`cq`], [`eq`] | queue pairs, shared receive queues, completion and event queues |
 //! | [`held_events`] | events that wait for room in their queue |
 //! | [`core`] | what all objects share: host, identity, counters, port, events |
-//! | [`views`] | what objects look like to a watcher |
 //! | [`context`] | the turn, as a queue sees it |
 //! | [`completion`], `moderation` | a completion before it is encoded; events that wait for more completions |
 //! | `failing` | CQs that have failed, and the QPs that fail with them |
@@ -28,7 +27,6 @@ pub mod multicast;
 pub mod qp;
 pub mod srq;
 pub mod uar;
-pub mod views;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use vrnic_abi::admin::SrqStatus;
+use vrnic_abi::admin::{NONE, RingRecord, SrqRecord, SrqStatus};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::{ContextId, Pdn, Srqn, Xrcdn};
@@ -17,7 +17,6 @@ use crate::host::{DoorbellBar, HeldMemory, Host};
 use crate::memory::pages::Ring;
 use crate::objects::context::QueueContext;
 use crate::objects::cq::Cq;
-use crate::objects::views::{QueueView, SrqView};
 use crate::requests::wqe::RecvWqe;
 use crate::stats::Counter;
 
@@ -130,24 +129,23 @@ impl Srq {
 
     /// Returns a snapshot for inspection.
     #[must_use]
-    pub fn view(&self, host: &impl DoorbellBar) -> SrqView {
+    pub fn record(&self, host: &impl DoorbellBar) -> SrqRecord {
         let inner = self.inner.lock();
-        SrqView {
-            srqn: self.srqn.get(),
-            pdn: self.pdn.get(),
-            context: self.context.get(),
-            uar: self.doorbell.uar().get(),
-            slot: self.doorbell.slot().get(),
-            users: self.users.load(Ordering::Relaxed),
-            xrcdn: self.xrc.as_ref().map(|xrc| xrc.xrcdn.get()),
-            recv: QueueView {
-                size: self.ring.size(),
-                posted: host.bar_load32(self.doorbell.srq_pi()),
-                next: inner.ci,
-                in_device: false,
+        SrqRecord {
+            srqn: self.srqn,
+            pdn: self.pdn,
+            context: self.context,
+            uar: self.doorbell.uar(),
+            slot: self.doorbell.slot(),
+            users: self.users.load(Ordering::Relaxed).into(),
+            xrcdn: self.xrc.as_ref().map_or(NONE.into(), |xrc| xrc.xrcdn),
+            ring: RingRecord {
+                size: self.ring.size().into(),
+                posted: host.bar_load32(self.doorbell.srq_pi()).into(),
+                next: inner.ci.into(),
             },
-            limit: inner.limit,
-            failed: inner.failed,
+            limit: inner.limit.into(),
+            failed: u32::from(inner.failed).into(),
         }
     }
 

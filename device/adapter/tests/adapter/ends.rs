@@ -151,6 +151,9 @@ fn the_next_owner_of_a_uar_is_heard() {
         gate.open();
     });
     while adapter.poll(0).busy {}
-    let cqs = adapter.cq_views(0, 10).items;
-    assert!(cqs.iter().any(|cq| cq.uar == last && cq.armed != 0), "a doorbell was lost");
+    let cqs = adapter.cq_records(0, 10).items;
+    assert!(
+        cqs.iter().any(|cq| cq.uar.get() == last && cq.armed.get() != 0),
+        "a doorbell was lost"
+    );
 }

@@ -9,12 +9,14 @@ use hyper::client::conn::http1::handshake;
 use hyper::header::HOST;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use vrnic_adapter::inspect::{AdapterView, Page};
+use vrnic_device::monitor::AdapterView;
 use vrnic_device::socket::Address;
 
 /// Longest time to wait for the daemon.
@@ -22,6 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Largest answer in bytes: a page of the largest objects is well below.
 const ANSWER_MAX: usize = 64 << 20;
+
+/// A page of objects.
+#[derive(Deserialize)]
+struct Page {
+    items: Vec<Value>,
+    next: Option<u32>,
+}
 
 /// A connection to the daemon's monitor.
 pub(crate) struct Client {
@@ -44,16 +53,12 @@ impl Client {
     }
 
     /// All objects of a kind, page by page.
-    pub(crate) fn objects<T: DeserializeOwned>(
-        &self,
-        function: &str,
-        kind: &str,
-    ) -> anyhow::Result<Vec<T>> {
+    pub(crate) fn objects(&self, function: &str, kind: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut from = Some(0);
         while let Some(number) = from {
             let text = self.get(&format!("/functions/{function}/{kind}?from={number}"))?;
-            let page: Page<T> = parse(&text)?;
+            let page: Page = parse(&text)?;
             all.extend(page.items);
             // A daemon that does not go on would keep us here.
             from = page.next.filter(|next| *next > number);

@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`client`] | requests to the daemon |
+//! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
 //! | [`top`] | rates, refreshed |
 
 mod client;
+mod columns;
 mod show;
 mod top;
 

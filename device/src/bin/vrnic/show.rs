@@ -4,12 +4,12 @@ use anyhow::bail;
 use clap::ValueEnum;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vrnic_adapter::inspect::{AdapterView, CqView, EqView, KeyView, QpView, QueueView, SrqView};
+use vrnic_abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
+use vrnic_device::monitor::AdapterView;
 
 use crate::client::Client;
+use crate::columns::Columns;
 
 /// Kinds of objects that can be shown.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -44,51 +44,41 @@ pub(crate) fn show(
             bail!("the daemon has no function '{name}'");
         }
     }
+    // Of keys only valid ones are shown.
+    let key = KeyRecord { valid: 1, ..KeyRecord::default() };
     match kind {
-        Kind::Function => print(&functions, json, FUNCTION, function),
+        Kind::Function => adapters(&functions, json),
         Kind::Counters => counters(&functions, json),
-        Kind::Qp => objects::<QpView>(client, &functions, ("qps", json), QP, qp),
-        Kind::Cq => objects::<CqView>(client, &functions, ("cqs", json), CQ, cq),
-        Kind::Eq => objects::<EqView>(client, &functions, ("eqs", json), EQ, eq),
-        Kind::Srq => objects::<SrqView>(client, &functions, ("srqs", json), SRQ, srq),
-        Kind::Mr => objects::<KeyView>(client, &functions, ("keys", json), KEY, key),
+        Kind::Qp => objects(client, &functions, ("qps", json), &Columns::of(&QpRecord::default())),
+        Kind::Cq => objects(client, &functions, ("cqs", json), &Columns::of(&CqRecord::default())),
+        Kind::Eq => objects(client, &functions, ("eqs", json), &Columns::of(&EqRecord::default())),
+        Kind::Srq => {
+            objects(client, &functions, ("srqs", json), &Columns::of(&SrqRecord::default()))
+        }
+        Kind::Mr => objects(client, &functions, ("keys", json), &Columns::of(&key)),
     }
 }
 
 /// Objects of all functions, with their function in front.
-fn objects<T: DeserializeOwned + Serialize>(
+fn objects(
     client: &Client,
     functions: &[AdapterView],
     (kind, json): (&str, bool),
-    head: &[&str],
-    row: fn(&T) -> Vec<String>,
+    columns: &Columns,
 ) -> anyhow::Result<()> {
-    let mut table = table(&[&["function"], head].concat());
+    let mut table = table(&[vec!["function".to_owned()], columns.heads()].concat());
     let mut values = Vec::new();
     for function in functions {
-        let found: Vec<T> = client.objects(&function.name, kind)?;
+        let found = client.objects(&function.name, kind)?;
         if json {
             values.push(json!({ "function": function.name, kind: found }));
         } else {
             for object in &found {
-                table.add_row([vec![function.name.clone()], row(object)].concat());
+                table.add_row([vec![function.name.clone()], columns.cells(object)].concat());
             }
         }
     }
     finish(json, &Value::Array(values), &table)
-}
-
-fn print<T: Serialize>(
-    objects: &[T],
-    json: bool,
-    head: &[&str],
-    row: fn(&T) -> Vec<String>,
-) -> anyhow::Result<()> {
-    let mut table = table(head);
-    objects.iter().for_each(|object| {
-        table.add_row(row(object));
-    });
-    finish(json, &serde_json::to_value(objects)?, &table)
 }
 
 /// A row for each counter, a column for each function.
@@ -117,102 +107,23 @@ fn finish(json: bool, value: &Value, table: &Table) -> anyhow::Result<()> {
 }
 
 /// A table of left-aligned columns without lines.
-pub(crate) fn table(head: &[&str]) -> Table {
+pub(crate) fn table(head: &[impl ToString]) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(head.iter().copied());
+    table.load_style(NOTHING).set_header(head.iter().map(ToString::to_string));
     table
 }
 
-const FUNCTION: &[&str] =
-    &["function", "mac", "enabled", "link", "fatal", "qps", "cqs", "eqs", "keys"];
-fn function(f: &AdapterView) -> Vec<String> {
-    let count = |kind: &str| f.objects.get(kind).map_or_else(|| "-".to_owned(), u64::to_string);
-    let link = if f.link { "up" } else { "down" };
-    let mut row = vec![f.name.clone(), f.mac.clone(), f.enabled.to_string(), link.to_owned()];
-    row.push(f.fatal.to_string());
-    row.extend(["qps", "cqs", "eqs", "keys"].map(count));
-    row
-}
-
-const QP: &[&str] = &[
-    "qpn", "type", "state", "context", "pdn", "send cq", "recv cq", "srq", "worker", "peer",
-    "send", "recv",
-];
-fn qp(qp: &QpView) -> Vec<String> {
-    let peer = qp.peer.as_ref().map(|(mac, qpn)| format!("{mac} {qpn:#x}"));
-    vec![
-        format!("{:#x}", qp.qpn),
-        qp.kind.clone(),
-        qp.state.clone(),
-        qp.context.to_string(),
-        qp.pdn.to_string(),
-        qp.send_cqn.to_string(),
-        qp.recv_cqn.to_string(),
-        some(qp.srqn.as_ref()),
-        qp.worker.to_string(),
-        some(peer.as_ref()),
-        queue(qp.send.as_ref()),
-        queue(qp.recv.as_ref()),
-    ]
-}
-
-const CQ: &[&str] = &["cqn", "context", "eqn", "users", "size", "produced", "unread", "failed"];
-fn cq(cq: &CqView) -> Vec<String> {
-    let unread = cq.produced.wrapping_sub(cq.consumed);
-    let numbers = [cq.cqn, cq.context, cq.eqn, cq.users, cq.size, cq.produced, unread];
-    [numbers.map(|n| n.to_string()).to_vec(), vec![cq.failed.to_string()]].concat()
-}
-
-const EQ: &[&str] = &["eqn", "vector", "cqs", "size", "produced", "unread"];
-fn eq(eq: &EqView) -> Vec<String> {
-    let unread = eq.produced.wrapping_sub(eq.consumed);
-    [eq.eqn, eq.vector.into(), eq.cqs, eq.size, eq.produced, unread].map(|n| n.to_string()).to_vec()
-}
-
-const SRQ: &[&str] = &["srqn", "context", "pdn", "users", "xrcd", "limit", "recv", "failed"];
-fn srq(srq: &SrqView) -> Vec<String> {
-    vec![
-        srq.srqn.to_string(),
-        srq.context.to_string(),
-        srq.pdn.to_string(),
-        srq.users.to_string(),
-        some(srq.xrcdn.as_ref()),
-        srq.limit.to_string(),
-        queue(Some(&srq.recv)),
-        srq.failed.to_string(),
-    ]
-}
-
-const KEY: &[&str] = &["key", "kind", "pdn", "qpn", "address", "length", "page", "access"];
-fn key(key: &KeyView) -> Vec<String> {
-    let mut access = key.access.join(" ");
-    if key.one_touch {
-        access.push_str(" one_touch");
+/// A row for each function.
+fn adapters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
+    let kinds = ["qps", "cqs", "eqs", "keys"];
+    let mut table = table(&[&["function", "mac", "enabled", "link", "fatal"], &kinds[..]].concat());
+    for f in functions {
+        let count = |kind: &str| f.objects.get(kind).map_or_else(|| "-".to_owned(), u64::to_string);
+        let link = if f.link { "up" } else { "down" };
+        let mut row = vec![f.name.clone(), f.mac.clone(), f.enabled.to_string(), link.to_owned()];
+        row.push(f.fatal.to_string());
+        row.extend(kinds.map(count));
+        table.add_row(row);
     }
-    vec![
-        format!("{:#x}", key.key),
-        key.kind.clone(),
-        key.pdn.to_string(),
-        some(key.qpn.as_ref()),
-        format!("{:#x}", key.address),
-        key.length.to_string(),
-        some(key.page_size.as_ref()),
-        access,
-    ]
-}
-
-/// Entries in use of all, e.g. `3/128`; in device memory `7/128*`.
-fn queue(queue: Option<&QueueView>) -> String {
-    queue.map_or_else(
-        || "-".to_owned(),
-        // The doorbell of a queue in device memory is not used.
-        |q| match q.in_device {
-            true => format!("{}*", q.size),
-            false => format!("{}/{}", q.posted.wrapping_sub(q.next), q.size),
-        },
-    )
-}
-
-fn some(value: Option<&impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), ToString::to_string)
+    finish(json, &serde_json::to_value(functions)?, &table)
 }

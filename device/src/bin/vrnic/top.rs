@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use vrnic_adapter::inspect::AdapterView;
+use vrnic_device::monitor::AdapterView;
 
 use crate::client::Client;
 use crate::show::table;

@@ -2,13 +2,13 @@
 
 use std::mem::offset_of;
 
-use vrnic_abi::admin::{INSPECT_LEN_MAX, Inspect, InspectResult, Inspected, Status};
+use vrnic_abi::admin::{INSPECT_LEN_MAX, Inspect, InspectResult, Inspected, NONE, Status};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Outcome, bad};
 use crate::adapter::Adapter;
 use crate::host::{HeldMemory, Host, Lane};
-use crate::inspect::Records;
+use crate::inspect::Page;
 
 pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcome<InspectResult> {
     let kind = Inspected::from_raw(params.kind).ok_or(bad(offset_of!(Inspect, kind)))?;
@@ -31,20 +31,20 @@ pub(super) fn inspect<H: Host>(adapter: &Adapter<H>, params: &Inspect) -> Outcom
 fn answer<H: Host, T: IntoBytes + Immutable>(
     adapter: &Adapter<H>,
     params: &Inspect,
-    list: impl Fn(&Adapter<H>, u32, usize) -> Records<T>,
+    list: impl Fn(&Adapter<H>, u32, usize) -> Page<T>,
 ) -> Outcome<InspectResult> {
     let most = params.len.get() as usize / size_of::<T>();
     if most == 0 {
         return Err(bad(offset_of!(Inspect, len)));
     }
-    let (records, next) = list(adapter, params.from.get(), most);
+    let page = list(adapter, params.from.get(), most);
     let addr = params.addr.get();
     adapter
         .host()
         .hold(Lane::SHARED)
-        .write(addr, records.as_bytes())
+        .write(addr, page.items.as_bytes())
         .map_err(|_| Status::BadAddress)?;
     // No more than the buffer takes.
-    let count = (records.len() as u32).into();
-    Ok(InspectResult { count, next: next.into() })
+    let count = (page.items.len() as u32).into();
+    Ok(InspectResult { count, next: page.next.unwrap_or(NONE).into() })
 }

@@ -207,12 +207,6 @@ impl Tpt {
         u64::from(free.fresh - 1) - free.list.len() as u64
     }
 
-    /// Valid entries with their indices, from index `from` on.
-    pub fn valid(&self, from: u32) -> impl Iterator<Item = (u32, Mr)> + '_ {
-        let fresh = self.free.lock().fresh;
-        (from.max(1)..fresh).filter_map(|index| Some((index, self.entry(index)?.load()?)))
-    }
-
     /// One past the highest index ever used.
     #[must_use]
     pub fn end(&self) -> u32 {

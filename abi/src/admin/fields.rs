@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The fields of the records of INSPECT, described once. The monitor's JSON, the tables of `vrnic
+//! show`, the driver's debugfs files and its attributes in `rdma resource` show a record by what
+//! its description passes to them.
+
+use core::ffi::CStr;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{
+    CqRecord, Doing, EqRecord, Inspected, KeyKind, KeyRecord, NONE, QpRecord, RingRecord, SrqRecord,
+};
+use crate::qp::{Access, State, Type};
+use crate::uar::{ARM_NEXT, ARM_SOLICITED};
+
+/// A field: its names, which differ by where it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its key in JSON, and the head of its column in a table.
+    pub key: &'static str,
+    /// Its name in a line of text.
+    pub word: &'static str,
+    /// Its name in `rdma resource`; `None` if it is not shown there, or by the core itself.
+    pub attr: Option<&'static CStr>,
+    /// True if tables have a column of it.
+    pub column: bool,
+}
+
+impl Field {
+    /// A field that has this name in JSON and in text.
+    #[must_use]
+    pub const fn new(key: &'static str) -> Self {
+        Self { key, word: key, attr: None, column: false }
+    }
+
+    const fn word(self, word: &'static str) -> Self {
+        Self { word, ..self }
+    }
+
+    const fn attr(self, attr: &'static CStr) -> Self {
+        Self { attr: Some(attr), ..self }
+    }
+
+    const fn column(self) -> Self {
+        Self { column: true, ..self }
+    }
+}
+
+/// Names of the numbers of a queue in `rdma resource`: size, producer index and consumer index.
+pub type RingAttrs = [&'static CStr; 3];
+
+const SQ: RingAttrs = [c"sq_size", c"sq_pi", c"sq_ci"];
+const RQ: RingAttrs = [c"rq_size", c"rq_pi", c"rq_ci"];
+const OUT: RingAttrs = [c"size", c"pi", c"ci"];
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A number.
+    Number(u64),
+    /// A number that may be missing.
+    Maybe(Option<u64>),
+    /// An address or an identifier, in hexadecimal where people read it.
+    Hex(u64),
+    /// A key, likewise.
+    Key(u32),
+    /// Rights beyond local reads.
+    Rights(Access),
+    /// Yes or no; text says 1 or 0.
+    Flag(bool),
+    /// A name.
+    Word(&'static CStr),
+    /// A number that text shows as a name.
+    Code(u32, &'static CStr),
+    /// The peer of a connected QP: its QP and its port's MAC.
+    Peer(Option<(u32, [u8; 6])>),
+    /// A queue of work requests; without entries there is none.
+    Work {
+        /// Its numbers.
+        ring: RingRecord,
+        /// True if it lies in device memory.
+        in_device: bool,
+        /// What `rdma resource` calls them.
+        attrs: RingAttrs,
+    },
+    /// A queue of completions or events; its keys and names are those of its three numbers.
+    Out {
+        /// Its numbers.
+        ring: RingRecord,
+        /// What `rdma resource` calls them; `None` if it does not show them.
+        attrs: Option<RingAttrs>,
+    },
+}
+
+/// A place where fields are shown.
+pub trait Show {
+    /// The reason why a field cannot be shown.
+    type Error;
+
+    /// Shows a field.
+    ///
+    /// # Errors
+    /// Those of the place, such as that it is full.
+    fn field(&mut self, field: Field, value: Value) -> Result<(), Self::Error>;
+}
+
+/// A record of INSPECT.
+pub trait Record: FromBytes + IntoBytes + Immutable + Send + Sync + 'static {
+    /// The kind of objects.
+    const KIND: Inspected;
+
+    /// The object's number.
+    fn number(&self) -> u32;
+
+    /// Shows each field, in the order in which they are read.
+    ///
+    /// # Errors
+    /// The first of the place.
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error>;
+}
+
+fn number(number: impl Into<u32>) -> Value {
+    Value::Number(number.into().into())
+}
+
+fn maybe(number: impl Into<u32>) -> Value {
+    let number = number.into();
+    Value::Maybe(if number == NONE { None } else { Some(number.into()) })
+}
+
+impl Record for QpRecord {
+    const KIND: Inspected = Inspected::Qp;
+
+    fn number(&self) -> u32 {
+        self.qpn.get()
+    }
+
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        let in_device = self.sq_in_device != 0;
+        let peer = self.dest_qpn.get();
+        let peer = if peer == NONE { None } else { Some((peer, self.dmac)) };
+        to.field(f("qpn").word("qp").column(), number(self.qpn))?;
+        to.field(f("kind").word("type").column(), Value::Word(type_name(self.kind)))?;
+        to.field(f("state").column(), Value::Word(state_name(self.state)))?;
+        to.field(f("context").column(), number(self.context))?;
+        to.field(f("pdn").word("pd").column(), number(self.pdn))?;
+        to.field(f("send_cqn").word("send_cq").attr(c"send_cqn").column(), number(self.send_cqn))?;
+        to.field(f("recv_cqn").word("recv_cq").attr(c"recv_cqn").column(), number(self.recv_cqn))?;
+        to.field(f("srqn").word("srq").attr(c"srqn").column(), maybe(self.srqn))?;
+        to.field(f("peer").column(), Value::Peer(peer))?;
+        to.field(f("path_mtu").attr(c"path_mtu"), number(self.path_mtu))?;
+        to.field(f("uar").attr(c"uar"), number(self.uar))?;
+        to.field(f("slot").attr(c"slot"), number(self.slot))?;
+        to.field(f("worker").attr(c"worker").column(), number(self.worker))?;
+        let memory = if in_device { c"device" } else { c"guest" };
+        to.field(f("sq_memory").attr(c"sq_memory"), Value::Word(memory))?;
+        let send = Value::Work { ring: self.sq, in_device, attrs: SQ };
+        to.field(f("send").word("sq").column(), send)?;
+        let recv = Value::Work { ring: self.rq, in_device: false, attrs: RQ };
+        to.field(f("recv").word("rq").column(), recv)?;
+        to.field(f("requester"), Value::Word(doing_name(self.doing)))?;
+        if matches!(Doing::from_raw(self.doing), Some(Doing::Working | Doing::Waiting)) {
+            to.field(f("wr_id"), Value::Hex(self.wr_id.get()))?;
+            to.field(f("moved"), Value::Number(self.done.get()))?;
+            to.field(f("retries"), number(self.retries))?;
+            to.field(f("rnr_retries"), number(self.rnr_retries))?;
+        }
+        to.field(f("receiving"), Value::Flag(self.receiving != 0))
+    }
+}
+
+impl Record for CqRecord {
+    const KIND: Inspected = Inspected::Cq;
+
+    fn number(&self) -> u32 {
+        self.cqn.get()
+    }
+
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        let ring = RingRecord { size: self.size, posted: self.produced, next: self.consumed };
+        let armed = match self.armed.get() {
+            ARM_NEXT => c"next",
+            ARM_SOLICITED => c"solicited",
+            _ => c"no",
+        };
+        to.field(f("cqn").word("cq").column(), number(self.cqn))?;
+        to.field(f("context").column(), number(self.context))?;
+        to.field(f("eqn").word("eq").column(), number(self.eqn))?;
+        to.field(f("users").column(), number(self.users))?;
+        to.field(f("uar"), number(self.uar))?;
+        to.field(f("slot"), number(self.slot))?;
+        to.field(f("ring").column(), Value::Out { ring, attrs: Some(OUT) })?;
+        to.field(f("armed").attr(c"armed"), Value::Code(self.armed.get(), armed))?;
+        to.field(f("failed").attr(c"failed").column(), Value::Flag(self.failed.get() != 0))
+    }
+}
+
+impl Record for EqRecord {
+    const KIND: Inspected = Inspected::Eq;
+
+    fn number(&self) -> u32 {
+        self.eqn.get()
+    }
+
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        let ring = RingRecord { size: self.size, posted: self.produced, next: self.consumed };
+        to.field(f("eqn").word("eq").column(), number(self.eqn))?;
+        to.field(f("vector").column(), number(self.vector))?;
+        to.field(f("cqs").column(), number(self.cqs))?;
+        to.field(f("ring").column(), Value::Out { ring, attrs: None })
+    }
+}
+
+impl Record for SrqRecord {
+    const KIND: Inspected = Inspected::Srq;
+
+    fn number(&self) -> u32 {
+        self.srqn.get()
+    }
+
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        to.field(f("srqn").word("srq").column(), number(self.srqn))?;
+        to.field(f("context").column(), number(self.context))?;
+        to.field(f("pdn").word("pd").column(), number(self.pdn))?;
+        to.field(f("xrcdn").word("xrcd").column(), maybe(self.xrcdn))?;
+        to.field(f("users").attr(c"users").column(), number(self.users))?;
+        to.field(f("uar").attr(c"uar"), number(self.uar))?;
+        to.field(f("slot").attr(c"slot"), number(self.slot))?;
+        let recv = Value::Work { ring: self.ring, in_device: false, attrs: RQ };
+        to.field(f("recv").word("rq").column(), recv)?;
+        to.field(f("limit").attr(c"limit").column(), number(self.limit))?;
+        to.field(f("failed").attr(c"failed").column(), Value::Flag(self.failed.get() != 0))
+    }
+}
+
+impl Record for KeyRecord {
+    const KIND: Inspected = Inspected::Key;
+
+    fn number(&self) -> u32 {
+        self.key.get() >> 8
+    }
+
+    fn show<S: Show>(&self, to: &mut S) -> Result<(), S::Error> {
+        let f = Field::new;
+        let valid = self.valid != 0;
+        to.field(f("key").column(), Value::Key(self.key.get()))?;
+        let kind = Value::Word(key_kind_name(self.kind));
+        to.field(f("kind").word("type").attr(c"kind").column(), kind)?;
+        to.field(f("pdn").word("pd").column(), number(self.pdn))?;
+        let state = if valid { c"valid" } else { c"free" };
+        to.field(f("state").attr(c"state"), Value::Word(state))?;
+        if valid {
+            let rights = Value::Rights(Access::from_bits_truncate(self.access.get()));
+            to.field(f("qpn").word("qp").column(), maybe(self.qpn))?;
+            to.field(f("access").attr(c"access").column(), rights)?;
+            to.field(f("address").word("base").column(), Value::Hex(self.base.get()))?;
+            to.field(f("length").column(), Value::Number(self.length.get()))?;
+            let page = 1 << self.page_shift.min(63);
+            let page = Value::Maybe(if self.page_shift == 0 { None } else { Some(page) });
+            to.field(f("page_size").attr(c"page_size").column(), page)?;
+        }
+        to.field(f("windows").attr(c"windows"), number(self.windows))?;
+        to.field(f("one_touch").column(), Value::Flag(self.one_touch != 0))
+    }
+}
+
+fn type_name(raw: u8) -> &'static CStr {
+    match Type::from_raw(raw) {
+        Some(Type::Gsi) => c"GSI",
+        Some(Type::Rc) => c"RC",
+        Some(Type::Uc) => c"UC",
+        Some(Type::Ud) => c"UD",
+        Some(Type::XrcIni) => c"XRC_INI",
+        Some(Type::XrcTgt) => c"XRC_TGT",
+        None => c"?",
+    }
+}
+
+fn state_name(raw: u8) -> &'static CStr {
+    match State::from_raw(raw) {
+        Some(State::Reset) => c"RESET",
+        Some(State::Init) => c"INIT",
+        Some(State::Rtr) => c"RTR",
+        Some(State::Rts) => c"RTS",
+        Some(State::Sqd) => c"SQD",
+        Some(State::Sqe) => c"SQE",
+        Some(State::Err) => c"ERR",
+        None => c"?",
+    }
+}
+
+fn doing_name(raw: u8) -> &'static CStr {
+    match Doing::from_raw(raw) {
+        Some(Doing::Nothing) => c"nothing",
+        Some(Doing::Working) => c"working",
+        Some(Doing::Waiting) => c"waiting",
+        Some(Doing::Busy) | None => c"busy",
+    }
+}
+
+fn key_kind_name(raw: u8) -> &'static CStr {
+    match KeyKind::from_raw(raw) {
+        Some(KeyKind::Region) => c"region",
+        Some(KeyKind::Fast) => c"fast_region",
+        Some(KeyKind::Window1) => c"window1",
+        Some(KeyKind::Window2) => c"window2",
+        Some(KeyKind::Command) => c"command",
+        Some(KeyKind::Leaving) => c"leaving",
+        None => c"?",
+    }
+}
