@@ -1,10 +1,10 @@
 //! The copy loop for pages of a message.
 //!
 //! The C library copies a page by `rep movsb`. The processor begins nothing that stands behind that
-//! instruction before it has ended, so the look-ups for the next page wait for the last byte. A loop
-//! of vector instructions lets them start while its last stores are under way: messages in pages
-//! that lie in no order are a seventh faster by it (docs/benchmarks/profile.md). Long blocks are
-//! not, whatever the loop.
+//! instruction before it has ended, so the look-ups for the next page wait for the last byte. A
+//! loop of vector instructions lets them start while its last stores are under way: messages in
+//! pages that lie in no order are a seventh faster by it (docs/benchmarks/profile.md). Long blocks
+//! are not, whatever the loop.
 
 use std::ptr;
 
@@ -35,8 +35,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Copies by vectors of 32 bytes, four at a time.
 ///
 /// # Safety
-/// The processor must have AVX, `from` must be readable and `to` writable for `len` bytes, and these
-/// must not overlap.
+/// The processor must have AVX, `from` must be readable and `to` writable for `len` bytes, and
+/// these must not overlap.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn vectors(from: *const u8, to: *mut u8, len: usize) {

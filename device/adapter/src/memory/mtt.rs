@@ -250,8 +250,8 @@ impl Att {
         Some((first.checked_add(within)?, run.min(len)))
     }
 
-    /// Walks along `len` bytes from `offset` on. Unlike [`Self::resolve`] for each run, this looks a
-    /// list up once.
+    /// Walks along `len` bytes from `offset` on. Unlike [`Self::resolve`] for each run, this looks
+    /// a list up once.
     #[inline]
     #[must_use]
     pub fn walk(&self, table: &Table, offset: u64, len: u64) -> Walk<'_> {
