@@ -120,7 +120,8 @@ impl<'a, H: Clock> Slice<'a, H> {
     #[inline]
     pub fn charge_copy(&self, bytes: u64) {
         self.charge(bytes / 16);
-        if self.slow.get() && bytes >= SLOW_PIECE {
+        // Nothing is charged any more if the clock has just been read.
+        if self.slow.get() && bytes >= SLOW_PIECE && self.charged.get() > 0 {
             self.look();
         }
     }
