@@ -200,8 +200,7 @@ fn large(
     Ok(())
 }
 
-/// Bandwidth between buffers whose pages lie in no order, against memcpy of pages
-/// in the same order.
+/// Bandwidth between buffers whose pages lie in no order, against memcpy of the same pages.
 fn scattered(
     report: &mut Report,
     rig: &Rig,
@@ -217,12 +216,12 @@ fn scattered(
             for _ in 0..repeats {
                 let rate = rate::run(rig, pair, (kind, len), span)?;
                 moved = moved.max(rate.per_second() * f64::from(len) / 1e9);
-                copied = copied.max(yardstick::same_pages(&both, len as usize, span) / 1e9);
+                copied = copied.max(yardstick::same_pages(pair, &both, len as usize, span)? / 1e9);
             }
             let kib = len >> 10;
             report.figure(&format!("{kib} KiB {kind:?}, scattered pages, GB/s"), moved);
-            report.figure(&format!("{kib} KiB memcpy of such pages, {kind:?}, GB/s"), copied);
-            let name = format!("{kib} KiB {kind:?}, scattered pages / memcpy of such pages");
+            report.figure(&format!("{kib} KiB memcpy of the same pages, {kind:?}, GB/s"), copied);
+            let name = format!("{kib} KiB {kind:?}, scattered pages / memcpy of the same pages");
             report.figure(&name, moved / copied);
         }
     }

@@ -71,22 +71,52 @@ pub(crate) fn memcpy(len: usize, span: Duration) -> f64 {
     bytes / start.elapsed().as_secs_f64()
 }
 
+/// The memory of an endpoint's guest, and the place of its buffer there.
+fn map(end: &Endpoint) -> anyhow::Result<(Mapping, usize)> {
+    let ram = end.guest.ram();
+    let mapping = Mapping::new(ram.file(), 0, usize::try_from(ram.len())?, true)?;
+    Ok((mapping, usize::try_from(end.buffer - BASE)?))
+}
+
 /// Bytes per second of copying the very block that a WRITE of `len` bytes moves, by this thread.
 ///
 /// # Errors
 /// When it lies outside guest memory, or that cannot be mapped.
 pub(crate) fn same_block(pair: &Pair, len: usize, span: Duration) -> anyhow::Result<f64> {
-    let map = |end: &Endpoint| {
-        let ram = end.guest.ram();
-        let mapping = Mapping::new(ram.file(), 0, usize::try_from(ram.len())?, true)?;
-        anyhow::Ok((mapping, usize::try_from(end.buffer - BASE)?))
-    };
-    let ((from, from_at), (to, to_at)) = (map(&pair.a)?, map(&pair.b)?);
+    same_pieces(pair, &[(0, 0)], len, span)
+}
+
+/// Bytes per second of copying the very pages that a WRITE of `len` bytes between two scattered
+/// buffers moves, by this thread.
+///
+/// # Errors
+/// When they lie outside guest memory, or that cannot be mapped.
+pub(crate) fn same_pages(
+    pair: &Pair,
+    [from, to]: &[Scattered; 2],
+    len: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let places = from.places.iter().copied().zip(to.places.iter().copied());
+    let places: Vec<_> = places.take(len / PAGE).collect();
+    same_pieces(pair, &places, PAGE, span)
+}
+
+/// Bytes per second of copying pieces of `len` bytes between places of the buffers of a pair.
+fn same_pieces(
+    pair: &Pair,
+    places: &[(usize, usize)],
+    len: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let ((source, source_at), (target, target_at)) = (map(&pair.a)?, map(&pair.b)?);
     let copy = || {
-        Mapping::copy((&from, from_at), (&to, to_at), len, Order::Any)
-            .context("a block of guest memory")
+        places.iter().try_for_each(|(from, to)| {
+            let ends = ((&source, source_at + from), (&target, target_at + to));
+            Mapping::copy(ends.0, ends.1, len, Order::Any).context("a piece of guest memory")
+        })
     };
-    // Its pages are mapped before anything is timed.
+    // Their pages are mapped before anything is timed.
     copy()?;
     let start = Instant::now();
     let mut bytes = 0f64;
@@ -94,28 +124,7 @@ pub(crate) fn same_block(pair: &Pair, len: usize, span: Duration) -> anyhow::Res
         for _ in 0..16 {
             copy()?;
         }
-        bytes += 16.0 * len as f64;
+        bytes += 16.0 * (places.len() * len) as f64;
     }
     Ok(bytes / start.elapsed().as_secs_f64())
-}
-
-/// Bytes per second of copying `len` bytes page by page, in private memory, in the order of the
-/// pages of two buffers.
-pub(crate) fn same_pages([from, to]: &[Scattered; 2], len: usize, span: Duration) -> f64 {
-    let source = vec![1u8; from.places.len() * PAGE];
-    let mut target = vec![2u8; to.places.len() * PAGE];
-    let places: Vec<_> = from.places.iter().zip(&to.places).take(len / PAGE).collect();
-    let start = Instant::now();
-    let mut bytes = 0f64;
-    while start.elapsed() < span {
-        for _ in 0..16 {
-            for (from, to) in &places {
-                let page = black_box(&source[**from..**from + PAGE]);
-                target[**to..**to + PAGE].copy_from_slice(page);
-            }
-            black_box(&mut target);
-        }
-        bytes += 16.0 * len as f64;
-    }
-    bytes / start.elapsed().as_secs_f64()
 }
