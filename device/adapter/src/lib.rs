@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`adapter`] | an adapter: its parts, its registers, its entry points |
 //! | [`host`] | what the adapter asks of its host |
+//! | [`ethernet`] | frames on their way to and from other daemons |
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
 //! | [`control`] | admin commands |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |
@@ -25,6 +26,7 @@
 pub mod adapter;
 pub mod control;
 pub mod datapath;
+pub mod ethernet;
 pub mod host;
 pub mod inspect;
 pub mod limits;
