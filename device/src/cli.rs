@@ -10,8 +10,8 @@ use crate::config::Settings;
 ///
 /// Each function is one adapter in one guest. It has a vfio-user socket for the adapter itself and
 /// an Ethernet socket for the guest's ordinary NIC with the same MAC. A learning Ethernet switch
-/// connects the NICs. The daemon executes RDMA between the functions by copying from memory to
-/// memory.
+/// connects the NICs, and by uplinks those of other daemons. The daemon executes RDMA between the
+/// functions by copying from memory to memory.
 #[derive(Debug, Parser)]
 #[command(name = "vrnicd", version, after_long_help = EXAMPLES)]
 pub struct Args {
@@ -56,6 +56,11 @@ QEMU arguments of guest a (its memory must be a shared memfd):
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/vrnic/a.sock\"}}'
   -netdev stream,id=n0,server=off,addr.type=unix,addr.path=/run/vrnic/a.net
   -device virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0a
+
+Example: another daemon on the same host, with a trunk between the two
+
+  vrnicd --function ... --uplink name=up,listen=/run/vrnic/trunk.sock
+  vrnicd --function ... --uplink name=up,connect=/run/vrnic/trunk.sock
 
 On SIGTERM and SIGINT the daemon removes its sockets and exits.";
 

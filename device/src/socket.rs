@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
@@ -88,12 +90,24 @@ impl SocketFile {
     /// # Errors
     /// See [`BindError`].
     pub fn bind(path: &Path, access: &Access) -> Result<Self, BindError> {
+        Self::bind_kind(path, access, SocketType::STREAM)
+    }
+
+    /// Does the same with a socket that keeps messages apart (SOCK_SEQPACKET).
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind_messages(path: &Path, access: &Access) -> Result<Self, BindError> {
+        Self::bind_kind(path, access, SocketType::SEQPACKET)
+    }
+
+    fn bind_kind(path: &Path, access: &Access, kind: SocketType) -> Result<Self, BindError> {
         let os = |error| BindError::Os { path: path.to_owned(), error };
         check_folder(path)?;
-        let listener = match bind(path) {
+        let listener = match bind(path, kind) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                remove_stale(path)?;
-                bind(path)
+                remove_stale(path, kind)?;
+                bind(path, kind)
             }
             other => other,
         }
@@ -133,20 +147,41 @@ impl Drop for SocketFile {
     }
 }
 
-/// Takes a client that waits, and tells who it is.
+/// Takes a client, if one waits, and tells who it is.
 ///
 /// # Errors
-/// Returns the error of `accept`; `WouldBlock` if no client waits.
-pub fn accept(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
-    let (stream, _) = listener.accept()?;
-    let peer = Peer::of(&stream);
-    Ok((stream, peer))
+/// Returns the error of `accept`.
+pub fn accept(listener: &UnixListener) -> io::Result<Option<(UnixStream, Peer)>> {
+    match listener.accept() {
+        Ok((stream, _)) => {
+            let peer = Peer::of(&stream);
+            Ok(Some((stream, peer)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Connects to a socket that keeps messages apart (SOCK_SEQPACKET). Neither this nor the use of the
+/// socket waits.
+///
+/// # Errors
+/// Returns the kernel's error.
+pub fn dial(path: &Path) -> io::Result<OwnedFd> {
+    Ok(connect(path, SocketType::SEQPACKET)?)
+}
+
+fn connect(path: &Path, kind: SocketType) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// A socket at `path` that does not listen yet.
-fn bind(path: &Path) -> io::Result<UnixListener> {
+fn bind(path: &Path, kind: SocketType) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }
@@ -179,18 +214,19 @@ fn check_folder(path: &Path) -> Result<(), BindError> {
 }
 
 /// Removes the socket file of a process that is gone.
-fn remove_stale(path: &Path) -> Result<(), BindError> {
+fn remove_stale(path: &Path, kind: SocketType) -> Result<(), BindError> {
     let os = |error| BindError::Os { path: path.to_owned(), error };
     if !std::fs::symlink_metadata(path).map_err(os)?.file_type().is_socket() {
         return Err(BindError::NotASocket(path.to_owned()));
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(BindError::Taken(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+    match connect(path, kind) {
+        // Its queue of clients may be full, and it may be a socket of the other kind.
+        Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(BindError::Taken(path.to_owned())),
+        Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "removing the socket file of a process that has ended");
             std::fs::remove_file(path).map_err(os)
         }
-        Err(error) => Err(os(error)),
+        Err(error) => Err(os(error.into())),
     }
 }
 
@@ -218,7 +254,7 @@ mod tests {
             let meta = std::fs::metadata(&path).expect("socket");
             assert_eq!((meta.mode() & 0o7777, meta.gid()), (mode, group));
             let client = UnixStream::connect(&path).expect("connect");
-            let (_, peer) = accept(socket.listener()).expect("accept");
+            let (_, peer) = accept(socket.listener()).expect("accept").expect("a client");
             let us = format!("process {}, user", std::process::id());
             assert!(peer.to_string().starts_with(&us), "{peer}");
             drop(client);

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
 use common::start;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -14,30 +15,9 @@ use vrnic_testdriver::wait;
 
 const A: [u8; 6] = vrnic_mac(0);
 const B: [u8; 6] = vrnic_mac(1);
-const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
-const BROADCAST: [u8; 6] = [0xff; 6];
 
 const fn vrnic_mac(index: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, 10 + index]
-}
-
-fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
-    let mut bytes = [to, from].concat();
-    bytes.extend((bytes.len()..len).map(|i| i.to_le_bytes()[0]));
-    bytes
-}
-
-fn send(stream: &mut UnixStream, frame: &[u8]) {
-    let len = u32::try_from(frame.len()).expect("small");
-    stream.write_all(&[&len.to_be_bytes(), frame].concat()).expect("send a frame");
-}
-
-fn receive(stream: &mut UnixStream) -> Vec<u8> {
-    let mut len = [0; 4];
-    stream.read_exact(&mut len).expect("length of a frame");
-    let mut bytes = vec![0; u32::from_be_bytes(len) as usize];
-    stream.read_exact(&mut bytes).expect("a frame");
-    bytes
 }
 
 #[test]

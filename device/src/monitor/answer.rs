@@ -1,7 +1,5 @@
 //! Which request is answered with what.
 
-use std::sync::Arc;
-
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -11,8 +9,8 @@ use vrnic_abi::admin::fields::Record;
 use vrnic_adapter::inspect::Page;
 
 use super::view::AdapterView;
-use super::{json, metrics};
-use crate::adapter::{Adapter, HostedAdapter};
+use super::{Watched, json, metrics};
+use crate::adapter::Adapter;
 
 /// Objects in an answer, unless the request asks for fewer.
 const PAGE: usize = 1000;
@@ -20,7 +18,7 @@ const PAGE: usize = 1000;
 type Answer = Response<Full<Bytes>>;
 
 /// The answer to a request.
-pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri) -> Answer {
+pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     if *method != Method::GET {
         let mut answer = fault(StatusCode::METHOD_NOT_ALLOWED, "only GET requests are answered");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
@@ -28,13 +26,14 @@ pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri
     }
     let parts: Vec<_> = uri.path().split('/').skip(1).collect();
     match parts.as_slice() {
-        ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(adapters)),
+        ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(watched)),
         ["functions"] => {
-            let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
+            let views = watched.adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
             json(&views.collect::<Vec<_>>())
         }
+        ["ports"] => json(&watched.switch.ports()),
         ["functions", name, kind] => {
-            let named = adapters.iter().find(|hosted| hosted.adapter().name() == *name);
+            let named = watched.adapters.iter().find(|hosted| hosted.adapter().name() == *name);
             match (named, range(uri.query().unwrap_or_default())) {
                 (None, _) => {
                     fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
@@ -45,7 +44,7 @@ pub(super) fn answer(adapters: &[Arc<HostedAdapter>], method: &Method, uri: &Uri
         }
         _ => fault(
             StatusCode::NOT_FOUND,
-            "the paths are /metrics, /functions and /functions/NAME/KIND",
+            "the paths are /metrics, /ports, /functions and /functions/NAME/KIND",
         ),
     }
 }
@@ -112,6 +111,7 @@ fn text(kind: &'static str, body: String) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::thread::SwitchThread;
 
     #[test]
     fn ranges_are_parsed() {
@@ -124,7 +124,11 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused() {
-        let status = |method, uri| answer(&[], &method, &Uri::from_static(uri)).status().as_u16();
+        let switch = SwitchThread::start().expect("a switch");
+        let watched = Watched { adapters: [].into(), switch: switch.handle().clone() };
+        let status =
+            |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();
+        assert_eq!(status(Method::GET, "/ports"), 200);
         assert_eq!(status(Method::GET, "/metrics"), 200);
         assert_eq!(status(Method::GET, "/functions"), 200);
         assert_eq!(status(Method::GET, "/functions/a/qps"), 404);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -11,16 +10,18 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
 
+use super::Watched;
+use super::port_metrics::Ports;
 use super::view::AdapterView;
-use crate::adapter::HostedAdapter;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics, each with the label `function`.
-pub(super) fn metrics(adapters: &[Arc<HostedAdapter>]) -> String {
-    let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
+/// All metrics. Those of functions have the label `function`.
+pub(super) fn metrics(watched: &Watched) -> String {
+    let views = watched.adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
+    registry.register_collector(Box::new(Ports(watched.switch.ports())));
     let mut out = String::new();
     if let Err(error) = text::encode(&mut out, &registry) {
         tracing::error!(%error, "the metrics cannot be written");

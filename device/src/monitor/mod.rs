@@ -10,11 +10,13 @@
 //! | [`answer`] | which request is answered with what |
 //! | [`json`] | objects as JSON |
 //! | [`view`] | adapters as watchers see them |
-//! | [`metrics`] | the counters in the text format of Prometheus |
+//! | [`metrics`] | the counters of adapters in the text format of Prometheus |
+//! | [`port_metrics`] | those of the switch's ports |
 
 mod answer;
 mod json;
 mod metrics;
+mod port_metrics;
 mod serve;
 mod view;
 
@@ -29,7 +31,17 @@ use self::serve::Listener;
 pub use self::view::AdapterView;
 use crate::access::Access;
 use crate::adapter::HostedAdapter;
+use crate::net::handle::SwitchHandle;
 use crate::socket::{Address, SocketFile};
+
+/// What the monitor shows.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The adapters.
+    pub adapters: Arc<[Arc<HostedAdapter>]>,
+    /// The switch.
+    pub switch: SwitchHandle,
+}
 
 /// The running monitor; on drop its thread ends, and it listens no more.
 #[derive(Debug)]
@@ -44,11 +56,7 @@ impl Monitor {
     ///
     /// # Errors
     /// An address that cannot be used, or a thread that the system does not give.
-    pub fn start(
-        address: &Address,
-        access: &Access,
-        adapters: Vec<Arc<HostedAdapter>>,
-    ) -> anyhow::Result<Self> {
+    pub fn start(address: &Address, access: &Access, watched: Watched) -> anyhow::Result<Self> {
         // One thread serves all watchers, so that they together take one processor at most.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
@@ -68,7 +76,7 @@ impl Monitor {
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve::serve(listener, adapters.into()) => {}
+                    () = serve::serve(listener, watched) => {}
                     _ = stopped => {}
                 }
             });

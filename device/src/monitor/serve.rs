@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use vrnic_adapter::log_ratelimit::Limiter;
 
+use super::Watched;
 use super::answer::answer;
-use crate::adapter::HostedAdapter;
 use crate::worker::pool::now_ns;
 
 /// Watchers that are connected at the same time; more wait in the socket's queue.
@@ -65,7 +65,7 @@ impl Listener {
 }
 
 /// Serves clients until it is cancelled.
-pub(super) async fn serve(listener: Listener, adapters: Arc<[Arc<HostedAdapter>]>) {
+pub(super) async fn serve(listener: Listener, watched: Watched) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let limiter = Limiter::default();
     loop {
@@ -73,7 +73,7 @@ pub(super) async fn serve(listener: Listener, adapters: Arc<[Arc<HostedAdapter>]
         let permit = Arc::clone(&room).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(stream) => {
-                tokio::spawn(watcher(stream, Arc::clone(&adapters), permit));
+                tokio::spawn(watcher(stream, watched.clone(), permit));
             }
             // Descriptors have run out, or the watcher has gone already.
             Err(error) => {
@@ -87,13 +87,9 @@ pub(super) async fn serve(listener: Listener, adapters: Arc<[Arc<HostedAdapter>]
 }
 
 /// Serves one watcher until it leaves, breaks a limit or its time is over.
-async fn watcher(
-    stream: Box<dyn Stream>,
-    adapters: Arc<[Arc<HostedAdapter>]>,
-    _permit: Option<OwnedSemaphorePermit>,
-) {
+async fn watcher(stream: Box<dyn Stream>, watched: Watched, _permit: Option<OwnedSemaphorePermit>) {
     let service = service_fn(|request| {
-        let answer = answer(&adapters, request.method(), request.uri());
+        let answer = answer(&watched, request.method(), request.uri());
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut http = http1::Builder::new();

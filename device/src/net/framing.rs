@@ -1,55 +1,24 @@
 //! The format of QEMU's `-netdev stream` (net/stream.c, `net_fill_rstate`): each frame
 //! is preceded by its length as a 32-bit big-endian number.
 
-use std::sync::Arc;
-
 use thiserror::Error;
 
-use super::mac::MacAddr;
+use super::frame::{FRAME_MAX, Frame};
 
 /// Length of the length.
 pub const PREFIX: usize = 4;
-/// Shortest frame: an Ethernet header.
-pub const FRAME_MIN: usize = 14;
-/// Longest frame: an IP packet of 65,535 bytes with header and VLAN tag.
-pub const FRAME_MAX: usize = 65_535 + 18;
-
-/// A frame with its prefix, ready to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame(Arc<[u8]>);
-
-impl Frame {
-    /// The bytes on the stream, prefix included.
-    #[must_use]
-    pub fn wire(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Returns the destination address.
-    #[must_use]
-    pub fn destination(&self) -> MacAddr {
-        self.address(0)
-    }
-
-    /// Returns the source address.
-    #[must_use]
-    pub fn source(&self) -> MacAddr {
-        self.address(6)
-    }
-
-    fn address(&self, offset: usize) -> MacAddr {
-        let mut mac = [0; 6];
-        if let Some(bytes) = self.0.get(PREFIX + offset..PREFIX + offset + 6) {
-            mac.copy_from_slice(bytes);
-        }
-        MacAddr(mac)
-    }
-}
 
 /// A stream that cannot be followed any further.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
 pub struct Oversized(pub usize);
+
+/// Returns the prefix of a frame.
+#[must_use]
+pub fn prefix(frame: &Frame) -> [u8; PREFIX] {
+    // No frame is longer than FRAME_MAX.
+    u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX).to_be_bytes()
+}
 
 /// Result of decoding.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,10 +73,8 @@ impl Decoder {
             return Ok(Next::NeedMore);
         }
         self.start += PREFIX + len;
-        if len < FRAME_MIN {
-            return Ok(Next::Runt(len));
-        }
-        Ok(Next::Frame(Frame(rest[..PREFIX + len].into())))
+        // It is not too long, so it is too short if it is not a frame.
+        Ok(Frame::new(body[..len].to_vec()).map_or(Next::Runt(len), Next::Frame))
     }
 }
 
@@ -115,6 +82,7 @@ impl Decoder {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::frame::FRAME_MIN;
     use super::*;
 
     fn wire(len: usize) -> Vec<u8> {
@@ -132,7 +100,7 @@ mod tests {
             for bytes in stream.chunks(piece) {
                 decoder.feed(bytes);
                 while let Next::Frame(frame) = decoder.next_frame().expect("no error") {
-                    lens.push(frame.wire().len() - PREFIX);
+                    lens.push(frame.bytes().len());
                 }
             }
             assert_eq!(lens, [14, 60, FRAME_MAX], "pieces of {piece}");
@@ -166,7 +134,7 @@ mod tests {
                 loop {
                     match decoder.next_frame() {
                         Ok(Next::Frame(frame)) => {
-                            let len = frame.wire().len() - PREFIX;
+                            let len = frame.bytes().len();
                             prop_assert!((FRAME_MIN..=FRAME_MAX).contains(&len));
                         }
                         Ok(Next::Runt(len)) => prop_assert!(len < FRAME_MIN),
@@ -180,14 +148,5 @@ mod tests {
                 prop_assert!(decoder.buffer.len() - decoder.start < PREFIX + FRAME_MAX);
             }
         }
-    }
-
-    #[test]
-    fn addresses_are_those_of_the_header() {
-        let mut decoder = Decoder::default();
-        decoder.feed(&wire(64));
-        let Ok(Next::Frame(frame)) = decoder.next_frame() else { panic!("no frame") };
-        assert_eq!(frame.destination(), MacAddr([0, 1, 2, 3, 4, 5]));
-        assert_eq!(frame.source(), MacAddr([6, 7, 8, 9, 10, 11]));
     }
 }

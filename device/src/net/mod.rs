@@ -1,16 +1,34 @@
-//! Ethernet between the guests' ordinary NICs: QEMU's `-netdev stream` sockets and a learning
-//! switch.
+//! Ethernet: a learning switch between the guests' ordinary NICs, the adapters, and the network
+//! outside of the daemon.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`mac`] | MAC addresses |
+//! | [`frame`] | a frame |
 //! | [`framing`] | QEMU's stream format: a length, then a frame |
 //! | [`table`] | which address is behind which port |
-//! | [`port`] | a port: its socket, its peer, what waits to be sent |
-//! | [`switch`] | the thread that forwards |
+//! | [`status`] | state and counters of a port |
+//! | [`queue`] | frames that wait to leave by a port |
+//! | [`line`](mod@line) | the outer end of a port |
+//! | [`netdev`] | the line to a network card in QEMU |
+//! | [`trunk`] | the line to another daemon |
+//! | [`port`] | a port: its line, its adapter, what waits to be sent |
+//! | [`outbox`] | the way of frames from adapters into the switch |
+//! | [`handle`] | how other threads reach the switch |
+//! | [`switch`] | what the switch's thread does |
+//! | [`thread`] | its start and end |
 
+pub mod frame;
 pub mod framing;
+pub mod handle;
+pub mod line;
 pub mod mac;
+pub mod netdev;
+pub mod outbox;
 pub mod port;
+pub mod queue;
+pub mod status;
 pub mod switch;
 pub mod table;
+pub mod thread;
+pub mod trunk;

@@ -1,219 +1,255 @@
-//! A switch port: one QEMU netdev at a time on a listening socket.
+//! A switch port: its line, the adapter behind it, and what waits to be sent.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use arrayvec::ArrayVec;
+use vrnic_adapter::ethernet;
 use vrnic_adapter::log_ratelimit::Limiter;
 
-use super::framing::{Decoder, Frame, Next};
-use crate::socket::{SocketFile, accept};
-use crate::worker::pool::now_ns;
+use super::frame::{FRAME_MIN, Frame};
+use super::line::{Change, Line, Log};
+use super::mac::MacAddr;
+use super::queue::SendQueue;
+use super::status::{Kind, PortStatus, Reason};
 
-/// Most bytes that wait for a peer; further frames are dropped, as a switch does with a full queue.
-const QUEUE_BYTES: usize = 2 << 20;
-/// Most bytes taken from a peer in one turn, so that none keeps the others waiting.
-const TURN_BYTES: usize = 256 << 10;
-/// Most frames written by one system call.
-const BATCH: usize = 64;
+/// Most bytes that wait for a netdev; further frames are dropped, as a switch does with a full
+/// queue.
+const STATION_QUEUE: usize = 2 << 20;
+/// Most bytes that wait for an uplink, which all functions share.
+const UPLINK_QUEUE: usize = 8 << 20;
+/// Length of a VLAN tag, which does not count as part of an IP packet.
+const VLAN_TAG: usize = 4;
+
 /// Hears of the link.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
+/// Takes a frame that is for the adapter behind a port, and gives back one that is not.
+pub type FrameSink = Box<dyn Fn(ethernet::Frame) -> Option<ethernet::Frame> + Send>;
+
+/// Configuration of a port.
+pub struct PortSetup {
+    /// Name in logs.
+    pub name: String,
+    /// What is at its outer end.
+    pub kind: Kind,
+    /// The address of the adapter; no other port may use it.
+    pub mac: Option<MacAddr>,
+    /// Its line; a function without a netdev has none.
+    pub line: Option<Box<dyn Line>>,
+    /// True if frames from this uplink may leave by other uplinks for which this is true.
+    pub transit: bool,
+    /// Hears of the link.
+    pub link: LinkListener,
+    /// The adapter behind the port.
+    pub sink: Option<FrameSink>,
+}
 
 /// A port.
 pub struct Port {
-    name: String,
-    socket: SocketFile,
-    link: LinkListener,
-    peer: Option<Peer>,
+    setup: PortSetup,
+    status: Arc<PortStatus>,
+    queue: SendQueue,
     limiter: Limiter,
-}
-
-/// A connected netdev.
-struct Peer {
-    stream: UnixStream,
-    decoder: Decoder,
-    queue: VecDeque<Frame>,
-    queued: usize,
-    /// Bytes of the first queued frame that are sent.
-    sent: usize,
-}
-
-impl Peer {
-    /// The bytes of the first queued frames that are to be written next.
-    fn waiting(&self) -> ArrayVec<IoSlice<'_>, BATCH> {
-        let frames = self.queue.iter().take(BATCH).map(Frame::wire);
-        let mut sent = self.sent;
-        // Only of the first frame may a part be sent.
-        frames
-            .map(|bytes| IoSlice::new(bytes.get(std::mem::take(&mut sent)..).unwrap_or_default()))
-            .collect()
-    }
-
-    /// Takes frames off the queue after `len` bytes of them have been written.
-    fn written(&mut self, len: usize) {
-        self.sent += len;
-        while let Some(frame) = self.queue.front()
-            && self.sent >= frame.wire().len()
-        {
-            self.sent -= frame.wire().len();
-            self.queued -= frame.wire().len();
-            self.queue.pop_front();
-        }
-    }
-}
-
-/// State of a peer after an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerState {
-    /// The peer is connected.
-    Up,
-    /// The peer has disconnected.
-    Gone,
+    up: bool,
+    /// True if epoll tells when there is room to send.
+    pub watched_out: bool,
 }
 
 impl Port {
-    /// A port that listens on `socket` and tells `link`.
+    /// Creates a port without a link.
     #[must_use]
-    pub fn new(name: &str, socket: SocketFile, link: LinkListener) -> Self {
-        Self { name: name.to_owned(), socket, link, peer: None, limiter: Limiter::default() }
+    pub fn new(setup: PortSetup) -> Self {
+        let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
+        Self {
+            status: Arc::new(PortStatus::new(&setup.name, setup.kind)),
+            setup,
+            queue: SendQueue::new(room),
+            limiter: Limiter::default(),
+            up: false,
+            watched_out: false,
+        }
     }
 
-    /// The listening socket.
+    /// Returns the state for watchers.
     #[must_use]
-    pub fn socket(&self) -> &SocketFile {
-        &self.socket
+    pub const fn status(&self) -> &Arc<PortStatus> {
+        &self.status
     }
 
-    /// The stream of the peer.
+    /// Returns the address of the adapter behind the port.
     #[must_use]
-    pub fn stream(&self) -> Option<&UnixStream> {
-        self.peer.as_ref().map(|peer| &peer.stream)
+    pub const fn mac(&self) -> Option<MacAddr> {
+        self.setup.mac
     }
 
-    /// Returns whether frames wait for the peer to take them.
+    /// Returns whether frames that came by `self` may leave by `to`: not by where they came from,
+    /// and from one uplink to another one only if both are meant for that. So uplinks never make a
+    /// loop unless they are told to.
+    #[must_use]
+    pub const fn may_pass_to(&self, to: &Self) -> bool {
+        let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
+        !both || self.setup.transit && to.setup.transit
+    }
+
+    /// Returns the descriptor that becomes readable when somebody wants to connect.
+    #[must_use]
+    pub fn door(&self) -> Option<BorrowedFd<'_>> {
+        self.setup.line.as_ref().and_then(|line| line.door())
+    }
+
+    /// Returns the descriptor that frames pass through, if there is one now.
+    #[must_use]
+    pub fn wire(&self) -> Option<BorrowedFd<'_>> {
+        self.setup.line.as_ref().and_then(|line| line.wire())
+    }
+
+    /// Returns whether frames wait to leave.
     #[must_use]
     pub fn is_backed_up(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| !peer.queue.is_empty())
+        !self.queue.is_empty()
     }
 
-    /// Takes a waiting client; true when it became the peer.
+    /// Takes somebody who waits at the door.
     ///
     /// # Errors
     /// Returns the error of `accept`.
-    pub fn accept(&mut self) -> io::Result<bool> {
-        let (stream, client) = match accept(self.socket.listener()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            other => other?,
+    pub fn admit(&mut self) -> io::Result<Change> {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Ok(Change::None);
         };
-        if self.peer.is_some() {
-            self.log(|port| {
-                tracing::warn!(
-                    port,
-                    socket = %self.socket.path().display(),
-                    %client,
-                    "second client turned away: a netdev is already connected"
-                );
-            });
-            return Ok(false);
-        }
-        stream.set_nonblocking(true)?;
-        let decoder = Decoder::default();
-        self.peer = Some(Peer { stream, decoder, queue: VecDeque::new(), queued: 0, sent: 0 });
-        self.log(|port| tracing::info!(port, %client, "link up"));
-        (self.link)(true);
-        Ok(true)
+        let change = line.admit(&Log::new(status, limiter))?;
+        self.follow_link();
+        Ok(change)
     }
 
-    /// Reads what has arrived, up to a limit, and hands out the frames.
-    pub fn receive(&mut self, mut forward: impl FnMut(Frame)) -> PeerState {
-        let Self { name, limiter, peer: Some(peer), .. } = self else { return PeerState::Gone };
-        let log = |line: &dyn Fn(&str)| limiter.warn(now_ns(), || line(name));
-        let mut buffer = [0; 32 << 10];
-        let mut budget = TURN_BYTES;
-        while budget > 0 {
-            let len = match peer.stream.read(&mut buffer) {
-                Ok(0) => {
-                    let where_ =
-                        if peer.decoder.in_frame() { " in the middle of a frame" } else { "" };
-                    log(&|port| tracing::info!(port, "the netdev disconnected{where_}"));
-                    return PeerState::Gone;
-                }
-                Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    log(&|port| tracing::warn!(port, %error, "the netdev is lost: reading failed"));
-                    return PeerState::Gone;
-                }
-            };
-            budget = budget.saturating_sub(len);
-            peer.decoder.feed(&buffer[..len]);
-            loop {
-                match peer.decoder.next_frame() {
-                    Ok(Next::Frame(frame)) => forward(frame),
-                    Ok(Next::Runt(len)) => {
-                        log(&|port| {
-                            tracing::warn!(port, "a truncated frame of {len} bytes was dropped");
-                        });
-                    }
-                    Ok(Next::NeedMore) => break,
-                    Err(error) => {
-                        log(&|port| tracing::error!(port, %error, "the netdev was disconnected"));
-                        return PeerState::Gone;
-                    }
-                }
+    /// Returns whether [`Self::tick`] has something to do.
+    #[must_use]
+    pub fn wants_ticks(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.wants_ticks())
+    }
+
+    /// Does what is due about once a second.
+    pub fn tick(&mut self) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Change::None;
+        };
+        let change = line.tick(&Log::new(status, limiter));
+        self.follow_link();
+        change
+    }
+
+    /// Reads what has arrived, up to a limit, and appends the frames.
+    pub fn receive(&mut self, frames: &mut Vec<Frame>) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, limiter, .. } = self else {
+            return Change::None;
+        };
+        let before = frames.len();
+        let change = line.receive(frames, &Log::new(status, limiter));
+        for frame in frames.iter().skip(before) {
+            status.received.count(frame.bytes().len());
+        }
+        self.follow_link();
+        change
+    }
+
+    /// Gives a frame to the adapter, if it is for that, or queues it for the line. Returns whether
+    /// the queue has grown.
+    pub fn send(&mut self, frame: Frame) -> bool {
+        let Some(frame) = self.offer(frame) else { return false };
+        let len = frame.bytes().len();
+        if self.setup.line.is_none() {
+            return false;
+        }
+        if !self.up {
+            self.status.count_dropped(Reason::NoLink, 1);
+            return false;
+        }
+        let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
+        if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok())
+            && len > mtu + FRAME_MIN + VLAN_TAG
+        {
+            self.log().dropped(Reason::TooLong, 1, |port| {
+                tracing::warn!(port, "a frame of {len} bytes was dropped: the MTU is {mtu}");
+            });
+            return false;
+        }
+        if !self.queue.push(frame) {
+            let peer = if self.setup.kind.is_uplink() { "uplink" } else { "netdev" };
+            self.log().dropped(Reason::QueueFull, 1, |port| {
+                tracing::warn!(port, "the {peer} does not take its frames; some were dropped");
+            });
+            return false;
+        }
+        self.status.sent.count(len);
+        true
+    }
+
+    /// Offers a frame to the adapter behind the port. Returns it if it is also, or only, for the
+    /// line.
+    fn offer(&self, frame: Frame) -> Option<Frame> {
+        let Some(sink) = &self.setup.sink else { return Some(frame) };
+        let len = frame.bytes().len();
+        if frame.destination().is_group() {
+            let _not_taken = sink(frame.clone().into());
+            return Some(frame);
+        }
+        let back = sink(frame.into());
+        if back.is_none() {
+            self.status.sent.count(len);
+        }
+        // It has the length that it had before.
+        back.and_then(|frame| Frame::try_from(frame).ok())
+    }
+
+    /// Writes as much of the queue as the line takes.
+    pub fn flush(&mut self) -> Change {
+        let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
+        else {
+            return Change::None;
+        };
+        let log = Log::new(status, limiter);
+        match line.flush(queue, &log) {
+            Ok(()) => Change::None,
+            Err(error) => {
+                log.line(|port| tracing::warn!(port, %error, "the link is lost: writing failed"));
+                Change::Gone
             }
         }
-        PeerState::Up
     }
 
-    /// Queues a frame for the peer, if there is one and it has room.
-    pub fn send(&mut self, frame: Frame) {
-        let Some(peer) = &mut self.peer else { return };
-        let len = frame.wire().len();
-        if peer.queued + len > QUEUE_BYTES {
-            self.log(|port| {
-                tracing::warn!(port, "the netdev does not take its frames; some were dropped");
-            });
+    /// Gives up the connection.
+    pub fn disconnect(&mut self) {
+        if let Some(line) = &mut self.setup.line {
+            // Closing the wire takes it out of the epoll set.
+            line.close();
+        }
+        self.watched_out = false;
+        let left = self.queue.clear();
+        self.status.count_dropped(Reason::NoLink, left);
+        self.follow_link();
+    }
+
+    /// Tells of the link if it has changed.
+    fn follow_link(&mut self) {
+        let Some(line) = &self.setup.line else { return };
+        self.status.set_mtu(line.mtu());
+        let up = line.is_up();
+        if std::mem::replace(&mut self.up, up) == up {
             return;
         }
-        peer.queued += len;
-        peer.queue.push_back(frame);
+        self.status.set_up(up);
+        self.log().line(|port| match (up, line.peer()) {
+            (true, Some(client)) => tracing::info!(port, %client, "link up"),
+            (true, None) => tracing::info!(port, "link up"),
+            (false, _) => tracing::info!(port, "link down"),
+        });
+        (self.setup.link)(up);
     }
 
-    /// Writes as much of the queue as the peer takes.
-    pub fn flush(&mut self) -> PeerState {
-        let Some(peer) = &mut self.peer else { return PeerState::Gone };
-        while !peer.queue.is_empty() {
-            let written = (&peer.stream).write_vectored(&peer.waiting());
-            match written {
-                Ok(len) => peer.written(len),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return PeerState::Up,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.log(
-                        |port| tracing::warn!(port, %error, "the netdev is lost: writing failed"),
-                    );
-                    return PeerState::Gone;
-                }
-            }
-        }
-        PeerState::Up
-    }
-
-    /// Forgets the peer.
-    pub fn disconnect(&mut self) {
-        if self.peer.take().is_some() {
-            self.log(|port| tracing::info!(port, "link down"));
-            (self.link)(false);
-        }
-    }
-
-    /// Logs that a frame with a forged source was dropped.
+    /// Counts and logs a frame whose source is not a station of this port.
     pub fn forged(&self, frame: &Frame) {
         let source = frame.source();
-        self.log(|port| {
+        self.log().dropped(Reason::Forged, 1, |port| {
             tracing::warn!(
                 port,
                 "a frame was dropped: its source {source} is not an address of this port"
@@ -221,9 +257,9 @@ impl Port {
         });
     }
 
-    /// Writes a log line about the port, which is told its name, unless there have been many
-    /// lately: the process at the port's other end can cause any number.
-    pub fn log(&self, line: impl FnOnce(&str)) {
-        self.limiter.warn(now_ns(), || line(&self.name));
+    /// Returns where to report about the port.
+    #[must_use]
+    pub fn log(&self) -> Log<'_> {
+        Log::new(&self.status, &self.limiter)
     }
 }

@@ -1,246 +1,327 @@
 //! The switch: one thread, one epoll set, all ports. It never waits for a port.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use vrnic_adapter::ethernet;
 
-use super::framing::Frame;
-use super::mac::MacAddr;
-use super::port::{LinkListener, PeerState, Port};
+use super::frame::Frame;
+use super::handle::{Command, Shared};
+use super::line::Change;
+use super::port::{Port, PortSetup};
 use super::table::{MacTable, PortId, Route, Verdict};
-use crate::socket::SocketFile;
 
 /// Time between two runs of ageing.
 const AGE_PERIOD: Duration = Duration::from_secs(30);
-/// Token of the stop event.
-const STOP: u64 = u64::MAX;
-
-/// Configuration of a port.
-pub struct PortSetup {
-    /// Name in logs.
-    pub name: String,
-    /// The adapter's address; no other port may use it.
-    pub mac: MacAddr,
-    /// The socket that the netdev connects to.
-    pub socket: SocketFile,
-    /// Hears of the link.
-    pub link: LinkListener,
-}
-
-/// A running switch; it stops on drop.
-#[derive(Debug)]
-pub struct SwitchThread {
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl SwitchThread {
-    /// Starts a switch with these ports.
-    ///
-    /// # Errors
-    /// When descriptors or threads run out.
-    pub fn start(ports: Vec<PortSetup>) -> io::Result<Self> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
-        let mut table = MacTable::default();
-        let mut all = Vec::new();
-        for (id, setup) in ports.into_iter().enumerate() {
-            table.pin(setup.mac, id);
-            let port = Port::new(&setup.name, setup.socket, setup.link);
-            let listener = port.socket().listener();
-            epoll::add(&epoll, listener, Token::Listener(id).data(), EventFlags::IN)?;
-            all.push(port);
-        }
-        let watched_out = vec![false; all.len()];
-        let switch = Switch { epoll, ports: all, table, aged: Instant::now(), watched_out };
-        let thread =
-            std::thread::Builder::new().name("switch".into()).spawn(move || switch.run())?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for SwitchThread {
-    fn drop(&mut self) {
-        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take()
-            && (told.is_err() || thread.join().is_err())
-        {
-            tracing::error!("the switch thread failed, or could not be told to end");
-        }
-    }
-}
+/// Time between two ticks of the ports that want them.
+const TICK: Duration = Duration::from_secs(1);
+/// Frames of an adapter after which those that wait at ports are sent.
+const CHUNK: usize = 64;
+/// Token of the bell of commands and of the outbox.
+const BELL: u64 = u64::MAX;
 
 /// The object of an epoll event.
 #[derive(Clone, Copy)]
 enum Token {
-    Listener(PortId),
-    Peer(PortId),
+    Door(PortId),
+    Wire(PortId),
 }
 
 impl Token {
     fn data(self) -> EventData {
         let (id, kind) = match self {
-            Self::Listener(id) => (id, 0),
-            Self::Peer(id) => (id, 1),
+            Self::Door(id) => (id, 0),
+            Self::Wire(id) => (id, 1),
         };
         EventData::new_u64((id as u64) << 1 | kind)
     }
 
     fn from_raw(raw: u64) -> Option<Self> {
         let id = usize::try_from(raw >> 1).ok()?;
-        Some(if raw & 1 == 0 { Self::Listener(id) } else { Self::Peer(id) })
+        Some(if raw & 1 == 0 { Self::Door(id) } else { Self::Wire(id) })
     }
 }
 
 /// The state of the thread.
-struct Switch {
+pub(super) struct Switch {
     epoll: OwnedFd,
-    ports: Vec<Port>,
+    shared: Arc<Shared>,
+    ports: BTreeMap<PortId, Port>,
+    /// Number of the next port. None is used twice, so a late event finds no other port.
+    next: PortId,
     table: MacTable,
     aged: Instant,
-    /// Per port: whether epoll watches for room to send.
-    watched_out: Vec<bool>,
+    ticked: Instant,
+    /// Ports whose queues have grown since they were last flushed.
+    grown: Vec<PortId>,
+    /// Frames that have arrived by a port and are to be forwarded.
+    arrived: Vec<Frame>,
 }
 
 impl Switch {
-    fn run(mut self) {
-        let timeout = Timespec::try_from(AGE_PERIOD).ok();
+    /// Creates a switch without ports.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        let now = Instant::now();
+        Ok(Self {
+            epoll,
+            shared,
+            ports: BTreeMap::new(),
+            next: 0,
+            table: MacTable::default(),
+            aged: now,
+            ticked: now,
+            grown: Vec::new(),
+            arrived: Vec::new(),
+        })
+    }
+
+    /// Forwards until the switch is told to end.
+    pub(super) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(64);
-        loop {
+        while !self.shared.is_stopped() {
             events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                timeout.as_ref(),
-            ) {
+            let ticks = self.ports.values().any(Port::wants_ticks);
+            let timeout = Timespec::try_from(if ticks { TICK } else { AGE_PERIOD }).ok();
+            let space = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, space, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "the Ethernet switch stops: epoll failed");
                     return;
                 }
             }
-            // Peers before listeners: a netdev that has left makes room for the next one.
-            for event in &events {
-                let raw = event.data.u64();
-                if raw == STOP {
-                    return;
-                }
-                if let Some(Token::Peer(id)) = Token::from_raw(raw) {
-                    self.serve_peer(id, event.flags);
-                }
-            }
-            for event in &events {
-                if let Some(Token::Listener(id)) = Token::from_raw(event.data.u64()) {
-                    self.serve_listener(id);
-                }
-            }
+            self.serve(&events);
+            self.tick();
             self.age();
         }
     }
 
-    fn serve_listener(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(id) else { return };
-        match port.accept() {
-            Ok(true) => {
-                let stream = port.stream();
-                let watched = stream.map(|stream| {
-                    epoll::add(&self.epoll, stream, Token::Peer(id).data(), EventFlags::IN)
-                });
-                if let Some(Err(error)) = watched {
-                    tracing::error!(%error, "a netdev is disconnected: epoll cannot watch it");
-                    self.disconnect(id);
-                }
-            }
-            Ok(false) => {}
-            Err(error) => {
-                port.log(|port| tracing::warn!(port, %error, "a netdev cannot be accepted"));
-                std::thread::sleep(Duration::from_millis(10));
+    /// Does what the events ask for.
+    fn serve(&mut self, events: &[Event]) {
+        // Wires before doors: a netdev that has left makes room for the next one.
+        for event in events.iter().filter(|event| event.data.u64() != BELL) {
+            if let Some(Token::Wire(id)) = Token::from_raw(event.data.u64()) {
+                self.serve_wire(id, event.flags);
             }
         }
-    }
-
-    fn serve_peer(&mut self, id: PortId, flags: EventFlags) {
-        let Some(port) = self.ports.get_mut(id) else { return };
-        let mut frames = Vec::new();
-        let mut state = PeerState::Up;
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            state = port.receive(|frame| frames.push(frame));
-        }
-        for frame in frames {
-            self.forward(id, frame);
-        }
-        if state == PeerState::Gone {
-            self.disconnect(id);
-        }
-        for id in 0..self.ports.len() {
-            self.flush(id);
-        }
-    }
-
-    /// Learns the source of a frame and queues it where it goes.
-    fn forward(&mut self, from: PortId, frame: Frame) {
-        if self.table.learn(frame.source(), from, Instant::now()) == Verdict::Forged {
-            if let Some(port) = self.ports.get_mut(from) {
-                port.forged(&frame);
-            }
-            return;
-        }
-        match self.table.route(frame.destination(), from) {
-            Route::Filter => {}
-            Route::Port(to) => {
-                if let Some(port) = self.ports.get_mut(to) {
-                    port.send(frame);
-                }
-            }
-            Route::Flood => {
-                for (to, port) in self.ports.iter_mut().enumerate() {
-                    if to != from {
-                        port.send(frame.clone());
+        for event in events {
+            match event.data.u64() {
+                BELL => self.serve_bell(),
+                raw => {
+                    if let Some(Token::Door(id)) = Token::from_raw(raw) {
+                        self.serve_door(id);
                     }
                 }
             }
         }
     }
 
-    /// Sends what a port has queued, and watches for room while something is left.
-    fn flush(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(id) else { return };
-        if !port.is_backed_up() {
+    /// Runs commands and forwards the frames of adapters.
+    fn serve_bell(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.bell.take();
+        for command in shared.commands() {
+            match command {
+                Command::Add(setup, reply) => {
+                    // Who asked may have given up.
+                    let _nobody = reply.send(self.add(*setup));
+                }
+                Command::Remove(name, reply) => {
+                    let _nobody = reply.send(self.remove(&name));
+                }
+            }
+        }
+        shared.outbox.take(|port, frames| self.forward_all(port, frames));
+    }
+
+    fn forward_all(&mut self, from: PortId, frames: Vec<ethernet::Frame>) {
+        for (count, frame) in (1..).zip(frames) {
+            // An adapter's frames are long enough; one that is not is of no use.
+            if let Ok(frame) = Frame::try_from(frame) {
+                self.forward(from, frame);
+            }
+            if count % CHUNK == 0 {
+                self.flush_grown();
+            }
+        }
+        self.flush_grown();
+    }
+
+    fn add(&mut self, setup: PortSetup) -> io::Result<()> {
+        let id = self.next;
+        let mut port = Port::new(setup);
+        if let Some(door) = port.door() {
+            epoll::add(&self.epoll, door, Token::Door(id).data(), EventFlags::IN)?;
+        }
+        self.next += 1;
+        let status = port.status();
+        if let Some(mac) = port.mac() {
+            self.table.pin(mac, id);
+            self.shared.outbox.add(mac, id, Arc::clone(status));
+        }
+        self.shared.ports.write().insert(id, Arc::clone(status));
+        let change = port.tick();
+        self.ports.insert(id, port);
+        self.follow(id, change);
+        Ok(())
+    }
+
+    /// Removes a port. Returns false if there is none of this name.
+    fn remove(&mut self, name: &str) -> bool {
+        let named = self.ports.iter().find(|(_, port)| port.status().name() == name);
+        let Some(id) = named.map(|(id, _)| *id) else { return false };
+        self.disconnect(id);
+        if let Some(mac) = self.ports.remove(&id).and_then(|port| port.mac()) {
+            self.table.unpin(mac, id);
+            self.shared.outbox.remove(mac);
+        }
+        self.shared.ports.write().remove(&id);
+        true
+    }
+
+    fn serve_door(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        match port.admit() {
+            Ok(change) => self.follow(id, change),
+            Err(error) => {
+                port.log().line(|port| tracing::warn!(port, %error, "a client cannot be accepted"));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    fn serve_wire(&mut self, id: PortId, flags: EventFlags) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        if flags.contains(EventFlags::OUT) {
+            self.grown.push(id);
+        }
+        let mut change = Change::None;
+        let mut frames = std::mem::take(&mut self.arrived);
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            change = port.receive(&mut frames);
+        }
+        for frame in frames.drain(..) {
+            self.forward(id, frame);
+        }
+        self.arrived = frames;
+        self.follow(id, change);
+        if flags.contains(EventFlags::OUT) {
+            self.flush(id);
+        }
+        self.flush_grown();
+    }
+
+    /// Does what a change of a port's line asks for.
+    fn follow(&mut self, id: PortId, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Gone => self.disconnect(id),
+            Change::Connected => {
+                let wire = self.ports.get(&id).and_then(Port::wire);
+                let watched = wire.map(|wire| {
+                    epoll::add(&self.epoll, wire, Token::Wire(id).data(), EventFlags::IN)
+                });
+                if let Some(Err(error)) = watched {
+                    tracing::error!(%error, "a link is given up: epoll cannot watch it");
+                    self.disconnect(id);
+                }
+            }
+        }
+    }
+
+    /// Learns the source of a frame and queues it where it goes.
+    fn forward(&mut self, from: PortId, frame: Frame) {
+        if self.table.learn(frame.source(), from, Instant::now()) == Verdict::Forged {
+            if let Some(port) = self.ports.get(&from) {
+                port.forged(&frame);
+            }
             return;
         }
-        if port.flush() == PeerState::Gone {
+        match self.table.route(frame.destination(), from) {
+            Route::Filter => {}
+            Route::Port(to) => self.pass(from, to, frame),
+            Route::Flood => {
+                let others: Vec<PortId> =
+                    self.ports.keys().copied().filter(|to| *to != from).collect();
+                for to in others {
+                    self.pass(from, to, frame.clone());
+                }
+            }
+        }
+    }
+
+    /// Queues a frame at a port, if it may go there.
+    fn pass(&mut self, from: PortId, to: PortId, frame: Frame) {
+        let pair = self.ports.get(&from).zip(self.ports.get(&to));
+        if !pair.is_some_and(|(from, to)| from.may_pass_to(to)) {
+            return;
+        }
+        if let Some(port) = self.ports.get_mut(&to)
+            && port.send(frame)
+            && self.grown.last() != Some(&to)
+        {
+            self.grown.push(to);
+        }
+    }
+
+    /// Sends what has been queued since the last time.
+    fn flush_grown(&mut self) {
+        let mut grown = std::mem::take(&mut self.grown);
+        for id in grown.drain(..) {
+            // A port that epoll watches has no room.
+            if self.ports.get(&id).is_some_and(|port| port.is_backed_up() && !port.watched_out) {
+                self.flush(id);
+            }
+        }
+        self.grown = grown;
+    }
+
+    /// Sends what a port has queued, and watches for room while something is left.
+    fn flush(&mut self, id: PortId) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        if port.flush() == Change::Gone {
             self.disconnect(id);
             return;
         }
         let backed_up = port.is_backed_up();
-        let Some(stream) = port.stream() else { return };
-        if self.watched_out.get(id) == Some(&backed_up) {
+        let Some(wire) = port.wire() else { return };
+        if port.watched_out == backed_up {
             return;
         }
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, backed_up);
-        if let Err(error) = epoll::modify(&self.epoll, stream, Token::Peer(id).data(), flags) {
+        if let Err(error) = epoll::modify(&self.epoll, wire, Token::Wire(id).data(), flags) {
             tracing::error!(%error, "frames may be delayed: epoll cannot change what it watches");
         }
-        if let Some(watched) = self.watched_out.get_mut(id) {
-            *watched = backed_up;
-        }
+        port.watched_out = backed_up;
     }
 
     fn disconnect(&mut self, id: PortId) {
         self.table.flush(id);
-        if let Some(watched) = self.watched_out.get_mut(id) {
-            *watched = false;
-        }
-        if let Some(port) = self.ports.get_mut(id) {
-            // Closing the stream takes it out of the epoll set.
+        if let Some(port) = self.ports.get_mut(&id) {
             port.disconnect();
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        let wanting = self.ports.iter_mut().filter(|(_, port)| port.wants_ticks());
+        let changes: Vec<_> = wanting.map(|(id, port)| (*id, port.tick())).collect();
+        for (id, change) in changes {
+            self.follow(id, change);
         }
     }
 

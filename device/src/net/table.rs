@@ -52,7 +52,15 @@ pub struct MacTable {
 impl MacTable {
     /// Binds an address to a port for good.
     pub fn pin(&mut self, mac: MacAddr, port: PortId) {
+        self.forget(mac);
         self.entries.insert(mac, Entry::Static(port));
+    }
+
+    /// Forgets an address that was bound to a port.
+    pub fn unpin(&mut self, mac: MacAddr, port: PortId) {
+        if matches!(self.entries.get(&mac), Some(Entry::Static(owner)) if *owner == port) {
+            self.entries.remove(&mac);
+        }
     }
 
     /// Notes that `mac` sends from `port`.
@@ -171,6 +179,15 @@ mod tests {
         table.flush(0);
         assert_eq!(table.route(A, 1), Route::Port(0));
         assert_eq!(table.route(BROADCAST, 0), Route::Flood);
+        table.unpin(A, 1);
+        assert_eq!(table.route(A, 1), Route::Port(0), "it is not bound to this port");
+        table.unpin(A, 0);
+        assert_eq!(table.learn(A, 1, Instant::now()), Verdict::Accept);
+        // One that was learnt becomes a function's.
+        table.pin(A, 2);
+        assert_eq!(table.route(A, 1), Route::Port(2));
+        table.flush(1);
+        assert_eq!(table.route(A, 1), Route::Port(2));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Doorman {
         let waiting = self.busy.load(Ordering::SeqCst) && readable(listener);
         self.waited = if waiting { self.waited + 1 } else { 0 };
         if self.waited >= PATIENCE
-            && let Ok((_, client)) = accept(listener)
+            && let Ok(Some((_, client))) = accept(listener)
         {
             self.waited = 0;
             tracing::warn!(

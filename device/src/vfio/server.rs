@@ -111,9 +111,9 @@ impl Listening {
     fn serve(mut self) {
         while self.wait_for_client() {
             match accept(&self.listener) {
-                Ok((socket, client)) => self.connection(socket, client),
+                Ok(Some((socket, client))) => self.connection(socket, client),
                 // The doorman was faster.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(None) => {}
                 Err(error) => {
                     self.limiter.warn(now_ns(), || {
                         tracing::warn!(function = self.name, %error, "a VMM cannot be accepted");

@@ -1,7 +1,7 @@
-//! The event that a worker waits for: a counter in the kernel.
+//! The event that a worker or the switch waits for: a counter in the kernel.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -22,7 +22,7 @@ impl Event {
     /// Steps the count.
     pub fn step(&self) {
         if let Err(error) = rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
-            tracing::error!(%error, "a worker cannot be woken");
+            tracing::error!(%error, "a thread cannot be woken");
         }
     }
 
@@ -40,9 +40,15 @@ impl Event {
             Ok(ready) => ready > 0,
             Err(rustix::io::Errno::INTR) => false,
             Err(error) => {
-                tracing::error!(%error, "a worker cannot wait to be woken");
+                tracing::error!(%error, "a thread cannot wait to be woken");
                 false
             }
         }
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -1,6 +1,8 @@
 //! Shared by the tests; not every test uses all of it.
 #![allow(dead_code)]
 
+pub(crate) mod ethernet;
+
 use std::path::Path;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use vrnic_device::monitor::AdapterView;
+use vrnic_device::net::status::PortView;
 use vrnic_device::socket::Address;
 
 /// Longest time to wait for the daemon.
@@ -50,6 +51,11 @@ impl Client {
     /// All functions.
     pub(crate) fn functions(&self) -> anyhow::Result<Vec<AdapterView>> {
         parse(&self.get("/functions")?)
+    }
+
+    /// All ports of the switch.
+    pub(crate) fn ports(&self) -> anyhow::Result<Vec<PortView>> {
+        parse(&self.get("/ports")?)
     }
 
     /// All objects of a kind, page by page.

@@ -7,6 +7,7 @@ use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
 use vrnic_abi::admin::{CqRecord, EqRecord, KeyRecord, QpRecord, SrqRecord};
 use vrnic_device::monitor::AdapterView;
+use vrnic_device::net::status::PortView;
 
 use crate::client::Client;
 use crate::columns::Columns;
@@ -28,6 +29,8 @@ pub(crate) enum Kind {
     Mr,
     /// Counters
     Counters,
+    /// Ports of the Ethernet switch: network cards and uplinks
+    Port,
 }
 
 /// Shows objects of one function or of all.
@@ -37,6 +40,9 @@ pub(crate) fn show(
     only: Option<String>,
     json: bool,
 ) -> anyhow::Result<()> {
+    if matches!(kind, Kind::Port) {
+        return ports(&client.ports()?, json);
+    }
     let mut functions = client.functions()?;
     if let Some(name) = only {
         functions.retain(|function| function.name == name);
@@ -56,6 +62,7 @@ pub(crate) fn show(
             objects(client, &functions, ("srqs", json), &Columns::of(&SrqRecord::default()))
         }
         Kind::Mr => objects(client, &functions, ("keys", json), &Columns::of(&key)),
+        Kind::Port => Ok(()),
     }
 }
 
@@ -111,6 +118,26 @@ pub(crate) fn table(head: &[impl ToString]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(ToString::to_string));
     table
+}
+
+/// A row for each port.
+fn ports(ports: &[PortView], json: bool) -> anyhow::Result<()> {
+    let head = ["port", "kind", "link", "mtu", "received", "sent", "dropped"];
+    let mut table = table(&head);
+    for port in ports {
+        let reasons = port.dropped.iter().filter(|(_, count)| **count > 0);
+        let reasons: Vec<_> = reasons.map(|(reason, count)| format!("{reason} {count}")).collect();
+        table.add_row([
+            port.name.clone(),
+            port.kind.name().to_owned(),
+            if port.up { "up" } else { "down" }.to_owned(),
+            port.mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string()),
+            port.received_frames.to_string(),
+            port.sent_frames.to_string(),
+            reasons.join(", "),
+        ]);
+    }
+    finish(json, &serde_json::to_value(ports)?, &table)
 }
 
 /// A row for each function.

@@ -1,4 +1,10 @@
 //! Start and end of the daemon's parts.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`ports`] | the switch's ports as the settings describe them |
+
+mod ports;
 
 use std::sync::Arc;
 
@@ -9,8 +15,8 @@ use crate::adapter::{AdapterDevice, HostedAdapter};
 use crate::config::{Config, FunctionConfig};
 use crate::control::{self, ControlHandle, ControlRequests, ControlThread};
 use crate::housekeeping::Housekeeping;
-use crate::monitor::Monitor;
-use crate::net::switch::{PortSetup, SwitchThread};
+use crate::monitor::{Monitor, Watched};
+use crate::net::thread::SwitchThread;
 use crate::socket::SocketFile;
 use crate::vfio::doorman::Doorman;
 use crate::vfio::server::ServerThread;
@@ -36,7 +42,7 @@ impl Daemon {
     /// # Errors
     /// A socket that cannot be used, or resources that the system does not give.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
-        let mut ports = Vec::new();
+        let switch = SwitchThread::start().context("cannot start the Ethernet switch")?;
         let mut servers = Vec::new();
         let mut doormen = Vec::new();
         let mut adapters = Vec::new();
@@ -44,7 +50,7 @@ impl Daemon {
         let fabric = Arc::default();
         let mut workers = workers(config).context("cannot create workers")?;
         let wakers = workers.iter().map(|worker| Arc::clone(&worker.waker)).collect();
-        for settings in &config.functions {
+        for settings in &config.ethernet.functions {
             let name = &settings.name;
             let channel = control::channel();
             let hosted = HostedAdapter::new(
@@ -65,19 +71,30 @@ impl Daemon {
             let thread = control_thread(&hosted, channel)
                 .with_context(|| format!("cannot start the control thread of function {name}"))?;
             control.push(thread);
-            ports.extend(port(settings, &config.access, &hosted)?);
+            let port = ports::function(settings, &config.access, &hosted)?;
+            switch.handle().add(port).context("cannot add a port")?;
             let (server, doorman) = serve(settings, &config.access, &hosted)?;
             servers.push(server);
             doormen.push(doorman);
             adapters.push(hosted);
         }
-        let switch = SwitchThread::start(ports).context("cannot start the Ethernet switch")?;
-        let monitor =
-            config.monitor.as_ref().map(|at| Monitor::start(at, &config.access, adapters.clone()));
+        for settings in &config.ethernet.ports {
+            let port = ports::guest(settings, &config.access)?;
+            switch.handle().add(port).context("cannot add a port")?;
+        }
+        for settings in &config.ethernet.uplinks {
+            let port = ports::uplink(settings, &config.access)?;
+            switch.handle().add(port).context("cannot add an uplink")?;
+        }
+        let monitor = config.monitor.as_ref().map(|at| {
+            let watched =
+                Watched { adapters: adapters.clone().into(), switch: switch.handle().clone() };
+            Monitor::start(at, &config.access, watched)
+        });
         let monitor = monitor.transpose().context("cannot start the monitor")?;
         let housekeeping = Housekeeping::start(adapters, doormen)
             .context("cannot start the housekeeping thread")?;
-        for (server, hosted) in servers.iter().zip(&config.functions) {
+        for (server, hosted) in servers.iter().zip(&config.ethernet.functions) {
             let socket = server.path().display();
             tracing::info!(function = hosted.name, mac = %hosted.mac, %socket, "the function is ready for a VMM");
         }
@@ -97,22 +114,6 @@ impl Daemon {
     pub fn adapters(&self) -> usize {
         self.servers.len()
     }
-}
-
-/// Returns the Ethernet port of an adapter, if it has one. Otherwise its link is always up.
-fn port(
-    settings: &FunctionConfig,
-    access: &Access,
-    hosted: &Arc<HostedAdapter>,
-) -> anyhow::Result<Option<PortSetup>> {
-    let Some(path) = &settings.net else {
-        hosted.set_link(true);
-        return Ok(None);
-    };
-    let socket = SocketFile::bind(path, access).context("cannot listen for a netdev")?;
-    let target = Arc::clone(hosted);
-    let link = Box::new(move |up| target.set_link(up));
-    Ok(Some(PortSetup { name: settings.name.clone(), mac: settings.mac, socket, link }))
 }
 
 /// Starts the control thread of an adapter.

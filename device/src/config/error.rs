@@ -1,0 +1,132 @@
+//! Errors in the settings.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::net::mac::{MacAddr, ParseMacError};
+
+/// An error in the settings.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration file {path} cannot be read: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        error: std::io::Error,
+    },
+    /// The file is not valid.
+    #[error("configuration file {path} is not valid: {error}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The place and the reason.
+        error: Box<toml::de::Error>,
+    },
+    /// There is nothing to serve.
+    #[error(
+        "no function and no port is configured; give --function, --port or --config (see --help)"
+    )]
+    NoFunction,
+    /// There are too many.
+    #[error("{count} functions are configured; the limit is {limit}")]
+    TooMany {
+        /// How many.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A name, address or path is used twice.
+    #[error("{object} {name}: another object uses the same {what}")]
+    Shared {
+        /// What has the setting: a function, a port or an uplink.
+        object: &'static str,
+        /// Its name.
+        name: String,
+        /// Which setting.
+        what: &'static str,
+    },
+    /// A name that cannot be used.
+    #[error("{object} name '{name}' is not valid; use 1 to 32 letters, digits, '-', '_' or '.'")]
+    Name {
+        /// What has the name.
+        object: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An address that cannot be used.
+    #[error("function {name}: {mac} is not a unicast MAC address")]
+    GroupMac {
+        /// The function.
+        name: String,
+        /// The address.
+        mac: MacAddr,
+    },
+    /// A number out of range.
+    #[error("{what} is {value}; it must be from {min} to {max}")]
+    Range {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// A limit that there is not.
+    #[error("there is no limit '{0}'; the limits are contexts, pd, cq, srq, qp and mr")]
+    UnknownLimit(String),
+    /// A limit that is no number.
+    #[error("limit '{0}' does not have the form NAME=NUMBER")]
+    Limit(String),
+    /// A part of a text without a value.
+    #[error("'{0}' does not have the form key=value")]
+    NoValue(String),
+    /// A key that the object does not have.
+    #[error("this {object} has no setting '{key}'; the settings are {known}")]
+    UnknownKey {
+        /// A function, a port or an uplink.
+        object: &'static str,
+        /// The key.
+        key: String,
+        /// All keys.
+        known: String,
+    },
+    /// A key given twice.
+    #[error("the {object}'s setting '{key}' is given twice")]
+    Twice {
+        /// A function, a port or an uplink.
+        object: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// A needed key is missing.
+    #[error("the {object}'s setting '{key}' is missing")]
+    Missing {
+        /// A function, a port or an uplink.
+        object: &'static str,
+        /// The key.
+        key: &'static str,
+    },
+    /// A value that is none.
+    #[error("the {object}'s setting '{key}' is '{value}'; it must be {form}")]
+    Value {
+        /// A function, a port or an uplink.
+        object: &'static str,
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What it must be.
+        form: &'static str,
+    },
+    /// An uplink that leads nowhere, or to several places.
+    #[error("an uplink needs exactly one of the settings {0}")]
+    Way(&'static str),
+    /// A MAC that is none.
+    #[error(transparent)]
+    Mac(ParseMacError),
+}

@@ -1,0 +1,45 @@
+//! Texts of the form `key=value,…`, by which the command line describes an object.
+
+use super::error::ConfigError;
+
+/// The values of such a text.
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    object: &'static str,
+    values: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the text of an object that has these keys, each at most once.
+    pub(super) fn parse(
+        object: &'static str,
+        known: &[&str],
+        text: &'a str,
+    ) -> Result<Self, ConfigError> {
+        let mut values = Vec::new();
+        for part in text.split(',') {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| ConfigError::NoValue(part.to_owned()))?;
+            let key_text = || key.to_owned();
+            if !known.contains(&key) {
+                let known = known.join(", ");
+                return Err(ConfigError::UnknownKey { object, key: key_text(), known });
+            }
+            if values.iter().any(|(given, _)| *given == key) {
+                return Err(ConfigError::Twice { object, key: key_text() });
+            }
+            values.push((key, value));
+        }
+        Ok(Self { object, values })
+    }
+
+    /// Returns a value, if it is given.
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.values.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
+    }
+
+    /// Returns a value that must be given.
+    pub(super) fn need(&self, key: &'static str) -> Result<&'a str, ConfigError> {
+        self.get(key).ok_or(ConfigError::Missing { object: self.object, key })
+    }
+}

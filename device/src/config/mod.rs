@@ -1,0 +1,147 @@
+//! Settings, from the file and the command line.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`settings`] | the settings as a user gives them |
+//! | [`function`], [`port`], [`uplink`] | those of one object |
+//! | [`ethernet`] | all of these objects, and that they do not share names |
+//! | [`limit`] | limits of objects |
+//! | [`fields`] | texts of the form `key=value` |
+//! | [`error`] | errors |
+
+pub mod error;
+pub mod ethernet;
+mod fields;
+pub mod function;
+pub mod limit;
+pub mod port;
+pub mod settings;
+pub mod uplink;
+
+use std::path::Path;
+use std::time::Duration;
+
+use vrnic_abi::pci::MSIX_VECTORS;
+use vrnic_adapter::limits::Limits;
+
+pub use self::error::ConfigError;
+use self::ethernet::Ethernet;
+pub use self::function::FunctionConfig;
+use self::limit::{in_range, set_limit};
+pub use self::port::PortConfig;
+pub use self::settings::Settings;
+pub use self::uplink::UplinkConfig;
+use crate::access::Access;
+use crate::memory::dma::MapRules;
+use crate::socket::Address;
+use crate::worker::idle::IdleConfig;
+
+/// Most functions of a daemon.
+pub const FUNCTIONS_MAX: usize = 256;
+/// Most workers.
+pub const WORKERS_MAX: usize = 64;
+/// Processors for each worker, when the number of workers is not set.
+const CPUS_PER_WORKER: usize = 4;
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Functions, ports and uplinks.
+    pub ethernet: Ethernet,
+    /// Log filter.
+    pub log: String,
+    /// Number of workers.
+    pub workers: usize,
+    /// MSI-X vectors of each function.
+    pub vectors: u16,
+    /// When a worker without work spins, naps and sleeps.
+    pub idle: IdleConfig,
+    /// Processors of the workers.
+    pub pin: Vec<usize>,
+    /// Number of objects that each function can have.
+    pub limits: Limits,
+    /// Limits for the mappings of each VMM.
+    pub map_rules: MapRules,
+    /// Address of the monitor, if there is one.
+    pub monitor: Option<Address>,
+    /// Permissions of the sockets.
+    pub access: Access,
+}
+
+impl Config {
+    /// Joins the settings of the command line and those of a file, and checks the result.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(given: Settings, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let given = given.or(file.map(Settings::read).transpose()?.unwrap_or_default());
+        let defaults = IdleConfig::default();
+        let micros = |given: Option<u64>, default| given.map_or(default, Duration::from_micros);
+        let mut limits = Limits::default();
+        for limit in &given.limits {
+            set_limit(&mut limits, limit)?;
+        }
+        let config = Self {
+            map_rules: map_rules(given.functions.len(), given.guest_memory, given.allow_any_file)?,
+            ethernet: Ethernet {
+                functions: given.functions,
+                ports: given.ports,
+                uplinks: given.uplinks,
+            },
+            log: given.log.unwrap_or_else(|| "info".to_owned()),
+            workers: given.workers.unwrap_or_else(default_workers),
+            vectors: given.vectors.unwrap_or(MSIX_VECTORS),
+            idle: IdleConfig {
+                spin: micros(given.spin, defaults.spin),
+                nap: micros(given.nap, defaults.nap),
+                sleep: micros(given.sleep, defaults.sleep),
+                look: given.look.map_or(defaults.look, Duration::from_millis),
+            },
+            pin: given.pin.unwrap_or_default(),
+            limits,
+            monitor: given.monitor,
+            access: Access {
+                mode: given.socket_mode.unwrap_or_default(),
+                group: given.socket_group,
+            },
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let count = self.ethernet.functions.len();
+        if count == 0 && self.ethernet.ports.is_empty() {
+            return Err(ConfigError::NoFunction);
+        }
+        if count > FUNCTIONS_MAX {
+            return Err(ConfigError::TooMany { count, limit: FUNCTIONS_MAX });
+        }
+        in_range("workers", self.workers as u64, 1, WORKERS_MAX as u64)?;
+        in_range("vectors", self.vectors.into(), 2, MSIX_VECTORS.into())?;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        in_range("spin", micros(self.idle.spin), 0, 1_000_000)?;
+        in_range("nap", micros(self.idle.nap), 1, 1_000)?;
+        in_range("sleep", micros(self.idle.sleep), 0, 10_000_000)?;
+        in_range("look", micros(self.idle.look) / 1000, 0, 60_000)?;
+        self.ethernet.check()
+    }
+}
+
+/// Returns the limits for the mappings of each of so many functions.
+fn map_rules(functions: usize, gib: Option<u64>, any_file: bool) -> Result<MapRules, ConfigError> {
+    let mut rules = MapRules { any_file, ..MapRules::share(functions) };
+    if let Some(gib) = gib {
+        in_range("guest-memory", gib, 1, MapRules::most(functions) >> 30)?;
+        rules.bytes = gib << 30;
+    }
+    Ok(rules)
+}
+
+fn default_workers() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cpus / CPUS_PER_WORKER).clamp(1, WORKERS_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! The settings of a port without a function.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ConfigError;
+use super::fields::Fields;
+
+/// A port of the switch for a guest that has an ordinary network card and no adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Name in logs.
+    pub name: String,
+    /// Ethernet socket.
+    pub net: PathBuf,
+}
+
+impl FromStr for PortConfig {
+    type Err = ConfigError;
+
+    /// Parses `name=a,net=…`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let fields = Fields::parse("port", &["name", "net"], text)?;
+        Ok(Self { name: fields.need("name")?.to_owned(), net: fields.need("net")?.into() })
+    }
+}

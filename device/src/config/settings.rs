@@ -1,0 +1,143 @@
+//! The settings as a user gives them, on the command line and in the file.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::error::ConfigError;
+use super::function::FunctionConfig;
+use super::limit::{Limit, limits_of_file};
+use super::port::PortConfig;
+use super::uplink::UplinkConfig;
+use crate::access::{SocketGroup, SocketMode};
+use crate::socket::Address;
+
+/// The settings that a user can give, in the file or on the command line.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH. Repeat the option for more
+    /// functions. Without net the function has no network card, and its link is always up
+    #[arg(short, long = "function", value_name = "SETTINGS")]
+    #[serde(rename = "function")]
+    pub(super) functions: Vec<FunctionConfig>,
+
+    /// Add a port to the Ethernet switch for a guest that has an ordinary network card and no
+    /// adapter: name=NAME,net=PATH. Repeat the option for more ports
+    #[arg(long = "port", value_name = "SETTINGS")]
+    #[serde(rename = "port")]
+    pub(super) ports: Vec<PortConfig>,
+
+    /// Add a way out of the daemon for the switch's frames: name=NAME,listen=PATH or
+    /// name=NAME,connect=PATH makes a trunk to another daemon, which has the other of the two for
+    /// the same path. With transit=yes, frames from this uplink may leave by other uplinks that
+    /// have it, too. Repeat the option for more uplinks
+    #[arg(long = "uplink", value_name = "SETTINGS")]
+    #[serde(rename = "uplink")]
+    pub(super) uplinks: Vec<UplinkConfig>,
+
+    /// Set the log level (error, warn, info, debug or trace) or a filter such as
+    /// info,vrnic_adapter=debug [default: info]
+    #[arg(short, long, value_name = "FILTER")]
+    pub(super) log: Option<String>,
+
+    /// Number of worker threads, which execute the work requests of all functions [default: one for
+    /// every 4 CPUs, at least 1]
+    #[arg(short, long, value_name = "N")]
+    pub(super) workers: Option<usize>,
+
+    /// Number of MSI-X vectors of each function. The first is for admin commands and asynchronous
+    /// events, the others are completion vectors. In a guest with more CPUs, several share a vector
+    /// [default: 65]
+    #[arg(long, value_name = "N")]
+    pub(super) vectors: Option<u16>,
+
+    /// Longest time for which an idle worker spins while CPUs are free, in µs [default: 50]
+    #[arg(long, value_name = "US")]
+    pub(super) spin: Option<u64>,
+
+    /// Length of the naps that an idle worker takes instead of spinning when all CPUs are busy, in
+    /// µs [default: 15]
+    #[arg(long, value_name = "US")]
+    pub(super) nap: Option<u64>,
+
+    /// Time without work after which a worker sleeps until a doorbell wakes it, in µs [default:
+    /// 2000]
+    #[arg(long, value_name = "US")]
+    pub(super) sleep: Option<u64>,
+
+    /// Time after which a sleeping worker checks for work even if no doorbell has woken it, in ms;
+    /// 0 means never [default: 200]
+    #[arg(long, value_name = "MS")]
+    pub(super) look: Option<u64>,
+
+    /// Pin worker n to the n-th of these CPUs, for example 2,3
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    pub(super) pin: Option<Vec<usize>>,
+
+    /// Lower the number of objects that each adapter can have, to test what programs do when they
+    /// run out. NAME is contexts, pd, cq, srq, qp or mr. Repeat the option for more limits
+    #[arg(long = "limit", value_name = "NAME=N")]
+    #[serde(rename = "limit", deserialize_with = "limits_of_file")]
+    pub(super) limits: Vec<Limit>,
+
+    /// Most memory that each VMM may map for its adapter, in GiB [default: 4096; less if there are
+    /// more than 16 functions, which share 64 TiB of address space]
+    #[arg(long, value_name = "GIB")]
+    pub(super) guest_memory: Option<u64>,
+
+    /// Accept guest memory from files on any file system, not only memfds and files on tmpfs or
+    /// hugetlbfs. A slow file system then delays all guests that share a worker
+    #[arg(long)]
+    pub(super) allow_any_file: bool,
+
+    /// Serve state and metrics over HTTP, on a socket file or a TCP address, for example
+    /// /run/vrnic/monitor.sock or 127.0.0.1:9100. There is no authentication
+    #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
+    pub(super) monitor: Option<Address>,
+
+    /// Permissions of all socket files. Every process that can write to a file can connect
+    /// [default: 0660]
+    #[arg(long, value_name = "MODE")]
+    pub(super) socket_mode: Option<SocketMode>,
+
+    /// Group of all socket files, by name or number, for example the group that QEMU runs in
+    /// [default: the daemon's group]
+    #[arg(long, value_name = "GROUP")]
+    pub(super) socket_group: Option<SocketGroup>,
+}
+
+impl Settings {
+    /// Returns these settings, and those of `file` where there are none. Lists are joined, the
+    /// file's first.
+    #[must_use]
+    pub(super) fn or(self, file: Self) -> Self {
+        Self {
+            functions: file.functions.into_iter().chain(self.functions).collect(),
+            ports: file.ports.into_iter().chain(self.ports).collect(),
+            uplinks: file.uplinks.into_iter().chain(self.uplinks).collect(),
+            log: self.log.or(file.log),
+            workers: self.workers.or(file.workers),
+            vectors: self.vectors.or(file.vectors),
+            spin: self.spin.or(file.spin),
+            nap: self.nap.or(file.nap),
+            sleep: self.sleep.or(file.sleep),
+            look: self.look.or(file.look),
+            pin: self.pin.or(file.pin),
+            limits: file.limits.into_iter().chain(self.limits).collect(),
+            guest_memory: self.guest_memory.or(file.guest_memory),
+            allow_any_file: self.allow_any_file || file.allow_any_file,
+            monitor: self.monitor.or(file.monitor),
+            socket_mode: self.socket_mode.or(file.socket_mode),
+            socket_group: self.socket_group.or(file.socket_group),
+        }
+    }
+
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        toml::from_str(&text)
+            .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })
+    }
+}

@@ -1,0 +1,120 @@
+//! Tests of the settings.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::*;
+use crate::access::{SocketGroup, SocketMode};
+use crate::cli::Args;
+
+fn config(args: &[&str]) -> Result<Config, ConfigError> {
+    let args = Args::try_parse_from([&["vrnicd"], args].concat()).expect("arguments");
+    Config::new(args.settings, args.config.as_deref())
+}
+
+#[test]
+fn command_line_overrides_the_file_and_adds_functions() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("c.toml");
+    let text = "log = 'debug'\nworkers = 3\nnap = 20\nallow-any-file = true\nsocket-mode = '0600'\nsocket-group = '7'\npin = [1, 2]\n[limit]\nqp = 9\npd = 8\n[[function]]\nname = 'a'\n\
+                mac = '52:54:00:00:00:0a'\nsocket = '/run/a.sock'\n[[port]]\nname = 'p'\nnet = '/run/p.net'\n\
+                [[uplink]]\nname = 'u'\nlisten = '/run/u'\n";
+    std::fs::write(&path, text).expect("write");
+    let path = path.to_str().expect("text");
+    let function = "name=b,mac=52:54:00:00:00:0b,socket=/run/b.sock,net=/run/b.net";
+    let config = config(&[
+        "--config",
+        path,
+        "--workers",
+        "2",
+        "--function",
+        function,
+        "--uplink",
+        "name=v,connect=/run/v",
+        "--limit",
+        "qp=7",
+        "--socket-mode",
+        "0606",
+        "--guest-memory",
+        "9",
+    ])
+    .expect("valid");
+    assert_eq!((config.workers, config.log.as_str()), (2, "debug"));
+    assert_eq!(config.idle.nap, Duration::from_micros(20));
+    assert_eq!(config.pin, [1, 2]);
+    assert_eq!((config.limits.qp, config.limits.pd), (7, 8));
+    let access = Access { mode: SocketMode(0o606), group: Some(SocketGroup(7)) };
+    assert_eq!(config.access, access);
+    assert_eq!(config.limits.cq, Limits::default().cq);
+    let rules = MapRules { bytes: 9 << 30, any_file: true, ..MapRules::share(2) };
+    assert_eq!(config.map_rules, rules);
+    let names: Vec<_> =
+        config.ethernet.functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let ports = [PortConfig { name: "p".into(), net: "/run/p.net".into() }];
+    assert_eq!(config.ethernet.ports, ports);
+    let uplinks: Vec<_> =
+        config.ethernet.uplinks.iter().map(|uplink| uplink.name.as_str()).collect();
+    assert_eq!(uplinks, ["u", "v"]);
+}
+
+#[test]
+fn faults_name_what_and_where() {
+    let a = "name=a,mac=52:54:00:00:00:0a,socket=/a";
+    for (args, part) in [
+        (vec![], "no function"),
+        (vec!["-f", a, "-f", "name=a,mac=52:54:00:00:00:0b,socket=/b"], "name"),
+        (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0a,socket=/b"], "MAC"),
+        (vec!["-f", a, "-f", "name=b,mac=52:54:00:00:00:0b,socket=/b,net=/a"], "Ethernet"),
+        (vec!["-f", "name=a b,mac=52:54:00:00:00:0a,socket=/a"], "a b"),
+        (vec!["-f", "name=a,mac=ff:ff:ff:ff:ff:ff,socket=/a"], "unicast"),
+        (vec!["-f", a, "--port", "name=a,net=/b"], "port a: another object uses the same name"),
+        (vec!["-f", a, "--port", "name=p,net=/a"], "Ethernet socket"),
+        (vec!["-f", a, "--uplink", "name=a,connect=/b"], "uplink a: another object"),
+        (vec!["-f", a, "--uplink", "name=u,listen=/a"], "socket"),
+        (vec!["-f", a, "--uplink", "name=,listen=/b"], "uplink name"),
+        (vec!["-f", a, "--workers", "0"], "workers"),
+        (vec!["-f", a, "--vectors", "1"], "vectors"),
+        (vec!["-f", a, "--nap", "0"], "nap"),
+        (vec!["-f", a, "--guest-memory", "65537"], "guest-memory"),
+        (vec!["-f", a, "--limit", "qp=0"], "limit of qp"),
+        (vec!["-f", a, "--limit", "qp=32769"], "limit of qp"),
+        (vec!["-f", a, "--limit", "cats=9"], "cats"),
+        (vec!["--config", "/nonexistent/c.toml"], "/nonexistent/c.toml"),
+    ] {
+        let error = config(&args).expect_err("a fault").to_string();
+        assert!(error.contains(part), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn unknown_settings_in_the_file_are_refused() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, "wokers = 3\n").expect("write");
+    let error = config(&["-c", path.to_str().expect("text")]).expect_err("a fault");
+    assert!(error.to_string().contains("wokers"), "{error}");
+}
+
+#[test]
+fn function_is_parsed() {
+    let text = "name=a,mac=52:54:00:00:00:0a,socket=/run/a.sock,net=/run/a.net";
+    let function: FunctionConfig = text.parse().expect("valid");
+    assert_eq!(function.name, "a");
+    assert_eq!(function.net, Some(PathBuf::from("/run/a.net")));
+}
+
+#[test]
+fn faults_of_a_function_are_named() {
+    for (text, part) in [
+        ("name=a,mac=52:54:00:00:00:0a", "socket"),
+        ("name=a,mac=x,socket=/s", "'x'"),
+        ("name=a,colour=red", "colour"),
+        ("name=a,name=b", "twice"),
+        ("name", "name"),
+    ] {
+        let error = text.parse::<FunctionConfig>().expect_err(text).to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The settings of an uplink.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ConfigError;
+use super::fields::Fields;
+
+/// The settings that say where an uplink leads.
+const WAYS: &str = "listen and connect";
+
+/// A way out of the daemon for the switch's frames.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Given", into = "Given")]
+pub struct UplinkConfig {
+    /// Name in logs.
+    pub name: String,
+    /// Where it leads.
+    pub way: Way,
+    /// True if frames from this uplink may leave by other uplinks for which this is true.
+    pub transit: bool,
+}
+
+/// Where an uplink leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To a daemon that connects to this socket.
+    Listen(PathBuf),
+    /// To a daemon that listens at this socket.
+    Connect(PathBuf),
+}
+
+impl Way {
+    /// Returns the socket file that the daemon makes for it.
+    #[must_use]
+    pub fn own_socket(&self) -> Option<&Path> {
+        match self {
+            Self::Listen(path) => Some(path),
+            Self::Connect(_) => None,
+        }
+    }
+}
+
+/// The settings of an uplink as the file has them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect: Option<PathBuf>,
+    #[serde(default)]
+    transit: bool,
+}
+
+impl TryFrom<Given> for UplinkConfig {
+    type Error = ConfigError;
+
+    fn try_from(given: Given) -> Result<Self, ConfigError> {
+        let Given { name, listen, connect, transit } = given;
+        let mut ways = [listen.map(Way::Listen), connect.map(Way::Connect)].into_iter().flatten();
+        match (ways.next(), ways.next()) {
+            (Some(way), None) => Ok(Self { name, way, transit }),
+            _ => Err(ConfigError::Way(WAYS)),
+        }
+    }
+}
+
+impl From<UplinkConfig> for Given {
+    fn from(uplink: UplinkConfig) -> Self {
+        let UplinkConfig { name, way, transit } = uplink;
+        let given = Self { name, transit, ..Self::default() };
+        match way {
+            Way::Listen(path) => Self { listen: Some(path), ..given },
+            Way::Connect(path) => Self { connect: Some(path), ..given },
+        }
+    }
+}
+
+impl FromStr for UplinkConfig {
+    type Err = ConfigError;
+
+    /// Parses `name=up,listen=…` and the like.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let fields = Fields::parse("uplink", &["name", "listen", "connect", "transit"], text)?;
+        let transit = match fields.get("transit") {
+            None | Some("no") => false,
+            Some("yes") => true,
+            Some(other) => {
+                return Err(ConfigError::Value {
+                    object: "uplink",
+                    key: "transit",
+                    value: other.to_owned(),
+                    form: "yes or no",
+                });
+            }
+        };
+        Self::try_from(Given {
+            name: fields.need("name")?.to_owned(),
+            listen: fields.get("listen").map(PathBuf::from),
+            connect: fields.get("connect").map(PathBuf::from),
+            transit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_and_the_file_say_the_same() {
+        for (text, file) in [
+            ("name=u,listen=/t", "name = 'u'\nlisten = '/t'\n"),
+            ("name=u,connect=/t,transit=no", "name = 'u'\nconnect = '/t'\n"),
+            ("name=u,connect=/t,transit=yes", "name = 'u'\nconnect = '/t'\ntransit = true\n"),
+        ] {
+            let given: UplinkConfig = text.parse().expect(text);
+            let file: UplinkConfig = toml::from_str(file).expect(file);
+            assert_eq!(given, file);
+            let again = toml::to_string(&given).expect("text");
+            assert_eq!(toml::from_str::<UplinkConfig>(&again).expect("the same"), given);
+        }
+    }
+
+    #[test]
+    fn faults_are_named() {
+        for (text, part) in [
+            ("name=u", "exactly one"),
+            ("name=u,listen=/a,connect=/b", "exactly one"),
+            ("listen=/a", "name"),
+            ("name=u,listen=/a,transit=maybe", "maybe"),
+            ("name=u,colour=red", "colour"),
+        ] {
+            let error = text.parse::<UplinkConfig>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

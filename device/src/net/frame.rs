@@ -1,0 +1,119 @@
+//! An Ethernet frame on its way through the switch.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use vrnic_adapter::ethernet;
+
+use super::mac::MacAddr;
+
+/// Length of the shortest frame: an Ethernet header.
+pub const FRAME_MIN: usize = 14;
+/// Length of the longest frame: an IP packet of 65,535 bytes with header and VLAN tag.
+pub const FRAME_MAX: usize = 65_535 + 18;
+
+/// A frame without preamble and check sequence. Clones share its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame(Arc<Vec<u8>>);
+
+/// A length that no frame has.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum WrongLength {
+    /// There is no room for an Ethernet header.
+    #[error("a frame of {0} bytes is shorter than an Ethernet header of {FRAME_MIN}")]
+    Short(usize),
+    /// It is longer than any IP packet.
+    #[error("a frame of {0} bytes is longer than the limit of {FRAME_MAX}")]
+    Long(usize),
+}
+
+/// Checks the length of a frame.
+///
+/// # Errors
+/// See [`WrongLength`].
+pub const fn check_length(len: usize) -> Result<(), WrongLength> {
+    match len {
+        ..FRAME_MIN => Err(WrongLength::Short(len)),
+        FRAME_MIN..=FRAME_MAX => Ok(()),
+        _ => Err(WrongLength::Long(len)),
+    }
+}
+
+impl Frame {
+    /// Makes a frame of bytes that begin with the destination's address.
+    ///
+    /// # Errors
+    /// See [`WrongLength`].
+    pub fn new(bytes: Vec<u8>) -> Result<Self, WrongLength> {
+        check_length(bytes.len())?;
+        Ok(Self(Arc::new(bytes)))
+    }
+
+    /// Returns the bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns the bytes, which are copied if there are clones.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        Arc::unwrap_or_clone(self.0)
+    }
+
+    /// Returns the destination address.
+    #[must_use]
+    pub fn destination(&self) -> MacAddr {
+        self.address(0)
+    }
+
+    /// Returns the source address.
+    #[must_use]
+    pub fn source(&self) -> MacAddr {
+        self.address(6)
+    }
+
+    fn address(&self, offset: usize) -> MacAddr {
+        let bytes = self.0.get(offset..).and_then(|rest| rest.first_chunk());
+        MacAddr(bytes.copied().unwrap_or_default())
+    }
+}
+
+impl TryFrom<ethernet::Frame> for Frame {
+    type Error = WrongLength;
+
+    fn try_from(frame: ethernet::Frame) -> Result<Self, WrongLength> {
+        Self::new(frame.into_bytes())
+    }
+}
+
+impl From<Frame> for ethernet::Frame {
+    fn from(frame: Frame) -> Self {
+        Self::new(frame.into_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_header() {
+        let frame = Frame::new((0..64).collect()).expect("a frame");
+        assert_eq!(frame.destination(), MacAddr([0, 1, 2, 3, 4, 5]));
+        assert_eq!(frame.source(), MacAddr([6, 7, 8, 9, 10, 11]));
+    }
+
+    #[test]
+    fn lengths_are_checked() {
+        for (len, result) in [
+            (0, Err(WrongLength::Short(0))),
+            (FRAME_MIN - 1, Err(WrongLength::Short(FRAME_MIN - 1))),
+            (FRAME_MIN, Ok(FRAME_MIN)),
+            (FRAME_MAX, Ok(FRAME_MAX)),
+            (FRAME_MAX + 1, Err(WrongLength::Long(FRAME_MAX + 1))),
+        ] {
+            assert_eq!(Frame::new(vec![0; len]).map(|frame| frame.bytes().len()), result);
+        }
+    }
+}

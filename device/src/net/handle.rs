@@ -1,0 +1,112 @@
+//! How other threads reach the switch's thread: its start and end, its ports, its outbox.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::outbox::Outbox;
+use super::port::PortSetup;
+use super::status::{PortStatus, PortView};
+use super::table::PortId;
+use crate::worker::event::Event;
+
+/// A change that the switch's thread makes, and where it answers.
+pub(super) enum Command {
+    Add(Box<PortSetup>, SyncSender<io::Result<()>>),
+    Remove(String, SyncSender<bool>),
+}
+
+/// What the switch's thread and the others share.
+pub(super) struct Shared {
+    /// Stepped when there is a command, or something in the outbox.
+    pub(super) bell: Arc<Event>,
+    pub(super) outbox: Arc<Outbox>,
+    /// The ports for watchers.
+    pub(super) ports: RwLock<BTreeMap<PortId, Arc<PortStatus>>>,
+    commands: Mutex<Vec<Command>>,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// Takes the commands that wait.
+    pub(super) fn commands(&self) -> Vec<Command> {
+        std::mem::take(&mut *self.commands.lock())
+    }
+
+    /// Returns whether the switch is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// Gives access to a switch; clones are for the same one.
+#[derive(Clone)]
+pub struct SwitchHandle(Arc<Shared>);
+
+impl fmt::Debug for SwitchHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwitchHandle").finish_non_exhaustive()
+    }
+}
+
+impl SwitchHandle {
+    /// Creates a handle for a switch that is to be started.
+    pub(super) fn new() -> io::Result<(Self, Arc<Shared>)> {
+        let bell = Arc::new(Event::new()?);
+        let shared = Arc::new(Shared {
+            outbox: Arc::new(Outbox::new(Arc::clone(&bell))),
+            bell,
+            ports: RwLock::default(),
+            commands: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        Ok((Self(Arc::clone(&shared)), shared))
+    }
+
+    /// Adds a port. The caller has checked that its name and its address are free.
+    ///
+    /// # Errors
+    /// When descriptors run out, or the switch has ended.
+    pub fn add(&self, setup: PortSetup) -> io::Result<()> {
+        let (reply, answer) = sync_channel(1);
+        self.ask(Command::Add(Box::new(setup), reply), &answer)?
+    }
+
+    /// Removes a port. Returns false if there is none of this name.
+    ///
+    /// # Errors
+    /// When the switch has ended.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        let (reply, answer) = sync_channel(1);
+        self.ask(Command::Remove(name.to_owned(), reply), &answer)
+    }
+
+    fn ask<T>(&self, command: Command, answer: &Receiver<T>) -> io::Result<T> {
+        self.0.commands.lock().push(command);
+        self.0.bell.step();
+        answer.recv().map_err(|_| io::Error::other("the Ethernet switch has ended"))
+    }
+
+    /// Returns the way of frames from adapters into the switch.
+    #[must_use]
+    pub fn outbox(&self) -> &Arc<Outbox> {
+        &self.0.outbox
+    }
+
+    /// Returns the ports as they are now.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortView> {
+        self.0.ports.read().values().map(|status| status.view()).collect()
+    }
+
+    /// Tells the switch to end.
+    pub(super) fn stop(&self) {
+        self.0.stop.store(true, Ordering::Release);
+        self.0.bell.step();
+    }
+}

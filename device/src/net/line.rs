@@ -1,0 +1,105 @@
+//! The outer end of a port: something that frames come from and go to.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use vrnic_adapter::log_ratelimit::Limiter;
+
+use super::frame::Frame;
+use super::queue::SendQueue;
+use super::status::{PortStatus, Reason};
+use crate::access::Peer;
+use crate::worker::pool::now_ns;
+
+/// Most bytes taken from a line in one turn, so that none keeps the others waiting.
+pub const TURN_BYTES: usize = 256 << 10;
+
+/// What a call has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// There is a descriptor that was not there before.
+    Connected,
+    /// The line is of no use any more, and is to be closed.
+    Gone,
+}
+
+/// A line. Its calls never wait.
+pub trait Line: Send {
+    /// Returns the descriptor that becomes readable when somebody wants to connect.
+    fn door(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Returns the descriptor that frames pass through, if there is one now.
+    fn wire(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Returns whether frames can pass.
+    fn is_up(&self) -> bool;
+
+    /// Returns the process at the other end, if that is known.
+    fn peer(&self) -> Option<Peer> {
+        None
+    }
+
+    /// Returns the longest IP packet that can pass, if there is a limit.
+    fn mtu(&self) -> Option<u32> {
+        None
+    }
+
+    /// Takes somebody who waits at the door.
+    ///
+    /// # Errors
+    /// Returns the error of `accept`.
+    fn admit(&mut self, _log: &Log<'_>) -> io::Result<Change> {
+        Ok(Change::None)
+    }
+
+    /// Returns whether [`Self::tick`] has something to do.
+    fn wants_ticks(&self) -> bool {
+        false
+    }
+
+    /// Does what is due about once a second.
+    fn tick(&mut self, _log: &Log<'_>) -> Change {
+        Change::None
+    }
+
+    /// Takes what has arrived, up to [`TURN_BYTES`], and appends the frames.
+    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change;
+
+    /// Sends as much of the queue as goes.
+    ///
+    /// # Errors
+    /// When the line is of no use any more.
+    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()>;
+
+    /// Gives the wire up.
+    fn close(&mut self);
+}
+
+/// Where a line reports what happens.
+pub struct Log<'a> {
+    /// Its port.
+    pub status: &'a PortStatus,
+    limiter: &'a Limiter,
+}
+
+impl<'a> Log<'a> {
+    /// Reports about the port with this status.
+    #[must_use]
+    pub const fn new(status: &'a PortStatus, limiter: &'a Limiter) -> Self {
+        Self { status, limiter }
+    }
+
+    /// Writes a log line about the port, which is told its name, unless there have been many
+    /// lately: the process at the port's other end can cause any number.
+    pub fn line(&self, write: impl FnOnce(&str)) {
+        self.limiter.warn(now_ns(), || write(self.status.name()));
+    }
+
+    /// Counts dropped frames and says why.
+    pub fn dropped(&self, reason: Reason, frames: usize, why: impl FnOnce(&str)) {
+        self.status.count_dropped(reason, frames);
+        self.line(why);
+    }
+}

@@ -1,0 +1,169 @@
+//! The way of frames from adapters into the switch. Workers put them here without waiting; the
+//! switch's thread takes them in batches. They enter the switch by the port of their adapter.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use vrnic_adapter::ethernet::{self, Uplink};
+
+use super::mac::MacAddr;
+use super::status::{PortStatus, Reason};
+use super::table::PortId;
+use crate::worker::event::Event;
+
+/// Most bytes of an adapter that wait for the switch.
+const ROOM: usize = 4 << 20;
+/// Counted for each frame beside its bytes.
+const OVERHEAD: usize = 64;
+
+/// The frames of all adapters.
+pub struct Outbox {
+    lanes: RwLock<HashMap<MacAddr, Arc<Lane>>>,
+    /// The lanes in which frames wait.
+    ready: Mutex<Vec<Arc<Lane>>>,
+    bell: Arc<Event>,
+}
+
+/// The frames of an adapter.
+#[derive(Debug)]
+struct Lane {
+    port: PortId,
+    status: Arc<PortStatus>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    frames: Vec<ethernet::Frame>,
+    bytes: usize,
+}
+
+impl Outbox {
+    /// Creates an outbox that steps `bell` when it is not empty any more.
+    #[must_use]
+    pub fn new(bell: Arc<Event>) -> Self {
+        Self { lanes: RwLock::default(), ready: Mutex::default(), bell }
+    }
+
+    /// Lets the adapter with this address send, by this port.
+    pub fn add(&self, mac: MacAddr, port: PortId, status: Arc<PortStatus>) {
+        let lane = Lane { port, status, waiting: Mutex::default() };
+        self.lanes.write().insert(mac, Arc::new(lane));
+    }
+
+    /// Forgets the adapter with this address.
+    pub fn remove(&self, mac: MacAddr) {
+        self.lanes.write().remove(&mac);
+    }
+
+    /// Takes all frames that wait: `each` is told the port and the frames of each adapter.
+    pub fn take(&self, mut each: impl FnMut(PortId, Vec<ethernet::Frame>)) {
+        let ready = std::mem::take(&mut *self.ready.lock());
+        for lane in ready {
+            let waiting = std::mem::take(&mut *lane.waiting.lock());
+            for frame in &waiting.frames {
+                lane.status.received.count(frame.bytes().len());
+            }
+            each(lane.port, waiting.frames);
+        }
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// Takes frames as far as there is room. Returns whether they are the first.
+    fn put(&self, frames: &mut Vec<ethernet::Frame>) -> bool {
+        let mut waiting = self.waiting.lock();
+        let was_empty = waiting.frames.is_empty();
+        let mut lost = 0;
+        for frame in frames.drain(..) {
+            let len = frame.bytes().len() + OVERHEAD;
+            if waiting.bytes + len > ROOM {
+                lost += 1;
+                continue;
+            }
+            waiting.bytes += len;
+            waiting.frames.push(frame);
+        }
+        if lost > 0 {
+            self.status.count_dropped(Reason::Outbox, lost);
+        }
+        was_empty && !waiting.frames.is_empty()
+    }
+}
+
+impl Uplink for Outbox {
+    fn send(&self, source: [u8; 6], frames: &mut Vec<ethernet::Frame>) {
+        let lane = self.lanes.read().get(&MacAddr(source)).map(Arc::clone);
+        let Some(lane) = lane else { return frames.clear() };
+        if lane.put(frames) {
+            let mut ready = self.ready.lock();
+            ready.push(lane);
+            let first = ready.len() == 1;
+            drop(ready);
+            if first {
+                self.bell.step();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::status::Kind;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    fn outbox() -> (Outbox, Arc<Event>, Arc<PortStatus>) {
+        let bell = Arc::new(Event::new().expect("an event"));
+        let outbox = Outbox::new(Arc::clone(&bell));
+        let status = Arc::new(PortStatus::new("a", Kind::Function));
+        outbox.add(MacAddr(MAC), 7, Arc::clone(&status));
+        (outbox, bell, status)
+    }
+
+    fn frames(count: usize, len: usize) -> Vec<ethernet::Frame> {
+        (0..count).map(|_| ethernet::Frame::new(vec![0; len])).collect()
+    }
+
+    #[test]
+    fn the_bell_rings_once_for_all_that_waits() {
+        let (outbox, bell, _) = outbox();
+        for _ in 0..3 {
+            let mut sent = frames(5, 60);
+            outbox.send(MAC, &mut sent);
+            assert!(sent.is_empty());
+        }
+        assert!(bell.wait(Duration::ZERO));
+        bell.take();
+        let mut taken = Vec::new();
+        outbox.take(|port, frames| taken.push((port, frames.len())));
+        assert_eq!(taken, [(7, 15)]);
+        outbox.take(|_, _| panic!("nothing is left"));
+        outbox.send(MAC, &mut frames(1, 60));
+        assert!(bell.wait(Duration::ZERO), "the next frame rings again");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_lost_and_counted() {
+        let (outbox, _, status) = outbox();
+        let most = ROOM / (4096 + OVERHEAD);
+        outbox.send(MAC, &mut frames(most + 3, 4096));
+        let mut taken = 0;
+        outbox.take(|_, frames| taken += frames.len());
+        assert_eq!(taken, most);
+        assert_eq!(status.view().dropped.get("outbox"), Some(&3));
+        outbox.send([2; 6], &mut frames(1, 60));
+        outbox.take(|_, _| panic!("nobody has this address"));
+    }
+}

@@ -1,0 +1,199 @@
+//! The frames that wait to leave by a port.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use arrayvec::ArrayVec;
+
+use super::frame::Frame;
+use super::framing::{PREFIX, prefix};
+
+/// Most frames written by one system call.
+pub const BATCH: usize = 256;
+/// Counted for each frame beside its bytes, so that many short frames do not fill the memory.
+const OVERHEAD: usize = 64;
+
+/// A piece of memory for each prefix and each frame of a batch.
+pub type Slices<'a> = ArrayVec<IoSlice<'a>, { 2 * BATCH }>;
+
+/// A queue of frames with a limit of bytes.
+#[derive(Debug)]
+pub struct SendQueue {
+    frames: VecDeque<Waiting>,
+    /// Bytes of all frames, with their [`OVERHEAD`].
+    bytes: usize,
+    limit: usize,
+    /// Bytes of the first frame, prefix included, that have left.
+    sent: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    prefix: [u8; PREFIX],
+    frame: Frame,
+}
+
+/// Frames for one message of a trunk.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// Their bytes, each frame after its length.
+    pub slices: Slices<'a>,
+    /// How many there are.
+    pub frames: usize,
+}
+
+impl SendQueue {
+    /// Creates a queue for at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { frames: VecDeque::new(), bytes: 0, limit, sent: 0 }
+    }
+
+    /// Appends a frame. Returns false if there is no room for it.
+    #[must_use]
+    pub fn push(&mut self, frame: Frame) -> bool {
+        let len = frame.bytes().len() + OVERHEAD;
+        if self.bytes + len > self.limit {
+            return false;
+        }
+        self.bytes += len;
+        self.frames.push_back(Waiting { prefix: prefix(&frame), frame });
+        true
+    }
+
+    /// Returns whether no frame waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Returns the first frame.
+    #[must_use]
+    pub fn first(&self) -> Option<&Frame> {
+        self.frames.front().map(|waiting| &waiting.frame)
+    }
+
+    /// Removes the first `count` frames.
+    pub fn remove(&mut self, count: usize) {
+        for waiting in self.frames.drain(..count.min(self.frames.len())) {
+            self.bytes -= waiting.frame.bytes().len() + OVERHEAD;
+        }
+        self.sent = 0;
+    }
+
+    /// Removes all frames. Returns how many there were.
+    pub fn clear(&mut self) -> usize {
+        let count = self.frames.len();
+        self.remove(count);
+        count
+    }
+
+    /// Returns the bytes that are to be written next to a stream.
+    #[must_use]
+    pub fn stream(&self) -> Slices<'_> {
+        // Only of the first frame may a part have been written.
+        let mut written = self.sent;
+        let parts = self.frames.iter().take(BATCH).flat_map(Waiting::parts);
+        let rest = parts.filter_map(|part| {
+            let skipped = written.min(part.len());
+            written -= skipped;
+            part.get(skipped..).filter(|rest| !rest.is_empty())
+        });
+        rest.map(IoSlice::new).collect()
+    }
+
+    /// Removes what has left after `len` bytes have been written to a stream.
+    pub fn written(&mut self, len: usize) {
+        let mut sent = self.sent + len;
+        while let Some(first) = self.frames.front()
+            && sent >= first.len()
+        {
+            sent -= first.len();
+            self.remove(1);
+        }
+        self.sent = sent;
+    }
+
+    /// Returns the first frames, as many as fit into a message of `limit` bytes.
+    #[must_use]
+    pub fn batch(&self, limit: usize) -> Batch<'_> {
+        let mut room = limit;
+        let fitting = self.frames.iter().take(BATCH).take_while(|waiting| {
+            let fits = waiting.len() <= room;
+            room = room.saturating_sub(waiting.len());
+            fits
+        });
+        let slices: Slices<'_> = fitting.flat_map(Waiting::parts).map(IoSlice::new).collect();
+        Batch { frames: slices.len() / 2, slices }
+    }
+}
+
+impl Waiting {
+    fn parts(&self) -> [&[u8]; 2] {
+        [&self.prefix, self.frame.bytes()]
+    }
+
+    fn len(&self) -> usize {
+        PREFIX + self.frame.bytes().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(len: usize) -> Frame {
+        Frame::new((0..len).map(|i| i.to_le_bytes()[0]).collect()).expect("a frame")
+    }
+
+    fn bytes(slices: &[IoSlice<'_>]) -> Vec<u8> {
+        slices.iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_stream_has_every_byte_once_whatever_the_pieces() {
+        for piece in [1, 3, 19, 64, 1000] {
+            let mut queue = SendQueue::new(1 << 20);
+            let lens = [14, 60, 15, 700, 99];
+            let mut whole = Vec::new();
+            for len in lens {
+                assert!(queue.push(frame(len)));
+                whole.extend(u32::try_from(len).expect("small").to_be_bytes());
+                whole.extend(frame(len).bytes());
+            }
+            let mut out: Vec<u8> = Vec::new();
+            while !queue.is_empty() {
+                let next = bytes(&queue.stream());
+                let len = piece.min(next.len());
+                out.extend(&next[..len]);
+                queue.written(len);
+            }
+            assert_eq!(out, whole, "pieces of {piece}");
+            assert_eq!((queue.bytes, queue.sent), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_full_queue_takes_nothing_until_frames_have_left() {
+        let mut queue = SendQueue::new(3 * (100 + OVERHEAD));
+        assert!((0..3).all(|_| queue.push(frame(100))));
+        assert!(!queue.push(frame(14)));
+        queue.remove(1);
+        assert!(queue.push(frame(14)));
+        assert_eq!(queue.clear(), 3);
+        assert_eq!(queue.bytes, 0);
+    }
+
+    #[test]
+    fn a_message_has_whole_frames_as_many_as_fit() {
+        let mut queue = SendQueue::new(1 << 20);
+        assert!([100, 200, 300].into_iter().all(|len| queue.push(frame(len))));
+        for (limit, frames) in [(103, 0), (104, 1), (307, 1), (308, 2), (611, 2), (612, 3)] {
+            let batch = queue.batch(limit);
+            assert_eq!(batch.frames, frames, "{limit}");
+            assert!(bytes(&batch.slices).len() <= limit);
+        }
+        assert!((0..2 * BATCH).all(|_| queue.push(frame(14))));
+        assert_eq!(queue.batch(1 << 20).frames, BATCH);
+    }
+}

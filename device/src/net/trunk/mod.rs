@@ -1,0 +1,264 @@
+//! A trunk: the line to another daemon's switch, over a UNIX socket of messages (SOCK_SEQPACKET).
+//! One daemon listens, the other one connects, and tries again once a second while it cannot.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`message`] | the form of the messages |
+
+pub mod message;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+
+use self::message::{Frames, HELLO, MESSAGE_MAX};
+use super::frame::Frame;
+use super::line::{Change, Line, Log, TURN_BYTES};
+use super::queue::SendQueue;
+use super::status::Reason;
+use crate::access::Peer;
+use crate::socket::{SocketFile, accept, dial};
+
+/// Bytes of messages that the kernel is asked to keep for the other daemon.
+const SEND_BUFFER: usize = 4 << 20;
+/// What the kernel needs of a socket's buffer beside the message (net/unix/af_unix.c,
+/// `unix_dgram_sendmsg`).
+const MESSAGE_OVERHEAD: usize = 32;
+/// Longest time from the connection to the peer's first message. A silent peer keeps others away
+/// for this time.
+const GREETING: Duration = Duration::from_secs(3);
+
+/// How a trunk comes to have a peer.
+#[derive(Debug)]
+pub enum End {
+    /// The other daemon connects to this socket.
+    Listen(SocketFile),
+    /// The other daemon listens at this path.
+    Connect(PathBuf),
+}
+
+/// The line to another daemon.
+pub struct Trunk {
+    end: End,
+    connection: Option<Connection>,
+    /// Room for a message.
+    buffer: Vec<u8>,
+    /// True if the log tells already that the other daemon is not there.
+    told_absent: bool,
+}
+
+/// A connection to another daemon.
+struct Connection {
+    socket: OwnedFd,
+    peer: Peer,
+    since: Instant,
+    /// True if the peer has said [`HELLO`].
+    greeted: bool,
+    /// Length of the longest message that the kernel takes.
+    message_max: usize,
+}
+
+impl Trunk {
+    /// Creates a trunk without a peer.
+    #[must_use]
+    pub fn new(end: End) -> Self {
+        Self { end, connection: None, buffer: vec![0; MESSAGE_MAX], told_absent: false }
+    }
+
+    /// Begins a connection.
+    fn open(&mut self, socket: OwnedFd) -> io::Result<Change> {
+        // The kernel gives less if net.core.wmem_max is less, and that will do, too.
+        let _less = set_socket_send_buffer_size(&socket, SEND_BUFFER);
+        let room = socket_send_buffer_size(&socket)?.saturating_sub(MESSAGE_OVERHEAD);
+        send(&socket, HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        self.told_absent = false;
+        self.connection = Some(Connection {
+            peer: Peer::of(&socket),
+            socket,
+            since: Instant::now(),
+            greeted: false,
+            message_max: room.min(MESSAGE_MAX),
+        });
+        Ok(Change::Connected)
+    }
+}
+
+impl Connection {
+    /// Sends a message of the first frames. Returns how many these are; none fits if there are
+    /// none.
+    fn send(&self, queue: &SendQueue) -> (usize, rustix::io::Result<()>) {
+        let batch = queue.batch(self.message_max);
+        if batch.frames == 0 {
+            return (0, Ok(()));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut none = SendAncillaryBuffer::default();
+        let sent = sendmsg(&self.socket, &batch.slices, &mut none, flags);
+        (batch.frames, sent.map(|_| ()))
+    }
+}
+
+impl Line for Trunk {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        match &self.end {
+            End::Listen(socket) => Some(socket.listener().as_fd()),
+            End::Connect(_) => None,
+        }
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(|connection| connection.socket.as_fd())
+    }
+
+    fn is_up(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.greeted)
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        self.connection.as_ref().map(|connection| connection.peer)
+    }
+
+    fn admit(&mut self, log: &Log<'_>) -> io::Result<Change> {
+        let End::Listen(socket) = &self.end else { return Ok(Change::None) };
+        let Some((stream, client)) = accept(socket.listener())? else { return Ok(Change::None) };
+        if self.connection.is_some() {
+            log.line(|port| {
+                tracing::warn!(
+                    port,
+                    socket = %socket.path().display(),
+                    %client,
+                    "second client turned away: a daemon is already connected"
+                );
+            });
+            return Ok(Change::None);
+        }
+        stream.set_nonblocking(true)?;
+        self.open(stream.into())
+    }
+
+    fn wants_ticks(&self) -> bool {
+        match &self.connection {
+            Some(connection) => !connection.greeted,
+            None => matches!(self.end, End::Connect(_)),
+        }
+    }
+
+    fn tick(&mut self, log: &Log<'_>) -> Change {
+        if let Some(connection) = &self.connection {
+            if connection.greeted || connection.since.elapsed() < GREETING {
+                return Change::None;
+            }
+            log.line(|port| {
+                tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it did not say that it speaks the protocol of trunks");
+            });
+            return Change::Gone;
+        }
+        let End::Connect(path) = &self.end else { return Change::None };
+        match dial(path).and_then(|socket| self.open(socket)) {
+            Ok(change) => change,
+            Err(error) => {
+                if !std::mem::replace(&mut self.told_absent, true)
+                    && let End::Connect(path) = &self.end
+                {
+                    log.line(|port| {
+                        tracing::info!(port, path = %path.display(), %error, "the other daemon cannot be reached; the connection is tried again every second");
+                    });
+                }
+                Change::None
+            }
+        }
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+        let Self { connection: Some(connection), buffer, .. } = self else { return Change::None };
+        let mut budget = TURN_BYTES;
+        while budget > 0 {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            let len = match recv(&connection.socket, buffer.as_mut_slice(), flags) {
+                Ok((0, _)) => {
+                    log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
+                    return Change::Gone;
+                }
+                Ok((_, len)) => len,
+                Err(Errno::AGAIN) => return Change::None,
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    log.line(|port| {
+                        tracing::warn!(port, %error, "the trunk is lost: reading failed");
+                    });
+                    return Change::Gone;
+                }
+            };
+            budget = budget.saturating_sub(len);
+            // The whole length of a message may be more than the buffer has.
+            let message = buffer.get(..len);
+            if connection.greeted {
+                read(message, len, frames, log);
+            } else if message == Some(HELLO) {
+                connection.greeted = true;
+            } else {
+                log.line(|port| {
+                    tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it does not speak this version of the protocol of trunks");
+                });
+                return Change::Gone;
+            }
+        }
+        Change::None
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        while !queue.is_empty() {
+            let (frames, sent) = connection.send(queue);
+            match sent {
+                _ if frames == 0 => {
+                    log.dropped(Reason::TooLong, 1, |port| {
+                        tracing::warn!(port, "a frame was dropped: the kernel's limit of a socket's buffer (net.core.wmem_max) is below its length");
+                    });
+                    queue.remove(1);
+                }
+                Ok(()) => queue.remove(frames),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::NOBUFS | Errno::NOMEM)) => {
+                    log.dropped(Reason::QueueFull, frames, |port| {
+                        tracing::warn!(port, %error, "frames were dropped: the kernel has no memory for them");
+                    });
+                    queue.remove(frames);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.connection = None;
+    }
+}
+
+/// Takes the frames of a message of `len` bytes, which is none if it is longer than a message may
+/// be.
+fn read(message: Option<&[u8]>, len: usize, frames: &mut Vec<Frame>, log: &Log<'_>) {
+    let Some(message) = message else {
+        return log.dropped(Reason::Malformed, 1, |port| {
+            tracing::warn!(
+                port,
+                "a message of {len} bytes was dropped: the limit is {MESSAGE_MAX}"
+            );
+        });
+    };
+    for frame in Frames::new(message) {
+        match frame {
+            Ok(frame) => frames.push(frame),
+            Err(error) => log.dropped(Reason::Malformed, 1, |port| {
+                tracing::warn!(port, "the rest of a malformed message was dropped: {error}");
+            }),
+        }
+    }
+}
