@@ -119,6 +119,14 @@ pub enum ReadPart {
     Only(Aeth),
 }
 
+impl Response {
+    /// Returns whether no packet of the same answer follows.
+    #[must_use]
+    pub const fn is_last(&self) -> bool {
+        !matches!(self, Self::Read(ReadPart::First(_) | ReadPart::Middle))
+    }
+}
+
 impl ReadPart {
     /// The acknowledgement that the packet carries, if it does.
     #[must_use]

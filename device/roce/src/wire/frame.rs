@@ -2,6 +2,7 @@
 
 use super::cursor::{NoRoom, Reader, Writer};
 use super::network::{Network, Parsed};
+use super::numbers::Qpn;
 use super::packet::Packet;
 use crate::discard::Discard;
 use crate::icrc;
@@ -106,6 +107,14 @@ impl<'a> Frame<'a> {
             packet,
             transport,
         }))
+    }
+
+    /// The QP that the packet is for, by a look at its transport header alone; `None` if it is too
+    /// short to have one.
+    #[must_use]
+    pub fn destination(&self) -> Option<Qpn> {
+        let (_, rest) = self.transport.split_at_checked(4)?;
+        rest.first_chunk().map(|bytes| Qpn::new(u32::from_be_bytes(*bytes)))
     }
 
     /// Checks the ICRC and reads the packet that the frame carries. This takes time in proportion
