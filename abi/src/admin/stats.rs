@@ -97,6 +97,26 @@ stats! {
     mem_mgmt_op_err MemMgmtOpErr,
     /// Messages of unreliable queue pairs that were lost, counted at the sender
     tx_roce_discards TxRoceDiscards,
+    /// Packets received that were dropped
+    rx_roce_discards RxRoceDiscards,
+    /// Packets received whose invariant CRC was wrong
+    rx_icrc_encapsulated RxIcrcEncapsulated,
+    /// Packets received ahead of a missing one
+    out_of_sequence OutOfSequence,
+    /// Requests received that had been executed before
+    duplicate_request DuplicateRequest,
+    /// NAKs received for a packet that the peer is missing
+    packet_seq_err PacketSeqErr,
+    /// Answers received that showed that one before them was lost
+    implied_nak_seq_err ImpliedNakSeqErr,
+    /// Packets sent again
+    roce_adp_retrans RoceAdpRetrans,
+    /// Congestion notifications sent
+    np_cnp_sent NpCnpSent,
+    /// Packets received that a switch had marked for congestion
+    np_ecn_marked_roce_packets NpEcnMarkedRocePackets,
+    /// Congestion notifications received that made a window smaller
+    rp_cnp_handled RpCnpHandled,
     /// Times that the port went down
     link_downed LinkDowned,
     /// REG_MR work requests begun
@@ -127,4 +147,4 @@ stats! {
     cmds_err CmdsErr,
 }
 
-const _: () = assert!(size_of::<Stats>() == 46 * 8);
+const _: () = assert!(size_of::<Stats>() == 56 * 8);
