@@ -10,7 +10,9 @@ use vrnic_abi::qp::{Attr, State};
 use vrnic_abi::{Key, Qpn};
 use vrnic_abi::{doorbell, pci, regs, uar};
 
+use crate::datapath::transport::ingress;
 use crate::datapath::transport::peers::{Fabric, Network};
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::limits::{self, Limits};
 use crate::memory::pages::PageBudget;
@@ -143,6 +145,12 @@ impl<H: Host> Adapter<H> {
     #[must_use]
     pub fn tpt(&self) -> Arc<Tpt> {
         Arc::clone(&self.tpt.read())
+    }
+
+    /// Takes a frame for this adapter off the Ethernet, if it is RoCE; else returns it. Callable
+    /// from any thread.
+    pub fn offer(&self, frame: Frame) -> Option<Frame> {
+        ingress::offer(&self.objects, frame)
     }
 
     /// A QP by number.

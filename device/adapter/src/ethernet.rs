@@ -1,9 +1,16 @@
 //! Ethernet frames on their way between an adapter and the network outside of its daemon.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// Frames that may wait for a worker. Those that come when so many wait are lost.
+const INBOX: usize = 4096;
 
 /// An Ethernet frame without preamble and check sequence.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Frame(Vec<u8>);
 
 impl Frame {
@@ -24,6 +31,12 @@ impl Frame {
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
+
+    /// Returns the MAC that the frame is for; zero if it has none.
+    #[must_use]
+    pub fn destination(&self) -> [u8; 6] {
+        self.0.first_chunk().copied().unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for Frame {
@@ -37,4 +50,44 @@ impl fmt::Debug for Frame {
 pub trait Uplink: fmt::Debug + Send + Sync {
     /// Takes frames that the adapter with the MAC `source` sends, in their order.
     fn send(&self, source: [u8; 6], frames: &mut Vec<Frame>);
+}
+
+/// Frames that wait for a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    frames: Mutex<VecDeque<Frame>>,
+    any: AtomicBool,
+}
+
+impl Inbox {
+    /// Appends a frame; returns whether there was room.
+    pub(crate) fn put(&self, frame: Frame) -> bool {
+        let mut frames = self.frames.lock();
+        let room = frames.len() < INBOX;
+        if room {
+            frames.push_back(frame);
+            self.any.store(true, Ordering::Release);
+        }
+        room
+    }
+
+    /// Returns whether a frame waits.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Moves frames to the end of `to`, at most `most` of them.
+    pub(crate) fn take(&self, to: &mut VecDeque<Frame>, most: usize) {
+        let mut frames = self.frames.lock();
+        let count = most.min(frames.len());
+        to.extend(frames.drain(..count));
+        self.any.store(!frames.is_empty(), Ordering::Release);
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        self.frames.lock().clear();
+        self.any.store(false, Ordering::Release);
+    }
 }

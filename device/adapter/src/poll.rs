@@ -1,5 +1,6 @@
 //! The workers' side of an adapter: doorbells, turns of QPs, events that were held back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,11 +8,14 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::State;
 
 use crate::adapter::Adapter;
-use crate::datapath::requester::{self, Allowance};
+use crate::datapath::requester;
 use crate::datapath::responder;
 use crate::datapath::send_queue::{self, BATCH, Turn};
 use crate::datapath::sgl::{LONG_TURN, TURN};
+use crate::datapath::transport::packets;
+use crate::datapath::turn::Allowance;
 use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Frame;
 use crate::host::{Host, Lane};
 use crate::objects::cq::Cq;
 use crate::objects::held_events::Subject;
@@ -30,6 +34,8 @@ const FLUSH_POLL_NS: u64 = 1_000_000;
 const FLUSH_POLL_MAX_NS: u64 = 128_000_000;
 /// Interval at which held events are tried again.
 const HELD_POLL_NS: u64 = 1_000_000;
+/// Most frames that are taken in one poll. The answers to them leave together.
+const FRAMES: usize = 64;
 /// Most turns of QPs in one poll.
 const TURNS: usize = 64;
 /// Lots of QPs that end, or of events that have waited, in one poll.
@@ -67,7 +73,7 @@ impl<H: Host> Adapter<H> {
             return Polled { busy: true, deadline: None };
         };
         let slice = Slice::new(self.host(), Lane::worker(worker));
-        let Bench { schedule, batch, hot, uars, resume } = &mut *bench;
+        let Bench { schedule, batch, hot, uars, resume, frames } = &mut *bench;
         let mut busy = hot.look(self.host(), schedule);
         if busy {
             self.turns(schedule, batch, &slice);
@@ -76,6 +82,7 @@ impl<H: Host> Adapter<H> {
         let doorbells = (shard.groups, &mut resume.doorbell);
         busy |= self.doorbells(doorbells, uars, (schedule, hot), &slice);
         busy |= self.fetch_mail(worker, schedule);
+        busy |= self.receive(worker, frames, schedule, &slice);
         busy |= schedule.run_timers(|| self.host().now());
         busy |= self.turns(schedule, batch, &slice);
         busy |= rounds(&slice, || self.fail_feeders(&slice));
@@ -101,6 +108,30 @@ impl<H: Host> Adapter<H> {
                 schedule.adopt(qp);
             }
         })
+    }
+
+    /// Takes frames that have arrived for QPs of the worker, and gives these a turn. Returns
+    /// whether there was one.
+    #[inline]
+    fn receive(
+        &self,
+        worker: usize,
+        frames: &mut VecDeque<Frame>,
+        schedule: &mut Schedule<H>,
+        slice: &Slice<'_, H>,
+    ) -> bool {
+        self.core().take_frames(worker, frames, FRAMES);
+        let mut any = false;
+        while let Some(frame) = frames.pop_front() {
+            any = true;
+            if let Some(qp) = packets::arrive(self.network(), &frame, slice) {
+                schedule.activate(&qp);
+            }
+            if slice.is_over() {
+                break;
+            }
+        }
+        any
     }
 
     /// Takes the summaries' bits in `mask`, a few at a time, and looks at what rang; begins at

@@ -31,6 +31,8 @@ pub(crate) mod cost {
     pub(crate) const SEGMENT: u64 = 20;
     /// A receive: fetched, checked, completed.
     pub(crate) const RECEIVE: u64 = 60;
+    /// A packet: its headers checked or written, its ICRC.
+    pub(crate) const PACKET: u64 = 150;
     /// A datagram's way to one QP, which has seldom been used lately.
     pub(crate) const DELIVERY: u64 = 300;
     /// A look at an adapter for members of a group.

@@ -128,6 +128,12 @@ impl Setup {
     }
 }
 
+/// Returns the link-local GID of the port with this MAC (RFC 4291, appendix A).
+#[must_use]
+pub const fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}
+
 /// Attributes of a QP that allows its peer everything.
 #[must_use]
 pub fn attributes(mac: [u8; 6], qpn: u32) -> Attr {
@@ -144,7 +150,13 @@ pub fn attributes(mac: [u8; 6], qpn: u32) -> Attr {
         rq_psn: PSN.into(),
         sq_psn: PSN.into(),
         dest_qpn: qpn.into(),
-        av: AddressVector { dmac: mac, vlan: 0xffff.into(), ..AddressVector::default() },
+        av: AddressVector {
+            dgid: link_local(mac),
+            dmac: mac,
+            vlan: 0xffff.into(),
+            hop_limit: 64,
+            ..AddressVector::default()
+        },
         ..Attr::default()
     }
 }

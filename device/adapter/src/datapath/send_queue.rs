@@ -12,7 +12,8 @@ use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::completion::Completion;
 use crate::objects::core::Core;
-use crate::objects::qp::{Qp, Requester};
+use crate::objects::qp::remote::Posted;
+use crate::objects::qp::{Path, Qp, Requester};
 use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
 
@@ -60,7 +61,7 @@ pub(crate) fn not_now<H: Host>(
     None
 }
 
-fn drained<H: Host>(core: &Core<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
+pub(crate) fn drained<H: Host>(core: &Core<H>, qp: &Qp<H>, requester: &mut Requester<H>) -> Turn {
     let mut attr = qp.attr.lock();
     if attr.sq_draining != 0 {
         attr.sq_draining = 0;
@@ -96,6 +97,10 @@ pub fn flush<H: Host>(
         let (wr_id, wqe_index, opcode) = if let Some(entry) = requester.ledger.pop() {
             let Completion { wr_id, wqe_index, opcode, .. } = entry.completion;
             (wr_id, wqe_index, opcode)
+        } else if let Path::Packets(sender) = &mut requester.path
+            && let Some(Posted { send, opcode, .. }) = sender.pop()
+        {
+            (send.wr_id, send.index, opcode)
         } else if let Some(send) = requester.current.take() {
             (send.wr_id, send.index, send.completed())
         } else {

@@ -168,6 +168,11 @@ impl<'a> Side<'a> {
         at: u64,
         into: &mut [u8],
     ) -> Result<(), Broken> {
+        if let Some(data) = self.inline {
+            let from = usize::try_from(at).ok().and_then(|at| data.get(at..)?.get(..into.len()));
+            into.copy_from_slice(from.ok_or(Broken::Source)?);
+            return Ok(());
+        }
         self.pieces(at, into.len() as u64, |addr, range| {
             let into = into.get_mut(range)?;
             memory.read(addr, into).ok()

@@ -20,6 +20,15 @@ use crate::stats::{Counter, Counters};
 /// Bytes moved after which a time read earlier is old.
 const TIME_KEEPS: u64 = 16 << 10;
 
+/// The work that a QP may do in its turn.
+#[derive(Debug)]
+pub struct Allowance<'a, H: Host> {
+    /// Bytes that it may move.
+    pub budget: u64,
+    /// The time that is left to the worker's poll.
+    pub slice: &'a Slice<'a, H>,
+}
+
 /// An adapter with its guest's memory held. What a whole turn needs is taken once: the memory, the
 /// time, and the counters, which other processors write too.
 pub struct TurnContext<'a, H: Host> {

@@ -1,6 +1,7 @@
 //! The part of an adapter that all of its objects and turns share. It knows none of them but event
 //! and completion queues.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use vrnic_abi::Qpn;
 use vrnic_abi::eq::Kind;
 
+use crate::ethernet::{Frame, Inbox};
 use crate::host::{Host, Lane};
 use crate::objects::context::Caller;
 use crate::objects::cq::Cq;
@@ -35,6 +37,8 @@ pub struct Core<H: Host> {
     pub(crate) failing: Failing,
     /// QPs that other threads want to have a turn, by worker.
     mail: Box<[CachePadded<Mail>]>,
+    /// Frames that have arrived, by worker.
+    inboxes: Box<[CachePadded<Inbox>]>,
 }
 
 /// Numbers of QPs that other threads want to have a turn.
@@ -58,6 +62,7 @@ impl<H: Host> Core<H> {
             moderation: Moderation::default(),
             failing: Failing::default(),
             mail: (0..workers).map(|_| CachePadded::default()).collect(),
+            inboxes: (0..workers).map(|_| CachePadded::default()).collect(),
         }
     }
 
@@ -153,6 +158,25 @@ impl<H: Host> Core<H> {
     /// Returns whether something was left for a worker.
     pub(crate) fn has_mail(&self, worker: usize) -> bool {
         self.mail.get(worker).is_some_and(|mail| mail.any.load(Ordering::Acquire))
+            || self.inboxes.get(worker).is_some_and(|inbox| inbox.any())
+    }
+
+    /// Leaves a frame for a worker, and wakes that; returns whether there was room. Callable from
+    /// any thread.
+    pub(crate) fn put_frame(&self, worker: usize, frame: Frame) -> bool {
+        let put = self.inboxes.get(worker).is_some_and(|inbox| inbox.put(frame));
+        if put {
+            self.host.wake(worker);
+        }
+        put
+    }
+
+    /// Moves frames that were left for a worker to the end of `to`, until that has `most`.
+    #[inline]
+    pub(crate) fn take_frames(&self, worker: usize, to: &mut VecDeque<Frame>, most: usize) {
+        if let Some(inbox) = self.inboxes.get(worker).filter(|inbox| inbox.any()) {
+            inbox.take(to, most.saturating_sub(to.len()));
+        }
     }
 
     /// Takes what was left for a worker. Returns whether there was anything.
@@ -171,5 +195,6 @@ impl<H: Host> Core<H> {
         self.moderation.clear();
         self.failing.clear();
         self.mail.iter().for_each(|mail| mail.qpns.lock().clear());
+        self.inboxes.iter().for_each(|inbox| inbox.clear());
     }
 }

@@ -1,10 +1,12 @@
 //! A worker's part of an adapter: the QPs that are its own.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::doorbell;
 use crate::objects::uar::Uar;
@@ -30,6 +32,8 @@ pub(crate) struct Bench<H: Host> {
     pub(crate) uars: (u64, Vec<Arc<Uar<H>>>),
     /// The position at which the next poll continues.
     pub(crate) resume: Resume,
+    /// Frames that were taken out of the inbox and wait still.
+    pub(crate) frames: VecDeque<Frame>,
 }
 
 /// The position at which a poll continues after one whose slice was over.
@@ -50,6 +54,7 @@ impl<H: Host> Shard<H> {
             hot: Hot::default(),
             uars: (0, Vec::new()),
             resume: Resume::default(),
+            frames: VecDeque::new(),
         };
         Self { groups: doorbell::groups_of(worker, workers), bench: Mutex::new(bench) }
     }
@@ -59,5 +64,6 @@ impl<H: Host> Shard<H> {
         let mut bench = self.bench.lock();
         bench.schedule.clear();
         bench.hot.clear();
+        bench.frames.clear();
     }
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod alone;
 mod bus;
+mod cable;
 mod commands;
 mod completions;
 mod connections;
@@ -23,6 +24,7 @@ mod keys;
 mod limits;
 mod multicast;
 mod one_touch;
+mod packets;
 mod port;
 mod reads;
 mod regions;

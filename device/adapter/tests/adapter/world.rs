@@ -14,14 +14,29 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest, InProcess};
 use crate::host::TestHost;
 
-/// A fabric with a clock.
-#[derive(Default)]
+/// A fabric with a clock. With `VRNIC_FABRIC=wire` in the environment its adapters reach each other
+/// by packets.
 pub(crate) struct World {
     pub(crate) fabric: Arc<Fabric<TestHost>>,
     pub(crate) clock: Arc<AtomicU64>,
 }
 
+impl Default for World {
+    fn default() -> Self {
+        let world = Self::alone();
+        if std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire") {
+            world.fabric.use_packets_only();
+        }
+        world
+    }
+}
+
 impl World {
+    /// A daemon whose adapters reach each other by one copy.
+    pub(crate) fn alone() -> Self {
+        Self { fabric: Arc::default(), clock: Arc::default() }
+    }
+
     /// A guest with this number whose driver has enabled its adapter.
     pub(crate) fn guest(&self, number: u8) -> Guest {
         self.guest_with(number, 1, Limits::default())

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
 use crate::adapter::Adapter;
+use crate::datapath::transport::packets::connect::connect;
 use crate::host::{HeldMemory, Host, Lane};
 use crate::limits;
 use crate::objects::qp::transitions;
@@ -114,6 +115,8 @@ fn apply<H: Host>(
     }
     merge(&mut qp.attr.lock(), new, mask);
     configure(qp);
+    let attr = *qp.attr.lock();
+    connect(adapter.network(), qp, &attr, (current, next));
     if current != next {
         let drain = next == State::Sqd;
         qp.attr.lock().sq_draining = u8::from(drain);
@@ -165,7 +168,9 @@ fn configure<H: Host>(qp: &Qp<H>) {
     let attr = *qp.attr.lock();
     {
         let mut requester = qp.requester.lock();
-        requester.path = Path::Unknown;
+        if !matches!(requester.path, Path::Packets(_)) {
+            requester.path = Path::Unknown;
+        }
         requester.config = RequesterConfig {
             dmac: attr.av.dmac,
             dest_qpn: attr.dest_qpn,

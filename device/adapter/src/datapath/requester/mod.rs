@@ -21,8 +21,9 @@ use self::work::Work;
 use crate::datapath::send_queue::{Turn, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::datagram;
+use crate::datapath::transport::packets;
 use crate::datapath::transport::peers::Network;
-use crate::datapath::turn::TurnContext;
+use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
 use crate::objects::core::Core;
@@ -33,15 +34,6 @@ use crate::slice::{Slice, cost};
 
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
-
-/// The work that a QP may do in its turn.
-#[derive(Debug)]
-pub struct Allowance<'a, H: Host> {
-    /// Bytes that it may move.
-    pub budget: u64,
-    /// The time that is left to the worker's poll.
-    pub slice: &'a Slice<'a, H>,
-}
 
 /// Lets `qp`, which is of the adapter that `network` names, execute entries of its send queue,
 /// which are copied to `batch`, as far as `allowance` goes.
@@ -59,6 +51,9 @@ pub fn run<H: Host>(
     let core = network.core();
     let mut guard = qp.requester.lock();
     let requester = &mut *guard;
+    if let Path::Packets(_) = requester.path {
+        return packets::run(network, qp, requester, batch, allowance);
+    }
     for _ in 0..WAITS {
         let wait = not_now(core, qp, requester);
         if let Some(turn) = wait
@@ -156,7 +151,7 @@ fn wait_for_readers<H: Host>(
             }
         }
         // The message came by a peer.
-        (Readers::Peer, Path::Unknown) => {}
+        (Readers::Peer, Path::Unknown | Path::Packets(_)) => {}
     }
     slice.charge(cost::readers(core.workers()));
     true

@@ -8,20 +8,21 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use vrnic_abi::Srqn;
-use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::{Access, GRH_LEN, MULTICAST_QPN, QKEY_OWN};
+use vrnic_abi::qp::{MULTICAST_QPN, QKEY_OWN};
 use vrnic_abi::sq::{DatagramSeg, Flags};
+use vrnic_roce::wire;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::datapath::refusal::Refusal;
-use crate::datapath::responder::{outcome, receives};
+use crate::datapath::responder::outcome;
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
-use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::sgl::{Broken, Side};
 use crate::datapath::there::There;
+use crate::datapath::transport::datagram_receive::{Arrived, Fault, place, received};
 use crate::datapath::transport::fanout::{self, Members};
 use crate::datapath::transport::packet_counters;
+use crate::datapath::transport::packets::datagrams;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
@@ -31,8 +32,8 @@ use crate::memory::tpt::Denied;
 use crate::network_header;
 use crate::objects::completion::{Completion, Origin};
 use crate::objects::multicast::{is_group, is_group_mac};
-use crate::objects::qp::{Peer, Progress, Qp, Requester, Responder};
-use crate::requests::wqe::{Segment, SendWqe};
+use crate::objects::qp::{Peer, Progress, Qp, Requester};
+use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
@@ -43,8 +44,11 @@ const NO_VLAN: u16 = 0xffff;
 enum Target<H: Host> {
     /// A QP.
     One(Peer<H>),
-    /// Members of a multicast group, on all adapters; looked up as datagrams come to them.
-    Group(Option<Box<Members<H>>>),
+    /// A station that packets go to.
+    Packets(wire::Path),
+    /// Members of a multicast group, on all adapters; looked up as datagrams come to them. Packets
+    /// go to those outside of the daemon, if there is a way to them.
+    Group(Option<Box<Members<H>>>, Option<wire::Path>),
 }
 
 /// A destination that was looked up: usually the next datagram goes there too.
@@ -146,7 +150,7 @@ fn execute<H: Host>(
         Ok(()) if too_long => Sent::Failed(Status::LocLenErr, 0),
         Ok(()) if !up => Sent::Dropped,
         Ok(()) => {
-            route_to(network, raw, route);
+            route_to(network, qp, raw, route);
             let own_qkey = requester.config.qkey;
             route.as_mut().map_or(Sent::Dropped, |route| {
                 let qkey = route.to.qkey.get();
@@ -207,25 +211,34 @@ fn fire<H: Host>(here: &TurnContext<'_, H>, peer: &Peer<H>) {
 }
 
 /// Makes `route` the way to where the entry `raw` wants to go; none when there is none.
-fn route_to<H: Host>(network: Network<'_, H>, raw: &[u8], route: &mut Option<Route<H>>) {
+fn route_to<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    raw: &[u8],
+    route: &mut Option<Route<H>>,
+) {
     let Some(to) = SendWqe::destination(raw) else {
         *route = None;
         return;
     };
     if route.as_ref().is_none_or(|route| route.to.as_bytes() != to.as_bytes()) {
-        *route = find(network, to);
+        *route = find(network, qp, to);
     }
 }
 
 /// Looks a destination up: the station must hold the address on the VLAN of the source's.
-fn find<H: Host>(network: Network<'_, H>, to: &DatagramSeg) -> Option<Route<H>> {
+fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Option<Route<H>> {
     let source = network.own.gid(to.av.sgid_index.get())?;
     let vlan = source.vlan.get();
     let target = if is_group_mac(to.av.dmac) {
         if to.dest_qpn.get() != MULTICAST_QPN || !is_group(&to.av.dgid) {
             return None;
         }
-        Target::Group(None)
+        let outside =
+            network.fabric.has_uplink().then(|| datagrams::way(network, qp, to)).flatten();
+        Target::Group(None, outside)
+    } else if network.fabric.needs_packets(to.av.dmac) {
+        Target::Packets(datagrams::way(network, qp, to)?)
     } else {
         Target::One(station(network, to, vlan)?)
     };
@@ -253,10 +266,21 @@ fn deliver<H: Host>(
 ) -> Sent {
     let Route { to, target, sgid, vlan } = route;
     let way = Way { to, sgid, vlan: *vlan };
-    let found = match target {
-        Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
-        Target::Group(found) => found,
+    let leave = |path: &wire::Path| {
+        let (side, qkey) = source;
+        let destination = wire::Qpn::new(to.dest_qpn.get());
+        datagrams::send((network, here), qp, (path, destination, qkey), (send, side))
     };
+    let (found, outside) = match target {
+        Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
+        Target::Packets(path) => return sent(leave(path)),
+        Target::Group(found, outside) => (found, outside),
+    };
+    if let (None, Some(path)) = (&progress, outside)
+        && let Sent::Failed(status, why) = sent(leave(path))
+    {
+        return Sent::Failed(status, why);
+    }
     let progress = progress.get_or_insert_with(|| fanout::begin(network.fabric));
     while let Some(next) = progress.next {
         let members = match found.take().filter(|members| members.begin_at(next)) {
@@ -286,6 +310,14 @@ fn deliver<H: Host>(
         }
     }
     if progress.delivered { Sent::Delivered { event_due: false } } else { Sent::Dropped }
+}
+
+/// The result of sending a datagram as a packet: nobody says what becomes of it.
+fn sent(left: Result<(), Broken>) -> Sent {
+    match left {
+        Ok(()) => Sent::Delivered { event_due: false },
+        Err(_) => Sent::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
+    }
 }
 
 /// Brings a datagram to one QP.
@@ -338,25 +370,14 @@ fn bring<H: Host>(
             return Sent::Dropped;
         }
     }
-    let Some(recv) = responder.current.take() else { return Sent::Dropped };
-    let vlan = Some(way.vlan).filter(|vlan| *vlan != NO_VLAN);
-    let completion = Completion {
-        wr_id: recv.wr_id,
-        wqe_index: recv.index,
-        qpn: to.qpn,
-        opcode: Opcode::Recv,
-        status: Status::Success,
-        vendor_err: 0,
-        // A datagram is short.
-        byte_len: u32::try_from(send.length).unwrap_or(u32::MAX).saturating_add(GRH_LEN),
+    let arrived = Arrived {
+        length: send.length,
         imm: send.imm(),
         solicited: send.flags.contains(Flags::SOLICITED),
         src_qpn: qp.qpn,
-        origin: Some(Origin { ipv4, smac: here.core.mac(), vlan }),
-        srqn: Srqn::default(),
-        key: None,
+        origin: Origin { ipv4, smac: here.core.mac(), vlan: Some(way.vlan).filter(is_vlan) },
     };
-    match there.act(|| outcome::complete(there, &mut responder, &completion)) {
+    match received(there, &mut responder, &arrived) {
         Ok(()) => {
             packet_counters::taken(&there.turn, send);
             Sent::Delivered { event_due: std::mem::take(&mut responder.event_due) }
@@ -365,71 +386,13 @@ fn bring<H: Host>(
     }
 }
 
+/// Returns whether the number names a VLAN.
+fn is_vlan(vlan: &u16) -> bool {
+    *vlan != NO_VLAN
+}
+
 /// Bytes behind the transport's headers.
 fn payload(send: &SendWqe) -> u16 {
     let imm = if send.imm().is_some() { 4 } else { 0 };
     u16::try_from(send.length).unwrap_or(u16::MAX).saturating_add(imm)
-}
-
-/// Why a datagram was not placed.
-enum Fault {
-    /// The sender's memory is not there.
-    Source,
-    /// No receive, or one that is too short: dropped, and the receive is kept.
-    Dropped,
-    /// The receive or its memory is faulty: the receiver fails.
-    Receiver(Refusal),
-}
-
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
-        Self::Receiver(refusal)
-    }
-}
-
-/// Copies header and data into the next receive, which becomes the current one.
-fn place<H: Host>(
-    here: &TurnContext<'_, H>,
-    there: &There<'_, H>,
-    responder: &mut Responder,
-    (source, header, length): (&Side<'_>, &network_header::Header, u64),
-) -> Result<(), Fault> {
-    if responder.current.is_none() {
-        responder.current = there.act(|| receives::next(there, responder))?;
-    }
-    let Some(recv) = responder.current.as_ref() else {
-        there.turn.step(Counter::OutOfBuffer);
-        return Err(Fault::Dropped);
-    };
-    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
-    if segments.total() < length + u64::from(GRH_LEN) {
-        return Err(Fault::Dropped);
-    }
-    let (mut head, mut body) = (Side::default(), Side::default());
-    let (mut left, mut left_of_body) = (GRH_LEN, length);
-    for Segment { addr, len, key } in segments.iter(&responder.raw) {
-        let own = (&there.turn, recv.pdn);
-        let first = len.min(left);
-        left -= first;
-        // The part that the datagram does not fill is not looked at. It is no longer than the
-        // segment.
-        let filled = u64::from(len - first).min(left_of_body);
-        left_of_body -= filled;
-        let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };
-        head.add(own, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
-            .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
-            .map_err(|_| Refusal::Operational)?;
-    }
-    let mut prefix = Side::default();
-    prefix.set_inline(header);
-    let (from, to) = (&here.memory, &there.turn.memory);
-    copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
-    copy::<H>((source, from), (&body, to), 0, length).map_err(|broken| match broken {
-        Broken::Source => Fault::Source,
-        Broken::Target => Refusal::Operational.into(),
-    })?;
-    here.slice.charge_copy(length);
-    there.turn.moved(length);
-    here.moved(length);
-    Ok(())
 }

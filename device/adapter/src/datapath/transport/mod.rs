@@ -3,13 +3,19 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`peers`] | the adapters of this daemon, by MAC |
+//! | [`ingress`] | frames off the Ethernet: which worker each is for |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
 //! | `datagram` | datagrams |
+//! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | a datagram's way to the members of a group |
 //! | `packet_counters` | the packets that a message would have been |
+//! | [`packets`] | RoCE v2: messages as packets, to and from peers of other daemons |
 
 pub(crate) mod datagram;
+pub(crate) mod datagram_receive;
 pub(crate) mod fanout;
+pub mod ingress;
 pub(crate) mod local;
 pub(crate) mod packet_counters;
+pub mod packets;
 pub mod peers;

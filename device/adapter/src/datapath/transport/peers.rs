@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
+use crate::datapath::transport::ingress;
+use crate::ethernet::{Frame, Uplink};
 use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
@@ -19,6 +21,10 @@ pub struct Fabric<H: Host> {
     stations: RwLock<BTreeMap<[u8; 6], Weak<Objects<H>>>>,
     /// QPs that have joined multicast groups so far.
     joined: AtomicU64,
+    /// The network outside of the daemon, if there is one.
+    uplink: OnceLock<Arc<dyn Uplink>>,
+    /// True if peers of this daemon are reached by packets, too.
+    packets_only: AtomicBool,
 }
 
 /// An adapter among the adapters of its daemon.
@@ -48,7 +54,12 @@ impl<'a, H: Host> Network<'a, H> {
 
 impl<H: Host> Default for Fabric<H> {
     fn default() -> Self {
-        Self { stations: RwLock::default(), joined: AtomicU64::new(0) }
+        Self {
+            stations: RwLock::default(),
+            joined: AtomicU64::new(0),
+            uplink: OnceLock::new(),
+            packets_only: AtomicBool::new(false),
+        }
     }
 }
 
@@ -56,6 +67,46 @@ impl<H: Host> Fabric<H> {
     /// Lets others find an adapter.
     pub fn join(&self, station: &Arc<Objects<H>>) {
         self.stations.write().insert(station.core().mac(), Arc::downgrade(station));
+    }
+
+    /// Connects the adapters with the network outside of the daemon, once.
+    pub fn attach(&self, uplink: Arc<dyn Uplink>) {
+        let _connected_before = self.uplink.set(uplink);
+    }
+
+    /// From now on adapters of this daemon reach each other by packets, as if they were apart. QPs
+    /// that are connected keep their way.
+    pub fn use_packets_only(&self) {
+        self.packets_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether there is a network outside of the daemon.
+    #[must_use]
+    pub fn has_uplink(&self) -> bool {
+        self.uplink.get().is_some()
+    }
+
+    /// Returns whether packets go to the station with this MAC, rather than one copy.
+    #[must_use]
+    pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
+        self.packets_only.load(Ordering::Relaxed)
+            || (self.uplink.get().is_some() && self.station(mac).is_none())
+    }
+
+    /// Sends frames of the adapter with the MAC `source`: to adapters of this daemon, and to the
+    /// network outside. None is left in `frames`.
+    pub(crate) fn transmit(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
+        frames.retain_mut(|frame| {
+            let Some(station) = self.station(frame.destination()) else { return true };
+            // An adapter gets nothing but RoCE from another.
+            let _not_roce = ingress::offer(&station, std::mem::take(frame));
+            false
+        });
+        match self.uplink.get() {
+            Some(uplink) if !frames.is_empty() => uplink.send(source, frames),
+            _ => {}
+        }
+        frames.clear();
     }
 
     /// The objects of the adapter whose port has this MAC.

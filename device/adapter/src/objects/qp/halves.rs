@@ -11,12 +11,13 @@ use vrnic_abi::sq::STRIDE_MAX;
 
 use super::Qp;
 use super::ledger::{Ledger, store};
+use super::remote::{Receiver, Sender};
 use crate::host::Host;
 use crate::objects::core::Core;
 use crate::objects::srq::Srq;
 use crate::requests::wqe::{RecvWqe, SendWqe};
 
-/// Sending halves that have been, whole or after a reset.
+/// Halves that have been, whole or after a reset.
 static LIVES: AtomicU32 = AtomicU32::new(0);
 
 /// State of the requester.
@@ -52,7 +53,7 @@ pub struct Requester<H: Host> {
     pub keys: Option<Keys>,
     /// Progress of the current datagram, if it is for a group.
     pub progress: Option<Progress>,
-    /// Its number among all sending halves that ever were; a reset makes a new one.
+    /// Its number among all halves that ever were; a reset makes a new one.
     life: u32,
 }
 
@@ -135,8 +136,8 @@ pub enum Readers {
     Peer,
 }
 
-/// The way to the peer of a connected QP, which is found when the QP first sends. A transport
-/// between daemons is one more variant here and one more arm in the requester.
+/// The way to the peer of a connected QP. Whether packets are needed is decided when the QP is
+/// connected; a QP of this daemon is found when the first message is sent.
 #[derive(Debug, Default)]
 pub enum Path<H: Host> {
     /// It was not found yet, or has been lost.
@@ -144,6 +145,8 @@ pub enum Path<H: Host> {
     Unknown,
     /// The peer is a QP of this daemon: messages are copied from one guest's memory to the other's.
     Local(Peer<H>),
+    /// The peer is reached by packets.
+    Packets(Box<Sender>),
 }
 
 /// A connected QP of this daemon.
@@ -215,10 +218,23 @@ pub struct Responder {
     /// True if the receive CQ has an event due: reported after the sender's completion is written,
     /// because raising an interrupt is slow and may wake a thread that waits for both.
     pub event_due: bool,
+    /// Its number among all halves that ever were; a reset makes a new one.
+    life: u32,
+    /// The protocol by which packets of the peer come in, if they do.
+    pub packets: Option<Box<Receiver>>,
     /// True if the guest has been told that no more receives are taken from the SRQ.
     pub last_told: bool,
     /// In the error state: nanoseconds until the next look for receives to flush.
     pub flush_pause: u64,
+}
+
+impl Responder {
+    /// The number of a message of which the QP's engine says that it is the `nth`. A QP that has
+    /// been reset counts anew, and another may get its number: their messages are others.
+    #[must_use]
+    pub fn message(&self, nth: u64) -> u64 {
+        u64::from(self.life) << 32 | nth & u64::from(u32::MAX)
+    }
 }
 
 /// Rights of peers.
@@ -247,6 +263,8 @@ impl Default for Responder {
             first_psn: 0,
             established: false,
             event_due: false,
+            packets: None,
+            life: LIVES.fetch_add(1, Ordering::Relaxed),
             last_told: false,
             flush_pause: 0,
         }

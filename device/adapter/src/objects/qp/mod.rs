@@ -7,6 +7,7 @@
 
 mod halves;
 pub mod ledger;
+pub mod remote;
 pub mod transitions;
 
 use std::collections::BTreeSet;
@@ -52,6 +53,16 @@ impl SendRing {
         match self {
             Self::Guest(ring) => ring.size(),
             Self::Device(ring) => ring.size(),
+            Self::None => 0,
+        }
+    }
+
+    /// Returns the bytes from one entry to the next; zero without a queue.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        match self {
+            Self::Guest(ring) => ring.stride(),
+            Self::Device(ring) => ring.stride(),
             Self::None => 0,
         }
     }

@@ -1,0 +1,124 @@
+//! Receives of datagrams: placing one behind its network header, and completing the receive.
+
+use vrnic_abi::cq::{Opcode, Status};
+use vrnic_abi::qp::{Access, GRH_LEN};
+use vrnic_abi::{Qpn, Srqn};
+
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::{outcome, receives};
+use crate::datapath::sgl::{Broken, Side, copy};
+use crate::datapath::there::There;
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::network_header;
+use crate::objects::completion::{Completion, Origin};
+use crate::objects::qp::Responder;
+use crate::requests::wqe::Segment;
+use crate::stats::Counter;
+
+/// A datagram that has been placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Bytes behind the network header.
+    pub(crate) length: u64,
+    /// Immediate data.
+    pub(crate) imm: Option<[u8; 4]>,
+    /// True if the sender asks for a solicited event.
+    pub(crate) solicited: bool,
+    /// The sender's QP.
+    pub(crate) src_qpn: Qpn,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+/// Completes the receive that a datagram has filled.
+///
+/// # Errors
+/// When there is none, or the receive CQ takes no entry any more; the QP has failed then.
+pub(crate) fn received<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    arrived: &Arrived,
+) -> Result<(), Refusal> {
+    let recv = responder.current.take().ok_or(Refusal::NotReady)?;
+    let completion = Completion {
+        wr_id: recv.wr_id,
+        wqe_index: recv.index,
+        qpn: there.qp.qpn,
+        opcode: Opcode::Recv,
+        status: Status::Success,
+        vendor_err: 0,
+        // A datagram is short.
+        byte_len: u32::try_from(arrived.length).unwrap_or(u32::MAX).saturating_add(GRH_LEN),
+        imm: arrived.imm,
+        solicited: arrived.solicited,
+        src_qpn: arrived.src_qpn,
+        origin: Some(arrived.origin),
+        srqn: Srqn::default(),
+        key: None,
+    };
+    there.act(|| outcome::complete(there, responder, &completion))
+}
+
+/// Why a datagram was not placed.
+pub(crate) enum Fault {
+    /// The sender's memory is not there.
+    Source,
+    /// No receive, or one that is too short: dropped, and the receive is kept.
+    Dropped,
+    /// The receive or its memory is faulty: the receiver fails.
+    Receiver(Refusal),
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Receiver(refusal)
+    }
+}
+
+/// Copies header and data into the next receive, which becomes the current one.
+pub(crate) fn place<H: Host>(
+    here: &TurnContext<'_, H>,
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    (source, header, length): (&Side<'_>, &network_header::Header, u64),
+) -> Result<(), Fault> {
+    if responder.current.is_none() {
+        responder.current = there.act(|| receives::next(there, responder))?;
+    }
+    let Some(recv) = responder.current.as_ref() else {
+        there.turn.step(Counter::OutOfBuffer);
+        return Err(Fault::Dropped);
+    };
+    let segments = recv.segments.as_ref().ok_or(Refusal::Malformed)?;
+    if segments.total() < length + u64::from(GRH_LEN) {
+        return Err(Fault::Dropped);
+    }
+    let (mut head, mut body) = (Side::default(), Side::default());
+    let (mut left, mut left_of_body) = (GRH_LEN, length);
+    for Segment { addr, len, key } in segments.iter(&responder.raw) {
+        let own = (&there.turn, recv.pdn);
+        let first = len.min(left);
+        left -= first;
+        // The part that the datagram does not fill is not looked at. It is no longer than the
+        // segment.
+        let filled = u64::from(len - first).min(left_of_body);
+        left_of_body -= filled;
+        let rest = Segment { addr: addr.wrapping_add(first.into()), len: filled as u32, key };
+        head.add(own, &Segment { addr, len: first, key }, Access::LOCAL_WRITE)
+            .and_then(|()| body.add(own, &rest, Access::LOCAL_WRITE))
+            .map_err(|_| Refusal::Operational)?;
+    }
+    let mut prefix = Side::default();
+    prefix.set_inline(header);
+    let (from, to) = (&here.memory, &there.turn.memory);
+    copy::<H>((&prefix, to), (&head, to), 0, GRH_LEN.into()).map_err(|_| Refusal::Operational)?;
+    copy::<H>((source, from), (&body, to), 0, length).map_err(|broken| match broken {
+        Broken::Source => Fault::Source,
+        Broken::Target => Refusal::Operational.into(),
+    })?;
+    here.slice.charge_copy(length);
+    there.turn.moved(length);
+    here.moved(length);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Answers of the peer: they end work requests, and bring the bytes of READs.
+
+use std::sync::Arc;
+
+use vrnic_abi::qp::{Access, State};
+use vrnic_roce::Discard;
+use vrnic_roce::requester::Effect;
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::{Frame as RoceFrame, Packet};
+
+use crate::datapath::sgl::Side;
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::objects::core::Core;
+use crate::objects::qp::remote::Sender;
+use crate::objects::qp::{Path, Qp};
+use crate::slice::Slice;
+use crate::stats::Counter;
+
+/// Takes an answer for a QP. Completions are due in the QP's turn.
+///
+/// # Errors
+/// Why it is dropped.
+pub(super) fn receive<H: Host>(
+    core: &Arc<Core<H>>,
+    qp: &Arc<Qp<H>>,
+    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    slice: &Slice<'_, H>,
+) -> Result<(), Discard> {
+    let mut guard = qp.requester.lock();
+    let Path::Packets(sender) = &mut guard.path else { return Err(Discard::State) };
+    if !matches!(qp.state(), State::Rts | State::Sqd) {
+        return Err(Discard::State);
+    }
+    sender.way.admission.check(&frame.network, &packet.head)?;
+    let here = TurnContext::new(core, qp, slice);
+    let effect = sender.engine.receive(Time::from_nanos(here.now()), packet)?;
+    here.step(Counter::RxPkts);
+    here.add(Counter::RxBytes, packet.payload.len() as u64);
+    let (id, placed) = match effect {
+        Effect::Nothing => return Ok(()),
+        Effect::Place { id, offset, bytes } => (id, place(&here, qp, sender, (id, offset), bytes)),
+        Effect::Old { id, value } => (id, place(&here, qp, sender, (id, 0), &value.to_le_bytes())),
+    };
+    if placed.is_none() {
+        sender.engine.refuse(id);
+    }
+    Ok(())
+}
+
+/// Stores bytes at an offset in the memory of the work request `id`; `None` when it may not be
+/// written, or is not there.
+fn place<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    sender: &Sender,
+    (id, offset): (u64, u32),
+    bytes: &[u8],
+) -> Option<()> {
+    let (posted, raw) = sender.find(id)?;
+    let mut side = Side::default();
+    let list = (&posted.send.segments, raw);
+    side.add_list((here, qp.pdn), list, Access::LOCAL_WRITE).ok()?;
+    side.write::<H>(&here.memory, offset.into(), bytes).ok()?;
+    here.moved(bytes.len() as u64);
+    Some(())
+}

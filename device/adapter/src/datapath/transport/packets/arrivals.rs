@@ -1,0 +1,64 @@
+//! A frame on its way to a QP, in the poll of the QP's worker.
+
+use std::sync::Arc;
+
+use vrnic_roce::Discard;
+use vrnic_roce::wire::{Body, Frame as RoceFrame, Qpn};
+
+use super::{answers, datagrams, requests};
+use crate::datapath::transport::peers::Network;
+use crate::ethernet::Frame;
+use crate::host::Host;
+use crate::objects::qp::Qp;
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// Gives a frame to the QP that it is for. Returns the QP if it has to get a turn.
+pub(crate) fn arrive<H: Host>(
+    network: Network<'_, H>,
+    frame: &Frame,
+    slice: &Slice<'_, H>,
+) -> Option<Arc<Qp<H>>> {
+    slice.charge(cost::PACKET);
+    slice.charge_copy(frame.bytes().len() as u64);
+    let result = deliver(network, frame, slice);
+    result.unwrap_or_else(|discard| {
+        network.core().stats().step(match discard {
+            Discard::Icrc => Counter::RxIcrcEncapsulated,
+            _ => Counter::RxRoceDiscards,
+        });
+        None
+    })
+}
+
+fn deliver<H: Host>(
+    network: Network<'_, H>,
+    frame: &Frame,
+    slice: &Slice<'_, H>,
+) -> Result<Option<Arc<Qp<H>>>, Discard> {
+    let parsed = RoceFrame::parse(frame.bytes())?.ok_or(Discard::Truncated)?;
+    let packet = parsed.packet()?;
+    let core = network.core();
+    if !core.carries() {
+        return Err(Discard::State);
+    }
+    if packet.head.destination == Qpn::MULTICAST {
+        datagrams::receive_by_group(network, &parsed, &packet, slice)?;
+        return Ok(None);
+    }
+    let qp = network.own.qp(packet.head.destination.get().into()).ok_or(Discard::State)?;
+    match packet.body {
+        Body::Datagram(_) => {
+            datagrams::receive(network, &qp, (&parsed, &packet), slice)?;
+            Ok(None)
+        }
+        Body::Request(_) => {
+            requests::receive(core, &qp, &requests::Received { frame, parsed, packet }, slice)?;
+            Ok(Some(qp))
+        }
+        Body::Response(_) | Body::Congestion => {
+            answers::receive(core, &qp, (&parsed, &packet), slice)?;
+            Ok(Some(qp))
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The engines of a QP that is being connected to a peer which packets go to.
+
+use vrnic_abi::qp::{Attr, State, Type};
+use vrnic_roce::Psn;
+use vrnic_roce::admission::Admission;
+use vrnic_roce::requester::{self, Recovery, Requester};
+use vrnic_roce::responder::unreliable::UnreliableResponder;
+use vrnic_roce::responder::{self, Responder};
+use vrnic_roce::time::AckTimeout;
+use vrnic_roce::wire::build::source_port;
+use vrnic_roce::wire::frame::Ethernet;
+use vrnic_roce::wire::network::{Addresses, Network as IpHeader};
+use vrnic_roce::wire::opcode::Transport;
+use vrnic_roce::wire::packet::DEFAULT_PKEY;
+use vrnic_roce::wire::syndrome::RnrTimer;
+use vrnic_roce::wire::{self, Mtu, Qpn};
+
+use vrnic_abi::qp::AddressVector;
+
+use crate::datapath::transport::peers::Network;
+use crate::host::Host;
+use crate::objects::Objects;
+use crate::objects::qp::remote::{Engine, OUTSTANDING, Receiver, Sender, Way};
+use crate::objects::qp::{Path, Qp};
+
+/// Packets that a requester may have outstanding.
+const WINDOW: u32 = 128;
+/// Packets ahead of a missing one that a responder keeps.
+const HOLD: u32 = 128;
+/// The VLAN id that means "no VLAN".
+pub(super) const NO_VLAN: u16 = 0xffff;
+/// The bits of a traffic class that say that its sender reacts to marks of congestion (RFC 3168).
+const ECN_CAPABLE: u8 = 2;
+/// The bits of congestion notification.
+const ECN: u8 = 3;
+
+/// Makes the engines of a QP that goes from one state to another, if its peer is reached by
+/// packets: the receiving half before it can receive, the sending half when it has all attributes.
+pub(crate) fn connect<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    attr: &Attr,
+    change: (State, State),
+) {
+    let connects = match change {
+        (State::Init, State::Rtr) => network.fabric.needs_packets(attr.av.dmac),
+        (State::Rtr, State::Rts) => matches!(qp.requester.lock().path, Path::Packets(_)),
+        _ => false,
+    };
+    let Some(transport) = transport(qp.kind).filter(|_| connects) else { return };
+    let Some(mtu) = Mtu::from_code(attr.path_mtu) else { return };
+    let ends = (qp.qpn.get(), attr.dest_qpn.get());
+    let Some(path) = path(network.own, &attr.av, ends) else { return };
+    let addresses = Some(path.network.addresses);
+    let admission = Admission { transport, pkey: DEFAULT_PKEY, addresses };
+    let way = Way { path, admission };
+    qp.requester.lock().path = Path::Packets(Box::new(sender(qp, attr, (way, mtu))));
+    if change.1 == State::Rtr && qp.kind != Type::XrcIni {
+        let engine = receiver(qp.kind, attr, (transport, mtu));
+        qp.responder.lock().packets = Some(Box::new(Receiver::new(engine, way)));
+    }
+}
+
+const fn transport(kind: Type) -> Option<Transport> {
+    match kind {
+        Type::Rc => Some(Transport::Rc),
+        Type::Uc => Some(Transport::Uc),
+        Type::XrcIni | Type::XrcTgt => Some(Transport::Xrc),
+        Type::Ud | Type::Gsi => None,
+    }
+}
+
+/// The headers of packets from the QP with the number `own` to `peer`, along an address vector;
+/// `None` if its addresses are not of one family, or there is no such source.
+pub(super) fn path<H: Host>(
+    objects: &Objects<H>,
+    av: &AddressVector,
+    (own, peer): (u32, u32),
+) -> Option<wire::Path> {
+    let source = objects.gid(av.sgid_index.get())?;
+    let vlan = Some(source.vlan.get()).filter(|vlan| *vlan != NO_VLAN);
+    let priority = u16::from(av.sl & 7) << 13;
+    let flow_label = av.flow_label.get() & 0x000f_ffff;
+    let unmarked = av.traffic_class & ECN == 0;
+    Some(wire::Path {
+        ethernet: Ethernet {
+            destination: av.dmac,
+            source: objects.core().mac(),
+            vlan: vlan.map(|vlan| vlan & 0x0fff | priority),
+        },
+        network: IpHeader {
+            addresses: Addresses::from_gids(source.gid, av.dgid)?,
+            traffic_class: av.traffic_class | if unmarked { ECN_CAPABLE } else { 0 },
+            hop_limit: av.hop_limit.max(1),
+            flow_label,
+        },
+        source_port: source_port(flow_label, own, peer),
+    })
+}
+
+fn sender<H: Host>(qp: &Qp<H>, attr: &Attr, (way, mtu): (Way, Mtu)) -> Sender {
+    let queue = (qp.sq.size(), qp.sq.stride());
+    let engine = Requester::new(requester::Config {
+        transport: way.admission.transport,
+        destination: Qpn::new(attr.dest_qpn.get()),
+        mtu,
+        first_psn: Psn::new(attr.sq_psn.get()),
+        timeout: AckTimeout::new(attr.timeout),
+        retry_count: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        max_rd_atomic: attr.max_rd_atomic,
+        window: WINDOW,
+        recovery: Recovery::Leap,
+        congestion_control: true,
+        capacity: queue.0.min(OUTSTANDING) as usize,
+    });
+    Sender::new(engine, way, queue)
+}
+
+fn receiver(kind: Type, attr: &Attr, (transport, mtu): (Transport, Mtu)) -> Engine {
+    let first_psn = Psn::new(attr.rq_psn.get());
+    if kind == Type::Uc {
+        return Engine::Unreliable(Box::new(UnreliableResponder::new(mtu, first_psn)));
+    }
+    Engine::Reliable(Box::new(Responder::new(responder::Config {
+        transport,
+        destination: Qpn::new(attr.dest_qpn.get()),
+        mtu,
+        first_psn,
+        min_rnr_timer: RnrTimer::new(attr.min_rnr_timer),
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        hold: HOLD,
+    })))
+}

@@ -1,0 +1,169 @@
+//! Datagrams to and from stations outside of the daemon.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use vrnic_roce::datagram::{self, Incoming, Outgoing, network_header};
+use vrnic_roce::wire::network::Addresses;
+use vrnic_roce::wire::{self, Frame as RoceFrame, Mtu, Packet, Qpn};
+use vrnic_roce::{Discard, Psn};
+
+use super::connect::{NO_VLAN, path};
+use super::frames;
+use crate::datapath::responder::outcome;
+use crate::datapath::sgl::{Broken, Side};
+use crate::datapath::there::There;
+use crate::datapath::transport::datagram_receive::{Arrived, Fault, place, received};
+use crate::datapath::transport::peers::Network;
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::objects::completion::Origin;
+use crate::objects::multicast::Member;
+use crate::objects::qp::Qp;
+use crate::requests::wqe::SendWqe;
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+use vrnic_abi::sq::{DatagramSeg, Flags};
+
+/// Members of a group that are looked up at once.
+const FEW: usize = 64;
+
+/// The way of datagrams to a destination; `None` if its addresses are not of one family.
+pub(crate) fn way<H: Host>(
+    network: Network<'_, H>,
+    qp: &Qp<H>,
+    to: &DatagramSeg,
+) -> Option<wire::Path> {
+    path(network.own, &to.av, (qp.qpn.get(), to.dest_qpn.get()))
+}
+
+/// Sends a datagram as a packet.
+///
+/// # Errors
+/// The sender's memory is not there.
+pub(crate) fn send<H: Host>(
+    (network, here): (Network<'_, H>, &TurnContext<'_, H>),
+    qp: &Qp<H>,
+    (way, to, qkey): (&wire::Path, Qpn, u32),
+    (send, source): (&SendWqe, &Side<'_>),
+) -> Result<(), Broken> {
+    // It has been checked against the port's MTU.
+    let length = u32::try_from(send.length).unwrap_or(u32::MAX);
+    let datagram = Outgoing {
+        destination: to,
+        qkey,
+        imm: send.imm(),
+        solicited: send.flags.contains(Flags::SOLICITED),
+        length,
+    };
+    let mut sender = datagram::Sender::new(Qpn::new(qp.qpn.get()), qkey, Psn::new(send.index));
+    let Ok((head, body)) = sender.next(&datagram, Mtu::M4096) else { return Ok(()) };
+    let mut outbox = Vec::with_capacity(1);
+    let parts = frames::Parts { path: way, head: &head, body: &body, length: length as usize };
+    frames::add(&mut outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
+    here.slice.charge(cost::PACKET);
+    here.slice.charge_copy(length.into());
+    network.fabric.transmit(network.core().mac(), &mut outbox);
+    Ok(())
+}
+
+/// Takes a datagram for a QP.
+///
+/// # Errors
+/// Why it is dropped.
+pub(super) fn receive<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    slice: &Slice<'_, H>,
+) -> Result<(), Discard> {
+    let vlan = vlan(frame);
+    if !network.own.has_gid(gid(frame.network.addresses.destination()), vlan) {
+        return Err(Discard::Address);
+    }
+    bring(network, qp, (frame, packet), slice)
+}
+
+/// Takes a datagram for the members of a group.
+///
+/// # Errors
+/// Why it is dropped.
+pub(super) fn receive_by_group<H: Host>(
+    network: Network<'_, H>,
+    frame: &RoceFrame<'_>,
+    packet: &Packet<'_>,
+    slice: &Slice<'_, H>,
+) -> Result<(), Discard> {
+    if !network.own.has_vlan(vlan(frame)) {
+        return Err(Discard::Address);
+    }
+    let group = gid(frame.network.addresses.destination());
+    let mut from = Some(0);
+    while let Some(first) = from {
+        let (members, next) = network.own.groups.members(&group, first, FEW);
+        for Member { qp, .. } in &members {
+            slice.charge(cost::DELIVERY);
+            // A member that does not take it does not keep it from the others.
+            let _dropped = bring(network, qp, (frame, packet), slice);
+        }
+        from = next;
+    }
+    Ok(())
+}
+
+fn bring<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    (frame, packet): (&RoceFrame<'_>, &Packet<'_>),
+    slice: &Slice<'_, H>,
+) -> Result<(), Discard> {
+    if !qp.kind.is_datagram() || !qp.receives() {
+        return Err(Discard::State);
+    }
+    let there = There::new(network.core(), qp, slice);
+    let mut responder = qp.responder.lock();
+    let Incoming { source, imm, solicited, bytes } = datagram::accept(packet, responder.qkey)?;
+    if bytes.len() as u64 > network.core().mtu_bytes() {
+        return Err(Discard::PayloadLength);
+    }
+    let header = network_header(frame.network_header);
+    let mut payload = Side::default();
+    payload.set_inline(bytes);
+    let length = bytes.len() as u64;
+    match place(&there.turn, &there, &mut responder, (&payload, &header, length)) {
+        Ok(()) => {}
+        Err(Fault::Source | Fault::Dropped) => return Err(Discard::Refused),
+        Err(Fault::Receiver(refusal)) => {
+            outcome::fail(&there, &mut responder, refusal);
+            return Err(Discard::Refused);
+        }
+    }
+    let origin = Origin {
+        ipv4: matches!(frame.network.addresses, Addresses::V4 { .. }),
+        smac: frame.ethernet.source,
+        vlan: Some(vlan(frame)).filter(|vlan| *vlan != NO_VLAN),
+    };
+    let arrived = Arrived { length, imm, solicited, src_qpn: source.get().into(), origin };
+    there.turn.step(Counter::RxSendReq);
+    there.turn.step(Counter::RxPkts);
+    there.turn.add(Counter::RxBytes, length);
+    if received(&there, &mut responder, &arrived).is_ok()
+        && std::mem::take(&mut responder.event_due)
+    {
+        there.turn.fire(&qp.recv_cq);
+    }
+    Ok(())
+}
+
+/// The VLAN of a frame, or the number that stands for none.
+fn vlan(frame: &RoceFrame<'_>) -> u16 {
+    frame.ethernet.vlan.map_or(NO_VLAN, |tag| tag & 0x0fff)
+}
+
+/// The GID that stands for an address.
+fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}

@@ -1,0 +1,296 @@
+//! Requests of the peer: executed in the order of their numbers, each once.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use vrnic_abi::{Key, Srqn};
+use vrnic_roce::Discard;
+use vrnic_roce::responder::{Arrival, Arriving, Step, Verdict};
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::network::Ecn;
+use vrnic_roce::wire::{Body, Frame as RoceFrame, Head, Nak, Packet, Qpn, SendEnd};
+
+use super::frames;
+use crate::datapath::inbound::{Inbound, Operation, Remote};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::receives::take;
+use crate::datapath::responder::{self, outcome};
+use crate::datapath::sgl::Side;
+use crate::datapath::there::There;
+use crate::ethernet::Frame;
+use crate::host::Host;
+use crate::objects::core::Core;
+use crate::objects::qp::remote::{Engine, Receiver};
+use crate::objects::qp::{Ended, Qp, Responder};
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// A request that has arrived.
+#[derive(Debug)]
+pub(super) struct Received<'f> {
+    /// The frame that it came in.
+    pub(super) frame: &'f Frame,
+    /// The headers below the transport's.
+    pub(super) parsed: RoceFrame<'f>,
+    /// The packet.
+    pub(super) packet: Packet<'f>,
+}
+
+/// Takes a request for a QP. Answers are due in the QP's turn.
+///
+/// # Errors
+/// Why it is dropped.
+pub(super) fn receive<H: Host>(
+    core: &Arc<Core<H>>,
+    qp: &Arc<Qp<H>>,
+    received: &Received<'_>,
+    slice: &Slice<'_, H>,
+) -> Result<(), Discard> {
+    let mut responder = qp.responder.lock();
+    let mut receiver = responder.packets.take().ok_or(Discard::State)?;
+    let mut half = Half { core, qp, responder: &mut responder, slice };
+    let result = half.receive(&mut receiver, received);
+    responder.packets = Some(receiver);
+    if std::mem::take(&mut responder.event_due) {
+        slice.charge(cost::EVENT);
+        qp.recv_cq.fire(&core.caller(slice.lane()));
+    }
+    result
+}
+
+/// The receiving half of a QP at work.
+struct Half<'a, H: Host> {
+    core: &'a Arc<Core<H>>,
+    qp: &'a Arc<Qp<H>>,
+    responder: &'a mut Responder,
+    slice: &'a Slice<'a, H>,
+}
+
+impl<H: Host> Half<'_, H> {
+    fn receive(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
+        receiver.way.admission.check(&received.parsed.network, &received.packet.head)?;
+        if !self.qp.receives() {
+            return Err(Discard::State);
+        }
+        self.notify(receiver, received);
+        self.packet(receiver, received)?;
+        while let Engine::Reliable(engine) = &mut receiver.engine
+            && let Some(slot) = engine.next_held()
+        {
+            let Some(frame) = receiver.take(slot) else { break };
+            // It was checked when it came.
+            if let Ok(Some(parsed)) = RoceFrame::parse(frame.bytes())
+                && let Ok(packet) = parsed.packet()
+            {
+                self.packet(receiver, &Received { frame: &frame, parsed, packet })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of a mark of congestion, if a packet has one and it was not told lately.
+    fn notify(&self, receiver: &mut Receiver, received: &Received<'_>) {
+        let mark = received.parsed.network.ecn();
+        if mark != Ecn::Marked {
+            return;
+        }
+        let stats = self.core.stats();
+        stats.step(Counter::NpEcnMarkedRocePackets);
+        if receiver.notifier.arrived(Time::from_nanos(self.core.host().now()), mark) {
+            stats.step(Counter::NpCnpSent);
+            let head = Head::congestion(Qpn::new(self.responder.source_qpn.get()));
+            let (path, body) = (&receiver.way.path, &Body::Congestion);
+            let parts = frames::Parts { path, head: &head, body, length: 0 };
+            let Ok(()) = frames::add(&mut receiver.outbox, &parts, |_| Ok::<_, Infallible>(()));
+        }
+    }
+
+    fn packet(&mut self, receiver: &mut Receiver, received: &Received<'_>) -> Result<(), Discard> {
+        let Received { frame, packet, .. } = received;
+        match &mut receiver.engine {
+            Engine::Reliable(engine) => match engine.receive(packet)? {
+                Step::Execute(arrival) => {
+                    let result = self.execute(&arrival, packet.payload);
+                    let nak = engine.end(verdict(result));
+                    if let (Some(_), Err(refusal)) = (nak, result) {
+                        self.fail(refusal);
+                    }
+                }
+                Step::Keep(slot) => receiver.keep(slot, Frame::clone(frame)),
+                Step::Duplicate => {}
+                Step::Refused(_) => self.fail(Refusal::Invalid),
+            },
+            Engine::Unreliable(engine) => {
+                let arrival = engine.receive(packet)?;
+                let result = self.execute(&arrival, packet.payload);
+                engine.end(verdict(result));
+                // A fault of the receiver itself is reported to it; else no QP answers.
+                if let Err(refusal @ (Refusal::Operational | Refusal::Malformed)) = result {
+                    self.fail(refusal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the QP to the error state.
+    #[cold]
+    fn fail(&mut self, refusal: Refusal) {
+        let there = There::new(self.core, self.qp, self.slice);
+        outcome::fail(&there, self.responder, refusal);
+    }
+
+    /// Executes a request, or the part of it that a packet brings. Returns the old value of the
+    /// word of an atomic.
+    fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Result<Option<u64>, Refusal> {
+        let message = Message::new(arrival, self.responder);
+        let ended = {
+            let there = There::new(self.core, self.qp, self.slice);
+            there.turn.step(Counter::RxPkts);
+            there.turn.add(Counter::RxBytes, payload.len() as u64);
+            let ended = match message.inbound.operation {
+                Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
+                    return atomic(&there, self.responder, &message.inbound).map(Some);
+                }
+                _ => place(&there, self.responder, &message, payload)?,
+            };
+            if message.ends {
+                there.turn.step(match message.inbound.operation {
+                    Operation::Write(_) => Counter::RxWriteRequests,
+                    Operation::Read(_) => Counter::RxReadRequests,
+                    _ => Counter::RxSendReq,
+                });
+            }
+            ended
+        };
+        if let Some(ended) = ended {
+            self.wait_for_readers(ended);
+            let there = There::new(self.core, self.qp, self.slice);
+            outcome::received(&there, self.responder, &message.inbound, Some(ended))?;
+        }
+        Ok(None)
+    }
+
+    /// Waits until a key that a message has ended is not in use any more. The caller holds no
+    /// memory.
+    #[cold]
+    fn wait_for_readers(&self, ended: Ended) {
+        self.core.host().drain();
+        self.slice.charge(cost::readers(self.core.workers()));
+        if let Ended::Command(key) = ended {
+            self.qp.tpt.finish_command(key);
+        }
+    }
+}
+
+/// A message, or the part of it that a packet brings, as the responder's primitives take it.
+struct Message {
+    inbound: Inbound,
+    /// True if its last bytes come now.
+    ends: bool,
+}
+
+impl Message {
+    fn new(arrival: &Arrival, responder: &Responder) -> Self {
+        let so_far = u64::from(arrival.at) + u64::from(arrival.bytes);
+        let remote = |addr, key| Remote { addr, key: Key::new(key) };
+        let (operation, length, imm, ends) = match arrival.work {
+            Arriving::Send(end) => {
+                let imm = if let Some(SendEnd::Imm(imm)) = end { Some(imm) } else { None };
+                let operation = match end {
+                    Some(SendEnd::Invalidate(key)) => Operation::SendInvalidate(Key::new(key.0)),
+                    _ => Operation::Send,
+                };
+                (operation, so_far, imm, end.is_some())
+            }
+            Arriving::Write(reth, end) => {
+                let operation = Operation::Write(remote(reth.addr, reth.key.0));
+                (operation, u64::from(reth.length), end.flatten(), end.is_some())
+            }
+            Arriving::Read(reth) => {
+                let operation = Operation::Read(remote(reth.addr, reth.key.0));
+                (operation, u64::from(reth.length), None, true)
+            }
+            Arriving::CompareSwap(word) => {
+                let (compare, swap) = (word.compare, word.swap_or_add);
+                let word = remote(word.addr, word.key.0);
+                (Operation::CompareSwap { word, compare, swap }, 8, None, true)
+            }
+            Arriving::FetchAdd(word) => {
+                let add = word.swap_or_add;
+                let word = remote(word.addr, word.key.0);
+                (Operation::FetchAdd { word, add }, 8, None, true)
+            }
+        };
+        let inbound = Inbound {
+            operation,
+            length,
+            from: arrival.at.into(),
+            imm,
+            solicited: arrival.solicited,
+            src_qpn: responder.source_qpn,
+            srqn: Srqn::new(arrival.srqn.get()),
+            number: responder.message(arrival.number),
+        };
+        Self { inbound, ends }
+    }
+}
+
+/// Places the bytes of a SEND or WRITE; checks the memory of a READ, whose bytes leave with the
+/// answers. Returns the key that the message has ended.
+fn place<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    message: &Message,
+    payload: &[u8],
+) -> Result<Option<Ended>, Refusal> {
+    let Message { inbound, ends } = message;
+    let mut side = Side::default();
+    // The receive of a WRITE with immediate data is taken when its end comes, before that lands.
+    let write = matches!(inbound.operation, Operation::Write(_));
+    let begun = Inbound { imm: inbound.imm.filter(|_| !write), ..*inbound };
+    responder::begin(there, responder, &begun, &mut side)?;
+    if write && inbound.imm.is_some() {
+        take(there, responder, 0)?;
+    }
+    side.write::<H>(&there.turn.memory, inbound.from, payload).map_err(|_| Refusal::Operational)?;
+    there.turn.moved(payload.len() as u64);
+    if !ends || matches!(inbound.operation, Operation::Read(_)) {
+        return Ok(None);
+    }
+    responder::end(there, responder, inbound, &side)
+}
+
+fn atomic<H: Host>(
+    there: &There<'_, H>,
+    responder: &mut Responder,
+    inbound: &Inbound,
+) -> Result<u64, Refusal> {
+    let mut side = Side::default();
+    responder::begin(there, responder, inbound, &mut side)?;
+    let old = responder::execute_atomic(there, inbound, &side)?;
+    responder::end(there, responder, inbound, &side)?;
+    there.turn.step(Counter::RxAtomicRequests);
+    Ok(old)
+}
+
+/// What the engine is told of a request that was executed, or not.
+const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
+    match result {
+        Ok(None) => Verdict::Executed,
+        Ok(Some(old)) => Verdict::Old(old),
+        Err(Refusal::NotReady) => Verdict::NotReady,
+        Err(Refusal::Invalid | Refusal::TooShort | Refusal::Unexpected) => Verdict::Invalid,
+        Err(Refusal::Access(_)) => Verdict::Access,
+        Err(Refusal::Operational | Refusal::Malformed) => Verdict::Operational,
+    }
+}
+
+/// The NAK that a refusal is answered with when the bytes of a READ are gone.
+pub(super) const fn read_nak(refusal: Refusal) -> Nak {
+    match refusal {
+        Refusal::Access(_) => Nak::RemoteAccess,
+        Refusal::Operational | Refusal::Malformed => Nak::RemoteOperational,
+        _ => Nak::InvalidRequest,
+    }
+}

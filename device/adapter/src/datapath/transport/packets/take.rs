@@ -1,0 +1,197 @@
+//! Work requests, taken out of the send queue and given to the engine.
+
+use std::ops::Range;
+
+use vrnic_abi::Key;
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, State, Type};
+use vrnic_abi::sq::{Class, Flags, Opcode};
+use vrnic_roce::requester::{Remote, Work, WorkRequest};
+use vrnic_roce::wire::SendEnd;
+use vrnic_roce::wire::numbers::{Rkey, Srqn};
+
+use super::turn::{Next, Sending};
+use crate::datapath::memory_wr::{self, Settled};
+use crate::datapath::send_queue::{BATCH, Turn, advance};
+use crate::datapath::sgl::Side;
+use crate::datapath::turn::TurnContext;
+use crate::host::Host;
+use crate::memory::tpt::Denied;
+use crate::objects::qp::Qp;
+use crate::objects::qp::remote::{End, Posted};
+use crate::requests::wqe::SendWqe;
+use crate::slice::cost;
+
+/// What has become of a work request that was taken.
+enum Begun {
+    /// It is outstanding, or has ended.
+    Posted,
+    /// It has to wait until all before it have ended.
+    Later,
+    /// A key has ended: the work request ends when nobody uses the key any more.
+    Readers,
+}
+
+impl<H: Host> Sending<'_, H> {
+    /// Takes work requests, as many as the engine has room for. Returns how the turn goes on.
+    pub(super) fn take(&mut self) -> Next {
+        for _ in 0..BATCH {
+            if self.qp.state() != State::Rts && self.requester.current.is_none() {
+                return Next::GoOn { more: false };
+            }
+            if !self.sender.has_room() || self.sender.has_failed() {
+                return Next::GoOn { more: false };
+            }
+            let (send, place) = match self.fetch() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Next::GoOn { more: false },
+                Err(turn) => return Next::End(turn),
+            };
+            self.here.slice.charge(cost::REQUEST + cost::SEGMENT * send.segments.count());
+            match self.begin(&send, &place) {
+                Begun::Posted => {}
+                Begun::Later => return Next::GoOn { more: false },
+                Begun::Readers => return Next::Readers(send.index),
+            }
+            if self.here.slice.is_over() {
+                break;
+            }
+        }
+        Next::GoOn { more: true }
+    }
+
+    /// Returns the work request that waits for those before it, or the next that is posted, and its
+    /// place in the batch. One that cannot be parsed fails when all before it have ended.
+    fn fetch(&mut self) -> Result<Option<(SendWqe, Range<usize>)>, Turn> {
+        if let Some(send) = self.requester.current.take() {
+            return Ok(Some((send, self.batch.put(&self.requester.raw))));
+        }
+        let (index, qp) = (self.requester.ci, self.qp);
+        let place = match self.batch.take(&self.here, qp, index) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(None),
+            Err(why) => {
+                self.here.core.warn(|name| {
+                    tracing::warn!(function = name, qpn = %qp.qpn, "the send queue has failed: {why}")
+                });
+                qp.failed(self.here.core, Kind::QpFatal);
+                return Err(Turn::Failed);
+            }
+        };
+        advance(qp, self.requester);
+        match SendWqe::parse(qp.kind, self.batch.entry(&place), index) {
+            Ok(send) => {
+                self.here.step(send.opcode.info().begun);
+                Ok(Some((send, place)))
+            }
+            Err(malformed) => {
+                let send = SendWqe { wr_id: malformed.wr_id, index, ..SendWqe::EMPTY };
+                let end = Some(End::Failed(malformed.status, 0));
+                let posted = Posted { send, opcode: malformed.opcode, command: None, end };
+                self.sender.post(posted, &[]);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Executes a request about a key, or gives a message to the engine.
+    fn begin(&mut self, send: &SendWqe, place: &Range<usize>) -> Begun {
+        let Self { here, qp, requester, sender, batch, .. } = self;
+        let raw = batch.entry(place);
+        let mut posted = Posted { send: *send, opcode: send.completed(), command: None, end: None };
+        if send.is_about_key() {
+            // A key that ends may be in use by those before it. A registration uses no such key.
+            if send.opcode != Opcode::RegMr && !sender.is_empty() {
+                requester.keep(send, raw, 0);
+                return Begun::Later;
+            }
+            match memory_wr::run(here, qp, (send, raw)) {
+                Ok(Settled::Now) => posted.end = Some(End::Done),
+                Ok(Settled::AfterReaders) => {
+                    sender.post(posted, raw);
+                    return Begun::Readers;
+                }
+                Err(denied) => posted.end = Some(End::Refused(denied as u32)),
+            }
+            sender.post(posted, raw);
+            return Begun::Posted;
+        }
+        if send.opcode.info().command {
+            match command(here, qp, (send, raw)) {
+                Ok(command) => posted.command = Some(command),
+                Err(denied) => posted.end = Some(End::Refused(denied as u32)),
+            }
+        }
+        if posted.end.is_none() {
+            posted.end = self::check(here, qp, (send, raw)).err();
+        }
+        if posted.end.is_none() && sender.engine.push(request(qp, (send, raw))).is_err() {
+            posted.end = Some(End::Failed(Status::LocQpOpErr, 0));
+        }
+        sender.post(posted, raw);
+        Begun::Posted
+    }
+}
+
+/// Makes the key that a SEND_CMD carries; returns it with its place in the message.
+#[cold]
+fn command<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    (send, raw): (&SendWqe, &[u8]),
+) -> Result<(u64, Key), Denied> {
+    let key = memory_wr::open_command(here, qp, (send, raw))?;
+    let (seg, _) = SendWqe::command(raw).ok_or(Denied::Bounds)?;
+    let place = qp.tags.place(seg.tag_offset.get(), send.length).ok_or(Denied::Bounds)?;
+    Ok((place, key))
+}
+
+/// Checks the requester's own memory, before anything leaves.
+fn check<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
+    (send, raw): (&SendWqe, &[u8]),
+) -> Result<(), End> {
+    let (own, mut side) = ((here, qp.pdn), Side::default());
+    let checked = if send.opcode.info().has_response() {
+        side.add_list(own, (&send.segments, raw), Access::LOCAL_WRITE)
+    } else {
+        side.add_source(own, send, raw)
+    };
+    checked.map_err(|denied| End::Failed(denied.local_status(), denied as u32))
+}
+
+/// The work request as the engine takes it. Its name there is its index in the send queue.
+fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> WorkRequest {
+    let info = send.opcode.info();
+    let remote = Remote { addr: send.raddr, key: Rkey(send.rkey.get()) };
+    let (value, compare) = send.operands;
+    let work = match info.class {
+        Class::Write => Work::Write(remote, send.imm()),
+        Class::Read => Work::Read(remote),
+        Class::Atomic if send.opcode == Opcode::FetchAdd => {
+            Work::FetchAdd { word: remote, add: value }
+        }
+        Class::Atomic => Work::CompareSwap { word: remote, compare, swap: value },
+        Class::Send | Class::Local => Work::Send(match send.imm() {
+            Some(imm) => SendEnd::Imm(imm),
+            None if info.invalidate => SendEnd::Invalidate(Rkey(send.rkey.get())),
+            None => SendEnd::Plain,
+        }),
+    };
+    let srqn = match qp.kind {
+        Type::XrcIni => Srqn::new(SendWqe::xrc_srqn(raw).get()),
+        _ => Srqn::default(),
+    };
+    WorkRequest {
+        id: send.index.into(),
+        work,
+        // A message has at most 2^31 bytes.
+        length: u32::try_from(send.length).unwrap_or(u32::MAX),
+        solicited: send.flags.contains(Flags::SOLICITED),
+        signaled: qp.signal_all || send.flags.contains(Flags::SIGNALED),
+        fence: send.flags.contains(Flags::FENCE),
+        srqn,
+    }
+}

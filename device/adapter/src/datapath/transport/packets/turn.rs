@@ -1,0 +1,344 @@
+//! A turn of a QP whose peer is reached by packets: answers to the peer, work requests, packets,
+//! completions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vrnic_abi::cq::Status;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::{Access, State};
+use vrnic_abi::sq::Flags;
+use vrnic_roce::requester::{Outcome, Transmit};
+use vrnic_roce::responder::Reply;
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::Body;
+
+use super::requests::read_nak;
+use super::{counts, frames};
+use crate::datapath::refusal::Refusal;
+use crate::datapath::responder::{self, outcome};
+use crate::datapath::send_queue::{Turn, drained};
+use crate::datapath::sgl::Side;
+use crate::datapath::there::There;
+use crate::datapath::transport::peers::Network;
+use crate::datapath::turn::{Allowance, TurnContext};
+use crate::datapath::wqe_fetch::Batch;
+use crate::host::Host;
+use crate::memory::tpt::{Denied, Message};
+use crate::objects::completion::{Completion, CompletionKey};
+use crate::objects::qp::remote::{End, Engine, Posted, Receiver, Sender};
+use crate::objects::qp::{Path, Qp, Requester, Responder};
+use crate::requests::wqe::Segment;
+use crate::slice::{Slice, cost};
+use crate::stats::Counter;
+
+/// Frames that a QP may send in one turn: answers, and requests.
+const FRAMES: usize = 64;
+/// Times that a QP may wait in one turn until an ended key is not in use any more.
+const WAITS: u32 = 16;
+
+/// How a turn goes on.
+pub(super) enum Next {
+    /// With packets; `more` work requests may be posted.
+    GoOn { more: bool },
+    /// The work request with this index waits until a key is not in use any more.
+    Readers(u32),
+    /// It ends.
+    End(Turn),
+}
+
+/// The sending half of a QP at work.
+pub(super) struct Sending<'a, H: Host> {
+    pub(super) here: TurnContext<'a, H>,
+    pub(super) qp: &'a Arc<Qp<H>>,
+    pub(super) requester: &'a mut Requester<H>,
+    pub(super) sender: &'a mut Sender,
+    pub(super) batch: &'a mut Batch,
+}
+
+/// Lets a QP send answers, requests and completions, as far as `allowance` goes.
+pub(crate) fn run<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    requester: &mut Requester<H>,
+    batch: &mut Batch,
+    allowance: &Allowance<'_, H>,
+) -> Turn {
+    let (core, slice) = (network.core(), allowance.slice);
+    let answers_left = answer(network, qp, slice);
+    for _ in 0..WAITS {
+        let Path::Packets(mut sender) = std::mem::take(&mut requester.path) else {
+            return Turn::Idle;
+        };
+        batch.clear();
+        let here = TurnContext::new(core, qp, slice);
+        let mut sending = Sending { here, qp, requester, sender: &mut sender, batch };
+        let next = sending.run();
+        drop(sending);
+        send_off(network, &mut sender.outbox);
+        let turn = match next {
+            Next::Readers(index) => {
+                core.host().drain();
+                slice.charge(cost::readers(core.workers()));
+                sender.end(index.into(), End::Done);
+                None
+            }
+            Next::GoOn { more: true } => Some(Turn::More),
+            Next::GoOn { more: false } => {
+                let at = sender.engine.deadline().map(|at| Turn::Wait(at.nanos()));
+                Some(at.unwrap_or(Turn::Idle))
+            }
+            Next::End(turn) => Some(turn),
+        };
+        requester.path = Path::Packets(sender);
+        match turn {
+            Some(Turn::Idle | Turn::Wait(_)) if answers_left => return Turn::More,
+            Some(turn) => return turn,
+            None if slice.is_over() => break,
+            None => {}
+        }
+    }
+    Turn::More
+}
+
+/// Sends frames, unless the port carries nothing: they are lost then, as on a pulled cable.
+fn send_off<H: Host>(network: Network<'_, H>, outbox: &mut Vec<crate::ethernet::Frame>) {
+    if outbox.is_empty() {
+        return;
+    }
+    if network.core().carries() {
+        network.fabric.transmit(network.core().mac(), outbox);
+    }
+    outbox.clear();
+}
+
+impl<H: Host> Sending<'_, H> {
+    fn run(&mut self) -> Next {
+        if self.qp.dead.load(Ordering::Acquire) {
+            return Next::End(Turn::Idle);
+        }
+        match self.qp.state() {
+            State::Rts | State::Sqd => {}
+            State::Err | State::Sqe => return Next::End(Turn::Failed),
+            _ => return Next::End(Turn::Idle),
+        }
+        let now = Time::from_nanos(self.here.now());
+        if self.sender.engine.deadline().is_some_and(|at| at <= now) {
+            self.sender.engine.expire(now);
+        }
+        if let Some(turn) = self.complete() {
+            return Next::End(turn);
+        }
+        let more = match self.take() {
+            Next::GoOn { more } => more,
+            Next::Readers(index) => return Next::Readers(index),
+            Next::End(turn) => return Next::End(turn),
+        };
+        let more = self.transmit(now) || more;
+        let Sender { engine, counted, .. } = &mut *self.sender;
+        counts::of_requester(&self.here, counted, engine.counters());
+        if let Some(turn) = self.complete() {
+            return Next::End(turn);
+        }
+        if self.qp.state() == State::Sqd
+            && self.sender.is_empty()
+            && self.requester.current.is_none()
+        {
+            return Next::End(drained(self.here.core, self.qp, self.requester));
+        }
+        // A work request that waited for all before it may go on now.
+        let freed = self.requester.current.is_some() && self.sender.is_empty();
+        Next::GoOn { more: more || freed }
+    }
+
+    /// Builds frames, as many as may leave now. Returns whether more may leave.
+    fn transmit(&mut self, now: Time) -> bool {
+        for _ in 0..FRAMES {
+            let Some(transmit) = self.sender.engine.next(now) else { return false };
+            if self.frame(&transmit).is_err() {
+                self.sender.engine.refuse(transmit.id);
+            }
+            if self.here.slice.is_over() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Builds the frame of a packet.
+    fn frame(&mut self, transmit: &Transmit) -> Result<(), Denied> {
+        let Self { here, qp, sender, .. } = self;
+        let mut outbox = std::mem::take(&mut sender.outbox);
+        let length = transmit.range.end.saturating_sub(transmit.range.start) as usize;
+        let parts = frames::Parts {
+            path: &sender.way.path,
+            head: &transmit.head,
+            body: &transmit.body,
+            length,
+        };
+        let built = frames::add(&mut outbox, &parts, |payload| {
+            if payload.is_empty() {
+                return Ok(());
+            }
+            let (posted, raw) = sender.find(transmit.id).ok_or(Denied::Memory)?;
+            let mut side = Side::default();
+            side.add_source((here, qp.pdn), &posted.send, raw)?;
+            let at = u64::from(transmit.range.start);
+            side.read::<H>(&here.memory, at, payload).map_err(|_| Denied::Memory)?;
+            if let Some((place, key)) = posted.command {
+                insert_key(payload, at, place, key.get().to_be_bytes());
+            }
+            Ok(())
+        });
+        sender.outbox = outbox;
+        here.slice.charge(cost::PACKET);
+        here.slice.charge_copy(length as u64);
+        here.moved(length as u64);
+        here.step(Counter::TxPkts);
+        here.add(Counter::TxBytes, length as u64);
+        built
+    }
+
+    /// Completes work requests that have ended, in their order. Returns how the turn ends, if one
+    /// of them has failed.
+    fn complete(&mut self) -> Option<Turn> {
+        while let Some(done) = self.sender.engine.next_completion() {
+            self.sender.end(done.id, end_of(done.outcome));
+        }
+        while let Some((posted, end)) = self.sender.pop_ended() {
+            let (status, vendor_err) = match end {
+                End::Done => (Status::Success, 0),
+                End::Failed(status, vendor_err) => (status, vendor_err),
+                End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
+            };
+            // The state first, so that a program that sees the completion finds the QP in error.
+            match end {
+                End::Done => {}
+                End::Failed(..) => self.qp.fail_send(),
+                End::Refused(_) => self.qp.fail_key(),
+            }
+            let failed = status != Status::Success;
+            let signaled = self.qp.signal_all || posted.send.flags.contains(Flags::SIGNALED);
+            if failed || signaled {
+                let completion =
+                    Completion { status, vendor_err, ..self.completion(&posted, !failed) };
+                if self.here.complete(&self.qp.send_cq, &completion).is_err() {
+                    self.qp.failed(self.here.core, Kind::QpFatal);
+                    return Some(Turn::Failed);
+                }
+            }
+            if failed {
+                return Some(Turn::Failed);
+            }
+        }
+        None
+    }
+
+    fn completion(&self, posted: &Posted, done: bool) -> Completion {
+        let send = &posted.send;
+        let reads = done && send.opcode.info().has_response();
+        let place = (send.wr_id, send.index);
+        Completion {
+            byte_len: if reads { u32::try_from(send.length).unwrap_or(u32::MAX) } else { 0 },
+            key: posted.command.map(|(_, key)| CompletionKey::Carried(key)),
+            ..Completion::of_send(self.qp.qpn, place, posted.opcode, Status::Success)
+        }
+    }
+}
+
+/// Writes the part of a command's key that falls into the bytes of a message from `at` on.
+#[cold]
+fn insert_key(payload: &mut [u8], at: u64, place: u64, key: [u8; 4]) {
+    for (nth, byte) in (0..).zip(key) {
+        let offset = (place + nth).checked_sub(at).and_then(|at| usize::try_from(at).ok());
+        if let Some(to) = offset.and_then(|offset| payload.get_mut(offset)) {
+            *to = byte;
+        }
+    }
+}
+
+fn end_of(outcome: Outcome) -> End {
+    match outcome {
+        Outcome::Success => End::Done,
+        Outcome::Flushed => End::Failed(Status::WrFlushErr, 0),
+        Outcome::Local => End::Failed(Denied::Memory.local_status(), Denied::Memory as u32),
+        Outcome::LocalLength => End::Failed(Status::LocLenErr, 0),
+        Outcome::BadResponse => End::Failed(Status::BadRespErr, 0),
+        Outcome::RemoteInvalidRequest => End::Failed(Status::RemInvReqErr, 0),
+        Outcome::RemoteAccess => End::Failed(Status::RemAccessErr, 0),
+        Outcome::RemoteOperational => End::Failed(Status::RemOpErr, 0),
+        Outcome::RetryExceeded => End::Failed(Status::RetryExcErr, 0),
+        Outcome::RnrRetryExceeded => End::Failed(Status::RnrRetryExcErr, 0),
+    }
+}
+
+/// Sends answers to the peer, some of those that are due. Returns whether some are left.
+fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H>) -> bool {
+    let mut guard = qp.responder.lock();
+    let responder = &mut *guard;
+    let Some(mut receiver) = responder.packets.take() else { return false };
+    let left = answers(network, qp, (responder, &mut receiver), slice);
+    send_off(network, &mut receiver.outbox);
+    responder.packets = Some(receiver);
+    left
+}
+
+fn answers<H: Host>(
+    network: Network<'_, H>,
+    qp: &Arc<Qp<H>>,
+    (responder, receiver): (&mut Responder, &mut Receiver),
+    slice: &Slice<'_, H>,
+) -> bool {
+    let Receiver { engine: Engine::Reliable(engine), way, outbox, counted, .. } = receiver else {
+        return false;
+    };
+    if !engine.has_reply() {
+        return false;
+    }
+    let there = There::new(network.core(), qp, slice);
+    for _ in 0..FRAMES {
+        let Some(reply) = engine.next_reply() else { break };
+        let length = reply.read.map_or(0, |read| read.length as usize);
+        let (head, body) = (&reply.head, &reply.body);
+        let parts = frames::Parts { path: &way.path, head, body, length };
+        let built = frames::add(outbox, &parts, |payload| read(&there, responder, &reply, payload));
+        if let Err(refusal) = built {
+            engine.fail_reply(&reply, read_nak(refusal));
+            outcome::fail(&there, responder, refusal);
+            continue;
+        }
+        slice.charge(cost::PACKET);
+        slice.charge_copy(length as u64);
+        there.turn.moved(length as u64);
+        there.turn.step(Counter::TxPkts);
+        there.turn.add(Counter::TxBytes, length as u64);
+        if slice.is_over() {
+            break;
+        }
+    }
+    counts::of_responder(&there.turn, counted, engine.counters());
+    engine.has_reply()
+}
+
+/// Copies the bytes of a packet that answers a READ. The key is looked up again, since it may have
+/// ended meanwhile.
+fn read<H: Host>(
+    there: &There<'_, H>,
+    responder: &Responder,
+    reply: &Reply,
+    payload: &mut [u8],
+) -> Result<(), Refusal> {
+    let Some(read) = reply.read.filter(|read| read.length > 0) else { return Ok(()) };
+    let number = responder.message(read.number);
+    let segment = Segment { addr: read.addr, len: read.length, key: read.key.0.into() };
+    let user = (&there.turn, responder::user(there, responder));
+    let mut side = Side::default();
+    side.add_remote(user, &segment, Access::REMOTE_READ, number).map_err(Refusal::Access)?;
+    side.read::<H>(&there.turn.memory, 0, payload).map_err(|_| Refusal::Operational)?;
+    let last = matches!(reply.body, Body::Response(response) if response.is_last());
+    if side.one_touch() && last {
+        let message = Message { qpn: there.qp.qpn, number };
+        let _dead = there.turn.tpt.placed(segment.key, message, Some(0), 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Two daemons, with an adapter each, at the ends of a simulated cable.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use vrnic_abi::admin::{SetGid, command};
+use vrnic_abi::cq::Cqe;
+use vrnic_abi::qp::Attr;
+use vrnic_adapter::ethernet::{Frame, Uplink};
+use vrnic_simlink::{Faults, Link};
+use vrnic_testdriver::qp::{Setup, link_local};
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::{Endpoint, Guest};
+use crate::world::World;
+
+/// Nanoseconds that a frame is under way.
+const LATENCY: u64 = 2_000;
+/// Nanoseconds after which a run that has not come to rest has failed.
+const PATIENCE: u64 = 100_000_000_000;
+
+/// A daemon's end of the cable: frames that leave it wait here for the link.
+#[derive(Clone, Debug, Default)]
+struct Plug(Arc<Mutex<Vec<Frame>>>);
+
+impl Uplink for Plug {
+    fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
+        self.0.lock().append(frames);
+    }
+}
+
+/// Two guests of two daemons.
+pub(crate) struct Cable {
+    pub(crate) world: World,
+    pub(crate) ga: Guest,
+    pub(crate) gb: Guest,
+    plugs: [Plug; 2],
+    /// Frames from A, and frames from B.
+    pub(crate) links: [RefCell<Link>; 2],
+}
+
+impl Cable {
+    /// A cable whose faults follow from the seed.
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        let world = World::alone();
+        let other = World { clock: Arc::clone(&world.clock), ..World::alone() };
+        let link = |seed| {
+            let mut link = Link::new(seed, LATENCY, 100);
+            link.faults(faults);
+            RefCell::new(link)
+        };
+        let plugs = [Plug::default(), Plug::default()];
+        world.fabric.attach(Arc::new(plugs[0].clone()));
+        other.fabric.attach(Arc::new(plugs[1].clone()));
+        let (ga, gb) = (world.guest(1), other.guest(2));
+        for guest in [&ga, &gb] {
+            let gid = SetGid::set(0, link_local(guest.mac()), guest.mac(), 0xffff);
+            guest.command::<command::SetGid>(&gid).expect("SET_GID");
+        }
+        Self { world, ga, gb, plugs, links: [link(seed), link(seed ^ 0x5555)] }
+    }
+
+    /// Two connected endpoints.
+    pub(crate) fn connected(&self, setup: Setup, tune: impl Fn(&mut Attr)) -> (Endpoint, Endpoint) {
+        let (a, b) = (Endpoint::new(&self.ga, setup), Endpoint::new(&self.gb, setup));
+        a.connect(self.gb.mac(), b.qpn, &tune);
+        b.connect(self.ga.mac(), a.qpn, &tune);
+        (a, b)
+    }
+
+    /// Lets adapters and cable work, and the time go on, until `done` or until nothing is left to
+    /// wait for.
+    pub(crate) fn run_until(&self, mut done: impl FnMut() -> bool) {
+        let start = self.now();
+        while !done() {
+            let polls = [self.ga.adapter.poll(0), self.gb.adapter.poll(0)];
+            let mut busy = polls.iter().any(|polled| polled.busy);
+            let ways = self.plugs.iter().zip(&self.links).zip([&self.gb, &self.ga]);
+            for ((plug, link), to) in ways {
+                let mut link = link.borrow_mut();
+                plug.0.lock().drain(..).for_each(|frame| link.send(self.now(), frame.bytes()));
+                while let Some(bytes) = link.receive(self.now()) {
+                    busy = true;
+                    let _not_roce = to.adapter.offer(Frame::new(bytes));
+                }
+            }
+            if busy {
+                continue;
+            }
+            let arrivals = self.links.iter().filter_map(|link| link.borrow().next_arrival());
+            let deadlines = polls.iter().filter_map(|polled| polled.deadline);
+            let Some(next) = arrivals.chain(deadlines).min() else { return };
+            assert!(next < start + PATIENCE, "the adapters do not come to rest");
+            self.world.clock.fetch_max(next, Ordering::AcqRel);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.world.clock.load(Ordering::Acquire)
+    }
+
+    /// Posts a work request; returns its completion.
+    pub(crate) fn complete(&self, on: &mut Endpoint, wr: &Wr) -> Cqe {
+        on.post_send(wr);
+        let mut found = None;
+        self.run_until(|| {
+            found = found.or_else(|| on.send_cq.poll());
+            found.is_some()
+        });
+        found.expect("a completion")
+    }
+
+    /// Lets everything come to rest.
+    pub(crate) fn settle(&self) {
+        self.run_until(|| false);
+    }
+}

@@ -1,0 +1,240 @@
+//! Messages to an adapter of another daemon, as packets, over cables that lose, double, delay and
+//! corrupt them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use vrnic_abi::admin::Counter;
+use vrnic_abi::cq::{self, Status};
+use vrnic_abi::qp::{State, Type};
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_adapter::ethernet::Frame;
+use vrnic_simlink::{Fate, Faults};
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::wr::Wr;
+
+use crate::bus::Endpoint;
+use crate::cable::Cable;
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+}
+
+/// Sizes around those of packets.
+const SIZES: [usize; 9] = [0, 1, 63, 4095, 4096, 4097, 8192, 65_536, 100_001];
+
+#[test]
+fn every_operation_goes_through_a_cable() {
+    let cable = Cable::new(1, Faults::default());
+    let (mut a, mut b) = cable.connected(Setup::default(), |_| {});
+    for len in SIZES {
+        let data = pattern(len, len as u8);
+        a.fill(3, &data);
+        b.fill(5, &vec![0xee; len + 8]);
+        let here = [a.sge(3, len as u32)];
+        let write = Wr::new(Opcode::Write, &here).to(b.buffer + 5, b.key);
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success, "WRITE of {len}");
+        assert_eq!(b.bytes(5, len), data, "WRITE of {len}");
+        assert_eq!(b.bytes(5 + len as u64, 8), [0xee; 8], "bytes behind a WRITE of {len}");
+
+        let sink = [a.sge(200_000, len as u32)];
+        let read = Wr::new(Opcode::Read, &sink).to(b.buffer + 5, b.key);
+        let done = cable.complete(&mut a, &read);
+        assert_eq!((status(&done), done.byte_len.get()), (Status::Success, len as u32));
+        assert_eq!(a.bytes(200_000, len), data, "READ of {len}");
+
+        b.post_recv(7, &[b.sge(300_000, 4000), b.sge(400_000, 200_000)]);
+        let send = Wr::new(Opcode::SendImm, &here).imm(*b"imm!");
+        assert_eq!(status(&cable.complete(&mut a, &send)), Status::Success, "SEND of {len}");
+        let got = b.recv_cq.poll().expect("the receive");
+        assert_eq!((got.byte_len.get(), got.imm), (len as u32, *b"imm!"));
+        assert_eq!(got.src_qpn.get(), a.qpn);
+        assert_eq!(b.bytes(300_000, len.min(4000)), data[..len.min(4000)]);
+        assert_eq!(b.bytes(400_000, len.saturating_sub(4000)), data[len.min(4000)..]);
+
+        b.post_recv(8, &[]);
+        let write = Wr::new(Opcode::WriteImm, &here).to(b.buffer + 9, b.key).imm(*b"more");
+        assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+        let got = b.recv_cq.poll().expect("the receive");
+        assert_eq!((got.opcode, got.imm), (cq::Opcode::RecvWriteImm as u8, *b"more"));
+        assert_eq!(got.byte_len.get(), len as u32);
+        assert_eq!(b.bytes(9, len), data);
+    }
+    b.fill(64, &41u64.to_le_bytes());
+    let add = Wr::new(Opcode::FetchAdd, &[a.sge(0, 8)]).to(b.buffer + 64, b.key).atomic(1, 0);
+    assert_eq!(status(&cable.complete(&mut a, &add)), Status::Success);
+    let swap = Wr::new(Opcode::CmpSwp, &[a.sge(8, 8)]).to(b.buffer + 64, b.key).atomic(7, 42);
+    assert_eq!(status(&cable.complete(&mut a, &swap)), Status::Success);
+    assert_eq!(a.bytes(0, 16), [41u64.to_le_bytes(), 42u64.to_le_bytes()].concat());
+    assert_eq!(b.bytes(64, 8), 7u64.to_le_bytes());
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order_over_a_bad_cable() {
+    for seed in 0..6 {
+        let cable = Cable::new(seed, Faults::all(20_000));
+        let (mut a, mut b) = cable.connected(Setup::default(), |attr| {
+            (attr.retry_cnt, attr.rnr_retry, attr.timeout) = (7, 7, 8);
+        });
+        const MESSAGES: u64 = 200;
+        b.fill(0, &0u64.to_le_bytes());
+        let (mut posted, mut receives, mut sent, mut got) = (0, 0, 0, 0);
+        let lengths: Vec<usize> = (0..MESSAGES).map(|n| (n as usize * 977) % 20_000).collect();
+        cable.run_until(|| {
+            while receives < MESSAGES && receives < got + 4 {
+                b.post_recv(receives, &[b.sge(100_000 + receives % 4 * 20_000, 20_000)]);
+                receives += 1;
+            }
+            while let Some(cqe) = a.send_cq.poll() {
+                assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, sent));
+                sent += 1;
+            }
+            while let Some(cqe) = b.recv_cq.poll() {
+                assert_eq!((status(&cqe), cqe.wr_id.get()), (Status::Success, got));
+                let len = lengths[got as usize];
+                assert_eq!(cqe.byte_len.get() as usize, len, "message {got}");
+                let at = 100_000 + got % 4 * 20_000;
+                assert!(b.bytes(at, len) == pattern(len, got as u8), "message {got}");
+                got += 1;
+            }
+            while posted < 2 * MESSAGES && posted < sent + 8 {
+                // A SEND, and an atomic that counts it.
+                let slot = 8 * 1024 + posted % 8 * 20_000;
+                if posted % 2 == 0 {
+                    let len = lengths[posted as usize / 2];
+                    a.fill(slot, &pattern(len, (posted / 2) as u8));
+                    a.post_send(&Wr::new(Opcode::Send, &[a.sge(slot, len as u32)]).id(posted));
+                } else {
+                    let add = Wr::new(Opcode::FetchAdd, &[a.sge(slot, 8)]).atomic(1, 0);
+                    a.post_send(&add.to(b.buffer, b.key).id(posted));
+                }
+                posted += 1;
+            }
+            sent == 2 * MESSAGES && got == MESSAGES
+        });
+        assert_eq!((sent, got), (2 * MESSAGES, MESSAGES), "seed {seed}");
+        assert_eq!(b.bytes(0, 8), MESSAGES.to_le_bytes(), "each atomic once");
+    }
+}
+
+#[test]
+fn datagrams_and_unreliable_messages_go_through_a_cable() {
+    let cable = Cable::new(3, Faults::default());
+    let uc = Setup { kind: Type::Uc, ..Setup::default() };
+    let (mut a, mut b) = cable.connected(uc, |_| {});
+    let data = pattern(10_000, 9);
+    a.fill(0, &data);
+    b.post_recv(1, &[b.sge(0, 10_000)]);
+    let long = Wr::new(Opcode::Send, &[a.sge(0, 10_000)]);
+    assert_eq!(status(&cable.complete(&mut a, &long)), Status::Success);
+    cable.settle();
+    assert_eq!(b.recv_cq.poll().expect("the receive").byte_len.get(), 10_000);
+    assert_eq!(b.bytes(0, 10_000), data);
+    // The first packet of the next message is lost, and so is the message; its sender is content.
+    let mut count = 0;
+    cable.links[0].borrow_mut().rule(move |_| {
+        count += 1;
+        if count == 1 { Fate::Drop } else { Fate::Pass }
+    });
+    b.post_recv(2, &[b.sge(0, 10_000)]);
+    assert_eq!(status(&cable.complete(&mut a, &long)), Status::Success);
+    cable.settle();
+    assert!(b.recv_cq.poll().is_none());
+    let small = Wr::new(Opcode::Send, &[a.sge(0, 100)]);
+    assert_eq!(status(&cable.complete(&mut a, &small)), Status::Success);
+    cable.settle();
+    assert_eq!(b.recv_cq.poll().expect("the receive").byte_len.get(), 100);
+}
+
+#[test]
+fn a_peer_refuses_and_both_ends_learn_it() {
+    let cable = Cable::new(4, Faults::default());
+    let refused = |wr: &dyn Fn(&Endpoint, &Endpoint) -> Wr, want| {
+        let (mut a, b) = cable.connected(Setup::default(), |attr| attr.rnr_retry = 1);
+        let wr = wr(&a, &b);
+        assert_eq!(status(&cable.complete(&mut a, &wr)), want);
+        assert_eq!(a.state(), State::Err);
+        b.state()
+    };
+    let key = |a: &Endpoint, b: &Endpoint| {
+        Wr::new(Opcode::Write, &[a.sge(0, 5000)]).to(b.buffer, b.key ^ 1)
+    };
+    assert_eq!(refused(&key, Status::RemAccessErr), State::Err);
+    let unaligned = |a: &Endpoint, b: &Endpoint| {
+        Wr::new(Opcode::FetchAdd, &[a.sge(0, 8)]).to(b.buffer + 4, b.key).atomic(1, 0)
+    };
+    assert_eq!(refused(&unaligned, Status::RemInvReqErr), State::Err);
+    let no_receive = |a: &Endpoint, _: &Endpoint| Wr::new(Opcode::Send, &[a.sge(0, 8)]);
+    assert_eq!(refused(&no_receive, Status::RnrRetryExcErr), State::Rts);
+}
+
+#[test]
+fn a_pulled_cable_ends_in_retries_and_a_replugged_one_does_not() {
+    let cable = Cable::new(5, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let write = |flags| Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key).flags(flags);
+    let (first, second) = (write(Flags::SIGNALED), write(Flags::SIGNALED));
+    cable.ga.adapter.set_link(false);
+    a.post_send(&first);
+    // Less than the time-out, then the cable is there again.
+    let _idle = cable.ga.adapter.poll(0);
+    cable.world.advance(1_000_000);
+    cable.ga.adapter.set_link(true);
+    let mut done = None;
+    cable.run_until(|| {
+        done = done.or_else(|| a.send_cq.poll());
+        done.is_some()
+    });
+    assert_eq!(done.as_ref().map(status), Some(Status::Success));
+    cable.ga.adapter.set_link(false);
+    assert_eq!(status(&cable.complete(&mut a, &second)), Status::RetryExcErr);
+}
+
+#[test]
+fn a_forged_packet_from_another_address_does_nothing() {
+    let cable = Cable::new(6, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |_| {});
+    let frames = Rc::new(RefCell::new(Vec::new()));
+    let kept = Rc::clone(&frames);
+    cable.links[0].borrow_mut().rule(move |frame| {
+        kept.borrow_mut().push(frame.to_vec());
+        Fate::Drop
+    });
+    a.fill(0, b"forged!!");
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    cable.run_until(|| !frames.borrow().is_empty());
+    let mut forged = frames.borrow().first().expect("a frame").clone();
+    // Another source address in the IPv6 header; the ICRC made right again.
+    forged[14 + 8 + 15] ^= 1;
+    let end = forged.len() - 4;
+    let crc = vrnic_roce::icrc::compute(&forged[14..end]).expect("a packet").to_le_bytes();
+    forged[end..].copy_from_slice(&crc);
+    b.fill(0, &[0; 8]);
+    let before = b.guest.adapter.stats().get(Counter::RxRoceDiscards);
+    let _not_roce = cable.gb.adapter.offer(Frame::new(forged));
+    let _polled = cable.gb.adapter.poll(0);
+    assert_eq!(b.bytes(0, 8), [0; 8]);
+    assert_eq!(b.guest.adapter.stats().get(Counter::RxRoceDiscards), before + 1);
+    cable.links[0].borrow_mut().rule(|_| Fate::Pass);
+    let mut done = None;
+    cable.run_until(|| {
+        done = done.or_else(|| a.send_cq.poll());
+        done.is_some()
+    });
+    assert_eq!(b.bytes(0, 8), *b"forged!!");
+}
+
+#[test]
+fn marks_of_congestion_come_back_as_notifications() {
+    let cable = Cable::new(7, Faults::default());
+    let (mut a, b) = cable.connected(Setup::default(), |attr| attr.av.traffic_class = 3);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 100_000)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    let (here, there) = (cable.ga.adapter.stats(), cable.gb.adapter.stats());
+    let marked = there.get(Counter::NpEcnMarkedRocePackets);
+    assert!(marked >= 25, "{marked} of 25 packets were marked");
+    let sent = there.get(Counter::NpCnpSent);
+    assert!((1..=marked).contains(&sent));
+    assert!((1..=sent).contains(&here.get(Counter::RpCnpHandled)));
+}
