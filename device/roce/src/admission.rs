@@ -1,8 +1,8 @@
-//! Which packets a QP looks at: those of its transport and partition that come from its peer.
+//! Admission of packets to a QP: those of its transport and partition that come from its peer.
 //!
 //! A packet of a connection has no number of the sending QP. It is known by the receiving QP, by
 //! both addresses and by its sequence number (rxe_recv.c, `hdr_check` and `check_addr`). This is no
-//! authentication: whoever can send with the peer's address can forge packets.
+//! authentication: a sender that can use the peer's address can forge packets.
 
 use crate::discard::Discard;
 use crate::wire::Head;
@@ -12,14 +12,15 @@ use crate::wire::opcode::Transport;
 /// Low bits of a partition key, which name the partition.
 const PARTITION: u16 = 0x7fff;
 
-/// What a QP admits.
+/// The packets that a QP admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// The QP's transport.
     pub transport: Transport,
     /// The QP's partition key.
     pub pkey: u16,
-    /// The addresses of what the QP sends, if it is connected. What it receives has them reversed.
+    /// The addresses in packets that the QP sends, if it is connected. Packets that it receives
+    /// have them reversed.
     pub addresses: Option<Addresses>,
 }
 
@@ -27,7 +28,7 @@ impl Admission {
     /// Checks a packet for this QP. Congestion notifications are admitted for every transport.
     ///
     /// # Errors
-    /// Why the packet is dropped.
+    /// The reason for which the packet is dropped.
     pub fn check(&self, network: &Network, head: &Head) -> Result<(), Discard> {
         if head.transport != self.transport && head.transport != Transport::Cnp {
             return Err(Discard::Transport);

@@ -21,7 +21,7 @@ use crate::wire::network::Ecn;
 const ONE: u32 = 1 << 10;
 /// g = 1/16.
 const G_SHIFT: u32 = 4;
-/// How long α stays without a notification.
+/// The time after which α becomes smaller without a notification.
 const ALPHA_PERIOD: Duration = Duration::from_micros(55);
 /// A receiver sends at most one notification in this time.
 const NOTIFICATION_PERIOD: Duration = Duration::from_micros(50);
@@ -38,11 +38,11 @@ pub struct Window {
     bytes: u32,
     target: u32,
     alpha: u32,
-    /// When α was changed.
+    /// The time of the last change of α.
     alpha_at: Time,
-    /// When the window was made smaller; at most once in a round trip.
+    /// The time at which the window was last made smaller, at most once in a round trip.
     cut_at: Option<Time>,
-    /// When it was made larger.
+    /// The time at which it was last made larger.
     grown_at: Time,
     /// Times that it was made larger since.
     rounds: u32,
@@ -67,7 +67,7 @@ impl Window {
         }
     }
 
-    /// How many packets may be outstanding.
+    /// The number of packets that may be outstanding.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         self.bytes / self.mtu

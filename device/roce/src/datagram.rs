@@ -85,7 +85,7 @@ pub struct Incoming<'a> {
 /// requests for an acknowledgement, which rxe makes on the general services QP, are ignored.
 ///
 /// # Errors
-/// Why it is dropped.
+/// The reason for which it is dropped.
 pub fn accept<'a>(packet: &Packet<'a>, qkey: u32) -> Result<Incoming<'a>, Discard> {
     let Body::Datagram(Datagram { deth, imm }) = packet.body else {
         return Err(Discard::Transport);

@@ -1,6 +1,6 @@
 //! Reasons for which a packet is dropped without an answer, and their counters.
 
-/// Why a packet was dropped.
+/// The reason for which a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discard {
@@ -43,9 +43,9 @@ pub enum Discard {
     UnknownDuplicate,
     /// A request that arrived while another was being executed.
     Busy,
-    /// An answer to what has been answered before.
+    /// An answer to a packet that has been answered before.
     StaleAnswer,
-    /// An answer to what was not sent.
+    /// An answer to a packet that was not sent.
     UnsentAnswer,
     /// An answer that shows that an earlier one has been lost.
     AnswerGap,
@@ -58,11 +58,11 @@ pub enum Discard {
 }
 
 impl Discard {
-    /// How many reasons there are.
+    /// The number of reasons.
     pub const COUNT: usize = Self::Refused as usize + 1;
 }
 
-/// How many packets were dropped, by reason.
+/// Packets that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discards([u64; Discard::COUNT]);
 

@@ -15,8 +15,8 @@
 //! | [`responder`] | the half of a connection that receives |
 //! | [`congestion`] | windows and notifications of congestion |
 //! | [`datagram`] | messages of datagram QPs |
-//! | [`admission`] | which packets a QP looks at |
-//! | [`discard`] | why packets are dropped, with counters |
+//! | [`admission`] | admission of packets to a QP |
+//! | [`discard`] | reasons for which packets are dropped, with counters |
 #![forbid(unsafe_code)]
 
 pub mod admission;

@@ -78,7 +78,7 @@ impl fmt::Display for Psn {
 pub struct Span {
     /// The first number.
     pub first: Psn,
-    /// How many; at least 1 and at most [`MAX_OUTSTANDING`].
+    /// The number of them, at least 1 and at most [`MAX_OUTSTANDING`].
     pub count: u32,
 }
 

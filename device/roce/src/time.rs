@@ -34,8 +34,8 @@ impl Time {
     }
 }
 
-/// How long a requester waits for an answer before it sends again: a code of 5 bits (attribute
-/// `timeout` of a QP; IBTA volume 1, 9.7.6.1.3).
+/// The time that a requester waits for an answer before it sends again, as a code of 5 bits
+/// (attribute `timeout` of a QP; IBTA volume 1, 9.7.6.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckTimeout(u8);
 
@@ -62,7 +62,7 @@ const RNR_TIMERS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a requester waits when the responder was not ready.
+/// Returns the time that a requester waits when the responder was not ready.
 #[must_use]
 pub fn rnr_delay(timer: RnrTimer) -> Duration {
     let units = RNR_TIMERS.get(usize::from(timer.code())).copied().unwrap_or(1);

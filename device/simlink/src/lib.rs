@@ -1,7 +1,7 @@
 //! A simulated link for tests of transports: one direction, virtual time, seeded faults.
 //!
-//! Whatever happens to a frame follows from the seed and from what was sent before, so each run can
-//! be repeated. Faults come at random ([`Faults`]), or from a rule of the test ([`Link::rule`]).
+//! All events follow from the seed and from the frames that were sent before, so each run can be
+//! repeated. Faults come at random ([`Faults`]), or from a rule of the test ([`Link::rule`]).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Faults {
     }
 }
 
-/// What a rule does with a frame.
+/// The effect of a rule on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives.
@@ -43,7 +43,7 @@ pub enum Fate {
     Delay(u64),
 }
 
-/// Decides what becomes of a frame.
+/// Decides on a frame.
 type Rule = Box<dyn FnMut(&[u8]) -> Fate>;
 
 /// One direction of a link.
@@ -53,7 +53,7 @@ pub struct Link {
     rule: Rule,
     latency: u64,
     picoseconds_per_byte: u64,
-    /// When the last bit of the last frame has been sent.
+    /// The time at which the last bit of the last frame has been sent.
     busy_until: u64,
     /// Frames under way, by the time of their arrival and the order in which they were sent.
     under_way: BTreeMap<(u64, u64), Vec<u8>>,
@@ -91,7 +91,7 @@ impl Link {
         self.faults = faults;
     }
 
-    /// Sets a rule that decides first what becomes of a frame.
+    /// Sets a rule that decides on each frame before the random faults do.
     pub fn rule(&mut self, rule: impl FnMut(&[u8]) -> Fate + 'static) {
         self.rule = Box::new(rule);
     }
@@ -149,7 +149,7 @@ impl Link {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// When the next frame arrives.
+    /// The time at which the next frame arrives.
     #[must_use]
     pub fn next_arrival(&self) -> Option<u64> {
         self.under_way.first_key_value().map(|((at, _), _)| *at)

@@ -19,7 +19,7 @@ pub enum Effect<'a> {
     Place {
         /// The work request.
         id: u64,
-        /// Where they go in its message.
+        /// Their offset in its message.
         offset: u32,
         /// The bytes.
         bytes: &'a [u8],
@@ -43,7 +43,8 @@ impl Requester {
     /// Takes an answer. A caller that cannot do the effect calls [`Self::refuse`].
     ///
     /// # Errors
-    /// Why the answer was dropped. It may have caused packets to be sent again nevertheless.
+    /// The reason for which the answer was dropped. It may have caused packets to be sent again
+    /// nevertheless.
     pub fn receive<'a>(&mut self, now: Time, packet: &Packet<'a>) -> Result<Effect<'a>, Discard> {
         let result = self.answer(now, packet);
         if let Err(discard) = result {
@@ -68,17 +69,19 @@ impl Requester {
         if self.failed {
             return Err(Discard::State);
         }
-        // Only what was sent can be answered, and only once: anything else is late, or forged.
+        // Only outstanding packets can be answered, and only once: other answers are late or
+        // forged.
         if psn.since(self.oldest) >= self.high.since(self.oldest) {
             let late = psn.is_before(self.oldest);
             return Err(if late { Discard::StaleAnswer } else { Discard::UnsentAnswer });
         }
-        // Whatever is outstanding while the responder is not ready, it has not executed. A second
+        // A responder that is not ready has executed none of the outstanding packets. A second
         // refusal of the same packets must not shorten or prolong the wait.
         if self.not_ready_until.is_some() {
             return Err(Discard::AnswerInWait);
         }
-        // An acknowledgement covers its own packet, everything else what is before it.
+        // An acknowledgement covers its own packet, other answers cover only the packets before
+        // theirs.
         let plain =
             matches!(response, Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }));
         let reached = self.reach(now, if plain { psn.next() } else { psn });
@@ -118,7 +121,8 @@ impl Requester {
         }
     }
 
-    /// Notes that all before `end` has been executed, and settles what needs no answer of its own.
+    /// Notes that all before `end` has been executed, and settles entries that need no answer of
+    /// their own.
     fn reach(&mut self, now: Time, end: Psn) -> Result<(), Gap> {
         let before = self.oldest;
         if end.since(before) > self.executed.since(before) {
@@ -150,8 +154,8 @@ impl Requester {
         Ok(())
     }
 
-    /// There was progress: counters of retries and the timer start anew, and what was acknowledged
-    /// behind a READ that has been answered now is settled.
+    /// Acts on progress: counters of retries and the timer start anew, and entries that were
+    /// acknowledged behind a READ that has been answered now are settled.
     fn progressed(&mut self, now: Time) {
         let behind = self.executed.since(self.oldest) > self.high.since(self.oldest);
         if behind {
@@ -159,7 +163,7 @@ impl Requester {
         }
         // A further READ or atomic may stand before `executed`; its answer may still be under way.
         let _missing = self.advance(self.executed);
-        // The peer is further than what is being sent again (hfi1 rc.c, `do_rc_ack`).
+        // The peer is further than the packets that are being sent again (hfi1 rc.c, `do_rc_ack`).
         if self.cursor.since(self.oldest) > self.high.since(self.oldest) {
             self.rewind();
         }
@@ -287,7 +291,7 @@ impl Requester {
         if self.restarted != Some(self.oldest) && self.cursor != self.oldest {
             self.counters.implied_naks += 1;
             self.restart();
-            // Nothing says that other packets were lost.
+            // There is no sign that other packets were lost.
             self.skip_to = self.high;
         }
         Discard::AnswerGap

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) request: WorkRequest,
     /// Its sequence numbers; without meaning before it is started.
     pub(super) span: Span,
-    /// How it has failed, if it has.
+    /// The reason for which it has failed, if it has.
     pub(super) failed: Option<Outcome>,
 }
 
@@ -49,9 +49,9 @@ impl Entry {
 pub(super) struct Ledger {
     entries: VecDeque<Entry>,
     capacity: usize,
-    /// How many at the front have been executed and wait to be reported.
+    /// The number of entries at the front that have been executed and wait to be reported.
     settled: usize,
-    /// How many have sequence numbers.
+    /// The number of entries that have sequence numbers.
     started: usize,
     /// READs and atomics among those that are started and not settled.
     answers_due: usize,

@@ -5,7 +5,7 @@
 //! ([`Requester::next_completion`]). A packet to send names bytes of a work request. The caller
 //! copies them from guest memory into the frame; the requester never sees them.
 //!
-//! Three sequence numbers say what is going on (IBTA volume 1, 9.7.5):
+//! Three sequence numbers describe the state (IBTA volume 1, 9.7.5):
 //!
 //! ```text
 //!         oldest              cursor              high
@@ -19,11 +19,11 @@
 //! | --- | --- |
 //! | [`work`] | work requests and their outcomes |
 //! | `ledger` | work requests that are not completed |
-//! | `send` | which packet is next |
+//! | `send` | the choice of the next packet |
 //! | `answers` | acknowledgements, NAKs, READ responses |
 //! | `timers` | time-outs |
-//! | [`recovery`] | sending again no more than was lost; probes |
-//! | `rtt` | how long answers take |
+//! | [`recovery`] | selective retransmission; probes |
+//! | `rtt` | the round trip time |
 
 mod answers;
 mod ledger;
@@ -58,17 +58,17 @@ pub struct Config {
     pub mtu: Mtu,
     /// The number of the first packet.
     pub first_psn: Psn,
-    /// How long to wait for an answer.
+    /// The longest wait for an answer.
     pub timeout: AckTimeout,
-    /// How often to send again without any progress, 0 to 7.
+    /// The number of retransmissions without any progress, 0 to 7.
     pub retry_count: u8,
-    /// How often to ask a responder that is not ready, 0 to 6; 7 means for ever.
+    /// The number of retries when the responder is not ready, 0 to 6; 7 means without limit.
     pub rnr_retry: u8,
     /// READs and atomics that may be outstanding.
     pub max_rd_atomic: u8,
     /// Packets that may be outstanding. A READ may ask for more; then it is alone.
     pub window: u32,
-    /// How lost packets are sent again.
+    /// The way in which lost packets are sent again.
     pub recovery: Recovery,
     /// The window becomes smaller by notifications of congestion and by losses.
     pub congestion_control: bool,
@@ -118,12 +118,12 @@ pub struct Requester {
     executed: Psn,
     /// On the way from `oldest` to here the cursor stops only at READs and atomics.
     skip_to: Psn,
-    /// The next packet asks for an acknowledgement, whatever it is.
+    /// The next packet asks for an acknowledgement in any case.
     urgent: bool,
     /// Set when the packets from here on were sent again, until there is progress: further signs of
     /// the same loss change nothing.
     restarted: Option<Psn>,
-    /// When an answer must have come.
+    /// The time by which an answer must have come.
     timer: Option<Time>,
     /// The responder was not ready: nothing is sent before this time.
     not_ready_until: Option<Time>,
@@ -173,7 +173,7 @@ impl Requester {
     /// Appends a work request.
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// The reason for which it is not taken.
     pub fn push(&mut self, request: WorkRequest) -> Result<(), Rejected> {
         let reliable = self.config.transport.is_reliable();
         let exists = match request.work {
@@ -226,14 +226,14 @@ impl Requester {
         self.ledger.fail(id, Outcome::Local);
     }
 
-    /// Ends all work: what has not been completed is flushed.
+    /// Ends all work: requests that have not been completed are flushed.
     pub fn fail(&mut self) {
         self.failed = true;
         self.disarm();
         self.not_ready_until = None;
     }
 
-    /// Finishes what has been started and starts nothing (state SQD), or goes on.
+    /// Finishes started work requests and starts no others (state SQD), or goes on.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -256,7 +256,7 @@ impl Requester {
         self.high
     }
 
-    /// What has been counted.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -278,8 +278,8 @@ impl Requester {
         self.at = self.ledger.oldest();
     }
 
-    /// How far a number is ahead of the oldest packet, if it is that of a packet that was sent or
-    /// the next one; else zero.
+    /// The distance from the oldest packet forwards to a number, if it is that of a packet that was
+    /// sent or the next one; else zero.
     const fn ahead(&self, psn: Psn) -> u32 {
         let ahead = psn.since(self.oldest);
         if ahead <= self.high.since(self.oldest) { ahead } else { 0 }

@@ -1,9 +1,9 @@
-//! Sending again no more than was lost, without a change of the format: hold and leap.
+//! Retransmission of lost packets alone, without a change of the format: hold and leap.
 //!
 //! A peer may drop packets ahead of a missing one, or keep them. The answer to the missing packet
 //! shows which: a peer that keeps packets acknowledges more than that one. So when the first packet
 //! of a connection has been lost, the missing one is sent alone (one round trip), and the requester
-//! remembers what the peer does. To a peer that keeps packets it sends only the missing ones. To
+//! remembers the peer's behaviour. To a peer that keeps packets it sends only the missing ones. To
 //! one that drops them it sends everything again ("go back N"), as the specification says.
 //!
 //! The loss of the last packets before a pause is shown by nothing. Probes find it sooner than the
@@ -17,7 +17,7 @@ use super::Requester;
 use crate::psn::Psn;
 use crate::time::Time;
 
-/// How packets that were lost are sent again.
+/// The way in which lost packets are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// All from the lost one on, when the peer says so or the time is over.
@@ -26,7 +26,7 @@ pub enum Recovery {
     Leap,
 }
 
-/// What the peer does with packets ahead of a missing one.
+/// The peer's treatment of packets ahead of a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Peer {
     #[default]
@@ -72,18 +72,18 @@ impl Repair {
         self.alone
     }
 
-    /// Returns whether nothing is sent before the peer has shown what it does.
+    /// Returns whether nothing is sent before the peer's behaviour is known.
     pub(super) fn is_waiting(&self) -> bool {
         self.asked.is_some() && !self.alone && self.peer == Peer::Unknown
     }
 
-    /// Everything is sent again now.
+    /// Notes that everything is sent again now.
     pub(super) const fn reset(&mut self) {
         self.asked = None;
         self.alone = false;
     }
 
-    /// There was progress, so probes may follow again.
+    /// Notes that there was progress, so probes may follow again.
     pub(super) const fn progressed(&mut self) {
         self.probes = PROBES;
     }
@@ -96,7 +96,7 @@ impl Requester {
         if !self.restart() || self.config.recovery == Recovery::GoBackN {
             return;
         }
-        // The answer to a READ does not show what was kept behind it.
+        // The answer to a READ does not show whether packets were kept behind it.
         let shows = self.ledger.get(self.ledger.oldest()).is_some_and(|entry| !entry.has_answer());
         if self.repair.peer == Peer::Keeps || (self.repair.peer == Peer::Unknown && shows) {
             self.repair.alone = true;
@@ -116,9 +116,9 @@ impl Requester {
         }
     }
 
-    /// Learns from an answer what the peer has done with packets behind the one that was sent
-    /// alone. `further` says that it answers a packet behind all that it acknowledges: to a packet
-    /// that it has not kept, the peer cannot answer.
+    /// Learns from an answer whether the peer has kept packets behind the one that was sent alone.
+    /// `further` says that it answers a packet behind all that it acknowledges: to a packet that it
+    /// has not kept, the peer cannot answer.
     pub(super) fn learn(&mut self, further: bool) {
         let Some(asked) = self.repair.asked.filter(|asked| asked.is_before(self.oldest)) else {
             return;

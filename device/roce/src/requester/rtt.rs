@@ -1,4 +1,4 @@
-//! How long answers take: a smoothed round trip time (RFC 6298), from packets that were sent once
+//! The smoothed round trip time (RFC 6298), measured with packets that were sent once
 //! (Karn's rule: an answer to a packet that was sent twice may be one to either).
 
 use std::time::Duration;

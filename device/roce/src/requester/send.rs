@@ -1,4 +1,4 @@
-//! Which packet is next.
+//! The choice of the next packet.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct Transmit {
     pub body: Body,
     /// The work request whose bytes it carries.
     pub id: u64,
-    /// Which of its bytes.
+    /// The range of its bytes.
     pub range: Range<u32>,
 }
 
@@ -166,13 +166,13 @@ impl Requester {
             || self.upcoming().is_none()
     }
 
-    /// How many packets may be outstanding.
+    /// The number of packets that may be outstanding.
     fn window(&self) -> u32 {
         let allowed = self.window.map_or(u32::MAX, |window| window.packets());
         self.config.window.min(allowed)
     }
 
-    /// An unreliable packet has left: nobody will say what has become of it.
+    /// Settles an unreliable packet that has left. No answer to it will come.
     fn left(&mut self) {
         self.counters.sent += 1;
         self.oldest = self.cursor;

@@ -1,4 +1,4 @@
-//! What a requester is asked to do, and how that ends.
+//! Work requests and their outcomes.
 
 use crate::wire::headers::{AtomicEth, Imm, Reth};
 use crate::wire::numbers::{Rkey, Srqn};
@@ -19,7 +19,7 @@ pub struct Remote {
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// SEND, with what its last packet brings.
+    /// SEND, with the header that its last packet brings.
     Send(SendEnd),
     /// RDMA WRITE, with or without immediate data.
     Write(Remote, Option<Imm>),
@@ -105,7 +105,7 @@ pub struct WorkRequest {
     pub srqn: Srqn,
 }
 
-/// Why a work request is not taken.
+/// The reason for which a work request is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// The ledger is full.
@@ -118,7 +118,7 @@ pub enum Rejected {
     Failed,
 }
 
-/// How a work request has ended.
+/// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was executed.
@@ -148,7 +148,7 @@ pub enum Outcome {
 pub struct Completion {
     /// The caller's name for it.
     pub id: u64,
-    /// How it has ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// As the work request says.
     pub signaled: bool,

@@ -1,11 +1,11 @@
-//! What the caller of a responder has to do, and how it went.
+//! Tasks of the caller of a responder, and their results.
 
 use super::held::Slot;
 use crate::wire::headers::{AtomicEth, Imm, Reth};
 use crate::wire::numbers::Srqn;
 use crate::wire::{Nak, SendEnd};
 
-/// What has to be done with a packet.
+/// The task of the caller for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It has to be executed; [`super::Responder::end`] is due then, before any other packet.
@@ -54,7 +54,7 @@ pub enum Arriving {
     FetchAdd(AtomicEth),
 }
 
-/// How the execution of a request went.
+/// The result of the execution of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The bytes have been placed, or may be read.

@@ -32,8 +32,7 @@ impl Slot {
     }
 }
 
-/// Which slots are in use. The numbers that they stand for are the next ones behind the expected
-/// one.
+/// The slots that are in use. They stand for the numbers that follow the expected one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held([u64; WORDS]);
 

@@ -16,7 +16,7 @@ const MESSAGE_MAX: u32 = 1 << 31;
 /// The message in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// None: the next packet begins one.
+    /// No message: the next packet begins one.
     None,
     /// A SEND of which this many bytes have come, and its SRQ.
     Send { bytes: u32, srqn: Srqn },

@@ -1,17 +1,17 @@
 //! The receiving half of a reliable connection: RC and the target of XRC.
 //!
-//! Requests go in ([`Responder::receive`]). What has to be done with a request comes out as an
-//! [`Arrival`]; the caller does it and says how it went ([`Responder::end`]). Only then does the
+//! Requests go in ([`Responder::receive`]). The task that a request makes comes out as an
+//! [`Arrival`]; the caller does it and reports the result ([`Responder::end`]). Only then does the
 //! responder's state change, so a request that finds no receive leaves no trace. Answers come out
 //! when a batch of requests has been received ([`Responder::next_reply`]).
 //!
 //! Each request is executed once, in the order of its number. A number behind the expected one is a
-//! duplicate: it is answered again, from what is remembered, and executed never. A number ahead of
+//! duplicate: it is answered again from remembered data, and not executed. A number ahead of
 //! it shows that packets are missing.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`arrival`] | what the caller has to do, and how it went |
+//! | [`arrival`] | tasks of the caller, and their results |
 //! | `message` | the order of the packets of a message, and their lengths |
 //! | `resources` | READs and atomics that may have to be answered again |
 //! | `held` | packets that wait for one before them |
@@ -50,7 +50,7 @@ pub struct Config {
     pub mtu: Mtu,
     /// The number of the first packet.
     pub first_psn: Psn,
-    /// What a requester is told to wait when there is no receive.
+    /// The time that a requester is told to wait when there is no receive.
     pub min_rnr_timer: RnrTimer,
     /// READs and atomics that the peer may have outstanding (`max_dest_rd_atomic`).
     pub max_dest_rd_atomic: u8,
@@ -89,7 +89,7 @@ struct Pending {
     ack_request: bool,
 }
 
-/// Why the expected packet has to come again.
+/// The reason for which the expected packet has to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     /// It does not.
@@ -150,7 +150,7 @@ impl Responder {
     /// Takes a request.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason for which it is dropped.
     pub fn receive(&mut self, packet: &Packet<'_>) -> Result<Step, Discard> {
         let result = self.take(packet);
         if let Err(discard) = result {
@@ -303,7 +303,7 @@ impl Responder {
         self.expected
     }
 
-    /// What has been counted.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

@@ -20,7 +20,7 @@ pub(super) struct Resource {
     pub(super) number: u64,
 }
 
-/// What is needed to answer.
+/// The data that an answer is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     /// The memory of a READ.
@@ -35,13 +35,13 @@ pub(super) enum Answer {
 pub(super) struct Resources {
     entries: VecDeque<Resource>,
     capacity: usize,
-    /// How many at the front have been answered.
+    /// The number of entries at the front that have been answered.
     answered: usize,
     /// The READ that is being answered: where its answer began, and its next packet.
     progress: Option<Progress>,
 }
 
-/// How far a READ has been answered.
+/// The part of a READ that has been answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) from: Psn,
@@ -79,7 +79,7 @@ impl Resources {
         self.entries.push_back(Resource { span, answer, number: numbers.current() });
     }
 
-    /// The oldest that has not been answered, and how far it has.
+    /// The oldest that has not been answered, and its progress.
     pub(super) fn due(&self) -> Option<(Resource, Progress)> {
         let resource = *self.entries.get(self.answered)?;
         let first = resource.span.first;
@@ -116,7 +116,7 @@ impl Resources {
         self.entries.get(at).map(|resource| (resource.span.first, at < self.answered))
     }
 
-    /// Answers a READ again from packet `psn` on, if `reth` is what remains of it there. Returns
+    /// Answers a READ again from packet `psn` on, if `reth` is the rest of it there. Returns
     /// whether that is so.
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: Mtu) -> bool {
         let found = self.entries.iter().position(|resource| resource.span.contains(psn));
@@ -135,7 +135,7 @@ impl Resources {
         }
         let next = self.due().map(|(_, progress)| progress.next);
         let reached = |next: Psn| next.since(resource.span.first) > psn.since(resource.span.first);
-        // What has not been answered yet will be.
+        // An answer that has not been sent yet will be sent anyway.
         if at < self.answered || (at == self.answered && next.is_some_and(reached)) {
             self.answered = at;
             self.progress = Some(Progress { from: psn, next: psn });

@@ -1,6 +1,6 @@
 //! The receiving half of an unreliable connection (UC).
 //!
-//! Nothing is answered. A message of which a packet is missing is dropped, and the next one begins
+//! There are no answers. A message of which a packet is missing is dropped, and the next one begins
 //! at a FIRST or ONLY (IBTA volume 1, 9.8.2.2). Its receive serves the next message.
 
 use super::arrival::{Arrival, Verdict};
@@ -35,12 +35,12 @@ impl UnreliableResponder {
         }
     }
 
-    /// Takes a packet. The caller executes what is returned and calls [`Self::end`]. An arrival at
+    /// Takes a packet. The caller executes the arrival and calls [`Self::end`]. An arrival at
     /// offset 0 begins a message; if another was in progress, that one is lost, and a receive that
     /// it had begun to fill is filled anew.
     ///
     /// # Errors
-    /// Why the packet is dropped.
+    /// The reason for which the packet is dropped.
     pub fn receive(&mut self, packet: &Packet<'_>) -> Result<Arrival, Discard> {
         let result = self.take(packet);
         if let Err(discard) = result {
@@ -78,8 +78,8 @@ impl UnreliableResponder {
         Ok(Arrival { solicited: packet.head.solicited, ..accepted.arrival })
     }
 
-    /// Ends what [`Self::receive`] returned. A message that is not executed is dropped without a
-    /// word; the QP lives.
+    /// Ends the arrival that [`Self::receive`] returned. A message that is not executed is dropped
+    /// without an answer, and the connection goes on.
     pub fn end(&mut self, verdict: Verdict) {
         let Some(accepted) = self.pending.take() else { return };
         if accepted.begins {

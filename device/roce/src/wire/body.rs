@@ -1,4 +1,4 @@
-//! What a packet says: its opcode together with the extension headers that belong to it.
+//! The body of a packet: its opcode together with the extension headers that belong to it.
 //!
 //! The opcode and the headers of a packet determine each other, so they are one type. A first
 //! packet without the header that begins its message cannot be written down.
@@ -10,7 +10,7 @@ use super::opcode::Operation;
 use super::syndrome::Aeth;
 use crate::discard::Discard;
 
-/// What a packet says.
+/// The opcode of a packet and its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A request of a connected QP, for the responder.
@@ -23,8 +23,8 @@ pub enum Body {
     Congestion,
 }
 
-/// A packet's place in its message. `S` is what the first packet brings, `E` what the last one
-/// does.
+/// A packet's place in its message. `S` is the header that the first packet brings, `E` that of the
+/// last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<S, E> {
     /// The first of several.
@@ -48,7 +48,7 @@ impl<S: Copy, E: Copy> Part<S, E> {
         }
     }
 
-    /// What the packet brings if it is its message's first.
+    /// The header that the packet brings if it is its message's first.
     pub const fn start(&self) -> Option<S> {
         match self {
             Self::First(start) | Self::Only(start, _) => Some(*start),
@@ -56,7 +56,7 @@ impl<S: Copy, E: Copy> Part<S, E> {
         }
     }
 
-    /// What the packet brings if it is its message's last.
+    /// The header that the packet brings if it is its message's last.
     pub const fn end(&self) -> Option<E> {
         match self {
             Self::Last(end) | Self::Only(_, end) => Some(*end),
@@ -68,7 +68,7 @@ impl<S: Copy, E: Copy> Part<S, E> {
 /// The end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendEnd {
-    /// Nothing more.
+    /// No further header.
     Plain,
     /// Immediate data for the receive's completion.
     Imm(Imm),

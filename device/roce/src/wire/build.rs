@@ -49,7 +49,7 @@ pub fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
     FIRST_PORT | ((flow & 0x3fff) ^ (flow >> 14)) as u16 & 0x3fff
 }
 
-/// Where the parts of a frame are in its buffer.
+/// The places of a frame's parts in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The first byte of the IP header.
@@ -98,7 +98,7 @@ impl Layout {
         Ok(Self { network, payload: start..start + payload })
     }
 
-    /// Where the payload has to be copied.
+    /// The range that the payload has to be copied to.
     #[must_use]
     pub fn payload(&self) -> Range<usize> {
         self.payload.clone()

@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// How many bytes have been written.
+    /// The number of bytes that have been written.
     #[must_use]
     pub const fn written(&self) -> usize {
         self.written

@@ -1,4 +1,4 @@
-//! Ethernet frames: which of them are RoCE, and what they carry.
+//! Ethernet frames: tells RoCE from other traffic, and reads the headers around a packet.
 
 use super::cursor::{NoRoom, Reader, Writer};
 use super::network::{Network, Parsed};
@@ -79,7 +79,8 @@ impl<'a> Frame<'a> {
     /// gets it then. Bytes behind the end of the IP packet are the padding of Ethernet.
     ///
     /// # Errors
-    /// Why a RoCE frame is dropped. The ICRC has not been looked at: see [`Self::packet`].
+    /// The reason for which a RoCE frame is dropped. The ICRC has not been looked at: see
+    /// [`Self::packet`].
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Discard> {
         let Some((ethernet, parsed)) = ip(bytes) else { return Ok(None) };
         let mut udp = Reader::new(parsed.payload);
@@ -121,7 +122,7 @@ impl<'a> Frame<'a> {
     /// to the packet's length.
     ///
     /// # Errors
-    /// Why the packet is dropped.
+    /// The reason for which the packet is dropped.
     pub fn packet(&self) -> Result<Packet<'a>, Discard> {
         if !icrc::is_right(self.packet) {
             return Err(Discard::Icrc);

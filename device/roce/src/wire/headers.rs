@@ -14,7 +14,7 @@ pub struct Reth {
     pub addr: u64,
     /// Its key.
     pub key: Rkey,
-    /// Bytes of the whole message, or of what remains of a READ that is asked for again.
+    /// Bytes of the whole message, or of the rest of a READ that is asked for again.
     pub length: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct AtomicEth {
     pub addr: u64,
     /// Its key.
     pub key: Rkey,
-    /// The new value of COMPARE & SWAP, or what FETCH & ADD adds.
+    /// The new value of COMPARE & SWAP, or the number that FETCH & ADD adds.
     pub swap_or_add: u64,
     /// The value that COMPARE & SWAP compares with; FETCH & ADD ignores it.
     pub compare: u64,

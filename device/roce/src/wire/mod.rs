@@ -1,4 +1,4 @@
-//! What is on the wire: checked views of received frames, and builders of frames to send.
+//! Formats on the wire: checked views of received frames, and builders of frames to send.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | [`opcode`] | the table of opcodes |
 //! | [`headers`] | extension headers |
 //! | [`syndrome`] | acknowledgements: positive, "not ready", negative |
-//! | [`body`] | what a packet says: its opcode with the headers that belong to it |
+//! | [`body`] | the opcode of a packet with the headers that belong to it |
 //! | [`packet`] | from the base transport header to the padding |
 //! | [`network`] | IPv4 and IPv6 headers |
 //! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet |

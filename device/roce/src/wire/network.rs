@@ -85,7 +85,7 @@ impl Addresses {
 /// An IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Where from, where to.
+    /// The addresses of sender and receiver.
     pub addresses: Addresses,
     /// DSCP and ECN.
     pub traffic_class: u8,
@@ -102,9 +102,9 @@ pub struct Parsed<'a> {
     pub network: Network,
     /// Its bytes.
     pub header: &'a [u8],
-    /// Everything behind the header, to the end that the header claims.
+    /// All bytes behind the header, to the end that the header claims.
     pub payload: &'a [u8],
-    /// Why the packet has to be dropped if it turns out to be RoCE.
+    /// The reason for which the packet has to be dropped if it turns out to be RoCE.
     pub fault: Option<Discard>,
 }
 
@@ -261,7 +261,7 @@ fn sum(start: u32, bytes: &[u8]) -> u32 {
     words.fold(start.wrapping_add(last), u32::wrapping_add)
 }
 
-/// The Internet checksum (RFC 1071) of `bytes` behind what `start` has summed up. It is zero over
+/// The Internet checksum (RFC 1071) of `bytes`, added to the sum `start`. It is zero over
 /// bytes that contain a right checksum.
 fn checksum(start: u32, bytes: &[u8]) -> u16 {
     let sum = sum(start, bytes);

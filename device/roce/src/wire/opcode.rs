@@ -33,7 +33,7 @@ impl Transport {
     }
 }
 
-/// What a packet does, and which of its message's packets it is. The numbers are the lower five
+/// The operation of a packet, and its place in the message. The numbers are the lower five
 /// bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -1,4 +1,4 @@
-//! A packet from the base transport header (BTH) to the padding, without what carries it.
+//! A packet from the base transport header (BTH) to the padding.
 
 use super::body::{Body, Request};
 use super::cursor::{NoRoom, Reader, Writer};
@@ -126,7 +126,7 @@ impl<'a> Packet<'a> {
     /// Reads a packet; `bytes` begin with the base transport header and end before the ICRC.
     ///
     /// # Errors
-    /// Why the packet is dropped. Nothing is said about the QP it is for.
+    /// The reason for which the packet is dropped. The QP that it is for is not looked at.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Discard> {
         let mut from = Reader::new(bytes);
         let [number, flags] = from.take()?;

@@ -7,7 +7,7 @@ use crate::psn::Msn;
 /// Acknowledge extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What kind of answer it is.
+    /// The kind of the answer.
     pub syndrome: Syndrome,
     /// Messages that the responder has executed.
     pub msn: Msn,
@@ -24,7 +24,7 @@ pub enum Syndrome {
     Nak(Nak),
 }
 
-/// How many messages more the responder has receives for, as a code of 5 bits.
+/// The number of further messages that the responder has receives for, as a code of 5 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits(u8);
 
@@ -51,7 +51,7 @@ impl RnrTimer {
     }
 }
 
-/// Why a request was refused.
+/// The reason for which a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Nak {
@@ -76,7 +76,7 @@ const NOT_READY: u8 = 1;
 const NAK: u8 = 3;
 
 impl Syndrome {
-    /// Returns what the byte stands for.
+    /// Returns the syndrome that a byte stands for.
     ///
     /// # Errors
     /// [`Discard::Syndrome`] if it stands for nothing. Linux' hfi1 driver, too, ignores such an

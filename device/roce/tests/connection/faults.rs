@@ -1,4 +1,4 @@
-//! Single faults, each with what must follow.
+//! Single faults, each with its consequences.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use vrnic_simlink::Fate;
 use crate::host::{BASE, Host, RECEIVE, parsed, remote, request, work};
 use crate::pair::{Options, Pair};
 
-/// Where requesters put what they read.
+/// The memory that requesters read into.
 const SINK: u64 = BASE + (768 << 10);
 
 /// Lets a fate befall the `nth` frame (from 0) that `is` selects.
@@ -323,7 +323,7 @@ fn a_peer_that_is_gone_is_given_up_after_all_retries() {
     assert_eq!(pair.hosts[0].requester.counters().sent, 4 * 3);
 }
 
-/// Answers that are not to what was asked.
+/// Answers that do not fit the request.
 #[test]
 fn bad_answers_end_the_connection() {
     let aeth = vrnic_roce::wire::Aeth::ack(vrnic_roce::Msn::new(1));

@@ -1,4 +1,4 @@
-//! One end of a connection: does with memory and receives what the halves of the QP ask for.
+//! One end of a connection: executes the tasks of both halves of the QP on memory and receives.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -26,7 +26,7 @@ pub(crate) const BASE: u64 = 0x7f00_0000_0000;
 pub(crate) const KEY: Rkey = Rkey(0x1234);
 /// Bytes of each receive.
 pub(crate) const RECEIVE: u32 = 16 << 10;
-/// Where receives are.
+/// The address of the first receive.
 pub(crate) const RECEIVES: u64 = BASE + (512 << 10);
 
 /// A message that has used a receive.
@@ -61,7 +61,7 @@ pub(crate) struct Host {
     /// Receives that are posted.
     pub(crate) receives: VecDeque<u64>,
     current: Option<u64>,
-    /// How long the host takes to post a receive when there is none; `None` for ever.
+    /// The time after which the host posts receives when it has none; `None` for never.
     pub(crate) refill_after: Option<u64>,
     pub(crate) refill_at: Option<u64>,
     next_receive: u64,
@@ -87,7 +87,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// What memory contains at first, with some bytes more.
+/// The contents of memory at first, with some bytes more.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..MEMORY + 8).map(|at| (at * 7 + at / 251) as u8).collect());
 
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Does what a request asks for.
+    /// Executes a request.
     fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Verdict {
         assert_eq!(arrival.bytes as usize, payload.len());
         match arrival.work {
@@ -342,7 +342,8 @@ impl Host {
         }
     }
 
-    /// Ends a batch of received frames: posts receives if it is time, and sends what is due.
+    /// Ends a batch of received frames: posts receives if it is time, and sends packets that are
+    /// due.
     pub(crate) fn poll(&mut self, now: Time, mut send: impl FnMut(&[u8])) {
         self.refill(now.nanos());
         if self.requester.deadline().is_some_and(|deadline| deadline <= now) {
@@ -406,7 +407,7 @@ impl Host {
         frame
     }
 
-    /// When the host has to be polled at the latest.
+    /// The latest time at which the host has to be polled.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let timer = self.requester.deadline().map(Time::nanos);
         [timer, self.refill_at].into_iter().flatten().min()

@@ -124,7 +124,7 @@ impl Choices<'_> {
     }
 }
 
-/// What must always hold.
+/// Checks conditions that must always hold.
 fn check(host: &mut Host, posted: usize) {
     let ids: Vec<u64> = host.completions.iter().map(|done| done.id).collect();
     assert!(ids.len() <= posted && ids.iter().enumerate().all(|(at, id)| at as u64 == *id));
@@ -187,7 +187,7 @@ pub(crate) fn any_packets(bytes: &[u8]) {
     }
 }
 
-/// How many packets are forged; more with `VRNIC_ROCE_PACKETS`.
+/// The number of packets that are forged; more with `VRNIC_ROCE_PACKETS`.
 pub(crate) fn packets() -> usize {
     let count = std::env::var("VRNIC_ROCE_PACKETS").ok().and_then(|text| text.parse().ok());
     count.unwrap_or(100_000)

@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | [`host`] | one end: memory, receives, both halves of a QP, as an adapter would run them |
 //! | [`pair`] | two ends, the link between them, virtual time |
-//! | [`model`] | random work, and what must have come of it |
+//! | [`model`] | random work, and the results that it must have |
 //! | [`reliable`] | random work over links with faults |
 //! | [`unreliable`] | the same over unreliable connections |
-//! | [`faults`] | single faults, each with what must follow |
+//! | [`faults`] | single faults, each with its consequences |
 //! | [`rxe`] | a responder with the peculiarities of Linux' software RoCE |
-//! | [`recovery`] | what is sent again after losses; probes; congestion |
+//! | [`recovery`] | retransmission after losses; probes; congestion |
 //! | [`hostile`] | any packet in any state |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
 

@@ -1,4 +1,4 @@
-//! Random work, and what must have come of it.
+//! Random work, and the results that it must have.
 //!
 //! The model executes the same work in order, each message once. Memory is split, so that the order
 //! in which a READ's bytes are taken and later WRITEs are executed, which the specification leaves
@@ -18,20 +18,20 @@ const TARGET: std::ops::Range<u64> = 256 << 10..512 << 10;
 /// Sinks of READs.
 const SINK: std::ops::Range<u64> = 768 << 10..1024 << 10;
 
-/// What must have come of one end's work at the other.
+/// The results that one end's work must have at the other.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     /// The peer's memory.
     memory: Vec<u8>,
     received: Vec<Received>,
     old_values: Vec<(u64, u64)>,
-    /// Sinks with what must be there.
+    /// Sinks with the bytes that must be there.
     sinks: Vec<(u64, Vec<u8>)>,
     posted: usize,
     sink: u64,
 }
 
-/// Which operations are made.
+/// The set of operations that are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
     All,
@@ -142,12 +142,12 @@ impl Model {
         self.old_values.push((id, old));
     }
 
-    /// How many work requests were posted.
+    /// The number of work requests that were posted.
     pub(crate) fn posted(&self) -> usize {
         self.posted
     }
 
-    /// Checks what has come of the work of `host` at `peer`.
+    /// Checks the results of the work of `host` at `peer`.
     pub(crate) fn check(&self, host: &Host, peer: &Host) {
         let ids: Vec<u64> = host.completions.iter().map(|completion| completion.id).collect();
         assert!(ids.is_sorted() && ids.len() == self.posted, "of {}: {host:?}", self.posted);
@@ -166,8 +166,8 @@ impl Model {
 }
 
 impl Model {
-    /// Checks what an unreliable connection has delivered: some of the messages, in order, whole.
-    /// Returns how many.
+    /// Checks that an unreliable connection has delivered some of the messages, whole and in order.
+    /// Returns their number.
     pub(crate) fn check_some(&self, host: &Host, peer: &Host) -> usize {
         assert_eq!(host.completions.len(), self.posted);
         let mut sent = self.received.iter();
@@ -177,7 +177,7 @@ impl Model {
         peer.received.len()
     }
 
-    /// How many messages use a receive.
+    /// The number of messages that use a receive.
     pub(crate) fn messages(&self) -> usize {
         self.received.len()
     }

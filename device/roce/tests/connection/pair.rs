@@ -105,8 +105,8 @@ impl Pair {
         }
     }
 
-    /// Delivers what has arrived, lets both hosts send, and moves time on to the next event.
-    /// Returns whether there is one.
+    /// Delivers frames that have arrived, lets both hosts send, and moves time on to the next
+    /// event. Returns whether there is one.
     pub(crate) fn step(&mut self) -> bool {
         let now = Time::from_nanos(self.now);
         for (own, host) in self.hosts.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What is sent again after losses, and when; congestion.
+//! Retransmission after losses; probes; congestion.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -87,7 +87,8 @@ fn probes_do_not_prolong_the_time_out() {
     assert_eq!(pair.hosts[0].requester.counters().probes, 2);
 }
 
-/// How many packets it takes to send 4 MiB over a link that loses one packet in a hundred.
+/// Returns the number of packets that it takes to send 4 MiB over a link that loses one packet in a
+/// hundred.
 fn cost(hold: u32, recovery: Recovery) -> u64 {
     let mut pair = Pair::new(3, Options { hold, recovery, ..Options::default() });
     pair.links[0].faults(Faults { drop: 10_000, ..Faults::default() });

@@ -1,5 +1,5 @@
 //! Random work over links with faults: each message is executed once and in order, and both
-//! memories are what they must be.
+//! memories have the right contents.
 
 use vrnic_roce::requester::Recovery;
 use vrnic_roce::wire::Mtu;
@@ -10,7 +10,7 @@ use crate::host::no_bad_frames;
 use crate::model::{Mix, Model, clear_words};
 use crate::pair::{Options, Pair};
 
-/// How many seeds each test runs; more with `VRNIC_ROCE_SEEDS`.
+/// The seeds that each test runs; more with `VRNIC_ROCE_SEEDS`.
 pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
     let count = std::env::var("VRNIC_ROCE_SEEDS").ok().and_then(|text| text.parse().ok());
     0..count.unwrap_or(default)

@@ -70,7 +70,7 @@ impl Rxe {
         }
     }
 
-    /// Returns what is to be executed, if the packet is the expected one.
+    /// Returns the request to execute, if the packet is the expected one.
     pub(crate) fn receive(&mut self, packet: &Packet<'_>) -> Option<Arrival> {
         let (request, psn) = (packet.request()?, packet.head.psn);
         if psn != self.expected {

@@ -1,4 +1,4 @@
-//! Unreliable connections: what arrives is whole and in order, and what is lost is lost.
+//! Unreliable connections: messages arrive whole and in order, or not at all.
 
 use vrnic_roce::Discard;
 use vrnic_roce::requester::Work;
@@ -21,7 +21,7 @@ fn pair(seed: u64) -> Pair {
     pair
 }
 
-/// Posts random work at one end and returns what has come of it: messages sent, and received.
+/// Posts random work at one end and returns the numbers of messages sent and received.
 fn run(seed: u64, faults: Faults) -> (usize, usize) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut pair = pair(seed);
@@ -30,7 +30,7 @@ fn run(seed: u64, faults: Faults) -> (usize, usize) {
     for _ in 0..60 {
         model.post(&mut pair.hosts[0], &mut rng, Mix::Unreliable);
     }
-    // Nothing but the hosts' own pace ends this, since no answer is waited for.
+    // The hosts wait for no answers, so the run ends when all packets have arrived.
     pair.hosts[0].refill_after = None;
     pair.hosts[1].refill_after = None;
     while pair.step() {}

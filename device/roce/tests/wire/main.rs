@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`vectors`] | frames whose CRC is known |
 //! | [`transcript`] | frames that Linux' software RoCE sent |
-//! | [`random`] | what is built is parsed again; what is changed is dropped |
+//! | [`random`] | frames that are built are parsed again; frames that are changed are dropped |
 
 mod random;
 mod transcript;

@@ -1,4 +1,4 @@
-//! Random frames: what is built is parsed again, what is changed on the way is dropped.
+//! Random frames: those that are built are parsed again, those that are changed are dropped.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

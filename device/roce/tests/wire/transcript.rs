@@ -28,8 +28,8 @@ fn every_frame_is_read() {
     }
 }
 
-/// What is read is written again byte for byte, but for the identification in the IP header, which
-/// rxe counts, and with it both checksums.
+/// A frame that is read and written again is the same byte for byte, except for the identification
+/// in the IP header, which rxe counts, and with it both checksums.
 #[test]
 fn every_frame_is_written_as_rxe_writes_it() {
     for original in frames() {
