@@ -145,7 +145,7 @@ impl Requester {
     }
 
     /// Sends a packet again to find out whether packets have been lost: first the last one, then
-    /// the oldest.
+    /// the oldest one that is answered by itself.
     pub(super) fn probe(&mut self, now: Time) {
         self.repair.probe_at = None;
         if self.oldest == self.high || self.cursor != self.high || self.repair.alone {
@@ -167,8 +167,21 @@ impl Requester {
             None => {
                 self.go_back();
                 self.repair.alone = true;
+                self.skip_to_answer();
             }
         }
         self.arm_probe(now);
+    }
+
+    /// Moves the cursor from the oldest packet to the first READ or atomic, if there is one. A
+    /// responder does not acknowledge a duplicate before it, because its answer does that, too.
+    fn skip_to_answer(&mut self) {
+        let started = self.ledger.oldest()..self.ledger.started();
+        let answered = |at: &usize| self.ledger.get(*at).is_some_and(|entry| entry.has_answer());
+        if let Some(at) = started.skip(1).find(answered).filter(|_| !answered(&self.at))
+            && let Some(entry) = self.ledger.get(at)
+        {
+            (self.cursor, self.at) = (entry.span.first, at);
+        }
     }
 }

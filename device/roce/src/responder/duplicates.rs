@@ -33,18 +33,13 @@ impl Responder {
         Ok(Step::Duplicate)
     }
 
-    /// Acknowledges all that has been executed, but nothing at or behind a READ or atomic that came
-    /// later than the duplicate: its answer may have been lost as well, and an acknowledgement
-    /// behind it would tell the requester so before it has asked again.
+    /// Acknowledges all that has been executed, unless a READ or atomic came later than the
+    /// duplicate. Then its answer acknowledges the duplicate, too, and the requester asks for that
+    /// answer again if it was lost. An acknowledgement of its own could arrive within that answer,
+    /// which ends a connection of rxe (rxe_comp.c, `check_psn`; hfi1 rc.c, `rc_rcv_error`).
     fn acknowledge_again(&mut self, psn: Psn) {
-        let end = match self.resources.first_behind(psn) {
-            // An answer that is due acknowledges the duplicate, too.
-            Some((_, false)) => return,
-            Some((first, true)) => first,
-            None => self.expected,
-        };
-        let last = end.previous();
-        if self.ack.is_none_or(|due| due.is_before(last)) {
+        let last = self.expected.previous();
+        if !self.resources.has_behind(psn) && self.ack.is_none_or(|due| due.is_before(last)) {
             self.ack = Some(last);
         }
     }

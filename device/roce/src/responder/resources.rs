@@ -108,12 +108,9 @@ impl Resources {
         self.progress = None;
     }
 
-    /// The number of the first request behind `psn` that has an answer of its own, and whether that
-    /// answer has been sent.
-    pub(super) fn first_behind(&self, psn: Psn) -> Option<(Psn, bool)> {
-        let behind = |resource: &Resource| psn.is_before(resource.span.first);
-        let at = self.entries.iter().position(behind)?;
-        self.entries.get(at).map(|resource| (resource.span.first, at < self.answered))
+    /// Returns whether a request behind `psn` has an answer of its own.
+    pub(super) fn has_behind(&self, psn: Psn) -> bool {
+        self.entries.back().is_some_and(|resource| psn.is_before(resource.span.first))
     }
 
     /// Answers a READ again from packet `psn` on, if `reth` is the rest of it there. Returns

@@ -5,18 +5,19 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
-use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Work, WorkRequest};
+use vrnic_roce::requester::{Completion, Effect, Remote, Requester, Transmit, Work, WorkRequest};
 use vrnic_roce::responder::unreliable::UnreliableResponder;
-use vrnic_roce::responder::{Arrival, Arriving, Responder, Slot, Step, Verdict};
+use vrnic_roce::responder::{Responder, Slot, Step};
 use vrnic_roce::time::Time;
 use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::frame::Ethernet;
-use vrnic_roce::wire::headers::{AtomicEth, Imm, Reth};
+use vrnic_roce::wire::headers::{Imm, Reth};
 use vrnic_roce::wire::network::{Addresses, Network};
-use vrnic_roce::wire::{Body, Frame, Head, Layout, Nak, Packet, Path, Qpn, Request, Rkey, SendEnd};
+use vrnic_roce::wire::{Body, Frame, Head, Layout, Nak, Packet, Path, Qpn, Request, Rkey};
 use vrnic_roce::{Discard, Discards};
 
-use crate::rxe::Rxe;
+use crate::rxe_requester::{Event, RxeRequester};
+use crate::rxe_responder::Rxe;
 
 /// Bytes of memory; addresses begin at [`BASE`].
 pub(crate) const MEMORY: usize = 1 << 20;
@@ -55,12 +56,14 @@ pub(crate) struct Host {
     pub(crate) qpn: Qpn,
     pub(crate) memory: Vec<u8>,
     pub(crate) requester: Requester,
+    /// Takes the place of `requester`.
+    pub(crate) rxe: Option<Box<RxeRequester>>,
     pub(crate) receiving: Receiving,
     path: Path,
     held: Vec<Option<Vec<u8>>>,
     /// Receives that are posted.
     pub(crate) receives: VecDeque<u64>,
-    current: Option<u64>,
+    pub(crate) current: Option<u64>,
     /// The time after which the host posts receives when it has none; `None` for never.
     pub(crate) refill_after: Option<u64>,
     pub(crate) refill_at: Option<u64>,
@@ -81,8 +84,8 @@ pub(crate) struct Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requester, receiving, completions, failed, .. } = self;
-        let state = (completions, failed, requester, receiving);
+        let Self { requester, rxe, receiving, completions, failed, .. } = self;
+        let state = (completions, failed, requester, rxe, receiving);
         state.fmt(f)
     }
 }
@@ -115,6 +118,7 @@ impl Host {
             qpn: Qpn::new(0x10 + u32::from(number)),
             memory: PATTERN[usize::from(number)..][..MEMORY].to_vec(),
             requester,
+            rxe: None,
             receiving,
             path: path(number, 3 - number),
             held: vec![None; 256],
@@ -145,7 +149,10 @@ impl Host {
     /// Posts a work request whose bytes are at `addr` here.
     pub(crate) fn post(&mut self, request: WorkRequest, addr: u64) {
         self.local.insert(request.id, addr);
-        self.requester.push(request).expect("room");
+        match &mut self.rxe {
+            Some(rxe) => rxe.post(request),
+            None => self.requester.push(request).expect("room"),
+        }
     }
 
     /// Posts a receive.
@@ -227,118 +234,33 @@ impl Host {
         }
     }
 
-    /// Executes a request.
-    fn execute(&mut self, arrival: &Arrival, payload: &[u8]) -> Verdict {
-        assert_eq!(arrival.bytes as usize, payload.len());
-        match arrival.work {
-            Arriving::Send(end) => self.send(arrival, end, payload),
-            Arriving::Write(reth, end) => self.write(arrival, (reth, end), payload),
-            Arriving::Read(reth) => match self.remote(reth) {
-                Some(_) => Verdict::Executed,
-                None => Verdict::Access,
-            },
-            Arriving::CompareSwap(AtomicEth { addr, key, swap_or_add, compare }) => {
-                self.exchange(addr, key, |old| if old == compare { swap_or_add } else { old })
-            }
-            Arriving::FetchAdd(AtomicEth { addr, key, swap_or_add, .. }) => {
-                self.exchange(addr, key, |old| old.wrapping_add(swap_or_add))
-            }
-        }
-    }
-
-    fn take_receive(&mut self) -> Option<u64> {
-        if self.current.is_none() {
-            self.current = self.receives.pop_front();
-        }
-        self.current
-    }
-
-    fn send(&mut self, arrival: &Arrival, end: Option<SendEnd>, payload: &[u8]) -> Verdict {
-        let Some(addr) = self.take_receive() else { return Verdict::NotReady };
-        let total = arrival.at + arrival.bytes;
-        if total > RECEIVE {
-            return Verdict::Invalid;
-        }
-        let to = self.bytes(addr + u64::from(arrival.at), arrival.bytes).expect("a receive");
-        to.copy_from_slice(payload);
-        if let Some(end) = end {
-            self.current = None;
-            let bytes = self.bytes(addr, total).expect("a receive").to_vec();
-            let (imm, invalidated) = match end {
-                SendEnd::Plain => (None, None),
-                SendEnd::Imm(imm) => (Some(imm), None),
-                SendEnd::Invalidate(key) => (None, Some(key)),
-            };
-            let solicited = arrival.solicited;
-            let received = Received { bytes, imm, invalidated, solicited, is_write: false };
-            self.received.push(received);
-        }
-        Verdict::Executed
-    }
-
-    fn write(
-        &mut self,
-        arrival: &Arrival,
-        (reth, end): (Reth, Option<Option<Imm>>),
-        payload: &[u8],
-    ) -> Verdict {
-        if self.remote(reth).is_none() {
-            return Verdict::Access;
-        }
-        if end.flatten().is_some() && self.take_receive().is_none() {
-            return Verdict::NotReady;
-        }
-        if !payload.is_empty() {
-            let to = self.bytes(reth.addr + u64::from(arrival.at), arrival.bytes);
-            to.expect("the whole was checked").copy_from_slice(payload);
-        }
-        if let Some(Some(imm)) = end {
-            self.current = None;
-            self.received.push(Received {
-                bytes: Vec::new(),
-                imm: Some(imm),
-                invalidated: None,
-                solicited: arrival.solicited,
-                is_write: true,
-            });
-        }
-        Verdict::Executed
-    }
-
-    /// Memory that a peer names. Key and address of no bytes have no meaning (C9-88).
-    fn remote(&mut self, reth: Reth) -> Option<&mut [u8]> {
-        if reth.length == 0 {
-            return Some(&mut []);
-        }
-        if reth.key == KEY { self.bytes(reth.addr, reth.length) } else { None }
-    }
-
-    fn exchange(&mut self, addr: u64, key: Rkey, new: impl Fn(u64) -> u64) -> Verdict {
-        let Some(word) = self.remote(Reth { addr, key, length: 8 }) else {
-            return Verdict::Access;
-        };
-        let old = u64::from_le_bytes((&*word).try_into().expect("8 bytes"));
-        word.copy_from_slice(&new(old).to_le_bytes());
-        Verdict::Old(old)
-    }
-
     fn response(&mut self, now: Time, packet: &Packet<'_>) {
+        if let Some(rxe) = &mut self.rxe {
+            rxe.receive(packet);
+            return;
+        }
         match self.requester.receive(now, packet) {
-            Ok(Effect::Place { id, offset, bytes }) => {
-                let addr = self.local[&id] + u64::from(offset);
-                let to = self.bytes(addr, bytes.len() as u32).expect("a sink");
-                to.copy_from_slice(bytes);
-            }
+            Ok(Effect::Place { id, offset, bytes }) => self.place(id, offset, bytes),
             Ok(Effect::Old { id, value }) => self.old_values.push((id, value)),
             Ok(Effect::Nothing) | Err(_) => {}
         }
         self.complete();
     }
 
+    /// Places bytes of a READ.
+    fn place(&mut self, id: u64, offset: u32, bytes: &[u8]) {
+        let addr = self.local[&id] + u64::from(offset);
+        let to = self.bytes(addr, bytes.len() as u32).expect("a sink");
+        to.copy_from_slice(bytes);
+    }
+
     /// Takes completions.
     pub(crate) fn complete(&mut self) {
         while let Some(completion) = self.requester.next_completion() {
             self.completions.push(completion);
+        }
+        if let Some(rxe) = &mut self.rxe {
+            self.completions.extend(std::iter::from_fn(|| rxe.next_completion()));
         }
     }
 
@@ -353,16 +275,30 @@ impl Host {
             send(&frame);
         }
         while let Some(transmit) = self.requester.next(now) {
-            let addr = self.local[&transmit.id] + u64::from(transmit.range.start);
-            let length = transmit.range.len() as u32;
-            let payload = if length == 0 {
-                Vec::new()
-            } else {
-                self.bytes(addr, length).expect("a source").to_vec()
-            };
-            send(&self.build(&transmit.head, &transmit.body, &payload));
+            send(&self.transmit(&transmit));
+        }
+        if let Some(rxe) = &mut self.rxe {
+            for event in rxe.poll(now.nanos()) {
+                match event {
+                    Event::Send(transmit) => send(&self.transmit(&transmit)),
+                    Event::Place { id, offset, bytes } => self.place(id, offset, &bytes),
+                    Event::Old { id, value } => self.old_values.push((id, value)),
+                }
+            }
         }
         self.complete();
+    }
+
+    /// Makes the frame of a packet of a work request.
+    fn transmit(&mut self, transmit: &Transmit) -> Vec<u8> {
+        let addr = self.local[&transmit.id] + u64::from(transmit.range.start);
+        let length = transmit.range.len() as u32;
+        let payload = if length == 0 {
+            Vec::new()
+        } else {
+            self.bytes(addr, length).expect("a source").to_vec()
+        };
+        self.build(&transmit.head, &transmit.body, &payload)
     }
 
     fn refill(&mut self, now: u64) {
@@ -410,7 +346,8 @@ impl Host {
     /// The latest time at which the host has to be polled.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let timer = self.requester.deadline().map(Time::nanos);
-        [timer, self.refill_at].into_iter().flatten().min()
+        let rxe = self.rxe.as_ref().and_then(|rxe| rxe.deadline());
+        [timer, self.refill_at, rxe].into_iter().flatten().min()
     }
 }
 

@@ -3,16 +3,20 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`host`] | one end: memory, receives, both halves of a QP, as an adapter would run them |
+//! | [`execute`] | execution of requests on its memory and receives |
 //! | [`pair`] | two ends, the link between them, virtual time |
 //! | [`model`] | random work, and the results that it must have |
 //! | [`reliable`] | random work over links with faults |
 //! | [`unreliable`] | the same over unreliable connections |
 //! | [`faults`] | single faults, each with its consequences |
-//! | [`rxe`] | a responder with the peculiarities of Linux' software RoCE |
-//! | [`recovery`] | retransmission after losses; probes; congestion |
+//! | [`rxe`] | random work to and from Linux' software RoCE |
+//! | [`rxe_requester`] | a requester with its peculiarities |
+//! | [`rxe_responder`] | a responder with its peculiarities |
 //! | [`hostile`] | any packet in any state |
+//! | [`recovery`] | retransmission after losses; probes; congestion |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
 
+mod execute;
 mod faults;
 mod host;
 mod hostile;
@@ -22,4 +26,6 @@ mod recovery;
 mod refusals;
 mod reliable;
 mod rxe;
+mod rxe_requester;
+mod rxe_responder;
 mod unreliable;

@@ -4,7 +4,7 @@
 //! in which a READ's bytes are taken and later WRITEs are executed, which the specification leaves
 //! open, cannot be seen.
 
-use vrnic_roce::requester::{Outcome, Work, WorkRequest};
+use vrnic_roce::requester::{Completion, Outcome, Work, WorkRequest};
 use vrnic_roce::wire::{Rkey, SendEnd};
 
 use crate::host::{BASE, Host, MEMORY, RECEIVE, Received, remote, work};
@@ -27,6 +27,8 @@ pub(crate) struct Model {
     old_values: Vec<(u64, u64)>,
     /// Sinks with the bytes that must be there.
     sinks: Vec<(u64, Vec<u8>)>,
+    /// The number of messages that use a receive, up to each work request.
+    messages: Vec<usize>,
     posted: usize,
     sink: u64,
 }
@@ -37,6 +39,10 @@ pub(crate) enum Mix {
     All,
     /// Those of unreliable connections.
     Unreliable,
+    /// All without fences. A request of rxe with a fence that has to be sent again may wait for
+    /// ever, because its fence also waits for itself and for later READs and atomics (rxe_req.c,
+    /// `rxe_wqe_is_fenced`).
+    Rxe,
 }
 
 impl Model {
@@ -60,7 +66,7 @@ impl Model {
         self.posted += 1;
         let source = rng.u64(SOURCE.start..SOURCE.end - u64::from(length));
         let imm = rng.u32(..).to_be_bytes();
-        let kinds = if mix == Mix::All { 8 } else { 4 };
+        let kinds = if mix == Mix::Unreliable { 4 } else { 8 };
         let request = match rng.u8(..kinds) {
             0 => work(id, Work::Send(SendEnd::Plain), length),
             1 => work(id, Work::Send(SendEnd::Imm(imm)), length),
@@ -79,10 +85,11 @@ impl Model {
             }
         };
         let solicited = rng.bool();
-        let request =
-            WorkRequest { solicited, signaled: rng.bool(), fence: rng.u8(..8) == 0, ..request };
+        let fence = rng.u8(..8) == 0 && mix != Mix::Rxe;
+        let request = WorkRequest { solicited, signaled: rng.bool(), fence, ..request };
         let local = if request.work.is_read() { self.next_sink(length) } else { BASE + source };
         self.execute(&request, host, local);
+        self.messages.push(self.received.len());
         host.post(request, local);
     }
 
@@ -175,6 +182,19 @@ impl Model {
             assert!(sent.any(|message| message == received), "not a message, or out of order");
         }
         peer.received.len()
+    }
+
+    /// Checks a connection that may have failed: the peer has executed the first messages in order
+    /// and among them all that have completed. Returns the number of completed work requests.
+    pub(crate) fn check_begun(&self, host: &Host, peer: &Host) -> usize {
+        assert_eq!(host.completions.len(), self.posted);
+        let good = |done: &&Completion| done.outcome == Outcome::Success;
+        let count = host.completions.iter().take_while(good).count();
+        let messages = count.checked_sub(1).map_or(0, |last| self.messages[last]);
+        assert!(self.received.starts_with(&peer.received), "not a message, or out of order");
+        assert!(peer.received.len() >= messages, "completed, and not executed");
+        assert!(self.old_values.starts_with(&host.old_values), "an atomic's value differs");
+        count
     }
 
     /// The number of messages that use a receive.

@@ -73,6 +73,25 @@ fn a_lost_tail_is_found_by_a_probe() {
     }
 }
 
+/// The acknowledgement of a WRITE and the answer of the READ behind it are lost. A probe for the
+/// READ brings both, since the responder does not acknowledge the WRITE again by itself.
+#[test]
+fn a_lost_answer_behind_a_lost_acknowledgement_is_found_by_a_probe() {
+    let mut pair = Pair::new(1, options(255));
+    assert!(resent(&mut pair, &[]).is_empty());
+    let (start, mut lost) = (pair.now, 0);
+    pair.links[1].rule(move |_| {
+        lost += 1;
+        if lost <= 2 { Fate::Drop } else { Fate::Pass }
+    });
+    pair.hosts[0].post(work(1, Work::Write(remote(256 << 10), None), 10), BASE);
+    pair.hosts[0].post(work(2, Work::Read(remote(0)), 10), BASE + (768 << 10));
+    pair.run([3, 0]);
+    let counters = pair.hosts[0].requester.counters();
+    assert_eq!((counters.timeouts, counters.probes, counters.resent), (0, 1, 1));
+    assert!(pair.now - start < 4096 << 8, "before the time-out: {} ns", pair.now - start);
+}
+
 #[test]
 fn probes_do_not_prolong_the_time_out() {
     let mut pair = Pair::new(1, Options { retry_count: 2, ..options(255) });

@@ -1,0 +1,210 @@
+//! A requester with the peculiarities of Linux' software RoCE, written from a description of its
+//! behaviour (rxe_req.c and rxe_comp.c, Linux 7.3). It shares no code with the requester of this
+//! crate.
+//!
+//! | peculiarity | place |
+//! | --- | --- |
+//! | 129 packets are outstanding at most; a READ may go beyond | rxe_req.c:732 |
+//! | each last packet asks for an acknowledgement, and each 66th that has not | rxe_req.c:450 |
+//! | all packets from the oldest on are sent again; a message goes on in its middle | rxe_req.c:37 |
+//! | packets that wait to be sent again ignore their acknowledgements | rxe_comp.c:153 |
+//! | answers ahead of a READ's next one are dropped | rxe_comp.c:211 |
+//! | any answer behind a READ or atomic makes it send again | rxe_comp.c:184 |
+//! | an old acknowledgement within a READ's answer forgets that answer's place | rxe_comp.c:205 |
+//! | new packets follow while the responder is not ready | rxe_comp.c:802, rxe_req.c:695 |
+//! | one retransmission until there is progress, unless the timer has run out | rxe_comp.c:770 |
+//! | a count of 7 means that it tries for ever | rxe_comp.c:775 |
+//! | times are whole jiffies of 4 ms, at least one; activity prolongs the timer | rxe_comp.c:627 |
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `send` | the next packet |
+//! | `complete` | answers and time-outs |
+
+mod complete;
+mod send;
+
+use std::collections::VecDeque;
+
+use vrnic_roce::Psn;
+use vrnic_roce::requester::{Completion, Transmit, WorkRequest};
+use vrnic_roce::wire::{Body, Mtu, Packet, Qpn, ReadPart, Response};
+
+/// A tick of the kernel's clock with 250 ticks a second, in nanoseconds.
+const JIFFY: u64 = 4_000_000;
+
+/// Attributes of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    pub(crate) destination: Qpn,
+    pub(crate) mtu: Mtu,
+    pub(crate) first_psn: Psn,
+    pub(crate) timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) max_rd_atomic: u32,
+}
+
+/// A task of the host.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Send(Transmit),
+    Place { id: u64, offset: u32, bytes: Vec<u8> },
+    Old { id: u64, value: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is to be sent, or to be sent again.
+    Posted,
+    /// Some of its packets have been sent.
+    Processing,
+    /// All have.
+    Pending,
+}
+
+#[derive(Debug)]
+struct Wqe {
+    request: WorkRequest,
+    state: State,
+    first: Psn,
+    last: Psn,
+    /// Bytes that were sent, or that a READ has received.
+    done: u32,
+    /// It counts among the outstanding READs and atomics.
+    counted: bool,
+}
+
+#[derive(Debug)]
+struct Answer {
+    psn: Psn,
+    response: Response,
+    bytes: Vec<u8>,
+}
+
+impl Answer {
+    const fn is_plain(&self) -> bool {
+        matches!(self.response, Response::Acknowledge(_))
+    }
+
+    const fn ends(&self) -> bool {
+        !matches!(self.response, Response::Read(ReadPart::First(_) | ReadPart::Middle))
+    }
+
+    const fn starts(&self) -> bool {
+        !matches!(self.response, Response::Read(ReadPart::Middle | ReadPart::Last(_)))
+    }
+}
+
+/// A requester like rxe's.
+#[derive(Debug)]
+pub(crate) struct RxeRequester {
+    config: Config,
+    queue: VecDeque<Wqe>,
+    /// The entry to send from, and its next packet.
+    at: usize,
+    next: Psn,
+    unasked: u32,
+    /// READs and atomics that may still be sent.
+    slots: u32,
+    /// All is to be sent again.
+    go_back: bool,
+    /// It is to be sent again when this time has come.
+    not_ready_until: Option<u64>,
+    /// The next number that has no answer.
+    acked: Psn,
+    /// The last answer was FIRST or MIDDLE.
+    in_answer: bool,
+    retries: u8,
+    rnr_retries: u8,
+    /// It was sent again, and there was no progress yet.
+    retrying: bool,
+    timed_out: bool,
+    timer: Option<u64>,
+    answers: VecDeque<Answer>,
+    /// The task has to run.
+    scheduled: bool,
+    failed: bool,
+    completions: VecDeque<Completion>,
+    /// Packets that were sent.
+    pub(crate) sent: u64,
+}
+
+impl RxeRequester {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            at: 0,
+            next: config.first_psn,
+            unasked: 0,
+            slots: config.max_rd_atomic,
+            go_back: false,
+            not_ready_until: None,
+            acked: config.first_psn,
+            in_answer: false,
+            retries: config.retry_count,
+            rnr_retries: config.rnr_retry,
+            retrying: false,
+            timed_out: false,
+            timer: None,
+            answers: VecDeque::new(),
+            scheduled: false,
+            failed: false,
+            completions: VecDeque::new(),
+            sent: 0,
+            config,
+        }
+    }
+
+    /// Posts a work request.
+    pub(crate) fn post(&mut self, request: WorkRequest) {
+        let (first, last) = (Psn::default(), Psn::default());
+        let state = State::Posted;
+        self.queue.push_back(Wqe { request, state, first, last, done: 0, counted: false });
+        self.scheduled = true;
+    }
+
+    /// Queues an answer.
+    pub(crate) fn receive(&mut self, packet: &Packet<'_>) {
+        if let Body::Response(response) = packet.body {
+            let (psn, bytes) = (packet.head.psn, packet.payload.to_vec());
+            self.answers.push_back(Answer { psn, response, bytes });
+            self.scheduled = true;
+        }
+    }
+
+    /// Takes the next completion.
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// The time at which a timer runs out.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        [self.timer, self.not_ready_until].into_iter().flatten().min()
+    }
+
+    /// Runs the task: a packet, then an answer, in turn until there is neither.
+    pub(crate) fn poll(&mut self, now: u64) -> Vec<Event> {
+        if self.not_ready_until.take_if(|until| *until <= now).is_some() {
+            self.go_back = true;
+            self.scheduled = true;
+        }
+        if self.timer.take_if(|timer| *timer <= now).is_some() {
+            self.timed_out = true;
+            self.scheduled = true;
+        }
+        let mut events = Vec::new();
+        if std::mem::take(&mut self.scheduled) {
+            loop {
+                let sent = self.send(now);
+                let (busy, effect) = self.complete(now);
+                let over = sent.is_none() && !busy;
+                events.extend(sent.map(Event::Send).into_iter().chain(effect));
+                if over {
+                    break;
+                }
+            }
+        }
+        events
+    }
+}
