@@ -4,24 +4,18 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
-use common::ethernet::{
-    BROADCAST, STRANGER, frame, nothing_comes, plug, receive, send, with_length,
-};
-use common::start_with;
+use common::ethernet::{BROADCAST, STRANGER, frame, nothing_comes, receive, send, with_length};
+use common::switch::{Folder, port, wait_for_drops};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     socket_with,
 };
 use rustix::process::Signal;
-use serde_json::Value;
-use tempfile::TempDir;
-use vrnic_testdriver::daemon::{Daemon, mac};
+use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::wait;
 
 /// The first message of a trunk.
@@ -30,56 +24,6 @@ const HELLO: &[u8] = b"vrnic trunk 1\n";
 const MESSAGE_MAX: usize = 128 << 10;
 /// A station on another daemon.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
-
-/// A folder for sockets.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Settings whose paths, which begin with '@', are in this folder.
-    fn settings(&self, text: &str) -> String {
-        text.replace('@', &format!("{}/", self.0.path().display()))
-    }
-
-    /// A daemon with so many functions, with these options.
-    fn daemon(&self, functions: usize, options: &[(&str, &str)]) -> Daemon {
-        let texts: Vec<_> = options
-            .iter()
-            .flat_map(|(option, text)| [(*option).to_owned(), self.settings(text)])
-            .collect();
-        let args: Vec<_> = texts.iter().map(String::as_str).collect();
-        start_with(functions, &args)
-    }
-
-    fn plug(&self, name: &str) -> UnixStream {
-        plug(&self.path(name))
-    }
-}
-
-/// The state of a port of a daemon with a monitor.
-fn port(monitor: &Path, name: &str) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
-    let output = command.arg("--monitor").arg(monitor).args(["show", "port", "--json"]).output();
-    let output = output.expect("vrnic runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let ports: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let ports = ports.as_array().expect("ports");
-    ports.iter().find(|port| port["name"] == name).expect("the port").clone()
-}
-
-/// Waits until a port has dropped frames for a reason.
-fn wait_for_drops(monitor: &Path, name: &str, reason: &str, least: u64) {
-    wait::until(reason, || {
-        (port(monitor, name)["dropped"][reason].as_u64()? >= least).then_some(())
-    });
-}
 
 /// Another daemon's end of a trunk, as a hostile one would be.
 struct Peer(OwnedFd);

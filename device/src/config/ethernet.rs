@@ -40,7 +40,8 @@ impl Ethernet {
     /// # Errors
     /// Names the object and the setting.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let (mut taken, mut macs) = (Taken::default(), HashSet::new());
+        let mut taken = Taken::default();
+        let (mut macs, mut interfaces) = (HashSet::new(), HashSet::new());
         for function in &self.functions {
             let object = Object { kind: "function", name: &function.name };
             taken.name(object)?;
@@ -66,6 +67,9 @@ impl Ethernet {
             taken.name(object)?;
             if let Some(socket) = uplink.way.own_socket() {
                 taken.path(object, socket, "socket")?;
+            }
+            if uplink.way.interface().is_some_and(|name| !interfaces.insert(name)) {
+                return Err(object.shared("interface"));
             }
         }
         Ok(())

@@ -74,6 +74,7 @@ fn faults_name_what_and_where() {
         (vec!["-f", a, "--uplink", "name=a,connect=/b"], "uplink a: another object"),
         (vec!["-f", a, "--uplink", "name=u,listen=/a"], "socket"),
         (vec!["-f", a, "--uplink", "name=,listen=/b"], "uplink name"),
+        (vec!["-f", a, "--uplink", "name=u,tap=t", "--uplink", "name=v,packet=t"], "interface"),
         (vec!["-f", a, "--workers", "0"], "workers"),
         (vec!["-f", a, "--vectors", "1"], "vectors"),
         (vec!["-f", a, "--nap", "0"], "nap"),

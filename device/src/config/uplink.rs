@@ -9,7 +9,10 @@ use super::error::ConfigError;
 use super::fields::Fields;
 
 /// The settings that say where an uplink leads.
-const WAYS: &str = "listen and connect";
+const WAYS: &str = "listen, connect, tap, fd and packet";
+
+/// All settings of an uplink.
+const KEYS: [&str; 7] = ["name", "listen", "connect", "tap", "fd", "packet", "transit"];
 
 /// A way out of the daemon for the switch's frames.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -30,6 +33,12 @@ pub enum Way {
     Listen(PathBuf),
     /// To a daemon that listens at this socket.
     Connect(PathBuf),
+    /// To the TAP device of this name.
+    Tap(String),
+    /// To the TAP device that this descriptor of the daemon is attached to.
+    Descriptor(i32),
+    /// To the network of the interface of this name.
+    Packet(String),
 }
 
 impl Way {
@@ -38,7 +47,16 @@ impl Way {
     pub fn own_socket(&self) -> Option<&Path> {
         match self {
             Self::Listen(path) => Some(path),
-            Self::Connect(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the interface of the host that it needs for itself.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Tap(name) | Self::Packet(name) => Some(name),
+            _ => None,
         }
     }
 }
@@ -52,6 +70,12 @@ struct Given {
     listen: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connect: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tap: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fd: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet: Option<String>,
     #[serde(default)]
     transit: bool,
 }
@@ -60,8 +84,15 @@ impl TryFrom<Given> for UplinkConfig {
     type Error = ConfigError;
 
     fn try_from(given: Given) -> Result<Self, ConfigError> {
-        let Given { name, listen, connect, transit } = given;
-        let mut ways = [listen.map(Way::Listen), connect.map(Way::Connect)].into_iter().flatten();
+        let Given { name, listen, connect, tap, fd, packet, transit } = given;
+        let ways = [
+            listen.map(Way::Listen),
+            connect.map(Way::Connect),
+            tap.map(Way::Tap),
+            fd.map(Way::Descriptor),
+            packet.map(Way::Packet),
+        ];
+        let mut ways = ways.into_iter().flatten();
         match (ways.next(), ways.next()) {
             (Some(way), None) => Ok(Self { name, way, transit }),
             _ => Err(ConfigError::Way(WAYS)),
@@ -76,6 +107,9 @@ impl From<UplinkConfig> for Given {
         match way {
             Way::Listen(path) => Self { listen: Some(path), ..given },
             Way::Connect(path) => Self { connect: Some(path), ..given },
+            Way::Tap(name) => Self { tap: Some(name), ..given },
+            Way::Descriptor(fd) => Self { fd: Some(fd), ..given },
+            Way::Packet(name) => Self { packet: Some(name), ..given },
         }
     }
 }
@@ -85,7 +119,15 @@ impl FromStr for UplinkConfig {
 
     /// Parses `name=up,listen=…` and the like.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let fields = Fields::parse("uplink", &["name", "listen", "connect", "transit"], text)?;
+        let fields = Fields::parse("uplink", &KEYS, text)?;
+        let fd = fields.get("fd").map(|text| {
+            text.parse().map_err(|_| ConfigError::Value {
+                object: "uplink",
+                key: "fd",
+                value: text.to_owned(),
+                form: "the number of a descriptor",
+            })
+        });
         let transit = match fields.get("transit") {
             None | Some("no") => false,
             Some("yes") => true,
@@ -102,6 +144,9 @@ impl FromStr for UplinkConfig {
             name: fields.need("name")?.to_owned(),
             listen: fields.get("listen").map(PathBuf::from),
             connect: fields.get("connect").map(PathBuf::from),
+            tap: fields.get("tap").map(str::to_owned),
+            fd: fd.transpose()?,
+            packet: fields.get("packet").map(str::to_owned),
             transit,
         })
     }
@@ -117,6 +162,9 @@ mod tests {
             ("name=u,listen=/t", "name = 'u'\nlisten = '/t'\n"),
             ("name=u,connect=/t,transit=no", "name = 'u'\nconnect = '/t'\n"),
             ("name=u,connect=/t,transit=yes", "name = 'u'\nconnect = '/t'\ntransit = true\n"),
+            ("name=u,tap=vr0", "name = 'u'\ntap = 'vr0'\n"),
+            ("name=u,fd=7", "name = 'u'\nfd = 7\n"),
+            ("name=u,packet=eth1", "name = 'u'\npacket = 'eth1'\n"),
         ] {
             let given: UplinkConfig = text.parse().expect(text);
             let file: UplinkConfig = toml::from_str(file).expect(file);
@@ -131,6 +179,8 @@ mod tests {
         for (text, part) in [
             ("name=u", "exactly one"),
             ("name=u,listen=/a,connect=/b", "exactly one"),
+            ("name=u,tap=a,packet=b", "exactly one"),
+            ("name=u,fd=x", "number of a descriptor"),
             ("listen=/a", "name"),
             ("name=u,listen=/a,transit=maybe", "maybe"),
             ("name=u,colour=red", "colour"),

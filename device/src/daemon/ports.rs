@@ -10,8 +10,10 @@ use crate::config::uplink::Way;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
+use crate::net::packet::Packet;
 use crate::net::port::PortSetup;
 use crate::net::status::Kind;
+use crate::net::tap::Tap;
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 
@@ -52,21 +54,45 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
 
 /// Returns the port of an uplink.
 pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result<PortSetup> {
-    let end = match &settings.way {
-        Way::Listen(path) => {
-            let socket = SocketFile::bind_messages(path, access);
-            End::Listen(socket.context("cannot listen for another daemon")?)
-        }
-        Way::Connect(path) => End::Connect(path.clone()),
-    };
+    let (kind, line) = line(&settings.way, access)
+        .with_context(|| format!("uplink {} cannot be made", settings.name))?;
     Ok(PortSetup {
         name: settings.name.clone(),
-        kind: Kind::Trunk,
+        kind,
         mac: None,
-        line: Some(Box::new(Trunk::new(end))),
+        line: Some(line),
         transit: settings.transit,
         link: Box::new(|_| ()),
         sink: None,
+    })
+}
+
+/// Returns the line of an uplink.
+fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
+    Ok(match way {
+        Way::Listen(path) => {
+            let socket = SocketFile::bind_messages(path, access);
+            let socket = socket.context("cannot listen for another daemon")?;
+            (Kind::Trunk, Box::new(Trunk::new(End::Listen(socket))))
+        }
+        Way::Connect(path) => (Kind::Trunk, Box::new(Trunk::new(End::Connect(path.clone())))),
+        Way::Tap(name) => {
+            let tap = Tap::named(name).with_context(|| {
+                format!("cannot use TAP device {name} (ip tuntap add {name} mode tap user USER)")
+            })?;
+            (Kind::Tap, Box::new(tap))
+        }
+        Way::Descriptor(number) => {
+            let tap = Tap::inherited(*number)
+                .with_context(|| format!("cannot use descriptor {number} as a TAP device"))?;
+            (Kind::Tap, Box::new(tap))
+        }
+        Way::Packet(name) => {
+            let packet = Packet::new(name).with_context(|| {
+                format!("cannot open a packet socket on interface {name}, which needs CAP_NET_RAW")
+            })?;
+            (Kind::Packet, Box::new(packet))
+        }
     })
 }
 

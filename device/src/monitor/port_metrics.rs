@@ -93,7 +93,7 @@ mod tests {
     fn a_port_has_its_state_and_counters() {
         let status = PortStatus::new("u", Kind::Trunk);
         status.set_up(true);
-        status.set_mtu(Some(1500));
+        assert!(status.set_mtu(Some(1500)) && !status.set_mtu(Some(1500)));
         status.received.count(60);
         status.count_dropped(Reason::QueueFull, 3);
         let mut registry = Registry::with_prefix("vrnic");

@@ -12,6 +12,10 @@
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`trunk`] | the line to another daemon |
+//! | [`interface`] | network interfaces of the host: the system calls |
+//! | [`tap`] | the line to a TAP device |
+//! | [`packet`] | the line to the network of an interface |
+//! | [`offload`] | checksums and VLAN tags that the kernel leaves to cards |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
 //! | [`handle`] | how other threads reach the switch |
@@ -21,14 +25,18 @@
 pub mod frame;
 pub mod framing;
 pub mod handle;
+pub mod interface;
 pub mod line;
 pub mod mac;
 pub mod netdev;
+pub mod offload;
 pub mod outbox;
+pub mod packet;
 pub mod port;
 pub mod queue;
 pub mod status;
 pub mod switch;
 pub mod table;
+pub mod tap;
 pub mod thread;
 pub mod trunk;

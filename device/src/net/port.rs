@@ -21,6 +21,10 @@ const UPLINK_QUEUE: usize = 8 << 20;
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
 
+/// Bytes that the headers of RoCE v2 may take of an IP packet, as Linux counts them
+/// (include/rdma/ib_addr.h, `iboe_get_mtu`).
+const ROCE_HEADERS: u32 = 96;
+
 /// Hears of the link.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
 /// Takes a frame that is for the adapter behind a port, and gives back one that is not.
@@ -42,6 +46,12 @@ pub struct PortSetup {
     pub link: LinkListener,
     /// The adapter behind the port.
     pub sink: Option<FrameSink>,
+}
+
+/// Returns the longest path MTU of RDMA for IP packets of `mtu` bytes; zero if there is none.
+fn path_mtu(mtu: u32) -> u32 {
+    let payload = mtu.saturating_sub(ROCE_HEADERS);
+    [4096, 2048, 1024, 512, 256].into_iter().find(|path| *path <= payload).unwrap_or(0)
 }
 
 /// A port.
@@ -232,7 +242,15 @@ impl Port {
     /// Tells of the link if it has changed.
     fn follow_link(&mut self) {
         let Some(line) = &self.setup.line else { return };
-        self.status.set_mtu(line.mtu());
+        let mtu = line.mtu();
+        if self.status.set_mtu(mtu)
+            && let Some(mtu) = mtu
+        {
+            let path_mtu = path_mtu(mtu);
+            self.log().line(|port| {
+                tracing::info!(port, mtu, "longer IP packets cannot pass this uplink; RDMA through it needs a path MTU of at most {path_mtu}, so the guests' network cards need the same MTU");
+            });
+        }
         let up = line.is_up();
         if std::mem::replace(&mut self.up, up) == up {
             return;
@@ -261,5 +279,18 @@ impl Port {
     #[must_use]
     pub fn log(&self) -> Log<'_> {
         Log::new(&self.status, &self.limiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_mtu_leaves_room_for_headers() {
+        for (mtu, path) in [(0, 0), (351, 0), (352, 256), (1500, 1024), (4191, 2048), (4192, 4096)]
+        {
+            assert_eq!(path_mtu(mtu), path, "{mtu}");
+        }
     }
 }

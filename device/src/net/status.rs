@@ -14,6 +14,10 @@ pub enum Kind {
     Guest,
     /// Another daemon.
     Trunk,
+    /// A TAP device of the host.
+    Tap,
+    /// The network of an interface of the host.
+    Packet,
 }
 
 impl Kind {
@@ -24,6 +28,8 @@ impl Kind {
             Self::Function => "function",
             Self::Guest => "guest",
             Self::Trunk => "trunk",
+            Self::Tap => "tap",
+            Self::Packet => "packet",
         }
     }
 
@@ -43,6 +49,8 @@ pub enum Reason {
     BadLength,
     /// The message that carried it was malformed.
     Malformed,
+    /// The host has left work to a network card that this port cannot do.
+    Offload,
     /// It was to leave by the port, and the queue was full.
     QueueFull,
     /// It was to leave by the port, and there was no link.
@@ -54,10 +62,11 @@ pub enum Reason {
 }
 
 /// The reasons, and their names in metrics.
-pub const REASONS: [(Reason, &str); 7] = [
+pub const REASONS: [(Reason, &str); 8] = [
     (Reason::Forged, "forged"),
     (Reason::BadLength, "bad_length"),
     (Reason::Malformed, "malformed"),
+    (Reason::Offload, "offload"),
     (Reason::QueueFull, "queue_full"),
     (Reason::NoLink, "no_link"),
     (Reason::TooLong, "too_long"),
@@ -126,9 +135,11 @@ impl PortStatus {
         self.up.store(up, Ordering::Relaxed);
     }
 
-    /// Records the longest IP packet that the port carries, if there is a limit.
-    pub fn set_mtu(&self, mtu: Option<u32>) {
-        self.mtu.store(mtu.unwrap_or(0), Ordering::Relaxed);
+    /// Records the longest IP packet that the port carries, if there is a limit. Returns whether
+    /// that is another one than before.
+    pub fn set_mtu(&self, mtu: Option<u32>) -> bool {
+        let mtu = mtu.unwrap_or(0);
+        self.mtu.swap(mtu, Ordering::Relaxed) != mtu
     }
 
     /// Counts `frames` that were dropped.

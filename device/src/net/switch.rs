@@ -170,7 +170,9 @@ impl Switch {
             self.shared.outbox.add(mac, id, Arc::clone(status));
         }
         self.shared.ports.write().insert(id, Arc::clone(status));
+        // A line that has a wire from its start on is connected.
         let change = port.tick();
+        let change = if port.wire().is_some() { Change::Connected } else { change };
         self.ports.insert(id, port);
         self.follow(id, change);
         Ok(())

@@ -1,0 +1,207 @@
+//! The line to the network of an interface that the host has, by a packet socket (packet(7)).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::cmsg_space;
+use nix::errno::Errno as NixErrno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use super::frame::{FRAME_MAX, Frame};
+use super::interface::{Interfaces, State, open_packet};
+use super::line::{Change, Line, Log, TURN_BYTES};
+use super::offload::{HEADER, VlanTag, complete, insert_tag};
+use super::queue::SendQueue;
+use super::status::Reason;
+
+/// Length of `struct tpacket_auxdata` (linux/if_packet.h).
+const AUXDATA: usize = 20;
+
+/// A packet socket.
+pub struct Packet {
+    name: String,
+    interfaces: Interfaces,
+    socket: Option<OwnedFd>,
+    /// The last state that the kernel told of.
+    state: State,
+    buffer: Vec<u8>,
+}
+
+/// Bytes that have been received.
+struct Received {
+    len: usize,
+    tag: Option<VlanTag>,
+}
+
+impl Packet {
+    /// Opens a socket on the interface of this name.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the daemon may not (CAP_NET_RAW).
+    pub fn new(name: &str) -> io::Result<Self> {
+        let interfaces = Interfaces::new()?;
+        let state = interfaces.state(name)?;
+        let socket = Some(open_packet(state.index)?);
+        let buffer = vec![0; HEADER + FRAME_MAX + 1];
+        Ok(Self { name: name.to_owned(), interfaces, socket, state, buffer })
+    }
+}
+
+impl Line for Packet {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    fn is_up(&self) -> bool {
+        self.socket.is_some() && self.state.up
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        Some(self.state.mtu)
+    }
+
+    fn wants_ticks(&self) -> bool {
+        true
+    }
+
+    fn tick(&mut self, log: &Log<'_>) -> Change {
+        let found = self.interfaces.state(&self.name).ok();
+        let (Some(state), name) = (found, &self.name) else {
+            if self.socket.is_none() {
+                return Change::None;
+            }
+            log.line(|port| tracing::warn!(port, interface = self.name, "the interface is gone"));
+            return Change::Gone;
+        };
+        let same = state.index == self.state.index && self.socket.is_some();
+        self.state = state;
+        if same {
+            return Change::None;
+        }
+        match open_packet(state.index) {
+            Ok(socket) => {
+                log.line(|port| tracing::info!(port, interface = name, "the interface is back"));
+                self.socket = Some(socket);
+                Change::Connected
+            }
+            Err(error) => {
+                log.line(|port| {
+                    tracing::warn!(port, interface = name, %error, "the interface cannot be used");
+                });
+                Change::Gone
+            }
+        }
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+        let Self { socket: Some(socket), buffer, .. } = self else { return Change::None };
+        let mut budget = TURN_BYTES;
+        while budget > 0 {
+            match receive(socket, buffer) {
+                Ok(received) => {
+                    budget = budget.saturating_sub(received.len);
+                    take(buffer, &received, frames, log);
+                }
+                Err(NixErrno::EAGAIN) => return Change::None,
+                Err(NixErrno::EINTR) => {}
+                // The next tick tells whether it is still there.
+                Err(NixErrno::ENETDOWN) => return Change::None,
+                Err(error) => {
+                    log.line(|port| {
+                        tracing::warn!(port, %error, "the packet socket is lost: reading failed");
+                    });
+                    return Change::Gone;
+                }
+            }
+        }
+        Change::None
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        while let Some(frame) = queue.first() {
+            // Nothing is left to the card.
+            let parts = [IoSlice::new(&[0; HEADER]), IoSlice::new(frame.bytes())];
+            match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(Errno::NETDOWN | Errno::NXIO) => log.status.count_dropped(Reason::NoLink, 1),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    log.status.count_dropped(Reason::QueueFull, 1);
+                }
+                Err(error @ (Errno::INVAL | Errno::MSGSIZE)) => {
+                    log.dropped(Reason::TooLong, 1, |port| {
+                        tracing::warn!(port, %error, "the interface has refused a frame");
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+            queue.remove(1);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.socket = None;
+    }
+}
+
+/// Receives a frame and what the kernel says about it.
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<Received> {
+    let mut control = cmsg_space!([u8; AUXDATA]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+    let tag = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::Unknown(unknown)
+            if unknown.cmsg_header.cmsg_level == libc::SOL_PACKET
+                && unknown.cmsg_header.cmsg_type == libc::PACKET_AUXDATA =>
+        {
+            vlan_tag(&unknown.data_bytes)
+        }
+        _ => None,
+    });
+    Ok(Received { len: message.bytes, tag })
+}
+
+/// Returns the VLAN tag that the kernel has taken out of a frame (`struct tpacket_auxdata`).
+fn vlan_tag(auxdata: &[u8]) -> Option<VlanTag> {
+    let word = |at: usize| auxdata.get(at..)?.first_chunk().copied().map(u16::from_ne_bytes);
+    let status = u32::from_ne_bytes(*auxdata.first_chunk()?);
+    if status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let named = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    // CAST: the number has 16 bits.
+    let tpid = if named { word(18)? } else { libc::ETH_P_8021Q as u16 };
+    Some(VlanTag { tpid, tci: word(16)? })
+}
+
+/// Makes a frame of what was received.
+fn take(buffer: &[u8], received: &Received, frames: &mut Vec<Frame>, log: &Log<'_>) {
+    let bytes = buffer.get(..received.len).and_then(|bytes| bytes.split_first_chunk::<HEADER>());
+    let Some((header, bytes)) = bytes else { return };
+    let mut bytes = bytes.to_vec();
+    if let Err(error) = complete(*header, &mut bytes) {
+        return log.dropped(Reason::Offload, 1, |port| {
+            tracing::warn!(port, "a frame was dropped: {error}");
+        });
+    }
+    if let Some(tag) = received.tag {
+        insert_tag(&mut bytes, tag);
+    }
+    match Frame::new(bytes) {
+        Ok(frame) => frames.push(frame),
+        Err(error) => log.dropped(Reason::BadLength, 1, |port| {
+            tracing::warn!(port, "a frame was dropped: {error}");
+        }),
+    }
+}

@@ -1,0 +1,297 @@
+//! Uplinks to interfaces of the host's kernel, in network namespaces of their own. The tests are
+//! skipped, with a message, where no namespace can be made.
+
+mod common;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use common::switch::{Folder, port, wait_for_drops};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use vrnic_device::net::interface::attach_tap;
+use vrnic_testdriver::daemon::Daemon;
+
+/// A station behind the uplink.
+const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
+
+/// A network namespace, which is removed on drop, and a program that runs vrnicd in it.
+struct Namespace {
+    name: String,
+    folder: Folder,
+}
+
+impl Namespace {
+    /// Makes a namespace, or says why not.
+    fn new() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("vrnic-{}-{number}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).output();
+        if !made.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: this needs the command ip, and leave to make network namespaces");
+            return None;
+        }
+        let this = Self { name, folder: Folder::new() };
+        let script = format!(
+            "#!/bin/sh\nexec ip netns exec {} {} \"$@\"\n",
+            this.name,
+            env!("CARGO_BIN_EXE_vrnicd")
+        );
+        std::fs::write(this.program(), script).expect("script");
+        std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
+        // The kernel's own stations would send frames, too.
+        this.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+        this.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        Some(this)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path("vrnicd")
+    }
+
+    /// Runs a command in the namespace.
+    fn run(&self, command: &str) {
+        let output = Command::new("ip")
+            .args(["netns", "exec", &self.name, "bash", "-c", command])
+            .output()
+            .expect("ip runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {error}");
+    }
+
+    /// A daemon with this uplink, and a port and a monitor of this name.
+    fn daemon(&self, name: &str, uplink: &str) -> Daemon {
+        let (port, monitor) = (format!("name=g,net=@{name}"), format!("@{name}.monitor"));
+        let uplink = format!("name=up,{uplink}");
+        let options = [("--uplink", &*uplink), ("--port", &port), ("--monitor", &monitor)];
+        self.folder.start(&self.program(), 0, &options)
+    }
+
+    fn plug(&self, daemon: &Daemon, name: &str) -> UnixStream {
+        let stream = self.folder.plug(name);
+        daemon.wait_for_log("link up port=\"g\"");
+        stream
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _removed = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+/// Receives frames until one is this.
+#[track_caller]
+fn receive_this(stream: &mut UnixStream, frame: &[u8]) {
+    while receive(stream) != frame {}
+}
+
+fn tagged(mut frame: Vec<u8>) -> Vec<u8> {
+    frame.splice(12..12, [0x81, 0x00, 0x20, 0x05]);
+    frame
+}
+
+/// A TAP device has two ends: one daemon has the file, another one the interface.
+#[test]
+fn frames_pass_by_a_tap_device_and_by_a_packet_socket() {
+    let Some(namespace) = Namespace::new() else { return };
+    let mut left = namespace.daemon("left", "tap=vt0");
+    let mut a = namespace.plug(&left, "left");
+    namespace.run("ip link set vt0 up");
+    left.wait_for_log("link up port=\"up\"");
+    left.wait_for_log("needs a path MTU of at most 1024");
+    let mut right = namespace.daemon("right", "packet=vt0");
+    right.wait_for_log("link up port=\"up\"");
+    let mut b = namespace.plug(&right, "right");
+    for len in [60, 61, 1000, 1514] {
+        for make in [|frame| frame, tagged] {
+            let there = make(frame(BROADCAST, STRANGER, len));
+            send(&mut a, &there);
+            receive_this(&mut b, &there);
+            let back = make(frame(STRANGER, REMOTE, len));
+            send(&mut b, &back);
+            receive_this(&mut a, &back);
+        }
+    }
+    for (name, guest) in [("left", &mut a), ("right", &mut b)] {
+        send(guest, &frame(BROADCAST, STRANGER, 1600));
+        let monitor = namespace.folder.path(&format!("{name}.monitor"));
+        wait_for_drops(&monitor, "up", "too_long", 1);
+        assert_eq!(port(&monitor, "up")["mtu"], 1500);
+    }
+    left.check();
+    right.check();
+}
+
+#[test]
+fn a_bridge_joins_two_daemons() {
+    let Some(namespace) = Namespace::new() else { return };
+    let ends = ["left", "right"].map(|name| namespace.daemon(name, &format!("tap={name}")));
+    namespace.run("ip link add br0 type bridge && ip link set br0 up mtu 4500");
+    for (daemon, name) in ends.iter().zip(["left", "right"]) {
+        namespace.run(&format!("ip link set {name} mtu 4500 master br0 up"));
+        daemon.wait_for_log("link up port=\"up\"");
+        daemon.wait_for_log("needs a path MTU of at most 4096");
+    }
+    let mut a = namespace.plug(&ends[0], "left");
+    let mut b = namespace.plug(&ends[1], "right");
+    // A port of a bridge forwards some moments after it has come up.
+    let first = frame(BROADCAST, STRANGER, 60);
+    vrnic_testdriver::wait::until("the bridge", || {
+        send(&mut a, &first);
+        b.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("a limit");
+        std::io::Read::read(&mut b, &mut [0; 64]).ok()
+    });
+    b.set_read_timeout(Some(vrnic_testdriver::wait::LIMIT)).expect("a limit");
+    for len in [60, 1514, 4514] {
+        for make in [|frame| frame, tagged] {
+            let back = make(frame(STRANGER, REMOTE, len));
+            send(&mut b, &back);
+            receive_this(&mut a, &back);
+            let there = make(frame(REMOTE, STRANGER, len));
+            send(&mut a, &there);
+            receive_this(&mut b, &there);
+        }
+    }
+}
+
+/// The interface is set down and up, and removed and made again.
+#[test]
+fn an_interface_that_goes_and_returns_is_followed() {
+    let Some(namespace) = Namespace::new() else { return };
+    namespace
+        .run("ip link add va type veth peer name vb && ip link set va up && ip link set vb up");
+    let daemon = namespace.daemon("left", "packet=va");
+    let other = namespace.daemon("right", "packet=vb");
+    let (mut a, mut b) = (namespace.plug(&daemon, "left"), namespace.plug(&other, "right"));
+    let mut passes = |times: usize| {
+        for end in [&daemon, &other] {
+            vrnic_testdriver::wait::until("link", || {
+                (end.log().matches("link up port=\"up\"").count() == times).then_some(())
+            });
+        }
+        let sent = frame(BROADCAST, STRANGER, 60 + times);
+        send(&mut a, &sent);
+        receive_this(&mut b, &sent);
+    };
+    passes(1);
+    namespace.run("ip link set va down && ip link set vb down");
+    for end in [&daemon, &other] {
+        end.wait_for_log("link down port=\"up\"");
+    }
+    namespace.run("ip link set va up && ip link set vb up");
+    passes(2);
+    namespace.run("ip link del va");
+    for end in [&daemon, &other] {
+        end.wait_for_log("the interface is gone");
+    }
+    namespace
+        .run("ip link add va type veth peer name vb && ip link set va up && ip link set vb up");
+    passes(3);
+}
+
+/// A TAP device that is removed is made again by a daemon that may.
+#[test]
+fn a_tap_device_that_is_removed_returns() {
+    let Some(namespace) = Namespace::new() else { return };
+    let mut daemon = namespace.daemon("left", "tap=vt0");
+    namespace.run("ip link set vt0 up");
+    daemon.wait_for_log("link up port=\"up\"");
+    namespace.run("ip link del vt0");
+    daemon.wait_for_log("the TAP device is lost");
+    daemon.wait_for_log("the TAP device is back");
+    namespace.run("ip link set vt0 up");
+    let ups = || daemon.log().matches("link up port=\"up\"").count();
+    vrnic_testdriver::wait::until("link", || (ups() == 2).then_some(()));
+    daemon.check();
+}
+
+/// The kernel leaves the checksum of what it sends to the card, which there is none of.
+#[test]
+fn checksums_that_the_host_left_out_are_filled_in() {
+    let Some(namespace) = Namespace::new() else { return };
+    namespace
+        .run("ip link add va type veth peer name vb && ip link set va up && ip link set vb up");
+    namespace.run("ip addr add 10.77.0.1/24 dev vb");
+    namespace.run("ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:88 dev vb");
+    let daemon = namespace.daemon("left", "packet=va");
+    let mut guest = namespace.plug(&daemon, "left");
+    namespace.run("echo -n 'seventeen letters' >/dev/udp/10.77.0.2/9");
+    let datagram = loop {
+        let frame = receive(&mut guest);
+        if frame.starts_with(&REMOTE) && frame.get(23) == Some(&17) {
+            break frame;
+        }
+    };
+    // The pseudo header's addresses, the UDP header and the data; then protocol and length.
+    let mut summed = datagram[26..].to_vec();
+    assert_eq!(summed.len(), 8 + 8 + 17, "{datagram:?}");
+    assert_ne!(summed[14..16], [0, 0], "there is no checksum");
+    summed.push(0);
+    let words = summed.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word[1]));
+    let mut sum = words.sum::<u64>() + 17 + 25;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    assert_eq!(sum, 0xffff, "the checksum is wrong");
+}
+
+/// Opens a TAP device in a namespace.
+fn tap_in(namespace: &Namespace, name: &str) -> File {
+    let path = format!("/run/netns/{}", namespace.name);
+    let name = name.to_owned();
+    let open = move || {
+        let there = File::open(path).expect("the namespace");
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(there.as_fd(), kind).expect("the namespace");
+        let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+        let device = device.expect("/dev/net/tun");
+        attach_tap(device.as_fd(), &name).expect("a TAP device");
+        device
+    };
+    // A thread of its own, which ends in the namespace.
+    std::thread::spawn(open).join().expect("a TAP device")
+}
+
+#[test]
+fn a_tap_device_is_taken_by_descriptor() {
+    let Some(namespace) = Namespace::new() else { return };
+    let device = tap_in(&namespace, "vt0");
+    fcntl_setfd(&device, FdFlags::empty()).expect("flags");
+    let left = namespace.daemon("left", &format!("fd={}", device.as_raw_fd()));
+    drop(device);
+    namespace.run("ip link set vt0 up");
+    left.wait_for_log("link up port=\"up\"");
+    let right = namespace.daemon("right", "packet=vt0");
+    right.wait_for_log("link up port=\"up\"");
+    let (mut a, mut b) = (namespace.plug(&left, "left"), namespace.plug(&right, "right"));
+    let sent = frame(BROADCAST, STRANGER, 200);
+    send(&mut a, &sent);
+    receive_this(&mut b, &sent);
+}
+
+#[test]
+fn interfaces_that_cannot_be_used_are_named() {
+    let program = env!("CARGO_BIN_EXE_vrnicd");
+    for (uplink, part) in [
+        ("packet=no-such-if", "no-such-if"),
+        ("tap=a-name-that-is-too-long", "a-name-that-is-too-long"),
+        ("fd=1", "descriptor 1"),
+        ("fd=999", "descriptor 999"),
+    ] {
+        let folder = Folder::new();
+        let uplink = format!("name=up,{uplink}");
+        let port = folder.settings("name=g,net=@g");
+        let output = Command::new(program).args(["--port", &port, "--uplink", &uplink]).output();
+        let output = output.expect("vrnicd runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(part), "{uplink}: {error}");
+    }
+}
