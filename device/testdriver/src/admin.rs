@@ -1,77 +1,24 @@
-//! The admin queue, and the usual commands as methods of [`Guest`]. Each fails with [`Refused`].
+//! The usual admin commands as methods of [`Guest`]. Each fails with [`Refused`].
 
 use vrnic_abi::admin::{
-    Command, Completion, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN, QueryParams, QueryQp,
-    RESULT_LEN, RegMr, Stats, Status, Submission, command,
+    Command, Completion, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN, QueryParams,
+    QueryQp, RESULT_LEN, RegMr, Stats, Status, command,
 };
 use vrnic_abi::qp::{Attr, AttrMask, State};
-use vrnic_abi::{regs, stamp};
-use vrnic_queues::ring::Ring;
+use vrnic_abi::regs;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::bus::Bus;
-use crate::guest::{ADMIN_LOG, Guest};
-use crate::memory::{Ram, load, stamp_of, write};
+use crate::eq::EventQueue;
+use crate::guest::Guest;
+use crate::memory::Ram;
 use crate::wait;
-
-/// log2 of the bytes of a command or a completion.
-const LOG_ENTRY: u8 = 6;
-/// Byte offset of the stamp of a completion.
-const STAMP_OFFSET: u32 = std::mem::offset_of!(Completion, stamp) as u32;
 
 /// The adapter's reason to refuse a command: the status, and for [`Status::BadParam`] the byte
 /// offset of the bad field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} (detail {1})")]
 pub struct Refused(pub Status, pub u32);
-
-/// The driver's side of the admin rings.
-#[derive(Debug)]
-pub struct AdminQueue {
-    /// Guest address of the commands.
-    pub sq: u64,
-    /// Guest address of the completions.
-    pub cq: u64,
-    commands: Ring,
-    completions: Ring,
-    pi: u32,
-    ci: u32,
-}
-
-impl AdminQueue {
-    /// Rings in fresh memory.
-    pub(crate) fn new(ram: &Ram) -> Self {
-        let [sq, cq] = [(); 2].map(|()| ram.alloc(1 << (ADMIN_LOG + LOG_ENTRY)));
-        let ring = |addr| ram.ring(addr, ADMIN_LOG, LOG_ENTRY).expect("guest memory");
-        Self { sq, cq, commands: ring(sq), completions: ring(cq), pi: 0, ci: 0 }
-    }
-
-    /// Writes a command into the ring without starting it; gives its id.
-    pub fn post(&mut self, opcode: u16, flags: u16, params: [u8; PARAMS_LEN]) -> u32 {
-        let id = self.pi ^ 0x5a5a;
-        let command =
-            Submission { opcode: opcode.into(), flags: flags.into(), id: id.into(), params };
-        write(self.commands.entry(self.pi), 0, command.as_bytes()).expect("an entry");
-        self.pi = self.pi.wrapping_add(1);
-        id
-    }
-
-    /// Returns the producer index.
-    #[must_use]
-    pub fn producer(&self) -> u32 {
-        self.pi
-    }
-
-    /// Takes the next completion, if there is one.
-    pub fn poll(&mut self) -> Option<Completion> {
-        let entry = self.completions.entry(self.ci);
-        if stamp_of(entry, STAMP_OFFSET) != stamp(self.ci) {
-            return None;
-        }
-        self.ci = self.ci.wrapping_add(1);
-        Some(load(entry))
-    }
-}
 
 /// The parameters of a command, with zeroes behind.
 #[must_use]
@@ -108,9 +55,6 @@ impl<B: Bus> Guest<B> {
     }
 
     /// Runs a command.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     #[track_caller]
     pub fn command<C: Command>(&self, params: &C::Params) -> Result<C::Reply, Refused> {
         let result = self.bytes_command(C::OPCODE, params)?;
@@ -119,9 +63,6 @@ impl<B: Bus> Guest<B> {
 
     /// Runs a command about an object, e.g. one that frees it; gives the number in its result, if
     /// it has one.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     #[track_caller]
     pub fn on_object(&self, opcode: Opcode, id: u32) -> Result<u32, Refused> {
         let result = self.bytes_command(opcode, &id.to_le_bytes())?;
@@ -129,35 +70,32 @@ impl<B: Bus> Guest<B> {
     }
 
     /// Allocates a context; gives its number.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn alloc_context(&self) -> Result<u32, Refused> {
         Ok(self.command::<command::AllocContext>(&())?.get())
     }
 
     /// Registers contiguous pages, addressed by guest address; gives the key.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn reg_flat(&self, pdn: u32, access: u32, addr: u64, len: u64) -> Result<u32, Refused> {
         let params = RegMr::new(pdn, access, addr, len, Ram::pages(addr));
         Ok(self.command::<command::RegMr>(&params)?.get())
     }
 
+    /// Creates an event queue of `1 << log` entries on `vector`; gives its number too.
+    pub fn create_eq(&self, vector: u16, log: u8) -> Result<(u32, EventQueue), Refused> {
+        let mut queue = EventQueue::new(self.ram(), self.bar(), log, 0);
+        let params = CreateEq::new(Ram::pages(queue.addr), vector, log);
+        let result = self.command::<command::CreateEq>(&params)?;
+        queue.slot = result.slot.get();
+        Ok((result.eqn.get(), queue))
+    }
+
     /// Creates a QP; gives number, slot and the offset of a device-resident send queue.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn create_qp(&self, params: &CreateQp) -> Result<(u32, u32, u64), Refused> {
         let result = self.command::<command::CreateQp>(params)?;
         Ok((result.qpn.get(), result.slot.get(), result.sq_offset.get()))
     }
 
     /// Sets attributes of a QP.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn modify_qp(&self, qpn: u32, mask: AttrMask, attr: &Attr) -> Result<(), Refused> {
         let buffer = self.ram().alloc(size_of::<Attr>() as u64);
         self.ram().write(buffer, attr.as_bytes());
@@ -175,9 +113,6 @@ impl<B: Bus> Guest<B> {
     }
 
     /// Reads the attributes of a QP.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn query_qp(&self, qpn: u32) -> Result<Attr, Refused> {
         let buffer = self.ram().alloc(size_of::<Attr>() as u64);
         self.command::<command::QueryQp>(&QueryQp::new(qpn, buffer))?;

@@ -37,9 +37,6 @@ pub struct CompletionQueue<B> {
 
 impl<B: Bus> CompletionQueue<B> {
     /// Creates a CQ of `1 << log` entries.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn create(guest: &Guest<B>, uar: u32, eqn: u32, log: u8) -> Result<Self, Refused> {
         let addr = guest.ram().alloc(u64::from(CQE_LEN) << log);
         let ring = guest.ram().ring(addr, log, LOG_CQE).expect("guest memory");
@@ -51,9 +48,6 @@ impl<B: Bus> CompletionQueue<B> {
 
     /// Continues in `1 << log` entries at `addr`, as a driver does: what the old ring still holds
     /// is copied.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
     pub fn resize(&mut self, addr: u64, log: u8) -> Result<(), Refused> {
         let ring = self.guest.ram().ring(addr, log, LOG_CQE).expect("guest memory");
         for nth in 0..ring.size() {

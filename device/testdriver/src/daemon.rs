@@ -34,9 +34,6 @@ pub fn mac(index: usize) -> [u8; 6] {
 
 impl Daemon {
     /// Starts `program` with functions `f0`, `f1`, … and further arguments.
-    ///
-    /// # Errors
-    /// When there is no such program.
     pub fn start(program: &Path, functions: usize, args: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         let log = std::fs::File::create(folder.path().join("log"))?;

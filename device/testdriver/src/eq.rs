@@ -2,15 +2,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use vrnic_abi::admin::{CreateEq, command};
 use vrnic_abi::doorbell::Doorbell;
 use vrnic_abi::eq::{EQE_LEN, Eqe, Kind};
 use vrnic_abi::stamp;
 use vrnic_queues::ring::Ring;
 
-use crate::admin::Refused;
-use crate::bus::Bus;
-use crate::guest::Guest;
 use crate::memory::{Memory, Ram, load, stamp_of};
 use crate::wait;
 
@@ -56,19 +52,5 @@ impl EventQueue {
     #[track_caller]
     pub fn wait(&mut self) -> (Kind, u32) {
         wait::until("event", || self.poll())
-    }
-}
-
-impl<B: Bus> Guest<B> {
-    /// Creates an event queue of `1 << log` entries on `vector`; gives its number too.
-    ///
-    /// # Errors
-    /// The adapter's refusal.
-    pub fn create_eq(&self, vector: u16, log: u8) -> Result<(u32, EventQueue), Refused> {
-        let mut queue = EventQueue::new(self.ram(), self.bar(), log, 0);
-        let params = CreateEq::new(Ram::pages(queue.addr), vector, log);
-        let result = self.command::<command::CreateEq>(&params)?;
-        queue.slot = result.slot.get();
-        Ok((result.eqn.get(), queue))
     }
 }

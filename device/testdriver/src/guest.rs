@@ -10,7 +10,7 @@ use vrnic_abi::eq::Kind;
 use vrnic_abi::regs::{self, Control, Status};
 use vrnic_abi::{SlotIndex, UarIndex, uar};
 
-use crate::admin::AdminQueue;
+use crate::admin_queue::AdminQueue;
 use crate::bus::Bus;
 use crate::eq::EventQueue;
 use crate::memory::{Memory, Ram};
@@ -48,7 +48,7 @@ impl<B: Bus> Guest<B> {
     /// A guest whose adapter is left as it is: [`Self::bring_up`] makes it ready for commands.
     #[must_use]
     pub fn new(bus: B) -> Self {
-        let admin = Mutex::new(AdminQueue::new(bus.ram()));
+        let admin = Mutex::new(AdminQueue::new(bus.ram(), ADMIN_LOG));
         let events = Mutex::new(async_events(&bus));
         Self(Arc::new(State { bus, admin, events }))
     }
@@ -59,7 +59,7 @@ impl<B: Bus> Guest<B> {
         assert_eq!(self.register(regs::VERSION), vrnic_abi::ABI_VERSION, "version");
         self.enable_dma();
         self.reset();
-        let (admin, events) = (AdminQueue::new(self.ram()), async_events(&self.0.bus));
+        let (admin, events) = (AdminQueue::new(self.ram(), ADMIN_LOG), async_events(&self.0.bus));
         self.set_address(regs::ADMIN_SQ_LO, admin.sq);
         self.set_address(regs::ADMIN_CQ_LO, admin.cq);
         self.set_register(regs::ADMIN_LOG_SIZE, u32::from(ADMIN_LOG));
@@ -171,7 +171,7 @@ impl<B: Bus> Guest<B> {
         std::iter::from_fn(|| self.event()).collect()
     }
 
-    /// Runs something on the admin queue; see [`crate::admin`] for the usual commands.
+    /// Runs something on the admin queue.
     pub fn with_admin<T>(&self, run: impl FnOnce(&mut AdminQueue) -> T) -> T {
         run(&mut self.0.admin.lock())
     }

@@ -9,7 +9,7 @@
 //! | [`bus`] | the way to an adapter |
 //! | [`memory`] | memory shared with the adapter: guest memory, with an allocator, and BAR2 |
 //! | [`guest`] | the driver of an adapter: registers, bring-up, doorbells |
-//! | [`admin`] | admin commands |
+//! | [`admin`], [`admin_queue`] | admin commands, and their queue |
 //! | [`cq`], [`eq`], [`srq`] | queues |
 //! | [`wr`] | send work requests |
 //! | [`qp`] | parameters and attributes of QPs |
@@ -24,6 +24,7 @@
 //! but to show it. Commands return what the adapter says.
 
 pub mod admin;
+pub mod admin_queue;
 #[cfg(feature = "vfio-user")]
 pub mod arming;
 pub mod bus;

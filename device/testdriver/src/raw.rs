@@ -54,9 +54,6 @@ pub struct RawClient {
 
 impl RawClient {
     /// Connects and says nothing.
-    ///
-    /// # Errors
-    /// Returns the error of `connect`.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("vfio-user socket")?;
         stream.set_read_timeout(Some(wait::LIMIT))?;
@@ -65,9 +62,6 @@ impl RawClient {
     }
 
     /// Connects and agrees on a version.
-    ///
-    /// # Errors
-    /// When the server does not.
     pub fn open(socket: &Path) -> anyhow::Result<Self> {
         let mut this = Self::connect(socket)?;
         let mut body = vec![0, 0, 1, 0];
@@ -78,9 +72,6 @@ impl RawClient {
     }
 
     /// Sends a message and waits for the reply.
-    ///
-    /// # Errors
-    /// When the connection ends.
     pub fn call(
         &mut self,
         command: Command,
@@ -92,9 +83,6 @@ impl RawClient {
     }
 
     /// Sends a message with a proper header.
-    ///
-    /// # Errors
-    /// When the connection has ended.
     pub fn send(
         &mut self,
         command: u16,
@@ -113,25 +101,16 @@ impl RawClient {
     }
 
     /// Sends bytes as they are.
-    ///
-    /// # Errors
-    /// When the connection has ended.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
     /// Says that no more will come.
-    ///
-    /// # Errors
-    /// When the connection has ended.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
     /// Waits for a reply.
-    ///
-    /// # Errors
-    /// When the connection ends, or the reply is absurd.
     pub fn reply(&mut self) -> anyhow::Result<Reply> {
         let mut header = [0; HEADER];
         self.stream.read_exact(&mut header)?;
@@ -145,9 +124,6 @@ impl RawClient {
     }
 
     /// Waits for the server to close the connection.
-    ///
-    /// # Errors
-    /// When it does not.
     pub fn wait_closed(&mut self) -> anyhow::Result<()> {
         let mut rest = Vec::new();
         // A reset instead of an orderly end is as good.

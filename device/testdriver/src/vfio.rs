@@ -55,17 +55,11 @@ pub struct Vfio {
 
 impl Guest {
     /// Connects, maps memory at [`BASE`] and sets all interrupts. The adapter is left as it is.
-    ///
-    /// # Errors
-    /// Returns the error of the server or the system.
     pub fn connect(socket: &Path, mac: [u8; 6]) -> anyhow::Result<Self> {
         Self::connect_with(socket, mac, Arc::new(Ram::new(RAM_LEN)))
     }
 
     /// Like [`Self::connect`], with memory of an earlier guest.
-    ///
-    /// # Errors
-    /// Returns the error of the server or the system.
     pub fn connect_with(socket: &Path, mac: [u8; 6], ram: Arc<Ram>) -> anyhow::Result<Self> {
         let mut client = Client::new(socket).context("vfio-user connection")?;
         client.dma_map(0, BASE, ram.len(), ram.file().as_raw_fd()).context("DMA_MAP")?;

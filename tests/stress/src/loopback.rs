@@ -10,7 +10,7 @@ use vrnic_verbs::memory::{Mr, Pd};
 use vrnic_verbs::model::{
     DeviceInfo, Op, QpAttr, QpCap, SendWr, Sge, State, access, flags, mask, qp_type,
 };
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 
 /// Bytes of a message; the region is twice as long.
 pub(crate) const LEN: usize = 32 << 10;
@@ -70,7 +70,7 @@ impl Own {
         let pd = Pd::new(context)?;
         let cq = Cq::new(context, 16, None, 0, false)?;
         let cap = QpCap { send_wr: 4, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 };
-        let (qp, _) = Qp::new(&pd, &cq, &cq, qp_type::RC, cap, false, (None, Kind::Plain))?;
+        let (qp, _) = Qp::new(&InitAttr::new(&pd, &cq, cap))?;
         connect(&qp, qp_type::RC, info)?;
         let (buffer, mr) = region(&pd, 2 * LEN)?;
         Ok(Self { buffer, mr, qp, cq, pd })

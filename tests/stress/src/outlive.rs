@@ -12,7 +12,7 @@ use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::{Channel, Cq};
 use vrnic_verbs::memory::{Mr, Pd};
 use vrnic_verbs::model::{DeviceInfo, Op, QpCap, RecvWr, SendWr, Sge, Status, flags, qp_type};
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 
 /// Time in which the device must die and all be flushed.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -48,8 +48,8 @@ impl User {
     ) -> Result<Self> {
         let cq = Cq::new(context, 64, channel, 0, extended)?;
         let cap = QpCap { send_wr: 4, recv_wr: 16, send_sge: 1, recv_sge: 1, inline };
-        let kind = if extended { Kind::Extended } else { Kind::Plain };
-        let (qp, _) = Qp::new(pd, &cq, &cq, qp_type::RC, cap, false, (None, kind))?;
+        let init = InitAttr::new(pd, &cq, cap);
+        let (qp, _) = if extended { Qp::extended(&init) } else { Qp::new(&init) }?;
         connect(&qp, qp_type::RC, info)?;
         let (buffer, mr) = region(pd, 4096)?;
         let (posted, completed, done, receives, flushed) = (0, 0, 0, 0, 0);

@@ -21,7 +21,7 @@ use vrnic_verbs::memory::{Mr, Pd, Td};
 use vrnic_verbs::model::{
     Destination, DeviceInfo, Op, Path, QpAttr, QpCap, SendWr, Sge, State, mask, qp_type,
 };
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 use vrnic_verbs::srq::Srq;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
@@ -147,23 +147,23 @@ impl Starve {
         for kind in [qp_type::RC, qp_type::UC, qp_type::UD, qp_type::XRC_SEND] {
             for inline in [0, 64] {
                 let what = |by: &str| format!("{by} of type {kind} with {inline} bytes inline");
-                let plain = || own.qp((kind, inline), None, Kind::Plain);
+                let plain = || own.qp((kind, inline), None, Qp::new);
                 self.call(what("create_qp"), plain, end_qp)?;
-                let extended = || own.qp((kind, inline), None, Kind::Extended);
+                let extended = || own.qp((kind, inline), None, Qp::extended);
                 self.call(what("create_qp_ex"), extended, end_qp)?;
             }
         }
-        let direct = || own.qp((qp_type::RC, 0), None, Kind::Direct(commands));
+        let direct = || own.qp((qp_type::RC, 0), None, |init| Qp::direct(init, &commands));
         self.call("vrnicdv_create_qp", direct, end_qp)?;
         let (srq, _) = Srq::new(&own.pd, 4, 1)?;
-        let sharing = || own.qp((qp_type::RC, 0), Some(&srq), Kind::Plain);
+        let sharing = || own.qp((qp_type::RC, 0), Some(&srq), Qp::new);
         self.call("create_qp with a shared receive queue", sharing, end_qp)
     }
 
     /// Posts requests whose data are given before their destination.
     fn requests(&self, own: &Own) -> Result<()> {
         let Own { pd, .. } = own;
-        let (qp, cq) = own.qp((qp_type::UD, 64), None, Kind::Extended)?;
+        let (qp, cq) = own.qp((qp_type::UD, 64), None, Qp::extended)?;
         let attr = QpAttr { port: PORT, qkey: QKEY, ..QpAttr::default() };
         let init = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
         for (state, mask) in [
@@ -214,10 +214,15 @@ impl Own {
     }
 
     /// Creates a queue pair with its own completion queue, or neither.
-    fn qp(&self, (kind, inline): (u32, u32), srq: Option<&Srq>, by: Kind) -> io::Result<(Qp, Cq)> {
+    fn qp(
+        &self,
+        (qp_type, inline): (u32, u32),
+        srq: Option<&Srq>,
+        create: impl Fn(&InitAttr<'_>) -> io::Result<(Qp, QpCap)>,
+    ) -> io::Result<(Qp, Cq)> {
         let cq = Cq::new(&self.context, 16, None, 0, false)?;
         let cap = QpCap { send_wr: 8, recv_wr: 4, send_sge: 1, recv_sge: 1, inline };
-        match Qp::new(&self.pd, &cq, &cq, kind, cap, false, (srq, by)) {
+        match create(&InitAttr { qp_type, srq, ..InitAttr::new(&self.pd, &cq, cap) }) {
             Ok((qp, _)) => Ok((qp, cq)),
             Err(error) => {
                 cq.destroy().map_err(|(_, e)| e)?;

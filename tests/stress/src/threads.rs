@@ -12,7 +12,7 @@ use vrnic_verbs::context::Context;
 use vrnic_verbs::cq::Cq;
 use vrnic_verbs::memory::Pd;
 use vrnic_verbs::model::{DeviceInfo, Op, QpCap, SendWr, Sge, flags, qp_type};
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 use vrnic_verbs::srq::Srq;
 
 /// Threads of each kind.
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<()> {
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 4 * THREADS as i32, None, 0, false)?;
     let cap = QpCap { send_wr: THREADS as u32, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 };
-    let (qp, _) = Qp::new(&pd, &cq, &cq, qp_type::RC, cap, false, (None, Kind::Plain))?;
+    let (qp, _) = Qp::new(&InitAttr::new(&pd, &cq, cap))?;
     connect(&qp, qp_type::RC, &info)?;
     let done = [const { AtomicU64::new(0) }; THREADS as usize];
     let common = Common { context, info, pd, cq, qp, done, failed: AtomicBool::new(false) };
@@ -149,8 +149,8 @@ fn make(common: &Common) -> io::Result<()> {
         let cq = Cq::new(&common.context, 1 + round as i32, None, 0, false)?;
         let (srq, _) = Srq::new(&common.pd, 16, 1)?;
         let cap = QpCap { send_wr: 16, recv_wr: 0, send_sge: 1, recv_sge: 0, inline: 64 };
-        let kind = (Some(&srq), Kind::Plain);
-        let (qp, _) = Qp::new(&common.pd, &cq, &common.cq, qp_type::RC, cap, false, kind)?;
+        let init = InitAttr::new(&common.pd, &common.cq, cap);
+        let (qp, _) = Qp::new(&InitAttr { send_cq: &cq, srq: Some(&srq), ..init })?;
         let (buffer, mr) = region(&common.pd, 4096 << (round % 5))?;
         mr.destroy().map_err(|(_, e)| e)?;
         buffer.unmap()?;

@@ -19,7 +19,7 @@ use vrnic_verbs::model::{
     qp_type,
 };
 use vrnic_verbs::prng::Rng;
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 use vrnic_verbs::srq::Srq;
 use vrnic_verbs::window::Mw;
 use vrnic_verbs::xrc::Xrcd;
@@ -283,11 +283,11 @@ impl Domain {
         Ok(())
     }
 
-    fn queue_pair(&self, kind: u32, inline: u32, srq: Option<&Srq>) -> io::Result<Qp> {
+    fn queue_pair(&self, qp_type: u32, inline: u32, srq: Option<&Srq>) -> io::Result<Qp> {
         let recv_wr = if srq.is_some() { 0 } else { DEPTH };
         let cap = QpCap { send_wr: DEPTH, recv_wr, send_sge: 1, recv_sge: 1, inline };
-        let made = Qp::new(&self.pd, &self.cq, &self.cq, kind, cap, false, (srq, Kind::Plain))?;
-        Ok(made.0)
+        let init = InitAttr { qp_type, srq, ..InitAttr::new(&self.pd, &self.cq, cap) };
+        Ok(Qp::new(&init)?.0)
     }
 
     fn receive(&self, wr_id: u32) -> RecvWr {

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use super::cq::{Channel, Cq};
 use super::memory::{Mr, Pd};
-use super::qp::Qp;
+use super::qp::{InitAttr, Qp};
 use super::window::{self, Mw};
 use super::wr::segments;
-use super::{check, extended, ffi, object};
-use crate::model::{Bind, Sge};
+use super::{check, extended, object};
+use crate::model::{Bind, QpCap, Sge};
 
 /// Settings of a QP that only direct verbs have.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -40,30 +40,6 @@ pub struct CommandWr {
 
 fn functions() -> io::Result<Vrnicdv> {
     Vrnicdv::load().ok_or_else(|| io::Error::other("the device's plugin has no direct verbs"))
-}
-
-/// `vrnicdv_create_qp`.
-///
-/// # Safety
-/// PD and CQs must be live.
-pub(crate) unsafe fn create_qp(
-    pd: *mut ffi::ibv_pd,
-    init: &mut ffi::ibv_qp_init_attr,
-    extras: &QpExtras,
-) -> io::Result<std::ptr::NonNull<ffi::ibv_qp>> {
-    let mut flags = QpFlags::empty();
-    flags.set(QpFlags::REACTIVE, extras.reactive);
-    let tag_form = match extras.tag_form {
-        0 => TagForm::None,
-        1 => TagForm::General,
-        2 => TagForm::Iscsi,
-        _ => return Err(io::Error::other("no such tag form")),
-    };
-    let (tag_offset, max_command_sge) = (extras.tag_offset, extras.max_command_sge);
-    let attr = QpAttr { flags, tag_form, tag_offset, max_command_sge };
-    // SAFETY: as the caller promises.
-    let qp = unsafe { functions()?.create_qp(pd.cast(), (&raw mut *init).cast(), &attr) };
-    object(qp.cast())
 }
 
 impl Cq {
@@ -109,6 +85,26 @@ impl Mw {
 }
 
 impl Qp {
+    /// Creates a QP by `vrnicdv_create_qp`. Also returns the sizes granted.
+    pub fn direct(init: &InitAttr<'_>, extras: &QpExtras) -> io::Result<(Self, QpCap)> {
+        let mut flags = QpFlags::empty();
+        flags.set(QpFlags::REACTIVE, extras.reactive);
+        let tag_form = match extras.tag_form {
+            0 => TagForm::None,
+            1 => TagForm::General,
+            2 => TagForm::Iscsi,
+            _ => return Err(io::Error::other("no such tag form")),
+        };
+        let &QpExtras { tag_offset, max_command_sge, .. } = extras;
+        let attr = QpAttr { flags, tag_form, tag_offset, max_command_sge };
+        let functions = functions()?;
+        init.create(|pd, raw| {
+            // SAFETY: the PD and what the struct names are live, and the struct is complete.
+            let qp = unsafe { functions.create_qp(pd.cast(), (&raw mut *raw).cast(), &attr) };
+            object(qp.cast())
+        })
+    }
+
     /// Posts a command.
     pub fn post_command(&self, wr: &CommandWr) -> io::Result<()> {
         let (mut data, mut message) = (segments(&wr.data), segments(&wr.message));

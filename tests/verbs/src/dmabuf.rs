@@ -42,9 +42,6 @@ unsafe impl Ioctl for Create {
 }
 
 /// A memory file of `len` bytes, whole pages, and the DMA buffer that it is.
-///
-/// # Errors
-/// Returns the kernel's error, for example if it has no `/dev/udmabuf`.
 pub(crate) fn create(len: usize) -> io::Result<(File, OwnedFd)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = File::from(rustix::fs::memfd_create("dmabuf", flags)?);

@@ -20,8 +20,9 @@
 //! | [`cq`] | CQs and completion channels |
 //! | [`qp`] | QPs and their attributes |
 //! | [`srq`], [`xrc`] | shared receive queues; XRC domains and targets |
-//! | [`wr`] | posting work requests |
-//! | [`extended`] | the newer interfaces of CQs and QPs |
+//! | [`wr`] | lists of work requests |
+//! | [`post`] | posting to QPs |
+//! | [`extended`] | creation by the extended interfaces, and polling by that of CQs |
 //! | [`window`] | memory windows |
 //! | [`threads`] | handles that many threads use |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
@@ -46,6 +47,7 @@ mod ffi;
 pub mod hostile;
 pub mod memory;
 pub mod model;
+mod post;
 pub mod prng;
 pub mod qp;
 pub mod srq;

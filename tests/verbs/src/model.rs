@@ -209,6 +209,14 @@ pub struct SendWr {
     pub srq: Option<u32>,
 }
 
+impl SendWr {
+    /// Returns the request with this address and key of the peer's memory.
+    #[must_use]
+    pub fn at(self, raddr: u64, rkey: u32) -> Self {
+        Self { raddr, rkey, ..self }
+    }
+}
+
 /// Destination of a datagram.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Destination {

@@ -6,12 +6,10 @@ use std::ptr::NonNull;
 
 use super::context::PORT;
 use super::cq::Cq;
-#[cfg(feature = "vrnic")]
-use super::direct::{self, QpExtras};
 use super::memory::Pd;
 use super::srq::Srq;
 use super::{check, extended, ffi, object};
-use crate::model::{QpAttr, QpCap};
+use crate::model::{QpAttr, QpCap, qp_type};
 
 /// The attribute bits that verbs defined before extensions began; drivers refuse others.
 const ALL: i32 = (1 << 21) - 1;
@@ -23,56 +21,67 @@ pub struct Qp {
     pub(crate) extended: bool,
 }
 
-/// Parameters of a QP.
-pub enum Kind {
-    /// By `ibv_create_qp`.
-    Plain,
-    /// By `ibv_create_qp_ex`, for the newer interface.
-    Extended,
-    /// By a direct verb.
-    #[cfg(feature = "vrnic")]
-    Direct(QpExtras),
+/// Parameters of a QP (`struct ibv_qp_init_attr`).
+#[derive(Clone, Copy)]
+pub struct InitAttr<'a> {
+    pub pd: &'a Pd,
+    pub send_cq: &'a Cq,
+    pub recv_cq: &'a Cq,
+    pub srq: Option<&'a Srq>,
+    pub qp_type: u32,
+    pub cap: QpCap,
+    pub signal_all: bool,
+}
+
+impl<'a> InitAttr<'a> {
+    /// Returns the parameters of an RC QP with one CQ, of which only signaled sends complete.
+    pub fn new(pd: &'a Pd, cq: &'a Cq, cap: QpCap) -> Self {
+        let (srq, signal_all) = (None, false);
+        Self { pd, send_cq: cq, recv_cq: cq, srq, qp_type: qp_type::RC, cap, signal_all }
+    }
+
+    /// Creates a QP by a call that takes the PD and the struct; the call also writes the granted
+    /// sizes into the struct.
+    pub(crate) fn create(
+        &self,
+        call: impl FnOnce(
+            *mut ffi::ibv_pd,
+            &mut ffi::ibv_qp_init_attr,
+        ) -> io::Result<NonNull<ffi::ibv_qp>>,
+    ) -> io::Result<(Qp, QpCap)> {
+        // SAFETY: all-zero is valid for this struct of integers and null pointers.
+        let mut raw: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
+        (raw.send_cq, raw.recv_cq) = (self.send_cq.raw(), self.recv_cq.raw());
+        raw.srq = self.srq.map_or(std::ptr::null_mut(), Srq::raw);
+        (raw.qp_type, raw.sq_sig_all) = (self.qp_type, i32::from(self.signal_all));
+        raw.cap = ffi::ibv_qp_cap {
+            max_send_wr: self.cap.send_wr,
+            max_recv_wr: self.cap.recv_wr,
+            max_send_sge: self.cap.send_sge,
+            max_recv_sge: self.cap.recv_sge,
+            max_inline_data: self.cap.inline,
+        };
+        let qp = call(self.pd.raw(), &mut raw)?;
+        Ok((Qp { raw: qp, extended: false }, granted(&raw.cap)))
+    }
 }
 
 impl Qp {
-    /// Creates one. Also gives the sizes granted.
-    pub fn new(
-        pd: &Pd,
-        send: &Cq,
-        recv: &Cq,
-        qp_type: u32,
-        cap: QpCap,
-        signal_all: bool,
-        (srq, kind): (Option<&Srq>, Kind),
-    ) -> io::Result<(Self, QpCap)> {
-        // SAFETY: all-zero is valid for this struct of integers and null pointers.
-        let mut init: ffi::ibv_qp_init_attr = unsafe { mem::zeroed() };
-        init.send_cq = send.raw();
-        init.recv_cq = recv.raw();
-        init.srq = srq.map_or(std::ptr::null_mut(), Srq::raw);
-        init.qp_type = qp_type;
-        init.sq_sig_all = i32::from(signal_all);
-        init.cap = ffi::ibv_qp_cap {
-            max_send_wr: cap.send_wr,
-            max_recv_wr: cap.recv_wr,
-            max_send_sge: cap.send_sge,
-            max_recv_sge: cap.recv_sge,
-            max_inline_data: cap.inline,
-        };
-        let raw = match kind {
-            // SAFETY: PD and CQs are live, and `init` is complete.
-            Kind::Plain => object(unsafe { ffi::ibv_create_qp(pd.raw(), &raw mut init) })?,
-            // SAFETY: as above.
-            Kind::Extended => unsafe { extended::create_qp(pd.raw(), &mut init) }?,
-            // SAFETY: as above.
-            #[cfg(feature = "vrnic")]
-            Kind::Direct(extras) => unsafe { direct::create_qp(pd.raw(), &mut init, &extras) }?,
-        };
-        let extended = matches!(kind, Kind::Extended);
-        Ok((Self { raw, extended }, granted(&init.cap)))
+    /// Creates a QP by `ibv_create_qp`. Also returns the sizes granted.
+    pub fn new(init: &InitAttr<'_>) -> io::Result<(Self, QpCap)> {
+        // SAFETY: the PD and what the struct names are live, and the struct is complete.
+        init.create(|pd, raw| object(unsafe { ffi::ibv_create_qp(pd, raw) }))
     }
 
-    /// An XRC target. Nothing is posted to it.
+    /// Creates a QP by `ibv_create_qp_ex`, to which work requests are posted call by call. Also
+    /// returns the sizes granted.
+    pub fn extended(init: &InitAttr<'_>) -> io::Result<(Self, QpCap)> {
+        // SAFETY: the PD and what the struct names are live.
+        let (qp, cap) = init.create(|pd, raw| unsafe { extended::create_qp(pd, raw) })?;
+        Ok((Self { extended: true, ..qp }, cap))
+    }
+
+    /// Returns an XRC target. Nothing is posted to it.
     pub(crate) fn of_target(raw: NonNull<ffi::ibv_qp>) -> Self {
         Self { raw, extended: false }
     }

@@ -5,7 +5,7 @@ use std::mem;
 use std::ptr::NonNull;
 
 use super::memory::Pd;
-use super::wr::Refused;
+use super::wr::{self, Refused};
 use super::{check, ffi, object};
 use crate::model::{RecvWr, SrqAttr};
 
@@ -60,11 +60,11 @@ impl Srq {
         Ok(attributes(&attr))
     }
 
-    /// Posts a chain of receive work requests.
+    /// Posts a list of receive work requests.
     pub fn post_recv(&self, requests: &[RecvWr]) -> Result<(), Refused> {
-        super::wr::post_recvs(requests, |chain, bad| {
-            // SAFETY: the handle is live; chain and segments are valid during the call.
-            unsafe { ffi::post_srq_recv(self.raw(), chain, bad) }
+        wr::post_recv(requests, |first, bad| {
+            // SAFETY: the handle is live; list and segments are valid during the call.
+            unsafe { ffi::post_srq_recv(self.raw(), first, bad) }
         })
     }
 

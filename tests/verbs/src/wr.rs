@@ -1,11 +1,9 @@
-//! Posting work requests: lists are built here, chained, and handed over in one call.
+//! Lists of work requests in the form that libibverbs takes.
 
 use std::io;
 use std::mem;
 use std::ptr;
 
-use super::address::Ah;
-use super::qp::Qp;
 use super::{check, ffi};
 use crate::model::{Op, RecvWr, SendWr, Sge};
 
@@ -16,83 +14,67 @@ pub struct Refused {
     pub error: io::Error,
 }
 
-impl Qp {
-    /// Posts a chain of send work requests.
-    pub fn post_send(&self, requests: &[SendWr]) -> Result<(), Refused> {
-        self.post_send_to(requests, &[])
-    }
+/// A work request as an entry of a list.
+pub(crate) trait Entry {
+    /// Sets the pointer to the next entry.
+    fn set_next(&mut self, next: *mut Self);
+}
 
-    /// Posts a chain of send work requests, whose address handles are `paths`; requests without one
-    /// do not say where to.
-    pub fn post_send_to(&self, requests: &[SendWr], paths: &[Option<&Ah>]) -> Result<(), Refused> {
-        if self.extended {
-            return self.build_and_post(requests, paths);
-        }
-        let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
-        let mut chain: Vec<_> =
-            requests.iter().zip(&mut sges).map(|(r, s)| send_wr(r, s)).collect();
-        for ((wr, request), path) in chain.iter_mut().zip(requests).zip(paths) {
-            if let (Some(to), Some(path)) = (&request.to, path) {
-                wr.wr.ud = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
-                    ah: path.raw(),
-                    remote_qpn: to.qpn,
-                    remote_qkey: to.qkey,
-                };
-            }
-        }
-        let base = chain.as_mut_ptr();
-        for i in 1..chain.len() {
-            // `wrapping_add` keeps the pointer's provenance over the whole chain.
-            chain[i - 1].next = base.wrapping_add(i);
-        }
-        let mut bad = ptr::null_mut();
-        if chain.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the handle is live; the chain is not empty (checked), ends with a null `next`
-        // and, like its segments, outlives the call.
-        let done = unsafe { ffi::post_send(self.raw(), base, &raw mut bad) };
-        refused(done, base as usize, bad as usize, size_of::<ffi::ibv_send_wr>())
-    }
-
-    /// Posts a chain of receive work requests.
-    pub fn post_recv(&self, requests: &[RecvWr]) -> Result<(), Refused> {
-        post_recvs(requests, |chain, bad| {
-            // SAFETY: the handle is live; chain and segments are valid during the call.
-            unsafe { ffi::post_recv(self.raw(), chain, bad) }
-        })
+impl Entry for ffi::ibv_send_wr {
+    fn set_next(&mut self, next: *mut Self) {
+        self.next = next;
     }
 }
 
-/// Hands a chain of receive work requests to `post`, which is not empty, and ends with a null
-/// `next`.
-pub(crate) fn post_recvs(
-    requests: &[RecvWr],
-    post: impl FnOnce(*mut ffi::ibv_recv_wr, *mut *mut ffi::ibv_recv_wr) -> i32,
-) -> Result<(), Refused> {
-    let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
-    let mut chain: Vec<_> = requests.iter().zip(&mut sges).map(|(r, s)| recv_wr(r, s)).collect();
-    let base = chain.as_mut_ptr();
-    for i in 1..chain.len() {
-        chain[i - 1].next = base.wrapping_add(i);
+impl Entry for ffi::ibv_recv_wr {
+    fn set_next(&mut self, next: *mut Self) {
+        self.next = next;
     }
-    let mut bad = ptr::null_mut();
-    if chain.is_empty() {
+}
+
+/// Links the entries, and calls `post` with the first one and a place for the refused one, unless
+/// there is no entry. The `next` of the last one is null.
+pub(crate) fn post<T: Entry>(
+    mut list: Vec<T>,
+    post: impl FnOnce(*mut T, *mut *mut T) -> i32,
+) -> Result<(), Refused> {
+    if list.is_empty() {
         return Ok(());
     }
-    let done = post(base, &raw mut bad);
-    refused(done, base as usize, bad as usize, size_of::<ffi::ibv_recv_wr>())
+    let base = list.as_mut_ptr();
+    for i in 1..list.len() {
+        // `wrapping_add` keeps the pointer's provenance over the whole list.
+        list[i - 1].set_next(base.wrapping_add(i));
+    }
+    let mut bad = ptr::null_mut();
+    check(post(base, &raw mut bad)).map_err(|error| {
+        let posted = (bad as usize).saturating_sub(base as usize) / size_of::<T>();
+        Refused { posted, error }
+    })
 }
 
-fn refused(done: i32, base: usize, bad: usize, stride: usize) -> Result<(), Refused> {
-    check(done).map_err(|error| Refused { posted: bad.saturating_sub(base) / stride, error })
+/// Calls `post` with a list of receive work requests as [`post()`] does.
+pub(crate) fn post_recv(
+    requests: &[RecvWr],
+    with: impl FnOnce(*mut ffi::ibv_recv_wr, *mut *mut ffi::ibv_recv_wr) -> i32,
+) -> Result<(), Refused> {
+    let mut sges: Vec<_> = requests.iter().map(|r| segments(&r.sges)).collect();
+    let entries = requests.iter().zip(&mut sges).map(|(request, sges)| ffi::ibv_recv_wr {
+        wr_id: request.wr_id,
+        next: ptr::null_mut(),
+        sg_list: sges.as_mut_ptr(),
+        num_sge: sges.len() as i32,
+    });
+    post(entries.collect(), with)
 }
 
+/// Returns the segments in libibverbs' form.
 pub(crate) fn segments(sges: &[Sge]) -> Vec<ffi::ibv_sge> {
     sges.iter().map(|s| ffi::ibv_sge { addr: s.addr, length: s.length, lkey: s.lkey }).collect()
 }
 
-fn send_wr(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
+/// Returns the entry for a send work request, without its address handle.
+pub(crate) fn send(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
     // SAFETY: all-zero is valid for this struct of integers and null pointers.
     let mut wr: ffi::ibv_send_wr = unsafe { mem::zeroed() };
     wr.wr_id = request.wr_id;
@@ -122,13 +104,4 @@ fn send_wr(request: &SendWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
         }
     }
     wr
-}
-
-fn recv_wr(request: &RecvWr, sges: &mut [ffi::ibv_sge]) -> ffi::ibv_recv_wr {
-    ffi::ibv_recv_wr {
-        wr_id: request.wr_id,
-        next: ptr::null_mut(),
-        sg_list: sges.as_mut_ptr(),
-        num_sge: sges.len() as i32,
-    }
 }

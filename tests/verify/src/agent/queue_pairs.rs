@@ -7,20 +7,22 @@ use super::objects::Objects;
 use crate::rpc::values::{CreateQp, Posted, QpInfo};
 use vrnic_verbs::address::Ah;
 use vrnic_verbs::model::{Path, QpAttr, QpCap, RecvWr, SendWr};
-use vrnic_verbs::qp::{Kind, Qp};
+use vrnic_verbs::qp::{InitAttr, Qp};
 use vrnic_verbs::wr::Refused;
 
 calls! { QueuePairs:
     /// Creates a QP.
     fn create_qp(&mut self, wanted: CreateQp) -> io::Result<QpInfo> {
-        let kind = if self.extended { Kind::Extended } else { Kind::Plain };
-        #[cfg(feature = "vrnic")]
-        let kind = wanted.extras.map_or(kind, Kind::Direct);
-        let pd = self.pds.get(wanted.pd)?;
-        let (send, recv) = (self.cqs.get(wanted.send_cq)?, self.cqs.get(wanted.recv_cq)?);
-        let srq = wanted.srq.map(|srq| self.srqs.get(srq)).transpose()?;
         let CreateQp { qp_type, cap, signal_all, .. } = wanted;
-        let (qp, cap) = Qp::new(pd, send, recv, qp_type, cap, signal_all, (srq, kind))?;
+        let (pd, srq) = (self.pds.get(wanted.pd)?, wanted.srq.map(|srq| self.srqs.get(srq)));
+        let (send_cq, recv_cq) = (self.cqs.get(wanted.send_cq)?, self.cqs.get(wanted.recv_cq)?);
+        let srq = srq.transpose()?;
+        let init = InitAttr { pd, send_cq, recv_cq, srq, qp_type, cap, signal_all };
+        let plain = || if self.extended { Qp::extended(&init) } else { Qp::new(&init) };
+        #[cfg(feature = "vrnic")]
+        let (qp, cap) = wanted.extras.map_or_else(plain, |extras| Qp::direct(&init, &extras))?;
+        #[cfg(not(feature = "vrnic"))]
+        let (qp, cap) = plain()?;
         Ok(self.keep_qp(qp, cap))
     }
 
