@@ -1,18 +1,22 @@
 //! Buffers: filling, comparing, and what the processor does to them while the device works.
 
+use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::rpc::values::BufferInfo;
+use crate::rpc::values::{BufferInfo, Known};
 use vrnic_verbs::buffer::{Buffer, Mismatch};
 
-fn wrong(what: &str, m: &Mismatch) -> io::Error {
-    io::Error::other(format!(
-        "{what}: byte {:#x} is {:#04x}, should be {:#04x}",
-        m.offset, m.got, m.want
-    ))
+/// Longest time until the last byte of a range is there.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Fails if there is a mismatch, which `what` describes.
+fn equal(found: Option<Mismatch>, what: impl Display) -> io::Result<()> {
+    let Some(Mismatch { offset, got, want }) = found else { return Ok(()) };
+    let text = format!("{what}: byte {offset:#x} is {got:#04x}, should be {want:#04x}");
+    Err(io::Error::other(text))
 }
 
 calls! { Buffers:
@@ -42,42 +46,24 @@ calls! { Buffers:
     }
 
     /// Fills a range with pseudo-random bytes.
-    fn fill(
-        &mut self,
-        buffer: u32,
-        offset: u64,
-        len: u64,
-        seed: u64,
-        position: u64,
-    ) -> io::Result<()> {
-        self.buffers.get(buffer)?.fill(offset as usize, len as usize, seed, position)
+    fn fill(&mut self, to: Known) -> io::Result<()> {
+        let (offset, len) = (to.offset as usize, to.len as usize);
+        self.buffers.get(to.buffer)?.fill(offset, len, to.seed, to.position)
     }
 
     /// Compares a range with pseudo-random bytes; fails at the first difference.
-    fn compare(
-        &mut self,
-        buffer: u32,
-        offset: u64,
-        len: u64,
-        seed: u64,
-        position: u64,
-    ) -> io::Result<()> {
+    fn compare(&mut self, with: Known) -> io::Result<()> {
+        let Known { buffer, offset, len, seed, position } = with;
         let buffer = self.buffers.get(buffer)?;
-        match buffer.compare(offset as usize, len as usize, seed, position)? {
-            None => Ok(()),
-            Some(m) => Err(wrong(&format!("data at {offset:#x}+{len:#x}"), &m)),
-        }
+        let found = buffer.compare(offset as usize, len as usize, seed, position)?;
+        equal(found, format_args!("data at {offset:#x}+{len:#x}"))
     }
 
     /// Fails if a canary of any buffer was touched.
     fn check_canaries(&mut self) -> io::Result<()> {
         for (handle, buffer) in self.buffers.iter() {
-            if let Some(m) = buffer.check_canaries() {
-                return Err(wrong(
-                    &format!("canary of buffer {handle} ({} bytes)", buffer.length()),
-                    &m,
-                ));
-            }
+            let what = format_args!("canary of buffer {handle} ({} bytes)", buffer.length());
+            equal(buffer.check_canaries(), what)?;
         }
         Ok(())
     }
@@ -102,25 +88,16 @@ calls! { Buffers:
 
     /// Waits until the byte at the end of a range is the right one, and at once compares the
     /// rest.
-    fn spin_compare(
-        &mut self,
-        buffer: u32,
-        offset: u64,
-        len: u64,
-        seed: u64,
-        timeout_ms: u64,
-    ) -> io::Result<()> {
+    fn spin_compare(&mut self, with: Known) -> io::Result<()> {
+        let Known { buffer, offset, len, seed, position } = with;
         let buffer = self.buffers.get(buffer)?;
         let mut last = [0u8; 1];
-        vrnic_verbs::prng::generate(seed, len - 1, &mut last);
-        let timeout = Duration::from_millis(timeout_ms);
-        if !buffer.spin((offset + len - 1) as usize, last[0], timeout)? {
+        vrnic_verbs::prng::generate(seed, position + len - 1, &mut last);
+        if !buffer.spin((offset + len - 1) as usize, last[0], PATIENCE)? {
             return Err(io::Error::other("the last byte did not arrive in time"));
         }
-        match buffer.compare(offset as usize, len as usize, seed, 0)? {
-            None => Ok(()),
-            Some(m) => Err(wrong("the last byte had arrived, an earlier one had not", &m)),
-        }
+        let found = buffer.compare(offset as usize, len as usize, seed, position)?;
+        equal(found, "the last byte had arrived, an earlier one had not")
     }
 }
 

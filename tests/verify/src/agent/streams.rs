@@ -1,13 +1,19 @@
 //! Loops that keep the device busy: a round trip to the suite for each step would leave it idle.
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::calls::calls;
 use super::objects::Objects;
-use crate::rpc::values::{CasIncrement, FetchAddMany, Stream};
+use crate::rpc::values::Stream;
+use vrnic_verbs::buffer::Buffer;
 use vrnic_verbs::cq::Cq;
-use vrnic_verbs::model::{Op, RecvWr, SendWr, Sge, Status, Wc, flags};
+use vrnic_verbs::model::{RecvWr, SendWr, Status, Wc};
+use vrnic_verbs::wr::Refused;
+
+/// Time limit of a call.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for completions until the deadline.
 fn completions(cq: &Cq, deadline: Instant) -> io::Result<Vec<Wc>> {
@@ -49,11 +55,6 @@ impl<'a> Sizes<'a> {
         Self { sizes: sizes.iter().cycle(), taken: 0 }
     }
 
-    /// The CQ stays as it is.
-    fn none() -> Self {
-        Self::new(&[])
-    }
-
     /// Gives the CQ its next size.
     fn next(&mut self, cq: &Cq) -> io::Result<()> {
         let Some(size) = self.sizes.next() else { return Ok(()) };
@@ -63,21 +64,18 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// The deadline `ms` from now.
-fn after(ms: u64) -> Instant {
-    Instant::now() + Duration::from_millis(ms)
-}
-
 calls! { Streams:
     /// Posts copies of one signaled work request, `depth` at a time, until `count` completed.
     fn stream(&mut self, stream: Stream) -> io::Result<()> {
-        self.run_stream(&stream, &mut Sizes::none()).map(|_| ())
+        self.run_stream(&stream, |_, _| Ok(()))
     }
 
     /// Streams as `stream` does, and resizes the CQ after each poll that found something;
     /// answers how often.
     fn stream_resizing(&mut self, stream: Stream, sizes: Vec<i32>) -> io::Result<u64> {
-        self.run_stream(&stream, &mut Sizes::new(&sizes))
+        let mut sizes = Sizes::new(&sizes);
+        self.run_stream(&stream, |cq, _| sizes.next(cq))?;
+        Ok(sizes.taken)
     }
 
     /// Keeps `depth` receives without buffers posted and takes `count` completions, resizing
@@ -89,114 +87,93 @@ calls! { Streams:
         count: u64,
         depth: u64,
         sizes: Vec<i32>,
-        timeout_ms: u64,
     ) -> io::Result<u64> {
         let (qp, cq) = (self.qps.get(qp)?, self.cqs.get(cq)?);
-        let deadline = after(timeout_ms);
         let mut sizes = Sizes::new(&sizes);
-        let (mut posted, mut completed) = (0, 0);
-        while completed < count {
-            while posted < count && posted - completed < depth {
-                qp.post_recv(&[RecvWr { wr_id: posted, sges: Vec::new() }]).map_err(|r| r.error)?;
-                posted += 1;
-            }
-            for wc in completions(cq, deadline)? {
-                in_order(&wc, completed)?;
-                completed += 1;
-            }
-            sizes.next(cq)?;
-        }
+        let receive = |wr_id| qp.post_recv(&[RecvWr { wr_id, sges: Vec::new() }]);
+        keep_posted((count, depth), cq, receive, |_| sizes.next(cq))?;
         Ok(sizes.taken)
     }
 
-    /// Fetch-and-adds `count` times, `depth` at a time; answers the values fetched.
-    fn fetch_add_many(&mut self, work: FetchAddMany) -> io::Result<Vec<u64>> {
-        let (qp, cq) = (self.qps.get(work.qp)?, self.cqs.get(work.cq)?);
-        let buffer = self.buffers.get(work.buffer)?;
-        let deadline = after(work.timeout_ms);
-        let (mut posted, mut fetched) = (0, Vec::new());
-        while (fetched.len() as u64) < work.count {
-            while posted < work.count && posted - (fetched.len() as u64) < work.depth {
-                let addr = buffer.addr() + posted % work.depth * 8;
-                qp.post_send(&[SendWr {
-                    wr_id: posted,
-                    op: Op::FetchAdd,
-                    flags: flags::SIGNALED,
-                    sges: vec![Sge { addr, length: 8, lkey: work.lkey }],
-                    raddr: work.raddr,
-                    rkey: work.rkey,
-                    compare_add: work.add,
-                    ..SendWr::default()
-                }])
-                .map_err(|r| r.error)?;
-                posted += 1;
+    /// Streams fetch-and-adds, whose results land in `buffer`; answers the values fetched.
+    fn fetch_add_many(&mut self, stream: Stream, buffer: u32) -> io::Result<Vec<u64>> {
+        let (buffer, mut fetched) = (self.buffers.get(buffer)?, Vec::new());
+        self.run_stream(&stream, |_, done| {
+            for wr_id in done {
+                fetched.push(word(buffer, wr_id % stream.depth * stream.step)?);
             }
-            for wc in completions(cq, deadline)? {
-                let mut word = [0; 8];
-                buffer.read((wc.wr_id % work.depth * 8) as usize, &mut word)?;
-                fetched.push(u64::from_le_bytes(word));
-            }
-        }
+            Ok(())
+        })?;
         Ok(fetched)
     }
 
-    /// Increments a word by compare-and-swap until `count` swaps succeeded; answers the
-    /// attempts.
-    fn cas_increment(&mut self, work: CasIncrement) -> io::Result<u64> {
+    /// Increments a word by copies of a compare-and-swap, whose results land in `buffer`, until
+    /// `count` swaps succeeded; answers the attempts.
+    fn cas_increment(&mut self, work: Stream, buffer: u32) -> io::Result<u64> {
         let (qp, cq) = (self.qps.get(work.qp)?, self.cqs.get(work.cq)?);
-        let buffer = self.buffers.get(work.buffer)?;
-        let deadline = after(work.timeout_ms);
-        let (mut expected, mut swapped, mut attempts) = (0, 0, 0);
+        let buffer = self.buffers.get(buffer)?;
+        let deadline = Instant::now() + PATIENCE;
+        let (mut expected, mut swapped, mut attempts) = (0u64, 0, 0);
         while swapped < work.count {
-            qp.post_send(&[SendWr {
-                wr_id: attempts,
-                op: Op::CmpSwp,
-                flags: flags::SIGNALED,
-                sges: vec![Sge { addr: buffer.addr(), length: 8, lkey: work.lkey }],
-                raddr: work.raddr,
-                rkey: work.rkey,
-                compare_add: expected,
-                swap: expected.wrapping_add(1),
-                ..SendWr::default()
-            }])
-            .map_err(|r| r.error)?;
+            let (compare_add, swap) = (expected, expected.wrapping_add(1));
+            let request = SendWr { wr_id: attempts, compare_add, swap, ..work.request.clone() };
+            qp.post_send(&[request]).map_err(|r| r.error)?;
             completions(cq, deadline)?;
             attempts += 1;
-            let mut word = [0; 8];
-            buffer.read(0, &mut word)?;
-            let found = u64::from_le_bytes(word);
-            if found == expected {
-                swapped += 1;
-                expected = expected.wrapping_add(1);
-            } else {
-                expected = found;
-            }
+            let found = word(buffer, 0)?;
+            swapped += u64::from(found == expected);
+            expected = if found == expected { swap } else { found };
         }
         Ok(attempts)
     }
 }
 
 impl Objects {
-    fn run_stream(&mut self, c: &Stream, sizes: &mut Sizes<'_>) -> io::Result<u64> {
+    /// Runs a stream; `polled` is called after each poll that found something, with the CQ and the
+    /// requests that have completed.
+    fn run_stream(
+        &self,
+        c: &Stream,
+        mut polled: impl FnMut(&Cq, Range<u64>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let (qp, cq) = (self.qps.get(c.qp)?, self.cqs.get(c.cq)?);
-        let deadline = after(c.timeout_ms);
-        let (mut posted, mut completed) = (0, 0);
-        while completed < c.count {
-            while posted < c.count && posted - completed < c.depth {
-                let mut request = c.request.clone();
-                request.wr_id = posted;
-                for sge in &mut request.sges {
-                    sge.addr += posted % c.depth * c.step;
-                }
-                qp.post_send(&[request]).map_err(|r| r.error)?;
-                posted += 1;
-            }
-            for wc in completions(cq, deadline)? {
-                in_order(&wc, completed)?;
-                completed += 1;
-            }
-            sizes.next(cq)?;
-        }
-        Ok(sizes.taken)
+        let send = |wr_id: u64| {
+            let mut request = SendWr { wr_id, ..c.request.clone() };
+            request.sges.iter_mut().for_each(|sge| sge.addr += wr_id % c.depth * c.step);
+            qp.post_send(&[request])
+        };
+        keep_posted((c.count, c.depth), cq, send, |done| polled(cq, done))
     }
+}
+
+/// Keeps `depth` work requests posted until `count` have completed, in order. `polled` is called
+/// after each poll that found something, with the requests that have completed.
+fn keep_posted(
+    (count, depth): (u64, u64),
+    cq: &Cq,
+    post: impl Fn(u64) -> Result<(), Refused>,
+    mut polled: impl FnMut(Range<u64>) -> io::Result<()>,
+) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut posted, mut completed) = (0, 0);
+    while completed < count {
+        while posted < count && posted - completed < depth {
+            post(posted).map_err(|refused| refused.error)?;
+            posted += 1;
+        }
+        let first = completed;
+        for wc in completions(cq, deadline)? {
+            in_order(&wc, completed)?;
+            completed += 1;
+        }
+        polled(first..completed)?;
+    }
+    Ok(())
+}
+
+/// Returns the word at an offset of a buffer.
+fn word(buffer: &Buffer, offset: u64) -> io::Result<u64> {
+    let mut word = [0; 8];
+    buffer.read(offset as usize, &mut word)?;
+    Ok(u64::from_le_bytes(word))
 }

@@ -22,6 +22,13 @@ pub(crate) struct CreateQp {
     pub(crate) srq: Option<u32>,
 }
 
+impl CreateQp {
+    /// Returns the parameters of a QP with one CQ.
+    pub(crate) fn new(pd: u32, cq: u32, qp_type: u32, cap: QpCap) -> Self {
+        Self { pd, send_cq: cq, recv_cq: cq, qp_type, cap, ..Self::default() }
+    }
+}
+
 /// A work request that is posted again and again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stream {
@@ -32,36 +39,6 @@ pub(crate) struct Stream {
     pub(crate) depth: u64,
     /// The local address of copy `i` moves by `i % depth * step`.
     pub(crate) step: u64,
-    pub(crate) timeout_ms: u64,
-}
-
-/// Fetch-and-adds to one word.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct FetchAddMany {
-    pub(crate) qp: u32,
-    pub(crate) cq: u32,
-    /// The results land in 8-byte slots of this buffer.
-    pub(crate) buffer: u32,
-    pub(crate) lkey: u32,
-    pub(crate) raddr: u64,
-    pub(crate) rkey: u32,
-    pub(crate) add: u64,
-    pub(crate) count: u64,
-    pub(crate) depth: u64,
-    pub(crate) timeout_ms: u64,
-}
-
-/// Increments of one word by compare-and-swap.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CasIncrement {
-    pub(crate) qp: u32,
-    pub(crate) cq: u32,
-    pub(crate) buffer: u32,
-    pub(crate) lkey: u32,
-    pub(crate) raddr: u64,
-    pub(crate) rkey: u32,
-    pub(crate) count: u64,
-    pub(crate) timeout_ms: u64,
 }
 
 /// Two clocks, in nanoseconds.
@@ -71,6 +48,16 @@ pub(crate) struct Times {
     pub(crate) raw: u64,
     /// The time of day.
     pub(crate) day: u64,
+}
+
+/// A range of a buffer with known bytes: those of the stream `seed` from `position` on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Known {
+    pub(crate) buffer: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) seed: u64,
+    pub(crate) position: u64,
 }
 
 /// A new buffer.

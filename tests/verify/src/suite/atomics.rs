@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side};
-use crate::rpc::values::{CasIncrement, FetchAddMany};
-use vrnic_verbs::model::{Op, Status};
+use crate::rpc::values::Stream;
+use vrnic_verbs::model::{Op, SendWr, Status};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -28,11 +28,9 @@ fn one(
     swap: u64,
 ) -> Result<u64> {
     near.set_word(0, 0xbad_bad_bad)?;
-    let mut request = Side::request(op, 70, &[near.part(0, 8)]);
-    (request.raddr, request.rkey) = (far.addr + 8, far.rkey);
+    let mut request = Side::request(op, 70, &[near.part(0, 8)]).at(far.addr + 8, far.rkey);
     (request.compare_add, request.swap) = (compare_add, swap);
-    link.a.post(&[request])?;
-    let wc = link.a.expect_sent(70, Status::Success)?;
+    let wc = link.a.run(request, Status::Success)?;
     ensure!(wc.opcode == op.wc_opcode(), "opcode {}", wc.opcode);
     ensure!(wc.byte_len == 8, "byte_len {}", wc.byte_len);
     near.word(0)
@@ -79,21 +77,12 @@ fn cmp_swp(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The call that adds 3 to the word of `far` over and over from `side`.
-fn adding(side: &Side, far: &Region, count: u64) -> Result<FetchAddMany> {
+/// Returns a stream of `side` that adds 3 to the word of `far`, and the buffer of its results.
+fn adding(side: &Side, far: &Region, count: u64) -> Result<(Stream, u32)> {
     let near = side.region(16 * 8, 0)?;
-    Ok(FetchAddMany {
-        qp: side.qp,
-        cq: side.send_cq,
-        buffer: near.buffer,
-        lkey: near.lkey,
-        raddr: far.addr,
-        rkey: far.rkey,
-        add: 3,
-        count,
-        depth: 16,
-        timeout_ms: 60_000,
-    })
+    let request = Side::request(Op::FetchAdd, 0, &[near.part(0, 8)]).at(far.addr, far.rkey);
+    let stream = side.stream(SendWr { compare_add: 3, ..request }, count, 16);
+    Ok((Stream { step: 8, ..stream }, near.buffer))
 }
 
 /// A second connection, from another process where a is, to a QP of `b`'s PD.
@@ -110,8 +99,8 @@ fn fetch_add_contended(env: &Env) -> Result<()> {
     let far = one.b.region(8, 0)?;
     let count = 2000;
     let (first, second) = (adding(&one.a, &far, count)?, adding(&two.a, &far, count)?);
-    let first = one.a.end.agent.begin().fetch_add_many(first)?;
-    let second = two.a.end.agent.begin().fetch_add_many(second)?;
+    let first = one.a.end.agent.begin().fetch_add_many(first.0, first.1)?;
+    let second = two.a.end.agent.begin().fetch_add_many(second.0, second.1)?;
     let (first, second) = (first.finish()?, second.finish()?);
     for fetched in [&first, &second] {
         ensure!(fetched.is_sorted(), "a peer's fetched values go down");
@@ -129,21 +118,14 @@ fn cmp_swp_contended(env: &Env) -> Result<()> {
     let two = second_link(env, &one)?;
     let far = one.b.region(8, 0)?;
     let count = 300;
-    let work = |side: &Side| -> Result<CasIncrement> {
+    let work = |side: &Side| -> Result<_> {
         let near = side.region(8, 0)?;
-        Ok(CasIncrement {
-            qp: side.qp,
-            cq: side.send_cq,
-            buffer: near.buffer,
-            lkey: near.lkey,
-            raddr: far.addr,
-            rkey: far.rkey,
-            count,
-            timeout_ms: 60_000,
-        })
+        let request = Side::request(Op::CmpSwp, 0, &[near.sge()]).at(far.addr, far.rkey);
+        Ok((side.stream(request, count, 1), near.buffer))
     };
-    let first = one.a.end.agent.begin().cas_increment(work(&one.a)?)?;
-    let second = two.a.end.agent.begin().cas_increment(work(&two.a)?)?;
+    let (first, second) = (work(&one.a)?, work(&two.a)?);
+    let first = one.a.end.agent.begin().cas_increment(first.0, first.1)?;
+    let second = two.a.end.agent.begin().cas_increment(second.0, second.1)?;
     let attempts = [first.finish()?, second.finish()?];
     ensure!(attempts.iter().all(|n| *n >= count), "{attempts:?} attempts");
     ensure!(far.word(0)? == 2 * count, "the word is {}, not {}", far.word(0)?, 2 * count);
@@ -155,8 +137,8 @@ fn against_processor(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     let far = link.b.region(8, 0)?;
     let (remote, local) = (2000, 20_000_000);
-    let work = adding(&link.a, &far, remote)?;
-    let device = link.a.end.agent.begin().fetch_add_many(work)?;
+    let (work, results) = adding(&link.a, &far, remote)?;
+    let device = link.a.end.agent.begin().fetch_add_many(work, results)?;
     let processor = link.b.end.agent.begin().cpu_fetch_add(far.buffer, 0, 5, local)?;
     device.finish()?;
     processor.finish()?;

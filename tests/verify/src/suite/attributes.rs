@@ -121,14 +121,7 @@ fn unsupported(env: &Env) -> Result<()> {
     let agent = &env.a.agent;
     let pd = agent.alloc_pd()?;
     let cq = agent.create_cq(16, None, 0)?.cq;
-    let raw = CreateQp {
-        pd,
-        send_cq: cq,
-        recv_cq: cq,
-        qp_type: qp_type::RAW_PACKET,
-        cap: Options::default().cap,
-        ..CreateQp::default()
-    };
+    let raw = CreateQp::new(pd, cq, qp_type::RAW_PACKET, Options::default().cap);
     // Only privileged programs may ask at all.
     one_of("a raw packet QP", agent.create_qp(raw), &[Errno::OPNOTSUPP, Errno::PERM])?;
     let buffer = agent.alloc_buffer(4096, 0)?;

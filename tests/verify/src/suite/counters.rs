@@ -99,8 +99,8 @@ fn packets(env: &Env, op: Op) -> Result<()> {
     let len = if atomic { 8 } else { 2 * mtu + 4 };
     let packets = if atomic { 1 } else { 3 };
     let (near, far) = (a.region(len, 0)?, b.region(len, 0)?);
-    let mut request = Side::request(op, 1, &[near.sge()]);
-    (request.raddr, request.rkey, request.compare_add) = (far.addr, far.rkey, 1);
+    let request = Side::request(op, 1, &[near.sge()]).at(far.addr, far.rkey);
+    let request = SendWr { compare_add: 1, ..request };
     let (sent, executed) = match op {
         Op::Send | Op::SendImm => ("tx_send_req", "rx_send_req"),
         Op::Write | Op::WriteImm => ("tx_write_req", "rx_write_requests"),
@@ -138,8 +138,7 @@ fn packets(env: &Env, op: Op) -> Result<()> {
             b.post_recv(2, &[far.sge()])?;
         }
         a.post(std::slice::from_ref(&request))?;
-        a.expect_sent(1, Status::Success)?;
-        Ok(())
+        a.expect_sent(1, Status::Success).map(drop)
     })
 }
 
@@ -149,9 +148,7 @@ fn not_ready(env: &Env) -> Result<()> {
     let at_a = [("rnr_nak_retry_err", 2), ("retry_rnr_exceeded_err", 1), ("req_cqe_error", 1)];
     let at_b = [("send_rnr_err", 3), ("out_of_buffer", 3)];
     moves(env, [&at_a, &at_b], || {
-        link.a.post(&[Side::request(Op::Send, 1, &[])])?;
-        link.a.expect_sent(1, Status::RnrRetryExcErr)?;
-        Ok(())
+        link.a.run(Side::request(Op::Send, 1, &[]), Status::RnrRetryExcErr).map(drop)
     })
 }
 
@@ -161,21 +158,16 @@ fn ack_timeout(env: &Env) -> Result<()> {
     a.connect(&env.b, 0x00fe_dcba)?;
     let at_a = [("local_ack_timeout_err", 3), ("retry_exceeded_err", 1), ("req_cqe_error", 1)];
     moves(env, [&at_a, &[]], || {
-        a.post(&[Side::request(Op::Send, 1, &[])])?;
-        a.expect_sent(1, Status::RetryExcErr)?;
-        Ok(())
+        a.run(Side::request(Op::Send, 1, &[]), Status::RetryExcErr).map(drop)
     })
 }
 
 /// Posts a request that the peer must refuse.
 fn refused(link: &Link, op: Op, spoil: impl Fn(&mut SendWr), status: Status) -> Result<()> {
     let (near, far) = (link.a.region(8, 0)?, link.b.region(64, 0)?);
-    let mut request = Side::request(op, 1, &[near.sge()]);
-    (request.raddr, request.rkey) = (far.addr, far.rkey);
+    let mut request = Side::request(op, 1, &[near.sge()]).at(far.addr, far.rkey);
     spoil(&mut request);
-    link.a.post(&[request])?;
-    link.a.expect_sent(1, status)?;
-    Ok(())
+    link.a.run(request, status).map(drop)
 }
 
 fn remote_access(env: &Env) -> Result<()> {
@@ -221,9 +213,7 @@ fn malformed(env: &Env) -> Result<()> {
     let source = a.region(longer, 0)?;
     let at_a = [("local_qp_op_err", 1), ("req_cqe_error", 1), ("tx_pkts", 0)];
     moves(env, [&at_a, &[]], || {
-        a.post(&[datagrams::datagram(1, &source, longer, way)])?;
-        a.expect_sent(1, Status::LocLenErr)?;
-        Ok(())
+        a.run(datagrams::datagram(1, &source, longer, way), Status::LocLenErr).map(drop)
     })
 }
 
@@ -236,8 +226,7 @@ fn flushes(env: &Env) -> Result<()> {
         link.a.post_recv(3, &[])?;
         link.a.post(&[Side::request(Op::Send, 1, &[]), Side::request(Op::Send, 2, &[])])?;
         link.a.sent(2)?;
-        link.a.expect_received(3, Status::WrFlushErr)?;
-        Ok(())
+        link.a.expect_received(3, Status::WrFlushErr).map(drop)
     })
 }
 
@@ -249,8 +238,7 @@ fn lost_datagrams(env: &Env) -> Result<()> {
     let at_a = [("tx_pkts", 2), ("tx_bytes", 200), ("tx_roce_discards", 2)];
     moves(env, [&at_a, &[("out_of_buffer", 2), ("rx_pkts", 0)]], || {
         for wr_id in [1, 2] {
-            a.post(&[datagrams::datagram(wr_id, &source, 100, way)])?;
-            a.expect_sent(wr_id, Status::Success)?;
+            a.run(datagrams::datagram(wr_id, &source, 100, way), Status::Success)?;
         }
         Ok(())
     })
@@ -275,8 +263,6 @@ fn lost_messages(env: &Env) -> Result<()> {
     let link = unreliable(env)?;
     let at_a = [("tx_pkts", 1), ("tx_roce_discards", 1)];
     moves(env, [&at_a, &[("out_of_buffer", 1), ("rx_pkts", 0)]], || {
-        link.a.post(&[Side::request(Op::Send, 1, &[])])?;
-        link.a.expect_sent(1, Status::Success)?;
-        Ok(())
+        link.a.run(Side::request(Op::Send, 1, &[]), Status::Success).map(drop)
     })
 }

@@ -5,8 +5,7 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side, one_of};
-use crate::rpc::values::Stream;
-use vrnic_verbs::model::{Op, QpCap, RecvWr, Status};
+use vrnic_verbs::model::{Op, RecvWr, SendWr, Status, flags};
 
 /// Messages of the cases under traffic.
 const MESSAGES: u64 = 3000;
@@ -28,8 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn options(depth: u32, cqe: i32) -> Options {
-    let cap = QpCap { send_wr: depth, recv_wr: depth, ..Options::default().cap };
-    Options { cap, cqe, ..Options::default() }
+    let options = Options { cqe, ..Options::default() };
+    options.cap(|cap| (cap.send_wr, cap.recv_wr) = (depth, depth))
 }
 
 /// Posts receives without buffers until one is refused, which must be with ENOMEM; returns how many
@@ -46,9 +45,7 @@ fn fill_receives(side: &Side, first: u64) -> Result<u64> {
 }
 
 fn send(link: &Link, wr_id: u64) -> Result<()> {
-    link.a.post(&[Side::request(Op::Send, wr_id, &[])])?;
-    link.a.expect_sent(wr_id, Status::Success)?;
-    Ok(())
+    link.a.run(Side::request(Op::Send, wr_id, &[]), Status::Success).map(drop)
 }
 
 /// A full receive queue takes no more, at any fill and over many laps, and the connection never
@@ -93,12 +90,9 @@ fn send_queue(env: &Env) -> Result<()> {
     let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
     let requests: Vec<_> = (0..depth + 1)
         .map(|wr_id| {
-            let mut request = Side::request(Op::Write, wr_id, &[near.sge()]);
-            (request.raddr, request.rkey) = (far.addr, far.rkey);
-            if wr_id + 1 != depth {
-                request.flags = 0;
-            }
-            request
+            let flags = if wr_id + 1 == depth { flags::SIGNALED } else { 0 };
+            let write = Side::request(Op::Write, wr_id, &[near.sge()]);
+            SendWr { flags, ..write.at(far.addr, far.rkey) }
         })
         .collect();
     for _ in 0..50 {
@@ -183,19 +177,10 @@ fn under_traffic(env: &Env) -> Result<()> {
         MESSAGES,
         DEPTH,
         sizes.clone(),
-        60_000,
     )?;
-    let stream = Stream {
-        qp: link.a.qp,
-        cq: link.a.send_cq,
-        request: Side::request(Op::Send, 0, &[]),
-        count: MESSAGES,
-        depth: DEPTH,
-        step: 0,
-        timeout_ms: 60_000,
-    };
+    let stream = link.a.stream(Side::request(Op::Send, 0, &[]), MESSAGES, DEPTH);
     let there = link.a.end.agent.stream_resizing(stream, sizes)?;
     let here = receiving.finish()?;
     ensure!(here > 20 && there > 20, "{here} and {there} resizes are too few");
-    link.a.prove_towards(&link.b)
+    link.prove()
 }

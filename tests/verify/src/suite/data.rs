@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side};
-use vrnic_verbs::model::{Op, Status, Wc, wc_opcode};
+use vrnic_verbs::model::{Op, SendWr, Status, Wc, wc_opcode};
 
 /// Operations that move data.
 pub(super) const MOVERS: [Op; 5] = [Op::Send, Op::SendImm, Op::Write, Op::WriteImm, Op::Read];
@@ -80,9 +80,8 @@ pub(super) fn transfer(link: &Link, op: Op, size: u64, from: u64, to: u64) -> Re
     if op.takes_receive() {
         b.post_recv(71, &[far.sge()])?;
     }
-    let mut request = Side::request(op, 70, &[near.sge()]);
-    (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0xa1b2_c3d4);
-    a.post(&[request])?;
+    let request = Side::request(op, 70, &[near.sge()]).at(far.addr, far.rkey);
+    a.post(&[SendWr { imm: 0xa1b2_c3d4, ..request }])?;
     expect_both(link, op, size)?;
     target.check(seed)?;
     source.check(seed)?;

@@ -8,9 +8,7 @@ use super::Case;
 use super::fixture::side::QKEY;
 use super::fixture::{End, Env, Options, Region, Side, expect_errno, expect_error};
 use crate::rpc::client::CallError;
-use vrnic_verbs::model::{
-    Destination, Op, Path, QpCap, SendWr, State, Status, flags, mask, qp_type,
-};
+use vrnic_verbs::model::{Destination, Op, Path, SendWr, State, Status, flags, mask, qp_type};
 
 /// The network header before a datagram (IBTA volume 1, 11.4.2.1).
 const HEADER: u64 = 40;
@@ -43,8 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn options() -> Options {
-    let cap = QpCap { inline: 64, ..Options::default().cap };
-    Options { qp_type: qp_type::UD, cap, ..Options::default() }
+    Options { qp_type: qp_type::UD, ..Options::default() }.cap(|cap| cap.inline = 64)
 }
 
 /// A side that is ready to send and receive.
@@ -87,8 +84,7 @@ fn transfer(from: &Side, to: &Side, way: Destination, len: u64, seed: u64) -> Re
     let (source, target) = (from.region(len.max(1), 3)?, to.region(HEADER + len, 5)?);
     source.fill(seed)?;
     to.post_recv(seed, &[target.sge()])?;
-    from.post(&[datagram(seed, &source, len, way)])?;
-    from.expect_sent(seed, Status::Success)?;
+    from.run(datagram(seed, &source, len, way), Status::Success)?;
     let wc = to.expect_received(seed, Status::Success)?;
     ensure!(
         (u64::from(wc.byte_len), wc.src_qpn, wc.header) == (HEADER + len, from.qpn, true),
@@ -145,8 +141,7 @@ fn immediate(env: &Env) -> Result<()> {
     let mut wr = datagram(1, &source, 64, way);
     (wr.op, wr.imm) = (Op::SendImm, 0x0102_0304);
     wr.flags |= flags::INLINE;
-    a.post(&[wr])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(wr, Status::Success)?;
     let wc = b.expect_received(1, Status::Success)?;
     ensure!(wc.imm == Some(0x0102_0304), "immediate {:x?}", wc.imm);
     target.check_part(HEADER, 64, 3, 0)
@@ -165,23 +160,18 @@ fn queue_keys(env: &Env) -> Result<()> {
     let way = towards(&a, &b)?;
     let (source, target) = (a.region(8, 0)?, b.region(HEADER + 8, 0)?);
     b.post_recv(7, &[target.sge()])?;
-    a.post(&[datagram(1, &source, 8, Destination { qkey: QKEY + 1, ..way })])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(datagram(1, &source, 8, Destination { qkey: QKEY + 1, ..way }), Status::Success)?;
     b.expect_quiet(QUIET_MS)?;
-    a.post(&[datagram(2, &source, 8, Destination { qkey: OWN_KEY | 5, ..way })])?;
-    a.expect_sent(2, Status::Success)?;
+    a.run(datagram(2, &source, 8, Destination { qkey: OWN_KEY | 5, ..way }), Status::Success)?;
     b.expect_received(7, Status::Success)?;
     // The key may change in RTS.
     let attr = vrnic_verbs::model::QpAttr { qkey: 77, ..Default::default() };
     b.modify(State::Rts, &attr, mask::STATE | mask::QKEY)?;
     b.post_recv(8, &[target.sge()])?;
-    a.post(&[datagram(3, &source, 8, way)])?;
-    a.expect_sent(3, Status::Success)?;
+    a.run(datagram(3, &source, 8, way), Status::Success)?;
     b.expect_quiet(QUIET_MS)?;
-    a.post(&[datagram(4, &source, 8, Destination { qkey: 77, ..way })])?;
-    a.expect_sent(4, Status::Success)?;
-    b.expect_received(8, Status::Success)?;
-    Ok(())
+    a.run(datagram(4, &source, 8, Destination { qkey: 77, ..way }), Status::Success)?;
+    b.expect_received(8, Status::Success).map(drop)
 }
 
 /// Bytes of an `enum ibv_mtu`.
@@ -196,9 +186,7 @@ fn longest(env: &Env) -> Result<()> {
     let mtu = mtu_bytes(env.a.info.active_mtu);
     transfer(&a, &b, way, mtu, 9)?;
     let source = a.region(mtu + 1, 0)?;
-    a.post(&[datagram(1, &source, mtu + 1, way)])?;
-    a.expect_sent(1, Status::LocLenErr)?;
-    Ok(())
+    a.run(datagram(1, &source, mtu + 1, way), Status::LocLenErr).map(drop)
 }
 
 fn too_short(env: &Env) -> Result<()> {
@@ -207,11 +195,9 @@ fn too_short(env: &Env) -> Result<()> {
     let (source, target) = (a.region(100, 0)?, b.region(HEADER + 50, 0)?);
     source.fill(2)?;
     b.post_recv(1, &[target.sge()])?;
-    a.post(&[datagram(1, &source, 51, way)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(datagram(1, &source, 51, way), Status::Success)?;
     b.expect_quiet(QUIET_MS)?;
-    a.post(&[datagram(2, &source, 50, way)])?;
-    a.expect_sent(2, Status::Success)?;
+    a.run(datagram(2, &source, 50, way), Status::Success)?;
     b.expect_received(1, Status::Success)?;
     target.check_part(HEADER, 50, 2, 0)
 }
@@ -255,8 +241,7 @@ fn reaches(from: &Side, to: &Side, way: Destination, seed: u64) -> Result<bool> 
     let (source, target) = (from.region(16, 0)?, to.region(HEADER + 16, 0)?);
     source.fill(seed)?;
     to.post_recv(seed, &[target.sge()])?;
-    from.post(&[datagram(seed, &source, 16, way)])?;
-    from.expect_sent(seed, Status::Success)?;
+    from.run(datagram(seed, &source, 16, way), Status::Success)?;
     let done = to.end.agent.poll(to.recv_cq, 1, QUIET_MS)?;
     let came = !done.is_empty();
     if came {
@@ -272,8 +257,7 @@ fn members(env: &Env) -> Result<()> {
     attach(&b, GROUP)?;
     // The receive from before is still there, and first.
     let source = a.region(16, 0)?;
-    a.post(&[datagram(2, &source, 16, way)])?;
-    a.expect_sent(2, Status::Success)?;
+    a.run(datagram(2, &source, 16, way), Status::Success)?;
     b.expect_received(1, Status::Success)?;
     ensure!(reaches(&a, &b, way, 3)?, "b is a member");
     let mut other = GROUP;
@@ -298,8 +282,7 @@ fn several_members(env: &Env) -> Result<()> {
     let [a, ..] = &sides;
     let source = a.region(16, 0)?;
     source.fill(6)?;
-    a.post(&[datagram(1, &source, 16, to_group(a, GROUP)?)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(datagram(1, &source, 16, to_group(a, GROUP)?), Status::Success)?;
     for (side, target) in sides.iter().zip(&targets) {
         let wc = side.expect_received(7, Status::Success)?;
         ensure!(wc.src_qpn == a.qpn, "from QP {}", wc.src_qpn);
@@ -323,8 +306,7 @@ fn ipv6_group(env: &Env) -> Result<()> {
     let source = a.region(16, 0)?;
     for seed in [1, 2] {
         source.fill(seed)?;
-        a.post(&[datagram(seed, &source, 16, way)])?;
-        a.expect_sent(seed, Status::Success)?;
+        a.run(datagram(seed, &source, 16, way), Status::Success)?;
         // The first receive is that of the attempt above.
         b.expect_received(seed, Status::Success)?;
     }

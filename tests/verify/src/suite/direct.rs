@@ -9,11 +9,8 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_error};
-use crate::rpc::values::CreateQp;
 use vrnic_verbs::direct::{CommandWr, QpExtras};
-use vrnic_verbs::model::{
-    Bind, Change, Op, QpCap, SendWr, State, Status, Wc, access, change, flags,
-};
+use vrnic_verbs::model::{Bind, Change, Op, SendWr, State, Status, Wc, access, change, flags};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -57,24 +54,15 @@ fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     let region = Region::for_one_touch(&b.end, b.pd, len, access::ALL)?;
     let near = a.region(len, 0)?;
     near.fill(3)?;
-    b.post_recv(7, &[region.sge()])?;
-    a.post(&[Side::request(Op::Send, 8, &[near.sge()])])?;
-    a.expect_sent(8, Status::Success)?;
-    b.expect_received(7, Status::Success)?;
+    a.send(&b, &[near.sge()], &[region.sge()])?;
     region.check(3)?;
     let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
-    let request = |wr_id| SendWr {
-        raddr: region.addr,
-        rkey: region.rkey,
-        ..Side::request(op, wr_id, &[near.sge()])
-    };
+    let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, region.rkey);
     from.fill(1)?;
-    a.post(&[request(1)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(request(1), Status::Success)?;
     to.check(1)?;
     from.fill(2)?;
-    a.post(&[request(2)])?;
-    a.expect_sent(2, Status::RemAccessErr)?;
+    a.run(request(2), Status::RemAccessErr)?;
     to.check(1)?;
     region.deregister()?;
     region.free()
@@ -88,8 +76,7 @@ fn reregistered(env: &Env) -> Result<()> {
     for round in 0..3 {
         near.fill(round)?;
         let write = Side::request(Op::Write, round, &[near.sge()]);
-        a.post(&[SendWr { raddr: region.addr, rkey: region.rkey, ..write }])?;
-        a.expect_sent(round, Status::Success)?;
+        a.run(write.at(region.addr, region.rkey), Status::Success)?;
         region.check(round)?;
         let what = change::ACCESS;
         let change = Change { what, access: access::ALL, ..Change::default() };
@@ -112,17 +99,11 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     let near = a.region(len, 0)?;
     let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
     from.fill(1)?;
-    let request = |wr_id| SendWr {
-        raddr: region.addr,
-        rkey: window.rkey,
-        ..Side::request(op, wr_id, &[near.sge()])
-    };
-    a.post(&[request(1)])?;
-    a.expect_sent(1, Status::Success)?;
+    let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, window.rkey);
+    a.run(request(1), Status::Success)?;
     to.check(1)?;
     from.fill(2)?;
-    a.post(&[request(2)])?;
-    a.expect_sent(2, Status::RemAccessErr)?;
+    a.run(request(2), Status::RemAccessErr)?;
     to.check(1)
 }
 
@@ -147,22 +128,11 @@ fn any_vector(env: &Env) -> Result<()> {
     expect_errno("a vector that is not there", create(vectors, false), Errno::INVAL)?;
     expect_errno("any vector and this one", create(1, true), Errno::INVAL)?;
     let (made, _) = create(0, true)?;
-    let mut a = Side::new(&env.a, &Options::default())?;
-    a.destroy()?;
-    (a.send_cq, a.recv_cq, a.channel) = (made.cq, made.cq, Some(channel));
     let options = Options::default();
-    let qp = agent.create_qp(CreateQp {
-        pd: a.pd,
-        send_cq: made.cq,
-        recv_cq: made.cq,
-        qp_type: options.qp_type,
-        cap: options.cap,
-        ..CreateQp::default()
-    })?;
-    (a.qp, a.qpn) = (qp.qp, qp.qpn);
+    let a = Side::with_cqs(&env.a, agent.alloc_pd()?, [made.cq; 2], &options)?;
     let link = Link::of(a, Side::new(&env.b, &options)?)?;
     agent.arm(made.cq, false)?;
-    link.a.prove_towards(&link.b)?;
+    link.prove()?;
     let event = agent.wait_channel(channel, 30_000)?;
     ensure!(event == Some(made.cq), "the event of CQ {event:?}, not {}", made.cq);
     Ok(())
@@ -181,19 +151,13 @@ fn survives(a: &Side, b: &Side, refused: u64) -> Result<()> {
     b.expect_sent(refused, Status::MwBindErr)?;
     b.expect_sent(41, Status::WrFlushErr)?;
     b.expect_state(State::Sqe)?;
-    b.post(&[Side::request(Op::Send, 42, &[far.sge()])])?;
-    b.expect_sent(42, Status::WrFlushErr)?;
+    b.run(Side::request(Op::Send, 42, &[far.sge()]), Status::WrFlushErr)?;
     // The peer notices nothing.
     near.fill(5)?;
-    b.post_recv(43, &[far.sge()])?;
-    a.post(&[Side::request(Op::Send, 44, &[near.sge()])])?;
-    a.expect_sent(44, Status::Success)?;
-    b.expect_received(43, Status::Success)?;
+    a.send(b, &[near.sge()], &[far.sge()])?;
     far.check(5)?;
     far.fill(6)?;
-    let (raddr, rkey) = (far.addr, far.rkey);
-    a.post(&[SendWr { raddr, rkey, ..Side::request(Op::Read, 45, &[near.sge()]) }])?;
-    a.expect_sent(45, Status::Success)?;
+    a.run(Side::request(Op::Read, 45, &[near.sge()]).at(far.addr, far.rkey), Status::Success)?;
     near.check(6)?;
     b.to(State::Rts)?;
     a.prove_towards(b)
@@ -268,8 +232,8 @@ const ISCSI: Form = Form {
 
 impl Form {
     fn options(&self) -> Options {
-        let cap = QpCap { send_sge: 1, inline: 64, ..Options::default().cap };
-        Options { cap, extras: Some(self.extras), ..Options::impatient() }
+        let options = Options { extras: Some(self.extras), ..Options::impatient() };
+        options.cap(|cap| cap.inline = 64)
     }
 
     /// Place of the tag in responses.
@@ -359,8 +323,7 @@ impl Scene {
         let Link { a, b } = &self.link;
         self.form.message(&self.response[0], b, Some(tag))?;
         a.post_recv(77, &[self.response[1].sge()])?;
-        b.post(&[Side::request(Op::Send, 78, &[self.response[0].sge()])])?;
-        b.expect_sent(78, Status::Success)?;
+        b.run(Side::request(Op::Send, 78, &[self.response[0].sge()]), Status::Success)?;
         a.expect_received(77, Status::Success)
     }
 
@@ -392,8 +355,7 @@ fn command(env: &Env, form: &'static Form) -> Result<()> {
     let wc = scene.respond(tag)?;
     ensure!(wc.invalidated && wc.key == tag, "{}: response to {tag:#x}: {wc:?}", a.name());
     scene.transfer(Op::Write, tag, &near)?;
-    b.expect_sent(79, Status::RemAccessErr)?;
-    Ok(())
+    b.expect_sent(79, Status::RemAccessErr).map(drop)
 }
 
 fn command_inline(env: &Env) -> Result<()> {
@@ -445,8 +407,7 @@ fn expect_refused_response(scene: &Scene, tag: u32) -> Result<()> {
     let Link { a, b } = &scene.link;
     scene.form.message(&scene.response[0], b, Some(tag))?;
     a.post_recv(77, &[scene.response[1].sge()])?;
-    b.post(&[Side::request(Op::Send, 78, &[scene.response[0].sge()])])?;
-    b.expect_sent(78, Status::RemAccessErr)?;
+    b.run(Side::request(Op::Send, 78, &[scene.response[0].sge()]), Status::RemAccessErr)?;
     a.expect_state(State::Err)
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side};
-use vrnic_verbs::model::{Op, State, Status, flags};
+use vrnic_verbs::model::{Op, SendWr, State, Status, flags};
 
 /// Time to watch that no event comes, in milliseconds.
 const QUIET_MS: u64 = 300;
@@ -57,9 +57,7 @@ fn send(link: &Link, op: Op, flags: u32) -> Result<()> {
     link.b.post_recv(7, &[])?;
     let mut request = Side::request(op, 6, &[]);
     request.flags |= flags;
-    link.a.post(&[request])?;
-    link.a.expect_sent(6, Status::Success)?;
-    Ok(())
+    link.a.run(request, Status::Success).map(drop)
 }
 
 fn next_completion(env: &Env) -> Result<()> {
@@ -70,8 +68,7 @@ fn next_completion(env: &Env) -> Result<()> {
     expect_none(b)?;
     send(&link, Op::Send, 0)?;
     expect_event(b, b.recv_cq)?;
-    b.expect_received(7, Status::Success)?;
-    Ok(())
+    b.expect_received(7, Status::Success).map(drop)
 }
 
 /// With moderation an event waits for its number of completions, but no longer than its time.
@@ -138,8 +135,7 @@ fn error_is_solicited(env: &Env) -> Result<()> {
     arm(b, b.recv_cq, true)?;
     b.to(State::Err)?;
     expect_event(b, b.recv_cq)?;
-    b.expect_received(7, Status::WrFlushErr)?;
-    Ok(())
+    b.expect_received(7, Status::WrFlushErr).map(drop)
 }
 
 fn send_queue(env: &Env) -> Result<()> {
@@ -147,15 +143,12 @@ fn send_queue(env: &Env) -> Result<()> {
     let a = &link.a;
     arm(a, a.send_cq, false)?;
     let (near, far) = (a.region(64, 0)?, link.b.region(64, 0)?);
-    let mut request = Side::request(Op::Write, 6, &[near.sge()]);
-    (request.raddr, request.rkey, request.flags) = (far.addr, far.rkey, 0);
-    a.post(&[request.clone()])?;
+    let request = Side::request(Op::Write, 6, &[near.sge()]).at(far.addr, far.rkey);
+    a.post(&[SendWr { flags: 0, ..request.clone() }])?;
     expect_none(a)?;
-    request.flags = flags::SIGNALED;
     a.post(&[request])?;
     expect_event(a, a.send_cq)?;
-    a.expect_sent(6, Status::Success)?;
-    Ok(())
+    a.expect_sent(6, Status::Success).map(drop)
 }
 
 fn two_cqs(env: &Env) -> Result<()> {
@@ -169,8 +162,7 @@ fn two_cqs(env: &Env) -> Result<()> {
     b.post(&[Side::request(Op::Send, 8, &[])])?;
     expect_event(b, b.send_cq)?;
     b.expect_received(7, Status::Success)?;
-    b.expect_sent(8, Status::Success)?;
-    Ok(())
+    b.expect_sent(8, Status::Success).map(drop)
 }
 
 /// A server's loop: arm, wait, take, answer.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_errno};
 use crate::rpc::client::CallError;
-use vrnic_verbs::model::{Op, QpCap, SendWr, Status, Wc};
+use vrnic_verbs::model::{Op, QpCap, SendWr, Status};
 
 /// Largest difference of two clocks, beside the time that reading them takes, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000;
@@ -37,20 +37,13 @@ fn cap() -> QpCap {
     Options::default().cap
 }
 
-/// Sends an empty message from a to b; both completions.
-fn send(link: &Link) -> Result<(Wc, Wc)> {
-    link.b.post_recv(7, &[])?;
-    link.a.post(&[Side::request(Op::Send, 6, &[])])?;
-    Ok((link.a.expect_sent(6, Status::Success)?, link.b.expect_received(7, Status::Success)?))
-}
-
 /// Timestamps are of the clock that can be asked for, and go up.
 fn timestamps(env: &Env) -> Result<()> {
     let link = link(env, cap())?;
     let mut last = (0, 0);
     for _ in 0..5 {
         let before = (env.a.agent.clocks()?.raw, env.b.agent.clocks()?.raw);
-        let (sent, received) = send(&link)?;
+        let (sent, received) = link.a.send(&link.b, &[], &[])?;
         let after = (env.a.agent.clocks()?.raw, env.b.agent.clocks()?.raw);
         for (what, before, wc, after) in
             [("a", before.0, sent, after.0), ("b", before.1, received, after.1)]
@@ -72,7 +65,7 @@ fn wallclock(env: &Env) -> Result<()> {
     for pause in [0, 10, 40, 1200] {
         std::thread::sleep(Duration::from_millis(pause));
         let before = env.a.agent.clocks()?.day;
-        let (sent, _) = send(&link)?;
+        let (sent, _) = link.a.send(&link.b, &[], &[])?;
         let after = env.a.agent.clocks()?.day;
         let window = before - SLACK_NS..=after + SLACK_NS;
         ensure!(window.contains(&sent.wallclock), "{} not in {window:?}", sent.wallclock);
@@ -86,10 +79,8 @@ fn fields(env: &Env) -> Result<()> {
     let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
     for op in [Op::Send, Op::SendImm, Op::WriteImm] {
         link.b.post_recv(1, &[far.sge()])?;
-        let mut request = Side::request(op, 2, &[near.sge()]);
-        (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0x0102_0304);
-        link.a.post(&[request])?;
-        let sent = link.a.expect_sent(2, Status::Success)?;
+        let request = Side::request(op, 2, &[near.sge()]).at(far.addr, far.rkey);
+        let sent = link.a.run(SendWr { imm: 0x0102_0304, ..request }, Status::Success)?;
         ensure!(sent.opcode == op.wc_opcode() && sent.imm.is_none(), "{sent:?}");
         let received = link.b.expect_received(1, Status::Success)?;
         let imm = op.has_immediate().then_some(0x0102_0304);
@@ -110,11 +101,7 @@ fn abort(env: &Env) -> Result<()> {
     let depth = u64::from(link.a.cap.send_wr);
     let (near, far) = (link.a.region(64, 0)?, link.b.region(64, 0)?);
     let writes: Vec<_> = (0..depth)
-        .map(|wr_id| {
-            let mut request = Side::request(Op::Write, wr_id, &[near.sge()]);
-            (request.raddr, request.rkey) = (far.addr, far.rkey);
-            request
-        })
+        .map(|wr_id| Side::request(Op::Write, wr_id, &[near.sge()]).at(far.addr, far.rkey))
         .collect();
     for round in 0..40 {
         near.fill(2 * round)?;
@@ -135,9 +122,7 @@ fn all_or_none(env: &Env) -> Result<()> {
     far.fill(1)?;
     near.fill(2)?;
     let write = |wr_id, segments: usize| {
-        let mut request = Side::request(Op::Write, wr_id, &vec![near.sge(); segments]);
-        (request.raddr, request.rkey) = (far.addr, far.rkey);
-        request
+        Side::request(Op::Write, wr_id, &vec![near.sge(); segments]).at(far.addr, far.rkey)
     };
     let bad = [write(1, 1), write(2, 1), write(3, 17), write(4, 1)];
     expect_errno("17 segments", together(&link.a, &bad, false), Errno::INVAL)?;

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use super::Case;
 use super::fixture::window::{BINDABLE, READ_WRITE, Window, signaled};
 use super::fixture::{End, Env, Link, Options, Region, Side};
-use crate::rpc::values::Stream;
 use crate::rpc::vrnic::{RegMrFaulting, Target};
 use vrnic_verbs::model::{Op, Status};
 
@@ -36,33 +35,23 @@ fn intruder(env: &Env) -> Result<(End, Vec<Link>)> {
     Ok((bad, links))
 }
 
-fn hostile(env: &Env, target: Target, seed: u64) -> Result<()> {
+fn hostile(env: &Env, garbage: Target, seed: u64) -> Result<()> {
     let good = Link::new(env, &Options::default())?;
     let (bad, links) = intruder(env)?;
     let guarded = links[0].b.region(1 << 16, 0)?;
     guarded.fill(5)?;
-    let (source, destination) = (good.a.region(1 << 16, 1)?, good.b.region(1 << 16, 2)?);
+    let (source, target) = (good.a.region(1 << 16, 1)?, good.b.region(1 << 16, 2)?);
     source.fill(seed)?;
-    let mut request = Side::request(Op::Write, 0, &[source.sge()]);
-    (request.raddr, request.rkey) = (destination.addr, destination.rkey);
-    let garbage = bad.agent.begin().scribble(target, seed, DURATION_MS)?;
-    let traffic = good.a.end.agent.begin().stream(Stream {
-        qp: good.a.qp,
-        cq: good.a.send_cq,
-        request,
-        count: 2000,
-        depth: 8,
-        step: 0,
-        timeout_ms: 60_000,
-    })?;
+    let request = Side::request(Op::Write, 0, &[source.sge()]).at(target.addr, target.rkey);
+    let garbage = bad.agent.begin().scribble(garbage, seed, DURATION_MS)?;
+    let traffic = good.a.end.agent.begin().stream(good.a.stream(request, 2000, 8))?;
     let written = garbage.finish()?;
     ensure!(written.stores > 0 && written.mappings > 0, "nothing was written: {written:?}");
     traffic.finish()?;
-    destination.check(seed)?;
+    target.check(seed)?;
     guarded.check(5)?;
-    good.a.prove_towards(&good.b)?;
-    let fresh = Link::new(env, &Options::default())?;
-    fresh.a.prove_towards(&fresh.b)
+    good.prove()?;
+    Link::new(env, &Options::default())?.prove()
 }
 
 /// The kernel can clean up behind a process whose queues hold garbage.
@@ -71,8 +60,7 @@ fn exits(env: &Env) -> Result<()> {
         let (bad, _links) = intruder(env)?;
         bad.agent.scribble(Target::Rings, seed, 300)?;
     }
-    let fresh = Link::new(env, &Options::default())?;
-    fresh.a.prove_towards(&fresh.b)
+    Link::new(env, &Options::default())?.prove()
 }
 
 /// Entries that are wrong in few places get far into the device: each connection lives until the
@@ -89,10 +77,9 @@ fn plausible(env: &Env) -> Result<()> {
         }
         bad.agent.scribble(Target::Entries, seed, 200)?;
         guarded.check(5)?;
-        good.a.prove_towards(&good.b)?;
+        good.prove()?;
     }
-    let fresh = Link::new(env, &Options::default())?;
-    fresh.a.prove_towards(&fresh.b)
+    Link::new(env, &Options::default())?.prove()
 }
 
 /// The key that a fresh region gets when `key` was the last that was given: keys are counted up.
@@ -125,8 +112,7 @@ fn faulting_region(env: &Env) -> Result<()> {
     ensure!(status == [Status::MwBindErr as u32], "the binding ended with {bound:?}");
     ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the registration failed with {errno:?}");
     window.free(&side)?;
-    let fresh = Link::new(env, &Options::default())?;
-    fresh.a.prove_towards(&fresh.b)
+    Link::new(env, &Options::default())?.prove()
 }
 
 /// A queue stays in its ring if the process cannot be told where it goes on in another one.
@@ -138,5 +124,5 @@ fn faulting_resize(env: &Env) -> Result<()> {
     let (cq, buffer) = (link.a.send_cq, ring.buffer);
     let errno = agent.resize_cq_faulting(cq, buffer, LOG_SIZE)?;
     ensure!(errno == Some(Errno::FAULT.raw_os_error()), "the command failed with {errno:?}");
-    link.a.prove_towards(&link.b)
+    link.prove()
 }

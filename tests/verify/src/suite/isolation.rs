@@ -22,10 +22,8 @@ fn foreign_rkey(env: &Env) -> Result<()> {
     let victim = Side::new(&other, &Options::default())?.region(4096, 0)?;
     victim.fill(7)?;
     let near = link.a.region(4096, 0)?;
-    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-    (write.raddr, write.rkey) = (victim.addr, victim.rkey);
-    link.a.post(&[write])?;
-    link.a.expect_sent(1, Status::RemAccessErr)?;
+    let write = Side::request(Op::Write, 1, &[near.sge()]).at(victim.addr, victim.rkey);
+    link.a.run(write, Status::RemAccessErr)?;
     victim.check(7)
 }
 
@@ -39,10 +37,7 @@ fn foreign_lkey(env: &Env) -> Result<()> {
         victim.fill(7)?;
         far.fill(8)?;
         let sge = Sge { addr: victim.addr, length: 4096, lkey: victim.lkey };
-        let mut request = Side::request(op, 1, &[sge]);
-        (request.raddr, request.rkey) = (far.addr, far.rkey);
-        link.a.post(&[request])?;
-        link.a.expect_sent(1, Status::LocProtErr)?;
+        link.a.run(Side::request(op, 1, &[sge]).at(far.addr, far.rkey), Status::LocProtErr)?;
         victim.check(7)?;
         far.check(8)?;
     }
@@ -58,13 +53,11 @@ fn not_the_peer(env: &Env) -> Result<()> {
     let intruder = Side::new(&env.another_a()?, &Options::impatient())?;
     intruder.connect(&env.b, link.b.qpn)?;
     let near = intruder.region(4096, 0)?;
-    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-    (write.raddr, write.rkey) = (far.addr, far.rkey);
-    intruder.post(&[write])?;
-    intruder.expect_sent(1, Status::RetryExcErr)?;
+    let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
+    intruder.run(write, Status::RetryExcErr)?;
     far.check(7)?;
     link.b.expect_state(State::Rts)?;
-    link.a.prove_towards(&link.b)
+    link.prove()
 }
 
 /// Processes that come, leave objects of all kinds behind, and go.
@@ -73,9 +66,8 @@ fn exit_frees(env: &Env) -> Result<()> {
         let (a, b) = (env.another_a()?, env.another_b()?);
         let options = Options { channel: true, ..Options::default() };
         let link = Link::between(&a, &b, &options)?;
-        link.a.prove_towards(&link.b)?;
+        link.prove()?;
         link.a.post_recv(1, &[])?;
     }
-    let link = Link::new(env, &Options::default())?;
-    link.a.prove_towards(&link.b)
+    Link::new(env, &Options::default())?.prove()
 }

@@ -100,14 +100,7 @@ impl<'a> Maker<'a> {
     }
 
     fn create(&self, kind: u32, cap: QpCap) -> Result<QpCap, crate::rpc::client::CallError> {
-        let wanted = CreateQp {
-            pd: self.pd,
-            send_cq: self.cq,
-            recv_cq: self.cq,
-            qp_type: kind,
-            cap,
-            ..CreateQp::default()
-        };
+        let wanted = CreateQp::new(self.pd, self.cq, kind, cap);
         self.env.a.agent.create_qp(wanted).map(|made| made.cap)
     }
 }
@@ -156,9 +149,9 @@ fn qp_types(env: &Env) -> Result<()> {
 /// Queues as long as the device says.
 fn largest_queues(env: &Env) -> Result<()> {
     let most = env.a.info.max_qp_wr.min(1 << 15);
-    let cap = QpCap { send_wr: most, recv_wr: most, ..Options::default().cap };
-    let link = Link::new(env, &Options { cap, cqe: 64, ..Options::default() })?;
-    link.a.prove_towards(&link.b)
+    let options = Options { cqe: 64, ..Options::default() };
+    let options = options.cap(|cap| (cap.send_wr, cap.recv_wr) = (most, most));
+    Link::new(env, &options)?.prove()
 }
 
 /// Memory that is not there, or that this process may not write to, cannot be registered for
@@ -215,10 +208,7 @@ fn mr_outlives(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     let (near, far) = (a.region(8192, 0)?, b.region(8192, 0)?);
     far.free()?;
-    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-    (write.raddr, write.rkey) = (far.addr, far.rkey);
-    a.post(&[write])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey), Status::Success)?;
     far.deregister()
 }
 
@@ -228,15 +218,10 @@ fn overlapping(env: &Env) -> Result<()> {
     let (near, far) = (a.region(4096, 0)?, b.region(4096, 0)?);
     let narrow = b.end.agent.reg_mr(b.pd, far.addr + 100, 1000, 0)?;
     near.fill(1)?;
-    let mut write = Side::request(Op::Write, 1, &[near.part(100, 1000)]);
-    (write.raddr, write.rkey) = (far.addr + 100, far.rkey);
-    a.post(&[write.clone()])?;
-    a.expect_sent(1, Status::Success)?;
+    let write = Side::request(Op::Write, 1, &[near.part(100, 1000)]);
+    a.run(write.clone().at(far.addr + 100, far.rkey), Status::Success)?;
     far.check_part(100, 1000, 1, 100)?;
-    write.rkey = narrow.rkey;
-    a.post(&[write])?;
-    a.expect_sent(1, Status::RemAccessErr)?;
-    Ok(())
+    a.run(write.at(far.addr + 100, narrow.rkey), Status::RemAccessErr).map(drop)
 }
 
 /// Creates as many as the device has, at most 1000. One more is an error or a success, never a
@@ -267,8 +252,7 @@ fn many_mrs(env: &Env) -> Result<()> {
 
 fn churn(env: &Env) -> Result<()> {
     for round in 0..50 {
-        let link = Link::new(env, &Options::default())?;
-        link.a.prove_towards(&link.b).with_context(|| format!("round {round}"))?;
+        Link::new(env, &Options::default())?.prove().with_context(|| format!("round {round}"))?;
         env.reset()?;
         let early =
             [Side::new(&env.a, &Options::default())?, Side::new(&env.b, &Options::default())?];
@@ -283,8 +267,7 @@ fn destroy_with_work(env: &Env) -> Result<()> {
     for _ in 0..20 {
         let Link { a, b } = Link::new(env, &Options::default())?;
         let (near, far) = (a.region(256 << 10, 0)?, b.region(256 << 10, 0)?);
-        let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-        (write.raddr, write.rkey) = (far.addr, far.rkey);
+        let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
         a.post(&vec![write; 32])?;
         a.destroy()?;
         far.fill(9)?;

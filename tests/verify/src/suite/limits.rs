@@ -69,18 +69,8 @@ fn qps(env: &Env) -> Result<()> {
     let pd = agent.alloc_pd()?;
     let cq = agent.create_cq(4, None, 0)?.cq;
     for kind in [qp_type::RC, qp_type::UD] {
-        let create = || {
-            agent
-                .create_qp(CreateQp {
-                    pd,
-                    send_cq: cq,
-                    recv_cq: cq,
-                    qp_type: kind,
-                    cap: QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 },
-                    ..CreateQp::default()
-                })
-                .map(|made| made.qp)
-        };
+        let cap = QpCap { send_wr: 1, recv_wr: 1, send_sge: 1, recv_sge: 1, inline: 0 };
+        let create = || agent.create_qp(CreateQp::new(pd, cq, kind, cap)).map(|made| made.qp);
         fill(("QPs", env.a.info.max_qp), create, |qp| agent.destroy_qp(qp))?;
     }
     Ok(())

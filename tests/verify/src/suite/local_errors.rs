@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side};
-use vrnic_verbs::model::{Op, QpCap, SendWr, Sge, State, Status, access};
+use vrnic_verbs::model::{Op, SendWr, Sge, State, Status, access};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -48,9 +48,7 @@ const SPOILERS: &[(&str, Spoiler)] = &[
 ];
 
 fn remote(op: Op, wr_id: u64, sges: &[Sge], far: &Region) -> SendWr {
-    let mut request = Side::request(op, wr_id, sges);
-    (request.raddr, request.rkey) = (far.addr, far.rkey);
-    request
+    Side::request(op, wr_id, sges).at(far.addr, far.rkey)
 }
 
 /// The request with the bad segment fails with LOC_PROT_ERR, those behind it are flushed, the QP is
@@ -90,27 +88,23 @@ fn read_only(env: &Env, op: Op) -> Result<()> {
     let far = link.b.region(16, 0)?;
     far.fill(2)?;
     let request = remote(op, 70, &[near.sge()], &far);
-    link.a.post(&[request])?;
-    link.a.expect_sent(70, Status::LocProtErr)?;
+    link.a.run(request, Status::LocProtErr)?;
     near.check_zero()
 }
 
 fn second_segment(env: &Env) -> Result<()> {
-    let cap = QpCap { send_sge: 2, ..Options::default().cap };
-    let link = Link::new(env, &Options { cap, ..Options::impatient() })?;
+    let link = Link::new(env, &Options::impatient().cap(|cap| cap.send_sge = 2))?;
     let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
     let bad = Sge { lkey: !near.lkey, ..near.part(100, 100) };
     let request = remote(Op::Send, 70, &[near.part(0, 100), bad], &far);
     link.b.post_recv(1, &[far.sge()])?;
-    link.a.post(&[request])?;
-    link.a.expect_sent(70, Status::LocProtErr)?;
+    link.a.run(request, Status::LocProtErr)?;
     link.b.expect_state(State::Rts)
 }
 
 /// More than the largest message: refused at once or completed with LOC_LEN_ERR.
 fn too_long(env: &Env) -> Result<()> {
-    let cap = QpCap { send_sge: 3, ..Options::default().cap };
-    let link = Link::new(env, &Options { cap, ..Options::impatient() })?;
+    let link = Link::new(env, &Options::impatient().cap(|cap| cap.send_sge = 3))?;
     let (near, far) = (link.a.region(5000, 3)?, link.b.region(5000, 0)?);
     let most = env.a.info.max_msg_sz;
     let sge = Sge { length: most / 2 + 1, ..near.sge() };
@@ -198,11 +192,9 @@ fn flush(env: &Env) -> Result<()> {
         a.expect_sent(i, Status::WrFlushErr)?;
     }
     a.expect_received(200, Status::WrFlushErr)?;
-    a.post(&[remote(Op::Write, 10, &[near.sge()], &far)])?;
-    a.expect_sent(10, Status::WrFlushErr)?;
+    a.run(remote(Op::Write, 10, &[near.sge()], &far), Status::WrFlushErr)?;
     a.post_recv(201, &[near.sge()])?;
-    a.expect_received(201, Status::WrFlushErr)?;
-    Ok(())
+    a.expect_received(201, Status::WrFlushErr).map(drop)
 }
 
 fn flush_receives(env: &Env) -> Result<()> {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::Case;
 use super::data::{MOVERS, transfer};
 use super::fixture::{Env, Link, Options, Side};
-use vrnic_verbs::model::{Op, Status};
+use vrnic_verbs::model::Op;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = MOVERS
@@ -28,10 +28,7 @@ fn to_itself(env: &Env) -> Result<()> {
     side.connect(&env.a, side.qpn)?;
     let (source, target) = (side.region(5000, 1)?, side.region(5000, 2)?);
     source.fill(3)?;
-    side.post_recv(71, &[target.sge()])?;
-    side.post(&[Side::request(Op::Send, 70, &[source.sge()])])?;
-    side.expect_sent(70, Status::Success)?;
-    side.expect_received(71, Status::Success)?;
+    side.send(&side, &[source.sge()], &[target.sge()])?;
     target.check(3)
 }
 

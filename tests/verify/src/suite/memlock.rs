@@ -96,17 +96,8 @@ fn queue_pairs(env: &Env) -> Result<()> {
     let pd = agent.alloc_pd()?;
     let cq = agent.create_cq(1, None, 0)?.cq;
     let cap = QpCap { send_wr: 1, recv_wr: DEPTH, send_sge: 1, recv_sge: 1, inline: 0 };
-    let create = || {
-        let made = agent.create_qp(CreateQp {
-            pd,
-            send_cq: cq,
-            recv_cq: cq,
-            qp_type: qp_type::RC,
-            cap,
-            ..CreateQp::default()
-        });
-        made.map(|made| made.qp)
-    };
+    let wanted = CreateQp::new(pd, cq, qp_type::RC, cap);
+    let create = || agent.create_qp(wanted).map(|made| made.qp);
     check(create, |qp| agent.destroy_qp(qp)).map(|_| ())
 }
 

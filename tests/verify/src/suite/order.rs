@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side};
-use vrnic_verbs::model::{Op, QpCap, Status, flags};
+use vrnic_verbs::model::{Op, SendWr, Status, flags};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -37,10 +37,7 @@ fn last_byte(env: &Env) -> Result<()> {
         let before = (1000..).find(|s| last(*s) != last(seed)).context("no seed")?;
         far.fill(before)?;
         let waiting = far.begin_spin(seed)?;
-        let mut request = Side::request(Op::Write, round as u64, &[near.sge()]);
-        (request.raddr, request.rkey) = (far.addr, far.rkey);
-        a.post(&[request])?;
-        a.expect_sent(round as u64, Status::Success)?;
+        a.run(Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey), Status::Success)?;
         waiting.finish().with_context(|| format!("round {round}, {len} bytes"))?;
         near.free()?;
         far.free()?;
@@ -58,8 +55,7 @@ fn fenced_send(env: &Env) -> Result<()> {
         target.fill(2)?;
         source.fill(100 + round)?;
         b.post_recv(round, &[target.sge()])?;
-        let mut read = Side::request(Op::Read, 1, &[near.sge()]);
-        (read.raddr, read.rkey) = (source.addr, source.rkey);
+        let read = Side::request(Op::Read, 1, &[near.sge()]).at(source.addr, source.rkey);
         let mut send = Side::request(Op::Send, 2, &[near.sge()]);
         send.flags |= flags::FENCE;
         a.post(&[read, send])?;
@@ -79,8 +75,8 @@ fn write_then_send(env: &Env) -> Result<()> {
     for round in 0..20 {
         near.fill(round)?;
         b.post_recv(round, &[])?;
-        let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-        (write.raddr, write.rkey, write.flags) = (far.addr, far.rkey, 0);
+        let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
+        let write = SendWr { flags: 0, ..write };
         a.post(&[write, Side::request(Op::Send, round, &[])])?;
         b.expect_received(round, Status::Success)?;
         far.check(round)?;
@@ -96,10 +92,8 @@ fn read_after_write(env: &Env) -> Result<()> {
     let (near, back, far) = (a.region(len, 7)?, a.region(len, 1)?, b.region(len, 0)?);
     for round in 0..10 {
         near.fill(round)?;
-        let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-        (write.raddr, write.rkey) = (far.addr, far.rkey);
-        let mut read = Side::request(Op::Read, 2, &[back.sge()]);
-        (read.raddr, read.rkey) = (far.addr, far.rkey);
+        let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
+        let read = Side::request(Op::Read, 2, &[back.sge()]).at(far.addr, far.rkey);
         a.post(&[write, read])?;
         a.expect_sent(1, Status::Success)?;
         a.expect_sent(2, Status::Success)?;
@@ -110,8 +104,7 @@ fn read_after_write(env: &Env) -> Result<()> {
 
 /// More READs and atomics than may be outstanding at a time: all complete, in order.
 fn read_window(env: &Env, window: u8) -> Result<()> {
-    let cap = QpCap { send_wr: 64, ..Options::default().cap };
-    let options = Options { cap, rd_atomic: window, ..Options::default() };
+    let options = Options { rd_atomic: window, ..Options::default() };
     let Link { a, b } = Link::new(env, &options)?;
     let (count, len) = (48, 10_000);
     let (near, far) = (a.region(count * len, 1)?, b.region(count * len, 0)?);
@@ -120,10 +113,10 @@ fn read_window(env: &Env, window: u8) -> Result<()> {
     counter.set_word(0, 0)?;
     let mut chain = Vec::new();
     for i in 0..count {
-        let mut read = Side::request(Op::Read, i, &[near.part(i * len, len)]);
-        (read.raddr, read.rkey, read.flags) = (far.addr + i * len, far.rkey, 0);
-        let mut add = Side::request(Op::FetchAdd, i, &[words.part(8 * i, 8)]);
-        (add.raddr, add.rkey, add.compare_add) = (counter.addr, counter.rkey, 1);
+        let read = Side::request(Op::Read, i, &[near.part(i * len, len)]);
+        let read = SendWr { flags: 0, ..read.at(far.addr + i * len, far.rkey) };
+        let add = Side::request(Op::FetchAdd, i, &[words.part(8 * i, 8)]);
+        let add = SendWr { compare_add: 1, ..add.at(counter.addr, counter.rkey) };
         chain.extend([read, add]);
     }
     for (n, part) in chain.chunks(48).enumerate() {

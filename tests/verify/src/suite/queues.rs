@@ -5,7 +5,6 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Side, expect_errno};
-use crate::rpc::values::{CreateQp, Stream};
 use vrnic_verbs::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
 
 /// QPs of the case with many: more than one doorbell page of them would be another 500.
@@ -37,7 +36,7 @@ fn thread_domain(env: &Env) -> Result<()> {
     let a = Side::within(&env.a, parent, &Options::default())?;
     let link = Link::of(a, Side::new(&env.b, &Options::default())?)?;
     for _ in 0..3 {
-        link.a.prove_towards(&link.b)?;
+        link.prove()?;
     }
     expect_errno("dealloc_td under a parent", agent.dealloc_td(td), Errno::BUSY)?;
     expect_errno("dealloc_pd under a parent", agent.dealloc_pd(pd), Errno::BUSY)
@@ -57,9 +56,8 @@ fn mixed_chain(env: &Env) -> Result<()> {
         if op.takes_receive() {
             b.post_recv(100 + i, &[far.part(i * 64, 64)])?;
         }
-        let mut request = Side::request(op, i, &[near.part(i * 64, len)]);
-        (request.raddr, request.rkey) = (far.addr + i * 64, far.rkey);
-        chain.push(request);
+        let request = Side::request(op, i, &[near.part(i * 64, len)]);
+        chain.push(request.at(far.addr + i * 64, far.rkey));
     }
     a.post(&chain)?;
     for (i, wc) in a.sent(30)?.iter().enumerate() {
@@ -80,18 +78,15 @@ fn mixed_chain(env: &Env) -> Result<()> {
 
 /// Of many unsignaled requests only the signaled ones complete, and these free the others' entries.
 fn unsignaled(env: &Env) -> Result<()> {
-    let cap = QpCap { send_wr: 16, ..Options::default().cap };
-    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let Link { a, b } = Link::new(env, &Options::default().cap(|cap| cap.send_wr = 16))?;
     let (near, far) = (a.region(1024, 0)?, b.region(1024, 0)?);
     for round in 0..50 {
         near.fill(round)?;
         let chain: Vec<_> = (0..16)
             .map(|i| {
-                let mut request =
-                    Side::request(Op::Write, 16 * round + i, &[near.part(i * 64, 64)]);
-                (request.raddr, request.rkey) = (far.addr + i * 64, far.rkey);
-                request.flags = if i == 15 { flags::SIGNALED } else { 0 };
-                request
+                let flags = if i == 15 { flags::SIGNALED } else { 0 };
+                let write = Side::request(Op::Write, 16 * round + i, &[near.part(i * 64, 64)]);
+                SendWr { flags, ..write.at(far.addr + i * 64, far.rkey) }
             })
             .collect();
         a.post(&chain).with_context(|| format!("round {round}"))?;
@@ -105,18 +100,14 @@ fn unsignaled(env: &Env) -> Result<()> {
 fn signal_all(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options { signal_all: true, ..Options::default() })?;
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
-    let mut request = Side::request(Op::Write, 70, &[near.sge()]);
-    (request.raddr, request.rkey, request.flags) = (far.addr, far.rkey, 0);
-    a.post(&[request])?;
-    a.expect_sent(70, Status::Success)?;
-    Ok(())
+    let request = Side::request(Op::Write, 70, &[near.sge()]).at(far.addr, far.rkey);
+    a.run(SendWr { flags: 0, ..request }, Status::Success).map(drop)
 }
 
 /// A request too many is refused with ENOMEM, the chain up to it is posted, and the queue goes on
 /// working. The receiver posts nothing, so that nothing leaves the queue early.
 fn send_queue_full(env: &Env) -> Result<()> {
-    let cap = QpCap { send_wr: 16, ..Options::default().cap };
-    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let Link { a, b } = Link::new(env, &Options::default().cap(|cap| cap.send_wr = 16))?;
     let depth = a.cap.send_wr as usize;
     let near = a.region(64, 0)?;
     let request = |i| Side::request(Op::Send, i, &[near.sge()]);
@@ -136,8 +127,7 @@ fn send_queue_full(env: &Env) -> Result<()> {
 }
 
 fn receive_queue_full(env: &Env) -> Result<()> {
-    let cap = QpCap { recv_wr: 16, ..Options::default().cap };
-    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let Link { a, b } = Link::new(env, &Options::default().cap(|cap| cap.recv_wr = 16))?;
     let depth = b.cap.recv_wr as usize;
     let far = b.region(100, 0)?;
     let request = |i| RecvWr { wr_id: i, sges: vec![far.sge()] };
@@ -148,8 +138,7 @@ fn receive_queue_full(env: &Env) -> Result<()> {
     let near = a.region(100, 0)?;
     for i in 0..depth as u64 {
         near.fill(i)?;
-        a.post(&[Side::request(Op::Send, i, &[near.sge()])])?;
-        a.expect_sent(i, Status::Success)?;
+        a.run(Side::request(Op::Send, i, &[near.sge()]), Status::Success)?;
         b.expect_received(i, Status::Success)?;
         far.check(i)?;
     }
@@ -158,8 +147,8 @@ fn receive_queue_full(env: &Env) -> Result<()> {
 
 /// Rings of 16 entries wrap many times; contents checked at each step.
 fn wrap(env: &Env) -> Result<()> {
-    let cap = QpCap { send_wr: 16, recv_wr: 16, ..Options::default().cap };
-    let options = Options { cap, cqe: 20, ..Options::default() };
+    let options = Options { cqe: 20, ..Options::default() };
+    let options = options.cap(|cap| (cap.send_wr, cap.recv_wr) = (16, 16));
     let Link { a, b } = Link::new(env, &options)?;
     let (near, far) = (a.region(16 * 32, 0)?, b.region(16 * 32, 0)?);
     for round in 0..63 {
@@ -185,18 +174,8 @@ fn wrap(env: &Env) -> Result<()> {
 /// One CQ for both queues of two QPs: entries name their QP.
 fn shared_cq(env: &Env) -> Result<()> {
     let first = Side::new(&env.a, &Options::default())?;
-    let mut second = Side::within(&env.a, first.pd, &Options::default())?;
-    second.destroy()?;
-    let made = env.a.agent.create_qp(CreateQp {
-        pd: first.pd,
-        send_cq: first.send_cq,
-        recv_cq: first.send_cq,
-        qp_type: vrnic_verbs::model::qp_type::RC,
-        cap: Options::default().cap,
-        ..CreateQp::default()
-    })?;
-    (second.qp, second.qpn) = (made.qp, made.qpn);
-    (second.send_cq, second.recv_cq) = (first.send_cq, first.send_cq);
+    let cqs = [first.send_cq; 2];
+    let second = Side::with_cqs(&env.a, first.pd, cqs, &Options::default())?;
     let one = Link::of(first, Side::new(&env.b, &Options::default())?)?;
     let two = Link::of(second, Side::new(&env.b, &Options::default())?)?;
     let near = one.a.region(64, 0)?;
@@ -213,8 +192,7 @@ fn shared_cq(env: &Env) -> Result<()> {
     // And the receive side of the second QP, into the same CQ.
     two.a.post_recv(3, &[near.sge()])?;
     let far = two.b.region(64, 0)?;
-    two.b.post(&[Side::request(Op::Send, 4, &[far.sge()])])?;
-    two.b.expect_sent(4, Status::Success)?;
+    two.b.run(Side::request(Op::Send, 4, &[far.sge()]), Status::Success)?;
     let wc = one.a.sent(1)?[0];
     ensure!(wc.qpn == two.a.qpn && wc.wr_id == 3 && wc.status == 0, "{wc:?}");
     Ok(())
@@ -222,25 +200,14 @@ fn shared_cq(env: &Env) -> Result<()> {
 
 /// More completions than a CQ holds: an event, no entry overwritten, the QP fails.
 fn cq_overflow(env: &Env) -> Result<()> {
-    let mut b = Side::new(&env.b, &Options::default())?;
-    b.destroy()?;
-    let small = env.b.agent.create_cq(4, None, 0)?;
+    let agent = &env.b.agent;
+    let (large, small) = (agent.create_cq(64, None, 0)?, agent.create_cq(4, None, 0)?);
     let room = u64::from(small.capacity);
     let count = room + 8;
-    let cap = QpCap { recv_wr: count as u32, ..Options::default().cap };
-    let made = env.b.agent.create_qp(CreateQp {
-        pd: b.pd,
-        send_cq: b.send_cq,
-        recv_cq: small.cq,
-        qp_type: vrnic_verbs::model::qp_type::RC,
-        cap,
-        ..CreateQp::default()
-    })?;
-    (b.qp, b.qpn, b.recv_cq) = (made.qp, made.qpn, small.cq);
-    let impatient = Options::impatient();
-    let cap = QpCap { send_wr: count as u32, ..impatient.cap };
-    let a = Side::new(&env.a, &Options { cap, ..impatient })?;
-    let Link { a, b } = Link::of(a, b)?;
+    let options = Options::default().cap(|cap| cap.recv_wr = count as u32);
+    let b = Side::with_cqs(&env.b, agent.alloc_pd()?, [large.cq, small.cq], &options)?;
+    let options = Options::impatient().cap(|cap| cap.send_wr = count as u32);
+    let Link { a, b } = Link::of(Side::new(&env.a, &options)?, b)?;
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
     for i in 0..count {
         b.post_recv(i, &[far.sge()])?;
@@ -265,9 +232,7 @@ fn deep(env: &Env) -> Result<()> {
     near.fill(6)?;
     let chain: Vec<_> = (0..count)
         .map(|i| {
-            let mut request = Side::request(Op::Write, i, &[near.part(i * len, len)]);
-            (request.raddr, request.rkey) = (far.addr + i * len, far.rkey);
-            request
+            Side::request(Op::Write, i, &[near.part(i * len, len)]).at(far.addr + i * len, far.rkey)
         })
         .collect();
     a.post(&chain)?;
@@ -301,17 +266,8 @@ fn crossed(links: &[&Link]) -> Result<()> {
         }
     }
     for (from, _, source, target) in &regions {
-        let mut request = Side::request(Op::Write, 0, &[source.sge()]);
-        (request.raddr, request.rkey) = (target.addr, target.rkey);
-        pending.push(from.end.agent.begin().stream(Stream {
-            qp: from.qp,
-            cq: from.send_cq,
-            request,
-            count: 2000,
-            depth: 16,
-            step: 0,
-            timeout_ms: 60_000,
-        })?);
+        let request = Side::request(Op::Write, 0, &[source.sge()]).at(target.addr, target.rkey);
+        pending.push(from.end.agent.begin().stream(from.stream(request, 2000, 16))?);
     }
     for call in pending {
         call.finish()?;

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::Case;
 use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
-use vrnic_verbs::model::{Change, Op, SendWr, Status, access, change};
+use vrnic_verbs::model::{Change, Op, SendWr, Sge, Status, access, change};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -25,7 +25,7 @@ const ZERO_BASED: u32 = access::ALL | access::ZERO_BASED;
 
 /// A request between `near` and the address `raddr` of the key `rkey`.
 fn request(op: Op, near: &Region, raddr: u64, rkey: u32) -> SendWr {
-    SendWr { raddr, rkey, ..Side::request(op, 1, &[near.sge()]) }
+    Side::request(op, 1, &[near.sge()]).at(raddr, rkey)
 }
 
 /// The peer's rights are those of the region from the start, whatever page offset it has.
@@ -36,12 +36,10 @@ fn zero_based_remote(env: &Env) -> Result<()> {
         let far = Region::new(&b.end, b.pd, 3 * 4096, misalign, ZERO_BASED)?;
         for offset in [0, 5, 3 * 4096 - 1000] {
             near.fill(offset)?;
-            a.post(&[request(Op::Write, &near, offset, far.rkey)])?;
-            a.expect_sent(1, Status::Success)?;
+            a.run(request(Op::Write, &near, offset, far.rkey), Status::Success)?;
             far.check_part(offset, 1000, offset, 0)?;
             far.fill_part(offset, 1000, offset + 1, 0)?;
-            a.post(&[request(Op::Read, &near, offset, far.rkey)])?;
-            a.expect_sent(1, Status::Success)?;
+            a.run(request(Op::Read, &near, offset, far.rkey), Status::Success)?;
             near.check(offset + 1)?;
         }
     }
@@ -53,12 +51,7 @@ fn zero_based_local(env: &Env) -> Result<()> {
     let near = Region::new(&a.end, a.pd, 8192, 17, ZERO_BASED)?;
     let far = b.region(100, 0)?;
     near.fill_part(5000, 100, 7, 0)?;
-    let mut sge = near.part(0, 100);
-    sge.addr = 5000;
-    b.post_recv(2, &[far.sge()])?;
-    a.post(&[Side::request(Op::Send, 1, &[sge])])?;
-    a.expect_sent(1, Status::Success)?;
-    b.expect_received(2, Status::Success)?;
+    a.send(&b, &[Sge { addr: 5000, ..near.part(0, 100) }], &[far.sge()])?;
     far.check(7)
 }
 
@@ -66,8 +59,7 @@ fn zero_based_ends(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let near = a.region(8, 0)?;
     let far = Region::new(&b.end, b.pd, 4096, 0, ZERO_BASED)?;
-    a.post(&[request(Op::Write, &near, 4089, far.rkey)])?;
-    a.expect_sent(1, Status::RemAccessErr)?;
+    a.run(request(Op::Write, &near, 4089, far.rkey), Status::RemAccessErr)?;
     far.check_zero()
 }
 
@@ -79,15 +71,11 @@ fn dmabuf(env: &Env) -> Result<()> {
         let near = Region::of_dmabuf(&a.end, a.pd, len, misalign, access::ALL)?;
         let far = Region::of_dmabuf(&b.end, b.pd, len, misalign / 2, access::ALL)?;
         near.fill(len)?;
-        b.post_recv(2, &[far.sge()])?;
-        a.post(&[Side::request(Op::Send, 1, &[near.sge()])])?;
-        a.expect_sent(1, Status::Success)?;
-        b.expect_received(2, Status::Success)?;
+        a.send(&b, &[near.sge()], &[far.sge()])?;
         far.check(len)?;
         for (op, source, target) in [(Op::Write, &near, &far), (Op::Read, &far, &near)] {
             source.fill(len + op as u64)?;
-            a.post(&[request(op, &near, far.addr, far.rkey)])?;
-            a.expect_sent(1, Status::Success)?;
+            a.run(request(op, &near, far.addr, far.rkey), Status::Success)?;
             target.check(len + op as u64)?;
         }
         for region in [near, far] {
@@ -115,8 +103,7 @@ fn rereg_access(env: &Env) -> Result<()> {
     let more = Change { what: change::ACCESS, access: access::ALL, ..Change::default() };
     rereg(&b, &mut far, None, more)?;
     near.fill(3)?;
-    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(request(Op::Write, &near, far.addr, far.rkey), Status::Success)?;
     far.check(3)
 }
 
@@ -126,8 +113,7 @@ fn rereg_access_takes_away(env: &Env) -> Result<()> {
     let mut far = b.region(100, 0)?;
     let less = Change { what: change::ACCESS, access: access::LOCAL_WRITE, ..Change::default() };
     rereg(&b, &mut far, None, less)?;
-    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
-    a.expect_sent(1, Status::RemAccessErr)?;
+    a.run(request(Op::Write, &near, far.addr, far.rkey), Status::RemAccessErr)?;
     far.check_zero()
 }
 
@@ -144,8 +130,7 @@ fn rereg_translation(env: &Env) -> Result<()> {
     };
     rereg(&b, &mut far, None, elsewhere)?;
     near.fill(4)?;
-    a.post(&[request(Op::Write, &near, other.addr, far.rkey)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(request(Op::Write, &near, other.addr, far.rkey), Status::Success)?;
     other.check(4)?;
     far.check_zero()
 }
@@ -160,13 +145,11 @@ fn rereg_pd(env: &Env) -> Result<()> {
     rereg(&b, &mut far, Some(pd), to)?;
     rereg(&b, &mut far, Some(b.pd), to)?;
     near.fill(6)?;
-    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
-    a.expect_sent(1, Status::Success)?;
+    a.run(request(Op::Write, &near, far.addr, far.rkey), Status::Success)?;
     far.check(6)?;
     rereg(&b, &mut far, Some(pd), to)?;
     near.fill(7)?;
-    a.post(&[request(Op::Write, &near, far.addr, far.rkey)])?;
-    a.expect_sent(1, Status::RemAccessErr)?;
+    a.run(request(Op::Write, &near, far.addr, far.rkey), Status::RemAccessErr)?;
     far.check(6)
 }
 

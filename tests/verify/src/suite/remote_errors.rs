@@ -81,9 +81,8 @@ const SPOILERS: &[(&str, Spoiler)] = &[
 /// A request of that kind for all of `far` (atomics: its first word).
 fn remote(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
     let len = if matches!(op, Op::FetchAdd | Op::CmpSwp) { 8 } else { near.len };
-    let mut request = Side::request(op, wr_id, &[near.part(0, len)]);
-    (request.raddr, request.rkey, request.compare_add) = (far.addr, far.rkey, 1);
-    request
+    let request = Side::request(op, wr_id, &[near.part(0, len)]).at(far.addr, far.rkey);
+    SendWr { compare_add: 1, ..request }
 }
 
 /// Posts the bad request and a good one, and checks what both sides see: the requester `status` and
@@ -160,12 +159,10 @@ fn zero_length(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let near = link.a.region(8, 0)?;
     for op in [Op::Write, Op::Read] {
-        let mut request = Side::request(op, 70, &[near.part(0, 0)]);
-        (request.raddr, request.rkey) = (1, 0x00ba_d000);
-        link.a.post(&[request])?;
-        link.a.expect_sent(70, Status::Success)?;
+        link.a
+            .run(Side::request(op, 70, &[near.part(0, 0)]).at(1, 0x00ba_d000), Status::Success)?;
     }
-    link.a.prove_towards(&link.b)
+    link.prove()
 }
 
 /// Sends `len` bytes to a receive of those segments; checks both sides' statuses.
@@ -180,8 +177,7 @@ fn send_into(
     near.fill(1)?;
     b.post_recv(71, sges)?;
     b.post_recv(72, &[])?;
-    a.post(&[Side::request(Op::Send, 70, &[near.sge()])])?;
-    a.expect_sent(70, sent)?;
+    a.run(Side::request(Op::Send, 70, &[near.sge()]), sent)?;
     b.expect_received(71, received)?;
     b.expect_received(72, Status::WrFlushErr)?;
     a.expect_state(State::Err)?;

@@ -39,9 +39,7 @@ fn regions(link: &Link) -> Result<(Region, Region)> {
 }
 
 fn request(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
-    let mut request = Side::request(op, wr_id, &[near.sge()]);
-    (request.raddr, request.rkey) = (far.addr, far.rkey);
-    request
+    Side::request(op, wr_id, &[near.sge()]).at(far.addr, far.rkey)
 }
 
 /// A receive posted after the message was sent; the sender retries without end.
@@ -77,16 +75,13 @@ fn rnr_exhausted(env: &Env, op: Op) -> Result<()> {
 fn rnr_none(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options { rnr_retry: 0, ..Options::default() })?;
     let (near, far) = regions(&link)?;
-    link.a.post(&[request(Op::Send, 70, &near, &far)])?;
-    link.a.expect_sent(70, Status::RnrRetryExcErr)?;
-    Ok(())
+    link.a.run(request(Op::Send, 70, &near, &far), Status::RnrRetryExcErr).map(drop)
 }
 
 fn write_without_receive(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options { rnr_retry: 0, ..Options::default() })?;
     let (near, far) = regions(&link)?;
-    link.a.post(&[request(Op::Write, 70, &near, &far)])?;
-    link.a.expect_sent(70, Status::Success)?;
+    link.a.run(request(Op::Write, 70, &near, &far), Status::Success)?;
     far.check(1)
 }
 
@@ -131,8 +126,7 @@ fn peer_in_error(env: &Env) -> Result<()> {
 fn peer_destroyed(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::impatient())?;
     let (near, far) = regions(&link)?;
-    link.a.post(&[request(Op::Write, 1, &near, &far)])?;
-    link.a.expect_sent(1, Status::Success)?;
+    link.a.run(request(Op::Write, 1, &near, &far), Status::Success)?;
     link.b.destroy()?;
     expect_gives_up(&link.a, &[request(Op::Write, 2, &near, &far)])
 }
@@ -142,8 +136,7 @@ fn peer_killed(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let link = Link::between(&env.a, &other, &Options::impatient())?;
     let (near, far) = regions(&link)?;
-    link.a.post(&[request(Op::Write, 1, &near, &far)])?;
-    link.a.expect_sent(1, Status::Success)?;
+    link.a.run(request(Op::Write, 1, &near, &far), Status::Success)?;
     let gone = other.agent.crash();
     ensure!(gone.is_err(), "the agent survived");
     // The kernel needs a moment to tear the process down; until then its memory is there.

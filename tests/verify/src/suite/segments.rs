@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::Case;
 use super::data::{MOVERS, expect_receive};
 use super::fixture::{Env, Link, Options, Region, Side};
-use vrnic_verbs::model::{Op, QpCap, Sge, Status, flags};
+use vrnic_verbs::model::{Op, SendWr, Sge, Status, flags};
 use vrnic_verbs::prng::Rng;
 
 /// Bytes of the messages that are cut into segments.
@@ -34,8 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn options(count: u32) -> Options {
-    let cap = QpCap { send_sge: count, recv_sge: count, ..Options::default().cap };
-    Options { cap, ..Options::default() }
+    Options::default().cap(|cap| (cap.send_sge, cap.recv_sge) = (count, count))
 }
 
 /// A message cut into `count` parts at odd places; the parts lie in a region in another order with
@@ -112,8 +111,7 @@ fn scattered(env: &Env, op: Op, count: u32) -> Result<()> {
             b.post_recv(71, &far.sges())?;
             let mut request = Side::request(op, 70, &near.sges());
             request.imm = 0xa1b2_c3d4;
-            a.post(&[request])?;
-            a.expect_sent(70, Status::Success)?;
+            a.run(request, Status::Success)?;
             expect_receive(&b.expect_received(71, Status::Success)?, op, LEN)?;
             far.check(2, message)
         }
@@ -135,10 +133,8 @@ fn one_sided(link: &Link, op: Op, near: &Cut, message: u64) -> Result<()> {
     if op.takes_receive() {
         b.post_recv(71, &[])?;
     }
-    let mut request = Side::request(op, 70, &near.sges());
-    (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0xa1b2_c3d4);
-    a.post(&[request])?;
-    a.expect_sent(70, Status::Success)?;
+    let request = Side::request(op, 70, &near.sges()).at(far.addr, far.rkey);
+    a.run(SendWr { imm: 0xa1b2_c3d4, ..request }, Status::Success)?;
     if op.takes_receive() {
         expect_receive(&b.expect_received(71, Status::Success)?, op, LEN)?;
     }
@@ -155,8 +151,7 @@ fn empty_segments(env: &Env) -> Result<()> {
     let hole = Sge { addr: 1, length: 0, lkey: near.lkey };
     b.post_recv(71, &[hole, far.part(0, 33), hole, far.part(33, 67)])?;
     let list = [near.part(0, 50), hole, near.part(50, 50), hole];
-    a.post(&[Side::request(Op::Send, 70, &list)])?;
-    a.expect_sent(70, Status::Success)?;
+    a.run(Side::request(Op::Send, 70, &list), Status::Success)?;
     b.expect_received(71, Status::Success)?;
     far.check(5)
 }
@@ -169,8 +164,7 @@ fn no_segments(env: &Env) -> Result<()> {
     b.post_recv(71, &[])?;
     b.post_recv(72, &[far.sge()])?;
     for wr_id in [70, 71] {
-        a.post(&[Side::request(Op::Send, wr_id, &[])])?;
-        a.expect_sent(wr_id, Status::Success)?;
+        a.run(Side::request(Op::Send, wr_id, &[]), Status::Success)?;
         expect_receive(&b.expect_received(wr_id + 1, Status::Success)?, Op::Send, 0)?;
     }
     far.check(5)
@@ -179,8 +173,7 @@ fn no_segments(env: &Env) -> Result<()> {
 /// Inline messages of all lengths up to the limit. The source has no valid key, and is wiped as
 /// soon as the post has returned.
 fn inline(env: &Env, op: Op) -> Result<()> {
-    let cap = QpCap { inline: 96, ..Options::default().cap };
-    let link = Link::new(env, &Options { cap, ..Options::default() })?;
+    let link = Link::new(env, &Options::default().cap(|cap| cap.inline = 96))?;
     let Link { a, b } = &link;
     ensure!(a.cap.inline >= 96, "{} bytes of inline data granted, 96 asked for", a.cap.inline);
     let limit = u64::from(a.cap.inline.min(480));
@@ -194,9 +187,8 @@ fn inline(env: &Env, op: Op) -> Result<()> {
             b.post_recv(71, &[far.sge()])?;
         }
         let sge = Sge { lkey: 0xdead_0000, ..near.sge() };
-        let mut request = Side::request(op, 70, &[sge]);
-        request.flags |= flags::INLINE;
-        (request.raddr, request.rkey, request.imm) = (far.addr, far.rkey, 0xa1b2_c3d4);
+        let mut request = Side::request(op, 70, &[sge]).at(far.addr, far.rkey);
+        (request.flags, request.imm) = (request.flags | flags::INLINE, 0xa1b2_c3d4);
         let posted = a.end.agent.post_send(a.qp, vec![request], Some((near.buffer, 0, len)))?;
         ensure!(posted.refused.is_none(), "{len} inline bytes: {:?}", posted.refused);
         a.expect_sent(70, Status::Success)?;
@@ -209,24 +201,22 @@ fn inline(env: &Env, op: Op) -> Result<()> {
 }
 
 fn inline_two_segments(env: &Env) -> Result<()> {
-    let cap = QpCap { inline: 64, send_sge: 3, ..Options::default().cap };
-    let Link { a, b } = Link::new(env, &Options { cap, ..Options::default() })?;
+    let options = Options::default().cap(|cap| (cap.inline, cap.send_sge) = (64, 3));
+    let Link { a, b } = Link::new(env, &options)?;
     let (near, far) = (a.region(61, 1)?, b.region(61, 0)?);
     near.fill(8)?;
     b.post_recv(71, &[far.sge()])?;
     let list = [near.part(0, 7), near.part(7, 0), near.part(7, 54)];
     let mut request = Side::request(Op::Send, 70, &list);
     request.flags |= flags::INLINE;
-    a.post(&[request])?;
-    a.expect_sent(70, Status::Success)?;
+    a.run(request, Status::Success)?;
     b.expect_received(71, Status::Success)?;
     far.check(8)
 }
 
 /// More inline data than the QP has room for is refused at once, and nothing is sent.
 fn inline_too_long(env: &Env) -> Result<()> {
-    let cap = QpCap { inline: 32, ..Options::default().cap };
-    let link = Link::new(env, &Options { cap, ..Options::default() })?;
+    let link = Link::new(env, &Options::default().cap(|cap| cap.inline = 32))?;
     let Link { a, b } = &link;
     let near = a.region(u64::from(a.cap.inline) + 1, 0)?;
     let mut request = Side::request(Op::Send, 70, &[near.sge()]);

@@ -72,8 +72,7 @@ impl<'a> Shared<'a> {
         let Link { a, b } = &self.links[nth];
         let source = a.region(LEN.into(), 0)?;
         source.fill(wr_id + 100)?;
-        a.post(&[Side::request(Op::Send, wr_id, &[source.sge()])])?;
-        a.expect_sent(wr_id, Status::Success)?;
+        a.run(Side::request(Op::Send, wr_id, &[source.sge()]), Status::Success)?;
         b.expect_received(wr_id, Status::Success)?;
         self.inbox.check_part(wr_id * u64::from(LEN), LEN.into(), wr_id + 100, 0)
     }
@@ -176,8 +175,7 @@ fn destroyed(env: &Env) -> Result<()> {
     let Link { a, b } = &shared.links[0];
     let source = a.region(LEN.into(), 0)?;
     for wr_id in 0..room {
-        a.post(&[Side::request(Op::Send, wr_id, &[source.sge()])])?;
-        a.expect_sent(wr_id, Status::Success)?;
+        a.run(Side::request(Op::Send, wr_id, &[source.sge()]), Status::Success)?;
     }
     ensure!(shared.try_post(0..1)?.count == 0, "room though no completion was polled");
     b.destroy()?;

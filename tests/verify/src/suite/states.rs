@@ -194,18 +194,14 @@ fn out_of_range(env: &Env) -> Result<()> {
 fn modify_in_rts(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let (near, far) = (a.region(64, 0)?, b.region(64, 0)?);
-    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-    (write.raddr, write.rkey) = (far.addr, far.rkey);
-    a.post(&[write.clone()])?;
-    a.expect_sent(1, Status::Success)?;
+    let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
+    a.run(write.clone(), Status::Success)?;
     let attr = QpAttr { access: 0, min_rnr_timer: 5, ..QpAttr::default() };
     let mask = mask::STATE | mask::ACCESS_FLAGS | mask::MIN_RNR_TIMER;
     b.modify(State::Rts, &attr, mask)?;
     let got = b.query()?;
     ensure!((got.access & !1, got.min_rnr_timer) == (0, 5), "reads back {got:?}");
-    a.post(&[write])?;
-    a.expect_sent(1, Status::RemInvReqErr)?;
-    Ok(())
+    a.run(write, Status::RemInvReqErr).map(drop)
 }
 
 /// Receives may be posted in Init, and serve messages that come in RTR.
@@ -217,8 +213,7 @@ fn receive_early(env: &Env) -> Result<()> {
     b.post_recv(71, &[far.sge()])?;
     b.to_rtr(&env.a, a.qpn)?;
     a.connect(&env.b, b.qpn)?;
-    a.post(&[Side::request(Op::Send, 70, &[near.sge()])])?;
-    a.expect_sent(70, Status::Success)?;
+    a.run(Side::request(Op::Send, 70, &[near.sge()]), Status::Success)?;
     b.expect_received(71, Status::Success)?;
     far.check(4)
 }
@@ -232,15 +227,13 @@ fn drain(env: &Env) -> Result<()> {
     let attr = QpAttr { en_sqd_async_notify: 1, ..QpAttr::default() };
     a.modify(State::Sqd, &attr, mask::STATE | mask::EN_SQD_ASYNC_NOTIFY)?;
     a.expect_qp_event(event::SQ_DRAINED)?;
-    let mut write = Side::request(Op::Write, 1, &[near.sge()]);
-    (write.raddr, write.rkey) = (far.addr, far.rkey);
+    let write = Side::request(Op::Write, 1, &[near.sge()]).at(far.addr, far.rkey);
     a.post(&[write])?;
     a.expect_quiet(200)?;
     far.check(2)?;
     // The other direction still works: SQD concerns the send queue alone.
     a.post_recv(5, &[])?;
-    b.post(&[Side::request(Op::Send, 6, &[])])?;
-    b.expect_sent(6, Status::Success)?;
+    b.run(Side::request(Op::Send, 6, &[]), Status::Success)?;
     a.expect_received(5, Status::Success)?;
     a.to(State::Rts)?;
     a.expect_sent(1, Status::Success)?;
@@ -251,7 +244,7 @@ fn drain(env: &Env) -> Result<()> {
 fn reuse(env: &Env) -> Result<()> {
     let link = Link::new(env, &Options::default())?;
     for round in 0..10 {
-        link.a.prove_towards(&link.b).with_context(|| format!("round {round}"))?;
+        link.prove().with_context(|| format!("round {round}"))?;
         for side in [&link.a, &link.b] {
             side.post_recv(1, &[])?;
             side.to(State::Err)?;
@@ -261,7 +254,7 @@ fn reuse(env: &Env) -> Result<()> {
         link.b.connect(&env.a, link.a.qpn)?;
         link.a.connect(&env.b, link.b.qpn)?;
     }
-    link.a.prove_towards(&link.b)
+    link.prove()
 }
 
 /// Work posted before Reset is forgotten: it neither completes nor runs afterwards.

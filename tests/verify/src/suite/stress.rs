@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use super::Case;
 use super::data::MOVERS;
 use super::fixture::{Env, Link, Options, Region, Side};
-use vrnic_verbs::model::{Op, QpCap, SendWr, Sge, flags};
+use vrnic_verbs::model::{Op, SendWr, Sge, flags};
 use vrnic_verbs::prng::Rng;
 
 /// Operations in a round; each has a slot of its own on both sides, so their order does not matter.
@@ -62,9 +62,9 @@ impl Step {
 }
 
 fn random(env: &Env, seed: u64) -> Result<()> {
-    let cap =
-        QpCap { send_sge: SEGMENTS as u32, recv_sge: SEGMENTS as u32, ..Options::default().cap };
-    let mut link = Link::new(env, &Options { cap, ..Options::default() })?;
+    let segments = SEGMENTS as u32;
+    let options = Options::default().cap(|cap| (cap.send_sge, cap.recv_sge) = (segments, segments));
+    let mut link = Link::new(env, &options)?;
     let mut rng = Rng::new(seed);
     for number in 0..ROUNDS {
         round(&link, &mut rng).with_context(|| format!("round {number}"))?;
@@ -110,8 +110,8 @@ fn request(
     (near, far): (&Region, &Region),
     rng: &mut Rng,
 ) -> SendWr {
-    let mut request = Side::request(step.op, wr_id, &step.cut(near, step.near, rng));
-    (request.raddr, request.rkey) = (far.addr + step.far, far.rkey);
+    let mut request = Side::request(step.op, wr_id, &step.cut(near, step.near, rng))
+        .at(far.addr + step.far, far.rkey);
     if !last && rng.below(2) == 0 {
         request.flags = 0;
     }

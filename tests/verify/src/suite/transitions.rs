@@ -160,8 +160,7 @@ impl Subject<'_> {
             let ah = self.env.a.agent.create_ah(self.side.pd, path)?;
             request.to = Some(Destination { ah, qpn: 99, qkey: 0 });
         }
-        self.side.post(&[request])?;
-        self.side.expect_sent(1, vrnic_verbs::model::Status::LocProtErr)?;
+        self.side.run(request, vrnic_verbs::model::Status::LocProtErr)?;
         region.deregister()
     }
 

@@ -75,8 +75,7 @@ impl Scene {
 
     /// A request of a's by the window's key, to the window's first bytes.
     fn request(&self, op: Op, near: &Region) -> SendWr {
-        let (raddr, rkey) = (self.region.addr + PART.0, self.window.rkey);
-        SendWr { raddr, rkey, ..Side::request(op, 5, &[near.sge()]) }
+        Side::request(op, 5, &[near.sge()]).at(self.region.addr + PART.0, self.window.rkey)
     }
 
     /// All that the window shows can be written and read.
@@ -84,20 +83,17 @@ impl Scene {
         let Link { a, .. } = &self.link;
         let near = a.region(PART.1, 0)?;
         near.fill(11)?;
-        a.post(&[self.request(Op::Write, &near)])?;
-        a.expect_sent(5, Status::Success)?;
+        a.run(self.request(Op::Write, &near), Status::Success)?;
         self.region.check_part(PART.0, PART.1, 11, 0)?;
         self.region.fill_part(PART.0, PART.1, 12, 0)?;
-        a.post(&[self.request(Op::Read, &near)])?;
-        a.expect_sent(5, Status::Success)?;
+        a.run(self.request(Op::Read, &near), Status::Success)?;
         near.check(12)
     }
 
     /// A write by that request is refused and changes nothing.
     fn expect_refused(&self, request: SendWr) -> Result<()> {
         self.region.fill(13)?;
-        self.link.a.post(&[request])?;
-        self.link.a.expect_sent(5, Status::RemAccessErr)?;
+        self.link.a.run(request, Status::RemAccessErr)?;
         self.region.check(13)
     }
 }
@@ -178,9 +174,7 @@ fn refused(env: &Env, mw_type: u32, spoil: BindSpoiler) -> Result<()> {
     // The connection has ended, on both sides.
     b.expect_state(State::Err)?;
     let near = a.region(8, 0)?;
-    a.post(&[Side::request(Op::Send, 6, &[near.sge()])])?;
-    a.expect_sent(6, Status::WrFlushErr)?;
-    Ok(())
+    a.run(Side::request(Op::Send, 6, &[near.sge()]), Status::WrFlushErr).map(drop)
 }
 
 fn no_local_key(env: &Env, mw_type: u32) -> Result<()> {
@@ -189,9 +183,7 @@ fn no_local_key(env: &Env, mw_type: u32) -> Result<()> {
     let far = a.region(8, 0)?;
     let mut sge = scene.region.part(PART.0, 8);
     sge.lkey = scene.window.rkey;
-    let request = SendWr { raddr: far.addr, rkey: far.rkey, ..Side::request(Op::Write, 9, &[sge]) };
-    b.post(&[request])?;
-    b.expect_sent(9, Status::LocProtErr)?;
+    b.run(Side::request(Op::Write, 9, &[sge]).at(far.addr, far.rkey), Status::LocProtErr)?;
     far.check_zero()
 }
 
@@ -203,8 +195,7 @@ fn zero_based(env: &Env, mw_type: u32) -> Result<()> {
     let near = a.region(100, 0)?;
     near.fill(21)?;
     let (raddr, rkey) = (PART.1 - 100, window.rkey);
-    a.post(&[SendWr { raddr, rkey, ..Side::request(Op::Write, 5, &[near.sge()]) }])?;
-    a.expect_sent(5, Status::Success)?;
+    a.run(Side::request(Op::Write, 5, &[near.sge()]).at(raddr, rkey), Status::Success)?;
     region.check_part(PART.0 + PART.1 - 100, 100, 21, 0)
 }
 
@@ -232,8 +223,7 @@ fn another_pd(env: &Env, mw_type: u32) -> Result<()> {
     let other = Link::new(env, &Options::impatient())?;
     let near = other.a.region(8, 0)?;
     scene.region.fill(13)?;
-    other.a.post(&[scene.request(Op::Write, &near)])?;
-    other.a.expect_sent(5, Status::RemAccessErr)?;
+    other.a.run(scene.request(Op::Write, &near), Status::RemAccessErr)?;
     scene.region.check(13)?;
     scene.prove()
 }
@@ -276,16 +266,14 @@ fn bound_twice(env: &Env) -> Result<()> {
     let mut scene = Scene::ending(env, 2)?;
     let again = signaled(scene.region.addr, 100, READ_WRITE);
     scene.window.post(&scene.link.b, Some(&scene.region), again)?;
-    scene.link.b.expect_sent(again.wr_id, Status::MwBindErr)?;
-    Ok(())
+    scene.link.b.expect_sent(again.wr_id, Status::MwBindErr).map(drop)
 }
 
 /// b invalidates a key of its own.
 fn invalidate(scene: &Scene) -> Result<()> {
     let Link { b, .. } = &scene.link;
     let request = SendWr { rkey: scene.window.rkey, ..Side::request(Op::LocalInv, 8, &[]) };
-    b.post(&[request])?;
-    let wc = b.expect_sent(8, Status::Success)?;
+    let wc = b.run(request, Status::Success)?;
     ensure!(wc.opcode == wc_opcode::LOCAL_INV, "completion of a LOCAL_INV: {wc:?}");
     Ok(())
 }
@@ -315,8 +303,7 @@ fn send_inv(env: &Env) -> Result<()> {
     near.fill(31)?;
     b.post_recv(3, &[far.sge()])?;
     let rkey = scene.window.rkey;
-    a.post(&[SendWr { rkey, ..Side::request(Op::SendInv, 4, &[near.sge()]) }])?;
-    a.expect_sent(4, Status::Success)?;
+    a.run(SendWr { rkey, ..Side::request(Op::SendInv, 4, &[near.sge()]) }, Status::Success)?;
     let wc = b.expect_received(3, Status::Success)?;
     ensure!(wc.invalidated && wc.key == rkey, "receive of a SEND_INV of {rkey:#x}: {wc:?}");
     far.check(31)?;
@@ -328,15 +315,16 @@ fn send_inv_of_a_region(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::impatient())?;
     let (near, far) = (a.region(8, 0)?, b.region(8, 0)?);
     b.post_recv(3, &[far.sge()])?;
-    a.post(&[SendWr { rkey: far.rkey, ..Side::request(Op::SendInv, 4, &[near.sge()]) }])?;
-    a.expect_sent(4, Status::RemAccessErr)?;
+    a.run(
+        SendWr { rkey: far.rkey, ..Side::request(Op::SendInv, 4, &[near.sge()]) },
+        Status::RemAccessErr,
+    )?;
     b.expect_qp_event(event::QP_ACCESS_ERR)
 }
 
 fn local_inv_of_a_region(env: &Env) -> Result<()> {
     let Link { b, .. } = Link::new(env, &Options::impatient())?;
     let region = b.region(8, 0)?;
-    b.post(&[SendWr { rkey: region.rkey, ..Side::request(Op::LocalInv, 4, &[]) }])?;
-    b.expect_sent(4, Status::MwBindErr)?;
+    b.run(SendWr { rkey: region.rkey, ..Side::request(Op::LocalInv, 4, &[]) }, Status::MwBindErr)?;
     Ok(())
 }

@@ -69,9 +69,9 @@ impl Inbox {
 
     /// A request of `from` for this SRQ.
     fn request(&self, op: Op, wr_id: u64, region: &Region) -> SendWr {
-        let (raddr, rkey) = (self.memory.addr, self.memory.rkey);
+        let request = Side::request(op, wr_id, &[region.sge()]);
         let srq = Some(self.srq.number);
-        SendWr { raddr, rkey, srq, ..Side::request(op, wr_id, &[region.sge()]) }
+        SendWr { srq, ..request.at(self.memory.addr, self.memory.rkey) }
     }
 
     /// The next receive that completes must be that one, by that target.
@@ -89,8 +89,7 @@ impl Inbox {
         let source = from.region(LEN, 0)?;
         source.fill(seed)?;
         self.post(seed)?;
-        from.post(&[self.request(Op::Send, seed, &source)])?;
-        from.expect_sent(seed, Status::Success)?;
+        from.run(self.request(Op::Send, seed, &source), Status::Success)?;
         self.expect(seed, target, None)?;
         self.memory.check(seed)?;
         source.deregister()
@@ -99,8 +98,8 @@ impl Inbox {
 
 /// An initiator, in Reset.
 fn initiator(end: &End) -> Result<Side> {
-    let cap = vrnic_verbs::model::QpCap { inline: 64, ..Options::default().cap };
-    Side::new(end, &Options { qp_type: qp_type::XRC_SEND, cap, ..Options::impatient() })
+    let options = Options { qp_type: qp_type::XRC_SEND, ..Options::impatient() };
+    Side::new(end, &options.cap(|cap| cap.inline = 64))
 }
 
 /// A target of a domain of `end`, connected to an initiator.
@@ -156,8 +155,8 @@ fn operations(env: &Env) -> Result<()> {
             }
             let request = inbox.request(*op, seed, &near);
             let flags = request.flags | inline;
-            a.post(&[SendWr { imm: imm.unwrap_or(0), flags, ..request }])?;
-            let sent = a.expect_sent(seed, Status::Success)?;
+            let sent =
+                a.run(SendWr { imm: imm.unwrap_or(0), flags, ..request }, Status::Success)?;
             ensure!(sent.opcode == op.wc_opcode(), "{op:?}: {sent:?}");
             if op.takes_receive() {
                 inbox.expect(seed, qpn, imm)?;
@@ -175,9 +174,7 @@ fn atomics(a: &Side, inbox: &Inbox) -> Result<()> {
     for (op, compare_add, swap, before, after) in
         [(Op::FetchAdd, 2, 0, 40, 42), (Op::CmpSwp, 42, 7, 42, 7), (Op::CmpSwp, 42, 9, 7, 7)]
     {
-        let request = SendWr { compare_add, swap, ..inbox.request(op, 60, &old) };
-        a.post(&[request])?;
-        a.expect_sent(60, Status::Success)?;
+        a.run(SendWr { compare_add, swap, ..inbox.request(op, 60, &old) }, Status::Success)?;
         let (was, is) = (old.word(0)?, inbox.memory.word(0)?);
         ensure!((was, is) == (before, after), "{op:?}: {was} became {is}");
     }
@@ -260,9 +257,7 @@ fn kill(end: &End) -> Result<()> {
 /// The target no longer answers the initiator.
 fn expect_gives_up(a: &Side, inbox: &Inbox) -> Result<()> {
     let source = a.region(LEN, 0)?;
-    a.post(&[inbox.request(Op::Send, 99, &source)])?;
-    a.expect_sent(99, Status::RetryExcErr)?;
-    Ok(())
+    a.run(inbox.request(Op::Send, 99, &source), Status::RetryExcErr).map(drop)
 }
 
 /// A target that no other process has opened ends with its process; the domain and its SRQs stay,
@@ -314,20 +309,14 @@ fn foreign_srq(env: &Env) -> Result<()> {
     let (_, qpn) = target(&env.b, xrcd, &a)?;
     inbox.prove(&a, qpn, 2)?;
     let source = a.region(LEN, 0)?;
-    a.post(&[foreign.request(Op::Send, 3, &source)])?;
-    a.expect_sent(3, Status::RemInvReqErr)?;
+    a.run(foreign.request(Op::Send, 3, &source), Status::RemInvReqErr)?;
     foreign.memory.check(5)?;
     let done = env.b.agent.poll(foreign.cq, 1, 100)?;
     ensure!(done.is_empty(), "{done:?}");
     let fresh = initiator(&env.a)?;
     let (_, qpn) = target(&env.b, elsewhere, &fresh)?;
-    fresh.post(&[foreign.request(Op::Send, 4, &source_of(&fresh)?)])?;
-    fresh.expect_sent(4, Status::Success)?;
+    fresh.run(foreign.request(Op::Send, 4, &fresh.region(LEN, 0)?), Status::Success)?;
     foreign.expect(1, qpn, None)
-}
-
-fn source_of(side: &Side) -> Result<Region> {
-    side.region(LEN, 0)
 }
 
 /// A target's failure is told to the process that created it; who opened it sees its state. (Linux
@@ -340,10 +329,9 @@ fn events(env: &Env) -> Result<()> {
     let (qp, qpn) = target(&env.b, xrcd, &a)?;
     let opened = other.agent.open_target(again, qpn)?;
     inbox.prove(&a, qpn, 1)?;
-    let mut bad = inbox.request(Op::Write, 2, &source_of(&a)?);
+    let mut bad = inbox.request(Op::Write, 2, &a.region(LEN, 0)?);
     bad.rkey ^= 0x100;
-    a.post(&[bad])?;
-    a.expect_sent(2, Status::RemAccessErr)?;
+    a.run(bad, Status::RemAccessErr)?;
     let event = env.b.agent.wait_async(PATIENCE_MS)?;
     ensure!(
         event.as_ref().is_some_and(|e| e.kind == event::QP_ACCESS_ERR && e.qp == Some(qp)),
