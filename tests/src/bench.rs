@@ -9,7 +9,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_qemu::paths::Paths;
 
-use crate::health;
+use crate::{health, modules};
 
 /// Longest time that a binary may take; each step has a limit of its own, this one is for what
 /// nobody thought of.
@@ -116,6 +116,18 @@ pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
     let conclusion = libtest_mimic::run(&arguments, trials);
     bench.lock().unwrap_or_else(PoisonError::into_inner).pair = None;
     conclusion.exit_code()
+}
+
+/// The main function of a test binary whose guests get these modules of the kernel as files.
+#[must_use]
+pub fn main_with_modules(names: &[&str], options: Options, cases: Vec<Case>) -> ExitCode {
+    match modules::files(names) {
+        Ok(files) => main(Options { files, ..options }, cases),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {

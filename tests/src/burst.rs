@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use vrnic_qemu::pair::Pair;
 
 use crate::events::tree;
-use crate::talk::{SHORT, said, serve, settles, works};
+use crate::talk::{said, serve, settles, stop, works};
 
 /// Queues that get an event each while the guest stands still.
 const MANY: u16 = 40;
@@ -16,9 +16,6 @@ const MANY: u16 = 40;
 const BUDGETS: [u64; 2] = [16, 64];
 
 /// More events than an interrupt takes are left to its thread, and none is lost.
-///
-/// # Errors
-/// When an interrupt takes them all, or a program fails.
 pub fn taken_in_turns(pair: &mut Pair) -> Result<()> {
     let ports = 18300..18300 + MANY;
     let command = |port| format!("ibv_rc_pingpong -g 1 -e -c -r 10 -s 64 -n 100000000 -p {port}");
@@ -43,8 +40,7 @@ pub fn taken_in_turns(pair: &mut Pair) -> Result<()> {
     }
     all_go_on(pair)?;
     for program in clients.into_iter().chain(servers) {
-        program.kill()?;
-        let text = said(&program.wait(SHORT)?);
+        let text = said(&stop(program)?);
         ensure!(!text.contains("invalid data"), "{text}");
     }
     works(pair)

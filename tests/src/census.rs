@@ -12,7 +12,7 @@ use vrnic_qemu::pair::Pair;
 
 use crate::talk::SHORT;
 
-/// Number of tries.
+/// Number of counts.
 const LOOKS: u32 = 15;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -32,9 +32,6 @@ pub struct Census {
 impl Census {
     /// Counts, as soon as that gives the same twice: a worker of the daemon, which may have to wait
     /// for a processor, is the last to let go of a queue and its memory.
-    ///
-    /// # Errors
-    /// When something cannot be read.
     pub fn take(pair: &Pair, guest: &Guest) -> Result<Self> {
         let mut last = Self::look(pair, guest)?;
         for _ in 0..LOOKS {
@@ -70,18 +67,12 @@ impl Census {
         Ok(Self { core, driver: driver.trim().parse()?, pinned: pinned.trim().parse()?, adapters })
     }
 
-    /// Counts again and compares.
-    ///
-    /// # Errors
-    /// When anything is not, and does not become within seconds, as it was.
+    /// Counts until the result is the same as before, for three seconds.
     pub fn unchanged(&self, pair: &Pair, guest: &Guest) -> Result<()> {
         self.unchanged_within(pair, guest, LOOKS * PAUSE)
     }
 
-    /// Checks as [`Self::unchanged`] does, with more time for objects that take longer to go.
-    ///
-    /// # Errors
-    /// When anything is not, and does not become in that time, as it was.
+    /// Counts until the result is the same as before, for `patience`.
     pub fn unchanged_within(&self, pair: &Pair, guest: &Guest, patience: Duration) -> Result<()> {
         let end = Instant::now() + patience;
         loop {
@@ -95,7 +86,7 @@ impl Census {
         }
     }
 
-    /// One of the adapters' counts.
+    /// Returns one of the adapters' counts.
     #[must_use]
     pub fn of(&self, kind: &str) -> u64 {
         self.adapters.get(kind).copied().unwrap_or_default()

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
 
 use crate::census::Census;
-use crate::talk::{SHORT, said, serve};
+use crate::talk::{SHORT, said, serve, stop};
 
 /// Port of `vrnic-verify serve`.
 const PORT: u16 = 7471;
@@ -15,9 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs the selected cases with end a in guest a and end b in guest b; `sq` says where send queues
 /// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
-///
-/// # Errors
-/// When a case fails, the program's own count is not of as many lines, or something is left.
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
     cases(pair, selection, sq)?;
@@ -34,8 +31,7 @@ fn cases(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let server = serve(&pair.b, "vrnic-verify serve", PORT)?;
     let command = format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} {selection}", pair.b.ip());
     let output = pair.a.agent().run(&command, PATIENCE);
-    server.kill()?;
-    server.wait(SHORT)?;
+    stop(server)?;
     let output = output?;
     let bad: Vec<_> = output.stdout.lines().filter(|l| !l.starts_with("ok ")).collect();
     ensure!(output.ok(), "exit code {}\n{}", output.code, bad.join("\n"));

@@ -6,17 +6,14 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{LONG, SHORT, said, serve};
+use crate::talk::{LONG, SHORT, said, serve, stop_all};
 
 /// Interrupts of each completion vector, by processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupts(Vec<Vec<(u32, u64)>>);
 
 impl Interrupts {
-    /// The contents of /proc/interrupts.
-    ///
-    /// # Errors
-    /// When it cannot be understood.
+    /// Reads /proc/interrupts.
     pub fn read(guest: &Guest) -> Result<Self> {
         let text = guest.check("grep -E 'CPU|vrnic-comp' /proc/interrupts", SHORT)?;
         let mut lines = text.lines();
@@ -72,10 +69,7 @@ pub struct Cq {
     pub qpns: Vec<u32>,
 }
 
-/// The driver's tree of handlers, completion queues and queue pairs, by the handler's id.
-///
-/// # Errors
-/// When it cannot be understood.
+/// Returns the driver's tree of handlers, completion queues and queue pairs, by the handler's id.
 pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
     let text = guest.check("cat /sys/kernel/debug/vrnic-*/events", SHORT)?;
     let mut handlers: Vec<Handler> = Vec::new();
@@ -104,11 +98,8 @@ pub fn tree(guest: &Guest) -> Result<Vec<Handler>> {
     Ok(handlers)
 }
 
-/// The handler ids of the completion queues of programs of this name, in the order of their
-/// creation.
-///
-/// # Errors
-/// When `rdma resource` fails or shows no handler.
+/// Returns the handler ids of the completion queues of programs of this name, in the order of
+/// their creation.
 pub fn handlers_of(guest: &Guest, program: &str) -> Result<Vec<u32>> {
     let text = guest.check("rdma res show cq -dd", SHORT)?;
     let flat = text.replace("\n    ", " ");
@@ -126,9 +117,6 @@ pub struct Streams(Vec<(Running, Running)>);
 impl Streams {
     /// Starts a stream for each of these vectors, which both ends use: `command` with vector and
     /// port.
-    ///
-    /// # Errors
-    /// When a server does not come up.
     pub fn start(pair: &Pair, command: &str, vectors: &[u32], port: u16) -> Result<Self> {
         let mut streams = Vec::new();
         for (port, vector) in (port..).zip(vectors) {
@@ -144,9 +132,6 @@ impl Streams {
     }
 
     /// Waits until all have ended well.
-    ///
-    /// # Errors
-    /// Fails with the output of one that has not.
     pub fn finish(self) -> Result<()> {
         for (server, client) in self.0 {
             let there = client.wait(LONG)?;
@@ -160,15 +145,9 @@ impl Streams {
     }
 
     /// Ends all.
-    ///
-    /// # Errors
-    /// When one does not end.
     pub fn end(self) -> Result<()> {
         for (server, client) in self.0 {
-            for program in [client, server] {
-                program.kill()?;
-                program.wait(SHORT)?;
-            }
+            stop_all([client, server])?;
         }
         Ok(())
     }

@@ -5,9 +5,6 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
 /// Looks at both kernels' logs, the daemon and its log.
-///
-/// # Errors
-/// When a kernel complains, or the daemon died or panicked.
 pub fn check(pair: &mut Pair) -> Result<()> {
     kernel(&pair.a)?;
     kernel(&pair.b)?;
@@ -15,9 +12,6 @@ pub fn check(pair: &mut Pair) -> Result<()> {
 }
 
 /// Looks at one kernel's log.
-///
-/// # Errors
-/// When it tells of a warning, a bug or a hung task.
 pub fn kernel(guest: &Guest) -> Result<()> {
     let faults = guest.kernel_faults();
     ensure!(
@@ -30,9 +24,6 @@ pub fn kernel(guest: &Guest) -> Result<()> {
 }
 
 /// Looks at the daemon.
-///
-/// # Errors
-/// When it ended, or a thread of it panicked.
 pub fn daemon(pair: &mut Pair) -> Result<()> {
     ensure!(pair.daemon.alive(), "vrnicd ended");
     ensure!(!pair.daemon.log(10_000).contains("panicked"), "a thread of vrnicd panicked");

@@ -6,9 +6,6 @@ use vrnic_qemu::guest::Guest;
 use crate::talk::{LONG, PCI, SHORT, recovers, registration};
 
 /// Loads it, which runs its tests; each of these devices must pass. Then removes it again.
-///
-/// # Errors
-/// When a test fails, or something is left behind.
 pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {
     let load =
         "dmesg -C; insmod /vrnic/vrnic_kverbs.ko; r=$?; dmesg | grep -E 'kverbs|kclient'; exit $r";
@@ -25,9 +22,6 @@ pub fn passes(guest: &Guest, devices: &[String]) -> Result<()> {
 
 /// Resets the adapter under it while requests are outstanding. They must be flushed, and it gets
 /// the device that comes back.
-///
-/// # Errors
-/// When a test fails.
 pub fn outlives_adapter(guest: &Guest) -> Result<()> {
     guest.check("dmesg -C; insmod /vrnic/vrnic_kverbs.ko hold=1", LONG)?;
     let before = registration(guest)?;

@@ -6,10 +6,7 @@ use vrnic_qemu::paths::Paths;
 
 use crate::talk::SHORT;
 
-/// These modules as files for guests.
-///
-/// # Errors
-/// When scripts/setup has not unpacked one.
+/// Returns the files of these modules, which `scripts/setup` makes, for guests.
 pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
     let folder = Paths::from_env()?.modules;
     let read = |name: &&str| {
@@ -22,9 +19,6 @@ pub fn files(names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Loads these modules, in this order, from the files.
-///
-/// # Errors
-/// When the guest's kernel refuses one.
 pub fn load(guest: &Guest, names: &[&str]) -> Result<()> {
     names
         .iter()

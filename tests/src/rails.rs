@@ -10,87 +10,69 @@ use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-use crate::talk::{Ends, LONG, SHORT, settles};
+use crate::talk::{Ends, LONG, SHORT, settles, stop_all};
 
 /// A device of a guest: the first is `vrnic0`, with `eth0`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rail<'a> {
     /// The guest.
     pub guest: &'a Guest,
-    /// Which, from 0.
+    /// Its number in the guest, from 0.
     pub number: u8,
 }
 
 impl<'a> Rail<'a> {
-    /// A device of guest a.
+    /// Returns a device of guest a.
     #[must_use]
     pub fn a(pair: &'a Pair, number: u8) -> Self {
         Self { guest: &pair.a, number }
     }
 
-    /// A device of guest b.
+    /// Returns a device of guest b.
     #[must_use]
     pub fn b(pair: &'a Pair, number: u8) -> Self {
         Self { guest: &pair.b, number }
     }
 
-    /// What the harness gave to the guest for it.
-    ///
-    /// # Errors
-    /// When the guest has fewer.
+    /// Returns its adapter.
     pub fn adapter(&self) -> Result<&'a Adapter> {
         let adapters = &mut self.guest.setup().adapters();
         adapters.nth(self.number.into()).with_context(|| format!("no adapter {}", self.number))
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn device(&self) -> String {
         format!("vrnic{}", self.number)
     }
 
-    /// A file of it in sysfs.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// Returns the contents of its file in sysfs.
     pub fn read(&self, file: &str) -> Result<String> {
         let text =
             self.guest.check(&format!("cat /sys/class/infiniband/{}/{file}", self.device()), SHORT);
         Ok(text?.trim().to_owned())
     }
 
-    /// Its PCI address.
-    ///
-    /// # Errors
-    /// When there is no such device.
+    /// Returns its PCI address.
     pub fn pci(&self) -> Result<String> {
         let script = format!("basename $(realpath /sys/class/infiniband/{}/device)", self.device());
         Ok(self.guest.check(&script, SHORT)?.trim().to_owned())
     }
 
-    /// Waits until its port is in a state.
-    ///
-    /// # Errors
-    /// When it is not within half a minute.
+    /// Waits for half a minute until its port is in a state.
     pub fn link_is(&self, state: &str) -> Result<()> {
         let device = self.device();
         settles(self.guest, &format!("rdma link show {device}/1 | grep -q 'state {state}'"), 30)
     }
 
     /// Waits until its port is active and has the GID of its IPv4 address.
-    ///
-    /// # Errors
-    /// When it is not within half a minute.
     pub fn is_ready(&self) -> Result<()> {
         self.link_is("ACTIVE")?;
         let gids = format!("/sys/class/infiniband/{}/ports/1/gids", self.device());
         settles(self.guest, &format!("grep -qs 0000:0000:0000:0000:0000:ffff {gids}/*"), 30)
     }
 
-    /// Its counters of what is transferred.
-    ///
-    /// # Errors
-    /// When there are none.
+    /// Returns its counters of transferred packets, bytes and completions.
     pub fn traffic(&self) -> Result<BTreeMap<String, u64>> {
         // The kernel asks the driver again after 10 ms.
         let folder = format!("/sys/class/infiniband/{}/ports/1/hw_counters", self.device());
@@ -104,9 +86,6 @@ impl<'a> Rail<'a> {
     }
 
     /// Returns how many bytes `self` received and sent while `run` ran.
-    ///
-    /// # Errors
-    /// When `run` fails.
     pub fn moved(&self, run: impl FnOnce() -> Result<()>) -> Result<u64> {
         let sum = |counters: BTreeMap<String, u64>| counters["rx_bytes"] + counters["tx_bytes"];
         let before = sum(self.traffic()?);
@@ -114,10 +93,7 @@ impl<'a> Rail<'a> {
         Ok(sum(self.traffic()?) - before)
     }
 
-    /// Checks that data flows.
-    ///
-    /// # Errors
-    /// When less than a MiB comes and goes in a second.
+    /// Checks that more than 1 MiB comes and goes in a second.
     pub fn is_busy(&self) -> Result<()> {
         let bytes = self.moved(|| {
             sleep(Duration::from_secs(1));
@@ -139,9 +115,6 @@ impl Session {
     /// Starts `command` (of rdma-core's examples or perftest) on the devices of `server` and
     /// `client`, which may be one and the same, with its control connection on `port` of the same
     /// rail.
-    ///
-    /// # Errors
-    /// When the server does not listen.
     pub fn start(server: Rail<'_>, client: Rail<'_>, command: &str, port: u16) -> Result<Self> {
         let on = |rail: Rail<'_>| format!("exec {command} -d {} -p {port}", rail.device());
         let serving = server.guest.agent().start(&on(server))?;
@@ -152,9 +125,6 @@ impl Session {
     }
 
     /// Starts one that moves data for `seconds`, and waits until it does.
-    ///
-    /// # Errors
-    /// When it does not.
     pub fn transfer(
         server: Rail<'_>,
         client: Rail<'_>,
@@ -173,11 +143,7 @@ impl Session {
         Ok(this)
     }
 
-    /// Waits for the end; both must succeed, and say nothing of wrong data. Gives what the client
-    /// said.
-    ///
-    /// # Errors
-    /// When one does not, with what both said.
+    /// Waits for the end; both must succeed, and report no wrong data. Returns the client's output.
     pub fn end(self) -> Result<String> {
         let ends = Ends::of(self.server, self.client.wait(LONG)?)?;
         let text = ends.said();
@@ -186,14 +152,8 @@ impl Session {
     }
 
     /// Ends both, however far they are.
-    ///
-    /// # Errors
-    /// When one cannot be ended.
     pub fn kill(self) -> Result<()> {
-        for program in [self.client, self.server] {
-            program.kill()?;
-            program.wait(SHORT).context("a program that cannot be ended")?;
-        }
+        stop_all([self.client, self.server])?;
         Ok(())
     }
 }

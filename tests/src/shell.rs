@@ -16,19 +16,13 @@ pub struct Shell(UnixStream);
 
 impl Shell {
     /// Connects to the shell of this guest.
-    ///
-    /// # Errors
-    /// When it is not there.
     pub fn of(guest: &Guest) -> Result<Self> {
         let stream = UnixStream::connect(guest.shell_socket())?;
         stream.set_read_timeout(Some(LOOK))?;
         Ok(Self(stream))
     }
 
-    /// Runs a command, which must succeed. Gives what the terminal showed.
-    ///
-    /// # Errors
-    /// When it fails, or does not end within `patience`.
+    /// Runs a command, which must succeed within `patience`. Returns the terminal's output.
     pub fn check(&mut self, command: &str, patience: Duration) -> Result<String> {
         // The terminal shows the command as well, but not with this end.
         writeln!(self.0, "{{ {command}; }}; echo \"end\"\":$?:\"")?;

@@ -10,9 +10,6 @@ use crate::talk::SHORT;
 pub const DISK: u32 = 96;
 
 /// Makes guest b offer its RAM disk, if it does not yet.
-///
-/// # Errors
-/// When it cannot.
 pub fn offer(pair: &Pair) -> Result<()> {
     let address = pair.b.ip();
     pair.b.check(
@@ -38,9 +35,6 @@ pub fn offer(pair: &Pair) -> Result<()> {
 }
 
 /// Attaches the disk to guest a as `/dev/nvme0n1`.
-///
-/// # Errors
-/// When it does not come.
 pub fn attach(pair: &Pair) -> Result<()> {
     offer(pair)?;
     let address = pair.b.ip();
@@ -57,9 +51,6 @@ pub fn attach(pair: &Pair) -> Result<()> {
 }
 
 /// Takes the disk away again.
-///
-/// # Errors
-/// When it does not go.
 pub fn detach(pair: &Pair) -> Result<()> {
     pair.a
         .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;

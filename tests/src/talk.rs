@@ -1,19 +1,19 @@
-//! Commands in guests.
+//! Commands in guests. Functions fail with the output of the commands that failed.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::{Output, Running};
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Pair, ready};
+use vrnic_qemu::pair::{Pair, load_module_with, ready};
 use vrnic_qemu::perftest;
 
-/// For a command that only looks at something.
+/// Time limit of a command that only reads something.
 pub const SHORT: Duration = Duration::from_secs(60);
-/// For one that moves data.
+/// Time limit of a command that moves data.
 pub const LONG: Duration = Duration::from_secs(180);
 
-/// Both ends of something that has ended.
+/// The results of a client and its server.
 #[derive(Debug)]
 pub struct Ends {
     client: Output,
@@ -22,9 +22,6 @@ pub struct Ends {
 
 impl Ends {
     /// Waits for the server of a client that has ended; it is killed if the client failed.
-    ///
-    /// # Errors
-    /// When it does not end.
     pub fn of(server: Running, client: Output) -> Result<Self> {
         if !client.ok() {
             server.kill()?;
@@ -38,16 +35,13 @@ impl Ends {
         self.client.ok() && self.server.ok()
     }
 
-    /// Everything that both said, the client first.
+    /// Returns the output of both, the client's first.
     #[must_use]
     pub fn said(&self) -> String {
         format!("{}\n{}", said(&self.client), said(&self.server))
     }
 
-    /// Checks that both succeeded. Gives what the client said.
-    ///
-    /// # Errors
-    /// Fails with the output of both if one did not succeed.
+    /// Checks that both succeeded; the error has the output of both. Returns the client's output.
     pub fn succeed(self, what: &str) -> Result<String> {
         let (client, server) = (self.client.code, self.server.code);
         ensure!(
@@ -59,18 +53,33 @@ impl Ends {
     }
 }
 
-/// Waits until something of the guest listens with the RDMA connection manager.
-///
-/// # Errors
-/// When nothing does within half a minute.
+/// Kills a program and waits until it has ended.
+pub fn stop(program: Running) -> Result<Output> {
+    program.kill()?;
+    program.wait(SHORT).context("a program cannot be ended")
+}
+
+/// Kills programs, and waits until they have ended, one after the other.
+pub fn stop_all(programs: impl IntoIterator<Item = Running>) -> Result<()> {
+    programs.into_iter().try_for_each(|program| stop(program).map(drop))
+}
+
+/// Waits for half a minute until something of the guest listens with the RDMA connection manager.
 pub fn listens(guest: &Guest) -> Result<()> {
     settles(guest, "rdma res show cm_id | grep -q 'state LISTEN'", 30)
 }
 
-/// Waits until a condition of the guest's shell holds, which is looked at ten times a second.
-///
-/// # Errors
-/// When it does not within `seconds`.
+/// Runs a server that listens with the RDMA connection manager, and then a client; both must
+/// succeed. Returns the client's output.
+pub fn connect((server, serve): (&Guest, &str), (client, call): (&Guest, &str)) -> Result<String> {
+    let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {serve}"))?;
+    listens(server)?;
+    let there = client.agent().run(&format!("modprobe rdma_ucm; exec {call}"), LONG)?;
+    Ends::of(serving, there)?.succeed(serve)
+}
+
+/// Waits for `seconds` until a condition of the guest's shell holds, which is tested ten times a
+/// second.
 pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
     let looks = 10 * seconds;
     let script =
@@ -79,60 +88,55 @@ pub fn settles(guest: &Guest, condition: &str, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the port is in a state.
-///
-/// # Errors
-/// When it is not within half a minute.
+/// Waits for half a minute until the port is in a state.
 pub fn link_is(guest: &Guest, state: &str) -> Result<()> {
     settles(guest, &format!("rdma link show | grep -q 'state {state}'"), 30)
 }
 
-/// Waits until `vrnic-stress hold` has said, in `/tmp/hold`, that its objects are made.
-///
-/// # Errors
-/// When it does not within `seconds`.
+/// Sets the guest's network device up with its address.
+pub fn netdev_up(guest: &Guest) -> Result<()> {
+    let address = &guest.setup().adapter.address;
+    let up = format!("ip link set eth0 up; ip addr replace {address} dev eth0");
+    guest.check(&up, SHORT).map(drop)
+}
+
+/// Removes the driver and loads it with these parameters.
+pub fn reload(guest: &Guest, parameters: &str) -> Result<()> {
+    guest.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
+    load_module_with(guest, parameters)
+}
+
+/// Waits for `seconds` until `vrnic-stress hold` has written to `/tmp/hold` that its objects are
+/// made.
 pub fn held(guest: &Guest, objects: u32, seconds: u32) -> Result<()> {
     settles(guest, &format!("grep -q '^{objects}' /tmp/hold"), seconds)
 }
 
-/// The number of the guest's RDMA device: each registration has a new one.
-///
-/// # Errors
-/// When there is no device.
+/// Returns the number of the guest's RDMA device: each registration has a new one.
 pub fn registration(guest: &Guest) -> Result<u32> {
     let text = guest.check("rdma dev show", SHORT)?;
     let number = text.split(':').next().unwrap_or_default().trim();
     number.parse().with_context(|| format!("no device's number: '{text}'"))
 }
 
-/// Waits until the driver has registered the guest's RDMA device anew, after this registration, and
-/// the device can be used.
-///
-/// # Errors
-/// When it does not within a minute and a half.
+/// Waits for a minute and a half until the driver has registered the guest's RDMA device anew,
+/// after this registration, and then until the device can be used.
 pub fn recovers(guest: &Guest, from: u32) -> Result<()> {
     let number = "$(rdma dev show | cut -d : -f 1)";
     settles(guest, &format!("[ \"{number}\" -gt {from} ] 2>/dev/null"), 90)?;
     ready(guest)
 }
 
-/// Starts a program that tells of the device's events; see [`hears_fatal`].
-///
-/// # Errors
-/// When it does not start.
+/// Starts a program that prints the device's asynchronous events, for [`hears_fatal`].
 pub fn watch(guest: &Guest) -> Result<Running> {
     let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
     std::thread::sleep(Duration::from_secs(1));
     Ok(watcher)
 }
 
-/// Ends such a program, which must have heard that the device has failed.
-///
-/// # Errors
-/// When it has not.
+/// Ends the program of [`watch`], which must have printed that the device has failed.
 pub fn hears_fatal(watcher: Running) -> Result<()> {
-    watcher.kill()?;
-    let events = said(&watcher.wait(SHORT)?);
+    let events = said(&stop(watcher)?);
     ensure!(events.contains("DEVICE_FATAL"), "no fatal event: {events}");
     Ok(())
 }
@@ -141,9 +145,6 @@ pub fn hears_fatal(watcher: Running) -> Result<()> {
 pub const PCI: &str = "$(dirname $(grep -l 0x524e /sys/bus/pci/devices/*/device))";
 
 /// Starts a server and waits until it listens.
-///
-/// # Errors
-/// When it does not.
 pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
     let running = guest.agent().start(&format!("exec {command}"))?;
     guest.listens_on(port)?;
@@ -151,10 +152,7 @@ pub fn serve(guest: &Guest, command: &str, port: u16) -> Result<Running> {
 }
 
 /// Runs `command` in `server`, the same with the server's address behind it in `client`; both must
-/// succeed. Gives what the client said. Perftest that finds its clocks wrong is run again.
-///
-/// # Errors
-/// When one does not, with what both said.
+/// succeed. Returns the client's output. Runs perftest again if it finds its clocks wrong.
 pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<String> {
     let once = || {
         let serving = serve(server, command, port)?;
@@ -163,7 +161,7 @@ pub fn both(server: &Guest, client: &Guest, command: &str, port: u16) -> Result<
     perftest::with_sound_clocks(once, |ends| (!ends.ok()).then(|| ends.said()))?.succeed(command)
 }
 
-/// Everything that a command said.
+/// Returns the whole output of a command.
 #[must_use]
 pub fn said(output: &Output) -> String {
     format!("{}{}", output.stdout, output.stderr)
@@ -172,10 +170,7 @@ pub fn said(output: &Output) -> String {
 /// The folder of the device's counters in a guest, as shell words.
 pub const COUNTERS: &str = "/sys/class/infiniband/*/ports/1/hw_counters";
 
-/// The value of a counter of the guest's device.
-///
-/// # Errors
-/// When there is none of that name.
+/// Returns the value of a counter of the guest's device.
 pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
     // The kernel asks the driver again after 10 ms.
     let text = guest.check(&format!("sleep 0.02; cat {COUNTERS}/{name}"), SHORT)?;
@@ -183,18 +178,12 @@ pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
 }
 
 /// Checks that the pair moves data.
-///
-/// # Errors
-/// Fails with the output of both sides.
 pub fn works(pair: &Pair) -> Result<()> {
     both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
 }
 
 /// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits
-/// until data flows. Gives server and client.
-///
-/// # Errors
-/// When it does not get so far.
+/// until data flows. Returns server and client.
 pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Running, Running)> {
     let command = format!("exec {tool} -D {seconds} -s 65536 -p {port}");
     let server = pair.b.agent().start(&command)?;

@@ -7,33 +7,25 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles};
+use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 
 fn main() -> ExitCode {
     let cases = vec![
         Case::new("general_services", general_services),
-        Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -V -C 100").map(|_| ())),
-        Case::new("rping_other_way", |pair| {
-            connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000").map(|_| ())
-        }),
-        Case::new("rping_to_oneself", |pair| {
-            connected(&pair.a, &pair.a, "rping -V -C 10").map(|_| ())
-        }),
+        Case::new("rping", |pair| connected(&pair.b, &pair.a, "rping -V -C 100")),
+        Case::new("rping_other_way", |pair| connected(&pair.a, &pair.b, "rping -V -C 10 -S 60000")),
+        Case::new("rping_to_oneself", |pair| connected(&pair.a, &pair.a, "rping -V -C 10")),
         Case::new("rping_ipv6", ipv6),
         Case::new("connection_refused", refused),
-        Case::new("ucmatose", |pair| called(pair, "ucmatose", "-s").map(|_| ())),
-        Case::new("ucmatose_many", |pair| called(pair, "ucmatose -c 20 -C 5", "-s").map(|_| ())),
-        Case::new("udaddy", |pair| called(pair, "udaddy -c 4", "-s").map(|_| ())),
+        Case::new("ucmatose", |pair| called(pair, "ucmatose", "-s")),
+        Case::new("ucmatose_many", |pair| called(pair, "ucmatose -c 20 -C 5", "-s")),
+        Case::new("udaddy", |pair| called(pair, "udaddy -c 4", "-s")),
         Case::new("mckey", multicast),
-        Case::new("rstream", |pair| called(pair, "rstream -S all -C 20", "-s").map(|_| ())),
-        Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -F -R -n 1000", "").map(|_| ())),
-        Case::new("perftest_ud", |pair| {
-            called(pair, "ib_send_bw -F -R -c UD -n 1000", "").map(|_| ())
-        }),
+        Case::new("rstream", |pair| called(pair, "rstream -S all -C 20", "-s")),
+        Case::new("perftest_rc", |pair| called(pair, "ib_write_bw -F -R -n 1000", "")),
+        Case::new("perftest_ud", |pair| called(pair, "ib_send_bw -F -R -c UD -n 1000", "")),
         Case::new("rcopy", copied),
-        Case::new("500_connections_at_once", |pair| {
-            called(pair, "cmtime -c 500", "-s").map(|_| ())
-        }),
+        Case::new("500_connections_at_once", |pair| called(pair, "cmtime -c 500", "-s")),
         Case::new("100_connections_in_turn", in_turn),
         Case::new("4000_connections", thousands),
     ];
@@ -51,23 +43,15 @@ fn general_services(pair: &mut Pair) -> Result<()> {
 }
 
 /// Runs a tool that takes `-s` as the server and `-c -a ADDRESS` as the client.
-fn connected(server: &Guest, client: &Guest, command: &str) -> Result<String> {
-    pairwise((server, &format!("{command} -s")), (client, &format!("{command} -c -a")))
+fn connected(server: &Guest, client: &Guest, command: &str) -> Result<()> {
+    let call = format!("{command} -c -a {}", server.ip());
+    connect((server, &format!("{command} -s")), (client, &call)).map(drop)
 }
 
 /// Runs a tool that takes nothing as the server in b, and `option ADDRESS` as the client in a.
-fn called(pair: &Pair, command: &str, option: &str) -> Result<String> {
-    pairwise((&pair.b, command), (&pair.a, &format!("{command} {option}")))
-}
-
-/// Runs a server and, when it listens, a client with the server's address behind its command; both
-/// must succeed. Gives what the client said.
-fn pairwise((server, command): (&Guest, &str), (client, there): (&Guest, &str)) -> Result<String> {
-    let serving = server.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
-    listens(server)?;
-    let ip = server.ip();
-    let there = client.agent().run(&format!("modprobe rdma_ucm; exec {there} {ip}"), LONG)?;
-    Ends::of(serving, there)?.succeed(command)
+fn called(pair: &Pair, command: &str, option: &str) -> Result<()> {
+    let call = format!("{command} {option} {}", pair.b.ip());
+    connect((&pair.b, command), (&pair.a, &call)).map(drop)
 }
 
 /// Connects over IPv6, with addresses that come and go.
@@ -75,11 +59,8 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr add fd00::{last}/64 dev eth0 nodad"), SHORT)?;
     }
-    let server = pair.b.agent().start("exec rping -V -C 10 -s -a fd00::2")?;
-    listens(&pair.b)?;
-    let output = pair.a.agent().run("exec rping -V -C 10 -c -a fd00::2", SHORT)?;
-    ensure!(output.ok(), "rping says: {}", said(&output));
-    ensure!(server.wait(SHORT)?.ok(), "the server failed");
+    let (serve, call) = ("rping -V -C 10 -s -a fd00::2", "rping -V -C 10 -c -a fd00::2");
+    connect((&pair.b, serve), (&pair.a, call))?;
     for (guest, last) in [(&pair.a, 1), (&pair.b, 2)] {
         guest.check(&format!("ip addr del fd00::{last}/64 dev eth0"), SHORT)?;
     }
@@ -106,8 +87,7 @@ fn copied(pair: &mut Pair) -> Result<()> {
         pair.b.ip()
     );
     let sent = pair.a.check(&copy, LONG)?;
-    server.kill()?;
-    server.wait(SHORT)?;
+    stop(server)?;
     let came = pair.b.check("sha256sum </tmp/came; rm /tmp/came", SHORT)?;
     ensure!(sent == came && !sent.is_empty(), "sent {sent}, came {came}");
     Ok(())
@@ -144,8 +124,7 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
     pair.a
         .check(&format!("for n in $(seq 100); do rping -c -a {ip} -C 1 || exit 1; done"), LONG)
         .context("a connection failed")?;
-    server.kill()?;
-    server.wait(SHORT)?;
+    stop(server)?;
     let after = pair.b.check(count, SHORT)?;
     ensure!(after == before, "queue pairs left behind: {after}");
     Ok(())

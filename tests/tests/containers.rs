@@ -7,7 +7,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{Ends, LONG, SHORT, held, said, settles, works};
+use vrnic_tests::talk::{
+    Ends, LONG, SHORT, hears_fatal, held, netdev_up, said, settles, stop, stop_all, watch, works,
+};
 
 /// Runs a command in the namespace of the tests.
 const INSIDE: &str = "ip netns exec red";
@@ -59,11 +61,7 @@ fn handles(pair: &mut Pair) -> Result<()> {
     let refused = guest.agent().run(&grouped("ibv_rc_pingpong -g 1"), SHORT)?;
     ensure!(!refused.ok(), "a third one opened the device: {}", said(&refused));
     ensure!(said(&refused).contains("context"), "not for the device: {}", said(&refused));
-    for holder in holders {
-        let holder = holder?;
-        holder.kill()?;
-        holder.wait(SHORT)?;
-    }
+    stop_all(holders.into_iter().collect::<Result<Vec<_>>>()?)?;
     let now = current(guest)?;
     ensure!(!now.contains("hca_handle=1") && !now.contains("hca_handle=2"), "left behind: {now}");
     guest.check(&grouped("ibv_devinfo"), SHORT)?;
@@ -84,8 +82,7 @@ fn objects(pair: &mut Pair) -> Result<()> {
     let more = guest.agent().run(&grouped("vrnic-stress hold --objects 1000"), LONG)?;
     let text = said(&more);
     ensure!(!more.ok() && text.contains("temporarily unavailable"), "beyond the limit: {text}");
-    hoard.kill()?;
-    hoard.wait(SHORT)?;
+    stop(hoard)?;
     before.unchanged(pair, guest)?;
     let now = current(guest)?;
     let even = now.is_empty() || now.ends_with("hca_handle=0 hca_object=0");
@@ -117,12 +114,8 @@ fn netdev_inside(guest: &Guest) -> Result<()> {
 
 /// Gives the network device, which is in the first namespace again, its address.
 fn netdev_outside(guest: &Guest) -> Result<()> {
-    let address = &guest.setup().adapter.address;
-    let script = format!(
-        "for n in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; \
-         ip link set eth0 up && ip addr replace {address} dev eth0"
-    );
-    guest.check(&script, SHORT)?;
+    settles(guest, "[ -e /sys/class/net/eth0 ]", 10)?;
+    netdev_up(guest)?;
     active(guest, "")
 }
 
@@ -207,15 +200,12 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
 /// left.
 fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    let watcher = watch(guest)?;
     let hoard = guest.agent().start("exec vrnic-stress hold --objects 300 >/tmp/hold")?;
     held(guest, 300, 30)?;
     enter(guest)?;
-    watcher.kill()?;
-    hoard.kill()?;
-    let text = said(&watcher.wait(SHORT)?);
-    ensure!(text.contains("DEVICE_FATAL"), "no fatal event: {text}");
-    hoard.wait(SHORT).context("a program whose device has gone cannot be ended")?;
+    hears_fatal(watcher)?;
+    stop(hoard)?;
     let left = guest.check(&format!("{INSIDE} rdma res show qp"), SHORT)?;
     ensure!(left.lines().all(|line| line.contains("GSI")), "objects of programs are left: {left}");
     Ok(())
@@ -235,8 +225,7 @@ fn unloaded(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     enter(guest)?;
     guest.check("rmmod vrnic && ip -n red link set eth0 netns 1 && ip netns del red", SHORT)?;
-    let address = &guest.setup().adapter.address;
-    guest.check(&format!("ip link set eth0 up && ip addr replace {address} dev eth0"), SHORT)?;
+    netdev_up(guest)?;
     load_module(guest)?;
     works(pair)
 }

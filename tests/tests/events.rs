@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with};
+use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::burst;
 use vrnic_tests::events::{Interrupts, Streams, TRACE_OFF, TRACE_ON, handlers_of, tree};
-use vrnic_tests::talk::{LONG, SHORT, said, works};
+use vrnic_tests::talk::{LONG, SHORT, reload, said, stop, stop_all, works};
 
 /// Processors of each guest.
 const CPUS: u32 = 4;
@@ -179,8 +179,7 @@ fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     // The program makes its queues when its client is there.
     let client = pair.a.agent().start(&format!("exec ib_send_bw -e -p {port} {}", pair.b.ip()))?;
     let output = server.wait(SHORT)?;
-    client.kill()?;
-    client.wait(SHORT)?;
+    stop(client)?;
     ensure!(!output.ok() && said(&output).contains("CQ"), "vector {vector}: {}", said(&output));
     Ok(())
 }
@@ -205,14 +204,6 @@ fn choices(guest: &Guest, count: u16) -> Result<(Vec<Running>, Vec<u32>)> {
     Ok((programs, handlers_of(guest, "ibv_rc_pingpong")?))
 }
 
-fn end_all(programs: Vec<Running>) -> Result<()> {
-    for program in programs {
-        program.kill()?;
-        program.wait(SHORT)?;
-    }
-    Ok(())
-}
-
 /// Queues whose creator leaves the choice go to the handlers with few recent events, and are spread
 /// over those.
 fn least_loaded(pair: &mut Pair) -> Result<()> {
@@ -221,7 +212,7 @@ fn least_loaded(pair: &mut Pair) -> Result<()> {
     std::thread::sleep(Duration::from_secs(2));
     let (programs, mut got) = choices(&pair.b, 2)?;
     got.sort_unstable();
-    end_all(programs)?;
+    stop_all(programs)?;
     streams.end()?;
     ensure!(got == [2, 3], "beside streams on 0 and 1 the handlers {got:?} were chosen");
     Ok(())
@@ -229,26 +220,18 @@ fn least_loaded(pair: &mut Pair) -> Result<()> {
 
 /// With the other rule each handler has its turn.
 fn in_turn(pair: &mut Pair) -> Result<()> {
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module_with(&pair.b, "balance=1")?;
+    reload(&pair.b, "balance=1")?;
     let (programs, got) = choices(&pair.b, 8)?;
-    end_all(programs)?;
+    stop_all(programs)?;
     let expected: Vec<u32> = got
         .first()
         .map(|first| (0..8).map(|n| (first + n) % CPUS).collect())
         .context("no queues")?;
     ensure!(got == expected, "handlers {got:?}");
     pair.b.check("rmmod vrnic", SHORT)?;
-    ensure!(
-        !pair
-            .b
-            .agent()
-            .run("insmod /vrnic/vrnic.ko balance=7 && ls /sys/class/infiniband/*", SHORT)?
-            .ok(),
-        "there is no such rule"
-    );
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module(&pair.b)
+    let wrong = "insmod /vrnic/vrnic.ko balance=7 && ls /sys/class/infiniband/*";
+    ensure!(!pair.b.agent().run(wrong, SHORT)?.ok(), "there is no such rule");
+    reload(&pair.b, "")
 }
 
 /// The kernel's own storage client takes a queue of the core's pool for each processor.
@@ -297,8 +280,7 @@ fn hotplug(pair: &mut Pair) -> Result<()> {
     pair.b.check("echo 0 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
     streams.end()?;
     Streams::start(pair, PINGPONG, &[2], 18160)?.finish()?;
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module(&pair.b)?;
+    reload(&pair.b, "")?;
     Streams::start(pair, PINGPONG, &[2], 18161)?.finish()?;
     pair.b.check("echo 1 > /sys/devices/system/cpu/cpu2/online", SHORT)?;
     ensure!(tree(&pair.b)?.get(2).context("handler 2")?.cpu == 2, "handler 2 is not home");
@@ -323,8 +305,7 @@ fn grows_on(guest: &Guest, (vector, cpu): (u32, u32)) -> Result<()> {
 
 /// With fewer vectors than processors several share a handler, which stays on one of them.
 fn fewer(pair: &mut Pair) -> Result<()> {
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module_with(&pair.b, "comp_vectors=2")?;
+    reload(&pair.b, "comp_vectors=2")?;
     let text = pair.b.check("ibv_devinfo -v | grep num_comp_vectors", SHORT)?;
     ensure!(text.trim().ends_with('2'), "with two vectors: {text}");
     let streams = Streams::start(pair, ENDLESS, &[0, 1], 18170)?;
@@ -341,8 +322,7 @@ fn fewer(pair: &mut Pair) -> Result<()> {
     grows_on(&pair.b, (1, 1))?;
     streams.end()?;
     refused(pair, 2, 18175)?;
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module(&pair.b)
+    reload(&pair.b, "")
 }
 
 /// A program that gets completion events and never polls does not disturb others on its vector.

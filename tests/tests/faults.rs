@@ -14,7 +14,7 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::talk::{
-    SHORT, hears_fatal, recovers, registration, said, settles, transfer, watch, works,
+    SHORT, hears_fatal, recovers, registration, said, settles, stop, transfer, watch, works,
 };
 
 /// Control port of the transfers.
@@ -72,10 +72,8 @@ fn peer_process(pair: &mut Pair) -> Result<()> {
 
 fn client_process(pair: &mut Pair) -> Result<()> {
     let (server, client) = transfer(pair, "ib_write_bw", 60, PORT)?;
-    client.kill()?;
-    client.wait(SHORT)?;
-    server.kill()?;
-    server.wait(SHORT)?;
+    stop(client)?;
+    stop(server)?;
     works(pair)
 }
 

@@ -13,7 +13,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{LONG, SHORT, settles, works};
+use vrnic_tests::talk::{LONG, SHORT, settles, stop, stop_all, works};
 use zerocopy::FromBytes;
 
 /// The driver's folder in debugfs, as shell words.
@@ -65,10 +65,7 @@ impl Waiting {
     }
 
     fn end(self, pair: &Pair) -> Result<()> {
-        for program in [self.0, self.1] {
-            program.kill()?;
-            program.wait(SHORT)?;
-        }
+        stop_all([self.0, self.1])?;
         works(pair)
     }
 }
@@ -159,8 +156,7 @@ fn with_srq<T>(pair: &Pair, look: impl FnOnce(&Guest) -> Result<T>) -> Result<T>
     let program = pair.a.agent().start("exec ibv_srq_pingpong -g 1")?;
     settles(&pair.a, "rdma res show srq | grep -q ibv_srq", 10)?;
     let found = look(&pair.a);
-    program.kill()?;
-    program.wait(SHORT)?;
+    stop(program)?;
     found
 }
 
@@ -306,8 +302,7 @@ fn churn(pair: &mut Pair) -> Result<()> {
          rdma res show mr -dd >/dev/null; done"
     ))?;
     run(pair, "--only lifecycle/ --only srq/ --only windows/", "guest")?;
-    reader.kill()?;
-    let output = reader.wait(SHORT)?;
+    let output = stop(reader)?;
     ensure!(!output.stderr.contains("rror"), "a reader failed: {}", output.stderr);
     works(pair)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{SHORT, said, works};
+use vrnic_tests::talk::{SHORT, said, stop, works};
 
 /// Arguments of the daemon.
 const LIMITS: [(&str, u32); 5] = [("pd", 40), ("cq", 60), ("srq", 30), ("qp", 50), ("mr", 70)];
@@ -47,7 +47,6 @@ fn shared(pair: &mut Pair) -> Result<()> {
     let late = pair.a.agent().run("exec ibv_rc_pingpong -g 1 -p 20999", SHORT)?;
     ensure!(!late.ok() && said(&late).contains("PD"), "one program more: {}", said(&late));
     pair.a.check("pkill pingpong", SHORT)?;
-    crowd.kill()?;
-    crowd.wait(SHORT)?;
+    stop(crowd)?;
     works(pair)
 }

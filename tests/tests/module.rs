@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair, load_module, load_module_with, ready};
+use vrnic_qemu::pair::{Options, Pair, load_module, ready};
 use vrnic_qemu::perftest::Case as Run;
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::health;
 use vrnic_tests::kverbs;
 use vrnic_tests::shell::Shell;
 use vrnic_tests::talk::{
-    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, said, serve, settles,
-    transfer, watch, works,
+    LONG, PCI, SHORT, counter, hears_fatal, link_is, recovers, registration, reload, said, serve,
+    settles, stop, stop_all, transfer, watch, works,
 };
 
 fn main() -> ExitCode {
@@ -39,15 +39,10 @@ fn main() -> ExitCode {
     bench::main(Options { daemon, ..Options::default() }, cases)
 }
 
-fn reload(pair: &Pair) -> Result<()> {
-    pair.a.check("rmmod vrnic && ! ls /sys/class/infiniband/* 2>/dev/null", SHORT)?;
-    load_module(&pair.a)
-}
-
 /// 20 times; every fifth time the device is used.
 fn rounds(pair: &mut Pair) -> Result<()> {
     for round in 1..=20 {
-        reload(pair).with_context(|| format!("round {round}"))?;
+        reload(&pair.a, "").with_context(|| format!("round {round}"))?;
         if round % 5 == 0 {
             works(pair).with_context(|| format!("after round {round}"))?;
             health::check(pair).with_context(|| format!("after round {round}"))?;
@@ -60,8 +55,7 @@ fn rounds(pair: &mut Pair) -> Result<()> {
 /// (ERDMA's number), its WQEs with 64 bytes of data go to device memory.
 fn inline(pair: &mut Pair) -> Result<()> {
     for guest in [&pair.a, &pair.b] {
-        guest.check("rmmod vrnic", SHORT)?;
-        load_module_with(guest, "part_id=4223")?;
+        reload(guest, "part_id=4223")?;
     }
     for tool in ["ib_write_lat", "ib_send_lat", "ib_write_bw"] {
         let run = Run { tool, options: "-s 64 -I 64 -n 1000".into() };
@@ -70,11 +64,7 @@ fn inline(pair: &mut Pair) -> Result<()> {
         ensure!(outcome.text.contains(": 64[B]"), "{tool} is not inline:\n{}", outcome.text);
         println!("{tool} -I 64: {:?}", outcome.figure);
     }
-    for guest in [&pair.a, &pair.b] {
-        guest.check("rmmod vrnic", SHORT)?;
-        load_module(guest)?;
-    }
-    Ok(())
+    [&pair.a, &pair.b].into_iter().try_for_each(|guest| reload(guest, ""))
 }
 
 /// The driver's own kernel client goes before the driver, and leaves nothing.
@@ -138,8 +128,7 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
 fn kernel_server(pair: &mut Pair) -> Result<()> {
     pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
     ask(&pair.a, &pair.b)?;
-    pair.b.check("rmmod vrnic", SHORT)?;
-    load_module(&pair.b)?;
+    reload(&pair.b, "")?;
     let peer: Ipv4Addr = pair.b.ip().parse()?;
     let load =
         format!("exec insmod /vrnic/vrnic_kping.ko rounds=100000000 peer={}", u32::from(peer));
@@ -183,10 +172,7 @@ fn in_use(pair: &mut Pair) -> Result<()> {
     pair.a.check("rmmod vrnic", SHORT)?;
     std::thread::sleep(std::time::Duration::from_secs(1));
     hears_fatal(watcher)?;
-    for program in [client, server] {
-        program.kill()?;
-        program.wait(SHORT).context("the program whose device went away cannot be ended")?;
-    }
+    stop_all([client, server])?;
     load_module(&pair.a)?;
     works(pair)
 }
@@ -196,8 +182,7 @@ fn open_device(pair: &mut Pair) -> Result<()> {
     let program = pair.a.agent().start("exec ibv_asyncwatch")?;
     std::thread::sleep(std::time::Duration::from_secs(1));
     pair.a.check("rmmod vrnic", SHORT)?;
-    program.kill()?;
-    program.wait(SHORT)?;
+    stop(program)?;
     load_module(&pair.a)?;
     works(pair)
 }
@@ -249,10 +234,7 @@ fn reset_in_use(pair: &mut Pair) -> Result<()> {
         pair.a.check(&format!("echo 1 > {PCI}/reset"), SHORT)?;
         recovers(&pair.a, before)?;
         hears_fatal(watcher)?;
-        for program in [client, server] {
-            program.kill()?;
-            program.wait(SHORT).context("the program whose device was reset cannot be ended")?;
-        }
+        stop_all([client, server])?;
         works(pair)?;
     }
     Ok(())
@@ -300,10 +282,7 @@ fn unbind(pair: &mut Pair) -> Result<()> {
     pair.a.check(&bind, SHORT)?;
     ready(&pair.a)?;
     hears_fatal(watcher)?;
-    for program in [client, server] {
-        program.kill()?;
-        program.wait(SHORT).context("the program whose device went away cannot be ended")?;
-    }
+    stop_all([client, server])?;
     works(pair)
 }
 

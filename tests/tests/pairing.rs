@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::agent::Running;
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair, load_module};
+use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::modules;
-use vrnic_tests::talk::{COUNTERS, LONG, SHORT, counter, link_is, said, serve, settles, works};
+use vrnic_tests::talk::{
+    COUNTERS, LONG, SHORT, counter, link_is, netdev_up, reload, said, serve, settles, stop, works,
+};
 
 /// Modules of the devices that inherit addresses, and of one to make them on.
 const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
@@ -19,13 +21,6 @@ const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
 const PINGPONG: u16 = 18515;
 
 fn main() -> ExitCode {
-    let files = match modules::files(&MODULES) {
-        Ok(files) => files,
-        Err(e) => {
-            eprintln!("{e:#}");
-            return ExitCode::FAILURE;
-        }
-    };
     let cases = vec![
         Case::new("devices_on_top_of_the_card", stacked),
         Case::new("devices_of_an_unprivileged_user", unprivileged),
@@ -33,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("nobody_waits_for_the_daemon", stalled),
         Case::new("a_lost_port_is_one_event", died),
     ];
-    bench::main(Options { files, twins: true, ..Options::default() }, cases)
+    bench::main_with_modules(&MODULES, Options { twins: true, ..Options::default() }, cases)
 }
 
 /// Data in flight from a to b, checked by its programs.
@@ -58,8 +53,7 @@ impl Traffic {
     /// Ends it.
     fn end(self) -> Result<()> {
         for program in self.0 {
-            program.kill()?;
-            let text = said(&program.wait(SHORT)?);
+            let text = said(&stop(program)?);
             ensure!(!text.contains("Failed status") && !text.contains("invalid"), "{text}");
         }
         Ok(())
@@ -132,7 +126,6 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
 /// other way round.
 fn successor(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let address = &guest.setup().adapter.address;
     guest.check("ip link set eth1 up; ip addr add 10.77.0.1/24 dev eth1", SHORT)?;
     untouched(guest, counter(guest, "link_downed")?)?;
     let driver = |act: &str, device: &str| {
@@ -149,8 +142,7 @@ fn successor(pair: &mut Pair) -> Result<()> {
         settles(guest, &format!("grep -q {gid} /sys/class/infiniband/*/ports/1/gids/*"), 10)?;
         guest.check(&driver("bind", leaves.trim()), SHORT)?;
         if stays == "eth1" {
-            let up = format!("ip link set eth0 up; ip addr replace {address} dev eth0");
-            guest.check(&up, SHORT)?;
+            netdev_up(guest)?;
         }
         guest.check(&paired, SHORT)?;
     }
@@ -184,8 +176,7 @@ fn died(pair: &mut Pair) -> Result<()> {
     pair.daemon.pause()?;
     let seen = after_death(&pair.a);
     pair.daemon.resume()?;
-    watcher.kill()?;
-    watcher.wait(SHORT)?;
+    stop(watcher)?;
     let text = seen?;
     let count = |kind: &str| text.matches(kind).count();
     ensure!(
@@ -193,10 +184,8 @@ fn died(pair: &mut Pair) -> Result<()> {
         "not one event of either kind in\n{text}"
     );
     for guest in [&pair.a, &pair.b] {
-        let address = &guest.setup().adapter.address;
-        let up = format!("rmmod vrnic; ip link set eth0 up; ip addr replace {address} dev eth0");
-        guest.check(&up, SHORT)?;
-        load_module(guest)?;
+        netdev_up(guest)?;
+        reload(guest, "")?;
     }
     works(pair)
 }

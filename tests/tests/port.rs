@@ -12,7 +12,8 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
 use vrnic_tests::talk::{
-    COUNTERS, LONG, PCI, SHORT, counter, link_is, said, serve, settles, transfer, works,
+    COUNTERS, LONG, PCI, SHORT, counter, hears_fatal, link_is, netdev_up, said, serve, settles,
+    stop, stop_all, transfer, watch, works,
 };
 
 /// The folder of the RDMA device in sysfs.
@@ -88,20 +89,17 @@ const NEVER_TRUE: [&str; 5] =
 /// kind, and there is none about paths.
 fn events(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
-    sleep(Duration::from_secs(1));
+    let watcher = watch(guest)?;
     guest.check("ip link set eth0 down", SHORT)?;
     link_is(guest, "DOWN")?;
-    let address = &guest.setup().adapter.address;
-    guest.check(&format!("ip link set eth0 up; ip addr replace {address} dev eth0"), SHORT)?;
+    netdev_up(guest)?;
     link_is(guest, "ACTIVE")?;
     guest.check("ip addr add 10.8.8.8/24 dev eth0", SHORT)?;
     settles(guest, "grep -q 0a08:0808 /sys/class/infiniband/*/ports/1/gids/*", 10)?;
     guest.check("ip addr del 10.8.8.8/24 dev eth0", SHORT)?;
     works(pair)?;
     sleep(Duration::from_secs(1));
-    watcher.kill()?;
-    let text = said(&watcher.wait(SHORT)?);
+    let text = said(&stop(watcher)?);
     let count = |kind: &str| text.matches(kind).count();
     ensure!(
         (count("PORT_ERR"), count("PORT_ACTIVE")) == (1, 1),
@@ -162,8 +160,7 @@ fn stopped(pair: &mut Pair) -> Result<()> {
         ensure!(!output.ok() && exceeded, "no retry error though {name} is down: {text}");
         guest.check("ip link set eth0 up", SHORT)?;
         link_is(guest, "ACTIVE")?;
-        server.kill()?;
-        server.wait(SHORT)?;
+        stop(server)?;
     }
     works(pair)
 }
@@ -231,10 +228,7 @@ fn dropped(pair: &mut Pair) -> Result<()> {
         link_is(guest, "ACTIVE")?;
         receives(&pair.b)?;
     }
-    for program in [client, server] {
-        program.kill()?;
-        program.wait(SHORT)?;
-    }
+    stop_all([client, server])?;
     works(pair)
 }
 
@@ -242,17 +236,13 @@ fn dropped(pair: &mut Pair) -> Result<()> {
 /// and the next adapter works.
 fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
-    let watcher = guest.agent().start("exec stdbuf -oL ibv_asyncwatch")?;
+    let watcher = watch(guest)?;
     let holder = guest.agent().start("exec ibv_rc_pingpong -g 1")?;
     settles(guest, "rdma res show qp | grep -q pingpong", 10)?;
     guest.check(&format!("echo 1 > {PCI}/remove; ! ls {DEVICE} 2>/dev/null"), SHORT)?;
     sleep(Duration::from_secs(1));
-    for program in [&watcher, &holder] {
-        program.kill()?;
-    }
-    let text = said(&watcher.wait(SHORT)?);
-    ensure!(text.contains("DEVICE_FATAL"), "no fatal event: {text}");
-    holder.wait(SHORT).context("the program whose device went away cannot be ended")?;
+    hears_fatal(watcher)?;
+    stop(holder).context("the program whose device went away")?;
     guest.check("echo 1 > /sys/bus/pci/rescan", SHORT)?;
     link_is(guest, "ACTIVE")?;
     works(pair)

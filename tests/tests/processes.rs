@@ -10,7 +10,9 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::census::Census;
-use vrnic_tests::talk::{Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, works};
+use vrnic_tests::talk::{
+    Ends, LONG, PCI, SHORT, held, link_is, listens, said, settles, stop, works,
+};
 
 /// Time for a crowd of a thousand; it took two minutes with two processors of 2.6 GHz for guests
 /// and daemon.
@@ -70,8 +72,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
         let more = full.of(kind).saturating_sub(before.of(kind));
         ensure!(more >= least, "{more} more {kind}, not {least}: {full:#?}");
     }
-    hoard.kill()?;
-    hoard.wait(SHORT).context("the process does not end")?;
+    stop(hoard).context("the process does not end")?;
     before.unchanged(pair, &pair.a)
 }
 
@@ -113,8 +114,7 @@ fn connections(pair: &mut Pair) -> Result<()> {
     let last =
         format!("for n in $(seq 20); do rping -c -a {ip} -C 10 && exit; sleep 0.2; done; exit 1");
     pair.a.check(&last, LONG)?;
-    server.kill()?;
-    server.wait(SHORT)?;
+    stop(server)?;
     before[0].unchanged(pair, &pair.a)?;
     before[1].unchanged(pair, &pair.b)
 }
@@ -162,8 +162,7 @@ fn removal(pair: &mut Pair) -> Result<()> {
     let hoard = hoard(&pair.a, 3000)?;
     pair.a
         .check(&format!("echo 1 >{PCI}/remove; ! ls /sys/class/infiniband/* 2>/dev/null"), LONG)?;
-    hoard.kill()?;
-    hoard.wait(SHORT).context("the process whose device has gone cannot be ended")?;
+    stop(hoard).context("the process whose device has gone cannot be ended")?;
     pair.a.check("echo 1 >/sys/bus/pci/rescan", SHORT)?;
     link_is(&pair.a, "ACTIVE")?;
     before.unchanged(pair, &pair.a)?;
@@ -200,8 +199,7 @@ fn starved(pair: &mut Pair) -> Result<()> {
         made.with_context(|| format!("not all calls were made: {text}"))?;
         println!("{text}");
         let census = Census::take(pair, &pair.a)?;
-        program.kill()?;
-        program.wait(SHORT)?;
+        stop(program)?;
         Ok(census)
     };
     let before = Census::take(pair, &pair.a)?;

@@ -12,7 +12,7 @@ use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
 use vrnic_tests::kverbs;
 use vrnic_tests::rails::{Rail, Session};
-use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles};
+use vrnic_tests::talk::{Ends, LONG, SHORT, connect, listens, said, settles, stop};
 
 /// Adapters of each guest.
 const RAILS: u8 = 2;
@@ -162,10 +162,8 @@ fn together(pair: &mut Pair) -> Result<()> {
 /// Connects with rping from `client` to the address of rail `rail` of `server`.
 fn rping(server: &Guest, client: &Guest, rail: u8) -> Result<()> {
     let to = Rail { guest: server, number: rail }.adapter()?.ip();
-    let serving = server.agent().start("exec rping -s -V -C 20 -S 4096")?;
-    listens(server)?;
-    let there = client.agent().run(&format!("exec rping -c -a {to} -V -C 20 -S 4096"), LONG)?;
-    Ends::of(serving, there)?.succeed(&format!("rping to {to}")).map(drop)
+    let call = format!("rping -c -a {to} -V -C 20 -S 4096");
+    connect((server, "rping -s -V -C 20 -S 4096"), (client, &call)).map(drop)
 }
 
 /// An address belongs to one device: connections to it are made there, from the device of the same
@@ -197,8 +195,7 @@ fn server_on_both(pair: &mut Pair) -> Result<()> {
     };
     let clients = [ask(0)?, ask(1)?];
     let ended = clients.map(|client| client.wait(LONG));
-    server.kill()?;
-    let text = said(&server.wait(SHORT)?);
+    let text = said(&stop(server)?);
     for client in ended {
         let client = client?;
         ensure!(client.ok(), "a client: {}\nthe server: {text}", said(&client));
@@ -277,8 +274,7 @@ fn debugfs(pair: &mut Pair) -> Result<()> {
             pair.a.check(&format!("cat /sys/kernel/debug/vrnic-{pci}/qps"), SHORT)
         };
         let (busy, idle) = (queues(rail)?, queues(other)?);
-        program.kill()?;
-        program.wait(SHORT)?;
+        stop(program)?;
         ensure!(busy.contains("type RC"), "not in the folder of vrnic{rail}: {busy}");
         ensure!(!idle.contains("type RC") && idle.contains("type GSI"), "vrnic{other}: {idle}");
     }

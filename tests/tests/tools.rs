@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{SHORT, both, link_is, settles};
+use vrnic_tests::talk::{SHORT, both, link_is, netdev_up, settles, stop, works};
 
 /// Port of the pingpong programs.
 const PINGPONG: u16 = 18515;
@@ -20,20 +20,22 @@ fn main() -> ExitCode {
         Case::new("hw_counters", hw_counters),
         Case::new("gids_follow_addresses", gids),
         Case::new("netdev_follows", netdev),
-        Case::new("pingpong_checked", |pair| pingpong(pair, "")),
-        Case::new("pingpong_events", |pair| pingpong(pair, "-e")),
-        Case::new("pingpong_new_send_interface", |pair| pingpong(pair, "-N")),
+        Case::new("pingpong_checked", |pair| checked(pair, "ibv_rc_pingpong")),
+        Case::new("pingpong_events", |pair| checked(pair, "ibv_rc_pingpong -e")),
+        Case::new("pingpong_new_send_interface", |pair| checked(pair, "ibv_rc_pingpong -N")),
         Case::new("pingpong_timestamps", |pair| timestamps(pair, "-t")),
-        Case::new("pingpong_events_new_send_interface", |pair| pingpong(pair, "-e -N")),
+        Case::new("pingpong_events_new_send_interface", |pair| {
+            checked(pair, "ibv_rc_pingpong -e -N")
+        }),
         Case::new("pingpong_events_timestamps", |pair| timestamps(pair, "-e -t")),
         Case::new("pingpong_events_new_send_timestamps", |pair| timestamps(pair, "-e -N -t")),
-        Case::new("pingpong_1_MiB", |pair| pingpong(pair, "-s 1048576 -n 20")),
+        Case::new("pingpong_1_MiB", |pair| checked(pair, "ibv_rc_pingpong -s 1048576 -n 20")),
         Case::new("pingpong_both_ways", pingpong_back),
-        Case::new("uc_pingpong_checked", |pair| unreliable(pair, "ibv_uc_pingpong")),
-        Case::new("ud_pingpong_checked", |pair| unreliable(pair, "ibv_ud_pingpong")),
-        Case::new("ud_pingpong_events", |pair| unreliable(pair, "ibv_ud_pingpong -e -s 1024")),
-        Case::new("srq_pingpong_checked", |pair| shared(pair, "")),
-        Case::new("srq_pingpong_events", |pair| shared(pair, "-e -q 4")),
+        Case::new("uc_pingpong_checked", |pair| checked(pair, "ibv_uc_pingpong")),
+        Case::new("ud_pingpong_checked", |pair| checked(pair, "ibv_ud_pingpong")),
+        Case::new("ud_pingpong_events", |pair| checked(pair, "ibv_ud_pingpong -e -s 1024")),
+        Case::new("srq_pingpong_checked", |pair| checked(pair, "ibv_srq_pingpong")),
+        Case::new("srq_pingpong_events", |pair| checked(pair, "ibv_srq_pingpong -e -q 4")),
         Case::new("xsrq_pingpong", |pair| xrc(pair, "")),
         Case::new("xsrq_pingpong_events", |pair| xrc(pair, "-e")),
         Case::new("two_programs_at_once", two_programs),
@@ -104,8 +106,7 @@ fn rdma_res(pair: &mut Pair) -> Result<()> {
          rdma res show; rdma res show qp; rdma res show cq; rdma res show mr; rdma res show pd",
         SHORT,
     )?;
-    program.kill()?;
-    program.wait(SHORT)?;
+    stop(program)?;
     for what in ["comm ibv_rc_pingpong", "type RC state INIT", "mrlen", "cqe"] {
         ensure!(shown.contains(what), "no '{what}' in\n{shown}");
     }
@@ -185,18 +186,14 @@ fn netdev(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     guest.check("ip link set eth0 down", SHORT)?;
     link_is(guest, "DOWN")?;
-    guest.check(
-        &format!("ip link set eth0 up; ip addr replace {} dev eth0", guest.setup().adapter.address),
-        SHORT,
-    )?;
+    netdev_up(guest)?;
     link_is(guest, "ACTIVE")?;
-    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 100", PINGPONG)?;
-    Ok(())
+    works(pair)
 }
 
-/// `ibv_rc_pingpong` with its content check.
-fn pingpong(pair: &mut Pair, options: &str) -> Result<()> {
-    let text = both(&pair.b, &pair.a, &format!("ibv_rc_pingpong -g 1 -c {options}"), PINGPONG)?;
+/// Runs a pingpong program of one of the transports, which checks the content.
+fn checked(pair: &mut Pair, program: &str) -> Result<()> {
+    let text = both(&pair.b, &pair.a, &format!("{program} -g 1 -c"), PINGPONG)?;
     ensure!(text.contains("iters in"), "no result in: {text}");
     ensure!(!text.contains("invalid data"), "wrong content: {text}");
     Ok(())
@@ -219,22 +216,6 @@ fn timestamps(pair: &mut Pair, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// The pingpong programs of the other transports. Datagrams lie behind a network header.
-fn unreliable(pair: &mut Pair, program: &str) -> Result<()> {
-    let text = both(&pair.b, &pair.a, &format!("{program} -g 1 -c"), PINGPONG)?;
-    ensure!(text.contains("iters in"), "no result in: {text}");
-    ensure!(!text.contains("invalid data"), "wrong content: {text}");
-    Ok(())
-}
-
-/// `ibv_srq_pingpong`: QPs that share a receive queue.
-fn shared(pair: &mut Pair, options: &str) -> Result<()> {
-    let text = both(&pair.b, &pair.a, &format!("ibv_srq_pingpong -g 1 -c {options}"), PINGPONG)?;
-    ensure!(text.contains("iters in"), "no result in: {text}");
-    ensure!(!text.contains("invalid data"), "wrong content: {text}");
-    Ok(())
-}
-
 /// `ibv_xsrq_pingpong`: shared receive queues of XRC.
 fn xrc(pair: &mut Pair, options: &str) -> Result<()> {
     let command = format!("ibv_xsrq_pingpong -g 1 {options}");
@@ -244,8 +225,7 @@ fn xrc(pair: &mut Pair, options: &str) -> Result<()> {
 }
 
 fn pingpong_back(pair: &mut Pair) -> Result<()> {
-    both(&pair.a, &pair.b, "ibv_rc_pingpong -g 1 -c", PINGPONG)?;
-    Ok(())
+    both(&pair.a, &pair.b, "ibv_rc_pingpong -g 1 -c", PINGPONG).map(drop)
 }
 
 /// Two pairs of programs at the same time.

@@ -8,7 +8,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::modules;
-use vrnic_tests::talk::{Ends, LONG, SHORT, listens, said, settles, works};
+use vrnic_tests::talk::{LONG, SHORT, connect, said, settles, works};
 
 /// 8021q, and what it needs.
 const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
@@ -16,13 +16,6 @@ const MODULES: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 const VLANS: [u16; 2] = [5, 6];
 
 fn main() -> ExitCode {
-    let files = match modules::files(&MODULES) {
-        Ok(files) => files,
-        Err(e) => {
-            eprintln!("{e:#}");
-            return ExitCode::FAILURE;
-        }
-    };
     let cases = vec![
         Case::new("addresses_appear", appear),
         Case::new("connections", |pair| {
@@ -35,7 +28,7 @@ fn main() -> ExitCode {
         Case::new("beside_the_untagged_network", |pair| works(pair)),
         Case::new("addresses_go", go),
     ];
-    bench::main(Options { files, ..Options::default() }, cases)
+    bench::main_with_modules(&MODULES, Options::default(), cases)
 }
 
 /// Waits for the number of GIDs that are of a VLAN's network device.
@@ -67,19 +60,14 @@ fn appear(pair: &mut Pair) -> Result<()> {
 
 /// Content is checked by the program itself.
 fn connected(pair: &Pair, address: &str) -> Result<()> {
-    let serving =
-        pair.b.agent().start(&format!("modprobe rdma_ucm; exec rping -V -C 20 -s -a {address}"))?;
-    listens(&pair.b)?;
-    let command = format!("modprobe rdma_ucm; exec rping -V -C 20 -c -a {address}");
-    Ends::of(serving, pair.a.agent().run(&command, LONG)?)?.succeed("rping").map(drop)
+    let serve = format!("rping -V -C 20 -s -a {address}");
+    let call = format!("rping -V -C 20 -c -a {address}");
+    connect((&pair.b, &serve), (&pair.a, &call)).map(drop)
 }
 
 /// Runs a server in b, and in a the same with more options.
 fn called(pair: &Pair, command: &str, options: &str) -> Result<()> {
-    let serving = pair.b.agent().start(&format!("modprobe rdma_ucm; exec {command}"))?;
-    listens(&pair.b)?;
-    let calling = format!("modprobe rdma_ucm; exec {command} {options}");
-    Ends::of(serving, pair.a.agent().run(&calling, LONG)?)?.succeed(command).map(drop)
+    connect((&pair.b, command), (&pair.a, &format!("{command} {options}"))).map(drop)
 }
 
 /// Runs a member in b and a sender in a, each at its address. Returns whether the messages arrive.

@@ -30,9 +30,6 @@ struct Series {
 
 /// Writes a chart for each operation's bandwidth and message rate, one for latency, and one for
 /// events if those were measured.
-///
-/// # Errors
-/// When `dir` cannot be made or written.
 pub(crate) fn write_all(results: &Results, devices: &[Device], dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for operation in OPERATIONS {

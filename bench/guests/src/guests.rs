@@ -65,9 +65,6 @@ impl Effort {
 /// Makes `device` in both guests, measures it with messages of `sizes` bytes and removes it. A test
 /// that fails is noted among the results. What the host can do is measured between the tests of the
 /// first device.
-///
-/// # Errors
-/// When a guest is gone, or the device cannot be made or removed.
 pub(crate) fn measure(
     pair: &Pair,
     device: Device,

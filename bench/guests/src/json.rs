@@ -7,9 +7,6 @@ use crate::results::Results;
 
 /// Returns all figures, the goals, and the ratios under `ratios`. A ratio that lacks a figure is
 /// left out.
-///
-/// # Errors
-/// None that could be foreseen: every figure can be written.
 pub(crate) fn text(results: &Results) -> serde_json::Result<String> {
     let mut all = serde_json::to_value(results)?;
     let goals = goals(results);

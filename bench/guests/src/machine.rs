@@ -44,9 +44,6 @@ impl Machine {
     }
 
     /// Adds what is known of the guests.
-    ///
-    /// # Errors
-    /// When a guest is gone.
     pub(crate) fn guests(&mut self, pair: &Pair) -> anyhow::Result<()> {
         self.accelerator = format!("{:?}", pair.accel()).to_uppercase();
         let release = pair.a.agent().check("uname -r", Duration::from_secs(20))?;

@@ -28,9 +28,6 @@ pub(crate) struct Native {
 }
 
 /// Runs the harness `program`, which is ended after `patience`.
-///
-/// # Errors
-/// When it cannot be started, fails, or takes too long.
 pub(crate) fn measure(program: &Path, patience: Duration) -> anyhow::Result<Native> {
     let folder = tempfile::tempdir()?;
     let (json, table) = (folder.path().join("json"), folder.path().join("table"));
