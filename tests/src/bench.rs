@@ -11,8 +11,8 @@ use vrnic_qemu::paths::Paths;
 
 use crate::{health, modules};
 
-/// Longest time that a binary may take; each step has a limit of its own, this one is for what
-/// nobody thought of.
+/// Longest time that a binary may take. Each step has its own limit; this one ends hangs outside of
+/// them.
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// The function of a case.

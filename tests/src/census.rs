@@ -49,7 +49,7 @@ impl Census {
     fn look(pair: &Pair, guest: &Guest) -> Result<Self> {
         let core = guest.check("rdma resource show | sed 's/^[0-9]*: //' | sort", SHORT)?;
         let driver = guest.check("cat /sys/kernel/debug/vrnic-*/events | wc -l", SHORT)?;
-        // The processors keep counts of their own, until they are told to add them up.
+        // Each processor has its own counts; reading stat_refresh adds them up.
         let pinned = "cat /proc/sys/vm/stat_refresh; \
                       awk '/^nr_foll_pin_acquired/ { n += $2 } \
                       /^nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat";

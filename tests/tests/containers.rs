@@ -196,8 +196,8 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Programs that hold the device when it leaves their namespace are told so, and end with nothing
-/// left.
+/// Programs that hold the device when it leaves their namespace get the fatal event, and end with
+/// nothing left.
 fn moves_in_use(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = watch(guest)?;

@@ -355,7 +355,7 @@ fn storm(pair: &mut Pair) -> Result<()> {
     follow((&before, &after), &[(0, 0), (3, 3)], 10)?;
     let now = tree(&pair.b)?;
     let storm = now.first().zip(trees.first()).context("handler 0")?;
-    // What comes while events are unread raises no interrupt.
+    // Events that come while others are unread raise no interrupt.
     let events = storm.0.events - storm.1.events;
     let interrupts = storm.0.interrupts - storm.1.interrupts;
     println!("the storm: {events} events, {interrupts} interrupts");

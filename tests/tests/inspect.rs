@@ -137,7 +137,7 @@ fn details(pair: &mut Pair) -> Result<()> {
             ensure!(line.contains(&format!("drv_{name}")), "no driver detail '{name}' in {line}");
         }
     }
-    // What the details say is what the core knows by other ways.
+    // The details agree with the core, which knows the same from elsewhere.
     let text = shown("qp")?;
     let line = text.lines().find(|line| line.contains("comm ib_write_bw")).context("gone")?;
     let of =
@@ -169,7 +169,7 @@ fn srq_details(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Objects of a kind by number, as `rdma` tells of them: in JSON with all details.
+/// Returns the objects of a kind by number, as `rdma` prints them in JSON with all details.
 fn told(guest: &Guest, kind: &str, number: &str) -> Result<BTreeMap<u64, Value>> {
     let text = guest.check(&format!("rdma -j res show {kind} -dd"), SHORT)?;
     let objects: Vec<Value> = serde_json::from_str(&text)?;

@@ -34,8 +34,8 @@ fn told(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Programs that come when all is taken are told so, and end; all is back when the others have
-/// ended.
+/// Programs that start when all objects are taken fail with an error; the objects are free again
+/// when the others have ended.
 fn shared(pair: &mut Pair) -> Result<()> {
     let crowd = pair.a.agent().start(
         "for n in $(seq 60); do ibv_rc_pingpong -g 1 -p $((20000 + n)) & done; wait; sleep 1000",

@@ -123,8 +123,8 @@ fn kernel_clients(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The driver goes under a server that listens, idle and with a client at work, who is told; the
-/// server serves the next device.
+/// The driver is removed under a server that listens, first idle, then with a client at work. The
+/// client fails, and the server serves the next device.
 fn kernel_server(pair: &mut Pair) -> Result<()> {
     pair.b.check("insmod /vrnic/vrnic_kping.ko", SHORT)?;
     ask(&pair.a, &pair.b)?;
@@ -163,7 +163,7 @@ fn reset_first(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The module goes while data flows: programs are told by the fatal event, can be ended, and the
+/// The module is removed while data flows: programs get the fatal event and can be ended, and the
 /// device works after the next insmod. (Their queues are their own memory, in which nothing happens
 /// any more; perftest does not listen to events and polls on until it is ended.)
 fn in_use(pair: &mut Pair) -> Result<()> {
@@ -224,8 +224,9 @@ fn reset_idle(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Somebody resets the function while the driver runs it and a program moves data: the driver
-/// notices and brings the adapter up again by itself; programs are told, and new ones work.
+/// The function is reset by sysfs while the driver runs it and a program moves data: the driver
+/// notices and brings the adapter up again by itself; programs get the fatal event, and new ones
+/// work.
 fn reset_in_use(pair: &mut Pair) -> Result<()> {
     for _ in 0..3 {
         let watcher = watch(&pair.a)?;

@@ -1,5 +1,5 @@
-//! Which network device the port follows: the network card of its MAC, whatever else has that
-//! address and whoever makes it; and that nobody waits for that.
+//! The port follows the network card that has its MAC, even if other network devices have the same
+//! address. No user of the network waits for the pairing.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -103,8 +103,7 @@ fn stacked(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// Somebody without any privilege makes, in a network namespace of their own, a device with the
-/// port's address.
+/// An unprivileged user makes, in a new network namespace, a device with the port's address.
 fn unprivileged(pair: &mut Pair) -> Result<()> {
     load(&pair.a)?;
     let downs = counter(&pair.a, "link_downed")?;
@@ -169,7 +168,7 @@ fn stalled(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The adapter dies, and then the card loses its link: programs hear of the port's loss once.
+/// The adapter dies, and then the card loses its link: programs get one event of the port's loss.
 fn died(pair: &mut Pair) -> Result<()> {
     let watcher = pair.a.agent().start("exec stdbuf -oL ibv_asyncwatch >/tmp/watch")?;
     sleep(Duration::from_secs(1));

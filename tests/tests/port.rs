@@ -1,5 +1,5 @@
-//! The port: what it says of itself, how it follows its network device, and what programs are told
-//! of that.
+//! The port: its attributes, its state, which follows the network device's, and the events that
+//! programs get.
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -182,8 +182,8 @@ fn interrupted(pair: &mut Pair) -> Result<()> {
     for n in 1..=BREAKS {
         for (guest, before) in [&pair.a, &pair.b].into_iter().zip(before) {
             guest.check("printf 'link set eth0 down\\nlink set eth0 up\\n' | ip -b -", SHORT)?;
-            // The adapter is told soon, and of several breaks at once if it was not told of the
-            // first.
+            // The driver tells the adapter a little later, and reports several breaks as one if it
+            // has not reported the first.
             settles(guest, &format!("[ $(cat {COUNTERS}/link_downed) = {} ]", before + n), 10)?;
         }
     }
@@ -232,8 +232,8 @@ fn dropped(pair: &mut Pair) -> Result<()> {
     works(pair)
 }
 
-/// The adapter is removed while programs hold it, one of them with objects: they are told, can end,
-/// and the next adapter works.
+/// The adapter is removed while programs hold it, one of them with objects: they get the fatal
+/// event and can end, and the next adapter works.
 fn removal(pair: &mut Pair) -> Result<()> {
     let guest = &pair.a;
     let watcher = watch(guest)?;

@@ -79,7 +79,7 @@ fn thousands(pair: &mut Pair) -> Result<()> {
 /// Processes with objects of all kinds, which work on them, are killed at any time, often while
 /// they make them.
 fn crowd(pair: &mut Pair, options: &str) -> Result<()> {
-    // What the kernel and the daemon allocate at the first use stays.
+    // Memory that the kernel and the daemon allocate at the first use stays allocated.
     pair.a.check("vrnic-stress kill --processes 3 --seed 99", SHORT)?;
     let before = Census::take(pair, &pair.a)?;
     let slab = "awk '/^SUnreclaim/ { print $2 }' /proc/meminfo";
@@ -188,8 +188,8 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A process whose calls find too little memory is told so by each, and holds no more afterwards
-/// than one whose calls all succeed.
+/// Each call of a process that finds too little memory fails, and the process holds no more
+/// afterwards than one whose calls all succeed.
 fn starved(pair: &mut Pair) -> Result<()> {
     let held = |options: &str| -> Result<Census> {
         let program = format!("exec vrnic-stress starve {options} >/tmp/starve 2>&1");

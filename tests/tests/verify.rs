@@ -89,7 +89,7 @@ fn payloads(pair: &mut Pair, version: &str) -> Result<()> {
     let groups = "--only data/write --only regions/ --only srq/ --only credits/ --only datagrams/";
     let command = format!("VRNIC_PAYLOADS={version} vrnic-verify run {groups}");
     pair.a.check(&command, LONG)?;
-    // What no older module knows is refused, and not done in part.
+    // A command that no older module knows is refused, and not done in part.
     let direct = "VRNIC_PAYLOADS=older vrnic-verify run --only direct/one_touch/region/write";
     let refused = pair.a.agent().run(direct, LONG)?;
     ensure!(said(&refused).contains("os error 95"), "{}", said(&refused));

@@ -50,7 +50,7 @@ pub(crate) fn memcpy(operation: Operation, bytes: u64) -> Memcpy {
     Memcpy { operation, bytes, mib_s: rates.fold(0.0, f64::max) }
 }
 
-/// What the relaying thread does between two polls.
+/// The relaying thread's pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gear {
     Spin,
@@ -60,7 +60,7 @@ enum Gear {
 /// Result of a relay.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Relay {
-    /// What the relaying thread does between two polls.
+    /// The name of the pause between two polls.
     pub(crate) gear: String,
     /// Half of a round trip in µs, median.
     pub(crate) half_round_us: f64,

@@ -93,7 +93,7 @@ fn main() -> anyhow::Result<ExitCode> {
         chart::write_all(&results, &args.devices, dir)
             .with_context(|| format!("cannot write charts into {}", dir.display()))?;
     }
-    // What the others fail at is a result; what vrnic fails at is an error.
+    // A failure of another device is a result, one of vrnic is an error.
     let failed = results.failures.iter().any(|failure| failure.device == Device::Vrnic);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -44,7 +44,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What a handler has counted.
+/// Counts of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Arm requests.

@@ -86,7 +86,7 @@ impl Queues {
     }
 }
 
-/// What endpoints may share: a context and its objects.
+/// The context and its objects, which endpoints may share.
 struct Base<B> {
     guest: Guest<B>,
     context: u32,

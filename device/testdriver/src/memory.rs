@@ -23,7 +23,7 @@ pub const PAGE: u64 = 4096;
 pub struct Memory {
     words: Shared<Mapping>,
     file: Arc<File>,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     start: u64,
 }
 

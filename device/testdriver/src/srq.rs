@@ -63,7 +63,7 @@ impl<B: Bus> SharedQueue<B> {
         self.publish(self.pi);
     }
 
-    /// Stores a producer index, whatever it is.
+    /// Stores any producer index.
     pub fn publish(&self, pi: u32) {
         self.guest.slot32(self.uar, self.slot, 0).store(pi, Ordering::Release);
     }

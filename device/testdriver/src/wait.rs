@@ -14,7 +14,7 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(start.elapsed() <= LIMIT, "{what}: nothing within {LIMIT:?}");
-        // Polite on small machines: the daemon needs a processor too.
+        // On a machine with few processors the daemon needs this one, too.
         std::thread::sleep(Duration::from_micros(50));
     }
 }

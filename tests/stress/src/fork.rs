@@ -67,8 +67,8 @@ fn memory_is_the_parents() -> Result<()> {
     own.write(BEFORE)?;
     let steps = Steps(Shared::new(1)?);
     let child = Child::fork(|| {
-        // Both halves are as they were, whatever the parent does meanwhile; writing to them is
-        // nobody else's business.
+        // Both halves are as they were, while the parent writes to its own copy; the child may
+        // write to them.
         own.expect(0, BEFORE)?;
         own.buffer.fill(0, LEN, CHILDS, 0)?;
         steps.reach(1);

@@ -69,7 +69,7 @@ unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 unsafe extern "C" fn realloc(memory: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as for `malloc`; the memory is the caller's.
     let larger = allocate(|| unsafe { __libc_realloc(memory, size) });
-    // What was there is gone when the call succeeds, and when nothing is asked for.
+    // The old memory is freed if the call succeeds, or if the size is zero.
     if !memory.is_null() && (!larger.is_null() || size == 0) {
         LIVE.fetch_sub(1, Relaxed);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Kill {
     seed: u64,
 }
 
-/// What became of the processes.
+/// Counts of the processes by the way that they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     killed: usize,

@@ -2,8 +2,7 @@
 //!
 //! Among the children of one parent, a child stands for all that is below it: A uses B if any
 //! module of A uses any module of B. A cycle is a set of such siblings each of which leads to all
-//! others. What a module uses of its own parents, and a parent of what is below it, does not count:
-//! they are one thing for everybody else.
+//! others. Uses between a module and its own parents do not count: to other modules they are one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +14,7 @@ use crate::modules::{Name, Tree};
 pub(crate) struct Cycle {
     parent: Name,
     pub(crate) members: Vec<String>,
-    /// Which of their modules use which.
+    /// The uses among their modules.
     uses: Vec<(Name, Name)>,
 }
 

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`files`] | the files of the tree |
 //! | [`lines`] | lines of Markdown and of comments that are too long |
-//! | [`modules`] | the modules of a crate, and what each of them uses |
+//! | [`modules`] | the modules of a crate, and the modules that each of them uses |
 //! | [`paths`] | files that documents name |
 //! | [`tables`] | tables of modules, compared with the modules |
 //! | [`cycles`] | modules that use each other |

@@ -1,5 +1,5 @@
-//! The modules of a crate, and what each of them uses. Code for tests is left out: it may use
-//! whatever it needs.
+//! The modules of a crate, and the modules that each of them uses. Code for tests is left out: it
+//! may use any module.
 
 use std::path::{Path, PathBuf};
 
@@ -207,7 +207,7 @@ fn group(
             }
             Some(_) => path(rest, prefix, found),
         }
-        // What stands behind a path: `as name`, or `*`.
+        // The text behind a path: `as name`, or `*`.
         while rest.next_if(|letter| *letter != ',' && *letter != '}').is_some() {}
     }
 }

@@ -1,5 +1,5 @@
-//! Commands to the kernel whose answer cannot be written: by hand, as a program may give them that
-//! is no friend of the device.
+//! Commands to the kernel whose answer cannot be written, made without libibverbs, as a hostile
+//! program may make them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,7 +47,7 @@ impl Trap {
         // exists.
         let pages = unsafe { mmap_anonymous(ptr::null_mut(), 2 * PAGE, rights, flags)? };
         let pages = NonNull::new(pages.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the descriptor is new; what it is used for is told below.
+        // SAFETY: the call makes a descriptor and touches no memory.
         let faults =
             unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK)? };
         let this = Self { pages, faults };

@@ -1,5 +1,5 @@
 //! Actions of a hostile program that bypasses the provider: it finds the pages that the process
-//! shares with the device, and write whatever it likes into them.
+//! shares with the device, and writes garbage into them.
 
 use std::fs;
 use std::io;

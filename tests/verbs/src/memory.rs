@@ -66,7 +66,7 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// Registers a range of this process' address space, whatever is or is not there.
+    /// Registers a range of this process' address space, which need not be mapped.
     pub fn new(pd: &Pd, addr: u64, length: u64, access: u32) -> io::Result<Self> {
         let (addr, length) = (addr as *mut _, length as usize);
         // SAFETY: the PD is live. Registering does not access the range through this process; what
@@ -75,7 +75,7 @@ impl Mr {
         Ok(Self { raw: object(raw)? })
     }
 
-    /// Registers all of a buffer by the DMA buffer that it is out of, at its own address.
+    /// Registers all of a buffer by its DMA buffer, at its own address.
     pub fn of_dmabuf(pd: &Pd, buffer: &Buffer, access: u32) -> io::Result<Self> {
         let Some((fd, offset)) = buffer.dmabuf() else {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -48,7 +48,7 @@ impl Qp {
         self.post_bind_info(mw, rkey, info(mr, bind), bind)
     }
 
-    /// Binds it to whatever region has that local key.
+    /// Binds it to the region that has this local key.
     pub fn post_bind_to_key(&self, mw: &Mw, rkey: u32, lkey: u32, bind: &Bind) -> io::Result<()> {
         // SAFETY: all-zero is valid for this struct of integers and pointers.
         let mut mr: ffi::ibv_mr = unsafe { mem::zeroed() };

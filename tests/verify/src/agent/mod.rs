@@ -1,5 +1,5 @@
-//! The agent: a process that owns verbs objects and does with them what it is told. The suite runs
-//! one or more on each side; each is a process of its own, with its own context.
+//! The agent: a process that owns verbs objects and runs the suite's calls on them. The suite runs
+//! one or more agents on each side; each is a process with its own context.
 //!
 //! | module | what |
 //! | --- | --- |

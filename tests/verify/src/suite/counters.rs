@@ -107,7 +107,7 @@ fn packets(env: &Env, op: Op) -> Result<()> {
         Op::Read => ("tx_read_req", "rx_read_requests"),
         _ => ("tx_atomic_req", "rx_atomic_requests"),
     };
-    // What a READ or an atomic moves comes back.
+    // The data of a READ or an atomic come back.
     let back = atomic || op == Op::Read;
     let (there, back) = if back { ((1, 0), (packets, len)) } else { ((packets, len), (0, 0)) };
     let at_a = [

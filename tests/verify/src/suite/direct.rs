@@ -182,7 +182,7 @@ fn reactive_local_inv(env: &Env) -> Result<()> {
     survives(&a, &b, 52)
 }
 
-/// Without that form the connection ends, and the peer is told.
+/// Without that form the connection ends at both sides.
 fn anticipatory(env: &Env) -> Result<()> {
     let options = Options { extras: Some(QpExtras::default()), ..Options::impatient() };
     let Link { a, b } = Link::new(env, &options)?;
@@ -278,7 +278,7 @@ const PIECE: u64 = 3000;
 
 impl Scene {
     fn new(env: &Env, form: &'static Form) -> Result<Self> {
-        // The responder's QP is plain: what it receives are commands, whatever they hold.
+        // The responder's QP is plain: it takes any message as a command.
         let b = Side::new(&env.b, &Options::impatient())?;
         let link = Link::of(Side::new(&env.a, &form.options())?, b)?;
         let Link { a, b } = &link;

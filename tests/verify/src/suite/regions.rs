@@ -28,7 +28,7 @@ fn request(op: Op, near: &Region, raddr: u64, rkey: u32) -> SendWr {
     Side::request(op, 1, &[near.sge()]).at(raddr, rkey)
 }
 
-/// The peer's rights are those of the region from the start, whatever page offset it has.
+/// Addresses of a zero-based region count from its first byte, at any offset in a page.
 fn zero_based_remote(env: &Env) -> Result<()> {
     let Link { a, b } = Link::new(env, &Options::default())?;
     for misalign in [0, 1, 4095] {

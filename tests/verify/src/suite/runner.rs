@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::fixture::env::{Env, Setup};
 use super::{Case, cases};
 
-/// Which cases run.
+/// A choice of cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Name parts: a case runs if it has one of them; none means all.

@@ -102,7 +102,7 @@ fn reaches_its_part(env: &Env, mw_type: u32) -> Result<()> {
     let scene = Scene::new(env, mw_type, &Options::default())?;
     scene.region.fill(1)?;
     scene.prove()?;
-    // What lies around it is as it was.
+    // The memory around it is unchanged.
     scene.region.check_part(0, PART.0, 1, 0)?;
     let end = PART.0 + PART.1;
     scene.region.check_part(end, REGION - end, 1, end)

@@ -15,7 +15,7 @@ use vrnic_verbs::model::{
     Op, QpAttr, RecvWr, SendWr, State, Status, access, event, flags, mask, qp_type,
 };
 
-/// Files that all processes can open; a domain is named by the file, whatever is in it.
+/// Files that all processes can open. A domain is named by the file; its contents do not matter.
 const FILE: &str = "/proc/self/exe";
 const OTHER_FILE: &str = "/etc/passwd";
 /// `O_CREAT` and `O_EXCL`: make the domain if there is none, and only then.
@@ -181,7 +181,7 @@ fn atomics(a: &Side, inbox: &Inbox) -> Result<()> {
     Ok(())
 }
 
-/// Messages of one connection reach the SRQ that each names, whatever their order.
+/// Each message of a connection reaches the SRQ that it names, in any order.
 fn chosen(env: &Env) -> Result<()> {
     let xrcd = open(&env.b, FILE, CREATE)?;
     let inboxes = [Inbox::new(&env.b, xrcd)?, Inbox::new(&env.b, xrcd)?, Inbox::new(&env.b, xrcd)?];
@@ -243,7 +243,7 @@ fn creator_killed(env: &Env) -> Result<()> {
     ensure!(state == State::Rts as u32, "state {state}");
     env.b.agent.destroy_qp(opened.qp)?;
     expect_gives_up(&a, &inbox)?;
-    // The domain is there as long as anybody has it open.
+    // The domain exists as long as a process has it open.
     another_target(env, again, &inbox, 3)
 }
 
@@ -319,8 +319,8 @@ fn foreign_srq(env: &Env) -> Result<()> {
     foreign.expect(1, qpn, None)
 }
 
-/// A target's failure is told to the process that created it; who opened it sees its state. (Linux
-/// gives openers no events: `ib_uverbs_open_qp` sets no event file.)
+/// The process that created a target gets the event of its failure; a process that opened it sees
+/// its state. (Linux gives openers no events: `ib_uverbs_open_qp` sets no event file.)
 fn events(env: &Env) -> Result<()> {
     let other = env.another_b()?;
     let (xrcd, again) = (open(&env.b, FILE, CREATE)?, open(&other, FILE, CREATE)?);
