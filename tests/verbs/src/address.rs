@@ -11,7 +11,7 @@ use crate::model::Path;
 
 /// An address handle.
 pub struct Ah {
-    raw: NonNull<ffi::ibv_ah>,
+    pub(crate) raw: NonNull<ffi::ibv_ah>,
 }
 
 impl Ah {
@@ -30,16 +30,6 @@ impl Ah {
         };
         // SAFETY: the PD is live and the struct complete.
         Ok(Self { raw: object(unsafe { ffi::ibv_create_ah(pd.raw(), &raw mut attr) })? })
-    }
-
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_ah {
-        self.raw.as_ptr()
-    }
-
-    /// Destroys it, or gives it back with the error.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::ibv_destroy_ah(self.raw()) }).map_err(|e| (self, e))
     }
 }
 

@@ -115,7 +115,8 @@ pub fn reg_mr(
     meanwhile: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<io::Error> {
     let trap = Trap::new()?;
-    let (fd, handle) = pd.kernel_handle();
+    // SAFETY: the handle is live and its context open; these fields are constant.
+    let (fd, handle) = unsafe { ((*(*pd.raw()).context).cmd_fd, (*pd.raw()).handle) };
     let body = [
         trap.answer(REG_MR_ANSWER),
         wanted.addr,
@@ -140,26 +141,11 @@ pub fn reg_mr(
 pub fn resize_cq(cq: &Cq, cqe: u32, ring: u64, log_size: u8) -> io::Result<io::Error> {
     let trap = Trap::new()?;
     trap.close()?;
-    let (fd, handle) = cq.kernel_handle();
+    // SAFETY: the handle is live and its context open; these fields are constant.
+    let (fd, handle) = unsafe { ((*(*cq.raw()).context).cmd_fd, (*cq.raw()).handle) };
     let answer = trap.answer(RESIZE_CQ_ANSWER);
     let body = [answer, u64::from(handle) | u64::from(cqe) << 32, ring, u64::from(log_size)];
     refused(give(fd, RESIZE_CQ, &body, RESIZE_CQ_ANSWER))
-}
-
-impl Cq {
-    /// The descriptor of its context's commands, and what the kernel calls it.
-    fn kernel_handle(&self) -> (i32, u32) {
-        // SAFETY: the handle is live and its context open; these fields are constant.
-        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
-    }
-}
-
-impl Pd {
-    /// The descriptor of its context's commands, and what the kernel calls it.
-    fn kernel_handle(&self) -> (i32, u32) {
-        // SAFETY: the handle is live and its context open; these fields are constant.
-        unsafe { ((*(*self.raw()).context).cmd_fd, (*self.raw()).handle) }
-    }
 }
 
 fn refused(result: io::Result<()>) -> io::Result<io::Error> {

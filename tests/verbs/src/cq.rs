@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use super::context::Context;
-use super::{check, extended, ffi, object, readable};
+use super::{check, extended, ffi, missing, object, readable};
 use crate::model::Wc;
 
 /// Entries fetched by one poll.
@@ -28,23 +28,16 @@ impl Channel {
     /// comes in time.
     pub fn wait(&self, timeout: Duration) -> io::Result<Option<usize>> {
         // SAFETY: the handle is live.
-        if !readable(unsafe { (*self.raw.as_ptr()).fd }, timeout)? {
+        if !readable(unsafe { (*self.raw()).fd }, timeout)? {
             return Ok(None);
         }
         let (mut cq, mut user) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the handle is live; the call fills both pointers.
-        check(unsafe { ffi::ibv_get_cq_event(self.raw.as_ptr(), &raw mut cq, &raw mut user) })?;
+        check(unsafe { ffi::ibv_get_cq_event(self.raw(), &raw mut cq, &raw mut user) })?;
         // SAFETY: the event came from this CQ, which cannot be gone: destroying it waits for
         // the acknowledgement.
         unsafe { ffi::ibv_ack_cq_events(cq, 1) };
         Ok(Some(cq as usize))
-    }
-
-    /// Closes it, or gives it back with the error (EBUSY while CQs use it).
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; libibverbs refuses while a CQ refers to it.
-        let done = unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
-        check(done).map_err(|e| (self, e))
     }
 }
 
@@ -64,7 +57,7 @@ impl Cq {
         vector: i32,
         extended: bool,
     ) -> io::Result<Self> {
-        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        let channel = channel.map_or(ptr::null_mut(), Channel::raw);
         if extended {
             let raw = extended::create_cq(context, cqe, channel, vector)?;
             return Ok(Self { raw, extended });
@@ -75,13 +68,9 @@ impl Cq {
         Ok(Self { raw: object(raw)?, extended })
     }
 
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_cq {
-        self.raw.as_ptr()
-    }
-
     /// Returns the name that events have for this CQ.
     pub fn identity(&self) -> usize {
-        self.raw.as_ptr() as usize
+        self.raw() as usize
     }
 
     /// Entries that it has.
@@ -118,21 +107,17 @@ impl Cq {
             attr_mask: ffi::IBV_CQ_ATTR_MODERATE,
             moderate: ffi::ibv_moderate_cq { cq_count, cq_period },
         };
-        // SAFETY: the handle is live, and the attributes outlive the call.
-        check(unsafe { ffi::modify_cq(self.raw(), &raw mut attr) })
+        // SAFETY: the handle is live, and so is its context; the attributes outlive the call.
+        check(unsafe {
+            let modify = ffi::extended((*self.raw()).context).modify_cq.ok_or_else(missing)?;
+            modify(self.raw(), &raw mut attr)
+        })
     }
 
     /// Gives it room for at least `cqe` entries.
     pub fn resize(&self, cqe: i32) -> io::Result<()> {
         // SAFETY: the handle is live.
         check(unsafe { ffi::ibv_resize_cq(self.raw(), cqe) })
-    }
-
-    /// Destroys it, or gives it back with the error (EBUSY while QPs use it).
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left. The kernel refuses
-        // while QPs refer to it.
-        check(unsafe { ffi::ibv_destroy_cq(self.raw()) }).map_err(|e| (self, e))
     }
 }
 

@@ -51,7 +51,7 @@ impl Cq {
         channel: Option<&Channel>,
         (vector, any_vector): (i32, bool),
     ) -> io::Result<(Self, u32)> {
-        let channel = channel.map_or(ptr::null_mut(), |c| c.raw.as_ptr());
+        let channel = channel.map_or(ptr::null_mut(), Channel::raw);
         let mut init = extended::cq_attr(cqe, channel, vector)?;
         let (context, init) = (context.raw().cast(), (&raw mut init).cast());
         let mut attr = CqAttr::default();
@@ -77,8 +77,7 @@ impl Mw {
     /// Binds for one message of a peer, by `vrnicdv_bind_mw`; afterwards the key is another.
     pub fn bind_one_touch(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         let mut wanted = window::wanted(mr, bind);
-        let (qp, mw, wanted) =
-            (qp.raw().cast(), self.raw.as_ptr().cast(), (&raw mut wanted).cast());
+        let (qp, mw, wanted) = (qp.raw().cast(), self.raw().cast(), (&raw mut wanted).cast());
         // SAFETY: all handles are live and the struct complete.
         check(unsafe { functions()?.bind_mw(qp, mw, wanted, MemFlags::ONE_TOUCH) })
     }

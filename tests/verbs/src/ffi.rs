@@ -108,20 +108,6 @@ pub(crate) unsafe fn extended<'a>(context: *mut ibv_context) -> &'a verbs_contex
     unsafe { &*context.byte_sub(offset).cast::<verbs_context>() }
 }
 
-/// `ibv_alloc_td`.
-///
-/// # Safety
-/// `context` is open.
-pub unsafe fn alloc_td(context: *mut ibv_context) -> *mut ibv_td {
-    let mut attr = ibv_td_init_attr { comp_mask: 0 };
-    // SAFETY: as the caller promises.
-    match unsafe { extended(context) }.alloc_td {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(context, &raw mut attr) },
-        None => std::ptr::null_mut(),
-    }
-}
-
 /// `ibv_dealloc_td`.
 ///
 /// # Safety
@@ -131,53 +117,6 @@ pub unsafe fn dealloc_td(td: *mut ibv_td) -> c_int {
     match unsafe { extended((*td).context) }.dealloc_td {
         // SAFETY: as the caller promises.
         Some(call) => unsafe { call(td) },
-        None => NO_OPERATION,
-    }
-}
-
-/// `ibv_alloc_parent_domain`.
-///
-/// # Safety
-/// `context` is open, `pd` and `td` are live.
-pub unsafe fn alloc_parent_domain(
-    context: *mut ibv_context,
-    pd: *mut ibv_pd,
-    td: *mut ibv_td,
-) -> *mut ibv_pd {
-    let mut attr = ibv_parent_domain_init_attr {
-        pd,
-        td,
-        comp_mask: 0,
-        alloc: None,
-        free: None,
-        pd_context: std::ptr::null_mut(),
-    };
-    // SAFETY: as the caller promises.
-    match unsafe { extended(context) }.alloc_parent_domain {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(context, &raw mut attr) },
-        None => std::ptr::null_mut(),
-    }
-}
-
-/// `ibv_modify_cq`.
-///
-/// # Safety
-/// `cq` is live and `attr` valid.
-pub unsafe fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: a live CQ has a live context. One that says it is extended (all ones, by the
-    // library's definition) is the field of a larger struct, which holds the newer operations.
-    let call = unsafe {
-        let context = (*cq).context;
-        if (*context).abi_compat.addr() != usize::MAX {
-            return NO_OPERATION;
-        }
-        let whole = context.byte_sub(std::mem::offset_of!(verbs_context, context));
-        (*whole.cast::<verbs_context>()).modify_cq
-    };
-    match call {
-        // SAFETY: as the caller promises.
-        Some(call) => unsafe { call(cq, attr) },
         None => NO_OPERATION,
     }
 }

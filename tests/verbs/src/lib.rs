@@ -24,7 +24,7 @@
 //! | [`post`] | posting to QPs |
 //! | [`extended`] | creation by the extended interfaces, and polling by that of CQs |
 //! | [`window`] | memory windows |
-//! | [`threads`] | handles that many threads use |
+//! | [`handles`] | parts that all handles have; threads that share them |
 //! | [`direct`] | the direct verbs of the vrnic adapter |
 //! | [`hostile`] | writing into the device's mappings behind the provider's back |
 //! | [`answer`] | commands whose answer cannot be written |
@@ -43,6 +43,7 @@ pub mod direct;
 mod dmabuf;
 mod extended;
 mod ffi;
+mod handles;
 #[cfg(feature = "vrnic")]
 pub mod hostile;
 pub mod memory;
@@ -51,7 +52,6 @@ mod post;
 pub mod prng;
 pub mod qp;
 pub mod srq;
-mod threads;
 pub mod window;
 pub mod wr;
 pub mod xrc;

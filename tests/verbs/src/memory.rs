@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 
 use super::buffer::Buffer;
 use super::context::Context;
-use super::{check, ffi, object};
+use super::{check, ffi, missing, object};
 use crate::model::Change;
 
 /// A protection domain.
 pub struct Pd {
-    raw: NonNull<ffi::ibv_pd>,
+    pub(crate) raw: NonNull<ffi::ibv_pd>,
 }
 
 impl Pd {
@@ -23,40 +23,33 @@ impl Pd {
 
     /// A parent domain of this one, for QPs that one thread uses.
     pub fn parent(&self, context: &Context, thread: &Td) -> io::Result<Self> {
-        let thread = thread.raw.as_ptr();
-        // SAFETY: the context is open, the handles are live.
-        let raw = unsafe { ffi::alloc_parent_domain(context.raw(), self.raw(), thread) };
+        // SAFETY: all-zero is valid for this struct of integers, null pointers and no functions.
+        let mut attr: ffi::ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
+        (attr.pd, attr.td) = (self.raw(), thread.raw());
+        // SAFETY: the context is open, the handles are live, and the struct complete.
+        let raw = unsafe {
+            let alloc = ffi::extended(context.raw()).alloc_parent_domain.ok_or_else(missing)?;
+            alloc(context.raw(), &raw mut attr)
+        };
         Ok(Self { raw: object(raw)? })
-    }
-
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_pd {
-        self.raw.as_ptr()
-    }
-
-    /// Frees it, or gives it back with the error (EBUSY while objects use it).
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left. The kernel refuses
-        // while regions or QPs hold it, so their pointers to it stay good.
-        check(unsafe { ffi::ibv_dealloc_pd(self.raw()) }).map_err(|e| (self, e))
     }
 }
 
 /// A thread domain: the promise that one thread uses what is made in it.
 pub struct Td {
-    raw: NonNull<ffi::ibv_td>,
+    pub(crate) raw: NonNull<ffi::ibv_td>,
 }
 
 impl Td {
     /// Allocates one.
     pub fn new(context: &Context) -> io::Result<Self> {
-        // SAFETY: the context is open.
-        Ok(Self { raw: object(unsafe { ffi::alloc_td(context.raw()) })? })
-    }
-
-    /// Frees it, or gives it back with the error (EBUSY while a parent domain holds it).
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::dealloc_td(self.raw.as_ptr()) }).map_err(|e| (self, e))
+        let mut attr = ffi::ibv_td_init_attr { comp_mask: 0 };
+        // SAFETY: the context is open, and the struct complete.
+        let raw = unsafe {
+            let alloc = ffi::extended(context.raw()).alloc_td.ok_or_else(missing)?;
+            alloc(context.raw(), &raw mut attr)
+        };
+        Ok(Self { raw: object(raw)? })
     }
 }
 
@@ -87,10 +80,6 @@ impl Mr {
         Ok(Self { raw: object(raw)? })
     }
 
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_mr {
-        self.raw.as_ptr()
-    }
-
     /// Changes what `change` names.
     pub fn change(&self, pd: Option<&Pd>, change: &Change) -> io::Result<()> {
         let pd = pd.map_or(std::ptr::null_mut(), Pd::raw);
@@ -113,12 +102,6 @@ impl Mr {
     /// The local and the remote key.
     pub fn keys(&self) -> (u32, u32) {
         // SAFETY: the handle is live, and both fields are constant.
-        unsafe { ((*self.raw.as_ptr()).lkey, (*self.raw.as_ptr()).rkey) }
-    }
-
-    /// Deregisters it, or gives it back with the error.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }).map_err(|e| (self, e))
+        unsafe { ((*self.raw()).lkey, (*self.raw()).rkey) }
     }
 }

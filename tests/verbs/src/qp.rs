@@ -16,7 +16,7 @@ const ALL: i32 = (1 << 21) - 1;
 
 /// A queue pair.
 pub struct Qp {
-    raw: NonNull<ffi::ibv_qp>,
+    pub(crate) raw: NonNull<ffi::ibv_qp>,
     /// True if it is posted to by the newer interface.
     pub(crate) extended: bool,
 }
@@ -86,13 +86,9 @@ impl Qp {
         Self { raw, extended: false }
     }
 
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_qp {
-        self.raw.as_ptr()
-    }
-
     /// Returns the name that events have for this QP.
     pub fn identity(&self) -> usize {
-        self.raw.as_ptr() as usize
+        self.raw() as usize
     }
 
     /// The QP number.
@@ -165,12 +161,6 @@ impl Qp {
             hop_limit: raw.ah_attr.grh.hop_limit,
             cap: granted(&init.cap),
         })
-    }
-
-    /// Destroys it, or gives it back with the error.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::ibv_destroy_qp(self.raw()) }).map_err(|e| (self, e))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::model::{RecvWr, SrqAttr};
 
 /// A shared receive queue.
 pub struct Srq {
-    raw: NonNull<ffi::ibv_srq>,
+    pub(crate) raw: NonNull<ffi::ibv_srq>,
 }
 
 impl Srq {
@@ -29,13 +29,9 @@ impl Srq {
         Self { raw }
     }
 
-    pub(crate) fn raw(&self) -> *mut ffi::ibv_srq {
-        self.raw.as_ptr()
-    }
-
     /// Returns the name that events have for it.
     pub fn identity(&self) -> usize {
-        self.raw.as_ptr() as usize
+        self.raw() as usize
     }
 
     /// Changes its size, or arms its limit event.
@@ -66,12 +62,6 @@ impl Srq {
             // SAFETY: the handle is live; list and segments are valid during the call.
             unsafe { ffi::post_srq_recv(self.raw(), first, bad) }
         })
-    }
-
-    /// Destroys it, or gives it back with the error.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::ibv_destroy_srq(self.raw()) }).map_err(|e| (self, e))
     }
 }
 

@@ -24,21 +24,15 @@ impl Mw {
     /// The key.
     pub fn key(&self) -> u32 {
         // SAFETY: the handle is live; only `bind` changes the field, and that borrows mutably.
-        unsafe { (*self.raw.as_ptr()).rkey }
+        unsafe { (*self.raw()).rkey }
     }
 
     /// Binds by the verb of windows of type 1; afterwards the key is another.
     pub fn bind(&mut self, qp: &Qp, mr: Option<&Mr>, bind: &Bind) -> io::Result<()> {
         let mut wanted = wanted(mr, bind);
-        let (qp, mw) = (qp.raw(), self.raw.as_ptr());
+        let (qp, mw) = (qp.raw(), self.raw());
         // SAFETY: all handles are live and the struct complete.
         check(unsafe { ffi::bind_mw(qp, mw, &raw mut wanted) })
-    }
-
-    /// Frees it, or gives it back with the error.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
-        // SAFETY: the handle is live; on success no reference to it is left.
-        check(unsafe { ffi::dealloc_mw(self.raw.as_ptr()) }).map_err(|e| (self, e))
     }
 }
 
@@ -70,7 +64,7 @@ impl Qp {
         wr.opcode = ffi::IBV_WR_BIND_MW;
         wr.send_flags = bind.flags;
         wr.__bindgen_anon_2.bind_mw =
-            ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.raw.as_ptr(), rkey, bind_info };
+            ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.raw(), rkey, bind_info };
         let mut bad = ptr::null_mut();
         // SAFETY: the handles are live; the chain is one complete work request, and the region is
         // alive during the call.
