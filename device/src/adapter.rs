@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use vrnic_abi::pci;
 use vrnic_abi::regs::{self, FatalCode, Status};
 use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::ethernet::Frame;
 use vrnic_adapter::limits::Limits;
 
 use crate::control::ControlHandle;
@@ -95,6 +96,11 @@ impl HostedAdapter {
     pub fn set_link(&self, up: bool) {
         self.link.store(up, Ordering::Release);
         self.control.ask();
+    }
+
+    /// Takes a frame that is RoCE for the adapter; returns any other.
+    pub fn offer(&self, frame: Frame) -> Option<Frame> {
+        self.failure.contain(|| self.adapter.offer(frame)).flatten()
     }
 
     /// Steps the heartbeat, unless the guest's memory has gone from under it: then the adapter

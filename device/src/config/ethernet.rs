@@ -4,10 +4,23 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use super::error::ConfigError;
 use super::function::FunctionConfig;
 use super::port::PortConfig;
 use super::uplink::UplinkConfig;
+
+/// How functions of one daemon reach each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Fabric {
+    /// By copying from memory to memory.
+    #[default]
+    Copy,
+    /// By packets, as functions of other daemons do.
+    Wire,
+}
 
 /// Functions, ports and uplinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +31,8 @@ pub struct Ethernet {
     pub ports: Vec<PortConfig>,
     /// The uplinks.
     pub uplinks: Vec<UplinkConfig>,
+    /// How functions reach each other.
+    pub fabric: Fabric,
 }
 
 /// What is taken.

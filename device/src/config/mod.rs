@@ -87,6 +87,7 @@ impl Config {
                 functions: given.functions,
                 ports: given.ports,
                 uplinks: given.uplinks,
+                fabric: given.fabric.unwrap_or_default(),
             },
             log: given.log.unwrap_or_else(|| "info".to_owned()),
             workers: given.workers.unwrap_or_else(default_workers),

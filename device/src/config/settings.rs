@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::error::ConfigError;
+use super::ethernet::Fabric;
 use super::function::FunctionConfig;
 use super::limit::{Limit, limits_of_file};
 use super::port::PortConfig;
@@ -37,6 +38,12 @@ pub struct Settings {
     #[arg(long = "uplink", value_name = "SETTINGS")]
     #[serde(rename = "uplink")]
     pub(super) uplinks: Vec<UplinkConfig>,
+
+    /// Choose how functions of this daemon reach each other: by copying from memory to memory, or by
+    /// packets as functions of other daemons do, which is slower and shows what a network would see
+    /// [default: copy]
+    #[arg(long, value_enum, value_name = "WAY", env = "VRNIC_FABRIC", hide_env_values = true)]
+    pub(super) fabric: Option<Fabric>,
 
     /// Set the log level (error, warn, info, debug or trace) or a filter such as
     /// info,vrnic_adapter=debug [default: info]
@@ -118,6 +125,7 @@ impl Settings {
             functions: file.functions.into_iter().chain(self.functions).collect(),
             ports: file.ports.into_iter().chain(self.ports).collect(),
             uplinks: file.uplinks.into_iter().chain(self.uplinks).collect(),
+            fabric: self.fabric.or(file.fabric),
             log: self.log.or(file.log),
             workers: self.workers.or(file.workers),
             vectors: self.vectors.or(file.vectors),

@@ -9,10 +9,12 @@ mod ports;
 use std::sync::Arc;
 
 use anyhow::Context;
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::ethernet::Uplink;
 
 use crate::access::Access;
 use crate::adapter::{AdapterDevice, HostedAdapter};
-use crate::config::{Config, FunctionConfig};
+use crate::config::{self, Config, FunctionConfig};
 use crate::control::{self, ControlHandle, ControlRequests, ControlThread};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::{Monitor, Watched};
@@ -20,6 +22,7 @@ use crate::net::thread::SwitchThread;
 use crate::socket::SocketFile;
 use crate::vfio::doorman::Doorman;
 use crate::vfio::server::ServerThread;
+use crate::vfio_host::VfioHost;
 use crate::worker::engine::Engine;
 use crate::worker::pool::{Pool, WorkerSetup};
 use crate::worker::waker::Waker;
@@ -47,7 +50,7 @@ impl Daemon {
         let mut doormen = Vec::new();
         let mut adapters = Vec::new();
         let mut control = Vec::new();
-        let fabric = Arc::default();
+        let fabric = fabric(config, &switch);
         let mut workers = workers(config).context("cannot create workers")?;
         let wakers = workers.iter().map(|worker| Arc::clone(&worker.waker)).collect();
         for settings in &config.ethernet.functions {
@@ -114,6 +117,17 @@ impl Daemon {
     pub fn adapters(&self) -> usize {
         self.servers.len()
     }
+}
+
+/// Returns the adapters' network, still without adapters. Frames for other MACs than theirs go to
+/// the switch.
+fn fabric(config: &Config, switch: &SwitchThread) -> Arc<Fabric<VfioHost>> {
+    let fabric = Fabric::default();
+    fabric.attach(Arc::clone(switch.handle().outbox()) as Arc<dyn Uplink>);
+    if config.ethernet.fabric == config::ethernet::Fabric::Wire {
+        fabric.use_packets_only();
+    }
+    Arc::new(fabric)
 }
 
 /// Starts the control thread of an adapter.

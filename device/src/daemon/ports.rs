@@ -28,6 +28,7 @@ pub(super) fn function(
         hosted.set_link(true);
     }
     let target = Arc::clone(hosted);
+    let adapter = Arc::clone(hosted);
     Ok(PortSetup {
         name: settings.name.clone(),
         kind: Kind::Function,
@@ -35,7 +36,7 @@ pub(super) fn function(
         line,
         transit: false,
         link: Box::new(move |up| target.set_link(up)),
-        sink: None,
+        sink: Some(Box::new(move |frame| adapter.offer(frame))),
     })
 }
 

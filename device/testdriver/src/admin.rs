@@ -2,7 +2,7 @@
 
 use vrnic_abi::admin::{
     Command, Completion, CreateEq, CreateQp, DeviceCaps, ModifyQp, Opcode, PARAMS_LEN, QueryParams,
-    QueryQp, RESULT_LEN, RegMr, Stats, Status, command,
+    QueryQp, RESULT_LEN, RegMr, SetGid, Stats, Status, command,
 };
 use vrnic_abi::qp::{Attr, AttrMask, State};
 use vrnic_abi::regs;
@@ -12,7 +12,11 @@ use crate::bus::Bus;
 use crate::eq::EventQueue;
 use crate::guest::Guest;
 use crate::memory::Ram;
+use crate::qp::link_local;
 use crate::wait;
+
+/// The VLAN id that means "no VLAN".
+const NO_VLAN: u16 = 0xffff;
 
 /// The adapter's reason to refuse a command: the status, and for [`Status::BadParam`] the byte
 /// offset of the bad field.
@@ -39,6 +43,14 @@ impl<B: Bus> Guest<B> {
             assert_eq!((completion.id.get(), completion.opcode.get()), (id, opcode));
             completion
         })
+    }
+
+    /// Gives the port its link-local address, which [`crate::qp::attributes`] are for.
+    #[track_caller]
+    pub fn give_address(&self) {
+        let mac = self.mac();
+        let gid = SetGid::set(0, link_local(mac), mac, NO_VLAN);
+        self.command::<command::SetGid>(&gid).expect("SET_GID");
     }
 
     #[track_caller]

@@ -1,5 +1,6 @@
 //! A daemon process in a temporary folder.
 
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -35,11 +36,25 @@ pub fn mac(index: usize) -> [u8; 6] {
 impl Daemon {
     /// Starts `program` with functions `f0`, `f1`, … and further arguments.
     pub fn start(program: &Path, functions: usize, args: &[&str]) -> anyhow::Result<Self> {
+        Self::start_range(program, 0..functions, args)
+    }
+
+    /// Starts `program` with the functions whose numbers are in this range, so that several daemons
+    /// on one Ethernet have different ones, and further arguments.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn start_range(
+        program: &Path,
+        functions: Range<usize>,
+        args: &[&str],
+    ) -> anyhow::Result<Self> {
+        let count = functions.len();
         let folder = TempDir::new()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut command = Command::new(program);
         command.stderr(log).args(["--log", "info,vrnic_device=debug,vrnic_adapter=debug"]);
-        for index in 0..functions {
+        for index in functions {
             let at = folder.path().display();
             command.arg("--function").arg(format!(
                 "name=f{index},mac=52:54:00:00:00:{:02x},socket={at}/{index}.sock,net={at}/{index}.net",
@@ -51,7 +66,7 @@ impl Daemon {
         wait::until("sockets of vrnicd", || {
             this.check();
             // The last thing that a start logs.
-            (this.log().matches("is ready for a VMM").count() == functions).then_some(())
+            (this.log().matches("is ready for a VMM").count() == count).then_some(())
         });
         Ok(this)
     }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use vrnic_abi::admin::{SetGid, command};
 use vrnic_adapter::adapter::Adapter;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
 use vrnic_testdriver::bus::Bus;
 use vrnic_testdriver::memory::{Memory, Ram};
-use vrnic_testdriver::qp::link_local;
 use vrnic_testdriver::{cq, endpoint, guest, srq};
 
 use crate::host::TestHost;
@@ -43,8 +41,7 @@ impl InProcess {
         let guest = Guest::new(Self { adapter, host });
         guest.bring_up();
         if fabric.needs_packets(mac) {
-            let gid = SetGid::set(0, link_local(mac), mac, 0xffff);
-            guest.command::<command::SetGid>(&gid).expect("SET_GID");
+            guest.give_address();
         }
         guest
     }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use vrnic_abi::admin::{SetGid, command};
 use vrnic_abi::cq::Cqe;
 use vrnic_abi::qp::Attr;
 use vrnic_adapter::ethernet::{Frame, Uplink};
 use vrnic_simlink::{Faults, Link};
-use vrnic_testdriver::qp::{Setup, link_local};
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest};
@@ -56,8 +55,7 @@ impl Cable {
         other.fabric.attach(Arc::new(plugs[1].clone()));
         let (ga, gb) = (world.guest(1), other.guest(2));
         for guest in [&ga, &gb] {
-            let gid = SetGid::set(0, link_local(guest.mac()), guest.mac(), 0xffff);
-            guest.command::<command::SetGid>(&gid).expect("SET_GID");
+            guest.give_address();
         }
         Self { world, ga, gb, plugs, links: [link(seed), link(seed ^ 0x5555)] }
     }

@@ -1,0 +1,137 @@
+//! RDMA between functions of two daemons, as packets over a trunk.
+
+mod common;
+
+use std::path::Path;
+
+use common::{pattern, start_with};
+use tempfile::TempDir;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::{Attr, Type};
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+/// Two daemons with a function each, joined by a trunk.
+struct Joined {
+    daemons: [Daemon; 2],
+    guests: [Guest; 2],
+    _folder: TempDir,
+}
+
+impl Joined {
+    fn start() -> Self {
+        let folder = TempDir::new().expect("folder");
+        let trunk = folder.path().join("trunk");
+        let daemons = [(0, "listen"), (1, "connect")].map(|(function, end)| {
+            let uplink = format!("name=up,{end}={}", trunk.display());
+            let program = Path::new(env!("CARGO_BIN_EXE_vrnicd"));
+            let args = ["--uplink", &uplink];
+            Daemon::start_range(program, function..function + 1, &args).expect("vrnicd starts")
+        });
+        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
+        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
+        guests.iter().for_each(|guest| guest.give_address());
+        Self { daemons, guests, _folder: folder }
+    }
+
+    fn connected(&self, setup: Setup, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
+        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
+        a.connect(self.guests[1].mac(), b.qpn, &tune);
+        b.connect(self.guests[0].mac(), a.qpn, &tune);
+        [a, b]
+    }
+
+    fn check(&mut self) {
+        self.daemons.iter_mut().for_each(Daemon::check);
+    }
+}
+
+#[test]
+fn every_operation_goes_from_daemon_to_daemon() {
+    let mut joined = Joined::start();
+    for in_device in [false, true] {
+        let [mut a, mut b] = joined.connected(Setup { in_device, ..Setup::default() }, |_| {});
+        for (len, from, to) in
+            [(0, 0, 0), (1, 3, 5), (4096, 4095, 1), (65_537, 7, 93), (4 << 20, 1, 0)]
+        {
+            let data = pattern(len, 1);
+            a.fill(from, &data);
+            b.fill(to, &vec![0; len + 1]);
+            let write = Wr::new(Opcode::Write, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
+            a.run_expecting(&write, Status::Success);
+            assert!(b.bytes(to, len) == data, "WRITE of {len} bytes");
+            assert_eq!(b.bytes(to + len as u64, 1), [0], "beyond {len} bytes");
+            let back = pattern(len, 2);
+            b.fill(to, &back);
+            let read = Wr::new(Opcode::Read, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
+            a.run_expecting(&read, Status::Success);
+            assert!(a.bytes(from, len) == back, "READ of {len} bytes");
+            b.post_recv(1, &[b.sge(to, len as u32)]);
+            a.run_expecting(&Wr::new(Opcode::Send, &[a.sge(from, len as u32)]), Status::Success);
+            let got = wait::until("the receive", || b.recv_cq.poll());
+            assert_eq!(got.byte_len.get() as usize, len);
+        }
+        b.fill(64, &40u64.to_le_bytes());
+        let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);
+        a.run_expecting(&add, Status::Success);
+        assert_eq!(
+            (a.bytes(8, 8), b.bytes(64, 8)),
+            (40u64.to_le_bytes().to_vec(), 42u64.to_le_bytes().to_vec())
+        );
+    }
+    joined.check();
+}
+
+#[test]
+fn both_ends_send_at_once() {
+    let mut joined = Joined::start();
+    let mut ends =
+        joined.connected(Setup { kind: Type::Rc, ..Setup::default() }, |attr| attr.retry_cnt = 7);
+    for round in 0..50 {
+        for (nth, end) in ends.iter().enumerate() {
+            end.fill(0, &pattern(60_000, round * 2 + nth));
+        }
+        let peers = ends.each_ref().map(|end| (end.buffer + (1 << 20), end.key));
+        for (nth, end) in ends.iter_mut().enumerate() {
+            let (addr, key) = peers[1 - nth];
+            end.post_send(&Wr::new(Opcode::Write, &[end.sge(0, 60_000)]).to(addr, key));
+        }
+        for end in &mut ends {
+            let cqe = wait::until("a WRITE", || end.send_cq.poll());
+            assert_eq!(vrnic_testdriver::cq::status(&cqe), Status::Success);
+        }
+        for (nth, end) in ends.iter().enumerate() {
+            assert!(end.bytes(1 << 20, 60_000) == pattern(60_000, round * 2 + 1 - nth));
+        }
+    }
+    joined.check();
+}
+
+#[test]
+fn a_peer_that_ends_leaves_retries() {
+    let joined = Joined::start();
+    let [mut a, b] =
+        joined.connected(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 1));
+    let Joined { daemons: [_left, mut right], guests, .. } = joined;
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    a.run_expecting(&write, Status::Success);
+    let _status = right.stop(rustix::process::Signal::TERM);
+    a.run_expecting(&write, Status::RetryExcErr);
+    drop((b, guests));
+}
+
+#[test]
+fn functions_of_one_daemon_reach_each_other_by_packets() {
+    let mut daemon = start_with(2, &["--fabric", "wire"]);
+    let guests = common::pair(&daemon);
+    guests.iter().for_each(|guest| guest.give_address());
+    let [mut a, b] = common::connected(&guests, Setup::default());
+    common::still_works(&mut a, &b);
+    // Where bytes are copied, nothing comes back.
+    assert!(guests[0].stats().rx_pkts.get() > 0, "no acknowledgement has come");
+    daemon.check();
+}
