@@ -21,17 +21,23 @@ pub enum Poll {
 }
 
 /// The core's queue, freed on drop.
+///
+/// # Invariants
+///
+/// The pointer is that of a queue of the device, which this type owns. Queue pairs that complete to
+/// it keep this.
 struct Raw(NonNull<bindings::ib_cq>, #[allow(dead_code, reason = "kept")] Arc<dyn Device>);
 
-// SAFETY: the core's objects may be used by any thread.
+// SAFETY: the core allows a completion queue to be used and freed by any thread.
 unsafe impl Send for Raw {}
-// SAFETY: the core's objects may be used by any thread; there are locks within.
+// SAFETY: shared uses are creating queue pairs, for which the core has locks, and polling, which
+// `Cq::take` does under a lock.
 unsafe impl Sync for Raw {}
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: ours, and no queue pair uses it, as it would keep it. On return no completion is
-        // being handled.
+        // SAFETY: by the type's invariants the queue is this type's own, and no queue pair uses it.
+        // On return no completion is being handled.
         unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
     }
 }
@@ -66,8 +72,9 @@ impl Cq {
         // CAST: the enum's number.
         let context = poll as u32;
         let name = device.owner().as_char_ptr();
-        // SAFETY: the device is registered; the name is static.
+        // SAFETY: the device is registered, as `device` is alive; the name is static.
         let raw = unsafe { bindings::__ib_alloc_cq(raw, null, entries, 0, context, name) };
+        // INVARIANT: the queue was allocated just now, for this caller.
         let raw = Raw(NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?, device);
         Arc::pin_init(
             pin_init!(Self {
@@ -104,7 +111,8 @@ impl Cq {
         if self.poll == Poll::Direct {
             // Nobody else shall do so at the same time.
             let _requests = self.requests.lock();
-            // SAFETY: live, made for this context, and taken by one at a time.
+            // SAFETY: by the invariants of `Raw` the queue is alive. It was made to be polled
+            // directly, and the lock lets one thread do so at a time.
             unsafe { bindings::ib_process_cq_direct(self.as_raw(), -1) };
         }
     }

@@ -27,7 +27,8 @@ impl Mapped {
             // Before it is mapped, so that it is unmapped if this fails.
             this.addresses.reserve(1, GFP_KERNEL)?;
             let device = this.device.as_raw().as_ptr();
-            // SAFETY: the device is registered, and the memory is ours and of this size.
+            // SAFETY: the device is registered, as `this` keeps it; the piece is of this size and
+            // lives until `drop` has unmapped it.
             let address = unsafe { bindings::kclient_map(device, start.cast(), size) };
             if address == 0 {
                 return Err(ENOMEM);
@@ -59,7 +60,8 @@ impl Drop for Mapped {
         // CAST: was made of a u32.
         let size = self.memory.piece_len() as u32;
         for address in &self.addresses {
-            // SAFETY: mapped by `new`; no request names it any more, as it would keep it.
+            // SAFETY: `new` has mapped this address with this size; no request names it any more,
+            // as that would keep this.
             unsafe { bindings::kclient_unmap(self.device.as_raw().as_ptr(), *address, size) };
         }
     }

@@ -14,9 +14,14 @@ use crate::bindings;
 const WORD: usize = size_of::<u64>();
 
 /// Words that lie together, aligned to their size if that is a power of two.
+///
+/// # Invariants
+///
+/// Start and capacity of the memory of a vector of words, all of which are initialised, and which
+/// this type owns.
 struct Piece(NonNull<u64>, usize);
 
-// SAFETY: it owns its memory.
+// SAFETY: by the type's invariants the memory is owned.
 unsafe impl Send for Piece {}
 // SAFETY: the memory is only touched by volatile accesses.
 unsafe impl Sync for Piece {}
@@ -26,13 +31,15 @@ impl Piece {
         let mut vec = KVec::with_capacity(words, GFP_KERNEL)?;
         vec.extend_with(words, 0_u64, GFP_KERNEL)?;
         let (start, _, capacity) = vec.into_raw_parts();
+        // INVARIANT: these are the parts of the vector, which has given up its memory.
         Ok(Self(NonNull::new(start).ok_or(ENOMEM)?, capacity))
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // SAFETY: made of a vector by `new`, and nobody else's.
+        // SAFETY: by the type's invariants these are the parts of a vector, whose memory this type
+        // owns. Words need no drop, so none is named.
         drop(unsafe { KVec::from_raw_parts(self.0.as_ptr(), 0, self.1) });
     }
 }
@@ -79,7 +86,7 @@ impl Memory {
     /// this.
     fn byte(&self, at: usize) -> Result<*mut u8> {
         let piece = self.pieces.get(at / self.size).ok_or(EINVAL)?;
-        // SAFETY: within the piece.
+        // SAFETY: pieces have `size` bytes, so the offset is within this one.
         Ok(unsafe { piece.0.as_ptr().cast::<u8>().add(at % self.size) })
     }
 
@@ -90,7 +97,8 @@ impl Memory {
     /// `EINVAL` behind the end.
     pub fn get(&self, nth: usize) -> Result<u64> {
         let word = self.byte(nth.checked_mul(WORD).ok_or(EINVAL)?)?.cast::<u64>();
-        // SAFETY: pieces are aligned and have whole words.
+        // SAFETY: `byte` has checked that the word is within the memory, whose pieces are aligned
+        // and have whole words; the device may write it, so the access is volatile.
         Ok(unsafe { word.read_volatile() })
     }
 
@@ -114,7 +122,7 @@ impl Memory {
     /// `EINVAL` behind the end.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result {
         for (at, byte) in (at..).zip(into) {
-            // SAFETY: a byte of a piece.
+            // SAFETY: `byte` has checked that this is a byte of a piece.
             *byte = unsafe { self.byte(at)?.read_volatile() };
         }
         Ok(())
@@ -138,7 +146,7 @@ impl Memory {
     /// `EINVAL` behind the end; those before it are stored.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result {
         for (at, byte) in (at..).zip(bytes) {
-            // SAFETY: a byte of a piece.
+            // SAFETY: `byte` has checked that this is a byte of a piece.
             unsafe { self.byte(at)?.write_volatile(*byte) };
         }
         Ok(())

@@ -30,12 +30,16 @@ pub enum GlobalKey {
 }
 
 /// A protection domain.
+///
+/// # Invariants
+///
+/// `raw` is a domain of `device` that this type owns. What is made in it keeps this.
 pub struct Pd {
     raw: NonNull<bindings::ib_pd>,
     device: Arc<dyn Device>,
 }
 
-// SAFETY: the core's objects may be used by any thread.
+// SAFETY: the core allows a domain to be used and deallocated by any thread.
 unsafe impl Send for Pd {}
 // SAFETY: the functions of the core that get a domain do their own locking; its numbers do not
 // change.
@@ -48,10 +52,11 @@ impl Pd {
             GlobalKey::Without => 0,
             GlobalKey::With => bindings::ib_pd_flags_IB_PD_UNSAFE_GLOBAL_RKEY,
         };
-        let raw =
-            // SAFETY: the device is registered; the name is static.
-            unsafe { bindings::__ib_alloc_pd(device.as_raw().as_ptr(), flags, device.owner().as_char_ptr()) };
-        let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        let (ib, owner) = (device.as_raw().as_ptr(), device.owner().as_char_ptr());
+        // SAFETY: the device is registered, as `device` is alive; the name is static.
+        let raw = from_err_ptr(unsafe { bindings::__ib_alloc_pd(ib, flags, owner) })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // INVARIANT: the domain was allocated just now, for this caller.
         Ok(Arc::new(Self { raw, device }, GFP_KERNEL)?)
     }
 
@@ -67,20 +72,21 @@ impl Pd {
 
     /// The key of all memory for a device's own requests.
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: live; constant.
+        // SAFETY: by the type's invariants the domain is alive; its keys do not change.
         unsafe { (*self.as_raw()).local_dma_lkey }
     }
 
     /// The key of all memory for peers, if it was allocated with one.
     pub(super) fn global_rkey(&self) -> u32 {
-        // SAFETY: live; constant.
+        // SAFETY: by the type's invariants the domain is alive; its keys do not change.
         unsafe { (*self.as_raw()).unsafe_global_rkey }
     }
 }
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: ours, and nothing in it is left, as all that is in it keeps it.
+        // SAFETY: by the type's invariants the domain is this type's own, and nothing in it is
+        // left, as that would keep this.
         let status = unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) };
         if status != 0 {
             pr_err!("a protection domain could not be deallocated: {status}\n");

@@ -65,6 +65,10 @@ pub fn init_attr(cq: &Cq, caps: Caps) -> bindings::ib_qp_init_attr {
 }
 
 /// A queue pair, destroyed on drop.
+///
+/// # Invariants
+///
+/// `raw` is a queue pair that `origin` has made, with `cq`, in `pd`, and that this type owns.
 pub struct Qp<O: Origin> {
     raw: NonNull<bindings::ib_qp>,
     // In this order they go.
@@ -73,9 +77,10 @@ pub struct Qp<O: Origin> {
     origin: O,
 }
 
-// SAFETY: the core's objects may be used by any thread.
+// SAFETY: the core allows a queue pair to be used and destroyed by any thread; `origin` is `Send`.
 unsafe impl<O: Origin + Send> Send for Qp<O> {}
-// SAFETY: the core's objects may be used by any thread; posting has locks of its own.
+// SAFETY: posting to a queue pair and draining it are allowed on several threads at a time;
+// `origin` is `Sync`.
 unsafe impl<O: Origin + Sync> Sync for Qp<O> {}
 
 impl<O: Origin> Qp<O> {
@@ -91,6 +96,7 @@ impl<O: Origin> Qp<O> {
         pd: Arc<Pd>,
         origin: O,
     ) -> Self {
+        // INVARIANT: the caller promises so.
         Self { raw, cq, pd, origin }
     }
 
@@ -128,8 +134,8 @@ impl<O: Origin> Qp<O> {
         let mut list = into.segments(self.pd.lkey())?;
         let wr = work::receive(request.cqe(), &mut list)?;
         self.begin(request, Kept { local: Some(into.memory().clone()), ..Kept::default() })?;
-        // SAFETY: live. The list is copied; its memory and the request are kept until the
-        // completion.
+        // SAFETY: by the type's invariants the queue pair is alive. The list is copied; its memory
+        // and the request are kept until the completion.
         to_result(unsafe { bindings::kclient_post_recv(self.as_raw(), &wr) })
             .inspect_err(|_| request.free())
     }
@@ -205,7 +211,8 @@ impl<O: Origin> Qp<O> {
 
     /// Ends it: the queue pair goes to the error state, and on return nothing is outstanding.
     pub fn drain(&self) {
-        // SAFETY: live; there is room for one more request on either queue.
+        // SAFETY: by the type's invariants the queue pair is alive; `init_attr` left room for one
+        // more request on either queue.
         unsafe { bindings::ib_drain_qp(self.as_raw()) };
     }
 
@@ -221,15 +228,16 @@ impl<O: Origin> Qp<O> {
 
     /// Posts to the send queue what [`Self::begin`] was called for.
     fn hand_over(&self, wr: &Wr) -> Result {
-        // SAFETY: live. The list is there and is copied; what the device uses is kept until the
-        // completion.
+        // SAFETY: by the type's invariants the queue pair is alive. The list is valid during the
+        // call and is copied; what the device uses is kept until the completion.
         to_result(unsafe { bindings::kclient_post_send(self.as_raw(), wr.as_raw()) })
     }
 }
 
 impl<O: Origin> Drop for Qp<O> {
     fn drop(&mut self) {
-        // SAFETY: ours, and not used after this.
+        // SAFETY: by the type's invariants `origin` has made the queue pair, which this type owns
+        // and does not use afterwards.
         let status = unsafe { self.origin.destroy(self.raw) };
         if status != 0 {
             pr_err!("a queue pair could not be destroyed: {status}\n");

@@ -18,6 +18,11 @@ use crate::bindings;
 const CHOSEN: u32 = 0xff;
 
 /// The core's region of mapped pages; deregistered and unmapped on drop.
+///
+/// # Invariants
+///
+/// `mr` is a region in `pd` that this type owns. `list` has the pages of `memory`; unless `mapped`
+/// is zero they are mapped for the device of `pd`.
 struct Registered {
     mr: NonNull<bindings::ib_mr>,
     list: KVec<bindings::scatterlist>,
@@ -28,7 +33,7 @@ struct Registered {
     pd: Arc<Pd>,
 }
 
-// SAFETY: the core's objects may be used by any thread.
+// SAFETY: the core allows a region to be used and deregistered by any thread.
 unsafe impl Send for Registered {}
 
 impl Registered {
@@ -40,12 +45,14 @@ impl Registered {
     ) -> Result<Self> {
         let (device, count) = (pd.device().as_raw().as_ptr(), u32::try_from(list.len())?);
         let kind = bindings::ib_mr_type_IB_MR_TYPE_MEM_REG;
-        // SAFETY: a live domain.
+        // SAFETY: the domain is alive, as `pd` keeps it.
         let mr = from_err_ptr(unsafe { bindings::ib_alloc_mr(pd.as_raw(), kind, count) })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // SAFETY: a registered device and a list of so many entries.
+        // SAFETY: the device is registered, as the domain keeps it; the list has `count` entries.
         let mapped = unsafe { bindings::kclient_map_sg(device, list.as_mut_ptr(), count) };
         // From here on drop undoes it all.
+        // INVARIANT: the region was allocated just now, and the list mapped if `mapped` is not
+        // zero.
         let this = Self { mr, list, mapped, by: None, memory, pd };
         if mapped > 0 { Ok(this) } else { Err(ENOMEM) }
     }
@@ -59,15 +66,16 @@ impl Registered {
         // CAST: a small constant.
         let page = PAGE_SIZE as u32;
         let (mr, null) = (self.mr.as_ptr(), core::ptr::null_mut());
-        // SAFETY: a live region, which nobody else uses as long as no registration is outstanding.
+        // SAFETY: by the type's invariants the region is alive and this type's own; the core does
+        // not use it as long as no registration is outstanding, which was checked above.
         let region = unsafe { &mut *mr };
         let chosen = region.rkey.wrapping_add(1) & CHOSEN;
         region.rkey = region.rkey & !CHOSEN | chosen;
         region.lkey = region.lkey & !CHOSEN | chosen;
         let key = region.rkey;
         let list = self.list.as_mut_ptr();
-        // SAFETY: a live region and a mapped list. No device reads the region's list of pages, as
-        // no registration is outstanding.
+        // SAFETY: by the type's invariants the region is alive and the list mapped. The device does
+        // not read the region's list of pages, as no registration is outstanding.
         let mapped = unsafe { bindings::ib_map_mr_sg(mr, list, self.mapped, null, page) };
         if mapped != self.mapped {
             return Err(EINVAL);
@@ -81,7 +89,8 @@ impl Drop for Registered {
     fn drop(&mut self) {
         // CAST: it was made from a u32.
         let count = self.list.len() as u32;
-        // SAFETY: ours; no request registers it, as it would keep it.
+        // SAFETY: by the type's invariants the region is this type's own. No request that registers
+        // it is outstanding, as that would keep it.
         let status = unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), core::ptr::null_mut()) };
         if status != 0 {
             pr_err!("a region could not be deregistered: {status}\n");
@@ -89,7 +98,8 @@ impl Drop for Registered {
             core::mem::forget((self.memory.clone(), self.pd.clone()));
         } else if self.mapped > 0 {
             let device = self.pd.device().as_raw().as_ptr();
-            // SAFETY: mapped by `new`; the device does not reach it any more.
+            // SAFETY: by the type's invariants the list is mapped for this device, which does not
+            // reach it any more, as the region was deregistered.
             unsafe { bindings::kclient_unmap_sg(device, self.list.as_mut_ptr(), count) };
         }
     }
@@ -144,13 +154,15 @@ impl Region {
 
     /// First byte, as the peer names it.
     pub fn address(&self) -> u64 {
-        // SAFETY: a live region, which only changes under this lock.
+        // SAFETY: by the invariants of `Registered` the region is alive; it changes under this lock
+        // alone.
         unsafe { (*self.registered.lock().mr.as_ptr()).iova }
     }
 
     /// The key of the last registration.
     pub fn key(&self) -> u32 {
-        // SAFETY: the region is alive and changes under this lock alone.
+        // SAFETY: by the invariants of `Registered` the region is alive; it changes under this lock
+        // alone.
         unsafe { (*self.registered.lock().mr.as_ptr()).rkey }
     }
 
@@ -188,7 +200,8 @@ fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::s
         let left = if nth + 1 == count { tail } else { 0 };
         let length = u32::try_from(PAGE_SIZE - skipped - left)?;
         let start = start.wrapping_add(skipped).cast();
-        // SAFETY: the list has `count` entries; the memory is of such pages.
+        // SAFETY: the list has `count` entries, of which `nth` is one; `start` and `length` are a
+        // part of a page of the memory.
         unsafe { bindings::kclient_set_sg(list.as_mut_ptr(), count, nth, start, length) };
     }
     Ok(list)
@@ -196,13 +209,17 @@ fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::s
 
 /// A region of all of the machine's memory, by the driver's own operation: its key allows what no
 /// domain's does.
+///
+/// # Invariants
+///
+/// `mr`, if there is one, is a region in `pd` that this type owns.
 pub struct AllMemory {
     mr: Option<NonNull<bindings::ib_mr>>,
     rkey: u32,
     pd: Arc<Pd>,
 }
 
-// SAFETY: the core's objects may be used by any thread.
+// SAFETY: the core allows a region to be deregistered by any thread.
 unsafe impl Send for AllMemory {}
 
 impl AllMemory {
@@ -214,15 +231,17 @@ impl AllMemory {
     pub fn new(pd: &Arc<Pd>, access: u32) -> Result<Self> {
         let device = pd.device().as_raw().as_ptr();
         let access = i32::try_from(access)?;
-        // SAFETY: a registered device, whose operations do not change.
+        // SAFETY: the device is registered, as the domain keeps it, and its operations do not
+        // change.
         let make = unsafe { (*device).ops.get_dma_mr }.ok_or(EOPNOTSUPP)?;
-        // SAFETY: a live domain of that device.
+        // SAFETY: the domain is alive, and one of the device whose operation this is.
         let mr = from_err_ptr(unsafe { make(pd.as_raw(), access) })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // SAFETY: new, and nobody else's.
+        // SAFETY: the region was made just now, for this caller alone.
         let region = unsafe { &mut *mr.as_ptr() };
         // The core fills these fields of regions of this kind likewise.
         (region.device, region.pd) = (device, pd.as_raw());
+        // INVARIANT: the region was made above.
         Ok(Self { mr: Some(mr), rkey: region.rkey, pd: pd.clone() })
     }
 
@@ -239,9 +258,11 @@ impl AllMemory {
     fn deregister(&mut self) -> Result {
         let Some(mr) = self.mr.take() else { return Ok(()) };
         let device = self.pd.device().as_raw().as_ptr();
-        // SAFETY: a registered device, whose operations do not change.
+        // SAFETY: the device is registered, as the domain keeps it, and its operations do not
+        // change.
         let end = unsafe { (*device).ops.dereg_mr }.ok_or(EOPNOTSUPP)?;
-        // SAFETY: ours, and not used after this.
+        // SAFETY: by the type's invariants the region is this type's own; `take` has left none, so
+        // it is not used afterwards.
         to_result(unsafe { end(mr.as_ptr(), core::ptr::null_mut()) }).inspect_err(|_| {
             // It is there still, and with it its domain.
             core::mem::forget(self.pd.clone());

@@ -84,9 +84,9 @@ impl Outcome {
         static TURN: Atomic<u64> = Atomic::new(0);
         // CAST: a bit mask.
         let has = |flag| wc.wc_flags as u32 & flag != 0;
-        // SAFETY: called if a flag says that this view of the union is valid.
+        // SAFETY: the closure is called if the flag says that this view of the union is valid.
         let immediate = || u32::from_be(unsafe { *wc.ex.imm_data });
-        // SAFETY: called if a flag says that this view of the union is valid.
+        // SAFETY: the closure is called if the flag says that this view of the union is valid.
         let key = || unsafe { *wc.ex.invalidate_rkey };
         Self {
             status: Status(wc.status),
@@ -121,6 +121,10 @@ enum State {
 }
 
 /// A place for a posted request, whose address the device gives back.
+///
+/// # Invariants
+///
+/// `cqe` is the first field, and does not change: its `done` is [`Request::done`].
 #[pin_data]
 #[repr(C)]
 pub struct Request {
@@ -132,9 +136,11 @@ pub struct Request {
     changed: CondVar,
 }
 
-// SAFETY: what the core has of it is a constant; the rest is behind a lock.
+const _: () = assert!(mem::offset_of!(Request, cqe) == 0);
+
+// SAFETY: `cqe`, which alone is not `Send`, has one pointer, to a function.
 unsafe impl Send for Request {}
-// SAFETY: what the core has of it is a constant; the rest is behind a lock.
+// SAFETY: `cqe`, which alone is not `Sync`, does not change.
 unsafe impl Sync for Request {}
 
 impl Request {
@@ -213,12 +219,18 @@ impl Request {
     }
 
     /// Called by the core, in the context that the completion queue was made with.
+    ///
+    /// # Safety
+    ///
+    /// `wc` must be the completion of a request that was posted with [`Request::cqe`] of a request
+    /// that is alive.
     pub(super) unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-        // SAFETY: the core passes a valid completion.
+        // SAFETY: the caller passes a valid completion.
         let wc = unsafe { &*wc };
-        // SAFETY: the core calls this for completions with this view of the union.
+        // SAFETY: completions of requests with a `cqe` have this view of the union.
         let cqe = unsafe { *wc.__bindgen_anon_1.wr_cqe };
-        // SAFETY: the first field of a request that was posted, which the completion queue keeps.
+        // SAFETY: the caller passes the completion of a request that is alive, whose first field
+        // `cqe` is.
         let this = unsafe { &*cqe.cast::<Self>() };
         let outcome = Outcome::from_raw(wc);
         let mut state = this.state.lock();

@@ -35,20 +35,24 @@ pub(crate) const SEGMENTS: u32 = 16;
 const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-/// Milliseconds between two looks for the end of the connection.
+/// Milliseconds between two checks for the end of the connection.
 const LOOK_MS: u32 = 50;
-/// Between two looks for completions of a queue that nobody else polls.
+/// The time between two polls of a queue that only this thread polls.
 const POLL: Delta = Delta::from_micros(50);
 
 /// An identifier that is bound to a device.
+///
+/// # Invariants
+///
+/// `device` is the device that `id` is bound to.
 struct Bound {
     id: Id,
     device: NonNull<bindings::ib_device>,
 }
 
-// SAFETY: devices may be used by any thread.
+// SAFETY: the core allows its devices to be used by any thread.
 unsafe impl Send for Bound {}
-// SAFETY: devices may be used by any thread, and nothing here changes.
+// SAFETY: the core allows its devices to be used by several threads at a time.
 unsafe impl Sync for Bound {}
 
 // SAFETY: the connection manager lets a device go when all identifiers that are bound to it have
@@ -81,8 +85,10 @@ pub(crate) struct Connection(Qp<Made>);
 impl Connection {
     /// Makes the queues of an identifier whose device is known.
     pub(crate) fn new(id: Id, poll: Poll) -> Result<Self> {
-        // SAFETY: live; the field does not change any more.
+        // SAFETY: `id` keeps the identifier alive; its address is resolved, so its device does not
+        // change any more.
         let device = NonNull::new(unsafe { (*id.as_raw()).device }).ok_or(ENODEV)?;
+        // INVARIANT: the device was read from the identifier, which stays bound to it.
         let bound = Arc::new(Bound { id, device }, GFP_KERNEL)?;
         let pd = Pd::new(bound.clone(), GlobalKey::Without)?;
         // Draining posts one more to each queue.
@@ -90,9 +96,10 @@ impl Connection {
         let caps = Caps { depth: DEPTH, segments: SEGMENTS, inline: 0, signal_all: true };
         let mut attr = init_attr(&cq, caps);
         let raw = bound.id.as_raw();
-        // SAFETY: a live identifier and domain of one device; the core copies the attributes.
+        // SAFETY: identifier and domain are alive, and of one device; the core copies the
+        // attributes.
         to_result(unsafe { bindings::rdma_create_qp(raw, pd.as_raw(), &mut attr) })?;
-        // SAFETY: a live identifier, whose queue pair was made just now.
+        // SAFETY: the identifier is alive, and its queue pair was made just now.
         let qp = NonNull::new(unsafe { (*raw).qp }).ok_or(EINVAL)?;
         // SAFETY: the queue pair was made just now, for this identifier, with these. The identifier
         // does not touch it but by `destroy`.

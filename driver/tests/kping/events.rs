@@ -40,6 +40,11 @@ const ENDS: [u32; 7] = [
     bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL,
 ];
 
+/// The events of an identifier so far.
+///
+/// # Invariants
+///
+/// The identifiers of `callers` are alive, and this type's own until they are taken out.
 #[derive(Default)]
 struct State {
     /// A bit for each event that came.
@@ -50,7 +55,7 @@ struct State {
     callers: KVec<NonNull<bindings::rdma_cm_id>>,
 }
 
-// SAFETY: identifiers may be used by any thread.
+// SAFETY: the connection manager allows identifiers to be used and destroyed by any thread.
 unsafe impl Send for State {}
 
 /// The events of an identifier.
@@ -94,21 +99,28 @@ impl Events {
         }
     }
 
-    /// Called by the connection manager; may sleep. What is not zero destroys the identifier.
+    /// Called by the connection manager; may sleep. The manager destroys the identifier if the
+    /// result is not zero.
+    ///
+    /// # Safety
+    ///
+    /// `id` must be an identifier whose context is an `Events` that is alive, and `event` one of
+    /// its events.
     unsafe extern "C" fn handle(
         id: *mut bindings::rdma_cm_id,
         event: *mut bindings::rdma_cm_event,
     ) -> c_int {
-        // SAFETY: the manager passes a live identifier, whose context does not change during the
-        // call.
+        // SAFETY: the caller passes an identifier that is alive; its context does not change while
+        // its handler runs.
         let context = unsafe { (*id).context };
-        // SAFETY: the context is that of `Id`, which keeps it as long as the identifier.
+        // SAFETY: the caller promises that the context is an `Events` that is alive.
         let this = unsafe { &*context.cast::<Self>() };
-        // SAFETY: the manager passes a valid event.
+        // SAFETY: the caller passes a valid event.
         let event = unsafe { (*event).event };
         let mut state = this.state.lock();
         if event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
             let Some(caller) = NonNull::new(id) else { return EINVAL.to_errno() };
+            // INVARIANT: a new identifier is the handler's own if that returns zero.
             if state.callers.push(caller, GFP_KERNEL).is_err() {
                 return ENOMEM.to_errno();
             }
@@ -122,14 +134,18 @@ impl Events {
 }
 
 /// An identifier, destroyed on drop.
+///
+/// # Invariants
+///
+/// `raw` is an identifier that this type owns, and `events` its context.
 pub(crate) struct Id {
     raw: NonNull<bindings::rdma_cm_id>,
     events: Arc<Events>,
 }
 
-// SAFETY: identifiers may be used by any thread.
+// SAFETY: the connection manager allows identifiers to be used and destroyed by any thread.
 unsafe impl Send for Id {}
-// SAFETY: identifiers may be used by any thread; what changes is behind the manager's own locks.
+// SAFETY: the connection manager has locks for what changes in an identifier.
 unsafe impl Sync for Id {}
 
 impl Id {
@@ -137,31 +153,37 @@ impl Id {
     pub(crate) fn new() -> Result<Self> {
         let events = Events::new()?;
         let context = Arc::as_ptr(&events).cast_mut().cast();
-        // SAFETY: the context lives until the identifier has been destroyed.
+        // SAFETY: the context is kept by the result, whose drop destroys the identifier first.
         let raw = unsafe { bindings::kclient_cm_create_id(Some(Events::handle), context) };
-        let raw = kernel::error::from_err_ptr(raw)?;
-        Ok(Self { raw: NonNull::new(raw).ok_or(ENOMEM)?, events })
+        let raw = NonNull::new(kernel::error::from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: the identifier was made just now, with this context.
+        Ok(Self { raw, events })
     }
 
-    /// Of a caller, with events of its own from now on.
-    fn adopt(raw: NonNull<bindings::rdma_cm_id>) -> Result<Self> {
+    /// Takes over the identifier of a caller, and gives it events of its own.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be an identifier that is alive and the caller's own.
+    unsafe fn adopt(raw: NonNull<bindings::rdma_cm_id>) -> Result<Self> {
         let events = Events::new().inspect_err(|_| {
-            // SAFETY: it is ours alone.
+            // SAFETY: the caller passes an identifier of its own, and does not use it afterwards.
             unsafe { bindings::rdma_destroy_id(raw.as_ptr()) };
         })?;
-        // SAFETY: a live identifier.
+        // SAFETY: the caller passes an identifier that is alive.
         unsafe { bindings::rdma_lock_handler(raw.as_ptr()) };
-        // SAFETY: a live identifier, whose handler does not run while it is locked.
+        // SAFETY: the identifier is alive, and its handler does not run while it is locked.
         unsafe { (*raw.as_ptr()).context = Arc::as_ptr(&events).cast_mut().cast() };
-        // SAFETY: a live identifier, locked above.
+        // SAFETY: the identifier is alive, and was locked above.
         unsafe { bindings::rdma_unlock_handler(raw.as_ptr()) };
+        // INVARIANT: the caller gave the identifier up; its context was set above.
         Ok(Self { raw, events })
     }
 
     /// An identifier that listens.
     pub(crate) fn listen(port: u16) -> Result<Self> {
         let this = Self::new()?;
-        // SAFETY: a live identifier.
+        // SAFETY: `this` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::kclient_cm_bind(this.as_raw(), port) })?;
         // SAFETY: `this` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::rdma_listen(this.as_raw(), 4) })?;
@@ -173,14 +195,15 @@ impl Id {
         let raw = self.events.wait(patience, |state| {
             (!state.callers.is_empty()).then(|| state.callers.remove(0).ok()).flatten()
         })?;
-        Some(Self::adopt(raw))
+        // SAFETY: by the invariants of `State` the identifier was its own, and it was taken out.
+        Some(unsafe { Self::adopt(raw) })
     }
 
     /// Finds the device that leads to an address.
     pub(crate) fn resolve(&self, address: u32, port: u16) -> Result {
         // CAST: a small constant.
         let ms = STEP_MS as usize;
-        // SAFETY: a live identifier.
+        // SAFETY: `self` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::kclient_cm_resolve(self.as_raw(), address, port, ms) })?;
         self.expect(Event::AddressResolved)?;
         // SAFETY: `self` owns the identifier, which lives until it is dropped.
@@ -190,14 +213,15 @@ impl Id {
 
     /// Connects, or accepts; the queue pair is there.
     pub(crate) fn connect(&self, accept: bool) -> Result {
-        // SAFETY: a live identifier.
+        // SAFETY: `self` owns the identifier, which lives until it is dropped.
         to_result(unsafe { bindings::kclient_cm_connect(self.as_raw(), accept) })?;
         self.expect(Event::Established)
     }
 
     /// Ends the connection; the queue pair goes to the error state.
     pub(crate) fn disconnect(&self) {
-        // SAFETY: a live identifier. An error says that it was disconnected already.
+        // SAFETY: `self` owns the identifier, which lives until it is dropped.
+        // An error says that it was disconnected already.
         let _ = unsafe { bindings::rdma_disconnect(self.as_raw()) };
     }
 
@@ -226,12 +250,14 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: ours to destroy; returns when no handler runs or will run.
+        // SAFETY: by the type's invariants the identifier is this type's own, and its context,
+        // which is dropped later, is alive until no handler runs or will run.
         unsafe { bindings::rdma_destroy_id(self.as_raw()) };
-        // Callers that nobody took.
+        // The callers that `caller` did not take.
         let callers = core::mem::take(&mut self.events.state.lock().callers);
         for caller in callers {
-            // SAFETY: nobody took the identifier, so it is ours to destroy.
+            // SAFETY: by the invariants of `State` the identifier was its own. Its context is that
+            // of this, which is alive still.
             unsafe { bindings::rdma_destroy_id(caller.as_ptr()) };
         }
     }

@@ -15,7 +15,7 @@ use kernel::{
 
 use crate::{bindings, kclient::pd::Device};
 
-/// Told when nobody uses a device any more.
+/// The completion of the last use of a device.
 #[pin_data]
 pub(crate) struct Gone {
     #[pin]
@@ -23,18 +23,22 @@ pub(crate) struct Gone {
 }
 
 /// A device of the driver.
+///
+/// # Invariants
+///
+/// `raw` is a device that stays registered until `gone` is complete.
 pub(crate) struct Attached {
     raw: NonNull<bindings::ib_device>,
     gone: Arc<Gone>,
 }
 
-// SAFETY: devices may be used by any thread.
+// SAFETY: the core allows its devices to be used by any thread.
 unsafe impl Send for Attached {}
-// SAFETY: devices may be used by any thread; what changes is atomic.
+// SAFETY: the core allows its devices to be used by several threads at a time.
 unsafe impl Sync for Attached {}
 
-// SAFETY: `add` and `remove`, during which the device is registered and between which it stays so,
-// wait for all users.
+// SAFETY: by the type's invariants the device is registered until `gone` is complete, which the
+// drop of this does.
 unsafe impl Device for Attached {
     fn as_raw(&self) -> NonNull<bindings::ib_device> {
         self.raw
@@ -46,34 +50,37 @@ unsafe impl Device for Attached {
 }
 
 impl Attached {
-    /// Returns a device, and the completion that tells when nobody uses it any more.
+    /// Returns a device, and the completion of its last use.
     ///
     /// # Safety
     ///
     /// The device must be registered until the completion of what is returned beside it.
     pub(crate) unsafe fn new(raw: NonNull<bindings::ib_device>) -> Result<(Arc<Self>, Arc<Gone>)> {
         let gone = Arc::pin_init(pin_init!(Gone { completion <- Completion::new() }), GFP_KERNEL)?;
+        // INVARIANT: the caller promises so.
         let this = Arc::new(Self { raw, gone: gone.clone() }, GFP_KERNEL)?;
         Ok((this, gone))
     }
 
     /// The device's name.
     pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: registered; only the field's address is made.
+        // SAFETY: by the type's invariants the device is registered; only the field's address is
+        // made.
         let device = unsafe { &raw mut (*self.raw.as_ptr()).__bindgen_anon_1.dev };
-        // SAFETY: registered; both views of the union begin with the device.
+        // SAFETY: by the type's invariants the device is registered; both views of the union begin
+        // with its `struct device`.
         unsafe { <device::Device>::from_raw(device.cast()) }.name()
     }
 
     /// Entries of a completion queue, at most.
     pub(crate) fn max_cqe(&self) -> Result<u32> {
-        // SAFETY: registered; constant.
+        // SAFETY: by the type's invariants the device is registered; its attributes do not change.
         Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
     }
 
     /// Its capabilities (`enum ib_device_cap_flags`).
     pub(crate) fn capabilities(&self) -> u64 {
-        // SAFETY: registered; constant.
+        // SAFETY: by the type's invariants the device is registered; its attributes do not change.
         unsafe { (*self.raw.as_ptr()).attrs.device_cap_flags }
     }
 }

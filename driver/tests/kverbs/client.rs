@@ -35,17 +35,17 @@ struct Held {
 unsafe extern "C" fn add(raw: *mut bindings::ib_device) -> c_int {
     from_result(|| {
         let raw = NonNull::new(raw).ok_or(EINVAL)?;
-        // SAFETY: the core's device, whose operations do not change.
+        // SAFETY: the core passes a device that is registered; its operations do not change.
         if unsafe { (*raw.as_ptr()).ops.driver_id } != DRIVER_ID {
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: registered during this call, which waits below, or, if it leaves something for
-        // `remove`, until that returns, which waits.
+        // SAFETY: the device is registered until this call returns, or, if it leaves something for
+        // `remove`, until that returns. Both wait for `gone` first.
         let (device, gone) = unsafe { Attached::new(raw) }?;
         match attach(device, &gone) {
             Ok(Some(held)) => {
                 let data = KBox::into_raw(held).cast();
-                // SAFETY: the core's device and its client.
+                // SAFETY: the core passes a device that is registered, for this client.
                 unsafe { bindings::ib_set_client_data(raw.as_ptr(), CLIENT.0.get(), data) };
                 Ok(0)
             }
@@ -69,7 +69,8 @@ unsafe extern "C" fn remove(_raw: *mut bindings::ib_device, data: *mut c_void) {
     if data.is_null() {
         return;
     }
-    // SAFETY: what `add` left, which the core gives back once.
+    // SAFETY: `add` has left the pointer of a `KBox` as the device's data, which the core gives
+    // back once.
     let held = unsafe { KBox::<Held>::from_raw(data.cast()) };
     let Held { doomed, device, gone } = KBox::into_inner(held);
     run::go(device, doomed);
@@ -79,7 +80,7 @@ unsafe extern "C" fn remove(_raw: *mut bindings::ib_device, data: *mut c_void) {
 /// The core's struct.
 struct Client(Opaque<bindings::ib_client>);
 
-// SAFETY: the core changes it under its own locks; nobody else does.
+// SAFETY: the core alone changes the struct, under its own locks.
 unsafe impl Sync for Client {}
 
 static CLIENT: Client = Client(Opaque::new(bindings::ib_client {
@@ -105,8 +106,8 @@ impl Registration {
         if REGISTERED.fetch_add(1, Relaxed) != 0 {
             return Err(EBUSY);
         }
-        // SAFETY: static, and registered once; the callbacks are the module's, which unregisters it
-        // before it goes.
+        // SAFETY: the struct is static, and registered once; the callbacks are part of the module,
+        // which unregisters it before it goes.
         to_result(unsafe { bindings::ib_register_client(CLIENT.0.get()) })?;
         Ok(Self(()))
     }
@@ -114,7 +115,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`. On return `remove` has returned for all devices.
+        // SAFETY: `new` has registered the client. On return `remove` has returned for all devices.
         unsafe { bindings::ib_unregister_client(CLIENT.0.get()) };
     }
 }

@@ -81,6 +81,10 @@ impl Path {
 }
 
 /// An entry of a port's GID table, kept until this is dropped.
+///
+/// # Invariants
+///
+/// This type has a reference to the entry `raw`, which does not change.
 pub(crate) struct Gid {
     raw: NonNull<bindings::ib_gid_attr>,
     // Dropped after the entry was let go.
@@ -96,28 +100,31 @@ impl Gid {
     pub(crate) fn new(device: &Arc<dyn Device>, index: u8) -> Result<Self> {
         let device = device.clone();
         let raw = device.as_raw().as_ptr();
-        // SAFETY: a registered device.
+        // SAFETY: the device is registered, as `device` is alive.
         let raw = unsafe { bindings::rdma_get_gid_attr(raw, PORT, index.into()) };
         let raw = NonNull::new(from_err_ptr(raw.cast_mut())?).ok_or(ENOENT)?;
+        // INVARIANT: `rdma_get_gid_attr` has taken a reference for the caller.
         Ok(Self { raw, _device: device })
     }
 
     /// The GID.
     pub(crate) fn gid(&self) -> [u8; 16] {
-        // SAFETY: kept and constant; all views of a GID are bytes.
+        // SAFETY: by the type's invariants the entry is alive and does not change; all views of a
+        // GID are bytes.
         unsafe { *self.raw.as_ref().gid.raw }
     }
 
     /// Its index.
     pub(crate) fn index(&self) -> Result<u8> {
-        // SAFETY: kept and constant.
+        // SAFETY: by the type's invariants the entry is alive and does not change.
         Ok(unsafe { self.raw.as_ref() }.index.try_into()?)
     }
 
     /// The MAC of its netdev.
     pub(crate) fn mac(&self) -> Result<[u8; 6]> {
         let (mut mac, vlan) = ([0; 6], ptr::null_mut());
-        // SAFETY: kept; there is room for a MAC, and no VLAN is asked for.
+        // SAFETY: by the type's invariants the entry is alive; there is room for a MAC, and no VLAN
+        // is asked for.
         let status =
             unsafe { bindings::rdma_read_gid_l2_fields(self.raw.as_ptr(), vlan, mac.as_mut_ptr()) };
         to_result(status)?;
@@ -127,13 +134,17 @@ impl Gid {
 
 impl Drop for Gid {
     fn drop(&mut self) {
-        // SAFETY: got by `new`.
+        // SAFETY: by the type's invariants this has a reference, which it gives back once.
         unsafe { bindings::rdma_put_gid_attr(self.raw.as_ptr()) };
     }
 }
 
 /// An address handle that is made and destroyed where nothing may sleep: under a spin lock, without
 /// interrupts.
+///
+/// # Invariants
+///
+/// `raw`, if there is one, is an address handle in `pd` that this type owns.
 pub(crate) struct Ah {
     raw: Option<NonNull<bindings::ib_ah>>,
     lock: Pin<KBox<SpinLockIrq<()>>>,
@@ -147,10 +158,11 @@ impl Ah {
         let lock = KBox::pin_init(new_spinlock_irq!((), "kverbs::Ah"), GFP_KERNEL)?;
         let mut attr = path.to_raw();
         let guard = lock.lock();
-        // SAFETY: a live domain; the attributes are copied. Without flags it does not sleep.
+        // SAFETY: the domain is alive; the attributes are copied. Without flags it does not sleep.
         let raw = unsafe { bindings::rdma_create_ah(pd.as_raw(), &mut attr, 0) };
         drop(guard);
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: the handle was created just now, for this caller.
         Ok(Self { raw: Some(raw), lock, pd: pd.clone() })
     }
 
@@ -162,7 +174,7 @@ impl Ah {
     pub(crate) fn path(&self) -> Result<Path> {
         let raw = self.raw.ok_or(EINVAL)?;
         let mut attr = Path::default().to_raw();
-        // SAFETY: live.
+        // SAFETY: by the type's invariants the handle is alive.
         to_result(unsafe { bindings::rdma_query_ah(raw.as_ptr(), &mut attr) })?;
         Path::from_raw(&attr).ok_or(EINVAL)
     }
@@ -175,7 +187,8 @@ impl Ah {
     fn end(&mut self) -> Result {
         let Some(raw) = self.raw.take() else { return Ok(()) };
         let guard = self.lock.lock();
-        // SAFETY: ours, and not used after this. Without flags it does not sleep.
+        // SAFETY: by the type's invariants the handle is this type's own; `take` has left none, so
+        // it is not used afterwards. Without flags it does not sleep.
         let status = unsafe { bindings::rdma_destroy_ah_user(raw.as_ptr(), 0, ptr::null_mut()) };
         drop(guard);
         to_result(status).inspect_err(|_| mem::forget(self.pd.clone()))

@@ -39,10 +39,10 @@ const RETRIES: u8 = 7;
 /// Queue pairs made by verbs alone.
 pub(crate) struct Verbs;
 
-// SAFETY: it destroys what it is given.
+// SAFETY: `ib_destroy_qp_user` destroys the queue pair that it is given, or fails.
 unsafe impl Origin for Verbs {
     unsafe fn destroy(&mut self, qp: NonNull<bindings::ib_qp>) -> c_int {
-        // SAFETY: the caller passes a live queue pair, which is not used after this.
+        // SAFETY: the caller passes a queue pair that is alive, and does not use it afterwards.
         unsafe { bindings::ib_destroy_qp_user(qp.as_ptr(), ptr::null_mut()) }
     }
 }
@@ -50,16 +50,17 @@ unsafe impl Origin for Verbs {
 /// Makes a queue pair.
 pub(crate) fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, caps: Caps) -> Result<Qp<Verbs>> {
     let (mut attr, name) = (init_attr(cq, caps), crate::NAME.as_char_ptr());
-    // SAFETY: a live domain and queue of one device; the attributes are copied; the name is static.
+    // SAFETY: domain and completion queue are alive, and of one device; the attributes are copied;
+    // the name is static.
     let raw = unsafe { bindings::ib_create_qp_kernel(pd.as_raw(), &mut attr, name) };
     let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
-    // SAFETY: just made, with these.
+    // SAFETY: the queue pair was created just now, for this caller, with this queue in this domain.
     Ok(unsafe { Qp::from_raw(raw, cq.clone(), pd.clone(), Verbs) })
 }
 
 /// The number by which a peer names it.
 pub(crate) fn number(qp: &Qp<Verbs>) -> u32 {
-    // SAFETY: live; constant.
+    // SAFETY: `qp` keeps the queue pair alive; its number does not change.
     unsafe { (*qp.as_raw()).qp_num }
 }
 
@@ -122,6 +123,6 @@ fn attributes(state: bindings::ib_qp_state) -> bindings::ib_qp_attr {
 /// Sets the state and the attributes of `mask`.
 fn modify(qp: &Qp<Verbs>, attr: &mut bindings::ib_qp_attr, mask: u32) -> Result {
     let mask = c_int::try_from(mask | bindings::ib_qp_attr_mask_IB_QP_STATE)?;
-    // SAFETY: live.
+    // SAFETY: `qp` keeps the queue pair alive; the attributes are valid during the call.
     to_result(unsafe { bindings::ib_modify_qp(qp.as_raw(), attr, mask) })
 }
