@@ -134,7 +134,7 @@ impl<'a> Adapter<'a> {
         self.pdev.as_ref()
     }
 
-    /// Runs an admin command; see [`Liveness::execute`].
+    /// Runs an admin command by [`Liveness::execute`].
     pub(crate) fn execute<C: Command>(&self, params: &C::Params) -> Result<C::Reply> {
         self.liveness.execute::<C>(params)
     }
@@ -159,7 +159,7 @@ impl<'a> Adapter<'a> {
         self.liveness.is_quiet()
     }
 
-    /// Has handlers called; see [`Liveness::call_handlers`].
+    /// Calls handlers in place of a quiet adapter, by [`Liveness::call_handlers`].
     pub(crate) fn call_handlers(&self) {
         self.liveness.call_handlers();
     }
@@ -282,8 +282,8 @@ fn completion_vectors(regs: &Registers) -> u32 {
     regs.read(regs::VECTOR_COUNT).saturating_sub(1).min(nr_cpu_ids()).min(limit).max(1)
 }
 
-/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt of
-/// its own, and an event queue that raises it. Its id is what completion queues are bound by.
+/// Sets a completion event handler (RDMA verbs, "Set Completion Event Handler"): an interrupt, and
+/// an event queue that raises it. Completion queues are bound to it by its id.
 fn set_handler(
     liveness: &Liveness,
     interrupts: &mut Interrupts<'_>,

@@ -88,7 +88,7 @@ pub(crate) struct Listeners {
 #[derive(Default)]
 struct Audience {
     link: Option<DeviceLink>,
-    /// The adapter died before anybody could be told.
+    /// True if the adapter died before there was a device to report that to.
     died: bool,
 }
 
@@ -120,7 +120,7 @@ impl Listeners {
     }
 
     /// Sets the reference that events of the device itself are reported to. If the adapter has died
-    /// before, that is told now.
+    /// before, this reports that.
     pub(crate) fn set_device(&self, link: DeviceLink) {
         let died = {
             let mut device = self.device.lock();

@@ -28,7 +28,7 @@ use crate::{
 
 /// The states, which only ever increase.
 const ALIVE: u32 = 0;
-/// Nothing is asked of the adapter any more.
+/// The driver sends no commands to the adapter any more.
 const DEAD: u32 = 1;
 /// It touches no memory any more.
 const QUIET: u32 = 2;
@@ -52,9 +52,9 @@ pub(crate) enum Cause {
     Silent,
     /// Nothing answers in its place.
     Gone,
-    /// Somebody else has reset it.
+    /// It was reset, but not by this driver.
     Reset,
-    /// It says so, or does not complete commands.
+    /// It reports a failure, or does not complete commands.
     Failed,
     /// It is no longer needed.
     Unbound,

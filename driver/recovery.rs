@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Brings the adapter up, and up again when it has died: its RDMA device is taken from everybody,
-//! and the adapter is reset and registered anew.
+//! Brings the adapter up, and up again when it has died: its RDMA device is unregistered, and the
+//! adapter is reset and registered anew.
 //!
 //! Recovery does what unbinding and binding the driver would do, and under the same lock, that of
 //! the PCI device: so it excludes probing, unbinding, suspending, and resets by others. It only
@@ -79,7 +79,7 @@ impl Recovery {
     ///
     /// # Errors
     ///
-    /// When that fails. It is not tried again then.
+    /// The error of the step that failed. It is not tried again.
     ///
     /// # Safety
     ///
@@ -106,7 +106,7 @@ impl Recovery {
         Ok(this)
     }
 
-    /// Takes the RDMA device from everybody and lets go of the adapter, for good.
+    /// Unregisters the RDMA device and stops the adapter, for good.
     pub(crate) fn end(self: &Arc<Self>) {
         self.ended.store(true, Release);
         let up = self.state.lock().up.take();

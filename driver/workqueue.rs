@@ -25,7 +25,7 @@ unsafe impl Send for OwnQueue {}
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
-    /// A queue whose work goes on whatever else happens.
+    /// A queue whose work also runs while the machine is being suspended.
     pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
         Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND)
     }
@@ -85,10 +85,10 @@ impl Drop for OwnQueue {
 /// has left its function.
 pub(crate) fn flush<T: HasWork<T, ID>, const ID: u64>(item: &Arc<T>) {
     let item = Arc::as_ptr(item).cast_mut();
-    // SAFETY: the item is alive.
+    // SAFETY: `item` keeps the object alive, and with it its work.
     let work = unsafe { T::raw_get_work(item) };
-    // SAFETY: the work was initialised with the item.
+    // SAFETY: the work is alive, and was initialised with the object.
     let work = unsafe { Work::raw_get(work) };
-    // SAFETY: the item is alive, and with it its work.
+    // SAFETY: the work is alive until `item` is dropped, which the caller does after this.
     unsafe { bindings::flush_work(work) };
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The debugfs files of a device, in `/sys/kernel/debug/vrnic-<PCI address>`. Who removes them
-//! waits until nobody reads them.
+//! The debugfs files of a device, in `/sys/kernel/debug/vrnic-<PCI address>`. Removing them waits
+//! for their readers.
 //!
 //! | file | what it shows |
 //! | --- | --- |

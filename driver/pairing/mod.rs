@@ -7,7 +7,7 @@
 //! at a time.
 //!
 //! Notifications come under the RTNL, for which the whole network configuration of the machine
-//! waits. So the adapter is told by work, which may wait for it.
+//! waits. So a work item tells the adapter, for which it may wait.
 
 use core::ptr::NonNull;
 
@@ -169,7 +169,7 @@ impl Notifier {
         next.is_some()
     }
 
-    /// Sees to it that the adapter is told how the port is now.
+    /// Enqueues the work that tells the adapter the present state of the port.
     fn note(self: ArcBorrow<'_, Self>, addresses: bool) {
         let netdev = self.paired();
         let settings = netdev.as_ref().map_or(Settings::CLOSED, Settings::of);
@@ -179,7 +179,7 @@ impl Notifier {
             news.closed |= addresses || !settings.active;
             news.addresses |= addresses;
         }
-        // That it is open is told when it is.
+        // Clients are told that it is open when the adapter has opened it.
         if let Some(netdev) = netdev.filter(|_| !settings.active) {
             self.device.report_port_state(&netdev);
         }

@@ -64,9 +64,9 @@ impl Port {
         dev_warn!(device, "pairing the port with its Ethernet device failed: {error:?}\n");
     }
 
-    /// Waits until the adapter's heartbeat steps, or it has died. What nobody waits for is asked of
-    /// an adapter that runs: each command writes a register, and such a write stops the whole
-    /// machine while the adapter stalls.
+    /// Waits until the adapter's heartbeat steps, or it has died. Each command writes a register,
+    /// and such a write stops the whole machine while the adapter stalls, so a command that is not
+    /// urgent waits for an adapter that runs.
     fn wait_for_beat(&self) {
         let beat = self.doorbells.heartbeat();
         while self.doorbells.heartbeat() == beat && !self.liveness.is_dead() {

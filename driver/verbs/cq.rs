@@ -175,7 +175,7 @@ pub(super) fn modify(ctx: &Ctx<'_>, cq: &rdma::cq::Cq<Verbs>, moderation: Modera
     Ok(())
 }
 
-/// Continues a process' queue in another ring of its own; returns the entries that it has then.
+/// Moves a process' queue to another ring of the process; returns the number of entries of that.
 pub(super) fn resize(
     ctx: &Ctx<'_>,
     device: &Device<Verbs>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The properties that `rdma resource show` tells of an object beside what the core knows: the
-//! adapter's own view of it, in words (`-dd`) or as the record that the adapter gives (`-r`, see
-//! [`abi::admin`]). Of an adapter that has died there is none.
+//! The properties of an object that `rdma resource show` prints beside those of the core: the
+//! adapter's view of it, in words (`-dd`) or as the adapter's record (`-r`, [`abi::admin`]). An
+//! adapter that has died gives none.
 
 use abi::admin::{
     CqRecord,

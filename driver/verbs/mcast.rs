@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Membership of datagram queue pairs in multicast groups. That the network brings the group's
-//! frames here is for whoever joins (rdma_cm sends the IGMP reports).
+//! Membership of datagram queue pairs in multicast groups. The program that joins has to make the
+//! network send the group's frames here (rdma_cm sends the IGMP reports).
 
 use abi::admin::{Mcast, command};
 use kernel::prelude::*;

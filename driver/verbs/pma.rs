@@ -13,8 +13,8 @@ use zerocopy_derive::{FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::{Ctx, device};
 use crate::rdma::mad::{CLASS_PERF_MGMT, METHOD_GET, Mad, MadResult};
 
-/// Answers the core's own questions for the port's counters. All else, and whatever came from the
-/// network, goes on to the core's agents.
+/// Answers the core's own queries of the port's counters. All other datagrams, among them those
+/// from the network, go on to the core's agents.
 pub(super) fn process(ctx: &Ctx<'_>, port: u32, mad: &Mad<'_>, answer: &mut [u8]) -> MadResult {
     if !mad.is_local() || mad.class() != CLASS_PERF_MGMT || mad.method() != METHOD_GET {
         return MadResult::Passed;
@@ -54,7 +54,7 @@ struct PortCounters {
     sent_packets: u64,
     /// Packets received.
     received_packets: u64,
-    /// Messages sent that nobody took.
+    /// Messages sent that were dropped.
     discards: u64,
     /// Times that the port went down.
     downed: u64,
@@ -135,7 +135,7 @@ struct Extended {
 
 const _: () = assert!(size_of::<Short>() == 44 && size_of::<Extended>() == 40);
 
-/// Data is told in words of four bytes.
+/// Counters of data are in words of four bytes.
 fn words(bytes: u64) -> u64 {
     bytes / 4
 }
