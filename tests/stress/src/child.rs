@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 pub(crate) struct Child(Pid);
 
 impl Child {
-    /// Forks. The child runs `life` and ends; it prints an error to standard error and exits with 1.
+    /// Forks. The child runs `life` and ends; it prints an error to standard error and exits with
+    /// 1.
     pub(crate) fn fork(life: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
         // SAFETY: only the commands that make children get here, and they have no thread but this
         // one; so the child's only thread finds all locks free and may call anything.
