@@ -203,8 +203,8 @@ impl Requester {
         let ended = self.pop_ended()?;
         let WorkRequest { id, signaled, .. } = ended.request;
         let outcome = match ended.failed {
+            _ if self.failed => Outcome::Flushed,
             Some(outcome) => outcome,
-            None if self.failed => Outcome::Flushed,
             None => Outcome::Success,
         };
         if ended.failed.is_some() {

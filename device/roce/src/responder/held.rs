@@ -57,6 +57,18 @@ impl Held {
         was.then_some(slot)
     }
 
+    /// Holds none of `count` packets any longer. Their numbers belong to the answer of a READ, so
+    /// no packet may have them.
+    pub(super) fn forget(&mut self, first: Psn, count: u32) {
+        if count > MOST {
+            *self = Self::default();
+        } else {
+            for ahead in 0..count {
+                self.release(first.plus(ahead));
+            }
+        }
+    }
+
     pub(super) fn has(&self, slot: Slot) -> bool {
         let (word, bit) = slot.word_and_bit();
         self.0.get(word).is_some_and(|word| word & bit != 0)

@@ -248,6 +248,7 @@ impl Responder {
         self.counters.executed += 1;
         self.message = next;
         self.expected = psn.plus(count);
+        self.held.forget(psn.next(), count - 1);
         if begins {
             self.numbers = self.numbers.next();
         }

@@ -1,13 +1,14 @@
 //! Requests that break the rules, and responders that are not ready.
 
 use vrnic_roce::requester::{Outcome, Rejected, Work};
+use vrnic_roce::time::Time;
 use vrnic_roce::wire::headers::{AtomicEth, Feth, Reth};
 use vrnic_roce::wire::opcode::Transport;
-use vrnic_roce::wire::{Body, Head, Nak, Part, Request, Response, Rkey, SendEnd, Syndrome};
+use vrnic_roce::wire::{Body, Head, Nak, Packet, Part, Request, Response, Rkey, SendEnd, Syndrome};
 use vrnic_roce::{Discard, Psn};
 use vrnic_simlink::Fate;
 
-use crate::host::{BASE, KEY, RECEIVE, parsed, remote, work};
+use crate::host::{BASE, Host, KEY, RECEIVE, parsed, remote, work};
 use crate::pair::{Options, Pair};
 
 const SINK: u64 = BASE + (768 << 10);
@@ -149,6 +150,24 @@ fn refusals_reach_the_work_request_and_end_the_queue() {
     }
 }
 
+/// A packet is kept whose number then turns out to be one of a READ's answer. It is forgotten.
+#[test]
+fn a_packet_within_the_numbers_of_a_read_is_not_kept() {
+    let mut pair = Pair::new(1, Options { hold: 255, ..Options::default() });
+    let (peer, first) = (&mut pair.hosts[1], Psn::new(0xff_fff0));
+    for (at, request) in [(2, ONLY), (0, Request::Read(reth(5000))), (5, ONLY)] {
+        peer.post_receive();
+        let head = Head::new(Transport::Rc, peer.qpn, first.plus(at));
+        let packet = Packet { head, body: Body::Request(request), payload: &[] };
+        let frame = |host: &Host| host.build(&packet.head, &packet.body, &[]);
+        peer.packet(Time::default(), &packet, &frame);
+    }
+    assert_eq!(peer.responder().expected(), first.plus(6));
+    peer.poll(Time::default(), |_| {});
+    let counters = peer.responder().counters();
+    assert_eq!((counters.held, counters.executed, counters.sequence_naks), (1, 2, 0));
+}
+
 #[test]
 fn a_read_whose_memory_fails_later_is_refused_in_the_middle() {
     let mut pair = Pair::new(1, Options::default());
@@ -270,6 +289,8 @@ fn a_local_fault_ends_its_request_in_order() {
         pair.hosts[0].post(work(id, Work::Write(remote(256 << 10), None), 3000), BASE);
     }
     pair.hosts[0].requester.refuse(2);
+    // A request behind one that has failed is flushed, also with a fault of its own.
+    pair.hosts[0].requester.refuse(3);
     pair.step();
     assert!(pair.hosts[0].completions.is_empty(), "the first is outstanding");
     pair.run([3, 0]);
