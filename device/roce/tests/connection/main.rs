@@ -12,14 +12,12 @@
 //! | [`rxe`] | random work to and from Linux' software RoCE |
 //! | [`rxe_requester`] | a requester with its peculiarities |
 //! | [`rxe_responder`] | a responder with its peculiarities |
-//! | [`hostile`] | any packet in any state |
 //! | [`recovery`] | retransmission after losses; probes; congestion |
 //! | [`refusals`] | requests that break the rules, and responders that are not ready |
 
 mod execute;
 mod faults;
 mod host;
-mod hostile;
 mod model;
 mod pair;
 mod recovery;

@@ -1,0 +1,99 @@
+//! Bytes and packets of an enemy: any bytes for the parsers, any packet in any state of a
+//! connection.
+//!
+//! All events follow from bytes, which come from seeds here and from libFuzzer in `fuzz/`.
+//! `VRNIC_ROCE_PACKETS` sets the number of packets, `VRNIC_ROCE_SEED` the first seed.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`choices`] | packets and decisions from bytes |
+//! | [`frames`] | any bytes for the parsers |
+//! | [`end`] | one end of a connection, with conditions that always hold |
+//! | [`states`] | any packet in any state |
+
+mod choices;
+mod end;
+mod frames;
+mod states;
+
+use vrnic_roce::wire::frame::ETHERNET_LEN;
+
+use crate::choices::Choices;
+use crate::end::Events;
+
+/// Bytes of a case.
+const CASE: usize = 2000;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn packets() -> u64 {
+    number("VRNIC_ROCE_PACKETS", 10_000_000)
+}
+
+/// Runs cases of random bytes until `case` has taken enough packets. Prints the seed of a case that
+/// fails.
+fn run(mut case: impl FnMut(&[u8]) -> u64) {
+    let (mut left, mut seed) = (packets(), number("VRNIC_ROCE_SEED", 4791));
+    let mut bytes = vec![0; CASE];
+    while left > 0 {
+        fastrand::Rng::with_seed(seed).fill(&mut bytes);
+        let packets = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(&bytes)));
+        match packets {
+            Ok(packets) => left = left.saturating_sub(packets.max(1)),
+            Err(panic) => {
+                eprintln!("VRNIC_ROCE_SEED={seed} repeats this case");
+                std::panic::resume_unwind(panic);
+            }
+        }
+        seed += 1;
+    }
+}
+
+#[test]
+fn any_packet_in_any_state() {
+    let mut events = Events::new();
+    run(|bytes| states::any_packets(bytes, &mut events));
+    println!("{events:?}");
+    let missing: Vec<_> = events.iter().filter(|(_, count)| **count == 0).collect();
+    // A caller that ends each request at once is never busy.
+    if packets() >= 1_000_000 {
+        assert_eq!(missing, [(&"busy", &0)], "these do not happen");
+    }
+}
+
+#[test]
+fn any_bytes_for_the_parsers() {
+    run(|bytes| {
+        frames::any_bytes(bytes);
+        let mut choices = Choices(bytes);
+        let mut frames = 1;
+        while !choices.is_empty() {
+            frames::changed_frame(&mut choices);
+            frames += 1;
+        }
+        frames
+    });
+}
+
+/// Frames that rxe sent, each cut at every length, and with each bit of its headers flipped behind
+/// a right CRC.
+#[test]
+fn known_frames_with_any_change() {
+    let digit = |letter: u8| char::from(letter).to_digit(16).expect("a digit") as u8;
+    for line in include_str!("../wire/rxe.hex").lines() {
+        let (pairs, _) = line.as_bytes().as_chunks::<2>();
+        let frame: Vec<u8> = pairs.iter().map(|[a, b]| digit(*a) << 4 | digit(*b)).collect();
+        assert!(frames::any_bytes(&frame));
+        for length in 0..frame.len() {
+            assert!(!frames::any_bytes(&frame[..length]), "cut at {length}");
+        }
+        for bit in 0..frame.len().min(80) * 8 {
+            let mut changed = frame.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            frames::repair(&mut changed[ETHERNET_LEN..]);
+            frames::any_bytes(&changed);
+        }
+    }
+}
