@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 /// Frames that may wait for a worker. Those that come when so many wait are lost.
 const INBOX: usize = 4096;
+/// As many are left for senders that do not ask for room.
+const RESERVE: usize = INBOX / 2;
 
 /// An Ethernet frame without preamble and check sequence.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -50,13 +52,17 @@ impl fmt::Debug for Frame {
 pub trait Uplink: fmt::Debug + Send + Sync {
     /// Takes frames that the adapter with the MAC `source` sends, in their order.
     fn send(&self, source: [u8; 6], frames: &mut Vec<Frame>);
+
+    /// Returns about how many frames the adapter with the MAC `source` may send before some are
+    /// lost at once.
+    fn room(&self, source: [u8; 6]) -> usize;
 }
 
 /// Frames that wait for a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     frames: Mutex<VecDeque<Frame>>,
-    any: AtomicBool,
+    len: AtomicUsize,
 }
 
 impl Inbox {
@@ -66,7 +72,7 @@ impl Inbox {
         let room = frames.len() < INBOX;
         if room {
             frames.push_back(frame);
-            self.any.store(true, Ordering::Release);
+            self.len.store(frames.len(), Ordering::Release);
         }
         room
     }
@@ -74,7 +80,12 @@ impl Inbox {
     /// Returns whether a frame waits.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+        self.len.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns how many frames a sender that asks may put.
+    pub(crate) fn room(&self) -> usize {
+        (INBOX - RESERVE).saturating_sub(self.len.load(Ordering::Acquire))
     }
 
     /// Moves frames to the end of `to`, at most `most` of them.
@@ -82,12 +93,12 @@ impl Inbox {
         let mut frames = self.frames.lock();
         let count = most.min(frames.len());
         to.extend(frames.drain(..count));
-        self.any.store(!frames.is_empty(), Ordering::Release);
+        self.len.store(frames.len(), Ordering::Release);
     }
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
         self.frames.lock().clear();
-        self.any.store(false, Ordering::Release);
+        self.len.store(0, Ordering::Release);
     }
 }

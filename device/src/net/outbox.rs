@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
+use vrnic_roce::wire::build::FRAME_MAX;
 
 use super::mac::MacAddr;
 use super::status::{PortStatus, Reason};
@@ -112,6 +113,12 @@ impl Uplink for Outbox {
                 self.bell.step();
             }
         }
+    }
+
+    fn room(&self, source: [u8; 6]) -> usize {
+        let lanes = self.lanes.read();
+        let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
+        ROOM.saturating_sub(lane.waiting.lock().bytes) / (FRAME_MAX + OVERHEAD)
     }
 }
 

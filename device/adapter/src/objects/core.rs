@@ -171,6 +171,11 @@ impl<H: Host> Core<H> {
         put
     }
 
+    /// Returns how many frames a sender that asks may leave for any of the workers.
+    pub(crate) fn frame_room(&self) -> usize {
+        self.inboxes.iter().map(|inbox| inbox.room()).min().unwrap_or(0)
+    }
+
     /// Moves frames that were left for a worker to the end of `to`, until that has `most`.
     #[inline]
     pub(crate) fn take_frames(&self, worker: usize, to: &mut VecDeque<Frame>, most: usize) {

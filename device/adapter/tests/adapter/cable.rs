@@ -28,6 +28,10 @@ impl Uplink for Plug {
     fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
         self.0.lock().append(frames);
     }
+
+    fn room(&self, _source: [u8; 6]) -> usize {
+        usize::MAX
+    }
 }
 
 /// Two guests of two daemons.

@@ -37,6 +37,8 @@ use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
 use crate::stats::Counter;
 
+/// Time before a datagram is tried again when the network has no room for it.
+const PAUSE_NS: u64 = 10_000;
 /// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
 
@@ -78,6 +80,8 @@ enum Sent {
     Failed(Status, u32),
     /// It has members of its group still to go to, in a later poll.
     Underway,
+    /// The network has no room for it now.
+    Later,
 }
 
 /// Lets `qp` execute entries of its send queue, which are copied to `batch`.
@@ -169,6 +173,12 @@ fn execute<H: Host>(
     if matches!(sent, Sent::Underway) {
         requester.keep(send, raw, 0);
         return Some(Turn::More);
+    }
+    if matches!(sent, Sent::Later) {
+        requester.keep(send, raw, 0);
+        let until = here.host().now().saturating_add(PAUSE_NS);
+        requester.not_before = Some(until);
+        return Some(Turn::Wait(until));
     }
     let place = (send.wr_id, send.index);
     let completion = Completion::of_send(qp.qpn, place, send.completed(), Status::Success);
@@ -273,7 +283,13 @@ fn deliver<H: Host>(
     };
     let (found, outside) = match target {
         Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
-        Target::Packets(path) => return sent(leave(path)),
+        Target::Packets(path) => {
+            let station = path.ethernet.destination;
+            if network.fabric.room(here.core.mac(), station) == 0 {
+                return Sent::Later;
+            }
+            return sent(leave(path));
+        }
         Target::Group(found, outside) => (found, outside),
     };
     if let (None, Some(path)) = (&progress, outside)
@@ -297,7 +313,7 @@ fn deliver<H: Host>(
                     return Some(true);
                 }
                 Sent::Failed(status, why) => failed = Some(Sent::Failed(status, why)),
-                Sent::Dropped | Sent::Underway => return Some(false),
+                Sent::Dropped | Sent::Underway | Sent::Later => return Some(false),
             }
             None
         });

@@ -93,6 +93,16 @@ impl<H: Host> Fabric<H> {
             || (self.uplink.get().is_some() && self.station(mac).is_none())
     }
 
+    /// Returns about how many frames the adapter with the MAC `source` may send to the station
+    /// `to` before some are lost at once.
+    pub(crate) fn room(&self, source: [u8; 6], to: [u8; 6]) -> usize {
+        match (self.station(to), self.uplink.get()) {
+            (Some(station), _) => station.core().frame_room(),
+            (None, Some(uplink)) => uplink.room(source),
+            (None, None) => usize::MAX,
+        }
+    }
+
     /// Sends frames of the adapter with the MAC `source`: to adapters of this daemon, and to the
     /// network outside. None is left in `frames`.
     pub(crate) fn transmit(&self, source: [u8; 6], frames: &mut Vec<Frame>) {

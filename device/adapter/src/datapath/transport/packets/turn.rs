@@ -34,6 +34,8 @@ use crate::stats::Counter;
 
 /// Frames that a QP may send in one turn: answers, and requests.
 const FRAMES: usize = 64;
+/// Time before a QP tries again when the network has no room for its packets.
+const PAUSE_NS: u64 = 10_000;
 /// Times that a QP may wait in one turn until an ended key is not in use any more.
 const WAITS: u32 = 16;
 
@@ -47,8 +49,19 @@ pub(super) enum Next {
     End(Turn),
 }
 
+/// Whether packets are left that may leave.
+enum Leaves {
+    /// None is.
+    None,
+    /// In the next turn.
+    Soon,
+    /// At this time.
+    Later(u64),
+}
+
 /// The sending half of a QP at work.
 pub(super) struct Sending<'a, H: Host> {
+    pub(super) network: Network<'a, H>,
     pub(super) here: TurnContext<'a, H>,
     pub(super) qp: &'a Arc<Qp<H>>,
     pub(super) requester: &'a mut Requester<H>,
@@ -72,7 +85,7 @@ pub(crate) fn run<H: Host>(
         };
         batch.clear();
         let here = TurnContext::new(core, qp, slice);
-        let mut sending = Sending { here, qp, requester, sender: &mut sender, batch };
+        let mut sending = Sending { network, here, qp, requester, sender: &mut sender, batch };
         let next = sending.run();
         drop(sending);
         send_off(network, &mut sender.outbox);
@@ -134,7 +147,7 @@ impl<H: Host> Sending<'_, H> {
             Next::Readers(index) => return Next::Readers(index),
             Next::End(turn) => return Next::End(turn),
         };
-        let more = self.transmit(now) || more;
+        let leaves = self.transmit(now);
         let Sender { engine, counted, .. } = &mut *self.sender;
         counts::of_requester(&self.here, counted, engine.counters());
         if let Some(turn) = self.complete() {
@@ -148,13 +161,22 @@ impl<H: Host> Sending<'_, H> {
         }
         // A work request that waited for all before it may go on now.
         let freed = self.requester.current.is_some() && self.sender.is_empty();
-        Next::GoOn { more: more || freed }
+        match leaves {
+            Leaves::Later(at) => Next::End(Turn::Wait(at)),
+            Leaves::Soon => Next::GoOn { more: true },
+            Leaves::None => Next::GoOn { more: more || freed },
+        }
     }
 
-    /// Builds frames, as many as may leave now. Returns whether more may leave.
-    fn transmit(&mut self, now: Time) -> bool {
-        for _ in 0..FRAMES {
-            let Some(transmit) = self.sender.engine.next(now) else { return false };
+    /// Builds frames, as many as may leave now. Returns whether more may leave, and when.
+    fn transmit(&mut self, now: Time) -> Leaves {
+        let to = self.sender.way.path.ethernet.destination;
+        let room = self.network.fabric.room(self.here.core.mac(), to);
+        for nth in 0..FRAMES {
+            if nth >= room {
+                return Leaves::Later(now.nanos().saturating_add(PAUSE_NS));
+            }
+            let Some(transmit) = self.sender.engine.next(now) else { return Leaves::None };
             if self.frame(&transmit).is_err() {
                 self.sender.engine.refuse(transmit.id);
             }
@@ -162,7 +184,7 @@ impl<H: Host> Sending<'_, H> {
                 break;
             }
         }
-        true
+        Leaves::Soon
     }
 
     /// Builds the frame of a packet.
