@@ -21,7 +21,7 @@ pub fn make_room(config: &Config) {
             current
         }
     };
-    let (functions, vectors) = (config.ethernet.functions.len(), config.vectors);
+    let (functions, vectors) = (config.room, config.vectors);
     // No limit is room for all.
     let fit = limit.map_or(u64::MAX, |limit| fit(limit, vectors));
     if functions as u64 > fit {

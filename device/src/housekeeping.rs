@@ -7,7 +7,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::adapter::HostedAdapter;
+use parking_lot::Mutex;
+
+use crate::roster::Roster;
 use crate::vfio::doorman::Doorman;
 
 /// Half of what drivers are promised, to leave room for a loaded host.
@@ -21,19 +23,19 @@ pub struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// Starts the thread.
+    /// Starts the thread. The lock of `doormen` is not held for long by anybody.
     ///
     /// # Errors
     /// When threads run out.
-    pub fn start(adapters: Vec<Arc<HostedAdapter>>, mut doormen: Vec<Doorman>) -> io::Result<Self> {
+    pub fn start(adapters: Arc<Roster>, doormen: Arc<Mutex<Vec<Doorman>>>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let run = move || {
             let mut tick = 0u64;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 tick += 1;
-                adapters.iter().for_each(|hosted| hosted.beat());
+                adapters.all().iter().for_each(|hosted| hosted.beat());
                 if tick.is_multiple_of(2) {
-                    doormen.iter_mut().for_each(Doorman::look);
+                    doormen.lock().iter_mut().for_each(Doorman::look);
                 }
             }
         };

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`cli`], [`config`] | command line, file, and the settings that come of them |
 //! | [`daemon`] | start and end of everything |
+//! | [`reconfig`] | changes to a running daemon |
 //! | [`failure`] | what becomes of an adapter after a fault of ours |
 //! | [`adapter`] | an adapter as this process hosts it, and its PCI face, which a VMM drives |
+//! | [`roster`] | the adapters of this process |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
 //! | [`memory`] | guest memory and BAR2 |
@@ -36,6 +38,8 @@ pub mod memory;
 pub mod monitor;
 pub mod net;
 pub mod pci;
+pub mod reconfig;
+pub mod roster;
 pub mod socket;
 pub mod sys;
 pub mod vfio;

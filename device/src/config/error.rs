@@ -27,7 +27,7 @@ pub enum ConfigError {
     },
     /// There is nothing to serve.
     #[error(
-        "no function and no port is configured; give --function, --port or --config (see --help)"
+        "no function and no port is configured; give --function, --port, --control or --config (see --help)"
     )]
     NoFunction,
     /// There are too many.

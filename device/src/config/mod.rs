@@ -18,7 +18,7 @@ pub mod port;
 pub mod settings;
 pub mod uplink;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vrnic_abi::pci::MSIX_VECTORS;
@@ -38,6 +38,9 @@ use crate::worker::idle::IdleConfig;
 
 /// Most functions of a daemon.
 pub const FUNCTIONS_MAX: usize = 256;
+/// Functions that there is room for in a daemon with a control socket, unless it was started with
+/// more.
+const ROOM_TO_ADD: usize = 16;
 /// Most workers.
 pub const WORKERS_MAX: usize = 64;
 /// Processors for each worker, when the number of workers is not set.
@@ -62,6 +65,10 @@ pub struct Config {
     pub limits: Limits,
     /// Limits for the mappings of each VMM.
     pub map_rules: MapRules,
+    /// Most functions that there is room for.
+    pub room: usize,
+    /// Path of the control socket, if there is one.
+    pub control: Option<PathBuf>,
     /// Address of the monitor, if there is one.
     pub monitor: Option<Address>,
     /// Permissions of the sockets.
@@ -81,8 +88,12 @@ impl Config {
         for limit in &given.limits {
             set_limit(&mut limits, limit)?;
         }
+        let most = if given.control.is_some() { ROOM_TO_ADD } else { 0 };
+        let room = given.functions.len().max(most);
         let config = Self {
-            map_rules: map_rules(given.functions.len(), given.guest_memory, given.allow_any_file)?,
+            map_rules: map_rules(room, given.guest_memory, given.allow_any_file)?,
+            room,
+            control: given.control,
             ethernet: Ethernet {
                 functions: given.functions,
                 ports: given.ports,
@@ -112,7 +123,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         let count = self.ethernet.functions.len();
-        if count == 0 && self.ethernet.ports.is_empty() {
+        if count == 0 && self.ethernet.ports.is_empty() && self.control.is_none() {
             return Err(ConfigError::NoFunction);
         }
         if count > FUNCTIONS_MAX {

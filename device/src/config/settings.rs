@@ -1,6 +1,6 @@
 //! The settings as a user gives them, on the command line and in the file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -39,9 +39,9 @@ pub struct Settings {
     #[serde(rename = "uplink")]
     pub(super) uplinks: Vec<UplinkConfig>,
 
-    /// Choose how functions of this daemon reach each other: by copying from memory to memory, or by
-    /// packets as functions of other daemons do, which is slower and shows what a network would see
-    /// [default: copy]
+    /// Choose how functions of this daemon reach each other: by copying from memory to memory, or
+    /// by packets as functions of other daemons do, which is slower and shows what a network would
+    /// see [default: copy]
     #[arg(long, value_enum, value_name = "WAY", env = "VRNIC_FABRIC", hide_env_values = true)]
     pub(super) fabric: Option<Fabric>,
 
@@ -105,7 +105,13 @@ pub struct Settings {
     #[arg(short, long, value_name = "PATH|ADDRESS:PORT")]
     pub(super) monitor: Option<Address>,
 
-    /// Permissions of all socket files. Every process that can write to a file can connect
+    /// Listen at this socket file for changes: `vrnic function`, `vrnic port` and `vrnic uplink`
+    /// add and remove what the options of these names describe. Only the daemon's own user can
+    /// connect
+    #[arg(long, value_name = "PATH")]
+    pub(super) control: Option<PathBuf>,
+
+    /// Permissions of all other socket files. Every process that can write to a file can connect
     /// [default: 0660]
     #[arg(long, value_name = "MODE")]
     pub(super) socket_mode: Option<SocketMode>,
@@ -138,6 +144,7 @@ impl Settings {
             guest_memory: self.guest_memory.or(file.guest_memory),
             allow_any_file: self.allow_any_file || file.allow_any_file,
             monitor: self.monitor.or(file.monitor),
+            control: self.control.or(file.control),
             socket_mode: self.socket_mode.or(file.socket_mode),
             socket_group: self.socket_group.or(file.socket_group),
         }

@@ -1,5 +1,6 @@
 //! The settings of an uplink.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -57,6 +58,18 @@ impl Way {
         match self {
             Self::Tap(name) | Self::Packet(name) => Some(name),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(path) => write!(f, "listen={}", path.display()),
+            Self::Connect(path) => write!(f, "connect={}", path.display()),
+            Self::Tap(name) => write!(f, "tap={name}"),
+            Self::Descriptor(number) => write!(f, "fd={number}"),
+            Self::Packet(name) => write!(f, "packet={name}"),
         }
     }
 }
@@ -169,6 +182,7 @@ mod tests {
             let given: UplinkConfig = text.parse().expect(text);
             let file: UplinkConfig = toml::from_str(file).expect(file);
             assert_eq!(given, file);
+            assert!(text.contains(&given.way.to_string()), "{text}");
             let again = toml::to_string(&given).expect("text");
             assert_eq!(toml::from_str::<UplinkConfig>(&again).expect("the same"), given);
         }

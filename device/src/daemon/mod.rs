@@ -2,9 +2,13 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`functions`] | how functions are made and ended |
 //! | [`ports`] | the switch's ports as the settings describe them |
+//! | [`running`] | what can be changed while the daemon runs |
 
+mod functions;
 mod ports;
+mod running;
 
 use std::sync::Arc;
 
@@ -12,31 +16,28 @@ use anyhow::Context;
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::ethernet::Uplink;
 
-use crate::access::Access;
-use crate::adapter::{AdapterDevice, HostedAdapter};
-use crate::config::{self, Config, FunctionConfig};
-use crate::control::{self, ControlHandle, ControlRequests, ControlThread};
+use self::functions::Maker;
+use self::running::Running;
+use crate::config::{self, Config};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::{Monitor, Watched};
 use crate::net::thread::SwitchThread;
-use crate::socket::SocketFile;
-use crate::vfio::doorman::Doorman;
-use crate::vfio::server::ServerThread;
+use crate::reconfig::Reconfig;
+use crate::roster::Roster;
 use crate::vfio_host::VfioHost;
-use crate::worker::engine::Engine;
+use crate::worker::engines::Engines;
 use crate::worker::pool::{Pool, WorkerSetup};
 use crate::worker::waker::Waker;
 
 /// A running daemon; dropping it ends all threads that do not serve a VMM and removes the sockets.
-#[derive(Debug)]
 pub struct Daemon {
-    // In this order: no new VMM, no Ethernet, then the rest.
-    servers: Vec<ServerThread>,
+    // In this order: no changes, no new VMM, no Ethernet, then the rest.
+    reconfig: Option<Reconfig>,
+    running: Arc<Running>,
     _switch: SwitchThread,
     _monitor: Option<Monitor>,
     _housekeeping: Housekeeping,
     _workers: Pool,
-    _control: Vec<ControlThread>,
 }
 
 impl Daemon {
@@ -46,76 +47,55 @@ impl Daemon {
     /// A socket that cannot be used, or resources that the system does not give.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
         let switch = SwitchThread::start().context("cannot start the Ethernet switch")?;
-        let mut servers = Vec::new();
-        let mut doormen = Vec::new();
-        let mut adapters = Vec::new();
-        let mut control = Vec::new();
-        let fabric = fabric(config, &switch);
-        let mut workers = workers(config).context("cannot create workers")?;
-        let wakers = workers.iter().map(|worker| Arc::clone(&worker.waker)).collect();
-        for settings in &config.ethernet.functions {
-            let name = &settings.name;
-            let channel = control::channel();
-            let hosted = HostedAdapter::new(
-                name,
-                settings.mac,
-                &wakers,
-                &fabric,
-                config.limits,
-                config.map_rules,
-                channel.0.clone(),
-            )
-            .with_context(|| format!("cannot create function {name}"))?;
-            hosted.adapter().limit_vectors(config.vectors);
-            let hosted = Arc::new(hosted);
-            for (index, worker) in workers.iter_mut().enumerate() {
-                worker.engines.push(Arc::new(hosted.part(index)) as Arc<dyn Engine>);
-            }
-            let thread = control_thread(&hosted, channel)
-                .with_context(|| format!("cannot start the control thread of function {name}"))?;
-            control.push(thread);
-            let port = ports::function(settings, &config.access, &hosted)?;
-            switch.handle().add(port).context("cannot add a port")?;
-            let (server, doorman) = serve(settings, &config.access, &hosted)?;
-            servers.push(server);
-            doormen.push(doorman);
-            adapters.push(hosted);
-        }
-        for settings in &config.ethernet.ports {
-            let port = ports::guest(settings, &config.access)?;
-            switch.handle().add(port).context("cannot add a port")?;
-        }
-        for settings in &config.ethernet.uplinks {
-            let port = ports::uplink(settings, &config.access)?;
-            switch.handle().add(port).context("cannot add an uplink")?;
-        }
-        let monitor = config.monitor.as_ref().map(|at| {
-            let watched =
-                Watched { adapters: adapters.clone().into(), switch: switch.handle().clone() };
-            Monitor::start(at, &config.access, watched)
+        let workers = workers(config).context("cannot create workers")?;
+        let roster: Arc<Roster> = Arc::default();
+        let doormen = Arc::default();
+        let maker = Maker {
+            access: config.access,
+            limits: config.limits,
+            rules: config.map_rules,
+            vectors: config.vectors,
+            fabric: fabric(config, &switch),
+            engines: workers.iter().map(|worker| Arc::clone(&worker.engines)).collect(),
+            switch: switch.handle().clone(),
+            roster: Arc::clone(&roster),
+            doormen: Arc::clone(&doormen),
+        };
+        let running = Arc::new(Running::start(maker, &config.ethernet, config.room)?);
+        let watched = Watched { adapters: Arc::clone(&roster), switch: switch.handle().clone() };
+        let monitor = config.monitor.as_ref();
+        let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
+        let monitor = monitor.context("cannot start the monitor")?;
+        let housekeeping =
+            Housekeeping::start(roster, doormen).context("cannot start the housekeeping thread")?;
+        let reconfig = config.control.as_ref().map(|path| {
+            let running = Arc::clone(&running);
+            Reconfig::start(path, Box::new(move |request| running.handle(request)))
         });
-        let monitor = monitor.transpose().context("cannot start the monitor")?;
-        let housekeeping = Housekeeping::start(adapters, doormen)
-            .context("cannot start the housekeeping thread")?;
-        for (server, hosted) in servers.iter().zip(&config.ethernet.functions) {
-            let socket = server.path().display();
-            tracing::info!(function = hosted.name, mac = %hosted.mac, %socket, "the function is ready for a VMM");
-        }
+        let reconfig = reconfig.transpose().context("cannot open the control socket")?;
         let workers = Pool::start(workers, &config.idle).context("cannot start workers")?;
+        running.announce();
         Ok(Self {
-            servers,
+            reconfig,
+            running,
             _switch: switch,
             _monitor: monitor,
             _housekeeping: housekeeping,
             _workers: workers,
-            _control: control,
         })
     }
 
     /// Number of adapters.
     #[must_use]
     pub fn adapters(&self) -> usize {
-        self.servers.len()
+        self.running.functions()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.reconfig.take());
+        self.running.close();
     }
 }
 
@@ -130,31 +110,11 @@ fn fabric(config: &Config, switch: &SwitchThread) -> Arc<Fabric<VfioHost>> {
     Arc::new(fabric)
 }
 
-/// Starts the control thread of an adapter.
-fn control_thread(
-    hosted: &Arc<HostedAdapter>,
-    channel: (ControlHandle, ControlRequests),
-) -> std::io::Result<ControlThread> {
-    let target = Arc::clone(hosted);
-    ControlThread::start(hosted.adapter().name(), channel, move || target.control())
-}
-
 /// Workers without adapters yet.
 fn workers(config: &Config) -> std::io::Result<Vec<WorkerSetup>> {
     let setup = |index: usize| {
-        let cpu = config.pin.get(index).copied();
-        Ok(WorkerSetup { waker: Arc::new(Waker::new()?), engines: Vec::new(), cpu })
+        let engines = Arc::new(Engines::new(Arc::new(Waker::new()?)));
+        Ok(WorkerSetup { engines, cpu: config.pin.get(index).copied() })
     };
     (0..config.workers).map(setup).collect()
-}
-
-fn serve(
-    settings: &FunctionConfig,
-    access: &Access,
-    hosted: &Arc<HostedAdapter>,
-) -> anyhow::Result<(ServerThread, Doorman)> {
-    let socket = SocketFile::bind(&settings.socket, access).context("cannot listen for a VMM")?;
-    let device = Box::new(AdapterDevice::new(hosted));
-    ServerThread::start(&settings.name, socket, device)
-        .with_context(|| format!("cannot start the server of function {}", settings.name))
 }

@@ -28,12 +28,14 @@ pub(super) fn answer(watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     match parts.as_slice() {
         ["metrics"] => text(metrics::CONTENT_TYPE, metrics::metrics(watched)),
         ["functions"] => {
-            let views = watched.adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
+            let adapters = watched.adapters.all();
+            let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter()));
             json(&views.collect::<Vec<_>>())
         }
         ["ports"] => json(&watched.switch.ports()),
         ["functions", name, kind] => {
-            let named = watched.adapters.iter().find(|hosted| hosted.adapter().name() == *name);
+            let adapters = watched.adapters.all();
+            let named = adapters.iter().find(|hosted| hosted.adapter().name() == *name);
             match (named, range(uri.query().unwrap_or_default())) {
                 (None, _) => {
                     fault(StatusCode::NOT_FOUND, &format!("there is no function '{name}'"))
@@ -110,6 +112,8 @@ fn text(kind: &'static str, body: String) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::net::thread::SwitchThread;
 
@@ -125,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         let switch = SwitchThread::start().expect("a switch");
-        let watched = Watched { adapters: [].into(), switch: switch.handle().clone() };
+        let watched = Watched { adapters: Arc::default(), switch: switch.handle().clone() };
         let status =
             |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();
         assert_eq!(status(Method::GET, "/ports"), 200);

@@ -18,7 +18,8 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// All metrics. Those of functions have the label `function`.
 pub(super) fn metrics(watched: &Watched) -> String {
-    let views = watched.adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
+    let adapters = watched.adapters.all();
+    let views = adapters.iter().map(|hosted| AdapterView::of(hosted.adapter())).collect();
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
     registry.register_collector(Box::new(Ports(watched.switch.ports())));

@@ -30,15 +30,15 @@ use tokio::sync::oneshot;
 use self::serve::Listener;
 pub use self::view::AdapterView;
 use crate::access::Access;
-use crate::adapter::HostedAdapter;
 use crate::net::handle::SwitchHandle;
+use crate::roster::Roster;
 use crate::socket::{Address, SocketFile};
 
 /// What the monitor shows.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The adapters.
-    pub adapters: Arc<[Arc<HostedAdapter>]>,
+    pub adapters: Arc<Roster>,
     /// The switch.
     pub switch: SwitchHandle,
 }

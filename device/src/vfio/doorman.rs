@@ -28,6 +28,12 @@ impl Doorman {
         Self { name: name.to_owned(), socket, busy, waited: 0 }
     }
 
+    /// Returns the name of the function whose socket it watches.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Looks for a waiting client; called every tenth of a second. One that waits while a VMM is
     /// connected gets a second, in case the VMM is just ending, and is then closed.
     pub fn look(&mut self) {

@@ -1,6 +1,7 @@
 //! The thread that serves the VMMs of an adapter, one after another.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vrnic_adapter::log_ratelimit::Limiter;
 
@@ -32,13 +34,16 @@ pub struct ServerThread {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
     socket: Arc<SocketFile>,
+    busy: Arc<AtomicBool>,
 }
 
-/// Ends the wait for clients.
+/// Ends the wait for clients, and the connection.
 #[derive(Debug)]
 struct Stop {
     asked: AtomicBool,
     event: OwnedFd,
+    /// The connection, while there is one.
+    current: Mutex<Option<UnixStream>>,
 }
 
 impl ServerThread {
@@ -54,6 +59,7 @@ impl ServerThread {
         let stop = Stop {
             asked: AtomicBool::new(false),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            current: Mutex::default(),
         };
         let stop = Arc::new(stop);
         let socket = Arc::new(socket);
@@ -64,14 +70,14 @@ impl ServerThread {
             name: name.to_owned(),
             listener,
             stop: Arc::clone(&stop),
-            busy,
+            busy: Arc::clone(&busy),
             device,
             limiter: Limiter::default(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("vfio-{name}"))
             .spawn(move || session.serve())?;
-        Ok((Self { name: name.to_owned(), stop, thread: Some(thread), socket }, doorman))
+        Ok((Self { name: name.to_owned(), stop, thread: Some(thread), socket, busy }, doorman))
     }
 
     /// Returns the path of the socket.
@@ -79,15 +85,37 @@ impl ServerThread {
     pub fn path(&self) -> &std::path::Path {
         self.socket.path()
     }
+
+    /// Returns whether a VMM is connected.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    /// Ends the connection of a VMM, if there is one, and the thread.
+    pub fn end(mut self) {
+        self.ask();
+        if let Some(connection) = &*self.stop.current.lock() {
+            // One that is closed already needs no end.
+            let _closed = connection.shutdown(Shutdown::Both);
+        }
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!(function = self.name, "the server thread panicked");
+        }
+    }
+
+    fn ask(&self) {
+        self.stop.asked.store(true, Ordering::SeqCst);
+        if let Err(error) = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes()) {
+            tracing::warn!(function = self.name, %error, "the server thread cannot be told to stop");
+        }
+    }
 }
 
 impl Drop for ServerThread {
     /// Ends the thread when no VMM is connected; one that is keeps it until the process ends.
     fn drop(&mut self) {
-        self.stop.asked.store(true, Ordering::SeqCst);
-        if let Err(error) = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes()) {
-            tracing::warn!(function = self.name, %error, "the server thread cannot be told to stop");
-        }
+        self.ask();
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished())
             && thread.join().is_err()
         {
@@ -124,8 +152,28 @@ impl Listening {
         }
     }
 
-    /// Serves a client to its end. A panic, a fault of ours, ends the connection alone.
+    /// Serves a client to its end.
     fn connection(&mut self, socket: UnixStream, client: Peer) {
+        match socket.try_clone() {
+            Ok(connection) => *self.stop.current.lock() = Some(connection),
+            Err(error) => {
+                let name = &self.name;
+                self.limiter.warn(now_ns(), || {
+                    tracing::warn!(function = name, %error, "a VMM cannot be served");
+                });
+                return;
+            }
+        }
+        // The end was asked for before there was a connection to shut down.
+        if !self.stop.asked.load(Ordering::SeqCst) {
+            self.converse(socket, client);
+        }
+        *self.stop.current.lock() = None;
+    }
+
+    /// Serves a client whose connection others can shut down. A panic, a fault of ours, ends the
+    /// connection alone.
+    fn converse(&mut self, socket: UnixStream, client: Peer) {
         let Self { name, busy, device, limiter, .. } = self;
         let mut session = Session::new(name, &mut **device, limiter);
         let end = catch_unwind(AssertUnwindSafe(|| {

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`engine`] | what a worker runs |
+//! | [`engine`], [`engines`] | what a worker runs, and the list of it |
 //! | [`idle`] | when to spin, nap or sleep |
 //! | [`sleep`] | how a worker goes to sleep |
 //! | [`waker`], [`event`] | how it is woken |
@@ -10,6 +10,7 @@
 //! | [`pool`] | the threads |
 
 pub mod engine;
+pub mod engines;
 pub mod event;
 pub mod idle;
 pub mod pool;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::nanosleep;
 
-use super::engine::Engine;
+use super::engines::{Engines, Polled};
 use super::idle::{IdleConfig, IdlePolicy, IdleStep};
 use super::sleep;
 use super::waker::Waker;
@@ -26,12 +26,10 @@ pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Configuration of a worker: its waker, and what it runs.
+/// Configuration of a worker: what it runs, and where.
 pub struct WorkerSetup {
-    /// Wakes it.
-    pub waker: Arc<Waker>,
     /// Polled in turn.
-    pub engines: Vec<Arc<dyn Engine>>,
+    pub engines: Arc<Engines>,
     /// The processor it is bound to.
     pub cpu: Option<usize>,
 }
@@ -51,8 +49,9 @@ impl Pool {
     pub fn start(setups: Vec<WorkerSetup>, idle: &IdleConfig) -> io::Result<Self> {
         let mut this = Self { stop: Arc::new(AtomicBool::new(false)), workers: Vec::new() };
         for (id, setup) in setups.into_iter().enumerate() {
-            let waker = Arc::clone(&setup.waker);
+            let waker = Arc::clone(setup.engines.waker());
             let worker = Worker {
+                polled: setup.engines.polled(),
                 setup,
                 nap: idle.nap,
                 look: if idle.look.is_zero() { Duration::MAX } else { idle.look },
@@ -97,6 +96,7 @@ fn idle_policy(config: &IdleConfig) -> IdlePolicy<LoadMeter> {
 /// A worker thread's state.
 struct Worker {
     setup: WorkerSetup,
+    polled: Polled,
     nap: Duration,
     look: Duration,
     idle: IdlePolicy<LoadMeter>,
@@ -130,8 +130,11 @@ impl Worker {
         // Polls without work until the next look at the clock, which costs as much as a poll.
         let mut looks = 0;
         while !self.stop.load(Ordering::Relaxed) {
+            if self.polled.is_old(&self.setup.engines) {
+                self.polled = self.setup.engines.polled();
+            }
             if self.poll() {
-                while self.poll() && !self.stop.load(Ordering::Relaxed) {}
+                while self.poll() && !self.is_disturbed() {}
                 self.idle.worked(now_ns());
                 looks = POLLS_PER_LOOK;
             }
@@ -151,12 +154,18 @@ impl Worker {
 
     #[inline]
     fn poll(&self) -> bool {
-        sleep::poll(&self.setup.engines)
+        sleep::poll(self.polled.list())
+    }
+
+    /// Returns whether the worker is to end, or to run other engines.
+    #[inline]
+    fn is_disturbed(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.polled.is_old(&self.setup.engines)
     }
 
     /// Returns the time to rest: until the earliest deadline, at most `limit`.
     fn pause(&self, now: u64, limit: Duration) -> Duration {
-        let deadline = self.setup.engines.iter().filter_map(|engine| engine.deadline()).min();
+        let deadline = self.polled.list().iter().filter_map(|engine| engine.deadline()).min();
         let until =
             deadline.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
         until.min(limit)
@@ -172,10 +181,14 @@ impl Worker {
 
     /// Sleeps until kicked.
     fn sleep(&mut self) {
-        let WorkerSetup { waker, engines, .. } = &self.setup;
+        let engines = &self.setup.engines;
+        let waker = engines.waker();
         let now = now_ns();
-        let work = sleep::sleep(waker, engines, &self.stop, || {
-            waker.park(self.pause(now, self.look));
+        let work = sleep::sleep(waker, self.polled.list(), &self.stop, || {
+            // Who changes the list from here on unparks the worker.
+            if !self.polled.is_old(engines) {
+                waker.park(self.pause(now, self.look));
+            }
         });
         if work {
             self.idle.worked(now);

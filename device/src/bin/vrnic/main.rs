@@ -1,17 +1,20 @@
-//! `vrnic`: shows the adapters of a running vrnicd.
+//! `vrnic`: shows the adapters of a running vrnicd, and changes what it serves.
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
 //! | [`top`] | rates, refreshed |
 
+mod change;
 mod client;
 mod columns;
 mod show;
 mod top;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -19,13 +22,17 @@ use clap::{Parser, Subcommand};
 use crate::client::Client;
 use crate::show::Kind;
 
-/// Shows the adapters of a running vrnicd, which must have been started with --monitor.
+/// Shows the adapters of a running vrnicd, which must have been started with --monitor, and changes
+/// what it serves, if it was started with --control.
 #[derive(Debug, Parser)]
 #[command(name = "vrnic", version)]
 struct Args {
     /// Path or ADDRESS:PORT that was given to vrnicd --monitor
     #[arg(short, long, env = "VRNIC_MONITOR", default_value = "/run/vrnic/monitor.sock")]
     monitor: vrnic_device::socket::Address,
+    /// Path that was given to vrnicd --control, for the commands that change something
+    #[arg(long, env = "VRNIC_CONTROL", default_value = "/run/vrnic/control.sock")]
+    control: PathBuf,
     #[command(subcommand)]
     command: Command,
 }
@@ -54,6 +61,15 @@ enum Command {
     },
     /// Print the metrics in the form that Prometheus reads
     Metrics,
+    /// Add, remove or list functions of the running daemon
+    #[command(subcommand)]
+    Function(change::Function),
+    /// Add, remove or list ports for guests without an adapter
+    #[command(subcommand)]
+    Port(change::Port),
+    /// Add, remove or list uplinks
+    #[command(subcommand)]
+    Uplink(change::Uplink),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +85,9 @@ fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<()> {
     let client = Client::new(args.monitor)?;
     match args.command {
+        Command::Function(change) => change::run(&args.control, change.into()),
+        Command::Port(change) => change::run(&args.control, change.into()),
+        Command::Uplink(change) => change::run(&args.control, change.into()),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),

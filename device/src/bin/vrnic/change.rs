@@ -1,0 +1,168 @@
+//! Functions, ports and uplinks of a running daemon.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use vrnic_device::config::uplink::Way;
+use vrnic_device::config::{FunctionConfig, PortConfig, UplinkConfig};
+use vrnic_device::reconfig::request::{Reply, Request};
+
+use crate::show::table;
+
+/// Longest time to wait for the daemon.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What can be done to functions.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Function {
+    /// Add a function: name=NAME,mac=MAC,socket=PATH,net=PATH, as for vrnicd --function
+    Add {
+        /// Settings of the function
+        settings: FunctionConfig,
+    },
+    /// Remove a function to which no VMM is connected
+    Remove {
+        /// Name of the function
+        name: String,
+        /// Remove it even if a VMM is connected, whose guest then loses its adapter
+        #[arg(long)]
+        force: bool,
+    },
+    /// List the functions
+    List,
+}
+
+/// What can be done to ports.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Port {
+    /// Add a port: name=NAME,net=PATH, as for vrnicd --port
+    Add {
+        /// Settings of the port
+        settings: PortConfig,
+    },
+    /// Remove a port
+    Remove {
+        /// Name of the port
+        name: String,
+    },
+    /// List the ports
+    List,
+}
+
+/// What can be done to uplinks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Uplink {
+    /// Add an uplink: name=NAME and listen=PATH, connect=PATH, tap=INTERFACE or packet=INTERFACE,
+    /// as for vrnicd --uplink
+    Add {
+        /// Settings of the uplink
+        settings: UplinkConfig,
+    },
+    /// Remove an uplink
+    Remove {
+        /// Name of the uplink
+        name: String,
+    },
+    /// List the uplinks
+    List,
+}
+
+impl From<Function> for Request {
+    fn from(change: Function) -> Self {
+        match change {
+            Function::Add { mut settings } => {
+                // The daemon may have another working folder.
+                settings.socket = absolute(settings.socket);
+                settings.net = settings.net.map(absolute);
+                Self::AddFunction(settings)
+            }
+            Function::Remove { name, force } => Self::RemoveFunction { name, force },
+            Function::List => Self::ListFunctions,
+        }
+    }
+}
+
+impl From<Port> for Request {
+    fn from(change: Port) -> Self {
+        match change {
+            Port::Add { mut settings } => {
+                settings.net = absolute(settings.net);
+                Self::AddPort(settings)
+            }
+            Port::Remove { name } => Self::RemovePort(name),
+            Port::List => Self::ListPorts,
+        }
+    }
+}
+
+impl From<Uplink> for Request {
+    fn from(change: Uplink) -> Self {
+        match change {
+            Uplink::Add { mut settings } => {
+                settings.way = match settings.way {
+                    Way::Listen(path) => Way::Listen(absolute(path)),
+                    Way::Connect(path) => Way::Connect(absolute(path)),
+                    other => other,
+                };
+                Self::AddUplink(settings)
+            }
+            Uplink::Remove { name } => Self::RemoveUplink(name),
+            Uplink::List => Self::ListUplinks,
+        }
+    }
+}
+
+/// Returns a path that does not depend on the working folder, if there is one.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Sends a request and prints the reply.
+pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
+    match ask(control, &request)? {
+        Reply::Done => {}
+        Reply::Refused(why) => bail!("the daemon refused this: {why}"),
+        Reply::Functions(functions) => {
+            let mut table = table(&["function", "mac", "socket", "net"]);
+            for FunctionConfig { name, mac, socket, net } in functions {
+                let net = net.map_or_else(|| "-".to_owned(), |net| net.display().to_string());
+                table.add_row([name, mac.to_string(), socket.display().to_string(), net]);
+            }
+            println!("{table}");
+        }
+        Reply::Ports(ports) => {
+            let mut table = table(&["port", "net"]);
+            for PortConfig { name, net } in ports {
+                table.add_row([name, net.display().to_string()]);
+            }
+            println!("{table}");
+        }
+        Reply::Uplinks(uplinks) => {
+            let mut table = table(&["uplink", "leads to", "transit"]);
+            for UplinkConfig { name, way, transit } in uplinks {
+                let transit = if transit { "yes" } else { "no" };
+                table.add_row([name, way.to_string(), transit.to_owned()]);
+            }
+            println!("{table}");
+        }
+    }
+    Ok(())
+}
+
+fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
+    let mut stream = UnixStream::connect(control).with_context(|| {
+        format!("cannot connect to {}; is vrnicd running with --control?", control.display())
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let text = serde_json::to_string(request)?;
+    writeln!(stream, "{text}").context("the daemon does not take the request")?;
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).context("the daemon did not answer")?;
+    serde_json::from_str(&reply).context(
+        "the daemon's reply has an unexpected form; vrnic and vrnicd may be of different versions",
+    )
+}

@@ -1,0 +1,150 @@
+//! How functions are made and ended, at the daemon's start and later.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::limits::Limits;
+
+use super::ports;
+use crate::access::Access;
+use crate::adapter::{AdapterDevice, HostedAdapter};
+use crate::config::FunctionConfig;
+use crate::control::{self, ControlThread};
+use crate::memory::dma::MapRules;
+use crate::net::handle::SwitchHandle;
+use crate::roster::Roster;
+use crate::socket::SocketFile;
+use crate::vfio::doorman::Doorman;
+use crate::vfio::server::ServerThread;
+use crate::vfio_host::VfioHost;
+use crate::worker::engine::Engine;
+use crate::worker::engines::Engines;
+
+/// A function of the running daemon.
+pub(super) struct Function {
+    settings: FunctionConfig,
+    hosted: Arc<HostedAdapter>,
+    server: ServerThread,
+    parts: Vec<Arc<dyn Engine>>,
+    _control: ControlThread,
+}
+
+/// Makes functions, and knows everything that has to know of them.
+pub(super) struct Maker {
+    pub(super) access: Access,
+    pub(super) limits: Limits,
+    pub(super) rules: MapRules,
+    pub(super) vectors: u16,
+    pub(super) fabric: Arc<Fabric<VfioHost>>,
+    /// For each worker, what it polls.
+    pub(super) engines: Vec<Arc<Engines>>,
+    pub(super) switch: SwitchHandle,
+    pub(super) roster: Arc<Roster>,
+    pub(super) doormen: Arc<Mutex<Vec<Doorman>>>,
+}
+
+impl Function {
+    /// Returns its name.
+    pub(super) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Returns whether a VMM is connected.
+    pub(super) fn is_busy(&self) -> bool {
+        self.server.is_busy()
+    }
+
+    /// Logs that a VMM may come.
+    pub(super) fn announce(&self) {
+        let FunctionConfig { name, mac, socket, .. } = &self.settings;
+        let socket = socket.display();
+        tracing::info!(function = name, %mac, %socket, "the function is ready for a VMM");
+    }
+}
+
+impl Maker {
+    /// Makes a function whose name, address and sockets nobody else has.
+    ///
+    /// # Errors
+    /// A socket that cannot be used, or resources that the system does not give.
+    pub(super) fn make(&self, settings: &FunctionConfig) -> anyhow::Result<Function> {
+        let name = &settings.name;
+        let hosted = self.adapter(settings)?;
+        let socket = SocketFile::bind(&settings.socket, &self.access);
+        let socket = socket.context("cannot listen for a VMM")?;
+        let port = ports::function(settings, &self.access, &hosted.0)?;
+        let (hosted, control) = hosted;
+        self.switch.add(port).context("cannot add a port")?;
+        let parts = self.parts(&hosted);
+        let device = Box::new(AdapterDevice::new(&hosted));
+        let server = ServerThread::start(name, socket, device);
+        let (server, doorman) = match server {
+            Ok(server) => server,
+            Err(error) => {
+                self.forget(settings, &parts);
+                return Err(error)
+                    .with_context(|| format!("cannot start the server of function {name}"));
+            }
+        };
+        self.doormen.lock().push(doorman);
+        self.roster.add(&hosted);
+        Ok(Function { settings: settings.clone(), hosted, server, parts, _control: control })
+    }
+
+    /// Makes an adapter, and its control thread.
+    fn adapter(
+        &self,
+        settings: &FunctionConfig,
+    ) -> anyhow::Result<(Arc<HostedAdapter>, ControlThread)> {
+        let name = &settings.name;
+        let channel = control::channel();
+        let wakers = self.engines.iter().map(|engines| Arc::clone(engines.waker())).collect();
+        let hosted = HostedAdapter::new(
+            name,
+            settings.mac,
+            &wakers,
+            &self.fabric,
+            self.limits,
+            self.rules,
+            channel.0.clone(),
+        );
+        let hosted = Arc::new(hosted.with_context(|| format!("cannot create function {name}"))?);
+        hosted.adapter().limit_vectors(self.vectors);
+        let target = Arc::clone(&hosted);
+        let thread = ControlThread::start(name, channel, move || target.control())
+            .with_context(|| format!("cannot start the control thread of function {name}"))?;
+        Ok((hosted, thread))
+    }
+
+    /// Lets each worker poll its part of an adapter.
+    fn parts(&self, hosted: &Arc<HostedAdapter>) -> Vec<Arc<dyn Engine>> {
+        let parts = self.engines.iter().enumerate().map(|(worker, engines)| {
+            let part: Arc<dyn Engine> = Arc::new(hosted.part(worker));
+            engines.add(Arc::clone(&part));
+            part
+        });
+        parts.collect()
+    }
+
+    /// Takes a function from the switch and the workers.
+    fn forget(&self, settings: &FunctionConfig, parts: &[Arc<dyn Engine>]) {
+        if let Err(error) = self.switch.remove(&settings.name) {
+            tracing::error!(function = settings.name, %error, "a port cannot be removed");
+        }
+        for (engines, part) in self.engines.iter().zip(parts) {
+            engines.remove(part);
+        }
+    }
+
+    /// Ends a function. A VMM is disconnected, which resets the adapter.
+    pub(super) fn end(&self, function: Function) {
+        let Function { settings, hosted, server, parts, .. } = function;
+        self.doormen.lock().retain(|doorman| doorman.name() != settings.name);
+        server.end();
+        self.forget(&settings, &parts);
+        self.roster.remove(&hosted);
+        tracing::info!(function = settings.name, "the function was removed");
+    }
+}

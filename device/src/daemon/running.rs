@@ -1,0 +1,166 @@
+//! What of the running daemon can be changed: functions, ports and uplinks.
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+
+use super::functions::{Function, Maker};
+use super::ports;
+use crate::config::ethernet::Ethernet;
+use crate::config::uplink::Way;
+use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::reconfig::request::{Reply, Request};
+
+/// The functions, ports and uplinks.
+pub(super) struct Running {
+    maker: Maker,
+    /// Most functions that there is room for.
+    room: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The settings of all that there is.
+    ethernet: Ethernet,
+    functions: Vec<Function>,
+}
+
+impl Running {
+    /// Makes all that `ethernet` describes.
+    ///
+    /// # Errors
+    /// A socket or an interface that cannot be used, or resources that the system does not give.
+    pub(super) fn start(maker: Maker, ethernet: &Ethernet, room: usize) -> anyhow::Result<Self> {
+        let made = ethernet.functions.iter().map(|settings| maker.make(settings));
+        let functions = made.collect::<anyhow::Result<_>>()?;
+        for settings in &ethernet.ports {
+            maker.switch.add(ports::guest(settings, &maker.access)?)?;
+        }
+        for settings in &ethernet.uplinks {
+            maker.switch.add(ports::uplink(settings, &maker.access)?)?;
+        }
+        let state = State { ethernet: ethernet.clone(), functions };
+        Ok(Self { maker, room, state: Mutex::new(state) })
+    }
+
+    /// Logs that the functions are ready.
+    pub(super) fn announce(&self) {
+        self.state.lock().functions.iter().for_each(Function::announce);
+    }
+
+    /// Returns the number of functions.
+    pub(super) fn functions(&self) -> usize {
+        self.state.lock().functions.len()
+    }
+
+    /// Stops to listen for VMMs.
+    pub(super) fn close(&self) {
+        self.state.lock().functions.clear();
+    }
+
+    /// Does what a request asks for.
+    pub(super) fn handle(&self, request: Request) -> Reply {
+        let done = match request {
+            Request::ListUplinks => {
+                return Reply::Uplinks(self.state.lock().ethernet.uplinks.clone());
+            }
+            Request::ListPorts => return Reply::Ports(self.state.lock().ethernet.ports.clone()),
+            Request::ListFunctions => {
+                return Reply::Functions(self.state.lock().ethernet.functions.clone());
+            }
+            Request::AddUplink(settings) => self.add_uplink(settings),
+            Request::RemoveUplink(name) => self.remove_uplink(&name),
+            Request::AddPort(settings) => self.add_port(settings),
+            Request::RemovePort(name) => self.remove_port(&name),
+            Request::AddFunction(settings) => self.add_function(settings),
+            Request::RemoveFunction { name, force } => self.remove_function(&name, force),
+        };
+        done.map_or_else(|error| Reply::Refused(format!("{error:#}")), |()| Reply::Done)
+    }
+
+    fn add_uplink(&self, settings: UplinkConfig) -> anyhow::Result<()> {
+        if matches!(settings.way, Way::Descriptor(_)) {
+            bail!("a descriptor can only be given when the daemon starts");
+        }
+        self.change(
+            |ethernet| ethernet.uplinks.push(settings.clone()),
+            |maker| Ok(maker.switch.add(ports::uplink(&settings, &maker.access)?)?),
+        )
+    }
+
+    fn add_port(&self, settings: PortConfig) -> anyhow::Result<()> {
+        self.change(
+            |ethernet| ethernet.ports.push(settings.clone()),
+            |maker| Ok(maker.switch.add(ports::guest(&settings, &maker.access)?)?),
+        )
+    }
+
+    /// Changes the settings, if they are good afterwards and `make` succeeds.
+    fn change(
+        &self,
+        settings: impl FnOnce(&mut Ethernet),
+        make: impl FnOnce(&Maker) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let mut ethernet = state.ethernet.clone();
+        settings(&mut ethernet);
+        ethernet.check()?;
+        make(&self.maker)?;
+        state.ethernet = ethernet;
+        Ok(())
+    }
+
+    fn remove_uplink(&self, name: &str) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let uplinks = &mut state.ethernet.uplinks;
+        let at = uplinks.iter().position(|uplink| uplink.name == name);
+        let at = at.with_context(|| format!("there is no uplink '{name}'"))?;
+        self.maker.switch.remove(name)?;
+        uplinks.remove(at);
+        Ok(())
+    }
+
+    fn remove_port(&self, name: &str) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let ports = &mut state.ethernet.ports;
+        let at = ports.iter().position(|port| port.name == name);
+        let at = at.with_context(|| format!("there is no port '{name}'"))?;
+        self.maker.switch.remove(name)?;
+        ports.remove(at);
+        Ok(())
+    }
+
+    fn add_function(&self, settings: FunctionConfig) -> anyhow::Result<()> {
+        let room = self.room;
+        if self.functions() >= room {
+            bail!(
+                "there is room for {room} functions, as many as the daemon was started with, or 16"
+            );
+        }
+        let mut made = None;
+        self.change(
+            |ethernet| ethernet.functions.push(settings.clone()),
+            |maker| {
+                made = Some(maker.make(&settings)?);
+                Ok(())
+            },
+        )?;
+        if let Some(function) = made {
+            function.announce();
+            self.state.lock().functions.push(function);
+        }
+        Ok(())
+    }
+
+    fn remove_function(&self, name: &str, force: bool) -> anyhow::Result<()> {
+        let mut state = self.state.lock();
+        let at = state.functions.iter().position(|function| function.name() == name);
+        let at = at.with_context(|| format!("there is no function '{name}'"))?;
+        if !force && state.functions.get(at).is_some_and(Function::is_busy) {
+            bail!("a VMM is connected to function '{name}'; --force disconnects it");
+        }
+        let function = state.functions.remove(at);
+        state.ethernet.functions.retain(|settings| settings.name != name);
+        self.maker.end(function);
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Requests and replies on the control socket: one line of JSON each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+
+/// Length of the longest request in bytes.
+pub const REQUEST_MAX: usize = 16 << 10;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Adds an uplink.
+    AddUplink(UplinkConfig),
+    /// Removes the uplink of this name.
+    RemoveUplink(String),
+    /// Returns the uplinks.
+    ListUplinks,
+    /// Adds a port without a function.
+    AddPort(PortConfig),
+    /// Removes the port of this name.
+    RemovePort(String),
+    /// Returns the ports without a function.
+    ListPorts,
+    /// Adds a function.
+    AddFunction(FunctionConfig),
+    /// Removes a function.
+    RemoveFunction {
+        /// Its name.
+        name: String,
+        /// True if it is to be removed even if a VMM is connected.
+        force: bool,
+    },
+    /// Returns the functions.
+    ListFunctions,
+}
+
+impl Request {
+    /// Returns whether it asks for a change.
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        !matches!(self, Self::ListUplinks | Self::ListPorts | Self::ListFunctions)
+    }
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// It has been done.
+    Done,
+    /// The uplinks.
+    Uplinks(Vec<UplinkConfig>),
+    /// The ports.
+    Ports(Vec<PortConfig>),
+    /// The functions.
+    Functions(Vec<FunctionConfig>),
+    /// It has not been done, and why.
+    Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_line() {
+        let uplink = "name=u,connect=/t".parse().expect("an uplink");
+        for request in [
+            Request::AddUplink(uplink),
+            Request::RemoveFunction { name: "a\n".to_owned(), force: true },
+            Request::ListPorts,
+        ] {
+            let text = serde_json::to_string(&request).expect("text");
+            assert!(!text.contains('\n'), "{text}");
+            assert_eq!(serde_json::from_str::<Request>(&text).expect("a request"), request);
+        }
+    }
+}
