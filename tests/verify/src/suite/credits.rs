@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::fixture::{Env, Link, Options, Side, one_of};
+use super::fixture::{Env, Link, Options, Side, expect_full, expect_in_order, one_of};
 use vrnic_verbs::model::{Op, RecvWr, SendWr, Status, flags};
 
 /// Messages of the cases under traffic.
@@ -97,9 +97,7 @@ fn send_queue(env: &Env) -> Result<()> {
         .collect();
     for _ in 0..50 {
         let posted = link.a.try_post(&requests)?;
-        ensure!(posted.count as u64 == depth, "{} of {depth} went in", posted.count);
-        let refused = posted.refused.context("one too many was taken")?;
-        ensure!(refused.errno == Some(Errno::NOMEM.raw_os_error()), "refused with {refused}");
+        expect_full(&posted, depth)?;
         link.a.expect_sent(depth - 1, Status::Success)?;
     }
     Ok(())
@@ -119,16 +117,12 @@ fn resize(env: &Env) -> Result<()> {
         let capacity = b.end.agent.resize_cq(b.recv_cq, size)?;
         ensure!(capacity >= size as u32, "{capacity} entries for {size}");
         // Two to four are left to the next.
-        for wc in b.received(6 - step % 2)? {
-            ensure!(wc.wr_id == taken && wc.status == 0, "{wc:?}, not of {taken}");
-            taken += 1;
-        }
+        let some = 6 - step % 2;
+        expect_in_order(&b.received(some)?, taken)?;
+        taken += some as u64;
     }
-    for wc in b.received((sent - taken) as usize)? {
-        ensure!(wc.wr_id == taken && wc.status == 0, "{wc:?}, not of {taken}");
-        taken += 1;
-    }
-    ensure!(taken < depth, "the case needs more receives");
+    expect_in_order(&b.received((sent - taken) as usize)?, taken)?;
+    ensure!(sent < depth, "the case needs more receives");
     b.expect_quiet(50)
 }
 
@@ -142,14 +136,13 @@ fn shrink_too_far(env: &Env) -> Result<()> {
     }
     let shrink = |cqe| b.end.agent.resize_cq(b.recv_cq, cqe);
     one_of("resize to 8 of 20 entries", shrink(8), &[Errno::INVAL, Errno::NOMEM])?;
-    ensure!(b.received(15)?.iter().map(|wc| wc.wr_id).eq(0..15), "the first 15 of 20");
+    expect_in_order(&b.received(15)?, 0)?;
     ensure!(shrink(8)? == 8);
-    ensure!(b.received(5)?.iter().map(|wc| wc.wr_id).eq(15..20), "the last 5");
+    expect_in_order(&b.received(5)?, 15)?;
     for wr_id in 20..28 {
         send(&link, wr_id)?;
     }
-    ensure!(b.received(8)?.iter().map(|wc| wc.wr_id).eq(20..28), "a full ring of the new size");
-    Ok(())
+    expect_in_order(&b.received(8)?, 20).context("a full ring of the new size")
 }
 
 fn limits(env: &Env) -> Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::Case;
-use super::fixture::{Env, Link, Options, Side};
+use super::fixture::{Env, Link, Options, Region, Side};
 use vrnic_verbs::model::{Op, SendWr, Status, Wc, wc_opcode};
 
 /// Operations that move data.
@@ -85,11 +85,7 @@ pub(super) fn transfer(link: &Link, op: Op, size: u64, from: u64, to: u64) -> Re
     expect_both(link, op, size)?;
     target.check(seed)?;
     source.check(seed)?;
-    for region in [&near, &far] {
-        region.deregister()?;
-        region.free()?;
-    }
-    Ok(())
+    [&near, &far].into_iter().try_for_each(Region::end)
 }
 
 /// Checks the completions of request 70 of a and, where there is one, receive 71 of b.

@@ -56,16 +56,20 @@ fn one_touch_region(env: &Env, op: Op, len: u64) -> Result<()> {
     near.fill(3)?;
     a.send(&b, &[near.sge()], &[region.sge()])?;
     region.check(3)?;
-    let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
-    let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, region.rkey);
+    access_once(&a, op, &near, &region, region.rkey)?;
+    region.end()
+}
+
+/// One READ or WRITE of `a` of all of `region` by the key `rkey` succeeds, the next is refused.
+fn access_once(a: &Side, op: Op, near: &Region, region: &Region, rkey: u32) -> Result<()> {
+    let (from, to) = if op == Op::Read { (region, near) } else { (near, region) };
+    let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, rkey);
     from.fill(1)?;
     a.run(request(1), Status::Success)?;
     to.check(1)?;
     from.fill(2)?;
     a.run(request(2), Status::RemAccessErr)?;
-    to.check(1)?;
-    region.deregister()?;
-    region.free()
+    to.check(1)
 }
 
 /// A region whose one message has come is made valid again, for one more, by a key of its own.
@@ -84,8 +88,7 @@ fn reregistered(env: &Env) -> Result<()> {
         ensure!(keys.rkey != region.rkey, "the key of the last message came back");
         (region.lkey, region.rkey) = (keys.lkey, keys.rkey);
     }
-    region.deregister()?;
-    region.free()
+    region.end()
 }
 
 /// One message by the key; the next is refused.
@@ -96,15 +99,7 @@ fn one_touch(env: &Env, mw_type: u32, op: Op, len: u64) -> Result<()> {
     let bind = signaled(region.addr, len, READ_WRITE);
     window.rkey = b.end.agent.bind_one_touch(b.qp, window.mw, region.mr, bind)?;
     b.expect_sent(bind.wr_id, Status::Success)?;
-    let near = a.region(len, 0)?;
-    let (from, to) = if op == Op::Read { (&region, &near) } else { (&near, &region) };
-    from.fill(1)?;
-    let request = |wr_id| Side::request(op, wr_id, &[near.sge()]).at(region.addr, window.rkey);
-    a.run(request(1), Status::Success)?;
-    to.check(1)?;
-    from.fill(2)?;
-    a.run(request(2), Status::RemAccessErr)?;
-    to.check(1)
+    access_once(&a, op, &a.region(len, 0)?, &region, window.rkey)
 }
 
 /// CQs whose creator leaves the choice are spread over all vectors, say on which they are, and

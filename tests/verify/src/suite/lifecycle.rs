@@ -197,8 +197,7 @@ fn mr_keys(env: &Env) -> Result<()> {
         let region = Region::new(&env.a, pd, 64, 0, access::ALL)?;
         ensure!((region.lkey, region.rkey) != last, "key {last:x?} given twice in a row");
         last = (region.lkey, region.rkey);
-        region.deregister()?;
-        region.free()?;
+        region.end()?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::Case;
-use super::fixture::{Env, Link, Options, Side};
+use super::fixture::{Env, Link, Options, Side, expect_in_order};
 use vrnic_verbs::model::{Op, SendWr, Status, flags};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -119,12 +119,9 @@ fn read_window(env: &Env, window: u8) -> Result<()> {
         let add = SendWr { compare_add: 1, ..add.at(counter.addr, counter.rkey) };
         chain.extend([read, add]);
     }
-    for (n, part) in chain.chunks(48).enumerate() {
+    for (n, part) in (0..).zip(chain.chunks(48)) {
         a.post(part)?;
-        for (i, wc) in a.sent(24)?.iter().enumerate() {
-            let want = (n * 24 + i) as u64;
-            ensure!(wc.status == 0 && wc.wr_id == want, "completion {want}: {wc:?}");
-        }
+        expect_in_order(&a.sent(24)?, n * 24)?;
     }
     near.check(3)?;
     for i in 0..count {

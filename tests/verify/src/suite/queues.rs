@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::fixture::{Env, Link, Options, Side, expect_errno};
+use super::fixture::{Env, Link, Options, Side, expect_errno, expect_full, expect_in_order};
 use vrnic_verbs::model::{Op, QpCap, RecvWr, SendWr, Status, event, flags};
 
 /// QPs of the case with many: more than one doorbell page of them would be another 500.
@@ -112,16 +112,12 @@ fn send_queue_full(env: &Env) -> Result<()> {
     let near = a.region(64, 0)?;
     let request = |i| Side::request(Op::Send, i, &[near.sge()]);
     let posted = a.try_post(&(0..depth as u64 + 1).map(request).collect::<Vec<_>>())?;
-    let refused = posted.refused.context("a request beyond the queue's depth was accepted")?;
-    ensure!(posted.count == depth, "{} of {depth} requests accepted", posted.count);
-    ensure!(refused.errno == Some(12), "refused with {refused}, not ENOMEM");
+    expect_full(&posted, depth as u64)?;
     let far = b.region(64, 0)?;
     for i in 0..depth as u64 {
         b.post_recv(i, &[far.sge()])?;
     }
-    for (i, wc) in a.sent(depth)?.iter().enumerate() {
-        ensure!(wc.status == 0 && wc.wr_id == i as u64, "completion {i}: {wc:?}");
-    }
+    expect_in_order(&a.sent(depth)?, 0)?;
     b.received(depth)?;
     a.prove_towards(&b)
 }
@@ -132,9 +128,7 @@ fn receive_queue_full(env: &Env) -> Result<()> {
     let far = b.region(100, 0)?;
     let request = |i| RecvWr { wr_id: i, sges: vec![far.sge()] };
     let posted = b.try_post_recv(&(0..depth as u64 + 1).map(request).collect::<Vec<_>>())?;
-    let refused = posted.refused.context("a receive beyond the queue's depth was accepted")?;
-    ensure!(posted.count == depth, "{} of {depth} receives accepted", posted.count);
-    ensure!(refused.errno == Some(12), "refused with {refused}, not ENOMEM");
+    expect_full(&posted, depth as u64)?;
     let near = a.region(100, 0)?;
     for i in 0..depth as u64 {
         near.fill(i)?;
@@ -160,12 +154,8 @@ fn wrap(env: &Env) -> Result<()> {
             .map(|i| Side::request(Op::Send, round * 16 + i, &[near.part(i * 32, 32)]))
             .collect();
         a.post(&chain)?;
-        for (side, done) in [(&a, a.sent(16)?), (&b, b.received(16)?)] {
-            for (i, wc) in done.iter().enumerate() {
-                let want = round * 16 + i as u64;
-                ensure!(wc.status == 0 && wc.wr_id == want, "{}: {want}: {wc:?}", side.name());
-            }
-        }
+        expect_in_order(&a.sent(16)?, round * 16)?;
+        expect_in_order(&b.received(16)?, round * 16)?;
         far.check(round).with_context(|| format!("round {round}"))?;
     }
     Ok(())
@@ -217,9 +207,7 @@ fn cq_overflow(env: &Env) -> Result<()> {
     a.post(&requests)?;
     let seen = b.event()?;
     ensure!(seen.kind == event::CQ_ERR && seen.cq == Some(b.recv_cq), "event {seen:?}");
-    for (i, wc) in b.received(room as usize)?.iter().enumerate() {
-        ensure!(wc.status == 0 && wc.wr_id == i as u64, "entry {i} was overwritten: {wc:?}");
-    }
+    expect_in_order(&b.received(room as usize)?, 0).context("an entry was overwritten")?;
     a.sent(count as usize)?;
     Ok(())
 }

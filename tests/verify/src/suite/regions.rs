@@ -78,10 +78,8 @@ fn dmabuf(env: &Env) -> Result<()> {
             a.run(request(op, &near, far.addr, far.rkey), Status::Success)?;
             target.check(len + op as u64)?;
         }
-        for region in [near, far] {
-            region.deregister()?;
-            region.free()?;
-        }
+        near.end()?;
+        far.end()?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::Case;
-use super::fixture::{Env, Link, Options, Region, Side, expect_errno};
+use super::fixture::{Env, Link, Options, Region, Side, expect_errno, expect_full};
 use crate::rpc::values::{Posted, SrqInfo};
 use vrnic_verbs::model::{Op, RecvWr, State, Status, event};
 
@@ -106,11 +106,7 @@ fn full(env: &Env) -> Result<()> {
     let shared = Shared::new(env, 2)?;
     let room = u64::from(shared.srq.attr.max_wr);
     let posted = shared.try_post(0..room + 5)?;
-    let errno = posted.refused.as_ref().and_then(|failure| failure.errno);
-    ensure!(
-        posted.count as u64 == room && errno == Some(Errno::NOMEM.raw_os_error()),
-        "{posted:?}, not {room} and ENOMEM"
-    );
+    expect_full(&posted, room)?;
     shared.send(1, 0)?;
     shared.send(0, 1)?;
     shared.post(room..room + 2)?;

@@ -97,10 +97,8 @@ fn round(link: &Link, rng: &mut Rng) -> Result<()> {
         ensure!(wc.status == 0, "{wc:?}");
     }
     steps.iter().try_for_each(|step| check(step, &near, &far))?;
-    near.deregister()?;
-    far.deregister()?;
-    near.free()?;
-    far.free()
+    near.end()?;
+    far.end()
 }
 
 fn request(
