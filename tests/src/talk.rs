@@ -179,7 +179,26 @@ pub fn counter(guest: &Guest, name: &str) -> Result<u64> {
 
 /// Checks that the pair moves data.
 pub fn works(pair: &Pair) -> Result<()> {
-    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", 18515).map(|_| ())
+    both(&pair.b, &pair.a, "ibv_rc_pingpong -g 1 -c -n 200", PINGPONG).map(|_| ())
+}
+
+/// Port of the control connection of pingpong programs.
+pub const PINGPONG: u16 = 18515;
+
+/// Starts `rounds` of a pingpong from a to b, which checks its content, and waits until data flows.
+/// Returns client and server.
+pub fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
+    let command = format!("ibv_rc_pingpong -g 1 -c -n {rounds}");
+    let server = serve(&pair.b, &command, PINGPONG)?;
+    let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
+    receives(&pair.a)?;
+    Ok([client, server])
+}
+
+/// Waits for ten seconds until the guest has received 100 packets more.
+pub fn receives(guest: &Guest) -> Result<()> {
+    let more = counter(guest, "rx_pkts")? + 100;
+    settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {more} ]"), 10)
 }
 
 /// Starts a transfer of `seconds` from a to b, with its control connection on `port`, and waits
@@ -189,7 +208,7 @@ pub fn transfer(pair: &Pair, tool: &str, seconds: u32, port: u16) -> Result<(Run
     let server = pair.b.agent().start(&command)?;
     pair.b.listens_on(port)?;
     let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-    settles(&pair.a, "rdma res show qp | grep -q 'state RTS'", 30)?;
+    settles(&pair.a, "rdma res show qp | grep -q 'RC state RTS'", 30)?;
     std::thread::sleep(Duration::from_secs(2));
     Ok((server, client))
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,7 +12,7 @@ use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
-use vrnic_tests::talk::{LONG, SHORT, settles, stop, stop_all, works};
+use vrnic_tests::talk::{LONG, SHORT, settles, stop, stop_all, transfer, works};
 use zerocopy::FromBytes;
 
 /// The driver's folder in debugfs, as shell words.
@@ -45,29 +44,14 @@ fn number(fields: &BTreeMap<&str, &str>, name: &str) -> Result<u64> {
     text.parse().with_context(|| format!("{name} is '{text}'"))
 }
 
-/// A program with a connected pair of queues in a that waits: its peer in b has stopped.
-struct Waiting(Running, Running);
+/// Starts a program in a with a connected pair of queues, and its peer in b.
+fn start(pair: &Pair) -> Result<[Running; 2]> {
+    transfer(pair, "ib_write_bw", 60, 18901).map(|(server, client)| [client, server])
+}
 
-impl Waiting {
-    fn start(pair: &Pair) -> Result<Self> {
-        let command = "exec ib_write_bw -D 60 -s 65536 -p 18901";
-        let server = pair.b.agent().start(command)?;
-        pair.b.listens_on(18901)?;
-        let client = pair.a.agent().start(&format!("{command} {}", pair.b.ip()))?;
-        settles(
-            &pair.a,
-            "rdma res show qp | grep -q 'comm ib_write_bw' && \
-             rdma res show qp | grep -q 'type RC state RTS'",
-            30,
-        )?;
-        std::thread::sleep(Duration::from_secs(1));
-        Ok(Self(client, server))
-    }
-
-    fn end(self, pair: &Pair) -> Result<()> {
-        stop_all([self.0, self.1])?;
-        works(pair)
-    }
+fn end(programs: [Running; 2], pair: &Pair) -> Result<()> {
+    stop_all(programs)?;
+    works(pair)
 }
 
 /// Firmware version, GUIDs, state and Ethernet device, as sysfs has them.
@@ -95,7 +79,7 @@ fn device(pair: &mut Pair) -> Result<()> {
 }
 
 fn details(pair: &mut Pair) -> Result<()> {
-    let program = Waiting::start(pair)?;
+    let programs = start(pair)?;
     let shown = |what: &str| {
         let text = pair.a.check(&format!("rdma res show {what} -dd"), SHORT)?;
         // One line an object.
@@ -147,7 +131,7 @@ fn details(pair: &mut Pair) -> Result<()> {
     for what in ["pd", "ctx"] {
         ensure!(shown(what)?.contains("comm ib_write_bw"), "no {what} of the program");
     }
-    program.end(pair)?;
+    end(programs, pair)?;
     srq_details(pair)
 }
 
@@ -196,7 +180,7 @@ fn raw<R: FromBytes>(
 
 /// `rdma resource show -r` gives the adapter's records of all objects, and of these alone.
 fn records(pair: &mut Pair) -> Result<()> {
-    let program = Waiting::start(pair)?;
+    let programs = start(pair)?;
     let guest = &pair.a;
     let qps = raw(guest, "qp", |qp: &QpRecord| qp.qpn.get())?;
     let known = told(guest, "qp", "lqpn")?;
@@ -211,7 +195,7 @@ fn records(pair: &mut Pair) -> Result<()> {
     let keys = raw(guest, "mr", |key: &KeyRecord| key.key.get())?;
     let known = told(guest, "mr", "mrn")?;
     ensure!(!known.is_empty() && keys.len() == known.len(), "{keys:?} for {known:?}");
-    program.end(pair)?;
+    end(programs, pair)?;
     let (srqs, known) = with_srq(pair, |guest| {
         let srqs = raw(guest, "srq", |srq: &SrqRecord| srq.slot.get())?;
         Ok((srqs, told(guest, "srq", "drv_slot")?))
@@ -222,7 +206,7 @@ fn records(pair: &mut Pair) -> Result<()> {
 
 /// Each file has the program's objects, and numbers that fit each other and the kernel's own.
 fn rings(pair: &mut Pair) -> Result<()> {
-    let program = Waiting::start(pair)?;
+    let programs = start(pair)?;
     let read = |file: &str| pair.a.check(&format!("cat {FILES}/{file}"), SHORT);
     let qps = read("qps")?;
     let rc: Vec<_> = qps.lines().filter(|line| line.contains("type RC")).collect();
@@ -251,7 +235,7 @@ fn rings(pair: &mut Pair) -> Result<()> {
     let admin = fields(admin.trim());
     ensure!(number(&admin, "size")? == 64 && admin["dead"] == "0", "{admin:?}");
     ensure!(number(&admin, "producer")? > 0 && number(&admin, "outstanding")? <= 1, "{admin:?}");
-    program.end(pair)
+    end(programs, pair)
 }
 
 /// The MAC of a guest's port.
@@ -261,7 +245,7 @@ fn mac(guest: &Guest) -> Result<String> {
 
 fn keys(pair: &mut Pair) -> Result<()> {
     let before = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
-    let program = Waiting::start(pair)?;
+    let programs = start(pair)?;
     let text = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
     let new: Vec<_> = text.lines().filter(|line| !before.contains(line)).collect();
     let [line] = new[..] else { anyhow::bail!("not one new key in\n{text}") };
@@ -272,7 +256,7 @@ fn keys(pair: &mut Pair) -> Result<()> {
     let lkey = pair.a.check("rdma res show mr -dd | grep -o 'rkey [0-9a-fx]*'", SHORT)?;
     let hex = key["key"].trim_start_matches("0x").trim_start_matches('0');
     ensure!(lkey.contains(hex), "key {hex} is none of {lkey}");
-    program.end(pair)?;
+    end(programs, pair)?;
     let after = pair.a.check(&format!("cat {FILES}/tpt"), SHORT)?;
     ensure!(!after.contains(line), "a key is left: {line}");
     Ok(())

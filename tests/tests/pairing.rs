@@ -12,13 +12,12 @@ use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::modules;
 use vrnic_tests::talk::{
-    COUNTERS, LONG, SHORT, counter, link_is, netdev_up, reload, said, serve, settles, stop, works,
+    LONG, SHORT, counter, link_is, netdev_up, pingpong, receives, reload, said, settles, stop,
+    works,
 };
 
 /// Modules of the devices that inherit addresses, and of one to make them on.
 const MODULES: [&str; 3] = ["dummy", "macvlan", "ipvlan"];
-/// Port of the pingpong programs.
-const PINGPONG: u16 = 18515;
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -36,18 +35,7 @@ struct Traffic([Running; 2]);
 
 impl Traffic {
     fn start(pair: &Pair) -> Result<Self> {
-        let command = "ibv_rc_pingpong -g 1 -c -n 100000000";
-        let server = serve(&pair.b, command, PINGPONG)?;
-        let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
-        let traffic = Self([client, server]);
-        traffic.flows(&pair.a)?;
-        Ok(traffic)
-    }
-
-    /// Waits for some more of it.
-    fn flows(&self, guest: &Guest) -> Result<()> {
-        let more = counter(guest, "rx_pkts")? + 100;
-        settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {more} ]"), 10)
+        pingpong(pair, 100_000_000).map(Self)
     }
 
     /// Ends it.
@@ -96,7 +84,7 @@ fn stacked(pair: &mut Pair) -> Result<()> {
         for step in steps {
             pair.a.check(&step, SHORT)?;
             untouched(&pair.a, downs).with_context(|| step.clone())?;
-            traffic.flows(&pair.a).with_context(|| step.clone())?;
+            receives(&pair.a).with_context(|| step.clone())?;
         }
     }
     traffic.end()?;
@@ -115,7 +103,7 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
         ip link add link dummy0 name x type ipvlan; ip link set x up; ip link set x down; ip link del x; done; \
         ip link add link dummy0 name x type ipvlan'";
     pair.a.check(attack, SHORT)?;
-    traffic.flows(&pair.a)?;
+    receives(&pair.a)?;
     untouched(&pair.a, downs)?;
     traffic.end()?;
     works(pair)

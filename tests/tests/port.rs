@@ -6,14 +6,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use vrnic_qemu::agent::Running;
-use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
 use vrnic_tests::conformance::run;
 use vrnic_tests::talk::{
-    COUNTERS, LONG, PCI, SHORT, counter, hears_fatal, link_is, netdev_up, said, serve, settles,
-    stop, stop_all, transfer, watch, works,
+    COUNTERS, LONG, PCI, SHORT, counter, hears_fatal, link_is, netdev_up, pingpong, receives, said,
+    serve, settles, stop, stop_all, transfer, watch, works,
 };
 
 /// The folder of the RDMA device in sysfs.
@@ -127,24 +125,6 @@ fn mtu(pair: &mut Pair) -> Result<()> {
         guest.check("ip link set eth0 mtu 1500", SHORT)?;
     }
     works(pair)
-}
-
-/// Port of the pingpong programs.
-const PINGPONG: u16 = 18515;
-
-/// Waits until the guest receives packets.
-fn receives(guest: &Guest) -> Result<()> {
-    let before = counter(guest, "rx_pkts")?;
-    settles(guest, &format!("[ $(cat {COUNTERS}/rx_pkts) -gt {} ]", before + 100), 10)
-}
-
-/// Starts a pingpong between the guests that checks its content; server in b, client in a.
-fn pingpong(pair: &Pair, rounds: u32) -> Result<[Running; 2]> {
-    let command = format!("ibv_rc_pingpong -g 1 -c -n {rounds}");
-    let server = serve(&pair.b, &command, PINGPONG)?;
-    let client = pair.a.agent().start(&format!("exec {command} {}", pair.b.ip()))?;
-    receives(&pair.a)?;
-    Ok([client, server])
 }
 
 /// If the port of either side is down, requests fail as they do when the peer does not answer.

@@ -6,10 +6,7 @@ use anyhow::{Context, Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{SHORT, both, link_is, netdev_up, settles, stop, works};
-
-/// Port of the pingpong programs.
-const PINGPONG: u16 = 18515;
+use vrnic_tests::talk::{PINGPONG, SHORT, both, link_is, netdev_up, settles, stop, works};
 
 fn main() -> ExitCode {
     let cases = vec![
