@@ -1,8 +1,9 @@
 //! READs and atomics that have been accepted: those that are to be answered, and the latest of
 //! those that were, whose answers may have been lost.
 //!
-//! They are answered in order. A duplicate sets the next one to answer back to its own, so its
-//! answer and all later ones are sent again (hfi1 rc.c does so, too).
+//! They are answered in order. A duplicate is answered again before those that have no answer yet.
+//! Answers behind it are not sent again by themselves, because the requester asks for each that it
+//! misses.
 
 use std::collections::VecDeque;
 
@@ -18,6 +19,8 @@ pub(super) struct Resource {
     pub(super) answer: Answer,
     /// The number of its message.
     pub(super) number: u64,
+    /// The progress of its answer when it is sent again.
+    again: Option<Progress>,
 }
 
 /// The data that an answer is made from.
@@ -39,6 +42,8 @@ pub(super) struct Resources {
     answered: usize,
     /// The READ that is being answered: where its answer began, and its next packet.
     progress: Option<Progress>,
+    /// The number of those that are to be answered again.
+    repeats: usize,
 }
 
 /// The part of a READ that has been answered.
@@ -51,7 +56,7 @@ pub(super) struct Progress {
 impl Resources {
     pub(super) fn new(capacity: usize) -> Self {
         let entries = VecDeque::with_capacity(capacity);
-        Self { entries, capacity, answered: 0, progress: None }
+        Self { entries, capacity, answered: 0, progress: None, repeats: 0 }
     }
 
     /// Returns whether the peer has more requests outstanding than it may.
@@ -67,38 +72,51 @@ impl Resources {
         (request, old): (Request, Option<u64>),
         numbers: Numbers,
     ) {
-        if self.entries.len() >= self.capacity {
-            self.entries.pop_front();
+        if self.entries.len() >= self.capacity
+            && let Some(oldest) = self.entries.pop_front()
+        {
             self.answered = self.answered.saturating_sub(1);
+            self.repeats -= usize::from(oldest.again.is_some());
         }
         let answer = match (request, old) {
             (Request::Read(reth), _) => Answer::Memory(reth),
             (atomic, old) => Answer::Value(atomic, old.unwrap_or_default()),
         };
         let span = Span { first, count };
-        self.entries.push_back(Resource { span, answer, number: numbers.current() });
+        self.entries.push_back(Resource { span, answer, number: numbers.current(), again: None });
     }
 
-    /// The oldest that has not been answered, and its progress.
+    /// The oldest that is to be answered, for the first time or again, and its progress.
     pub(super) fn due(&self) -> Option<(Resource, Progress)> {
-        let resource = *self.entries.get(self.answered)?;
+        let resource = *self.entries.get(self.next())?;
         let first = resource.span.first;
-        Some((resource, self.progress.unwrap_or(Progress { from: first, next: first })))
+        let begun = resource.again.or(self.progress);
+        Some((resource, begun.unwrap_or(Progress { from: first, next: first })))
+    }
+
+    /// The place of the next one to answer.
+    fn next(&self) -> usize {
+        let again = |resource: &Resource| resource.again.is_some();
+        let repeat = (self.repeats > 0).then(|| self.entries.iter().position(again)).flatten();
+        repeat.unwrap_or(self.answered)
     }
 
     /// Returns whether all have been answered.
     pub(super) fn is_idle(&self) -> bool {
-        self.answered == self.entries.len()
+        self.answered == self.entries.len() && self.repeats == 0
     }
 
-    /// Notes that the packet with this number of the oldest answer has been made.
+    /// Notes that the packet with this number of the answer that is due has been made.
     pub(super) fn made(&mut self, psn: Psn) {
         let Some((resource, progress)) = self.due() else { return };
-        if psn == resource.span.last() {
-            self.answered += 1;
-            self.progress = None;
-        } else {
-            self.progress = Some(Progress { next: psn.next(), ..progress });
+        let (at, ends) = (self.next(), psn == resource.span.last());
+        let progress = (!ends).then_some(Progress { next: psn.next(), ..progress });
+        if resource.again.is_none() {
+            self.progress = progress;
+            self.answered += usize::from(ends);
+        } else if let Some(entry) = self.entries.get_mut(at) {
+            entry.again = progress;
+            self.repeats -= usize::from(ends);
         }
     }
 
@@ -106,6 +124,27 @@ impl Resources {
     pub(super) fn stop(&mut self) {
         self.answered = self.entries.len();
         self.progress = None;
+        self.repeats = 0;
+        self.entries.iter_mut().for_each(|resource| resource.again = None);
+    }
+
+    /// Answers the request at a place again, from packet `psn` on, if that packet was sent.
+    fn repeat(&mut self, at: usize, psn: Psn) {
+        let again = Progress { from: psn, next: psn };
+        if at < self.answered
+            && let Some(entry) = self.entries.get_mut(at)
+        {
+            self.repeats += usize::from(entry.again.is_none());
+            entry.again = Some(again);
+        } else if at == self.answered
+            && let Some(entry) = self.entries.get(at)
+        {
+            let first = entry.span.first;
+            let sent = |progress: Progress| progress.next.since(first) > psn.since(first);
+            if self.progress.is_some_and(sent) {
+                self.progress = Some(again);
+            }
+        }
     }
 
     /// Returns whether a request behind `psn` has an answer of its own.
@@ -130,13 +169,7 @@ impl Resources {
         if rest != reth {
             return false;
         }
-        let next = self.due().map(|(_, progress)| progress.next);
-        let reached = |next: Psn| next.since(resource.span.first) > psn.since(resource.span.first);
-        // An answer that has not been sent yet will be sent anyway.
-        if at < self.answered || (at == self.answered && next.is_some_and(reached)) {
-            self.answered = at;
-            self.progress = Some(Progress { from: psn, next: psn });
-        }
+        self.repeat(at, psn);
         true
     }
 
@@ -147,10 +180,7 @@ impl Resources {
                 && matches!(resource.answer, Answer::Value(original, _) if original == request)
         };
         let Some(at) = self.entries.iter().position(same) else { return false };
-        if at < self.answered {
-            self.answered = at;
-            self.progress = None;
-        }
+        self.repeat(at, psn);
         true
     }
 }

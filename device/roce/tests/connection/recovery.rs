@@ -106,6 +106,27 @@ fn probes_do_not_prolong_the_time_out() {
     assert_eq!(pair.hosts[0].requester.counters().probes, 2);
 }
 
+/// The first of eight READs loses a packet of its answer. All are asked for again, and each is
+/// answered again once.
+#[test]
+fn a_lost_answer_costs_each_read_once() {
+    let mut pair = Pair::new(1, Options { max_rd_atomic: 8, max_dest_rd_atomic: 8, ..options(0) });
+    let sent = Rc::new(RefCell::new(0));
+    let count = Rc::clone(&sent);
+    pair.links[1].rule(move |_| {
+        *count.borrow_mut() += 1;
+        if *count.borrow() == 2 { Fate::Drop } else { Fate::Pass }
+    });
+    for id in 0..8 {
+        let sink = BASE + (768 << 10) + id * 4096;
+        pair.hosts[0].post(work(id, Work::Read(remote(id * 4096)), 4096), sink);
+    }
+    pair.run([8, 0]);
+    assert_eq!(pair.hosts[0].requester.counters().timeouts, 0);
+    assert_eq!(pair.hosts[0].memory[768 << 10..800 << 10], pair.hosts[1].memory[..32 << 10]);
+    assert!((33..64).contains(&*sent.borrow()), "{} packets for 32", sent.borrow());
+}
+
 /// Returns the number of packets that it takes to send 4 MiB over a link that loses one packet in a
 /// hundred.
 fn cost(hold: u32, recovery: Recovery) -> u64 {
