@@ -19,6 +19,7 @@ use crate::memory::dma::{DmaRange, DmaTable, MapRules};
 use crate::memory::fault::MapError;
 use crate::memory::uar::UarMemory;
 use crate::net::mac::MacAddr;
+use crate::net::path_mtu::PathMtu;
 use crate::pci::config::ConfigSpace;
 use crate::vfio::device::{Device, IrqRequest, RegionId};
 use crate::vfio_host::VfioHost;
@@ -101,6 +102,11 @@ impl HostedAdapter {
     /// Takes a frame that is RoCE for the adapter; returns any other.
     pub fn offer(&self, frame: Frame) -> Option<Frame> {
         self.failure.contain(|| self.adapter.offer(frame)).flatten()
+    }
+
+    /// Limits the port's MTU to what the uplinks carry.
+    pub fn limit_mtu(&self, mtu: PathMtu) {
+        self.adapter.limit_mtu(mtu.code());
     }
 
     /// Steps the heartbeat, unless the guest's memory has gone from under it: then the adapter

@@ -15,8 +15,11 @@ use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
 use common::switch::{Folder, port, wait_for_drops};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use vrnic_abi::qp::State;
 use vrnic_device::net::interface::attach_tap;
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::daemon::{Daemon, mac};
+use vrnic_testdriver::qp::{self, Setup, attributes};
+use vrnic_testdriver::vfio::{Endpoint, Guest};
 
 /// A station behind the uplink.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
@@ -160,6 +163,47 @@ fn a_bridge_joins_two_daemons() {
             receive_this(&mut b, &there);
         }
     }
+}
+
+/// Asks for connections of these path MTUs, as `enum ib_mtu`, and tells whether the adapter takes
+/// them.
+fn takes(guest: &Guest, path_mtus: [u8; 3]) -> [bool; 3] {
+    path_mtus.map(|path_mtu| {
+        let endpoint = Endpoint::new(guest, Setup::default());
+        let mut attr = attributes(guest.mac(), endpoint.qpn);
+        attr.state = State::Init as u8;
+        guest.modify_qp(endpoint.qpn, qp::INIT, &attr).expect("to Init");
+        (attr.state, attr.path_mtu) = (State::Rtr as u8, path_mtu);
+        guest.modify_qp(endpoint.qpn, qp::RTR, &attr).is_ok()
+    })
+}
+
+#[test]
+fn the_mtu_of_an_uplink_limits_the_functions() {
+    let Some(namespace) = Namespace::new() else { return };
+    let control = ("--control", "@control");
+    let options = [("--uplink", "name=up,tap=vt0"), control];
+    let daemon = namespace.folder.start(&namespace.program(), 1, &options);
+    daemon.wait_for_log("limit of the path MTU");
+    let guest = daemon.ready_guest(0);
+    assert_eq!(takes(&guest, [3, 4, 5]), [true, false, false]);
+    namespace.run("ip link set vt0 mtu 2200");
+    daemon.wait_for_log("path_mtu=2048");
+    assert_eq!(takes(&guest, [3, 4, 5]), [true, true, false]);
+    // A function that is added has the limit, too; without the uplink there is none.
+    let vrnic = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+        command.arg("--control").arg(namespace.folder.path("control"));
+        assert!(command.args(args).status().expect("vrnic runs").success());
+    };
+    let late = namespace.folder.settings("name=late,mac=52:54:00:00:00:0b,socket=@late");
+    vrnic(&["function", "add", &late]);
+    let late = Guest::connect(&namespace.folder.path("late"), mac(1)).expect("a VMM");
+    late.bring_up();
+    assert_eq!(takes(&late, [3, 4, 5]), [true, true, false]);
+    vrnic(&["uplink", "remove", "up"]);
+    assert_eq!(takes(&guest, [3, 4, 5]), [true; 3]);
+    assert_eq!(takes(&late, [3, 4, 5]), [true; 3]);
 }
 
 /// The interface is set down and up, and removed and made again.

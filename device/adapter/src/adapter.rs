@@ -200,6 +200,12 @@ impl<H: Host> Adapter<H> {
         self.core.port.set_mtu(mtu);
     }
 
+    /// Limits the longest packet payload of the port to what the network carries, as `enum ib_mtu`,
+    /// whatever the driver sets. QPs that are connected keep theirs.
+    pub fn limit_mtu(&self, mtu: u8) {
+        self.core.port.limit_mtu(mtu.clamp(1, limits::MAX_MTU));
+    }
+
     /// Steps the heartbeat; due at least every [`regs::HEARTBEAT_PERIOD_MS`]. Its copy in UAR 0
     /// stands still while the adapter serves no driver, so that a driver notices a reset that it
     /// did not ask for.

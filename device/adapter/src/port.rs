@@ -21,8 +21,10 @@ pub(crate) struct Port {
     gates: Mutex<Gates>,
     /// Both gates, for the datapath.
     carries: AtomicBool,
-    /// Longest packet payload, as `enum ib_mtu`.
+    /// Longest packet payload that the driver has set, as `enum ib_mtu`.
     mtu: AtomicU8,
+    /// Longest packet payload that the network carries, as `enum ib_mtu`.
+    limit: AtomicU8,
 }
 
 /// Change of a port.
@@ -41,6 +43,7 @@ impl Default for Port {
             gates: Mutex::new(Gates { link: false, open: true }),
             carries: AtomicBool::new(false),
             mtu: AtomicU8::new(limits::MAX_MTU),
+            limit: AtomicU8::new(limits::MAX_MTU),
         }
     }
 }
@@ -79,11 +82,16 @@ impl Port {
     /// Longest packet payload, as `enum ib_mtu`.
     #[inline]
     pub(crate) fn mtu(&self) -> u8 {
-        self.mtu.load(Ordering::Relaxed)
+        self.mtu.load(Ordering::Relaxed).min(self.limit.load(Ordering::Relaxed))
     }
 
     /// Sets it; the caller has checked that there is such an MTU.
     pub(crate) fn set_mtu(&self, mtu: u8) {
         self.mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    /// Sets the most that the MTU can be; the caller has checked that there is such an MTU.
+    pub(crate) fn limit_mtu(&self, mtu: u8) {
+        self.limit.store(mtu, Ordering::Relaxed);
     }
 }

@@ -90,6 +90,7 @@ impl Maker {
         };
         self.doormen.lock().push(doorman);
         self.roster.add(&hosted);
+        self.limit_mtu(&hosted);
         Ok(Function { settings: settings.clone(), hosted, server, parts, _control: control })
     }
 
@@ -116,6 +117,18 @@ impl Maker {
         let thread = ControlThread::start(name, channel, move || target.control())
             .with_context(|| format!("cannot start the control thread of function {name}"))?;
         Ok((hosted, thread))
+    }
+
+    /// Tells a new adapter of the roster what the uplinks carry.
+    fn limit_mtu(&self, hosted: &HostedAdapter) {
+        loop {
+            let mtu = self.switch.path_mtu();
+            hosted.limit_mtu(mtu);
+            // The switch may have told a later one before this one was.
+            if self.switch.path_mtu() == mtu {
+                break;
+            }
+        }
     }
 
     /// Lets each worker poll its part of an adapter.

@@ -21,6 +21,7 @@ use self::running::Running;
 use crate::config::{self, Config};
 use crate::housekeeping::Housekeeping;
 use crate::monitor::{Monitor, Watched};
+use crate::net::path_mtu::PathMtu;
 use crate::net::thread::SwitchThread;
 use crate::reconfig::Reconfig;
 use crate::roster::Roster;
@@ -46,9 +47,14 @@ impl Daemon {
     /// # Errors
     /// A socket that cannot be used, or resources that the system does not give.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
-        let switch = SwitchThread::start().context("cannot start the Ethernet switch")?;
-        let workers = workers(config).context("cannot create workers")?;
         let roster: Arc<Roster> = Arc::default();
+        let limited = Arc::clone(&roster);
+        let limit = move |mtu: PathMtu| {
+            limited.all().iter().for_each(|hosted| hosted.limit_mtu(mtu));
+        };
+        let switch = SwitchThread::start(Box::new(limit));
+        let switch = switch.context("cannot start the Ethernet switch")?;
+        let workers = workers(config).context("cannot create workers")?;
         let doormen = Arc::default();
         let maker = Maker {
             access: config.access,

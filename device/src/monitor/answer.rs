@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused() {
-        let switch = SwitchThread::start().expect("a switch");
+        let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
         let watched = Watched { adapters: Arc::default(), switch: switch.handle().clone() };
         let status =
             |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();

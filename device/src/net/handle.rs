@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock};
 
 use super::outbox::Outbox;
+use super::path_mtu::PathMtu;
 use super::port::PortSetup;
 use super::status::{PortStatus, PortView};
 use super::table::PortId;
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) outbox: Arc<Outbox>,
     /// The ports for watchers.
     pub(super) ports: RwLock<BTreeMap<PortId, Arc<PortStatus>>>,
+    /// The longest path MTU that all uplinks carry, by its code.
+    path_mtu: AtomicU8,
     commands: Mutex<Vec<Command>>,
     stop: AtomicBool,
 }
@@ -36,6 +39,11 @@ impl Shared {
     /// Takes the commands that wait.
     pub(super) fn commands(&self) -> Vec<Command> {
         std::mem::take(&mut *self.commands.lock())
+    }
+
+    /// Records the longest path MTU that all uplinks carry. Returns whether it has changed.
+    pub(super) fn set_path_mtu(&self, mtu: PathMtu) -> bool {
+        self.path_mtu.swap(mtu.code(), Ordering::SeqCst) != mtu.code()
     }
 
     /// Returns whether the switch is to end.
@@ -62,6 +70,7 @@ impl SwitchHandle {
             outbox: Arc::new(Outbox::new(Arc::clone(&bell))),
             bell,
             ports: RwLock::default(),
+            path_mtu: AtomicU8::new(PathMtu::MAX.code()),
             commands: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -102,6 +111,12 @@ impl SwitchHandle {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         self.0.ports.read().values().map(|status| status.view()).collect()
+    }
+
+    /// Returns the longest path MTU of RDMA that all uplinks carry.
+    #[must_use]
+    pub fn path_mtu(&self) -> PathMtu {
+        PathMtu::from_code(self.0.path_mtu.load(Ordering::SeqCst))
     }
 
     /// Tells the switch to end.

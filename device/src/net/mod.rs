@@ -16,6 +16,7 @@
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to cards |
+//! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
 //! | [`handle`] | how other threads reach the switch |
@@ -32,6 +33,7 @@ pub mod netdev;
 pub mod offload;
 pub mod outbox;
 pub mod packet;
+pub mod path_mtu;
 pub mod port;
 pub mod queue;
 pub mod status;

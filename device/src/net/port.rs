@@ -10,6 +10,7 @@ use vrnic_adapter::log_ratelimit::Limiter;
 use super::frame::{FRAME_MIN, Frame};
 use super::line::{Change, Line, Log};
 use super::mac::MacAddr;
+use super::path_mtu::PathMtu;
 use super::queue::SendQueue;
 use super::status::{Kind, PortStatus, Reason};
 
@@ -20,10 +21,6 @@ const STATION_QUEUE: usize = 2 << 20;
 const UPLINK_QUEUE: usize = 8 << 20;
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
-
-/// Bytes that the headers of RoCE v2 may take of an IP packet, as Linux counts them
-/// (include/rdma/ib_addr.h, `iboe_get_mtu`).
-const ROCE_HEADERS: u32 = 96;
 
 /// Hears of the link.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
@@ -46,12 +43,6 @@ pub struct PortSetup {
     pub link: LinkListener,
     /// The adapter behind the port.
     pub sink: Option<FrameSink>,
-}
-
-/// Returns the longest path MTU of RDMA for IP packets of `mtu` bytes; zero if there is none.
-fn path_mtu(mtu: u32) -> u32 {
-    let payload = mtu.saturating_sub(ROCE_HEADERS);
-    [4096, 2048, 1024, 512, 256].into_iter().find(|path| *path <= payload).unwrap_or(0)
 }
 
 /// A port.
@@ -99,6 +90,13 @@ impl Port {
     pub const fn may_pass_to(&self, to: &Self) -> bool {
         let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
         !both || self.setup.transit && to.setup.transit
+    }
+
+    /// Returns the longest path MTU of RDMA that can pass, if there is a limit.
+    #[must_use]
+    pub fn path_mtu(&self) -> Option<PathMtu> {
+        let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
+        mtu.map(PathMtu::of_ip)
     }
 
     /// Returns the descriptor that becomes readable when somebody wants to connect.
@@ -246,7 +244,7 @@ impl Port {
         if self.status.set_mtu(mtu)
             && let Some(mtu) = mtu
         {
-            let path_mtu = path_mtu(mtu);
+            let path_mtu = PathMtu::of_ip(mtu).bytes();
             self.log().line(|port| {
                 tracing::info!(port, mtu, "longer IP packets cannot pass this uplink; RDMA through it needs a path MTU of at most {path_mtu}, so the guests' network cards need the same MTU");
             });
@@ -279,18 +277,5 @@ impl Port {
     #[must_use]
     pub fn log(&self) -> Log<'_> {
         Log::new(&self.status, &self.limiter)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_mtu_leaves_room_for_headers() {
-        for (mtu, path) in [(0, 0), (351, 0), (352, 256), (1500, 1024), (4191, 2048), (4192, 4096)]
-        {
-            assert_eq!(path_mtu(mtu), path, "{mtu}");
-        }
     }
 }

@@ -13,6 +13,7 @@ use vrnic_adapter::ethernet;
 use super::frame::Frame;
 use super::handle::{Command, Shared};
 use super::line::Change;
+use super::path_mtu::PathMtu;
 use super::port::{Port, PortSetup};
 use super::table::{MacTable, PortId, Route, Verdict};
 
@@ -24,6 +25,9 @@ const TICK: Duration = Duration::from_secs(1);
 const CHUNK: usize = 64;
 /// Token of the bell of commands and of the outbox.
 const BELL: u64 = u64::MAX;
+
+/// Hears of the longest path MTU that all uplinks carry.
+pub type MtuListener = Box<dyn Fn(PathMtu) + Send>;
 
 /// The object of an epoll event.
 #[derive(Clone, Copy)]
@@ -51,6 +55,7 @@ impl Token {
 pub(super) struct Switch {
     epoll: OwnedFd,
     shared: Arc<Shared>,
+    limit: MtuListener,
     ports: BTreeMap<PortId, Port>,
     /// Number of the next port. None is used twice, so a late event finds no other port.
     next: PortId,
@@ -68,13 +73,14 @@ impl Switch {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, limit: MtuListener) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         let now = Instant::now();
         Ok(Self {
             epoll,
             shared,
+            limit,
             ports: BTreeMap::new(),
             next: 0,
             table: MacTable::default(),
@@ -175,6 +181,7 @@ impl Switch {
         let change = if port.wire().is_some() { Change::Connected } else { change };
         self.ports.insert(id, port);
         self.follow(id, change);
+        self.follow_mtu();
         Ok(())
     }
 
@@ -188,6 +195,7 @@ impl Switch {
             self.shared.outbox.remove(mac);
         }
         self.shared.ports.write().remove(&id);
+        self.follow_mtu();
         true
     }
 
@@ -324,6 +332,19 @@ impl Switch {
         let changes: Vec<_> = wanting.map(|(id, port)| (*id, port.tick())).collect();
         for (id, change) in changes {
             self.follow(id, change);
+        }
+        self.follow_mtu();
+    }
+
+    /// Tells of the path MTU if it has changed.
+    fn follow_mtu(&self) {
+        let mtu = self.ports.values().filter_map(Port::path_mtu).min().unwrap_or(PathMtu::MAX);
+        if self.shared.set_path_mtu(mtu) {
+            tracing::info!(
+                path_mtu = mtu.bytes(),
+                "the ports of all functions have a new limit of the path MTU, because of the uplinks' MTU"
+            );
+            (self.limit)(mtu);
         }
     }
 

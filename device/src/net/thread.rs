@@ -4,7 +4,7 @@ use std::io;
 use std::thread::JoinHandle;
 
 use super::handle::SwitchHandle;
-use super::switch::Switch;
+use super::switch::{MtuListener, Switch};
 
 /// A running switch; it ends on drop.
 #[derive(Debug)]
@@ -14,13 +14,14 @@ pub struct SwitchThread {
 }
 
 impl SwitchThread {
-    /// Starts a switch without ports.
+    /// Starts a switch without ports. It tells `limit` when the longest path MTU that all uplinks
+    /// carry has changed.
     ///
     /// # Errors
     /// When descriptors or threads run out.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(limit: MtuListener) -> io::Result<Self> {
         let (handle, shared) = SwitchHandle::new()?;
-        let switch = Switch::new(shared)?;
+        let switch = Switch::new(shared, limit)?;
         let thread =
             std::thread::Builder::new().name("switch".into()).spawn(move || switch.run())?;
         Ok(Self { handle, thread: Some(thread) })

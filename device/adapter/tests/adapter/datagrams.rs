@@ -1,6 +1,8 @@
 //! Datagram QPs: what arrives, what is dropped, what is an error, and the QP of the general
 //! services.
 
+use std::sync::Arc;
+
 use vrnic_abi::admin::QpFlags;
 use vrnic_abi::admin::{Opcode as Admin, SetGid, SetPort, Status as AdminStatus, command};
 use vrnic_abi::cq::{Flags as CqeFlags, Status};
@@ -410,4 +412,27 @@ fn no_path_mtu_is_larger_than_the_ports() {
     assert_eq!(refused, Err(Refused(AdminStatus::BadParam, offset)));
     attr.path_mtu = 3;
     assert_eq!(guest.modify_qp(endpoint.qpn, qp::RTR, &attr), Ok(()));
+}
+
+/// What the network carries limits the port, whatever the driver sets, and beyond a reset.
+#[test]
+fn the_network_limits_the_ports_mtu() {
+    let world = World::default();
+    let guest = world.guest(1);
+    let adapter = Arc::clone(&guest.adapter);
+    adapter.limit_mtu(3);
+    guest.command::<command::SetPort>(&SetPort::new(5, true)).expect("SET_PORT");
+    assert_eq!(adapter.mtu(), 3);
+    let endpoint = Endpoint::new(&guest, Setup::default());
+    let mut attr = attributes(guest.mac(), endpoint.qpn);
+    attr.state = State::Init as u8;
+    guest.modify_qp(endpoint.qpn, qp::INIT, &attr).expect("to Init");
+    (attr.state, attr.path_mtu) = (State::Rtr as u8, 4);
+    assert!(guest.modify_qp(endpoint.qpn, qp::RTR, &attr).is_err());
+    adapter.reset();
+    assert_eq!(adapter.mtu(), 3);
+    adapter.limit_mtu(0);
+    assert_eq!(adapter.mtu(), 1);
+    adapter.limit_mtu(u8::MAX);
+    assert_eq!(adapter.mtu(), 5);
 }
