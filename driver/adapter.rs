@@ -129,7 +129,7 @@ impl<'a> Adapter<'a> {
         })
     }
 
-    /// The device that does the DMA.
+    /// Returns the device that does the DMA.
     pub(crate) fn dma(&self) -> &device::Device<device::Bound> {
         self.pdev.as_ref()
     }
@@ -169,22 +169,22 @@ impl<'a> Adapter<'a> {
         &self.caps
     }
 
-    /// Version of its interface.
+    /// Returns the version of its interface.
     pub(crate) fn abi_version(&self) -> u32 {
         self.regs.version()
     }
 
-    /// The port, for its pairing.
+    /// Returns the port, for its pairing.
     pub(crate) fn port(&self) -> Port {
         Port::new(self.liveness.clone(), self.doorbells.clone())
     }
 
-    /// The MAC of the port.
+    /// Returns the MAC of the port.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.regs.mac()
     }
 
-    /// The completion event handlers.
+    /// Returns the completion event handlers.
     pub(crate) fn handlers(&self) -> &Handlers {
         &self.handlers
     }
@@ -232,17 +232,17 @@ impl<'a> Adapter<'a> {
         self.listeners.clone()
     }
 
-    /// Doorbells of kernel clients.
+    /// Returns the doorbells of kernel clients.
     pub(crate) fn doorbells(&self) -> &Doorbells {
         &self.doorbells
     }
 
-    /// A doorbell page, for mmap.
+    /// Returns a doorbell page, for mmap.
     pub(crate) fn uar_area(&self, uar: UarIndex) -> Result<IoArea> {
         self.uar_bar_area(uar.offset(), UAR_LEN.into(), SQ_MEMORY_OFFSET)
     }
 
-    /// A send queue in device memory, for mmap.
+    /// Returns a send queue in device memory, for mmap.
     pub(crate) fn sq_area(&self, offset: u64, length: u64) -> Result<IoArea> {
         if offset < SQ_MEMORY_OFFSET {
             return Err(EIO);
@@ -250,12 +250,13 @@ impl<'a> Adapter<'a> {
         self.uar_bar_area(offset, length, SQ_MEMORY_OFFSET + SQ_MEMORY_LEN)
     }
 
-    /// The page by which a process kicks the adapter, for mmap.
+    /// Returns the page by which a process kicks the adapter, for mmap.
     pub(crate) fn kick_area(&self) -> Result<IoArea> {
         IoArea::new(self.pdev, BAR_REGS, regs::KICK.into(), regs::KICK_LEN.into())
     }
 
-    /// A part of BAR2 below `end`. Offset and length may be the adapter's, so they are checked.
+    /// Returns a part of BAR2 below `end`. Offset and length may be the adapter's, so they are
+    /// checked.
     fn uar_bar_area(&self, offset: u64, length: u64, end: u64) -> Result<IoArea> {
         if offset.checked_add(length).is_none_or(|area_end| area_end > end) {
             return Err(EIO);

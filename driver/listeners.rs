@@ -51,12 +51,12 @@ impl<N: From<u32> + Into<u32>, L: Clone + PartialEq> LinkTable<N, L> {
         drop(old);
     }
 
-    /// The object of this number.
+    /// Returns the object of this number.
     pub(crate) fn get(&self, number: N) -> Option<L> {
         self.links.lock().get(&number.into()).cloned()
     }
 
-    /// The object that follows `number`, by number.
+    /// Returns the object that follows `number`, by number.
     pub(crate) fn next(&self, number: Option<N>) -> Option<(N, L)> {
         let links = self.links.lock();
         let from = match number {
@@ -110,7 +110,7 @@ impl Listeners {
         )
     }
 
-    /// The completion queues of a vector.
+    /// Returns the completion queues of a vector.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Listeners {
         }
     }
 
-    /// The completion queue of this number, on whichever vector it is.
+    /// Returns the completion queue of this number, on whichever vector it is.
     pub(crate) fn find_cq(&self, cqn: Cqn) -> Option<CqLink> {
         self.cqs.iter().find_map(|table| table.get(cqn))
     }

@@ -107,7 +107,7 @@ impl_has_work! {
 }
 
 impl Liveness {
-    /// The state of an adapter that is about to be enabled.
+    /// Returns the state of an adapter that is about to be enabled.
     pub(crate) fn new(
         pdev: &pci::Device,
         regs: Arc<Registers>,

@@ -186,7 +186,7 @@ impl Recovery {
     }
 }
 
-/// The GUID of a node with a port of this MAC (EUI-64).
+/// Returns the GUID of a node with a port of this MAC (EUI-64).
 fn node_guid(mac: [u8; 6]) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac;
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]

@@ -25,17 +25,17 @@ unsafe impl Send for OwnQueue {}
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
-    /// A queue whose work also runs while the machine is being suspended.
+    /// Creates a queue whose work also runs while the machine is being suspended.
     pub(crate) fn new(name: &'static CStr) -> Result<Arc<Self>> {
         Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND)
     }
 
-    /// A queue that stands still while the machine is suspended.
+    /// Creates a queue that stands still while the machine is suspended.
     pub(crate) fn freezable(name: &'static CStr) -> Result<Arc<Self>> {
         Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE)
     }
 
-    /// A queue that runs one item at a time, in the order in which they came.
+    /// Creates a queue that runs one item at a time, in the order in which they came.
     pub(crate) fn ordered(name: &'static CStr) -> Result<Arc<Self>> {
         Self::with_flags(name, bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags___WQ_ORDERED)
     }

@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     link(&library.join("libibverbs.so"), &out.join("lib"))
 }
 
-/// The folder that `variable` names, or `default` in the tool root; it must hold `file`.
+/// Returns the folder that `variable` names, or `default` in the tool root; it must hold `file`.
 fn folder(variable: &str, default: &str, file: &str) -> Result<PathBuf> {
     println!("cargo::rerun-if-env-changed={variable}");
     let folder = match env::var_os(variable) {
@@ -74,7 +74,7 @@ fn folder(variable: &str, default: &str, file: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The tool root of scripts/setup, named as scripts/lib/common.sh does.
+/// Returns the tool root of scripts/setup, named as scripts/lib/common.sh does.
 fn tool_root() -> Result<PathBuf> {
     for variable in ["VRNIC_TOOLROOT", "VRNIC_CACHE", "XDG_CACHE_HOME", "HOME"] {
         println!("cargo::rerun-if-env-changed={variable}");

@@ -19,7 +19,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// The rule with this number, as the module parameter has it.
+    /// Returns the rule with this number, as the module parameter has it.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// A rule over this many handlers.
+    /// Creates a rule over this many handlers.
     pub(crate) fn new(rule: Rule, handlers: usize) -> Result<Self> {
         let loads = KVec::from_elem(Load::default(), handlers, GFP_KERNEL)?;
         Ok(Self { rule, loads, halved: Instant::now(), next: 0 })

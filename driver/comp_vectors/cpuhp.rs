@@ -125,7 +125,7 @@ impl Drop for Following {
     }
 }
 
-/// The follower of a node.
+/// Returns the follower of a node.
 ///
 /// # Safety
 ///

@@ -47,7 +47,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    /// A handler that has seen nothing yet.
+    /// Creates a handler that has seen nothing yet.
     pub(crate) fn new(id: u32) -> Result<Arc<Self>> {
         let handler = Self {
             id,
@@ -70,7 +70,7 @@ impl Handler {
         self.events.fetch_add(events.into(), Relaxed);
     }
 
-    /// The processor that its interrupt goes to now.
+    /// Returns the processor that its interrupt goes to now.
     pub(crate) fn cpu(&self) -> Option<u32> {
         Some(self.cpu.load(Relaxed)).filter(|cpu| *cpu != NOWHERE)
     }
@@ -80,7 +80,7 @@ impl Handler {
         self.interrupts.load(Relaxed)
     }
 
-    /// Turns of the interrupt's thread so far.
+    /// Returns the turns of the interrupt's thread so far.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Relaxed)
     }
@@ -124,7 +124,7 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
-    /// The handlers that these describe; queues that leave the choice are spread by `rule`.
+    /// Returns the handlers that these describe; queues that leave the choice are spread by `rule`.
     pub(crate) fn new(
         device: &device::Device,
         descriptors: KVec<Descriptor>,
@@ -143,12 +143,12 @@ impl Handlers {
         )
     }
 
-    /// Number of handlers.
+    /// Returns the number of handlers.
     pub(crate) fn len(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// A handler's descriptor.
+    /// Returns a handler's descriptor.
     ///
     /// # Errors
     ///
@@ -157,18 +157,18 @@ impl Handlers {
         self.descriptors.get(id as usize).ok_or(EINVAL)
     }
 
-    /// All descriptors, by id.
+    /// Returns all descriptors, by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Descriptor> {
         self.descriptors.iter()
     }
 
-    /// The id of a processor's handler.
+    /// Returns the id of a processor's handler.
     pub(crate) fn of_cpu(&self, cpu: u32) -> u32 {
         // CAST: there are fewer than processors.
         cpu % self.descriptors.len().max(1) as u32
     }
 
-    /// The handler for a queue whose creator leaves the choice.
+    /// Returns the handler for a queue whose creator leaves the choice.
     pub(crate) fn any(&self) -> u32 {
         let candidates = self.descriptors.iter().map(|descriptor| {
             let handler = &*descriptor.handler;

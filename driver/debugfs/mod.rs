@@ -72,7 +72,7 @@ impl DebugFiles {
     }
 }
 
-/// A file that lists objects.
+/// Returns a file that lists objects.
 fn listing<R: Record>(
     dir: &Dir,
     name: &CStr,

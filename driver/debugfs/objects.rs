@@ -28,7 +28,7 @@ pub(crate) struct Listing<R> {
 }
 
 impl<R: Record> Listing<R> {
-    /// All that the adapter has.
+    /// Returns all that the adapter has.
     pub(crate) fn new(inspector: Arc<Inspector>) -> Self {
         Self { inspector, records: PhantomData }
     }

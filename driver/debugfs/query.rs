@@ -52,7 +52,7 @@ impl Inspector {
         }
     }
 
-    /// The object of this number, if it is there.
+    /// Returns the object of this number, if it is there.
     pub(crate) fn one<R: Record>(&self, number: u32) -> Result<Option<R>> {
         let mut found = None;
         let length = u32::try_from(size_of::<R>())?;

@@ -42,7 +42,7 @@ impl Writer for Tree {
 }
 
 impl Tree {
-    /// All queues of queue pairs, by their completion queue.
+    /// Returns all queues of queue pairs, by their completion queue.
     fn feeds(&self) -> Result<KVec<Feed>> {
         let mut feeds = KVec::new();
         let mut last = None;

@@ -199,7 +199,7 @@ impl Admin {
 pub(crate) struct AdminState(Arc<Admin>);
 
 impl AdminState {
-    /// The state of this queue.
+    /// Returns the state of this queue.
     pub(crate) fn new(admin: Arc<Admin>) -> Self {
         Self(admin)
     }

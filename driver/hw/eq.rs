@@ -39,7 +39,7 @@ struct State {
 }
 
 impl EventQueue {
-    /// An empty queue, for the doorbell slot `doorbell`.
+    /// Creates an empty queue, for the doorbell slot `doorbell`.
     pub(crate) fn new(
         device: &device::Device<device::Bound>,
         doorbells: Arc<Doorbells>,
@@ -61,7 +61,7 @@ impl EventQueue {
         )
     }
 
-    /// Its address for the adapter; it is contiguous.
+    /// Returns its address for the adapter; it is contiguous.
     pub(crate) fn dma_address(&self) -> u64 {
         self.ring.dma_address()
     }

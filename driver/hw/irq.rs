@@ -83,7 +83,7 @@ impl Line {
     }
 }
 
-/// The mask of one processor.
+/// Returns the mask of one processor.
 fn single(cpu: CpuId) -> Result<CpumaskVar> {
     let mut mask = CpumaskVar::new_zero(GFP_KERNEL)?;
     mask.set(cpu);
@@ -223,7 +223,7 @@ impl<'a> Interrupts<'a> {
         Ok(Self { handlers: KVec::new(), vectors: Arc::new(vectors, GFP_KERNEL)?, pdev })
     }
 
-    /// Number of completion vectors.
+    /// Returns the number of completion vectors.
     pub(crate) fn completion_vectors(&self) -> usize {
         self.vectors.len() - 1
     }

@@ -46,7 +46,7 @@ impl Registers {
         Ok(this)
     }
 
-    /// Version of the adapter's interface.
+    /// Returns the version of the adapter's interface.
     pub(crate) fn version(&self) -> u32 {
         self.read(regs::VERSION)
     }
@@ -72,12 +72,12 @@ impl Registers {
         self.write(low + 4, (value >> 32) as u32);
     }
 
-    /// The state of the adapter.
+    /// Returns the state of the adapter.
     pub(crate) fn status(&self) -> Status {
         Status::from_bits_truncate(self.read(regs::STATUS))
     }
 
-    /// The MAC of the port.
+    /// Returns the MAC of the port.
     pub(crate) fn mac(&self) -> [u8; 6] {
         let [a, b, c, d] = self.read(regs::MAC_LO).to_le_bytes();
         let [e, f, ..] = self.read(regs::MAC_HI).to_le_bytes();

@@ -27,7 +27,7 @@ pub(crate) struct RingShape {
 }
 
 impl RingShape {
-    /// The shape of a ring for at least `entries` of `stride` bytes, a power of two.
+    /// Returns the shape of a ring for at least `entries` of `stride` bytes, a power of two.
     pub(crate) fn with_room(entries: u32, stride: u32) -> Self {
         // CAST: logs of 32-bit numbers.
         Self {
@@ -36,17 +36,17 @@ impl RingShape {
         }
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub(crate) fn entries(self) -> u32 {
         1 << self.log_size
     }
 
-    /// Bytes of an entry.
+    /// Returns the bytes of an entry.
     pub(crate) fn stride(self) -> u32 {
         1 << self.log_stride
     }
 
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     pub(crate) fn length(self) -> u64 {
         u64::from(self.entries()) * u64::from(self.stride())
     }
@@ -62,12 +62,12 @@ pub(crate) fn is_before(a: u32, b: u32) -> bool {
 const PIECE_SHIFT: u8 = 16;
 
 impl Ring {
-    /// A zeroed ring that is contiguous, so not a long one.
+    /// Creates a zeroed ring that is contiguous, so not a long one.
     pub(crate) fn new(device: &device::Device<device::Bound>, shape: RingShape) -> Result<Self> {
         Self::with(device, shape, shape.log_size + shape.log_stride)
     }
 
-    /// A zeroed ring of any length.
+    /// Creates a zeroed ring of any length.
     pub(crate) fn in_pieces(
         device: &device::Device<device::Bound>,
         shape: RingShape,
@@ -90,13 +90,13 @@ impl Ring {
         Ok(Self { pieces, piece_shift, shape })
     }
 
-    /// The address for the adapter of a ring that is contiguous; in any other, that of its first
-    /// piece.
+    /// Returns the address for the adapter of a ring that is contiguous; in any other, that of its
+    /// first piece.
     pub(crate) fn dma_address(&self) -> u64 {
         self.pieces.first().map_or(0, Coherent::dma_address)
     }
 
-    /// The addresses of its pieces. Each is aligned to its length.
+    /// Returns the addresses of its pieces. Each is aligned to its length.
     pub(crate) fn pieces(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.pieces.iter().map(Coherent::dma_address)
     }
@@ -106,13 +106,13 @@ impl Ring {
         self.piece_shift
     }
 
-    /// The piece with the byte at `offset`, and where that is in it.
+    /// Returns the piece with the byte at `offset`, and where that is in it.
     fn piece(&self, offset: usize) -> Result<(&Coherent<[u8]>, usize)> {
         let piece = self.pieces.get(offset >> self.piece_shift).ok_or(EINVAL)?;
         Ok((piece, offset & ((1 << self.piece_shift) - 1)))
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn size(&self) -> u32 {
         self.shape.entries()
     }
@@ -127,7 +127,7 @@ impl Ring {
         ((index & (self.size() - 1)) as usize) << self.shape.log_stride
     }
 
-    /// The 32-bit word at `offset` of entry `index`.
+    /// Returns the 32-bit word at `offset` of entry `index`.
     pub(crate) fn word(&self, index: u32, offset: u32) -> Result<u32> {
         let (piece, start) = self.piece(self.offset(index) + offset as usize)?;
         let bytes = io_project!(piece, [try: start..start + size_of::<u32>()]);
@@ -142,12 +142,12 @@ impl Ring {
         Ok(())
     }
 
-    /// A copy of entry `index`.
+    /// Returns a copy of entry `index`.
     pub(crate) fn read<T: FromBytes + IntoBytes>(&self, index: u32) -> Result<T> {
         self.read_at(self.offset(index))
     }
 
-    /// A copy of what stands `offset` bytes behind the start of the ring.
+    /// Returns a copy of what stands `offset` bytes behind the start of the ring.
     pub(crate) fn read_at<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let (piece, start) = self.piece(offset)?;
         let bytes = io_project!(piece, [try: start..start + size_of::<T>()]);

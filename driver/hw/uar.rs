@@ -48,7 +48,7 @@ impl Doorbells {
         Ok(Self { bar: bar.into_devres()?, regs })
     }
 
-    /// The adapter's sign of liveness, or `None` when it has gone.
+    /// Returns the adapter's sign of liveness, or `None` when it has gone.
     pub(crate) fn heartbeat(&self) -> Option<u64> {
         let beat = self.bar.try_access()?.try_read64(HEARTBEAT_OFFSET as usize).ok()?;
         // Reads that nothing answers give all ones.
@@ -85,8 +85,8 @@ impl Doorbells {
         self.with_slot(slot, |bar, offset| bar.try_write32(pi, offset));
     }
 
-    /// The first entry of a shared receive queue that is not free, as the adapter told last; `None`
-    /// when it has gone.
+    /// Returns the first entry of a shared receive queue that is not free, as the adapter told
+    /// last; `None` when it has gone.
     pub(crate) fn srq_freed(&self, slot: SlotIndex) -> Option<u32> {
         let offset = slot.exists().then_some((slot.offset() + SRQ_FREED) as usize)?;
         self.bar.try_access()?.try_read32(offset).ok()
@@ -151,7 +151,7 @@ impl Doorbells {
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("atomic instructions on memory of a PCI device need x86-64; see Kbuild");
 
-/// The summary word of the page.
+/// Returns the summary word of the page.
 fn summary<'a>(bar: &'a Bar<'_, LENGTH>) -> &'a Atomic<u64> {
     let base = MmioBackend::as_ptr(bar.as_view()).cast::<u8>();
     // SAFETY: the BAR is at least a page long and aligned to one; it is plain memory shared with

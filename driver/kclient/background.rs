@@ -22,7 +22,7 @@ unsafe impl Send for Background {}
 unsafe impl Sync for Background {}
 
 impl Background {
-    /// A queue of this name.
+    /// Creates a queue of this name.
     pub fn new(name: &'static CStr) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM;
         // Zero stands for the usual number of items at a time.

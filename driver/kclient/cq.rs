@@ -64,7 +64,7 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// One for so many completions.
+    /// Creates a queue for so many completions.
     pub fn new(device: Arc<dyn Device>, entries: u32, poll: Poll) -> Result<Arc<Self>> {
         let silent = Request::new()?;
         let raw = device.as_raw().as_ptr();
@@ -96,12 +96,12 @@ impl Cq {
         Ok(())
     }
 
-    /// The place of requests that nobody waits for; their failure is logged.
+    /// Returns the place of requests that nobody waits for; their failure is logged.
     pub(super) fn silent(&self) -> &Request {
         &self.silent
     }
 
-    /// The context in which its completions are taken.
+    /// Returns the context in which its completions are taken.
     pub fn poll(&self) -> Poll {
         self.poll
     }
@@ -117,7 +117,7 @@ impl Cq {
         }
     }
 
-    /// The core's struct, valid as long as this.
+    /// Returns the core's struct, valid as long as this.
     pub fn as_raw(&self) -> *mut bindings::ib_cq {
         self.raw.0.as_ptr()
     }

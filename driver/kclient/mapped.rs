@@ -38,7 +38,7 @@ impl Mapped {
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
-    /// The device's address of a byte; those behind it follow up to the end of the piece.
+    /// Returns the device's address of a byte; those behind it follow up to the end of the piece.
     pub(super) fn address(&self, at: usize) -> Result<u64> {
         let size = self.memory.piece_len();
         let start = self.addresses.get(at / size).ok_or(EINVAL)?;
@@ -76,7 +76,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// These bytes.
+    /// Returns these bytes.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Part {
         self.length
     }
 
-    /// The device's address of the first, behind which the others follow.
+    /// Returns the device's address of the first, behind which the others follow.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Part {
         self.memory.address(self.at)
     }
 
-    /// A list of them for a work request.
+    /// Returns a list of them for a work request.
     pub(super) fn segments(&self, lkey: u32) -> Result<KVec<bindings::ib_sge>> {
         let size = self.memory.piece_len();
         let (mut at, mut left) = (self.at, self.length);

@@ -51,7 +51,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// So many pieces of `size` bytes, zeroed.
+    /// Allocates so many pieces of `size` bytes, zeroed.
     ///
     /// # Errors
     ///
@@ -67,12 +67,12 @@ impl Memory {
         Ok(Self { pieces, size })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.len() * self.size
     }
 
-    /// Bytes of a piece.
+    /// Returns the bytes of a piece.
     pub(super) fn piece_len(&self) -> usize {
         self.size
     }
@@ -90,7 +90,7 @@ impl Memory {
         Ok(unsafe { piece.0.as_ptr().cast::<u8>().add(at % self.size) })
     }
 
-    /// Word `nth`.
+    /// Returns word `nth`.
     ///
     /// # Errors
     ///

@@ -13,10 +13,10 @@ use crate::bindings;
 ///
 /// The device must be registered as long as the implementor lives.
 pub unsafe trait Device: Send + Sync {
-    /// The core's struct.
+    /// Returns the core's struct.
     fn as_raw(&self) -> NonNull<bindings::ib_device>;
 
-    /// The name by which `rdma resource show` shows the owner of objects.
+    /// Returns the name by which `rdma resource show` shows the owner of objects.
     fn owner(&self) -> &'static CStr;
 }
 
@@ -65,18 +65,18 @@ impl Pd {
         &self.device
     }
 
-    /// The core's struct, valid as long as this.
+    /// Returns the core's struct, valid as long as this.
     pub fn as_raw(&self) -> *mut bindings::ib_pd {
         self.raw.as_ptr()
     }
 
-    /// The key of all memory for a device's own requests.
+    /// Returns the key of all memory for a device's own requests.
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: by the type's invariants the domain is alive; its keys do not change.
         unsafe { (*self.as_raw()).local_dma_lkey }
     }
 
-    /// The key of all memory for peers, if it was allocated with one.
+    /// Returns the key of all memory for peers, if it was allocated with one.
     pub(super) fn global_rkey(&self) -> u32 {
         // SAFETY: by the type's invariants the domain is alive; its keys do not change.
         unsafe { (*self.as_raw()).unsafe_global_rkey }

@@ -100,7 +100,7 @@ impl<O: Origin> Qp<O> {
         Self { raw, cq, pd, origin }
     }
 
-    /// The core's struct, valid as long as this.
+    /// Returns the core's struct, valid as long as this.
     pub fn as_raw(&self) -> *mut bindings::ib_qp {
         self.raw.as_ptr()
     }
@@ -110,12 +110,12 @@ impl<O: Origin> Qp<O> {
         QpId::new(self.as_raw())
     }
 
-    /// Its completion queue.
+    /// Returns its completion queue.
     pub fn cq(&self) -> &Cq {
         &self.cq
     }
 
-    /// Its domain.
+    /// Returns its domain.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }

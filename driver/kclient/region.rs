@@ -116,7 +116,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region of some pages less the first `head` and the last `tail` bytes, not registered yet.
+    /// Creates a region of some pages less the first `head` and the last `tail` bytes, not
+    /// registered yet.
     ///
     /// # Errors
     ///
@@ -142,12 +143,12 @@ impl Region {
         )
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.memory.len() - self.head - self.tail
     }
 
-    /// Its pages, as a whole.
+    /// Returns its pages, as a whole.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -159,14 +160,14 @@ impl Region {
         unsafe { (*self.registered.lock().mr.as_ptr()).iova }
     }
 
-    /// The key of the last registration.
+    /// Returns the key of the last registration.
     pub fn key(&self) -> u32 {
         // SAFETY: by the invariants of `Registered` the region is alive; it changes under this lock
         // alone.
         unsafe { (*self.registered.lock().mr.as_ptr()).rkey }
     }
 
-    /// Its start, as a peer reaches it.
+    /// Returns its start, as a peer reaches it.
     pub fn remote(&self) -> Remote {
         Remote::new(self.address(), self.key())
     }
@@ -187,7 +188,7 @@ impl Region {
     }
 }
 
-/// The list of the pages.
+/// Returns the list of the pages.
 fn scatter(memory: &Memory, head: usize, tail: usize) -> Result<KVec<bindings::scatterlist>> {
     let pages = memory.len() / PAGE_SIZE;
     let count = u32::try_from(pages)?;
@@ -245,7 +246,7 @@ impl AllMemory {
         Ok(Self { mr: Some(mr), rkey: region.rkey, pd: pd.clone() })
     }
 
-    /// Its key for peers.
+    /// Returns its key for peers.
     pub(super) fn rkey(&self) -> u32 {
         self.rkey
     }

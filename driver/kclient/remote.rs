@@ -29,12 +29,12 @@ impl Remote {
         Self { address, key, part: None }
     }
 
-    /// Memory of this machine under the key of a domain that has one of all memory.
+    /// Returns memory of this machine under the key of a domain that has one of all memory.
     pub fn under_global_key(pd: &Pd, part: &Part) -> Result<Self> {
         Self::under(pd.global_rkey(), part)
     }
 
-    /// Memory of this machine under the key of a region of all memory.
+    /// Returns memory of this machine under the key of a region of all memory.
     pub fn under_all_memory(region: &AllMemory, part: &Part) -> Result<Self> {
         Self::under(region.rkey(), part)
     }
@@ -48,18 +48,18 @@ impl Remote {
         Self { key: self.key ^ OTHER_REGION, ..self }
     }
 
-    /// The address there.
+    /// Returns the address there.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
 
-    /// The key there.
+    /// Returns the key there.
     pub(super) fn key(&self) -> u32 {
         self.key
     }
 
-    /// The memory that an operation of so many bytes uses there, if that is of this machine and
-    /// under a key of all memory.
+    /// Returns the memory that an operation of so many bytes uses there, if that is of this machine
+    /// and under a key of all memory.
     ///
     /// # Errors
     ///

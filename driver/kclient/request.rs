@@ -144,7 +144,7 @@ unsafe impl Send for Request {}
 unsafe impl Sync for Request {}
 
 impl Request {
-    /// A place for one.
+    /// Creates a place for one.
     pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -246,7 +246,7 @@ impl Request {
     }
 }
 
-/// The end of a request, and what it kept until then.
+/// Returns the end of a request, and what it kept until then.
 fn take(state: &mut State) -> Option<(Kept, Outcome)> {
     match mem::replace(state, State::Idle) {
         State::Ended(kept, outcome) => Some((kept, outcome)),

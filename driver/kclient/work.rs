@@ -44,8 +44,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// The memory that it uses at the peer, with `length` bytes of this side, if that is of this
-    /// machine and under a key of all memory.
+    /// Returns the memory that it uses at the peer, with `length` bytes of this side, if that is of
+    /// this machine and under a key of all memory.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Op {
         }
     }
 
-    /// The word of a request that is not about memory at the peer: in it, immediate data is
+    /// Returns the word of a request that is not about memory at the peer: in it, immediate data is
     /// big-endian.
     fn word(&self) -> u32 {
         match self {
@@ -83,7 +83,7 @@ impl Op {
         }
     }
 
-    /// The core's struct of it.
+    /// Returns the core's struct of it.
     pub(super) fn to_wr(
         &self,
         cqe: *mut bindings::ib_cqe,
@@ -118,7 +118,7 @@ pub(super) enum Wr {
 }
 
 impl Wr {
-    /// The registration of a region, with `next` posted behind it.
+    /// Returns the registration of a region, with `next` posted behind it.
     pub(super) fn reg(
         cqe: *mut bindings::ib_cqe,
         mr: *mut bindings::ib_mr,
@@ -185,7 +185,7 @@ fn atomic(
     }
 }
 
-/// A request of the receive queue.
+/// Returns a request of the receive queue.
 pub(super) fn receive(
     cqe: *mut bindings::ib_cqe,
     list: &mut [bindings::ib_sge],

@@ -140,7 +140,7 @@ impl Drop for Pairing {
 }
 
 impl Notifier {
-    /// The Ethernet device that the port is paired with.
+    /// Returns the Ethernet device that the port is paired with.
     fn paired(&self) -> Option<NetdevRef> {
         self.device.netdev(PORT)
     }
@@ -212,7 +212,7 @@ impl Notifier {
         true
     }
 
-    /// The notifier's callback; runs under the RTNL.
+    /// The notifier's callback, which runs under the RTNL.
     ///
     /// # Safety
     ///

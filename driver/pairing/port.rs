@@ -26,7 +26,7 @@ impl Settings {
     /// The settings of a port without an Ethernet device.
     pub(super) const CLOSED: Self = Self { path_mtu: None, active: false };
 
-    /// The present settings for the port of this Ethernet device.
+    /// Returns the present settings for the port of this Ethernet device.
     pub(super) fn of(netdev: &NetdevRef) -> Self {
         Self { path_mtu: netdev.path_mtu(), active: netdev.is_active() }
     }
@@ -39,7 +39,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// The port of this adapter.
+    /// Returns the port of this adapter.
     pub(crate) fn new(liveness: Arc<Liveness>, doorbells: Arc<Doorbells>) -> Self {
         Self { liveness, doorbells }
     }

@@ -53,7 +53,7 @@ impl AhAttr {
         is_roce.then(|| unsafe { self.raw().__bindgen_anon_1.roce.dmac })
     }
 
-    /// The source's entry in the GID table, if it was resolved.
+    /// Returns the source's entry in the GID table, if it was resolved.
     pub(crate) fn source(&self) -> Option<&GidAttr> {
         let source = self.raw().grh.sgid_attr;
         // SAFETY: by the type's invariants the address vector holds a reference to the entry.

@@ -32,7 +32,7 @@ impl<T: Driver> Device<T> {
         unsafe { &*ptr.cast() }
     }
 
-    /// The core's struct.
+    /// Returns the core's struct.
     pub(super) fn as_raw(&self) -> *mut bindings::ib_device {
         self.ib.get()
     }
@@ -55,7 +55,7 @@ impl<T: Driver> Device<T> {
         f(self, data)
     }
 
-    /// The Ethernet device that the port is paired with, if it is there.
+    /// Returns the Ethernet device that the port is paired with, if it is there.
     pub(crate) fn netdev(&self, port: u32) -> Option<NetdevRef> {
         // SAFETY: the device is alive, as it is borrowed.
         unsafe { NetdevRef::of_port(NonNull::new(self.as_raw())?, port) }

@@ -192,7 +192,7 @@ impl DeviceLink {
     }
 }
 
-/// A zeroed record of this kind.
+/// Returns a zeroed record of this kind.
 fn empty_event(event: bindings::ib_event_type) -> bindings::ib_event {
     // SAFETY: a plain C struct of pointers and numbers, for which zero is a valid value.
     let mut record: bindings::ib_event = unsafe { core::mem::zeroed() };

@@ -37,13 +37,13 @@ impl GidAttr {
         unsafe { &*raw.cast() }
     }
 
-    /// Its index in the table.
+    /// Returns its index in the table.
     pub(crate) fn index(&self) -> u16 {
         // SAFETY: by the type's invariants the entry is valid, and its index does not change.
         unsafe { (*self.0.get()).index }
     }
 
-    /// The GID.
+    /// Returns the GID.
     pub(crate) fn gid(&self) -> Gid {
         // SAFETY: by the type's invariants the entry is valid, and its GID does not change; all
         // views of the union are bytes.

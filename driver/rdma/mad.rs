@@ -23,7 +23,7 @@ pub(crate) enum MadResult {
 }
 
 impl MadResult {
-    /// The bits of `enum ib_mad_result`.
+    /// Returns the bits of `enum ib_mad_result`.
     pub(super) fn bits(self) -> u32 {
         match self {
             Self::Passed => bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS,
@@ -55,17 +55,17 @@ impl<'a> Mad<'a> {
         self.is_local
     }
 
-    /// Its management class.
+    /// Returns its management class.
     pub(crate) fn class(&self) -> u8 {
         self.header.mgmt_class
     }
 
-    /// Its method.
+    /// Returns its method.
     pub(crate) fn method(&self) -> u8 {
         self.header.method
     }
 
-    /// The number of its attribute.
+    /// Returns the number of its attribute.
     pub(crate) fn attribute(&self) -> u16 {
         u16::from_be(self.header.attr_id)
     }

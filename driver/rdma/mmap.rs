@@ -68,7 +68,7 @@ struct Owned(NonNull<Entry>);
 unsafe impl Send for Owned {}
 
 impl Owned {
-    /// The offset for mmap.
+    /// Returns the offset for mmap.
     fn offset(&self) -> u64 {
         // SAFETY: the entry is alive by the type's invariants; the field does not change.
         let pgoff = unsafe { (*self.0.as_ptr()).core.start_pgoff };

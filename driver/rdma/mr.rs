@@ -112,7 +112,7 @@ impl Registration {
     }
 }
 
-/// The page list of a region for fast registration.
+/// Returns the page list of a region for fast registration.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ impl<D> Mr<D> {
         Ok(KBox::into_raw(mr).cast())
     }
 
-    /// The driver's part of a region.
+    /// Returns the driver's part of a region.
     ///
     /// # Safety
     ///

@@ -29,7 +29,7 @@ impl NetdevRef {
         Self(raw)
     }
 
-    /// The Ethernet device that a port is paired with, if it is there.
+    /// Returns the Ethernet device that a port is paired with, if it is there.
     ///
     /// # Safety
     ///
@@ -42,7 +42,7 @@ impl NetdevRef {
         NonNull::new(raw).map(Self)
     }
 
-    /// The device itself.
+    /// Returns the device itself.
     pub(crate) fn as_raw(&self) -> *mut bindings::net_device {
         self.0.as_ptr()
     }
@@ -54,13 +54,13 @@ impl NetdevRef {
         u32::from(state) == bindings::ib_port_state_IB_PORT_ACTIVE
     }
 
-    /// The longest IP packet in bytes.
+    /// Returns the longest IP packet in bytes.
     pub(crate) fn mtu(&self) -> u32 {
         // SAFETY: the device is alive by the type's invariants.
         unsafe { bindings::rdma_helper_netdev_mtu(self.0.as_ptr()) }
     }
 
-    /// The largest path MTU (`enum ib_mtu`) whose packets fit, if any does.
+    /// Returns the largest path MTU (`enum ib_mtu`) whose packets fit, if any does.
     pub(crate) fn path_mtu(&self) -> Option<u32> {
         // SAFETY: the device is alive by the type's invariants.
         let mtu = unsafe { bindings::rdma_helper_netdev_rdma_mtu(self.0.as_ptr()) };
@@ -77,7 +77,7 @@ impl Drop for NetdevRef {
 
 /// Operations on the ports of a device, which do nothing when it has gone.
 impl DeviceLink {
-    /// The Ethernet device that a port is paired with, if it is there.
+    /// Returns the Ethernet device that a port is paired with, if it is there.
     pub(crate) fn netdev(&self, port: u32) -> Option<NetdevRef> {
         // SAFETY: `with` keeps the device alive.
         self.with(|device| unsafe { NetdevRef::of_port(device, port) }).flatten()

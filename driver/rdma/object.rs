@@ -47,7 +47,7 @@ impl<C, D> Object<C, D> {
         Layout::new::<Self>().pad_to_align().size()
     };
 
-    /// The wrapper of a core object.
+    /// Returns the wrapper of a core object.
     ///
     /// # Safety
     ///
@@ -83,7 +83,7 @@ impl<C, D> Object<C, D> {
         unsafe { (*this).driver.assume_init_drop() };
     }
 
-    /// The core's struct.
+    /// Returns the core's struct.
     pub(super) fn as_raw(&self) -> *mut C {
         self.core.get()
     }
@@ -113,7 +113,7 @@ impl<C, D> Linked<C, D> {
     /// The size that the core allocates; see [`Object::SIZE`].
     pub(super) const SIZE: usize = Object::<C, Parts<C, D>>::SIZE;
 
-    /// The wrapper of a core object.
+    /// Returns the wrapper of a core object.
     ///
     /// # Safety
     ///
@@ -144,7 +144,7 @@ impl<C, D> Linked<C, D> {
         unsafe { Object::<C, Parts<C, D>>::destroy(ptr) };
     }
 
-    /// The core's struct.
+    /// Returns the core's struct.
     pub(super) fn as_raw(&self) -> *mut C {
         self.0.as_raw()
     }

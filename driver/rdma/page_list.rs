@@ -21,7 +21,7 @@ pub(crate) struct PageList {
 }
 
 impl PageList {
-    /// An empty list with room for `max` pages.
+    /// Creates an empty list with room for `max` pages.
     ///
     /// # Errors
     ///

@@ -36,13 +36,13 @@ impl<T: Driver> Qp<T> {
         self.0.link()
     }
 
-    /// Its type.
+    /// Returns its type.
     pub(crate) fn kind(&self) -> QpType {
         // SAFETY: the queue pair is alive, as it is borrowed; its type does not change.
         QpType(unsafe { (*self.0.as_raw()).qp_type })
     }
 
-    /// The completion queue of its send queue, if it has one.
+    /// Returns the completion queue of its send queue, if it has one.
     pub(crate) fn send_cq(&self) -> Option<&Cq<T>> {
         // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
         let cq = unsafe { (*self.0.as_raw()).send_cq };
@@ -51,7 +51,7 @@ impl<T: Driver> Qp<T> {
         unsafe { cq_from_raw::<T>(cq) }
     }
 
-    /// The completion queue of its receive queue, if it has one.
+    /// Returns the completion queue of its receive queue, if it has one.
     pub(crate) fn recv_cq(&self) -> Option<&Cq<T>> {
         // SAFETY: the queue pair is alive, as it is borrowed; the field does not change.
         let cq = unsafe { (*self.0.as_raw()).recv_cq };
@@ -110,7 +110,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
         Self { raw, link, _driver: PhantomData }
     }
 
-    /// Its type.
+    /// Returns its type.
     pub(crate) fn kind(&self) -> QpType {
         QpType(self.raw.qp_type)
     }
@@ -120,14 +120,15 @@ impl<'a, T: Driver> QpInit<'a, T> {
         self.raw.create_flags
     }
 
-    /// The shared receive queue that it shall take receives from, if not from one of its own.
+    /// Returns the shared receive queue that it shall take receives from, if not from one of its
+    /// own.
     pub(crate) fn srq(&self) -> Option<&'a Srq<T>> {
         let raw = self.raw.srq;
         // SAFETY: by the type's invariants the queue is a live one of driver `T`.
         (!raw.is_null()).then(|| unsafe { Srq::<T>::from_raw(raw) })
     }
 
-    /// The XRC domain of a target.
+    /// Returns the XRC domain of a target.
     pub(crate) fn xrcd(&self) -> Option<&'a Xrcd<T>> {
         let raw = self.raw.xrcd;
         // SAFETY: by the type's invariants the domain is a live one of driver `T`.
@@ -139,7 +140,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
         self.raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR
     }
 
-    /// The sizes asked for.
+    /// Returns the sizes asked for.
     pub(crate) fn cap(&self) -> QpCap {
         QpCap::from_raw(&self.raw.cap)
     }
@@ -149,12 +150,12 @@ impl<'a, T: Driver> QpInit<'a, T> {
         cap.write_to(&mut self.raw.cap);
     }
 
-    /// Both completion queues, as far as there are any.
+    /// Returns both completion queues, as far as there are any.
     pub(crate) fn cqs(&self) -> [Option<&'a Cq<T>>; 2] {
         [self.send_cq().ok(), self.recv_cq().ok()]
     }
 
-    /// The completion queue for its send queue.
+    /// Returns the completion queue for its send queue.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl<'a, T: Driver> QpInit<'a, T> {
         unsafe { cq_from_raw::<T>(self.raw.send_cq) }.ok_or(EINVAL)
     }
 
-    /// The completion queue for its receive queue.
+    /// Returns the completion queue for its receive queue.
     ///
     /// # Errors
     ///

@@ -90,12 +90,12 @@ impl QpAttrMask {
         Ok(Self(raw))
     }
 
-    /// The bits of the C mask.
+    /// Returns the bits of the C mask.
     pub(crate) fn bits(self) -> u32 {
         self.0
     }
 
-    /// These without `other`.
+    /// Returns these without `other`.
     pub(crate) fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -140,7 +140,7 @@ impl QpAttr {
         unsafe { &*self.0.get() }
     }
 
-    /// The state to go to.
+    /// Returns the state to go to.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl QpAttr {
         QpState::try_from(self.raw().qp_state)
     }
 
-    /// The state that the caller believes the queue pair is in.
+    /// Returns the state that the caller believes the queue pair is in.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl QpAttr {
         unsafe { AhAttr::from_raw(&self.raw().ah_attr) }
     }
 
-    /// The numbers among the attributes.
+    /// Returns the numbers among the attributes.
     pub(crate) fn values(&self) -> QpValues {
         let raw = self.raw();
         QpValues {

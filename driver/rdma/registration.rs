@@ -17,7 +17,7 @@ pub(crate) struct Config {
     pub(crate) use_cq_dim: bool,
 }
 
-/// The C struct of a device.
+/// Returns the C struct of a device.
 fn raw_device(device: &device::Device<device::Bound>) -> *mut bindings::device {
     // The wrapper is transparent; its own accessor is private to the kernel crate.
     core::ptr::from_ref(device).cast_mut().cast()

@@ -87,7 +87,7 @@ pub(crate) struct RawResEntry<'a> {
 }
 
 impl RawResEntry<'_> {
-    /// A message that is being filled.
+    /// Creates a message that is being filled.
     ///
     /// # Safety
     ///

@@ -30,7 +30,7 @@ pub(crate) struct Link<C>(Arc<Inner<C>>);
 pub(crate) struct Identity(usize);
 
 impl Identity {
-    /// The identity of the object there.
+    /// Returns the identity of the object there.
     pub(super) fn of<C>(object: *const C) -> Self {
         Self(object.addr())
     }
@@ -73,7 +73,7 @@ impl<C> PartialEq for Link<C> {
 }
 
 impl<C> Link<C> {
-    /// A link to `object`.
+    /// Creates a link to `object`.
     ///
     /// # Safety
     ///

@@ -84,7 +84,7 @@ impl<'a, T: Driver> SrqInit<'a, T> {
         }
     }
 
-    /// The sizes that it must have.
+    /// Returns the sizes that it must have.
     pub(crate) fn size(&self) -> SrqSize {
         SrqSize { max_wr: self.raw.attr.max_wr, max_sge: self.raw.attr.max_sge }
     }

@@ -18,7 +18,7 @@ unsafe impl Sync for StatDesc {}
 unsafe impl Send for StatDesc {}
 
 impl StatDesc {
-    /// A counter of this name.
+    /// Creates a counter of this name.
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self(bindings::rdma_stat_desc {
             name: name.as_ptr().cast(),

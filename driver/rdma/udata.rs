@@ -29,8 +29,8 @@ impl<'a> Udata<'a> {
         NonNull::new(raw).map(|raw| Self { raw, _call: PhantomData })
     }
 
-    /// The request, of which `required` bytes must be there. The rest of an older provider's is
-    /// zero, and what a newer one has behind it must be.
+    /// Returns the request, of which `required` bytes must be there. The rest of an older
+    /// provider's is zero, and what a newer one has behind it must be.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl<'a> Udata<'a> {
         to_result(unsafe { bindings::rdma_helper_no_udata_io(raw) })
     }
 
-    /// The context of the caller.
+    /// Returns the context of the caller.
     ///
     /// # Safety
     ///
@@ -125,7 +125,7 @@ pub(crate) struct User<'a, T: Driver> {
 }
 
 impl<'a, T: Driver> User<'a, T> {
-    /// The user behind a udata pointer; `None` for a kernel client.
+    /// Returns the user behind a udata pointer; `None` for a kernel client.
     ///
     /// # Safety
     ///

@@ -126,8 +126,8 @@ impl Umem {
         })
     }
 
-    /// The memory in the largest of `page_sizes` (a bit each) in which it can be described, given
-    /// that the device will know it by `iova`.
+    /// Returns the memory in the largest of `page_sizes` (a bit each) in which it can be described,
+    /// given that the device will know it by `iova`.
     ///
     /// # Errors
     ///
@@ -166,13 +166,13 @@ impl Paged<'_> {
         self.size.trailing_zeros() as u8
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     pub(crate) fn count(&self) -> usize {
         // SAFETY: the umem is alive, as it is borrowed; `size` is valid by the type's invariants.
         unsafe { bindings::rdma_helper_umem_num_dma_blocks(self.umem.0.as_ptr(), self.size) }
     }
 
-    /// Their DMA addresses.
+    /// Returns their DMA addresses.
     pub(crate) fn blocks(&self) -> Blocks<'_> {
         let mut iter = MaybeUninit::<bindings::ib_block_iter>::zeroed();
         let umem = self.umem.0.as_ptr();

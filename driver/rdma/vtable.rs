@@ -53,7 +53,7 @@ pub(super) struct VTable<T: Operations>(PhantomData<T>);
 
 /// The C struct of an object, which names its device.
 trait CoreObject {
-    /// Its device.
+    /// Returns its device.
     ///
     /// # Safety
     ///

@@ -104,7 +104,7 @@ impl WcOrigin {
 }
 
 impl Wc {
-    /// A request that was not carried out because its queue had failed.
+    /// Creates a request that was not carried out because its queue had failed.
     pub(crate) fn flushed(wr_id: u64, opcode: WcOpcode, port: u32) -> Self {
         let status = WcStatus::Flushed;
         Self {

@@ -19,7 +19,7 @@ impl Sge {
         self.0.addr
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn length(&self) -> u32 {
         self.0.length
     }
@@ -109,7 +109,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         unsafe { *self.raw.__bindgen_anon_1.wr_id }
     }
 
-    /// The segments; addresses of kernel memory if [`Self::is_inline`].
+    /// Returns the segments; addresses of kernel memory if [`Self::is_inline`].
     pub(crate) fn sges(&self) -> &[Sge] {
         // SAFETY: by the type's invariants there are `num_sge` entries.
         unsafe { sges(self.raw.sg_list, self.raw.num_sge) }
@@ -143,7 +143,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         self.has_flag(bindings::ib_send_flags_IB_SEND_FENCE)
     }
 
-    /// The data is to be copied into the work queue.
+    /// Returns whether the data is to be copied into the work queue.
     pub(crate) fn is_inline(&self) -> bool {
         self.has_flag(bindings::ib_send_flags_IB_SEND_INLINE)
     }
@@ -231,7 +231,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         }
     }
 
-    /// The key that a request invalidates; only to be called for those.
+    /// Returns the key that a request invalidates; only to be called for those.
     fn invalidated(&self) -> u32 {
         // SAFETY: `op` calls this for opcodes that make this view of the union valid.
         unsafe { *self.raw.ex.invalidate_rkey }
@@ -248,7 +248,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         unsafe { Registration::from_raw(wr) }
     }
 
-    /// The remote side of an RDMA request; only to be called for those.
+    /// Returns the remote side of an RDMA request; only to be called for those.
     fn remote(&self) -> Remote {
         let wr = core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>();
         // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_rdma_wr`
@@ -257,7 +257,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         Remote { addr: wr.remote_addr, rkey: wr.rkey }
     }
 
-    /// The whole of an atomic request; only to be called for those.
+    /// Returns the whole of an atomic request; only to be called for those.
     fn atomic(&self) -> &bindings::ib_atomic_wr {
         // SAFETY: `op` calls this for opcodes whose request is the first field of an `ib_atomic_wr`
         // by the type's invariants.
@@ -282,14 +282,14 @@ impl RecvWr {
         unsafe { *self.0.__bindgen_anon_1.wr_id }
     }
 
-    /// The segments.
+    /// Returns the segments.
     pub(crate) fn sges(&self) -> &[Sge] {
         // SAFETY: by the type's invariants there are `num_sge` entries.
         unsafe { sges(self.0.sg_list, self.0.num_sge) }
     }
 }
 
-/// The entries of a request.
+/// Returns the entries of a request.
 ///
 /// # Safety
 ///
@@ -325,7 +325,7 @@ impl<T: Driver> SendWrs<'_, T> {
         Self { next: first, last: first, kind, _call: PhantomData }
     }
 
-    /// The request that was taken last.
+    /// Returns the request that was taken last.
     pub(super) fn taken(&self) -> *const bindings::ib_send_wr {
         self.last
     }
@@ -367,7 +367,7 @@ impl RecvWrs<'_> {
         Self { next: first, last: first, _call: PhantomData }
     }
 
-    /// The request that was taken last.
+    /// Returns the request that was taken last.
     pub(super) fn taken(&self) -> *const bindings::ib_recv_wr {
         self.last
     }

@@ -10,10 +10,10 @@ pub(super) trait Entries {
     /// The error of reading and writing.
     type Error;
 
-    /// The stamp of an entry; what is read of the entry later was written before its stamp.
+    /// Returns the stamp of an entry; what is read of the entry later was written before its stamp.
     fn stamp(&self, index: u32) -> Result<u32, Self::Error>;
 
-    /// The queue pair that an entry is of.
+    /// Returns the queue pair that an entry is of.
     fn owner(&self, index: u32) -> Result<u32, Self::Error>;
 
     /// Makes it one of [`NOBODY`].
@@ -47,7 +47,7 @@ impl Consumer {
         Ok(Some(index))
     }
 
-    /// The first entry that has not been written.
+    /// Returns the first entry that has not been written.
     pub(super) fn end<E: Entries>(&self, ring: &E) -> Result<u32, E::Error> {
         let mut index = self.index;
         while is_ready(ring, index)? {

@@ -50,7 +50,7 @@ impl Cq {
         Self { cqn, handler, moderation: Atomic::new(0), memory }
     }
 
-    /// The queue as kernel clients use it.
+    /// Returns the queue as kernel clients use it.
     ///
     /// # Errors
     ///

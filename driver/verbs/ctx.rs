@@ -27,13 +27,13 @@ pub(crate) struct Ctx<'a> {
 }
 
 impl<'a> Ctx<'a> {
-    /// A context for operations of this adapter.
+    /// Creates a context for operations of this adapter.
     pub(crate) fn new(adapter: Adapter<'a>) -> Result<Self> {
         let held = KBox::pin_init(new_mutex!(KVec::new(), "vrnic::Ctx::held"), GFP_KERNEL)?;
         Ok(Self { adapter, held })
     }
 
-    /// The device that does the DMA.
+    /// Returns the device that does the DMA.
     pub(super) fn dma(&self) -> &device::Device<device::Bound> {
         self.adapter.dma()
     }

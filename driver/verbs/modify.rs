@@ -74,7 +74,7 @@ pub(super) fn query(ctx: &Ctx<'_>, qp: &Qp<Verbs>) -> Result<QpQuery> {
     })
 }
 
-/// The attributes that are numbers, for the adapter.
+/// Returns the attributes that are numbers, for the adapter.
 fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
     Attr {
         // CAST: the states and MTUs are small numbers; an MTU out of range is refused by the
@@ -101,7 +101,7 @@ fn encode(values: &QpValues, from: QpState, to: QpState) -> Attr {
     }
 }
 
-/// The inverse of [`encode`].
+/// Returns the inverse of [`encode`].
 fn decode(attr: &Attr) -> QpValues {
     QpValues {
         path_mtu: attr.path_mtu.into(),
@@ -140,7 +140,7 @@ pub(super) fn encode_av(av: &AhAttr) -> Result<AddressVector> {
     })
 }
 
-/// The inverse of [`encode_av`].
+/// Returns the inverse of [`encode_av`].
 pub(super) fn decode_av(av: &AddressVector) -> AhValues {
     AhValues {
         dgid: av.dgid,

@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Mr {
-    /// Its key.
+    /// Returns its key.
     pub(super) fn key(&self) -> Key {
         self.state.lock().key
     }
@@ -52,7 +52,7 @@ impl Mr {
     }
 }
 
-/// The rights, if the adapter has all of them.
+/// Returns the rights, if the adapter has all of them.
 pub(super) fn rights(access: u32) -> Result<Access> {
     Access::from_bits(access & !HINTS).ok_or(EOPNOTSUPP)
 }
@@ -61,7 +61,7 @@ pub(super) fn reg_all(ctx: &Ctx<'_>, pd: &Pd, access: u32) -> Result<NewMr<Mr>> 
     Mr::new(ctx, &RegMr::all_memory(pd.pdn, rights(access)?.bits()), None)
 }
 
-/// The pages of a region's memory.
+/// Returns the pages of a region's memory.
 fn describe(ctx: &Ctx<'_>, umem: &mut Umem, iova: u64) -> Result<PageTable> {
     PageTable::of_umem(ctx.dma(), umem, ctx.adapter.caps().page_sizes.get(), iova)
 }

@@ -111,7 +111,7 @@ fn page_shift(size: u64) -> u8 {
     size.trailing_zeros() as u8
 }
 
-/// An array of the next `count` addresses.
+/// Returns an array of the next `count` addresses.
 fn fill(
     device: &device::Device<device::Bound>,
     count: usize,

@@ -69,7 +69,7 @@ enum Attribute {
 }
 
 impl Attribute {
-    /// The attribute with this number.
+    /// Returns the attribute with this number.
     fn from_raw(raw: u16) -> Option<Self> {
         Some(match raw {
             0x01 => Self::ClassPortInfo,

@@ -82,7 +82,7 @@ struct State {
 }
 
 impl KernelCq {
-    /// A queue in `ring`.
+    /// Creates a queue in `ring`.
     pub(super) fn new(ring: Ring) -> impl PinInit<Self> {
         let (consumer, feeders) = (Consumer::new(), RBTree::new());
         let state = State { doorbell: SlotIndex::default(), consumer, arms: 0, feeders };

@@ -42,7 +42,7 @@ struct Producer {
 }
 
 impl WorkQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(super) fn new(ring: Option<Ring>, max_sge: u32) -> impl PinInit<Self> {
         // CAST: to the wider type.
         let producer = Producer { ring, pi: 0, max_sge: max_sge as usize };

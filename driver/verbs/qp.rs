@@ -54,7 +54,7 @@ pub(super) enum Queues {
 }
 
 impl Qp {
-    /// The queues as kernel clients use them.
+    /// Returns the queues as kernel clients use them.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A ring for `entries` of `stride` bytes; none for no entries.
+/// Returns a ring for `entries` of `stride` bytes; none for no entries.
 fn ring(ctx: &Ctx<'_>, entries: u32, stride: u32) -> Result<Option<Ring>> {
     if entries == 0 {
         return Ok(None);

@@ -29,13 +29,13 @@ pub(super) struct CreatedQp<Q> {
 }
 
 impl<Q> CreatedQp<Q> {
-    /// The same queue pair with its queues as `f` wraps them.
+    /// Returns the same queue pair with its queues as `f` wraps them.
     pub(super) fn map<R>(self, f: impl FnOnce(Q) -> R) -> CreatedQp<R> {
         CreatedQp { qpn: self.qpn, cap: self.cap, queues: f(self.queues) }
     }
 }
 
-/// The shape of a queue that a process asks for; `None` if it asks for no such queue.
+/// Returns the shape of a queue that a process asks for; `None` if it asks for no such queue.
 pub(super) fn asked_shape(log_size: u8, log_stride: u8) -> Option<RingShape> {
     (log_size != NO_QUEUE).then_some(RingShape { log_size, log_stride })
 }
@@ -73,7 +73,7 @@ pub(super) fn set_rq(params: &mut CreateQp, shape: RingShape, pages: Pages) {
     params.rq_log_stride = shape.log_stride;
 }
 
-/// The sizes asked for, of its own queues: with a shared receive queue it has no other.
+/// Returns the sizes asked for, of its own queues: with a shared receive queue it has no other.
 pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
     let cap = init.cap();
     match init.srq() {
@@ -82,7 +82,7 @@ pub(super) fn own_cap(init: &QpInit<'_, Verbs>) -> QpCap {
     }
 }
 
-/// The adapter's name for a type.
+/// Returns the adapter's name for a type.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ fn kind(kind: QpType) -> Result<Type> {
     })
 }
 
-/// The stride in bytes of a send queue.
+/// Returns the stride in bytes of a send queue.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub(super) fn send_stride(kind: QpType, cap: &QpCap) -> Result<u32> {
     stride.ok_or(EINVAL)
 }
 
-/// The parameters that do not depend on where the queues are.
+/// Returns the parameters that do not depend on where the queues are.
 pub(super) fn params(pd: &Pd, init: &QpInit<'_, Verbs>, uar: UarIndex) -> Result<CreateQp> {
     let mut flags = QpFlags::empty();
     flags.set(QpFlags::SIGNAL_ALL, init.sq_sig_all());

@@ -60,7 +60,7 @@ struct Plan {
     tag_offset: u32,
 }
 
-/// The number of entries of a queue that may not exist.
+/// Returns the number of entries of a queue that may not exist.
 fn entries(queue: Option<RingShape>) -> u32 {
     queue.map_or(0, RingShape::entries)
 }
@@ -100,7 +100,7 @@ impl Plan {
         self.flags.contains(QpFlags::SQ_IN_DEVICE)
     }
 
-    /// The sizes that these rings give.
+    /// Returns the sizes that these rings give.
     fn cap(&self, kind: QpType, asked: &QpCap) -> QpCap {
         let inline = |stride| match kind {
             QpType::XRC_INI => sq::xrc_inline_capacity(stride),

@@ -45,7 +45,7 @@ enum Memory {
 }
 
 impl Srq {
-    /// The queue as kernel clients use it.
+    /// Returns the queue as kernel clients use it.
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ impl Drop for TakenSlot {
 }
 
 impl UarSet {
-    /// The set of the context with this number, still empty.
+    /// Returns the set of the context with this number, still empty.
     pub(super) fn new(context: ContextId) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self { context, pages <- new_mutex!(KVec::new(), "vrnic::UarSet") }),

@@ -27,7 +27,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that leaves the pair as it was.
+    /// Creates a case that leaves the pair as it was.
     pub fn new(
         name: impl Into<String>,
         run: impl Fn(&mut Pair) -> Result<()> + Send + Sync + 'static,
@@ -35,7 +35,8 @@ impl Case {
         Self { name: name.into(), run: Box::new(run), ruins: false }
     }
 
-    /// A case after which the pair is thrown away. It looks at the health of the survivors itself.
+    /// Creates a case after which the pair is thrown away. It looks at the health of the survivors
+    /// itself.
     pub fn ruinous(
         name: impl Into<String>,
         run: impl Fn(&mut Pair) -> Result<()> + Send + Sync + 'static,
@@ -67,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// The pair, booted if there is none.
+    /// Returns the pair, booted if there is none.
     fn take(&mut self) -> Result<Pair> {
         if let Some(pair) = self.pair.take() {
             return Ok(pair);
@@ -104,7 +105,7 @@ fn requirements() -> Result<()> {
     })
 }
 
-/// The main function of a test binary.
+/// Runs a test binary as its main function.
 #[must_use]
 pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();

@@ -42,7 +42,7 @@ fn group(guest: &Guest, limit: &str) -> Result<()> {
     Ok(())
 }
 
-/// A command in the control group.
+/// Returns a command in the control group.
 fn grouped(command: &str) -> String {
     format!("echo $$ >{GROUP}/cgroup.procs; exec {command}")
 }

@@ -184,7 +184,7 @@ fn refused(pair: &Pair, vector: u32, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// A program with a completion queue, whose vector it leaves to the driver.
+/// Returns a program with a completion queue, whose vector it leaves to the driver.
 fn indifferent(guest: &Guest, port: u16) -> Result<Running> {
     let before = handlers_of(guest, "ibv_rc_pingpong")?.len();
     let command = format!("VRNIC_COMP_VECTOR=any exec ibv_rc_pingpong -g 1 -p {port}");

@@ -32,13 +32,13 @@ fn main() -> ExitCode {
     bench::main(Options::default(), cases)
 }
 
-/// The words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.
+/// Returns the words of a line in pairs, from the first on: "qp 2 type RC" is qp → 2, type → RC.
 fn fields(line: &str) -> BTreeMap<&str, &str> {
     let words: Vec<_> = line.split_whitespace().collect();
     words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// A number of a line.
+/// Returns a number of a line.
 fn number(fields: &BTreeMap<&str, &str>, name: &str) -> Result<u64> {
     let text = fields.get(name).with_context(|| format!("no '{name}' in {fields:?}"))?;
     text.parse().with_context(|| format!("{name} is '{text}'"))
@@ -238,7 +238,7 @@ fn rings(pair: &mut Pair) -> Result<()> {
     end(programs, pair)
 }
 
-/// The MAC of a guest's port.
+/// Returns the MAC of a guest's port.
 fn mac(guest: &Guest) -> Result<String> {
     Ok(guest.check("cat /sys/class/net/eth0/address", SHORT)?.trim().to_owned())
 }

@@ -60,7 +60,7 @@ fn blocks(pair: &mut Pair) -> Result<()> {
     detach(pair)
 }
 
-/// An empty ext4 file system of the disk's size, compressed, in `folder`.
+/// Returns an empty ext4 file system of the disk's size, compressed, in `folder`.
 fn format(folder: &Path) -> Result<std::path::PathBuf> {
     let image = folder.join("ext4");
     std::fs::File::create(&image)?.set_len(u64::from(DISK) << 20)?;

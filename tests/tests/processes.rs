@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     bench::main(Options::default(), cases)
 }
 
-/// A process that has so many objects.
+/// Returns a process that has so many objects.
 fn hoard(guest: &Guest, objects: u32) -> Result<Running> {
     let hoard =
         guest.agent().start(&format!("exec vrnic-stress hold --objects {objects} >/tmp/hold"))?;

@@ -334,12 +334,12 @@ fn gone(
     Ok(())
 }
 
-/// A shell command that writes the PCI address to a file of the driver.
+/// Returns a shell command that writes the PCI address to a file of the driver.
 fn driver(file: &str) -> String {
     format!("echo $pci > /sys/bus/pci/drivers/vrnic/{file}")
 }
 
-/// A shell command that writes 1 to a file of the PCI device.
+/// Returns a shell command that writes 1 to a file of the PCI device.
 fn device(file: &str) -> String {
     format!("echo 1 > /sys/bus/pci/devices/$pci/{file}")
 }

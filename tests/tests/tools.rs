@@ -67,7 +67,7 @@ fn devinfo(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The name of a guest's RDMA device.
+/// Returns the name of a guest's RDMA device.
 fn name(guest: &Guest) -> Result<String> {
     let name = guest.check("ls /sys/class/infiniband", SHORT)?;
     Ok(name.trim().to_owned())

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     link(&found("VRNIC_VERBS_LIB", "libibverbs.so")?.join("libibverbs.so"), &out)
 }
 
-/// The folder that a variable names, which must hold `file`.
+/// Returns the folder that a variable names, which must hold `file`.
 fn found(variable: &str, file: &str) -> Result<PathBuf, String> {
     println!("cargo::rerun-if-env-changed={variable}");
     let folder = env::var_os(variable).map(PathBuf::from).ok_or_else(|| {

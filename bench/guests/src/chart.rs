@@ -97,7 +97,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// An axis over whole decades that holds all `values`.
+    /// Creates an axis over whole decades that holds all `values`.
     fn decades(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values);
         let low = low.log10().floor();
@@ -110,7 +110,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// The powers of ten on it.
+    /// Returns the powers of ten on it.
     fn marks(&self) -> Vec<f64> {
         let mut marks = vec![self.low];
         while let Some(last) = marks.last().filter(|last| **last < self.high * 0.99) {
@@ -120,7 +120,7 @@ impl Axis {
     }
 }
 
-/// The least and the greatest of those that a logarithm has.
+/// Returns the least and the greatest of those that a logarithm has.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let found = values.filter(|value| value.is_normal() && *value > 0.0);
     let (low, high) =
@@ -128,7 +128,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// A chart with a line for each series over message sizes.
+/// Returns a chart with a line for each series over message sizes.
 fn lines(title: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| series.points.iter());
     let (low, high) = range(all().map(|point| point.0));
@@ -154,7 +154,7 @@ fn lines(title: &str, series: &[Series]) -> String {
     svg.end()
 }
 
-/// Bars of each device for each operation, and the fastest relay as a line across.
+/// Returns bars of each device for each operation, and the fastest relay as a line across.
 fn latency(results: &Results, devices: &[Device]) -> String {
     let values = results.latency.iter().map(|latency| latency.typical_us);
     let y = Axis::decades(values.chain(results.relay()));
@@ -261,7 +261,7 @@ impl Svg {
     }
 }
 
-/// A power of ten, short: 10, 1 k, 100 k, 10 M.
+/// Returns a power of ten in short: 10, 1 k, 100 k, 10 M.
 fn thousands(value: f64) -> String {
     match value {
         millions if millions >= 0.99e6 => format!("{:.0} M", millions / 1e6),

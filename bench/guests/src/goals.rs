@@ -39,7 +39,7 @@ impl Goal {
 /// Sizes at which the guests' bandwidth is aimed at, in bytes.
 const LARGE: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
 
-/// All goals, in the order of tables.
+/// Returns all goals, in the order of tables.
 pub(crate) fn goals(results: &Results) -> Vec<Goal> {
     let mut goals = native(results);
     goals.extend(guests(results));

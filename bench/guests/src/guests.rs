@@ -32,7 +32,7 @@ const SHORT: Duration = Duration::from_secs(60);
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    /// The one `span` from now.
+    /// Returns the one `span` from now.
     pub(crate) fn within(span: Duration) -> Self {
         Self(Instant::now() + span)
     }
@@ -55,7 +55,8 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// One try where the fewest messages that perftest sends take a software device many seconds.
+    /// Returns one try where the fewest messages that perftest sends take a software device many
+    /// seconds.
     fn for_messages(self, device: Device, bytes: u64) -> Self {
         let slow = device != Device::Vrnic && bytes > 1 << 20;
         Self { repeats: if slow { 1 } else { self.repeats }, ..self }
@@ -102,7 +103,7 @@ pub(crate) fn measure(
     both(pair, remove(device))
 }
 
-/// The best figure of several tries; others on the machine can only make one worse.
+/// Returns the best figure of several tries; others on the machine can only make one worse.
 fn run(
     pair: &Pair,
     device: Device,

@@ -70,7 +70,7 @@ fn introduction(results: &Results) -> String {
     text
 }
 
-/// The goals and whether they are reached.
+/// Returns the goals and whether they are reached.
 fn reached(goals: &[Goal]) -> String {
     let mut text = "\n## Goals\n\n".to_owned();
     let columns = ["measure", "name", "goal", "this run", "reached"].map(str::to_owned);

@@ -44,7 +44,7 @@ pub(crate) const SIZES: [u64; 9] =
 pub(crate) const LATENCY_BYTES: u64 = 8;
 
 impl Device {
-    /// Its name in the guests.
+    /// Returns its name in the guests.
     pub(crate) fn ibdev(self) -> &'static str {
         match self {
             Self::Vrnic => "vrnic0",
@@ -53,7 +53,7 @@ impl Device {
         }
     }
 
-    /// The bandwidth test of `operation` with messages of `bytes`.
+    /// Returns the bandwidth test of `operation` with messages of `bytes`.
     pub(crate) fn bandwidth(self, operation: Operation, bytes: u64) -> Case {
         let tool = match operation {
             Operation::Write => "ib_write_bw",
@@ -68,7 +68,7 @@ impl Device {
         self.case(tool, bytes, messages)
     }
 
-    /// The latency test of `operation`.
+    /// Returns the latency test of `operation`.
     pub(crate) fn latency(self, operation: Operation) -> Case {
         let tool = match operation {
             Operation::Write => "ib_write_lat",
@@ -119,7 +119,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A size as people write it: 8 B, 64 KiB, 1 MiB.
+/// Returns a size as people write it: 8 B, 64 KiB, 1 MiB.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         mib if mib >= 1 << 20 && mib.is_multiple_of(1 << 20) => format!("{} MiB", mib >> 20),

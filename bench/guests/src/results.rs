@@ -77,7 +77,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// The bandwidth that was measured, if it was.
+    /// Returns the bandwidth that was measured, if it was.
     pub(crate) fn bandwidth(
         &self,
         device: Device,
@@ -89,7 +89,7 @@ impl Results {
         self.bandwidth.iter().find(wanted)
     }
 
-    /// The latency that was measured, in µs.
+    /// Returns the latency that was measured, in µs.
     pub(crate) fn latency(&self, device: Device, operation: Operation) -> Option<f64> {
         let wanted = |l: &&Latency| (l.device, l.operation) == (device, operation);
         self.latency.iter().find(wanted).map(|latency| latency.typical_us)
@@ -101,7 +101,7 @@ impl Results {
         self.memcpy.iter().find(wanted).map(|copy| copy.mib_s)
     }
 
-    /// The fastest relay, in µs.
+    /// Returns the fastest relay, in µs.
     pub(crate) fn relay(&self) -> Option<f64> {
         self.relay.iter().map(|relay| relay.half_round_us).min_by(f64::total_cmp)
     }
@@ -111,7 +111,7 @@ impl Results {
 pub(crate) mod tests {
     use super::*;
 
-    /// A small run with round figures.
+    /// Returns a small run with round figures.
     pub(crate) fn sample() -> Results {
         use Device::{Rxe, Siw, Vrnic};
         use Operation::{Read, Write};

@@ -24,7 +24,7 @@ const NO_VLAN: u16 = 0xffff;
 #[error("{0:?} (detail {1})")]
 pub struct Refused(pub Status, pub u32);
 
-/// The parameters of a command, with zeroes behind.
+/// Returns the parameters of a command, with zeroes behind.
 #[must_use]
 pub fn padded<P: IntoBytes + Immutable + ?Sized>(params: &P) -> [u8; PARAMS_LEN] {
     let mut bytes = [0; PARAMS_LEN];

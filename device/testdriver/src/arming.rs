@@ -111,7 +111,7 @@ pub fn run(guest: &Guest, peer: &Guest, setup: &Setup) -> Outcome {
     seen
 }
 
-/// The queues and what they wait for.
+/// Returns the queues and what they wait for.
 fn waiting(lanes: &[Lane]) -> String {
     let one = |lane: &Lane| {
         let (cqn, owed) = (lane.to.recv_cq.cqn, lane.posted - lane.taken);

@@ -131,7 +131,7 @@ impl<B: Bus> CompletionQueue<B> {
     }
 }
 
-/// The status of a completion.
+/// Returns the status of a completion.
 #[must_use]
 pub fn status(cqe: &Cqe) -> Status {
     Status::from_raw(cqe.status).expect("a known status")

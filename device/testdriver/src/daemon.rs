@@ -22,12 +22,12 @@ pub struct Daemon {
     folder: TempDir,
 }
 
-/// The last byte of the MAC of function `index`.
+/// Returns the last byte of the MAC of function `index`.
 fn mac_byte(index: usize) -> u8 {
     10 + u8::try_from(index).unwrap_or(0)
 }
 
-/// The MAC of function `index`.
+/// Returns the MAC of function `index`.
 #[must_use]
 pub fn mac(index: usize) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, mac_byte(index)]
@@ -71,13 +71,13 @@ impl Daemon {
         Ok(this)
     }
 
-    /// The vfio-user socket of function `index`.
+    /// Returns the vfio-user socket of function `index`.
     #[must_use]
     pub fn socket(&self, index: usize) -> PathBuf {
         self.folder.path().join(format!("{index}.sock"))
     }
 
-    /// The Ethernet socket of function `index`.
+    /// Returns the Ethernet socket of function `index`.
     #[must_use]
     pub fn net(&self, index: usize) -> PathBuf {
         self.folder.path().join(format!("{index}.net"))

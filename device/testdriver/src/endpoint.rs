@@ -66,8 +66,8 @@ struct Queues {
 }
 
 impl Queues {
-    /// The rings of a QP that was created with these parameters; the send queue is at `offset` of
-    /// BAR2 if it lies in device memory.
+    /// Returns the rings of a QP that was created with these parameters; the send queue is at
+    /// `offset` of BAR2 if it lies in device memory.
     fn new<B: Bus>(guest: &Guest<B>, params: &CreateQp, offset: u64) -> Self {
         let in_device = params.sq_page_shift == 0;
         let guest_ring = |addr: u64, log_size, log_stride| {

@@ -26,7 +26,7 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// A queue of `1 << log` entries in fresh memory.
+    /// Creates a queue of `1 << log` entries in fresh memory.
     #[must_use]
     pub fn new(ram: &Ram, bar: &Memory, log: u8, slot: u32) -> Self {
         let addr = ram.alloc(u64::from(EQE_LEN) << log);

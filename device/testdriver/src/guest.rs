@@ -45,7 +45,8 @@ impl<B> Deref for Guest<B> {
 }
 
 impl<B: Bus> Guest<B> {
-    /// A guest whose adapter is left as it is: [`Self::bring_up`] makes it ready for commands.
+    /// Creates a guest whose adapter is left as it is: [`Self::bring_up`] makes it ready for
+    /// commands.
     #[must_use]
     pub fn new(bus: B) -> Self {
         let admin = Mutex::new(AdminQueue::new(bus.ram(), ADMIN_LOG));
@@ -177,7 +178,7 @@ impl<B: Bus> Guest<B> {
     }
 }
 
-/// The asynchronous event queue, in fresh memory.
+/// Returns the asynchronous event queue, in fresh memory.
 fn async_events(bus: &impl Bus) -> EventQueue {
     EventQueue::new(bus.ram(), bus.bar(), ASYNC_LOG, uar::ASYNC_EQ_SLOT)
 }

@@ -134,7 +134,7 @@ pub const fn link_local([a, b, c, d, e, f]: [u8; 6]) -> [u8; 16] {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }
 
-/// Attributes of a QP that allows its peer everything.
+/// Returns the attributes of a QP that allows its peer everything.
 #[must_use]
 pub fn attributes(mac: [u8; 6], qpn: u32) -> Attr {
     Attr {

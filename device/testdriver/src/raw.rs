@@ -135,7 +135,7 @@ impl RawClient {
     }
 }
 
-/// A message with a proper header.
+/// Returns a message with a proper header.
 #[must_use]
 pub fn message(id: u16, command: u16, body: &[u8]) -> Vec<u8> {
     let size = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
@@ -147,7 +147,7 @@ pub fn message(id: u16, command: u16, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The body of a region access.
+/// Returns the body of a region access.
 #[must_use]
 pub fn region_access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
     let mut body = offset.to_le_bytes().to_vec();
@@ -157,7 +157,7 @@ pub fn region_access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u
     body
 }
 
-/// The body of a DMA_MAP; flags are 1 for reading and 2 for writing.
+/// Returns the body of a DMA_MAP; flags are 1 for reading and 2 for writing.
 #[must_use]
 pub fn dma_map(flags: u32, offset: u64, iova: u64, size: u64) -> Vec<u8> {
     let mut body = 32u32.to_le_bytes().to_vec();
@@ -166,13 +166,13 @@ pub fn dma_map(flags: u32, offset: u64, iova: u64, size: u64) -> Vec<u8> {
     body
 }
 
-/// The body of a SET_IRQS about MSI-X.
+/// Returns the body of a SET_IRQS about MSI-X.
 #[must_use]
 pub fn set_irqs(flags: u32, start: u32, count: u32) -> Vec<u8> {
     [20, flags, MSIX, start, count].iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
 }
 
-/// The body of a DMA_UNMAP.
+/// Returns the body of a DMA_UNMAP.
 #[must_use]
 pub fn dma_unmap(iova: u64, size: u64) -> Vec<u8> {
     let mut body = 24u32.to_le_bytes().to_vec();

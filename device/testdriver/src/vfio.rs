@@ -167,7 +167,7 @@ impl Bus for Vfio {
     }
 }
 
-/// An eventfd for each vector.
+/// Returns an eventfd for each vector.
 fn vectors() -> anyhow::Result<Vec<File>> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     (0..pci::MSIX_VECTORS).map(|_| Ok(File::from(eventfd(0, flags)?))).collect()

@@ -29,7 +29,7 @@ pub struct Wr {
 }
 
 impl Wr {
-    /// A signaled work request with identifier 1.
+    /// Creates a signaled work request with identifier 1.
     #[must_use]
     pub fn new(opcode: Opcode, sges: &[Sge]) -> Self {
         Self {

@@ -106,7 +106,7 @@ impl Connection {
         Ok(Self(unsafe { Qp::from_raw(qp, cq, pd, Made(bound)) }))
     }
 
-    /// Its identifier.
+    /// Returns its identifier.
     pub(crate) fn id(&self) -> &Id {
         &self.0.origin().0.id
     }

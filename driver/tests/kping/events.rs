@@ -149,7 +149,7 @@ unsafe impl Send for Id {}
 unsafe impl Sync for Id {}
 
 impl Id {
-    /// An identifier without an address.
+    /// Creates an identifier without an address.
     pub(crate) fn new() -> Result<Self> {
         let events = Events::new()?;
         let context = Arc::as_ptr(&events).cast_mut().cast();
@@ -180,7 +180,7 @@ impl Id {
         Ok(Self { raw, events })
     }
 
-    /// An identifier that listens.
+    /// Creates an identifier that listens.
     pub(crate) fn listen(port: u16) -> Result<Self> {
         let this = Self::new()?;
         // SAFETY: `this` owns the identifier, which lives until it is dropped.
@@ -190,7 +190,7 @@ impl Id {
         Ok(this)
     }
 
-    /// The next caller, if one comes in time.
+    /// Returns the next caller, if one comes in time.
     pub(crate) fn caller(&self, patience: Jiffies) -> Option<Result<Self>> {
         let raw = self.events.wait(patience, |state| {
             (!state.callers.is_empty()).then(|| state.callers.remove(0).ok()).flatten()
@@ -242,7 +242,7 @@ impl Id {
             .inspect_err(|error| pr_err!("waiting for the event {event:?} failed: {error:?}\n"))
     }
 
-    /// The manager's struct.
+    /// Returns the manager's struct.
     pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {
         self.raw.as_ptr()
     }

@@ -36,7 +36,7 @@ pub(crate) struct Answer {
     pub(crate) wrong: U64,
 }
 
-/// The message at the start of some memory.
+/// Returns the message at the start of some memory.
 pub(crate) fn read<T>(memory: &Memory) -> Result<T>
 where
     T: zerocopy::FromBytes + zerocopy::IntoBytes,

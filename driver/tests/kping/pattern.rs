@@ -5,13 +5,13 @@ use kernel::prelude::*;
 
 use crate::kclient::memory::Memory;
 
-/// Word `nth` of the pattern of `sequence`.
+/// Returns word `nth` of the pattern of `sequence`.
 fn word(sequence: u64, nth: usize) -> u64 {
     // CAST: an index.
     (sequence << 32 ^ nth as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Indices of the words of some memory.
+/// Returns the indices of the words of some memory.
 fn words(memory: &Memory) -> core::ops::Range<usize> {
     0..memory.len() / size_of::<u64>()
 }

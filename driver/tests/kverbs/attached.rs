@@ -62,7 +62,7 @@ impl Attached {
         Ok((this, gone))
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub(crate) fn name(&self) -> &CStr {
         // SAFETY: by the type's invariants the device is registered; only the field's address is
         // made.
@@ -78,7 +78,7 @@ impl Attached {
         Ok(unsafe { (*self.raw.as_ptr()).attrs.max_cqe }.try_into()?)
     }
 
-    /// Its capabilities (`enum ib_device_cap_flags`).
+    /// Returns its capabilities (`enum ib_device_cap_flags`).
     pub(crate) fn capabilities(&self) -> u64 {
         // SAFETY: by the type's invariants the device is registered; its attributes do not change.
         unsafe { (*self.raw.as_ptr()).attrs.device_cap_flags }

@@ -52,7 +52,7 @@ fn send(test: &Test, length: usize, inline: bool, what: &str) -> Result {
     expect([before, behind].iter().all(|part| part.iter().all(|byte| *byte == 0)), what)
 }
 
-/// The start of b's buffer, under the key of all memory.
+/// Returns the start of b's buffer, under the key of all memory.
 fn of_b(test: &Test) -> Result<Remote> {
     Remote::under_global_key(&test.pd, &test.b.part(0..HALF)?)
 }

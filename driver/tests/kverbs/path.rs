@@ -42,7 +42,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The core's struct.
+    /// Returns the core's struct.
     pub(crate) fn to_raw(self) -> bindings::rdma_ah_attr {
         // SAFETY: a plain C struct of numbers and pointers, for which zero is valid.
         let mut raw: bindings::rdma_ah_attr = unsafe { mem::zeroed() };
@@ -92,7 +92,7 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// The entry at an index.
+    /// Returns the entry at an index.
     ///
     /// # Errors
     ///
@@ -107,20 +107,20 @@ impl Gid {
         Ok(Self { raw, _device: device })
     }
 
-    /// The GID.
+    /// Returns the GID.
     pub(crate) fn gid(&self) -> [u8; 16] {
         // SAFETY: by the type's invariants the entry is alive and does not change; all views of a
         // GID are bytes.
         unsafe { *self.raw.as_ref().gid.raw }
     }
 
-    /// Its index.
+    /// Returns its index.
     pub(crate) fn index(&self) -> Result<u8> {
         // SAFETY: by the type's invariants the entry is alive and does not change.
         Ok(unsafe { self.raw.as_ref() }.index.try_into()?)
     }
 
-    /// The MAC of its netdev.
+    /// Returns the MAC of its netdev.
     pub(crate) fn mac(&self) -> Result<[u8; 6]> {
         let (mut mac, vlan) = ([0; 6], ptr::null_mut());
         // SAFETY: by the type's invariants the entry is alive; there is room for a MAC, and no VLAN

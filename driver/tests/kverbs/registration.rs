@@ -58,7 +58,7 @@ fn reach(test: &Test, op: &Op, length: usize, status: Status, what: &str) -> Res
     ends(&test.a.sent, status, what).map(|_| ())
 }
 
-/// A place in the region, as the peer names it.
+/// Returns a place in the region, as the peer names it.
 fn place(region: &Region, at: usize) -> Result<Remote> {
     Ok(Remote::new(region.address() + u64::try_from(at)?, region.key()))
 }

@@ -54,7 +54,7 @@ impl Side {
         })
     }
 
-    /// Bytes of the buffer.
+    /// Returns the length of the buffer in bytes.
     pub(crate) fn part(&self, range: Range<usize>) -> Result<Part> {
         Part::new(&self.buffer, range)
     }

@@ -58,7 +58,7 @@ pub(crate) fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, caps: Caps) -> Result<Qp<Verbs>
     Ok(unsafe { Qp::from_raw(raw, cq.clone(), pd.clone(), Verbs) })
 }
 
-/// The number by which a peer names it.
+/// Returns the number by which a peer names it.
 pub(crate) fn number(qp: &Qp<Verbs>) -> u32 {
     // SAFETY: `qp` keeps the queue pair alive; its number does not change.
     unsafe { (*qp.as_raw()).qp_num }

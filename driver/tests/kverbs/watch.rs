@@ -25,7 +25,7 @@ const LINGER: Delta = Delta::from_micros(100);
 /// The tasks that are within a method, by the addresses of their structs; zero for none.
 static WITHIN: [Atomic<usize>; TASKS] = [const { Atomic::new(0) }; TASKS];
 
-/// The task that runs this.
+/// Returns the task that runs this.
 fn this_task() -> usize {
     ptr::from_ref(&**kernel::current!()).addr()
 }

@@ -50,7 +50,7 @@ impl Sample {
 }
 
 impl Clock {
-    /// The clock on the kick page of a context.
+    /// Returns the clock on the kick page of a context.
     #[must_use]
     pub fn new(page: Shared<Mapping>) -> Self {
         Self { page, sample: Mutex::new(None) }

@@ -125,8 +125,8 @@ impl Network {
 }
 
 impl Completion {
-    /// The completion of the request at `wqe_index` of a queue of `qpn`, which had not completed
-    /// when the adapter died.
+    /// Returns the completion of the request at `wqe_index` of a queue of `qpn`, which had not
+    /// completed when the adapter died.
     pub(crate) fn flushed(wr_id: u64, opcode: Opcode, qpn: u32, wqe_index: u32) -> Self {
         Self {
             wr_id,

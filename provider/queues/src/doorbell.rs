@@ -95,7 +95,7 @@ pub struct UarTable {
 }
 
 impl UarTable {
-    /// An empty table; `kick` is the context's kick page.
+    /// Creates an empty table; `kick` is the context's kick page.
     #[must_use]
     pub fn new(kick: Shared<Mapping>) -> Self {
         Self { kick, known: Mutex::new(Vec::new()) }
@@ -153,7 +153,7 @@ pub struct QpDoorbell {
 }
 
 impl QpDoorbell {
-    /// The doorbell in `slot` of `uar`.
+    /// Returns the doorbell in `slot` of `uar`.
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
@@ -199,7 +199,7 @@ pub struct SrqDoorbell {
 }
 
 impl SrqDoorbell {
-    /// The doorbell in `slot` of `uar`.
+    /// Returns the doorbell in `slot` of `uar`.
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
@@ -233,7 +233,7 @@ pub struct CqDoorbell {
 }
 
 impl CqDoorbell {
-    /// The doorbell in `slot` of `uar`.
+    /// Returns the doorbell in `slot` of `uar`.
     ///
     /// # Errors
     /// `EIO` if there is no such slot.
@@ -270,7 +270,7 @@ pub(crate) mod tests {
         Shared::new(Mapping::anonymous(4096).expect("mmap")).expect("memory")
     }
 
-    /// A UAR in plain memory, as the adapter would see it.
+    /// Returns a UAR in plain memory, as the adapter would see it.
     pub(crate) fn uar(index: u32) -> Shared<Uar> {
         let memory = Mapping::anonymous(UAR_LEN as usize).expect("mmap");
         Shared::new(Uar::new(index.into(), memory, None, page()).expect("valid")).expect("memory")
@@ -286,7 +286,7 @@ pub(crate) mod tests {
         uar.memory.words()[0].swap(0, Ordering::SeqCst)
     }
 
-    /// The two words of a slot.
+    /// Returns the two words of a slot.
     pub(crate) fn slot_words(uar: &Uar, slot: u32) -> (u32, u32) {
         let word =
             uar.memory.words()[SlotIndex::new(slot).offset() as usize / 8].load(Ordering::Acquire);
@@ -299,7 +299,7 @@ pub(crate) mod tests {
         word.expect("inside").store(value, Ordering::Release);
     }
 
-    /// The third word of a CQ's slot.
+    /// Returns the third word of a CQ's slot.
     pub(crate) fn slot_seen(uar: &Uar, slot: u32) -> u32 {
         let word = Word32::new(&uar.memory, SlotIndex::new(slot).offset() + 8);
         word.expect("inside").load(Ordering::Acquire)

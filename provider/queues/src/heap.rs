@@ -57,7 +57,7 @@ struct Counted<T> {
 
 // SAFETY: owners on several threads share the value, and the last one, on any thread, drops it.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
-// SAFETY: as above; through a reference a thread may become an owner.
+// SAFETY: by a reference another thread can become an owner, which may share the value and drop it.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {

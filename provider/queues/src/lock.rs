@@ -40,12 +40,12 @@ pub struct SpinLock<T> {
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// A free lock around `value`.
+    /// Creates a free lock around `value`.
     pub const fn new(value: T) -> Self {
         Self::shared_by(Sharing::ANY, value)
     }
 
-    /// A free lock around `value` for the threads in `sharing`.
+    /// Creates a free lock around `value` for the threads in `sharing`.
     pub const fn shared_by(sharing: Sharing, value: T) -> Self {
         let one_thread = sharing.one_thread;
         Self { taken: AtomicBool::new(false), one_thread, value: UnsafeCell::new(value) }

@@ -26,7 +26,7 @@ pub struct Mapping {
 // SAFETY: the area belongs to this value until drop and is accessed only through atomics and
 // volatile stores, which any thread may do.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: any thread may use the atomics and volatile stores by which the area is accessed.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -79,7 +79,7 @@ impl Mapping {
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the area is mapped as long as `self` lives, page aligned, and covers as many
-        // whole words; atomics may be shared with whoever else writes them.
+        // whole words; others may write atomics at the same time.
         unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
@@ -101,7 +101,7 @@ impl Mapping {
     pub fn word32(&self, offset: u32) -> Option<&AtomicU32> {
         let at = self.at(offset, 4)?;
         // SAFETY: aligned and inside the area, as `at` has checked, which is mapped as long as
-        // `self` lives; an atomic may be shared with whoever else writes it.
+        // `self` lives; others may write an atomic at the same time.
         Some(unsafe { at.cast().as_ref() })
     }
 
@@ -111,7 +111,7 @@ impl Mapping {
     pub fn word64(&self, offset: u32) -> Option<&AtomicU64> {
         let at = self.at(offset, 8)?;
         // SAFETY: aligned and inside the area, as `at` has checked, which is mapped as long as
-        // `self` lives; an atomic may be shared with whoever else writes it.
+        // `self` lives; others may write an atomic at the same time.
         Some(unsafe { at.cast().as_ref() })
     }
 
@@ -150,7 +150,7 @@ pub type Word64 = Word<AtomicU64>;
 
 // SAFETY: it is a shared reference to an atomic.
 unsafe impl<T: Sync> Send for Word<T> {}
-// SAFETY: as above.
+// SAFETY: it gives out shared references to its atomic only.
 unsafe impl<T: Sync> Sync for Word<T> {}
 
 impl<T> Clone for Word<T> {
@@ -169,7 +169,7 @@ pub struct Words {
 
 // SAFETY: it is a shared reference to atomics.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: it gives out shared references to its atomics only.
 unsafe impl Sync for Words {}
 
 impl Words {
@@ -199,8 +199,8 @@ impl Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: whole words inside the mapping, which lives as long as `self`; atomics may be
-        // shared with whoever else writes them.
+        // SAFETY: whole words inside the mapping, which lives as long as `self`; others
+        // may write atomics at the same time.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
@@ -227,7 +227,7 @@ impl<T> Deref for Word<T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: aligned, inside the mapping (which lives as long as `self`), and an atomic, which
-        // may be shared with whoever else writes it.
+        // others may write at the same time.
         unsafe { self.at.as_ref() }
     }
 }

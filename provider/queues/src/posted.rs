@@ -20,7 +20,7 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// An empty queue, whose identifiers are in `ids`.
+    /// Creates an empty queue, whose identifiers are in `ids`.
     pub(crate) fn new(ids: Ring) -> Self {
         Self { end: AtomicU32::new(0), ids }
     }

@@ -19,7 +19,7 @@ pub struct RecvQueue {
 }
 
 impl RecvQueue {
-    /// An empty queue on `ring`.
+    /// Creates an empty queue on `ring`.
     #[must_use]
     pub fn new(ring: Ring, max_sge: u32) -> Self {
         Self { ring, next: 0, max_sge }

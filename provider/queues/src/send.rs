@@ -35,7 +35,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue on `ring`, whose memory's old contents do not matter.
+    /// Creates an empty queue on `ring`, whose memory's old contents do not matter.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -177,7 +177,7 @@ impl SendQueue {
 
 #[cfg(test)]
 impl SendQueue {
-    /// The flags of an entry.
+    /// Returns the flags of an entry.
     pub(crate) fn flags_at(&self, index: u32) -> u8 {
         self.ring.entry(index)[1].load(Ordering::Relaxed).to_ne_bytes()[1]
     }

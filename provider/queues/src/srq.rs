@@ -34,8 +34,8 @@ pub struct SharedRecvQueue {
 }
 
 impl SharedRecvQueue {
-    /// The queue on `ring`, as the kernel created it. A queue of XRC has the completion queue of
-    /// its receives.
+    /// Returns the queue on `ring`, as the kernel created it. A queue of XRC has the completion
+    /// queue of its receives.
     ///
     /// # Errors
     /// `EIO` if the kernel's answer is invalid; `ENOMEM`.

@@ -138,7 +138,7 @@ impl Adapter {
     }
 }
 
-/// A queue pair, its completion queue, and the adapter behind them.
+/// Returns a queue pair, its completion queue, and the adapter behind them.
 fn bench(in_device: bool) -> (QueuePair, Shared<CompletionQueue>, Adapter) {
     let (send, completions) = (Memory::new(SQ), Memory::new(CQ));
     let uar = uar(1);

@@ -109,7 +109,7 @@ fn srq(cq: Option<Shared<CompletionQueue>>) -> Result<Shared<SharedRecvQueue>, E
     Shared::new(SharedRecvQueue::new(ring, &response, uar()?, Sharing::ANY, cq)?)
 }
 
-/// A queue pair between two completion queues.
+/// Returns a queue pair between two completion queues.
 fn qp(policy: SqPolicy, srq: Option<Shared<SharedRecvQueue>>) -> Result<QueuePair, Errno> {
     let max_recv_wr = if srq.is_some() { 0 } else { 4 };
     let cap =

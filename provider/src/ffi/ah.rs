@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn destroy(ah: *mut c::ibv_ah) -> c_int {
     // SAFETY: made by `create`, live.
     let result = check(unsafe { c::ibv_cmd_destroy_ah(ah) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `create`, live, and given up by the caller.
         unsafe { Ah::free(ah) };
     }
     status(result)

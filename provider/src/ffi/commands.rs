@@ -38,7 +38,7 @@ impl<C, P: Payload> With<C, P> {
         size_of::<C>()
     };
 
-    /// Bytes of both parts.
+    /// Returns the bytes of both parts.
     fn length() -> usize {
         static POLICY: OnceLock<PayloadPolicy> = OnceLock::new();
         let policy = POLICY.get_or_init(|| environment::policy(VARIABLE, "own, older, newer"));

@@ -225,7 +225,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: the arguments are libibverbs' own.
     status(unsafe { Context::of(context) }.and_then(|own| {
-        // SAFETY: valid, as above.
+        // SAFETY: `values` is libibverbs' own, and nobody else uses it meanwhile.
         let values = unsafe { &mut *values };
         let wanted = values.comp_mask & c::IBV_VALUES_MASK_RAW_CLOCK;
         values.comp_mask = 0;

@@ -178,7 +178,7 @@ pub(super) unsafe extern "C" fn destroy(cq: *mut c::ibv_cq) -> c_int {
     // SAFETY: made by `create`, live.
     let result = check(unsafe { c::ibv_cmd_destroy_cq(cq) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `create`, live, and given up by the caller.
         unsafe { Cq::free(cq.cast()) };
     }
     status(result)

@@ -133,7 +133,7 @@ unsafe extern "C" fn next_poll(cq: *mut c::ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut c::ibv_cq_ex) {
     // SAFETY: live by libibverbs' promise, and `start_poll` comes first.
     if let Some(own) = unsafe { cq::whole(cq.cast()) } {
-        // SAFETY: as above.
+        // SAFETY: `start_poll` comes first, by the promise of libibverbs.
         unsafe { own.polling.end() };
     }
 }

@@ -73,7 +73,7 @@ extern "C" fn register() {
     }
 }
 
-/// The operations of a context. What is not set answers EOPNOTSUPP.
+/// Returns the operations of a context. What is not set answers EOPNOTSUPP.
 fn context_ops() -> c::verbs_context_ops {
     c::verbs_context_ops {
         alloc_mw: Some(mw::alloc),

@@ -16,7 +16,7 @@ pub(super) fn policy<T: FromStr + Default>(variable: &CStr, known: &str) -> T {
     if text.is_null() {
         return T::default();
     }
-    // SAFETY: a text that ends, as above.
+    // SAFETY: a text that ends, and which the program leaves as it is meanwhile.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
         let (name, text) = (variable.to_bytes().escape_ascii(), text.to_bytes().escape_ascii());

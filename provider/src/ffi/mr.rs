@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
     // SAFETY: made by `reg_mr`, live.
     let result = check(unsafe { c::ibv_cmd_dereg_mr(region) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `reg_mr`, live, and given up by the caller.
         unsafe { Mr::free(region) };
     }
     status(result)

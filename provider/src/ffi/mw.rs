@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
     // SAFETY: made by `alloc`, live.
     let result = check(unsafe { c::ibv_cmd_dealloc_mw(window) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `alloc`, live, and given up by the caller.
         unsafe { Mw::free(window) };
     }
     status(result)

@@ -42,11 +42,11 @@ pub(super) unsafe extern "C" fn dealloc(pd: *mut c::ibv_pd) -> c_int {
         None => Err(Errno::INVAL),
         Some(Domain::Parent { .. }) => Ok(()),
         Some(Domain::Plain(users)) if !users.is_unique() => Err(Errno::BUSY),
-        // SAFETY: as above.
+        // SAFETY: made by `alloc`, live.
         Some(Domain::Plain(_)) => check(unsafe { c::ibv_cmd_dealloc_pd(pd) }),
     };
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `alloc` or `alloc_parent`, live, and given up by the caller.
         unsafe { Pd::free(pd) };
     }
     status(result)
@@ -74,7 +74,7 @@ pub(super) unsafe extern "C" fn dealloc_thread(td: *mut c::ibv_td) -> c_int {
     // SAFETY: made by `alloc_thread`, live.
     match unsafe { Td::own(td) } {
         Some(users) if users.is_unique() => {
-            // SAFETY: as above, and given up by the caller.
+            // SAFETY: made by `alloc_thread`, live, and given up by the caller.
             unsafe { Td::free(td) };
             0
         }

@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn modify(
         c::ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command))
     });
     if result.is_ok() && mask.cast_unsigned() & c::IBV_QP_STATE != 0 {
-        // SAFETY: live, as above.
+        // SAFETY: the arguments are libibverbs' own, which lets them live during the call.
         let (queues, state) = unsafe { (own(qp), (*attr).qp_state) };
         let state = u8::try_from(state).ok().and_then(State::from_raw);
         if let (Some(queues), Some(state)) = (queues, state) {
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn destroy(qp: *mut c::ibv_qp) -> c_int {
     // SAFETY: made by `qp_create`, live.
     let result = check(unsafe { c::ibv_cmd_destroy_qp(qp) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `qp_create`, live, and given up by the caller.
         unsafe { Qp::free(qp.cast()) };
     }
     status(result)

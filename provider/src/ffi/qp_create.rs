@@ -34,10 +34,10 @@ pub(super) unsafe extern "C" fn create_ex(
     // SAFETY: the arguments are libibverbs' own, and nobody else uses `attr` meanwhile.
     let extended = unsafe { &mut *attr };
     if extended.qp_type == c::IBV_QPT_XRC_RECV {
-        // SAFETY: as above.
+        // SAFETY: the arguments are libibverbs' own.
         return pointer(unsafe { xrc::create_target(context, extended) });
     }
-    // SAFETY: as above.
+    // SAFETY: the arguments are libibverbs' own.
     pointer(unsafe { try_create_ex(extended) })
 }
 

@@ -164,7 +164,7 @@ pub(super) unsafe extern "C" fn destroy(srq: *mut c::ibv_srq) -> c_int {
     // SAFETY: made by `create`, live.
     let result = check(unsafe { c::ibv_cmd_destroy_srq(srq) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `create`, live, and given up by the caller.
         unsafe { Srq::free(srq.cast()) };
     }
     status(result)

@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn close_domain(xrcd: *mut c::ibv_xrcd) -> c_int {
     // SAFETY: made by `open_domain`, live.
     let result = check(unsafe { c::ibv_cmd_close_xrcd(base) });
     if result.is_ok() {
-        // SAFETY: as above, and given up by the caller.
+        // SAFETY: made by `open_domain`, live, and given up by the caller.
         unsafe { Xrcd::free(base) };
     }
     status(result)
@@ -138,7 +138,7 @@ pub(super) unsafe fn send_list(
             Some(header) => batch.push(header, Payload::Xrc(to, Data::Segments(segments)))?,
             None if inline => return Err(PostError::Inline),
             None => {
-                // SAFETY: as above.
+                // SAFETY: by the caller's promise the fields that the opcode calls for are set.
                 let atomic = unsafe { atomic(request) };
                 let (header, operands) = atomic.ok_or(PostError::Unsupported)?;
                 batch.push(header, Payload::Xrc(to, Data::Atomic(operands, segments)))?;

@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// So many zeros.
+    /// Allocates so many zeros.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         let (len, prot) = (count * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -55,7 +55,7 @@ impl Shared {
         Ok(Self { words, count })
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is as long as that, page aligned, and stays for ever; everybody uses
         // it by atomics.

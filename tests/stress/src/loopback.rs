@@ -17,7 +17,7 @@ pub(crate) const LEN: usize = 32 << 10;
 /// Time in which a message must have arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A region of memory that is not touched before the device does.
+/// Returns a region of memory that is not touched before the device does.
 pub(crate) fn region(pd: &Pd, len: usize) -> io::Result<(Buffer, Mr)> {
     let buffer = Buffer::new(len, 0)?;
     let mr = Mr::new(pd, buffer.addr(), len as u64, access::ALL | access::MW_BIND)?;

@@ -297,7 +297,7 @@ impl Domain {
     }
 }
 
-/// The way to this very port.
+/// Returns the way to this very port.
 fn path(info: &DeviceInfo) -> Path {
     let (dgid, sgid_index) = (info.gid, info.gid_index);
     Path { dgid, sgid_index, hop_limit: 64, port: PORT, ..Path::default() }

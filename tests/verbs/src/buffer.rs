@@ -99,12 +99,12 @@ impl Buffer {
         self.map.as_ptr() as u64 + self.start as u64
     }
 
-    /// The DMA buffer that it is out of, and where its first usable byte lies there.
+    /// Returns the DMA buffer that it is out of, and where its first usable byte lies there.
     pub fn dmabuf(&self) -> Option<(&OwnedFd, u64)> {
         self.dmabuf.as_ref().map(|fd| (fd, self.start as u64))
     }
 
-    /// Usable bytes.
+    /// Returns the number of usable bytes.
     pub fn length(&self) -> usize {
         self.len
     }
@@ -116,7 +116,7 @@ impl Buffer {
         [(self.start - CANARY, bytes), (self.start + self.len, bytes)]
     }
 
-    /// The pointer to `len` bytes at `at` of the mapping.
+    /// Returns the pointer to `len` bytes at `at` of the mapping.
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let end = at.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.map_len), "{at}+{len} leaves the mapping");
@@ -198,7 +198,7 @@ impl Buffer {
         })
     }
 
-    /// The 8 bytes at an aligned address as an atomic.
+    /// Returns the 8 bytes at an aligned address as an atomic.
     fn word(&self, offset: usize) -> io::Result<&AtomicU64> {
         let at = self.range(offset, 8)?;
         let word = self.at(at, 8).cast::<u64>();

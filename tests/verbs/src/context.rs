@@ -64,7 +64,7 @@ impl Context {
         check(unsafe { ffi::ibv_close_device(self.raw()) })
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -82,7 +82,8 @@ impl Context {
         check(unsafe { ffi::ibv_query_device(self.raw(), &raw mut device) })?;
         // SAFETY: all-zero is valid for this struct of integers.
         let mut port: ffi::ibv_port_attr = unsafe { mem::zeroed() };
-        // SAFETY: as above; the exported function fills the leading part of the struct.
+        // SAFETY: the context is open, and the exported function fills the first part of the
+        // struct.
         check(unsafe { ffi::ibv_query_port(self.raw(), PORT, (&raw mut port).cast()) })?;
         let (gid_index, gid) = self.pick_gid(port.gid_tbl_len)?;
         // SAFETY: the call has left a terminated string in it.
@@ -140,7 +141,7 @@ impl Context {
         check(unsafe { ffi::ibv_query_port(self.raw(), port, (&raw mut attr).cast()) })
     }
 
-    /// An entry of the GID table.
+    /// Returns an entry of the GID table.
     pub fn gid(&self, index: i32) -> io::Result<[u8; 16]> {
         let mut gid = ffi::ibv_gid { raw: [0; 16] };
         // SAFETY: the context is open and the GID is the one that the call fills.
@@ -149,7 +150,7 @@ impl Context {
         Ok(unsafe { gid.raw })
     }
 
-    /// An entry of the table of partition keys.
+    /// Returns an entry of the table of partition keys.
     pub fn pkey(&self, index: i32) -> io::Result<u16> {
         let mut key = 0;
         // SAFETY: the context is open and the key is the one that the call fills.
@@ -170,7 +171,7 @@ impl Context {
         first.ok_or_else(|| io::Error::other("the port has no GID: has its netdev an address?"))
     }
 
-    /// The next asynchronous event, acknowledged; `None` when none comes in time.
+    /// Returns the next asynchronous event, acknowledged; `None` when none comes in time.
     pub fn async_event(&self, timeout: Duration) -> io::Result<Option<RawEvent>> {
         // SAFETY: the context is open.
         if !readable(unsafe { (*self.raw()).async_fd }, timeout)? {

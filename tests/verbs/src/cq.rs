@@ -73,7 +73,7 @@ impl Cq {
         self.raw() as usize
     }
 
-    /// Entries that it has.
+    /// Returns the number of its entries.
     pub fn capacity(&self) -> u32 {
         // SAFETY: the handle is live.
         u32::try_from(unsafe { (*self.raw()).cqe }).unwrap_or(0)
@@ -134,7 +134,7 @@ fn completion(raw: &ffi::ibv_wc) -> Wc {
         // SAFETY: every bit pattern is valid for either member of the union.
         imm: has_imm.then_some(unsafe { raw.__bindgen_anon_1.imm_data }),
         invalidated: success && raw.wc_flags & ffi::IBV_WC_WITH_INV != 0,
-        // SAFETY: as above.
+        // SAFETY: every bit pattern is valid for either member of the union.
         key: if success { unsafe { raw.__bindgen_anon_1.invalidated_rkey } } else { 0 },
         qpn: raw.qp_num,
         src_qpn: if success { raw.src_qp } else { 0 },

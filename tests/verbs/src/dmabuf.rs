@@ -41,7 +41,7 @@ unsafe impl Ioctl for Create {
     }
 }
 
-/// A memory file of `len` bytes, whole pages, and the DMA buffer that it is.
+/// Returns a memory file of `len` bytes, whole pages, and the DMA buffer that it is.
 pub(crate) fn create(len: usize) -> io::Result<(File, OwnedFd)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = File::from(rustix::fs::memfd_create("dmabuf", flags)?);

@@ -103,7 +103,7 @@ pub(crate) unsafe fn poll(cq: *mut ffi::ibv_cq, most: usize) -> io::Result<Vec<W
     }
 }
 
-/// The completion that a series is at.
+/// Returns the completion that a series is at.
 ///
 /// # Safety
 /// The conditions of [`poll`] apply, within a series.
@@ -170,7 +170,7 @@ pub(crate) unsafe fn create_qp(
 }
 
 impl Context {
-    /// The clock of completions.
+    /// Returns the clock of completions.
     pub fn raw_clock(&self) -> io::Result<u64> {
         // SAFETY: all-zero is valid for this struct of integers.
         let mut values: ffi::ibv_values_ex = unsafe { mem::zeroed() };

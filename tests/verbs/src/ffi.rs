@@ -97,7 +97,7 @@ inlines! {
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, else NO_OPERATION;
 }
 
-/// The extended table of operations, which lies before the context.
+/// Returns the extended table of operations, which lies before the context.
 ///
 /// # Safety
 /// `context` is open.

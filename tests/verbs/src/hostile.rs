@@ -19,7 +19,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Bytes of it.
+    /// Returns its length in bytes.
     pub fn length(&self) -> usize {
         self.len
     }
@@ -84,12 +84,12 @@ pub fn plausible(all: &[Mapping], named: &[Named], rng: &mut Rng) -> u64 {
     stores
 }
 
-/// One of several values.
+/// Returns one of several values.
 fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.below(among.len() as u64) as usize]
 }
 
-/// A segment: address; length and key.
+/// Returns a segment: address; length and key.
 fn segment(named: &[Named], rng: &mut Rng) -> [u64; 2] {
     let wild = Named { addr: rng.word(), key: rng.word() as u32 };
     let Named { addr, key } = if rng.below(4) == 0 { wild } else { pick(rng, named) };
@@ -97,7 +97,7 @@ fn segment(named: &[Named], rng: &mut Rng) -> [u64; 2] {
     [addr.wrapping_add(rng.below(64)), u64::from(length) | u64::from(key) << 32]
 }
 
-/// A send queue entry of 64 bytes.
+/// Returns a send queue entry of 64 bytes.
 fn send(named: &[Named], slot: usize, rng: &mut Rng) -> [u64; 8] {
     let opcode = rng.below(9);
     let flags = pick(rng, &[0, 1, 1, 1, 3, 5, 9, 0xff]);
@@ -128,8 +128,8 @@ fn receive(named: &[Named], rng: &mut Rng) -> [u64; 8] {
     entry
 }
 
-/// The writable mappings of the verbs device, and the anonymous ones that the provider excluded
-/// from fork, which is what it must do with every ring.
+/// Returns the writable mappings of the verbs device, and the anonymous ones that the provider
+/// excluded from fork, which is what it must do with every ring.
 pub fn mappings() -> io::Result<Vec<Mapping>> {
     let text = fs::read_to_string("/proc/self/smaps")?;
     let mut found = Vec::new();

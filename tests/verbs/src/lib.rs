@@ -73,12 +73,12 @@ fn check(errno: i32) -> io::Result<()> {
     }
 }
 
-/// The result of a call that returns an object, or NULL and errno.
+/// Returns the result of a call that returns an object, or NULL and errno.
 fn object<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }
 
-/// The error of an operation that the device does not have.
+/// Returns the error of an operation that the device does not have.
 fn missing() -> io::Error {
     io::Error::from_raw_os_error(rustix::io::Errno::OPNOTSUPP.raw_os_error())
 }

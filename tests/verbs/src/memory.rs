@@ -21,7 +21,7 @@ impl Pd {
         Ok(Self { raw: object(unsafe { ffi::ibv_alloc_pd(context.raw()) })? })
     }
 
-    /// A parent domain of this one, for QPs that one thread uses.
+    /// Creates a parent domain of this one, for QPs that one thread uses.
     pub fn parent(&self, context: &Context, thread: &Td) -> io::Result<Self> {
         // SAFETY: all-zero is valid for this struct of integers, null pointers and no functions.
         let mut attr: ffi::ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
@@ -99,7 +99,7 @@ impl Mr {
         if done < 0 { Err(io::Error::last_os_error()) } else { check(done) }
     }
 
-    /// The local and the remote key.
+    /// Returns the local and the remote key.
     pub fn keys(&self) -> (u32, u32) {
         // SAFETY: the handle is live, and both fields are constant.
         unsafe { ((*self.raw()).lkey, (*self.raw()).rkey) }

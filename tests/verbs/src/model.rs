@@ -151,7 +151,7 @@ impl Op {
         matches!(self, Self::SendImm | Self::WriteImm)
     }
 
-    /// The opcode of the requester's completion.
+    /// Returns the opcode of the requester's completion.
     pub fn wc_opcode(self) -> u32 {
         match self {
             Self::Send | Self::SendImm | Self::SendInv => wc_opcode::SEND,

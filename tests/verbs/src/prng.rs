@@ -4,8 +4,8 @@
 /// Bytes that one step of the generator gives.
 const WORD: u64 = 8;
 
-/// The word number `index` of the stream `seed` (the SplitMix64 output function, which reaches any
-/// position without running through the earlier ones).
+/// Returns the word number `index` of the stream `seed` (the SplitMix64 output function, which
+/// reaches any position without running through the earlier ones).
 fn word(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,18 +37,18 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator that repeats for equal seeds.
+    /// Creates a generator that repeats for equal seeds.
     pub fn new(seed: u64) -> Self {
         Self { seed, step: 0 }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.step += 1;
         word(self.seed, self.step)
     }
 
-    /// A number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word().checked_rem(bound).unwrap_or(0)
     }

@@ -91,7 +91,7 @@ impl Qp {
         self.raw() as usize
     }
 
-    /// The QP number.
+    /// Returns the QP number.
     pub fn number(&self) -> u32 {
         // SAFETY: the handle is live, and the number is constant.
         unsafe { (*self.raw()).qp_num }

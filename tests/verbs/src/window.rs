@@ -21,7 +21,7 @@ impl Mw {
         Ok(Self { raw: object(unsafe { ffi::alloc_mw(pd.raw(), mw_type) })? })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> u32 {
         // SAFETY: the handle is live; only `bind` changes the field, and that borrows mutably.
         unsafe { (*self.raw()).rkey }
@@ -72,7 +72,7 @@ impl Qp {
     }
 }
 
-/// The parameters of the verb.
+/// Returns the parameters of the verb.
 pub(crate) fn wanted(mr: Option<&Mr>, bind: &Bind) -> ffi::ibv_mw_bind {
     ffi::ibv_mw_bind { wr_id: bind.wr_id, send_flags: bind.flags, bind_info: info(mr, bind) }
 }

@@ -117,7 +117,7 @@ impl Srq {
         Ok((Self::from_raw(object(raw)?), attributes(&init.attr)))
     }
 
-    /// The number by which requests of initiators name it.
+    /// Returns the number by which requests of initiators name it.
     pub fn number(&self) -> io::Result<u32> {
         let mut number = 0;
         // SAFETY: the handle is live, and so is its context.

@@ -38,7 +38,7 @@ pub(super) fn chart(native: &Native) -> Option<String> {
     Some(svg.end())
 }
 
-/// The rates by amount of work, for each of [`BARS`].
+/// Returns the rates by amount of work, for each of [`BARS`].
 fn groups(native: &Native) -> Vec<(String, [Option<f64>; 2])> {
     let mut groups: Vec<(String, [Option<f64>; 2])> = Vec::new();
     for (name, value) in &native.figures {

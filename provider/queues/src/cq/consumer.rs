@@ -29,7 +29,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// The consumer of an empty ring.
+    /// Returns the consumer of an empty ring.
     pub(super) fn new(ring: Ring, door: CqDoorbell) -> Self {
         Self { ring, door, next: 0, arm: 0, seen: 0, feeders: Feeders::default() }
     }

@@ -95,7 +95,7 @@ impl Credits {
         queue.store(completion.wqe_index.wrapping_add(1), Ordering::Release);
     }
 
-    /// The credits of a QP, which may take receives from a shared queue.
+    /// Returns the credits of a QP, which may take receives from a shared queue.
     pub(crate) fn new(shared: Option<Shared<SharedCredits>>) -> Self {
         Self { shared, ..Self::default() }
     }

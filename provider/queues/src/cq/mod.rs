@@ -53,7 +53,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// The queue on `ring`, as the kernel created it, for the threads in `sharing`.
+    /// Returns the queue on `ring`, as the kernel created it, for the threads in `sharing`.
     ///
     /// # Errors
     /// `EIO` if the kernel's answer is invalid; `ENOMEM`.

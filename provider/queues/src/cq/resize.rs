@@ -96,7 +96,7 @@ mod tests {
         ids
     }
 
-    /// A queue of `entries` with completions `0..written` in it.
+    /// Returns a queue of `entries` with completions `0..written` in it.
     fn filled(entries: u32, written: u32) -> CompletionQueue {
         let (cq, _uar) = queue(entries);
         let credits = Shared::new(Credits::default()).expect("memory");

@@ -11,7 +11,7 @@ use crate::layout::Limits;
 
 const SLOT: u32 = 20;
 
-/// A queue of `entries`, with the UAR as the adapter sees it.
+/// Returns a queue of `entries`, with the UAR as the adapter sees it.
 pub(crate) fn queue(entries: u32) -> (CompletionQueue, Shared<Uar>) {
     let limits = Limits { max_wr: 0, max_sge: 0, max_inline: 0, max_cqe: 1 << 20 };
     let ring = CqRing::allocate(entries, &limits).expect("memory");

@@ -65,8 +65,8 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// The queue pair on `rings`, as the kernel created it for `cap`. From now on its completions
-    /// can be polled.
+    /// Returns the queue pair on `rings`, as the kernel created it for `cap`. From now on its
+    /// completions can be polled.
     ///
     /// # Errors
     /// `EIO` if the kernel's answer is invalid; `ENOMEM`.

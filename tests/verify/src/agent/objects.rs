@@ -29,23 +29,23 @@ impl<T> Table<T> {
         Self { kind, map: BTreeMap::new(), last: Rc::clone(last) }
     }
 
-    /// The object of that handle, to be changed.
+    /// Returns the object of that handle, to be changed.
     pub(super) fn get_mut(&mut self, handle: u32) -> io::Result<&mut T> {
         let kind = self.kind;
         self.map.get_mut(&handle).ok_or_else(|| io::Error::other(format!("no {kind} {handle}")))
     }
 
-    /// The object of that handle.
+    /// Returns the object of that handle.
     pub(super) fn get(&self, handle: u32) -> io::Result<&T> {
         self.map.get(&handle).ok_or_else(|| self.missing(handle))
     }
 
-    /// The handle of the first object that fits.
+    /// Returns the handle of the first object that fits.
     pub(super) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<u32> {
         self.map.iter().find(|(_, object)| fits(object)).map(|(handle, _)| *handle)
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &T)> {
         self.map.iter()
     }

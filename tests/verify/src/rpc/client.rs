@@ -57,7 +57,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// The errno of the verb that failed.
+    /// Returns the errno of the verb that failed.
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Failed(failure) => failure.errno,

@@ -85,7 +85,7 @@ fn adding(side: &Side, far: &Region, count: u64) -> Result<(Stream, u32)> {
     Ok((Stream { step: 8, ..stream }, near.buffer))
 }
 
-/// A second connection, from another process where a is, to a QP of `b`'s PD.
+/// Returns a second connection, from another process where a is, to a QP of `b`'s PD.
 fn second_link(env: &Env, first: &Link) -> Result<Link> {
     let a = Side::new(&env.another_a()?, &Options::default())?;
     let b = Side::within(&env.b, first.b.pd, &Options::default())?;

@@ -46,7 +46,7 @@ fn device(env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// The rate in Mbit/s of a lane of `enum ib_port_speed`.
+/// Returns the rate in Mbit/s of a lane of `enum ib_port_speed`.
 fn lane(speed: u8) -> Option<u64> {
     Some(match speed {
         1 => 2_500,
@@ -60,7 +60,7 @@ fn lane(speed: u8) -> Option<u64> {
     })
 }
 
-/// Lanes of an `enum ib_port_width`.
+/// Returns the lanes of an `enum ib_port_width`.
 fn lanes(width: u8) -> Option<u64> {
     Some(match width {
         1 => 1,

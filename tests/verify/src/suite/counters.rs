@@ -244,7 +244,7 @@ fn lost_datagrams(env: &Env) -> Result<()> {
     })
 }
 
-/// An unreliable connection.
+/// Returns an unreliable connection.
 fn unreliable(env: &Env) -> Result<Link> {
     let options = Options { qp_type: qp_type::UC, ..Options::default() };
     let (a, b) = (Side::new(&env.a, &options)?, Side::new(&env.b, &options)?);

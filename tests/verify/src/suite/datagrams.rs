@@ -44,7 +44,7 @@ fn options() -> Options {
     Options { qp_type: qp_type::UD, ..Options::default() }.cap(|cap| cap.inline = 64)
 }
 
-/// A side that is ready to send and receive.
+/// Returns a side that is ready to send and receive.
 pub(super) fn ready(end: &End) -> Result<Side> {
     let side = Side::new(end, &options())?;
     let attr = side.attr_towards(end, 0);
@@ -63,13 +63,13 @@ fn handle(side: &Side, path: Path) -> Result<u32, CallError> {
     side.end.agent.create_ah(side.pd, path)
 }
 
-/// The way from one side to another.
+/// Returns the way from one side to another.
 pub(super) fn towards(from: &Side, to: &Side) -> Result<Destination> {
     let ah = handle(from, path(&from.end, to.end.info.gid))?;
     Ok(Destination { ah, qpn: to.qpn, qkey: QKEY })
 }
 
-/// The way to a group.
+/// Returns the way to a group.
 fn to_group(from: &Side, group: [u8; 16]) -> Result<Destination> {
     let ah = handle(from, path(&from.end, group))?;
     Ok(Destination { ah, qpn: MULTICAST_QPN, qkey: QKEY })
@@ -174,7 +174,7 @@ fn queue_keys(env: &Env) -> Result<()> {
     b.expect_received(8, Status::Success).map(drop)
 }
 
-/// Bytes of an `enum ibv_mtu`.
+/// Returns the bytes of an `enum ibv_mtu`.
 fn mtu_bytes(mtu: u32) -> u64 {
     128 << mtu
 }

@@ -231,7 +231,7 @@ impl Form {
         options.cap(|cap| cap.inline = 64)
     }
 
-    /// Place of the tag in responses.
+    /// Returns the place of the tag in responses.
     fn response_tag(&self) -> u64 {
         match self.extras.tag_form {
             1 => self.extras.tag_offset.into(),
@@ -239,7 +239,7 @@ impl Form {
         }
     }
 
-    /// Place of a message's opcode.
+    /// Returns the place of a message's opcode.
     fn opcode_at(&self) -> u64 {
         if self.extras.tag_form == 2 { self.extras.tag_offset.into() } else { 0 }
     }

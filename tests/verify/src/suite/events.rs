@@ -34,7 +34,7 @@ fn arm(side: &Side, cq: u32, solicited_only: bool) -> Result<()> {
     Ok(side.end.agent.arm(cq, solicited_only)?)
 }
 
-/// The CQ of the next event within `ms`.
+/// Returns the CQ of the next event within `ms`.
 fn event(side: &Side, ms: u64) -> Result<Option<u32>> {
     let channel = side.channel.context("no channel")?;
     Ok(side.end.agent.wait_channel(channel, ms)?)

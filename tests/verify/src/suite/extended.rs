@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A connection whose objects have the extended interfaces.
+/// Returns a connection whose objects have the extended interfaces.
 fn link(env: &Env, cap: QpCap) -> Result<Link> {
     for end in [&env.a, &env.b] {
         end.agent.use_extended()?;

@@ -25,8 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A hostile process at end a with several connections to a victim process at end b. Their peers
-/// are expected to see errors, not harm.
+/// Returns a hostile process at end a with several connections to a victim process at end b. Their
+/// peers are expected to see errors, not harm.
 fn intruder(env: &Env) -> Result<(End, Vec<Link>)> {
     let (bad, peer) = (env.another_a()?, env.another_b()?);
     let links = (0..4)
@@ -82,7 +82,8 @@ fn plausible(env: &Env) -> Result<()> {
     Link::new(env, &Options::default())?.prove()
 }
 
-/// The key that a fresh region gets when `key` was the last that was given: keys are counted up.
+/// Returns the key that a fresh region gets when `key` was the last that was given: keys are
+/// counted up.
 fn guess(key: u32) -> u32 {
     ((key >> 8) + 1) << 8 | 1
 }

@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A process that is limited.
+/// Returns a process that is limited.
 fn limited(env: &Env) -> Result<End> {
     let end = env.another_a()?;
     end.agent.limit_memory(LIMIT)?;

@@ -102,7 +102,7 @@ impl Case {
     }
 }
 
-/// All cases, in the order in which they run.
+/// Returns all cases, in the order in which they run.
 pub(crate) fn cases() -> Vec<Case> {
     [
         data::cases(),

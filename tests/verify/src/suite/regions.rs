@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const ZERO_BASED: u32 = access::ALL | access::ZERO_BASED;
 
-/// A request between `near` and the address `raddr` of the key `rkey`.
+/// Returns a request between `near` and the address `raddr` of the key `rkey`.
 fn request(op: Op, near: &Region, raddr: u64, rkey: u32) -> SendWr {
     Side::request(op, 1, &[near.sge()]).at(raddr, rkey)
 }

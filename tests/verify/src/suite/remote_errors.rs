@@ -78,7 +78,7 @@ const SPOILERS: &[(&str, Spoiler)] = &[
     }),
 ];
 
-/// A request of that kind for all of `far` (atomics: its first word).
+/// Returns a request of that kind for all of `far` (atomics: its first word).
 fn remote(op: Op, wr_id: u64, near: &Region, far: &Region) -> SendWr {
     let len = if matches!(op, Op::FetchAdd | Op::CmpSwp) { 8 } else { near.len };
     let request = Side::request(op, wr_id, &[near.part(0, len)]).at(far.addr, far.rkey);
@@ -118,7 +118,7 @@ fn spoiled(env: &Env, op: Op, spoil: Spoiler) -> Result<()> {
     near.check(1)
 }
 
-/// The right that an operation needs at the responder.
+/// Returns the right that an operation needs at the responder.
 fn right(op: Op) -> u32 {
     match op {
         Op::Read => access::REMOTE_READ,

@@ -66,7 +66,7 @@ fn expect_path(got: &QpAttr, want: &QpAttr, state: State) -> Result<()> {
     Ok(())
 }
 
-/// A side whose QP was brought to that state.
+/// Returns a side whose QP was brought to that state.
 fn side_in(env: &Env, state: State) -> Result<Side> {
     let side = Side::new(&env.a, &Options::default())?;
     if state != State::Reset {

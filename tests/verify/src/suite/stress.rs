@@ -47,7 +47,7 @@ impl Step {
         Self { op, near: place(rng), far: place(rng), len }
     }
 
-    /// Its segments of `region`, cut at random places.
+    /// Returns its segments of `region`, cut at random places.
     fn cut(&self, region: &Region, at: u64, rng: &mut Rng) -> Vec<Sge> {
         let mut cuts: Vec<_> = (0..rng.below(SEGMENTS)).map(|_| rng.below(self.len + 1)).collect();
         cuts.extend([0, self.len]);

@@ -73,7 +73,7 @@ fn attributes(list: &str) -> Result<u32> {
     list.split_whitespace().try_fold(0, |all, name| Ok(all | named(&ATTRIBUTES, name)?))
 }
 
-/// The table's rows for a type.
+/// Returns the table's rows for a type.
 fn table(kind: &str) -> Result<Vec<Rule>> {
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut rules = Vec::new();

@@ -73,7 +73,7 @@ impl Scene {
         Self::new(env, mw_type, &Options::impatient())
     }
 
-    /// A request of a's by the window's key, to the window's first bytes.
+    /// Returns a request of a's by the window's key, to the window's first bytes.
     fn request(&self, op: Op, near: &Region) -> SendWr {
         Side::request(op, 5, &[near.sge()]).at(self.region.addr + PART.0, self.window.rkey)
     }

@@ -67,7 +67,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// A request of `from` for this SRQ.
+    /// Returns a request of `from` for this SRQ.
     fn request(&self, op: Op, wr_id: u64, region: &Region) -> SendWr {
         let request = Side::request(op, wr_id, &[region.sge()]);
         let srq = Some(self.srq.number);
@@ -96,13 +96,13 @@ impl Inbox {
     }
 }
 
-/// An initiator, in Reset.
+/// Returns an initiator, in Reset.
 fn initiator(end: &End) -> Result<Side> {
     let options = Options { qp_type: qp_type::XRC_SEND, ..Options::impatient() };
     Side::new(end, &options.cap(|cap| cap.inline = 64))
 }
 
-/// A target of a domain of `end`, connected to an initiator.
+/// Returns a target of a domain of `end`, connected to an initiator.
 fn target(end: &End, xrcd: u32, from: &Side) -> Result<(u32, u32)> {
     let made = end.agent.create_target(xrcd)?;
     let towards = QpAttr {
@@ -211,8 +211,8 @@ fn shared(env: &Env) -> Result<()> {
     mine.prove(&a, qpn, 20)
 }
 
-/// A domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator with its
-/// target, which is `first`'s.
+/// Returns a domain that `first` has made, as b has it open; an SRQ of b's in it, and an initiator
+/// with its target, which is `first`'s.
 fn lent(env: &Env, first: &End) -> Result<(u32, Inbox, Side, u32)> {
     let xrcd = open(first, FILE, CREATE)?;
     let again = open(&env.b, FILE, 0)?;
