@@ -63,7 +63,9 @@ pub enum Figure {
     },
 }
 
-const fn case(tool: &'static str, options: &'static str) -> Case {
+/// Makes a case.
+#[must_use]
+pub const fn case(tool: &'static str, options: &'static str) -> Case {
     Case { tool, options: Cow::Borrowed(options) }
 }
 
@@ -123,7 +125,7 @@ impl Pair {
     /// Fails as that does.
     pub fn perftest_within(&self, case: &Case, patience: Duration) -> anyhow::Result<Outcome> {
         with_sound_clocks(
-            || perftest(&self.b, &self.a, case, patience),
+            || between(&self.b, &self.a, case, patience),
             |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
         )
     }
@@ -150,7 +152,12 @@ pub fn with_sound_clocks<R>(
     Ok(done)
 }
 
-fn perftest(
+/// Runs `case` with its server and its client in these guests, and ends the client after
+/// `patience`.
+///
+/// # Errors
+/// When a guest is gone; a test that fails is an [`Outcome`].
+pub fn between(
     server: &Guest,
     client: &Guest,
     case: &Case,

@@ -147,13 +147,9 @@ impl<H: Host> Adapter<H> {
         Arc::clone(&self.tpt.read())
     }
 
-    /// Takes a frame for this adapter off the Ethernet, if it is RoCE; else returns it. Without a
-    /// driver the adapter takes none: the guest may have a software device on its network card.
-    /// Callable from any thread.
+    /// Takes a frame for this adapter off the Ethernet, if it is RoCE; else returns it. Callable
+    /// from any thread.
     pub fn offer(&self, frame: Frame) -> Option<Frame> {
-        if !self.registers.status().contains(regs::Status::ENABLED) {
-            return Some(frame);
-        }
         ingress::offer(&self.objects, frame)
     }
 

@@ -111,6 +111,12 @@ impl<H: Host> Core<H> {
         128 << self.port.mtu()
     }
 
+    /// Returns whether a driver has enabled the adapter.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.asynchronous.read().is_some()
+    }
+
     /// Warns about what the guest does, at a bounded rate; `warn` gets the adapter's name.
     pub fn warn(&self, warn: impl FnOnce(&str)) {
         self.stats.limiter.warn(self.host.now(), || warn(&self.name));

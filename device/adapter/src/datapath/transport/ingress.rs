@@ -8,9 +8,13 @@ use crate::objects::Objects;
 use crate::stats::Counter;
 
 /// Leaves a frame for the worker of the QP that it is for, if it is RoCE; else returns it. A frame
-/// that no QP of the adapter can take is dropped and counted. Callable from any thread.
+/// that no QP of the adapter can take is dropped and counted. Without a driver the adapter takes
+/// none: its guest may have a software device on its network card. Callable from any thread.
 pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
     let core = objects.core();
+    if !core.is_enabled() {
+        return Some(frame);
+    }
     let destination = match RoceFrame::parse(frame.bytes()) {
         Ok(None) => return Some(frame),
         Ok(Some(parsed)) => parsed.destination(),

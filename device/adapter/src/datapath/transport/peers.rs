@@ -86,11 +86,13 @@ impl<H: Host> Fabric<H> {
         self.uplink.get().is_some()
     }
 
-    /// Returns whether packets go to the station with this MAC, rather than one copy.
+    /// Returns whether packets go to the station with this MAC, rather than one copy: it is outside,
+    /// or its adapter has no driver, so that a software device may be there.
     #[must_use]
     pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
         self.packets_only.load(Ordering::Relaxed)
-            || (self.uplink.get().is_some() && self.station(mac).is_none())
+            || (self.uplink.get().is_some()
+                && self.station(mac).is_none_or(|station| !station.core().is_enabled()))
     }
 
     /// Returns about how many frames the adapter with the MAC `source` may send to the station
@@ -108,9 +110,12 @@ impl<H: Host> Fabric<H> {
     pub(crate) fn transmit(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
         frames.retain_mut(|frame| {
             let Some(station) = self.station(frame.destination()) else { return true };
-            // An adapter gets nothing but RoCE from another.
-            let _not_roce = ingress::offer(&station, std::mem::take(frame));
-            false
+            match ingress::offer(&station, std::mem::take(frame)) {
+                // The station's adapter has no driver, but its network card may have one.
+                Some(back) => *frame = back,
+                None => return false,
+            }
+            true
         });
         match self.uplink.get() {
             Some(uplink) if !frames.is_empty() => uplink.send(source, frames),
