@@ -4,11 +4,11 @@
 
 #include <linux/netdevice.h>
 
-/* The device that a notification is about. */
+/* Returns the device that a notification is about. */
 struct net_device *pairing_notifier_netdev(void *info);
-/* Whether it is a network card with this permanent address. */
+/* Returns whether a device is a network card with this permanent address. */
 bool pairing_is_card(const struct net_device *netdev, const u8 *mac);
-/* Such a card in any network namespace; called under the RTNL. */
+/* Finds such a card in any network namespace. The caller holds the RTNL. */
 struct net_device *pairing_find_card(const u8 *mac, const struct net_device *except);
 
 #endif

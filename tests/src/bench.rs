@@ -49,7 +49,7 @@ impl Case {
 struct Bench {
     options: Options,
     pair: Option<Pair>,
-    /// Why booting failed, so that not every case waits for the same failure.
+    /// The reason for which booting failed, so that not every case waits for the same failure.
     broken: Option<String>,
 }
 

@@ -154,9 +154,9 @@ fn daemon_stalls(pair: &mut Pair, stall: Duration) -> Result<()> {
     works(pair)
 }
 
-/// Where no adapter answers, reads return all ones. The driver then releases it at once, without
-/// waiting for a daemon that may only stand still. The daemon's end makes the registers read so,
-/// and the test the heartbeat, as the adapter's removal would.
+/// Checks an adapter that is gone: reads return all ones, and the driver releases it at once,
+/// without waiting for a daemon that may only stand still. The registers read so after the daemon's
+/// end, and the test overwrites the heartbeat.
 fn gone(pair: &mut Pair) -> Result<()> {
     let heartbeat = Heartbeat::of(pair, "a")?;
     pair.daemon.kill();

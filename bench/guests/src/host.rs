@@ -143,7 +143,7 @@ fn echo(words: &Words) {
 /// Relays in both directions.
 fn carry(words: &Words, gear: Gear) {
     if gear != Gear::Spin {
-        // Where the kernel grants neither, naps are longer, and so is the figure.
+        // If the kernel grants neither, naps are longer, and so is the figure.
         let _longer = set_slice(SLICE_MIN).and(set_precise_timers());
     }
     while !words.stop.load(Ordering::Relaxed) {

@@ -105,7 +105,8 @@ fn many_keys(test: &Test, region: &Arc<Region>) -> Result {
     Ok(())
 }
 
-/// As a storage initiator does: registration and message in one go, invalidation by the peer.
+/// Registers and sends with one list of requests, and lets the peer invalidate the key, as storage
+/// initiators do.
 fn remote_invalidation(test: &Test, region: &Arc<Region>) -> Result {
     let Test { a, b, .. } = test;
     a.receive()?;

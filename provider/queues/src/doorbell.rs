@@ -29,7 +29,7 @@ pub struct Uar {
 /// ([`abi::uar::Control::life`]).
 ///
 /// That UAR is mapped before the context has any queue, and no queue is created on a dead adapter.
-/// So the word was set before the adapter died, whatever the cause, and is zero afterwards.
+/// So the word was set before the adapter died, for any reason, and is zero afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Life(Word32);
 

@@ -1,10 +1,10 @@
-//! Why a call failed.
+//! The reason for which a call failed.
 
 use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
-/// Why an agent did not do what it was asked.
+/// The reason for which an agent did not do what it was asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// The errno, when a verb failed.

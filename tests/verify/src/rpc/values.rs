@@ -120,6 +120,6 @@ pub(crate) struct QpInfo {
 pub(crate) struct Posted {
     /// Work requests that went in.
     pub(crate) count: usize,
-    /// Why the next one did not.
+    /// The reason for which the next one did not.
     pub(crate) refused: Option<Failure>,
 }

@@ -50,8 +50,8 @@ fn fill(create: &impl Fn() -> Result<u32, CallError>) -> Result<Vec<u32>> {
     }
 }
 
-/// As many can be created as fit. Destroying one makes room for one, and destroying all for as
-/// many.
+/// Checks that as many objects can be created as fit, that destroying one makes room for one, and
+/// that destroying all makes room for as many again.
 fn check(
     create: impl Fn() -> Result<u32, CallError>,
     destroy: impl Fn(u32) -> Result<(), CallError>,
