@@ -3,6 +3,9 @@
 //! An opcode's upper three bits name the transport, its lower five the operation. RC, UC and XRC
 //! give the same numbers to the same operations; UC has fewer, UD two.
 
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
 /// A transport service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -168,9 +171,64 @@ impl Opcode {
     }
 }
 
+/// The names of transport and operation, such as `rc-write-only`.
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self.transport {
+            Transport::Rc => "rc",
+            Transport::Uc => "uc",
+            Transport::Ud => "ud",
+            Transport::Cnp => "cnp",
+            Transport::Xrc => "xrc",
+        };
+        f.write_str(transport)?;
+        write!(Words(f), "{:?}", self.operation)
+    }
+}
+
+/// Writes a name of capitalized words in small letters, with a hyphen before each word.
+struct Words<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl Write for Words<'_, '_> {
+    fn write_str(&mut self, name: &str) -> fmt::Result {
+        for letter in name.chars() {
+            if letter.is_uppercase() {
+                self.0.write_char('-')?;
+            }
+            self.0.write_char(letter.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
+}
+
+/// The text is not the name of an opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownOpcode;
+
+impl FromStr for Opcode {
+    type Err = UnknownOpcode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownOpcode> {
+        let mut known = (0..=u8::MAX).filter_map(Self::from_number);
+        known.find(|opcode| opcode.to_string() == name).ok_or(UnknownOpcode)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_and_opcodes_agree() {
+        for opcode in (0..=255).filter_map(Opcode::from_number) {
+            assert_eq!(opcode.to_string().parse(), Ok(opcode));
+        }
+        let name = |number| Opcode::from_number(number).map(|opcode| opcode.to_string());
+        assert_eq!(name(0x0a).as_deref(), Some("rc-write-only"));
+        assert_eq!(name(0xa9).as_deref(), Some("xrc-write-last-imm"));
+        assert_eq!(name(0x81).as_deref(), Some("cnp-congestion"));
+        assert_eq!("rc".parse::<Opcode>(), Err(UnknownOpcode));
+    }
 
     #[test]
     fn numbers_and_opcodes_agree() {

@@ -1,0 +1,283 @@
+//! Rules decide the same in each run, whatever else is sent; texts and rules agree.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use vrnic_faults::set::{QPS, RULES};
+use vrnic_faults::text::ParseError;
+use vrnic_faults::{
+    Action, Chance, Crc, Delayed, Fate, Faults, Filter, Rule, RuleId, Subject, corrupt,
+};
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::build::FRAME_MAX;
+use vrnic_roce::wire::frame::Ethernet;
+use vrnic_roce::wire::network::{Addresses, Network};
+use vrnic_roce::wire::opcode::{Opcode, Transport};
+use vrnic_roce::wire::{Body, Frame, Head, Layout, Part, Path, Qpn, Request, SendEnd};
+use vrnic_roce::{Discard, Psn};
+
+const NOW: Time = Time::from_nanos(1000);
+
+fn rule(text: &str) -> Rule {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn packet(qp: u32, psn: u32) -> Subject<'static> {
+    let opcode = Opcode::from_number(0x0a).expect("WRITE ONLY");
+    Subject { function: "a", qp: Qpn::new(qp), opcode, psn: Psn::new(psn) }
+}
+
+/// Returns the fates of packets with numbers from 0 on.
+fn fates(faults: &mut Faults, qp: u32, count: u32) -> Vec<Fate> {
+    (0..count).map(|psn| faults.decide(&packet(qp, psn), NOW)).collect()
+}
+
+fn with(texts: &[&str]) -> Faults {
+    let mut faults = Faults::default();
+    for text in texts {
+        faults.add(rule(text), NOW).expect("room");
+    }
+    faults
+}
+
+#[test]
+fn a_run_is_repeated_whatever_other_qps_send() {
+    let texts = ["drop prob=0.1 seed=7", "corrupt prob=0.2 seed=8"];
+    let alone = fates(&mut with(&texts), 17, 1000);
+    let mut mixed = with(&texts);
+    let mut again = Vec::new();
+    for psn in 0..1000 {
+        for other in 0..psn % 4 {
+            mixed.decide(&packet(100 + other, psn), NOW);
+        }
+        again.push(mixed.decide(&packet(17, psn), NOW));
+    }
+    assert_eq!(alone, again);
+    assert_ne!(alone, fates(&mut with(&texts), 18, 1000), "another QP");
+    assert_ne!(alone, fates(&mut with(&["drop prob=0.1 seed=8", texts[1]]), 17, 1000));
+    let drops = alone.iter().filter(|fate| **fate == Fate::Drop).count();
+    let corrupt = alone.iter().filter(|fate| matches!(fate, Fate::Corrupt { .. })).count();
+    assert!((70..130).contains(&drops) && (140..220).contains(&corrupt), "{drops}, {corrupt}");
+}
+
+#[test]
+fn filters_select_by_each_field() {
+    let hit = |text: &str, subject: Subject<'_>| with(&[text]).decide(&subject, NOW) == Fate::Drop;
+    let subject = packet(17, 0x12);
+    let other = Opcode::from_number(0x11).expect("ACKNOWLEDGE");
+    assert!(hit("drop", subject));
+    assert!(hit("drop function=a qp=0x11 opcode=rc-write-only psn=18 nth=1", subject));
+    assert!(hit("drop opcode=0x0a", subject));
+    assert!(!hit("drop function=b", subject) && !hit("drop qp=18", subject));
+    assert!(!hit("drop psn=0x13", subject) && !hit("drop nth=2", subject));
+    assert!(!hit("drop opcode=rc-write-only", Subject { opcode: other, ..subject }));
+    assert!(!hit("drop prob=0", subject));
+}
+
+#[test]
+fn limits_end_a_rule() {
+    let mut faults = with(&["drop times=3 qp=17", "duplicate nth=5"]);
+    let expected = [Fate::Drop, Fate::Drop, Fate::Drop, Fate::Pass, Fate::Duplicate, Fate::Pass];
+    assert_eq!(fates(&mut faults, 17, 6), expected);
+    assert_eq!(fates(&mut faults, 18, 5)[4], Fate::Duplicate, "the fifth of each QP");
+    let listed: Vec<_> = faults.list(NOW).map(|rule| (rule.seen, rule.hit, rule.is_over)).collect();
+    assert_eq!(listed, [(6, 3, true), (11, 2, false)]);
+
+    let mut faults = with(&["delay by=2ms for=5us"]);
+    assert_eq!(fates(&mut faults, 1, 1), [Fate::Delay(Duration::from_millis(2))]);
+    let late = NOW.plus(Duration::from_micros(5));
+    assert_eq!(faults.decide(&packet(1, 1), late), Fate::Pass);
+    assert!(faults.list(late).all(|rule| rule.is_over && rule.seen == 2 && rule.hit == 1));
+}
+
+#[test]
+fn rules_are_numbered_and_bounded() {
+    let mut faults = Faults::default();
+    assert!(faults.is_empty());
+    for number in 1..=RULES {
+        assert_eq!(faults.add(rule("drop prob=0"), NOW), Ok(RuleId::new(number as u32)));
+    }
+    let error = faults.add(rule("drop"), NOW).expect_err("too many");
+    assert_eq!(error.to_string(), "there are 64 rules already; clear some first");
+    assert!(faults.remove(RuleId::new(3)) && !faults.remove(RuleId::new(3)));
+    assert_eq!(faults.add(rule("drop"), NOW), Ok(RuleId::new(65)));
+    assert_eq!(faults.list(NOW).last().map(|last| last.rule.to_string()).as_deref(), Some("drop"));
+    faults.clear();
+    assert_eq!(faults.add(rule("reorder behind=3"), NOW), Ok(RuleId::new(1)));
+    assert_eq!(fates(&mut faults, 1, 1), [Fate::Reorder(3)]);
+}
+
+#[test]
+fn memory_for_qps_is_bounded() {
+    let mut faults = with(&["drop"]);
+    for qp in 0..QPS as u32 {
+        assert_eq!(faults.decide(&packet(qp, 0), NOW), Fate::Drop);
+    }
+    assert_eq!(faults.decide(&packet(QPS as u32, 0), NOW), Fate::Pass);
+    assert_eq!(faults.decide(&packet(5, 0), NOW), Fate::Drop, "one that is known");
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let cases = [
+        ("", "a rule begins with drop, delay, duplicate, reorder or corrupt"),
+        ("lose qp=1", "\"lose\" is not an action: use drop, delay, duplicate, reorder or corrupt"),
+        ("drop 17", "\"17\" is not of the form name=value"),
+        ("drop qp=1 qp=2", "qp is given twice"),
+        ("drop qp=0x1000000", "qp=0x1000000 is not right: a number of 24 bits is expected"),
+        ("drop qp=-1", "qp=-1 is not right"),
+        ("drop psn=x", "psn=x is not right"),
+        ("drop opcode=uc-read-request", "opcode=uc-read-request is not right: a name such as"),
+        ("drop opcode=0x15", "opcode=0x15 is not right"),
+        ("drop prob=1.5", "prob=1.5 is not right: a number from 0 to 1"),
+        ("drop prob=.", "prob=. is not right"),
+        ("drop prob=", "prob= is not right"),
+        ("drop prob=0.0000000001", "prob=0.0000000001 is not right"),
+        ("drop nth=0", "nth=0 is not right: a number from 1 on is expected"),
+        ("drop times=0", "times=0 is not right"),
+        ("drop for=5", "for=5 is not right: a time is expected, such as 20us, 5ms or 3s"),
+        ("drop for=99999999999s", "for=99999999999s is not right"),
+        ("drop function=", "function= is not right: a name is expected"),
+        ("drop by=5ms", "\"by\" is not a field of drop"),
+        ("corrupt crc=maybe", "crc=maybe is not right: right or wrong is expected"),
+        ("reorder behind=0", "behind=0 is not right"),
+        ("delay", "delay needs a time, such as by=2ms"),
+    ];
+    for (text, expected) in cases {
+        let error: ParseError = text.parse::<Rule>().expect_err(text);
+        assert!(error.to_string().starts_with(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn frames_wait_for_time_or_for_others() {
+    let mut delayed = Delayed::default();
+    let at = |nanos| Time::from_nanos(nanos);
+    delayed.for_time("late", at(0), Duration::from_nanos(100)).expect("room");
+    delayed.for_time("early", at(0), Duration::from_nanos(50)).expect("room");
+    delayed.for_frames("overtaken", 2).expect("room");
+    assert_eq!(delayed.deadline(), Some(at(50)));
+    assert_eq!((delayed.next(at(49)), delayed.next(at(60))), (None, Some("early")));
+    delayed.passed();
+    assert_eq!(delayed.next(at(60)), None);
+    delayed.passed();
+    assert_eq!(delayed.next(at(60)), Some("overtaken"));
+    assert_eq!(delayed.next(at(100)), Some("late"));
+    assert_eq!(delayed.deadline(), None);
+    for _ in 0..vrnic_faults::delay::FRAMES {
+        delayed.for_frames("waits", 1).expect("room");
+    }
+    assert_eq!(delayed.for_frames("one more", 1), Err("one more"));
+    assert_eq!(delayed.flush(), Some("waits"));
+}
+
+fn frame(v6: bool, payload: usize) -> Vec<u8> {
+    let addresses = if v6 {
+        Addresses::V6 { source: 1_u128.into(), destination: 2_u128.into() }
+    } else {
+        Addresses::V4 { source: Ipv4Addr::LOCALHOST, destination: Ipv4Addr::BROADCAST }
+    };
+    let network = Network { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+    let ethernet = Ethernet { destination: [2; 6], source: [4; 6], vlan: v6.then_some(5) };
+    let path = Path { ethernet, network, source_port: 0xc000 };
+    let head = Head::new(Transport::Rc, Qpn::new(17), Psn::new(5));
+    let body = Body::Request(Request::Send(Part::Only((), SendEnd::Plain)));
+    let mut frame = vec![0; FRAME_MAX];
+    let layout = Layout::write(&mut frame, &path, (&head, &body), payload).expect("room");
+    frame[layout.payload()].fill(7);
+    let end = layout.seal(&mut frame).expect("room");
+    frame.truncate(end);
+    frame
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let time = (0..u64::MAX / 2).prop_map(Duration::from_nanos);
+    let action = prop_oneof![
+        Just(Action::Drop),
+        Just(Action::Duplicate),
+        time.clone().prop_map(Action::Delay),
+        (1..u32::MAX).prop_map(Action::Reorder),
+        Just(Action::Corrupt(Crc::Right)),
+        Just(Action::Corrupt(Crc::Wrong)),
+    ];
+    let option = proptest::option::of::<BoxedStrategy<u64>>;
+    let filter = (
+        proptest::option::of("[a-z][a-z0-9-]{0,8}"),
+        [option((0..1_u64 << 24).boxed()), option((0..1_u64 << 24).boxed())],
+        proptest::option::of(any::<u8>().prop_filter_map("unknown", Opcode::from_number)),
+        option((1..u64::MAX).boxed()),
+    );
+    let filter = filter.prop_map(|(function, [qp, psn], opcode, nth)| {
+        let qp = qp.map(|number| Qpn::new(number as u32));
+        let psn = psn.map(|number| Psn::new(number as u32));
+        Filter { function, qp, opcode, psn, nth }
+    });
+    let chance = prop_oneof![Just(Chance::ALWAYS), any::<u32>().prop_map(Chance::from_parts)];
+    let limits = (option((1..u64::MAX).boxed()), proptest::option::of(time));
+    (action, filter, chance, any::<u64>(), limits).prop_map(
+        |(action, filter, chance, seed, (times, lifetime))| Rule {
+            action,
+            filter,
+            chance,
+            seed,
+            times,
+            lifetime,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_rule_is_read_as_it_is_written(rule in any_rule()) {
+        prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,40}", fields in "(drop|delay|corrupt)( (qp|prob|by|for|nth|crc)=[0-9.a-z]{0,12}){0,4}") {
+        let _results = (text.parse::<Rule>(), fields.parse::<Rule>());
+    }
+
+    #[test]
+    fn decisions_of_a_rule_are_a_function_of_seed_qp_and_count(
+        seed: u64,
+        parts in 0..=1_000_000_000_u32,
+        qps in proptest::collection::vec(0..4_u32, 1..200),
+    ) {
+        let rule = Rule { seed, chance: Chance::from_parts(parts), ..rule("corrupt") };
+        let mut all = Faults::default();
+        all.add(rule.clone(), NOW).expect("room");
+        let mixed: Vec<_> = qps.iter().map(|qp| (*qp, all.decide(&packet(*qp, 0), NOW))).collect();
+        for qp in 0..4 {
+            let of_qp = mixed.iter().filter(|(of, _)| *of == qp).map(|(_, fate)| *fate);
+            let of_qp: Vec<_> = of_qp.collect();
+            let mut alone = Faults::default();
+            alone.add(rule.clone(), NOW).expect("room");
+            prop_assert_eq!(&of_qp, &fates(&mut alone, qp, of_qp.len() as u32));
+        }
+    }
+
+    #[test]
+    fn a_corrupt_frame_has_the_crc_that_was_asked_for(v6: bool, payload in 0..2000_usize, random: u64) {
+        let original = frame(v6, payload);
+        let mut wrong = original.clone();
+        prop_assert!(corrupt(&mut wrong, Crc::Wrong, random));
+        let parsed = Frame::parse(&wrong).expect("headers").expect("RoCE");
+        prop_assert_eq!(parsed.packet(), Err(Discard::Icrc));
+        let mut right = original.clone();
+        prop_assert!(corrupt(&mut right, Crc::Right, random));
+        let parsed = Frame::parse(&right).expect("headers").expect("RoCE");
+        prop_assert_ne!(parsed.packet().err(), Some(Discard::Icrc));
+        let flipped = original.iter().zip(&right).map(|(a, b)| (a ^ b).count_ones());
+        let end = original.len() - 4;
+        prop_assert_eq!(flipped.take(end).sum::<u32>(), 1);
+    }
+
+    #[test]
+    fn other_frames_are_not_changed(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), random: u64) {
+        let before = bytes.clone();
+        if !corrupt(&mut bytes, Crc::Wrong, random) {
+            prop_assert_eq!(bytes, before);
+        }
+    }
+}
