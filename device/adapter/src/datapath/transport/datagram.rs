@@ -248,6 +248,10 @@ fn find<H: Host>(network: Network<'_, H>, qp: &Qp<H>, to: &DatagramSeg) -> Optio
             network.fabric.has_uplink().then(|| datagrams::way(network, qp, to)).flatten();
         Target::Group(None, outside)
     } else if network.fabric.needs_packets(to.av.dmac) {
+        // A packet has room for 24 bits, and the largest number means a group.
+        if to.dest_qpn.get() >= MULTICAST_QPN {
+            return None;
+        }
         Target::Packets(datagrams::way(network, qp, to)?)
     } else {
         Target::One(station(network, to, vlan)?)

@@ -125,8 +125,13 @@ impl<H: Host> Half<'_, H> {
                 let result = self.execute(&arrival, packet.payload);
                 engine.end(verdict(result));
                 // A fault of the receiver itself is reported to it; else no QP answers.
-                if let Err(refusal @ (Refusal::Operational | Refusal::Malformed)) = result {
-                    self.fail(refusal);
+                if let Err(refusal) = result {
+                    match refusal {
+                        Refusal::Operational | Refusal::Malformed => self.fail(refusal),
+                        Refusal::NotReady => self.core.stats().step(Counter::OutOfBuffer),
+                        _ => {}
+                    }
+                    return Err(Discard::Refused);
                 }
             }
         }
