@@ -54,7 +54,8 @@ impl<B: Bus> Guest<B> {
         Self(Arc::new(State { bus, admin, events }))
     }
 
-    /// Resets the adapter, gives it rings in fresh memory, and enables it.
+    /// Resets the adapter, gives it rings in fresh memory, and enables it. Gives the port its address
+    /// where that is needed.
     pub fn bring_up(&self) {
         assert_eq!(self.register(regs::MAGIC), regs::MAGIC_VALUE, "magic number");
         assert_eq!(self.register(regs::VERSION), vrnic_abi::ABI_VERSION, "version");
@@ -71,6 +72,9 @@ impl<B: Bus> Guest<B> {
         self.wait_status("ENABLED", |status| status.intersects(Status::ENABLED | Status::FATAL));
         let fatal = self.register(regs::FATAL_CODE);
         assert!(self.status().contains(Status::ENABLED), "not enabled, fatal code {fatal}");
+        if self.0.bus.by_packets() {
+            self.give_address();
+        }
     }
 
     /// Resets by register and waits for the end.

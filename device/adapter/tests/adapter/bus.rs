@@ -24,6 +24,7 @@ pub(crate) type SharedQueue = srq::SharedQueue<InProcess>;
 pub(crate) struct InProcess {
     pub(crate) adapter: Arc<Adapter<TestHost>>,
     pub(crate) host: TestHost,
+    by_packets: bool,
 }
 
 impl InProcess {
@@ -38,11 +39,9 @@ impl InProcess {
         let (name, mac) = (format!("f{number}"), [2, 0, 0, 0, 0, number]);
         let adapter = Adapter::new(&name, mac, host.clone(), fabric, workers, limits);
         adapter.set_link(true);
-        let guest = Guest::new(Self { adapter, host });
+        let by_packets = fabric.needs_packets(mac);
+        let guest = Guest::new(Self { adapter, host, by_packets });
         guest.bring_up();
-        if fabric.needs_packets(mac) {
-            guest.give_address();
-        }
         guest
     }
 }
@@ -69,5 +68,8 @@ impl Bus for InProcess {
         if self.adapter.write_register(offset, value) {
             self.adapter.control();
         }
+    }
+    fn by_packets(&self) -> bool {
+        self.by_packets
     }
 }

@@ -13,7 +13,7 @@ use vrnic_testdriver::qp::{REGION, Setup};
 use vrnic_testdriver::wr::Wr;
 use zerocopy::IntoBytes;
 
-use crate::world::Pair;
+use crate::world::{Pair, state_of_failed_peer, told_by_peer};
 
 const READ: u32 = Access::REMOTE_READ.bits();
 const WRITE: u32 = Access::REMOTE_WRITE.bits();
@@ -67,7 +67,8 @@ fn respond(p: &mut Pair, message: &[u8]) -> Cqe {
 }
 
 fn refused(cqe: &Cqe, with: Status, why: Denied) {
-    assert_eq!((status(cqe), cqe.vendor_err.get()), (with, why as u32));
+    let why = if with == Status::RemAccessErr { told_by_peer(why) } else { why as u32 };
+    assert_eq!((status(cqe), cqe.vendor_err.get()), (with, why));
 }
 
 /// The data of a command is reached from zero on, over its segments, until the response has come.
@@ -214,7 +215,7 @@ fn refused_commands() {
         p.b.post_recv(1, &[p.b.sge(INBOX, 4096)]);
         let wr = case(&p);
         refused(&p.complete(&wr), Status::MwBindErr, why);
-        assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Err));
+        assert_eq!((p.a.state(), p.b.state()), (State::Err, state_of_failed_peer()));
     }
 }
 
@@ -231,8 +232,10 @@ fn a_full_table() {
         let wr = command(&[p.a.sge(0, 8)], b"tag_", 0, WRITE, CommandFlags::empty());
         refused(&p.complete(&wr), Status::MwBindErr, Denied::Full);
         let states = (p.a.state(), p.b.state());
-        let expected =
-            if flags.is_empty() { (State::Err, State::Err) } else { (State::Sqe, State::Rts) };
+        let expected = match flags.is_empty() {
+            true => (State::Err, state_of_failed_peer()),
+            false => (State::Sqe, State::Rts),
+        };
         assert_eq!(states, expected);
     }
 }

@@ -159,8 +159,7 @@ fn a_full_event_queue_holds_events_back() {
 /// looks at the next. When all are read, the next event does.
 #[test]
 fn events_behind_unread_ones_raise_no_interrupt() {
-    let world = World::default();
-    let guest = world.guest(1);
+    let guest = crate::world::guest();
     for round in 0..3 {
         assert_eq!((guest.drain_events(), guest.host.interrupts(0)), (vec![], 0), "{round}");
         for _ in 0..3 {

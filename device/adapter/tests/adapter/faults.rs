@@ -1,11 +1,11 @@
 //! Faults of the adapter's own, panics, in a turn of two adapters: the one whose objects it was
-//! about fails alone.
+//! about fails alone. By a copy, because over packets each adapter works on its own objects alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::State;
+use vrnic_abi::qp::{State, Type};
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::memory::BASE;
@@ -15,7 +15,7 @@ use vrnic_testdriver::wr::Wr;
 use crate::bus::{Endpoint, Guest};
 use crate::datagrams;
 use crate::host::{Bar, RAM_LEN};
-use crate::world::Pair;
+use crate::world::{Pair, World};
 
 /// From now on every access to this guest's memory is a fault of ours.
 fn break_memory(guest: &Guest) {
@@ -28,7 +28,7 @@ fn fails(pair: &Pair) -> (u64, u64) {
 
 #[test]
 fn a_fault_of_the_responder_fails_its_adapter_alone() {
-    let mut p = Pair::new();
+    let mut p = Pair::local(Setup::default(), |_| {});
     let (mut c, d) =
         (Endpoint::new(&p.ga, Setup::default()), Endpoint::new(&p.ga, Setup::default()));
     Endpoint::connect_pair(&c, &d);
@@ -53,7 +53,7 @@ fn a_fault_of_the_responder_fails_its_adapter_alone() {
 
 #[test]
 fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
-    let mut p = Pair::new();
+    let mut p = Pair::local(Setup::default(), |_| {});
     p.a.post_send(&Wr::new(Opcode::Send, &[]));
     break_memory(&p.ga);
     let turn = catch_unwind(AssertUnwindSafe(|| p.ga.adapter.poll(0)));
@@ -65,7 +65,8 @@ fn a_fault_of_the_requester_is_not_charged_to_its_peer() {
 
 #[test]
 fn a_fault_of_a_datagrams_receiver_fails_its_adapter_alone() {
-    let mut p = Pair::ud();
+    let setup = Setup { kind: Type::Ud, ..Setup::default() };
+    let mut p = Pair::datagrams(World::alone(), setup);
     p.expect(64);
     let wr = datagrams::datagram(&[p.a.sge(0, 8)], p.there());
     p.a.post_send(&wr);

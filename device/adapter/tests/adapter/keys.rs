@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::bus::Guest;
 use crate::host::{Bar, RAM_LEN};
-use crate::world::Pair;
+use crate::world::{Pair, by_packets, state_of_failed_peer, told_by_peer};
 
 pub(crate) const PAGE: u64 = 4096;
 /// All rights, and windows may be bound.
@@ -192,7 +192,8 @@ fn send_with_invalidate() {
     // And a stale key is an access error, like any other use of it.
     p.b.post_recv(6, &[p.b.sge(64 << 10, 64)]);
     let cqe = p.complete(&Wr::new(Opcode::SendInv, &[]).to(0, key));
-    assert_eq!((status(&cqe), cqe.vendor_err.get()), (Status::RemAccessErr, Denied::Stale as u32));
+    let expected = (Status::RemAccessErr, told_by_peer(Denied::Stale));
+    assert_eq!((status(&cqe), cqe.vendor_err.get()), expected);
     assert_eq!(p.gb.drain_events(), [(Kind::QpAccessError, p.b.qpn)]);
     assert_eq!(status(&p.received().expect("flush")), Status::WrFlushErr);
 }
@@ -226,7 +227,7 @@ fn remote_invalidation_is_refused() {
         p.b.post_recv(6, &[p.b.sge(0, 64)]);
         let cqe = p.complete(&Wr::new(Opcode::SendInv, &[]).to(0, key));
         let got = (status(&cqe), cqe.vendor_err.get());
-        assert_eq!(got, (Status::RemAccessErr, why as u32));
+        assert_eq!(got, (Status::RemAccessErr, told_by_peer(why)));
     }
 }
 
@@ -305,7 +306,8 @@ fn users_register_nothing_by_work_requests() {
     assert_eq!(got, (Status::MwBindErr, Denied::Foreign as u32));
 }
 
-/// Anticipatory failure: the QP and its peer go to the error state, everything is flushed.
+/// Anticipatory failure: the QP and its peer go to the error state, everything is flushed. No packet
+/// tells the peer.
 #[test]
 fn anticipatory_failure() {
     let mut p = Pair::new();
@@ -317,9 +319,11 @@ fn anticipatory_failure() {
     let cqes = [(); 2].map(|()| p.b.send_cq.poll().expect("completion"));
     assert_eq!(cqes.each_ref().map(status), [Status::MwBindErr, Status::WrFlushErr]);
     assert_eq!(status(&p.b.recv_cq.poll().expect("flush")), Status::WrFlushErr);
-    assert_eq!(status(&p.a.recv_cq.poll().expect("flush")), Status::WrFlushErr);
-    assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Err));
-    assert_eq!(p.ga.drain_events(), [(Kind::QpFatal, p.a.qpn)]);
+    assert_eq!((p.a.state(), p.b.state()), (state_of_failed_peer(), State::Err));
+    let flushed = p.a.recv_cq.poll().map(|cqe| status(&cqe));
+    assert_eq!(flushed, (!by_packets()).then_some(Status::WrFlushErr));
+    let events = if by_packets() { vec![] } else { vec![(Kind::QpFatal, p.a.qpn)] };
+    assert_eq!(p.ga.drain_events(), events);
 }
 
 /// Reactive failure: only the send queue fails, and may be used again.

@@ -42,6 +42,7 @@ fn a_closed_port_at_either_end_stops_a_connection() {
             p.world.advance(TIMEOUT);
             p.settle();
         }
+        p.world.last_timeout(&[&p.ga, &p.gb], TIMEOUT);
         assert_eq!(status(&p.sent().expect("completion")), Status::RetryExcErr);
         assert!(p.received().is_none());
         assert_eq!((p.a.state(), p.b.state()), (State::Err, State::Rts));
@@ -89,6 +90,7 @@ fn a_closed_port_is_no_way_to_oneself() {
     set_open(&guest, false);
     a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
     world.settle(&[&guest]);
+    world.last_timeout(&[&guest], 1_000_000_000);
     assert_eq!(status(&a.send_cq.poll().expect("completion")), Status::RetryExcErr);
 }
 

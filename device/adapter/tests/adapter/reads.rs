@@ -1,5 +1,5 @@
 //! READs that take more than a turn: what passes them, what waits for them, and the order of
-//! completions.
+//! completions. By a copy, because over packets no turn moves the bytes of a READ by itself.
 
 use vrnic_abi::admin::Opcode as Admin;
 use vrnic_abi::cq::Status;
@@ -26,7 +26,7 @@ const SOURCE: u64 = 6 << 20;
 
 /// A pair with data for two READs, and a receive on side B, with up to so many READs outstanding.
 fn pair(max_rd_atomic: u8) -> Pair {
-    let mut p = Pair::with(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic);
+    let mut p = Pair::local(Setup::default(), |attr: &mut Attr| attr.max_rd_atomic = max_rd_atomic);
     (0..2).for_each(|nth| p.b.fill(nth * u64::from(LONG), &bytes(nth)));
     p.b.post_recv(7, &[p.b.sge(7 << 20, 64)]);
     p

@@ -13,7 +13,7 @@ use vrnic_testdriver::qp::ALL;
 
 use crate::host::RAM_LEN;
 use crate::keys::{BINDABLE, PAGE, alloc_mw, bind, dereg, ok, on_b, write};
-use crate::world::Pair;
+use crate::world::{Pair, told_by_peer};
 
 /// The key that a region has afterwards.
 pub(crate) fn reregister(p: &Pair, params: ReregMr) -> Result<u32, Refused> {
@@ -42,7 +42,7 @@ fn reregistration_keeps_the_key() {
     assert_eq!(reregister(&p, params(pdn)), Ok(key));
     let cqe = p.complete(&write(&p, p.b.buffer, key, 4));
     let got = (status(&cqe), cqe.vendor_err.get());
-    assert_eq!(got, (Status::RemAccessErr, Denied::Foreign as u32));
+    assert_eq!(got, (Status::RemAccessErr, told_by_peer(Denied::Foreign)));
     assert_eq!(dereg(&p.gb, key), Ok(0));
     assert_eq!(p.gb.on_object(Admin::FreePd, pdn), Ok(0));
 }
@@ -65,7 +65,7 @@ fn reregistration_takes_rights_away() {
     assert_eq!(reregister(&p, params), Ok(key));
     let cqe = p.complete(&write(&p, p.b.buffer, key, 8));
     let got = (status(&cqe), cqe.vendor_err.get());
-    assert_eq!(got, (Status::RemAccessErr, Denied::Rights as u32));
+    assert_eq!(got, (Status::RemAccessErr, told_by_peer(Denied::Rights)));
 }
 
 /// A region that has died at a touch lives again by REREG_MR, whatever that changes, and with a key
@@ -95,7 +95,7 @@ fn reregistration_after_a_touch() {
         ok(&p.complete(&write(&p, buffer, second, 8)), cq::Opcode::Write);
         let cqe = p.complete(&write(&p, buffer, second, 8));
         let got = (status(&cqe), cqe.vendor_err.get());
-        assert_eq!(got, (Status::RemAccessErr, Denied::Invalid as u32));
+        assert_eq!(got, (Status::RemAccessErr, told_by_peer(Denied::Invalid)));
         assert_eq!(dereg(&p.gb, second), Ok(0));
     }
 }

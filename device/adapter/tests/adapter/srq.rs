@@ -32,7 +32,10 @@ struct Shared {
 
 impl Shared {
     fn new(count: usize, kind: Type) -> Self {
-        let world = World::default();
+        Self::in_world(World::default(), count, kind)
+    }
+
+    fn in_world(world: World, count: usize, kind: Type) -> Self {
         let (ga, gb) = (world.guest(1), world.guest(2));
         let base = Endpoint::new(&gb, Setup::default());
         let srq = SharedQueue::new(&base);
@@ -275,9 +278,10 @@ fn a_producer_index_beyond_the_ring_fails_the_srq() {
     assert_eq!((s.sent(2), s.received(2)), (Some(OK), Some((5, OK))));
 }
 
-/// Three QPs with a message each that takes more turns than one poll has.
+/// Three QPs with a message each that takes more turns than one poll has. By a copy, because over
+/// packets the receiver takes no receive in a poll of the sender.
 fn three_in_progress() -> Shared {
-    let mut s = Shared::new(3, Type::Rc);
+    let mut s = Shared::in_world(World::alone(), 3, Type::Rc);
     let len = REGION as u32;
     (0..3).for_each(|wr_id| s.srq.post(wr_id, &[s.base.sge(0, len)]));
     s.srq.post(3, &[s.base.sge(0, 64)]);
@@ -355,7 +359,7 @@ fn datagrams_take_shared_receives() {
     assert_eq!([first.byte_len.get(), second.byte_len.get()], [50; 2]);
     // The third found no receive.
     assert!(receivers[0].recv_cq.poll().is_none());
-    assert_eq!(ga.stats().tx_roce_discards.get(), 1);
+    assert_eq!(datagrams::lost(&ga, &gb), 1);
 }
 
 #[test]

@@ -211,6 +211,7 @@ fn long_messages_take_turns_with_short_ones() {
     let (mut first, mut polls) = (None, 0);
     while first.is_none() {
         ga.adapter.poll(0);
+        gb.adapter.poll(0);
         polls += 1;
         assert!(polls < 1000);
         if a2.send_cq.poll().is_some() {

@@ -1,21 +1,41 @@
 //! Adapters that reach each other, and two connected QPs on two of them.
+//!
+//! With `VRNIC_FABRIC=wire` in the environment the adapters of a test reach each other by packets.
+//! A test about the copy between two adapters asks for that ([`World::alone`], [`Pair::local`]) and
+//! says why. A test whose result differs over packets asks [`by_packets`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vrnic_abi::admin::TagForm;
 use vrnic_abi::cq::Cqe;
-use vrnic_abi::qp::Attr;
+use vrnic_abi::qp::{Attr, State};
 use vrnic_adapter::datapath::transport::peers::Fabric;
 use vrnic_adapter::limits::Limits;
+use vrnic_adapter::memory::tpt::Denied;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::wr::Wr;
 
 use crate::bus::{Endpoint, Guest, InProcess};
 use crate::host::TestHost;
 
-/// A fabric with a clock. With `VRNIC_FABRIC=wire` in the environment its adapters reach each other
-/// by packets.
+/// Returns whether adapters reach each other by packets in these tests.
+pub(crate) fn by_packets() -> bool {
+    std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire")
+}
+
+/// Returns the `vendor_err` of a work request that the peer has refused for this reason. No packet
+/// carries it.
+pub(crate) fn told_by_peer(why: Denied) -> u32 {
+    if by_packets() { 0 } else { why as u32 }
+}
+
+/// Returns the state of the peer of a QP that has failed by itself. No packet tells it of that.
+pub(crate) fn state_of_failed_peer() -> State {
+    if by_packets() { State::Rts } else { State::Err }
+}
+
+/// A fabric with a clock.
 pub(crate) struct World {
     pub(crate) fabric: Arc<Fabric<TestHost>>,
     pub(crate) clock: Arc<AtomicU64>,
@@ -24,7 +44,7 @@ pub(crate) struct World {
 impl Default for World {
     fn default() -> Self {
         let world = Self::alone();
-        if std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire") {
+        if by_packets() {
             world.fabric.use_packets_only();
         }
         world
@@ -58,15 +78,24 @@ impl World {
         panic!("the adapters never come to rest");
     }
 
+    /// Lets the time-out after the last try pass, which ends a request that nobody answers. By a
+    /// copy the last try itself ends it.
+    pub(crate) fn last_timeout(&self, guests: &[&Guest], timeout: u64) {
+        if by_packets() {
+            self.advance(timeout);
+            self.settle(guests);
+        }
+    }
+
     /// Moves the clock.
     pub(crate) fn advance(&self, ns: u64) {
         self.clock.fetch_add(ns, Ordering::AcqRel);
     }
 }
 
-/// A guest of a world that it has for itself.
+/// A guest of a world that it has for itself, without an address.
 pub(crate) fn guest() -> Guest {
-    World::default().guest(1)
+    World::alone().guest(1)
 }
 
 /// Two connected endpoints on two adapters.
@@ -84,15 +113,23 @@ impl Pair {
     }
 
     pub(crate) fn with(setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
-        let p = Self::apart(setup);
+        Self::connected(World::default(), setup, tune)
+    }
+
+    /// Two connected endpoints that always reach each other by a copy.
+    pub(crate) fn local(setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
+        Self::connected(World::alone(), setup, tune)
+    }
+
+    fn connected(world: World, setup: Setup, tune: impl Fn(&mut Attr)) -> Self {
+        let p = Self::apart(world, setup);
         p.a.connect(p.gb.mac(), p.b.qpn, &tune);
         p.b.connect(p.ga.mac(), p.a.qpn, &tune);
         p
     }
 
     /// Two endpoints that are not connected; side A sends commands.
-    pub(crate) fn apart(setup: Setup) -> Self {
-        let world = World::default();
+    pub(crate) fn apart(world: World, setup: Setup) -> Self {
         let (ga, gb) = (world.guest(1), world.guest(2));
         let responds = Setup { tags: (TagForm::None, 0), ..setup };
         let (a, b) = (Endpoint::new(&ga, setup), Endpoint::new(&gb, responds));
