@@ -5,9 +5,10 @@ mod common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
-use common::start;
+use common::{limit_descriptors, start};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
@@ -180,5 +181,30 @@ fn a_full_queue_of_connections_disturbs_no_link() {
     let mut again = daemon.plug(0);
     send(&mut again, &sent);
     assert_eq!(receive(&mut b), sent);
+    daemon.check();
+}
+
+/// A netdev for which there is no descriptor waits, and nobody else does.
+#[test]
+fn a_lack_of_descriptors_stalls_no_port() {
+    let mut daemon = start(3);
+    let [mut a, mut b] = [0, 1].map(|port| daemon.plug(port));
+    daemon.wait_for_log("link up port=\"f1\"");
+    let before = limit_descriptors(&daemon, Some(3));
+    let mut waiting = daemon.plug(2);
+    daemon.wait_for_log("a client cannot be accepted");
+    let sent = frame(B, A, 60);
+    let start = Instant::now();
+    for _ in 0..1000 {
+        send(&mut a, &sent);
+        assert_eq!(receive(&mut b), sent);
+    }
+    // Each way to a thread that waits for 10 ms would take 10 s.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    limit_descriptors(&daemon, before);
+    daemon.wait_for_log("link up port=\"f2\"");
+    let sent = frame(vrnic_mac(2), A, 60);
+    send(&mut a, &sent);
+    assert_eq!(receive(&mut waiting), sent);
     daemon.check();
 }

@@ -74,7 +74,10 @@ impl Namespace {
         let (port, monitor) = (format!("name=g,net=@{name}"), format!("@{name}.monitor"));
         let uplink = format!("name=up,{uplink}");
         let options = [("--uplink", &*uplink), ("--port", &port), ("--monitor", &monitor)];
-        self.folder.start(&self.program(), 0, &options)
+        let daemon = self.folder.start(&self.program(), 0, &options);
+        // The interface is there by then.
+        daemon.wait_for_log("cannot pass this uplink");
+        daemon
     }
 
     fn plug(&self, daemon: &Daemon, name: &str) -> UnixStream {

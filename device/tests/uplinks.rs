@@ -310,6 +310,25 @@ fn a_stuck_peer_stalls_nobody() {
     daemon.check();
 }
 
+/// A daemon at a trunk that is taken tries again without filling the log.
+#[test]
+fn a_third_daemon_waits_for_its_turn() {
+    let folder = Folder::new();
+    let listening = folder.daemon(1, &[("--uplink", "name=up,listen=@t")]);
+    let first = Peer::greeted(&folder.path("t"));
+    listening.wait_for_log("link up port=\"up\"");
+    let port = ("--port", "name=g,net=@g");
+    let third = folder.daemon(0, &[("--uplink", "name=up,connect=@t"), port]);
+    third.wait_for_log("it may have another peer");
+    std::thread::sleep(Duration::from_secs(3));
+    for log in [third.log(), listening.log()] {
+        let told = |line: &&str| line.contains("another peer") || line.contains("turned away");
+        assert_eq!(log.lines().filter(told).count(), 1, "{log}");
+    }
+    drop(first);
+    third.wait_for_log("link up port=\"up\"");
+}
+
 #[test]
 fn a_trunk_returns_after_the_other_daemon_has_restarted() {
     const LISTENING: [(&str, &str); 2] =

@@ -73,6 +73,12 @@ impl Frame {
         self.address(6)
     }
 
+    /// Returns whether there is a VLAN tag (IEEE 802.1Q, customer's or service provider's).
+    #[must_use]
+    pub fn is_tagged(&self) -> bool {
+        matches!(self.0.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
+    }
+
     fn address(&self, offset: usize) -> MacAddr {
         let bytes = self.0.get(offset..).and_then(|rest| rest.first_chunk());
         MacAddr(bytes.copied().unwrap_or_default())
@@ -102,6 +108,9 @@ mod tests {
         let frame = Frame::new((0..64).collect()).expect("a frame");
         assert_eq!(frame.destination(), MacAddr([0, 1, 2, 3, 4, 5]));
         assert_eq!(frame.source(), MacAddr([6, 7, 8, 9, 10, 11]));
+        assert!(!frame.is_tagged());
+        let tagged = Frame::new([&[0; 12][..], &[0x81, 0, 0, 5, 8, 0]].concat());
+        assert!(tagged.expect("a frame").is_tagged());
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct Port {
     up: bool,
     /// True if epoll tells when there is room to send.
     pub watched_out: bool,
+    /// True if epoll does not tell of clients until the next tick.
+    pub door_shut: bool,
 }
 
 impl Port {
@@ -61,13 +63,17 @@ impl Port {
     #[must_use]
     pub fn new(setup: PortSetup) -> Self {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
+        let status = PortStatus::new(&setup.name, setup.kind);
+        // Without a line there is the adapter alone, to which frames can always go.
+        status.set_up(setup.line.is_none());
         Self {
-            status: Arc::new(PortStatus::new(&setup.name, setup.kind)),
+            status: Arc::new(status),
             setup,
             queue: SendQueue::new(room),
             limiter: Limiter::default(),
             up: false,
             watched_out: false,
+            door_shut: false,
         }
     }
 
@@ -130,10 +136,10 @@ impl Port {
         Ok(change)
     }
 
-    /// Returns whether [`Self::tick`] has something to do.
+    /// Returns whether something is due about once a second.
     #[must_use]
     pub fn wants_ticks(&self) -> bool {
-        self.setup.line.as_ref().is_some_and(|line| line.wants_ticks())
+        self.door_shut || self.setup.line.as_ref().is_some_and(|line| line.wants_ticks())
     }
 
     /// Does what is due about once a second.
@@ -174,7 +180,7 @@ impl Port {
         }
         let mtu = self.setup.line.as_ref().and_then(|line| line.mtu());
         if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok())
-            && len > mtu + FRAME_MIN + VLAN_TAG
+            && len > mtu + FRAME_MIN + if frame.is_tagged() { VLAN_TAG } else { 0 }
         {
             self.log().dropped(Reason::TooLong, 1, |port| {
                 tracing::warn!(port, "a frame of {len} bytes was dropped: the MTU is {mtu}");

@@ -150,11 +150,17 @@ impl Switch {
         shared.outbox.take(|port, frames| self.forward_all(port, frames));
     }
 
+    /// Forwards the frames of an adapter.
     fn forward_all(&mut self, from: PortId, frames: Vec<ethernet::Frame>) {
+        // The port may have been removed since they were sent.
+        if !self.ports.contains_key(&from) {
+            return;
+        }
+        let now = Instant::now();
         for (count, frame) in (1..).zip(frames) {
             // An adapter's frames are long enough; one that is not is of no use.
             if let Ok(frame) = Frame::try_from(frame) {
-                self.forward(from, frame);
+                self.forward(from, frame, now);
             }
             if count % CHUNK == 0 {
                 self.flush_grown();
@@ -204,9 +210,23 @@ impl Switch {
         match port.admit() {
             Ok(change) => self.follow(id, change),
             Err(error) => {
-                port.log().line(|port| tracing::warn!(port, %error, "a client cannot be accepted"));
-                std::thread::sleep(Duration::from_millis(10));
+                port.log().line(|port| {
+                    tracing::warn!(port, %error, "a client cannot be accepted; this is tried again every second");
+                });
+                // It would be readable all the time.
+                port.door_shut = true;
+                self.watch_door(id, EventFlags::empty());
             }
+        }
+    }
+
+    /// Watches for clients, or does not.
+    fn watch_door(&self, id: PortId, flags: EventFlags) {
+        let door = self.ports.get(&id).and_then(Port::door);
+        let watched =
+            door.map(|door| epoll::modify(&self.epoll, door, Token::Door(id).data(), flags));
+        if let Some(Err(error)) = watched {
+            tracing::error!(%error, "clients may not be accepted: epoll cannot change what it watches");
         }
     }
 
@@ -220,8 +240,9 @@ impl Switch {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             change = port.receive(&mut frames);
         }
+        let now = Instant::now();
         for frame in frames.drain(..) {
-            self.forward(id, frame);
+            self.forward(id, frame, now);
         }
         self.arrived = frames;
         self.follow(id, change);
@@ -250,8 +271,8 @@ impl Switch {
     }
 
     /// Learns the source of a frame and queues it where it goes.
-    fn forward(&mut self, from: PortId, frame: Frame) {
-        if self.table.learn(frame.source(), from, Instant::now()) == Verdict::Forged {
+    fn forward(&mut self, from: PortId, frame: Frame, now: Instant) {
+        if self.table.learn(frame.source(), from, now) == Verdict::Forged {
             if let Some(port) = self.ports.get(&from) {
                 port.forged(&frame);
             }
@@ -332,6 +353,13 @@ impl Switch {
         let changes: Vec<_> = wanting.map(|(id, port)| (*id, port.tick())).collect();
         for (id, change) in changes {
             self.follow(id, change);
+        }
+        let shut = self
+            .ports
+            .iter_mut()
+            .filter_map(|(id, port)| std::mem::take(&mut port.door_shut).then_some(*id));
+        for id in shut.collect::<Vec<_>>() {
+            self.watch_door(id, EventFlags::IN);
         }
         self.follow_mtu();
     }

@@ -48,8 +48,8 @@ pub struct Trunk {
     connection: Option<Connection>,
     /// Room for a message.
     buffer: Vec<u8>,
-    /// True if the log tells already that the other daemon is not there.
-    told_absent: bool,
+    /// True if the log tells already why there is no peer, or that another one was turned away.
+    told: bool,
 }
 
 /// A connection to another daemon.
@@ -67,7 +67,7 @@ impl Trunk {
     /// Creates a trunk without a peer.
     #[must_use]
     pub fn new(end: End) -> Self {
-        Self { end, connection: None, buffer: vec![0; MESSAGE_MAX], told_absent: false }
+        Self { end, connection: None, buffer: vec![0; MESSAGE_MAX], told: false }
     }
 
     /// Begins a connection.
@@ -75,8 +75,11 @@ impl Trunk {
         // The kernel gives less if net.core.wmem_max is less, and that will do, too.
         let _less = set_socket_send_buffer_size(&socket, SEND_BUFFER);
         let room = socket_send_buffer_size(&socket)?.saturating_sub(MESSAGE_OVERHEAD);
-        send(&socket, HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
-        self.told_absent = false;
+        match send(&socket, HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            // That it is closed already is seen when it is read.
+            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(error) => return Err(error.into()),
+        }
         self.connection = Some(Connection {
             peer: Peer::of(&socket),
             socket,
@@ -127,14 +130,17 @@ impl Line for Trunk {
         let End::Listen(socket) = &self.end else { return Ok(Change::None) };
         let Some((stream, client)) = accept(socket.listener())? else { return Ok(Change::None) };
         if self.connection.is_some() {
-            log.line(|port| {
-                tracing::warn!(
-                    port,
-                    socket = %socket.path().display(),
-                    %client,
-                    "second client turned away: a daemon is already connected"
-                );
-            });
+            // It may try again and again.
+            if !std::mem::replace(&mut self.told, true) {
+                log.line(|port| {
+                    tracing::warn!(
+                        port,
+                        socket = %socket.path().display(),
+                        %client,
+                        "second client turned away: a daemon is already connected"
+                    );
+                });
+            }
             return Ok(Change::None);
         }
         stream.set_nonblocking(true)?;
@@ -162,7 +168,7 @@ impl Line for Trunk {
         match dial(path).and_then(|socket| self.open(socket)) {
             Ok(change) => change,
             Err(error) => {
-                if !std::mem::replace(&mut self.told_absent, true)
+                if !std::mem::replace(&mut self.told, true)
                     && let End::Connect(path) = &self.end
                 {
                     log.line(|port| {
@@ -175,13 +181,21 @@ impl Line for Trunk {
     }
 
     fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
-        let Self { connection: Some(connection), buffer, .. } = self else { return Change::None };
+        let Self { connection: Some(connection), buffer, told, .. } = self else {
+            return Change::None;
+        };
         let mut budget = TURN_BYTES;
         while budget > 0 {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
             let len = match recv(&connection.socket, buffer.as_mut_slice(), flags) {
-                Ok((0, _)) => {
-                    log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
+                Ok((0, _)) | Err(Errno::CONNRESET) => {
+                    if connection.greeted {
+                        log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
+                    } else if !std::mem::replace(told, true) {
+                        log.line(|port| {
+                            tracing::warn!(port, peer = %connection.peer, "the peer has disconnected before it said what it is; it may have another peer");
+                        });
+                    }
                     return Change::Gone;
                 }
                 Ok((_, len)) => len,
@@ -201,6 +215,7 @@ impl Line for Trunk {
                 read(message, len, frames, log);
             } else if message == Some(HELLO) {
                 connection.greeted = true;
+                *told = false;
             } else {
                 log.line(|port| {
                     tracing::warn!(port, peer = %connection.peer, "a peer was disconnected: it does not speak this version of the protocol of trunks");
