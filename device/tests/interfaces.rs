@@ -37,11 +37,16 @@ impl Namespace {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("vrnic-{}-{number}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).output();
-        if !made.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: this needs the command ip, and leave to make network namespaces");
+        let this = Self { name, folder: Folder::new() };
+        let probe = "ip tuntap add probe mode tap && ip link add va type veth peer name vb && \
+                     ip link del va && ip tuntap del probe mode tap";
+        if !made.is_ok_and(|output| output.status.success()) || this.try_run(probe).is_err() {
+            eprintln!(
+                "skipped: this needs the command ip, and leave to make network namespaces, TAP and \
+                 veth devices"
+            );
             return None;
         }
-        let this = Self { name, folder: Folder::new() };
         let script = format!(
             "#!/bin/sh\nexec ip netns exec {} {} \"$@\"\n",
             this.name,
@@ -49,9 +54,8 @@ impl Namespace {
         );
         std::fs::write(this.program(), script).expect("script");
         std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
-        // The kernel's own stations would send frames, too.
-        this.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
-        this.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        // The kernel's own stations send frames, too, which is no fault but makes logs longer.
+        let _allowed = this.try_run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         Some(this)
     }
 
@@ -59,14 +63,22 @@ impl Namespace {
         self.folder.path("vrnicd")
     }
 
-    /// Runs a command in the namespace.
+    /// Runs a command in the namespace, which must succeed.
+    #[track_caller]
     fn run(&self, command: &str) {
+        if let Err(error) = self.try_run(command) {
+            panic!("{command}: {error}");
+        }
+    }
+
+    /// Runs a command in the namespace. Returns what it complains about if it fails.
+    fn try_run(&self, command: &str) -> Result<(), String> {
         let output = Command::new("ip")
             .args(["netns", "exec", &self.name, "bash", "-c", command])
             .output()
-            .expect("ip runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command}: {error}");
+            .map_err(|error| error.to_string())?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(error) }
     }
 
     /// A daemon with this uplink, and a port and a monitor of this name.

@@ -137,9 +137,18 @@ fn help_explains_every_setting() {
     let output = run(&["--help"]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).expect("text");
-    for part in
-        ["--function", "--config", "--workers", "--spin", "--pin", "vfio-user-pci", "SIGTERM"]
-    {
+    for part in [
+        "--function",
+        "--port",
+        "--uplink",
+        "--control",
+        "--config",
+        "--workers",
+        "--spin",
+        "--pin",
+        "vfio-user-pci",
+        "SIGTERM",
+    ] {
         assert!(text.contains(part), "{part} is missing");
     }
 }
