@@ -1,5 +1,6 @@
 //! A daemon and two guests, ready for RDMA.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -29,6 +30,9 @@ pub struct Options {
     pub adapters: u8,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
+    /// True if each guest has a daemon of its own. A trunk joins the two, so all that the guests send
+    /// each other are packets.
+    pub apart: bool,
     /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,
     /// True if to load vrnic.ko and wait for the RDMA devices.
@@ -46,6 +50,7 @@ impl Default for Options {
             memory: 1536,
             adapters: 1,
             twins: false,
+            apart: false,
             plugged: false,
             module: true,
             files: Vec::new(),
@@ -61,8 +66,10 @@ pub struct Pair {
     pub a: Guest,
     /// Guest b, usually the server.
     pub b: Guest,
-    /// The daemon.
+    /// The daemon; of guest a alone, if each has one.
     pub daemon: Daemon,
+    /// The daemon of guest b, if each has one.
+    pub other: Option<Daemon>,
     paths: Paths,
     accel: Accel,
     options: Options,
@@ -80,8 +87,7 @@ impl Pair {
         let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
         write_initramfs(&paths, &options.files, &initramfs)?;
-        let functions = functions(dir.path(), &options);
-        let daemon = Daemon::start(&paths, dir.path(), &functions, &options.daemon)?;
+        let (daemon, other) = daemons(&paths, dir.path(), &options)?;
         let boot = |guest: u8| {
             let setup = setup(dir.path().into(), guest, &options);
             let guest = Guest::boot(&paths, accel, setup)?;
@@ -98,7 +104,7 @@ impl Pair {
         let Ok(a) = a else { bail!("the thread that boots guest a panicked") };
         let told = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
         let (a, b) = (a.with_context(told)?, b.with_context(told)?);
-        Ok(Self { a, b, daemon, paths, accel, options, dir })
+        Ok(Self { a, b, daemon, other, paths, accel, options, dir })
     }
 
     /// Kills guest b and boots it anew, against the same daemon.
@@ -119,8 +125,9 @@ impl Pair {
     #[must_use]
     pub fn report(&self) -> String {
         format!(
-            "--- vrnicd\n{}\n--- guest a\n{}\n--- guest b\n{}\n",
+            "--- vrnicd\n{}{}\n--- guest a\n{}\n--- guest b\n{}\n",
             self.daemon.log(40),
+            self.other.as_ref().map_or(String::new(), |daemon| daemon.log(40)),
             self.a.report(40),
             self.b.report(40)
         )
@@ -163,8 +170,31 @@ impl Pair {
 }
 
 /// Returns the daemon's functions: the adapters of all guests, the first ones first.
-fn functions(dir: &Path, options: &Options) -> Vec<Adapter> {
-    let rail = |rail| (0..GUESTS).map(move |guest| Adapter::new(dir, guest, rail));
+/// Starts the daemon of both guests, or one for each.
+fn daemons(
+    paths: &Paths,
+    dir: &Path,
+    options: &Options,
+) -> anyhow::Result<(Daemon, Option<Daemon>)> {
+    if !options.apart {
+        let functions = functions(dir, 0..GUESTS, options);
+        return Ok((Daemon::start(paths, dir, &functions, &options.daemon)?, None));
+    }
+    let start = |guest: u8, folder: &Path, end: &str| {
+        let trunk = format!("name=trunk,{end}={}", dir.join("trunk").display());
+        let mut arguments = options.daemon.clone();
+        arguments.extend(["--uplink".to_owned(), trunk]);
+        Daemon::start(paths, folder, &functions(dir, guest..guest + 1, options), &arguments)
+    };
+    let folder = dir.join("other");
+    std::fs::create_dir(&folder).context("cannot make a folder for the second daemon")?;
+    let daemon = start(0, dir, "listen")?;
+    Ok((daemon, Some(start(1, &folder, "connect")?)))
+}
+
+/// The adapters of these guests.
+fn functions(dir: &Path, guests: Range<u8>, options: &Options) -> Vec<Adapter> {
+    let rail = |rail| guests.clone().map(move |guest| Adapter::new(dir, guest, rail));
     (0..options.adapters.max(1)).flat_map(rail).collect()
 }
 

@@ -105,9 +105,12 @@ fn requirements() -> Result<()> {
     })
 }
 
-/// Runs a test binary as its main function.
+/// Runs a test binary as its main function. With `VRNIC_FABRIC=wire` in the environment each guest
+/// has a daemon of its own, so that the cases run over packets.
 #[must_use]
 pub fn main(options: Options, cases: Vec<Case>) -> ExitCode {
+    let wire = std::env::var_os("VRNIC_FABRIC").is_some_and(|fabric| fabric == "wire");
+    let options = Options { apart: options.apart || wire, ..options };
     let mut arguments = Arguments::from_args();
     // One pair, one case at a time; with one thread the trials run on this very thread.
     arguments.test_threads = Some(1);

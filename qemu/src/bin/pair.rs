@@ -54,6 +54,11 @@ struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     adapters: u8,
 
+    /// Give each guest a daemon of its own, joined by a trunk, so that the guests reach each other by
+    /// packets
+    #[arg(long)]
+    wire: bool,
+
     /// Do not load vrnic.ko
     #[arg(long)]
     no_module: bool,
@@ -72,6 +77,7 @@ fn main() -> Result<ExitCode> {
         cpus: args.cpus,
         memory: args.memory,
         adapters: args.adapters,
+        apart: args.wire,
         module: !args.no_module,
         files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
         ..Options::default()
