@@ -1,0 +1,270 @@
+//! Blocks have the layout of pcapng, and frames of local messages are those that a wire would show.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+use vrnic_pcap::block::section_header;
+use vrnic_pcap::synthesis::{COMMENT, datagram};
+use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Overflow, Parties, Ring};
+use vrnic_roce::Psn;
+use vrnic_roce::datagram::{GSI_QKEY, Outgoing, Sender};
+use vrnic_roce::requester::{Rejected, Remote, Work};
+use vrnic_roce::responder::Verdict;
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::frame::Ethernet;
+use vrnic_roce::wire::network::{Addresses, Network};
+use vrnic_roce::wire::numbers::Srqn;
+use vrnic_roce::wire::opcode::{Opcode, Transport};
+use vrnic_roce::wire::syndrome::RnrTimer;
+use vrnic_roce::wire::{Body, Frame, Mtu, Packet, Path, Qpn, Response, Rkey, SendEnd, Syndrome};
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+/// The options of a block that begin at an offset, by code.
+fn options(block: &[u8], mut at: usize) -> Vec<(u16, Vec<u8>)> {
+    let mut found = Vec::new();
+    while at < block.len() - 4 {
+        let (code, length) = (word(block, at) as u16, (word(block, at) >> 16) as usize);
+        found.push((code, block[at + 4..at + 4 + length].to_vec()));
+        at += 4 + length.next_multiple_of(4);
+    }
+    assert_eq!(at, block.len() - 4, "options end before the length");
+    found
+}
+
+fn check_block(block: &[u8], kind: u32) {
+    assert_eq!((word(block, 0), block.len() % 4), (kind, 0));
+    assert_eq!(word(block, 4) as usize, block.len());
+    assert_eq!(word(block, block.len() - 4) as usize, block.len());
+}
+
+#[test]
+fn a_file_begins_with_section_and_interface() {
+    let section = section_header("vrnicd");
+    check_block(&section, 0x0a0d_0d0a);
+    assert_eq!((word(&section, 8), word(&section, 12)), (0x1a2b_3c4d, 1));
+    assert_eq!(section[16..24], [0xff; 8]);
+    assert_eq!(options(&section, 24), [(4, b"vrnicd".to_vec()), (0, vec![])]);
+    let interface = Interface { name: "function a".into(), snap_length: 128 };
+    let description = interface.description();
+    check_block(&description, 1);
+    assert_eq!((word(&description, 8), word(&description, 12)), (1, 128));
+    let expected = [(2, b"function a".to_vec()), (9, vec![9]), (0, vec![])];
+    assert_eq!(options(&description, 16), expected);
+}
+
+#[test]
+fn long_texts_are_cut_between_characters() {
+    let comment = "ä".repeat(1000);
+    let captured = Captured { interface: 0, nanos: 0, frame: &[], comment: Some(&comment) };
+    let block = captured.block(0);
+    check_block(&block, 6);
+    assert_eq!(options(&block, 28)[0], (1, "ä".repeat(512).into_bytes()));
+    let odd = format!("a{comment}");
+    let captured = Captured { comment: Some(&odd), ..captured };
+    let option = options(&captured.block(0), 28)[0].1.clone();
+    assert_eq!(String::from_utf8(option).expect("whole characters").len(), 1023);
+}
+
+proptest! {
+    #[test]
+    fn a_packet_block_holds_frame_time_and_comment(
+        frame in proptest::collection::vec(any::<u8>(), 0..300),
+        nanos: u64,
+        snap_length in 0..200_u32,
+        comment in proptest::option::of("\\PC{0,20}"),
+    ) {
+        let captured =
+            Captured { interface: 3, nanos, frame: &frame, comment: comment.as_deref() };
+        let block = captured.block(snap_length);
+        check_block(&block, 6);
+        prop_assert_eq!(word(&block, 8), 3);
+        prop_assert_eq!(u64::from(word(&block, 12)) << 32 | u64::from(word(&block, 16)), nanos);
+        let most = if snap_length == 0 { frame.len() } else { snap_length as usize };
+        let kept = frame.len().min(most);
+        prop_assert_eq!((word(&block, 20) as usize, word(&block, 24) as usize), (kept, frame.len()));
+        prop_assert_eq!(&block[28..28 + kept], &frame[..kept]);
+        let expected = comment.map(|text| vec![(1, text.into_bytes()), (0, vec![])]);
+        prop_assert_eq!(options(&block, 28 + kept.next_multiple_of(4)), expected.unwrap_or_default());
+    }
+
+    #[test]
+    fn a_ring_is_bounded_and_keeps_the_order(
+        lengths in proptest::collection::vec(0..50_usize, 0..100),
+        most in 0..200_usize,
+        oldest: bool,
+    ) {
+        let overflow = if oldest { Overflow::Oldest } else { Overflow::Newest };
+        let mut ring = Ring::new(most, overflow);
+        for (at, length) in lengths.iter().enumerate() {
+            ring.push(vec![at as u8; *length]);
+            prop_assert!(ring.bytes() <= most);
+        }
+        let lost = ring.lost();
+        let left: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
+        prop_assert_eq!(left.len() as u64 + lost, lengths.len() as u64);
+        prop_assert_eq!(ring.bytes(), 0);
+        let marks: Vec<_> = left.iter().filter_map(|block| block.first()).collect();
+        prop_assert!(marks.is_sorted());
+        let newest = lengths.last().filter(|length| oldest && (1..=most).contains(*length));
+        prop_assert!(newest.is_none() || marks.last() == Some(&&(lengths.len() as u8 - 1)));
+    }
+}
+
+fn path(v6: bool, from: u8, to: u8) -> Path {
+    let addresses = if v6 {
+        let [source, destination] = [from, to].map(|last| Ipv6Addr::from(u128::from(last)));
+        Addresses::V6 { source, destination }
+    } else {
+        let [source, destination] = [from, to].map(|last| Ipv4Addr::new(10, 9, 0, last));
+        Addresses::V4 { source, destination }
+    };
+    let network = Network { addresses, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+    let ethernet = Ethernet { destination: [to; 6], source: [from; 6], vlan: v6.then_some(5) };
+    Path { ethernet, network, source_port: 0xc000 }
+}
+
+fn conversation(transport: Transport, v6: bool) -> Conversation {
+    Conversation::new(Parties {
+        transport,
+        mtu: Mtu::M1024,
+        requester: Qpn::new(0x11),
+        responder: Qpn::new(0x12),
+        first_psn: Psn::new(0xff_fffe),
+        there: path(v6, 1, 2),
+        back: path(v6, 2, 1),
+        min_rnr_timer: RnrTimer::new(1),
+    })
+}
+
+fn byte(at: u32) -> u8 {
+    (at % 251) as u8
+}
+
+/// A frame as `direction opcode psn length`.
+type Shown = (Direction, String, u32, usize);
+
+/// Makes the frames of a message and checks CRCs, QPs and payload.
+fn show(
+    conversation: &mut Conversation,
+    (work, length): (Work, u32),
+    verdict: Verdict,
+) -> Result<Vec<Shown>, Rejected> {
+    let mut shown = Vec::new();
+    let mut fill = |start: u32, to: &mut [u8]| {
+        (start..).zip(to).for_each(|(at, to)| *to = byte(at));
+    };
+    let (srqn, payload) = (Srqn::new(3), &mut fill);
+    let message = Message { work, length, solicited: false, srqn, verdict, payload };
+    let (mut place, mut sum) = (0, 0);
+    conversation.message(message, Time::from_nanos(5), &mut |direction, frame| {
+        let parsed = Frame::parse(frame).expect("headers").expect("RoCE");
+        let Packet { head, body, payload } = parsed.packet().expect("a right CRC");
+        let to = if direction == Direction::There { 0x12 } else { 0x11 };
+        assert_eq!(head.destination, Qpn::new(to));
+        for found in payload {
+            assert_eq!(*found, byte(place));
+            place += 1;
+        }
+        sum += payload.len();
+        let opcode = Opcode::new(head.transport, body.operation()).expect("an opcode");
+        let name = match body {
+            Body::Response(Response::Acknowledge(aeth)) => match aeth.syndrome {
+                Syndrome::Ack(_) => "ack".to_owned(),
+                syndrome => format!("{syndrome:?}"),
+            },
+            _ => opcode.to_string(),
+        };
+        shown.push((direction, name, head.psn.get(), payload.len()));
+    })?;
+    if matches!(verdict, Verdict::Executed) {
+        assert_eq!(sum, length as usize);
+    }
+    Ok(shown)
+}
+
+const REMOTE: Remote = Remote { addr: 0x1000, key: Rkey(9) };
+
+#[test]
+fn messages_have_the_frames_of_a_wire() {
+    use Direction::{Back, There};
+    for v6 in [false, true] {
+        let mut rc = conversation(Transport::Rc, v6);
+        let mut show =
+            |work, length, verdict| show(&mut rc, (work, length), verdict).expect("good");
+        let frame = |way, name: &str, psn, length| (way, name.to_owned(), psn, length);
+        let send = Work::Send(SendEnd::Imm([1; 4]));
+        assert_eq!(
+            show(send, 2500, Verdict::Executed),
+            [
+                frame(There, "rc-send-first", 0xff_fffe, 1024),
+                frame(There, "rc-send-middle", 0xff_ffff, 1024),
+                frame(There, "rc-send-last-imm", 0, 452),
+                frame(Back, "ack", 0, 0),
+            ]
+        );
+        assert_eq!(
+            show(Work::Read(REMOTE), 3000, Verdict::Executed),
+            [
+                frame(There, "rc-read-request", 1, 0),
+                frame(Back, "rc-read-response-first", 1, 1024),
+                frame(Back, "rc-read-response-middle", 2, 1024),
+                frame(Back, "rc-read-response-last", 3, 952),
+            ]
+        );
+        assert_eq!(
+            show(Work::FetchAdd { word: REMOTE, add: 1 }, 8, Verdict::Old(41)),
+            [frame(There, "rc-fetch-add", 4, 0), frame(Back, "rc-atomic-acknowledge", 4, 0),]
+        );
+        // Not ready at first, then the same again.
+        let refused = show(send, 10, Verdict::NotReady);
+        assert_eq!(refused[0], frame(There, "rc-send-only-imm", 5, 10));
+        assert_eq!(refused[1], frame(Back, "NotReady(RnrTimer(1))", 5, 0));
+        assert_eq!(
+            show(send, 10, Verdict::Executed),
+            [frame(There, "rc-send-only-imm", 5, 10), frame(Back, "ack", 5, 0),]
+        );
+        assert_eq!(
+            show(Work::Write(REMOTE, None), 0, Verdict::Executed),
+            [frame(There, "rc-write-only", 6, 0), frame(Back, "ack", 6, 0),]
+        );
+        let refused = show(Work::Write(REMOTE, None), 3000, Verdict::Access);
+        assert_eq!(
+            refused,
+            [frame(There, "rc-write-first", 7, 1024), frame(Back, "Nak(RemoteAccess)", 7, 0),]
+        );
+    }
+}
+
+#[test]
+fn a_refusal_ends_a_conversation() {
+    let mut rc = conversation(Transport::Rc, false);
+    let read = (Work::Read(REMOTE), 10);
+    show(&mut rc, read, Verdict::Invalid).expect("a refusal is shown");
+    assert_eq!(show(&mut rc, read, Verdict::Executed), Err(Rejected::Failed));
+}
+
+#[test]
+fn unreliable_messages_have_no_answers() {
+    let mut uc = conversation(Transport::Uc, false);
+    let frames = show(&mut uc, (Work::Send(SendEnd::Plain), 1025), Verdict::Executed);
+    let names: Vec<_> = frames.expect("good").into_iter().map(|(_, name, ..)| name).collect();
+    assert_eq!(names, ["uc-send-first", "uc-send-last"]);
+    let mut xrc = conversation(Transport::Xrc, false);
+    let frames = show(&mut xrc, (Work::Write(REMOTE, Some([1; 4])), 5), Verdict::Executed);
+    let names: Vec<_> = frames.expect("good").into_iter().map(|(_, name, ..)| name).collect();
+    assert_eq!(names, ["xrc-write-only-imm", "ack"]);
+
+    let mut sender = Sender::new(Qpn::new(1), GSI_QKEY, Psn::new(7));
+    let (destination, qkey) = (Qpn::GSI, GSI_QKEY & !(1 << 31) | 1 << 31);
+    let outgoing = Outgoing { destination, qkey, imm: None, solicited: true, length: 256 };
+    let way = (&path(false, 1, 2), Mtu::M1024);
+    let frame = datagram(&mut sender, &outgoing, way, &[9; 256]).expect("short enough");
+    let packet = Frame::parse(&frame).expect("headers").expect("RoCE").packet();
+    assert_eq!(packet.map(|packet| packet.payload.to_vec()), Ok(vec![9; 256]));
+    let long = Outgoing { length: 1025, ..outgoing };
+    assert!(datagram(&mut sender, &long, way, &[9; 1025]).is_err());
+    assert!(COMMENT.starts_with("synthesised"));
+}
