@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use vrnic_abi::admin::Counter;
 use vrnic_abi::cq::{self, Status};
-use vrnic_abi::qp::{State, Type};
+use vrnic_abi::qp::{Attr, AttrMask, State, Type};
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_adapter::ethernet::Frame;
 use vrnic_simlink::{Fate, Faults};
@@ -16,6 +16,7 @@ use vrnic_testdriver::wr::Wr;
 
 use crate::bus::Endpoint;
 use crate::cable::Cable;
+use crate::host::Bar;
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
@@ -237,4 +238,23 @@ fn marks_of_congestion_come_back_as_notifications() {
     let sent = there.get(Counter::NpCnpSent);
     assert!((1..=marked).contains(&sent));
     assert!((1..=sent).contains(&here.get(Counter::RpCnpHandled)));
+}
+
+#[test]
+fn a_send_queue_that_has_failed_goes_on_with_its_numbers() {
+    let cable = Cable::new(8, Faults::default());
+    let uc = Setup { kind: Type::Uc, ..Setup::default() };
+    let (mut a, b) = cable.connected(uc, |_| {});
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    cable.ga.host.restrict(a.buffer, 8, Bar::Unmapped);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::LocProtErr);
+    assert_eq!(a.state(), State::Sqe);
+    cable.ga.host.unrestrict();
+    let attr = Attr { state: State::Rts as u8, ..Attr::default() };
+    cable.ga.modify_qp(a.qpn, AttrMask::STATE, &attr).expect("MODIFY_QP");
+    a.fill(0, b"go on...");
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
+    cable.settle();
+    assert_eq!(b.bytes(0, 8), *b"go on...");
 }

@@ -1,5 +1,6 @@
 //! Frames that come off the Ethernet: which worker of the adapter each is for.
 
+use vrnic_roce::wire::build::FRAME_MAX;
 use vrnic_roce::wire::{Frame as RoceFrame, Qpn};
 
 use crate::ethernet::Frame;
@@ -25,7 +26,8 @@ pub fn offer<H: Host>(objects: &Objects<H>, frame: Frame) -> Option<Frame> {
         Some(qpn) => objects.qp(qpn.get().into()).map(|qp| qp.worker),
         None => None,
     };
-    let put = worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame));
+    let fits = frame.bytes().len() <= FRAME_MAX;
+    let put = fits && worker.is_some_and(|worker| core.carries() && core.put_frame(worker, frame));
     if !put {
         core.stats().step(Counter::RxRoceDiscards);
     }

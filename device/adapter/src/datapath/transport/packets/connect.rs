@@ -42,11 +42,18 @@ pub(crate) fn connect<H: Host>(
     attr: &Attr,
     change: (State, State),
 ) {
-    let connects = match change {
-        (State::Init, State::Rtr) => network.fabric.needs_packets(attr.av.dmac),
-        (State::Rtr, State::Rts) => matches!(qp.requester.lock().path, Path::Packets(_)),
+    let mut attr = *attr;
+    let connects = match (change, &qp.requester.lock().path) {
+        ((State::Init, State::Rtr), _) => network.fabric.needs_packets(attr.av.dmac),
+        ((State::Rtr, State::Rts), Path::Packets(_)) => true,
+        // The engine has failed with the send queue. Another goes on with its numbers.
+        ((State::Sqe, State::Rts), Path::Packets(sender)) => {
+            attr.sq_psn = sender.engine.psn().get().into();
+            true
+        }
         _ => false,
     };
+    let attr = &attr;
     let Some(transport) = transport(qp.kind).filter(|_| connects) else { return };
     let Some(mtu) = Mtu::from_code(attr.path_mtu) else { return };
     let ends = (qp.qpn.get(), attr.dest_qpn.get());
