@@ -30,8 +30,8 @@ pub struct Options {
     pub adapters: u8,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
-    /// True if each guest has a daemon of its own. A trunk joins the two, so all that the guests send
-    /// each other are packets.
+    /// True if each guest has a daemon of its own. A trunk joins the two, so all that the guests
+    /// send each other are packets.
     pub apart: bool,
     /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,

@@ -54,8 +54,8 @@ impl<B: Bus> Guest<B> {
         Self(Arc::new(State { bus, admin, events }))
     }
 
-    /// Resets the adapter, gives it rings in fresh memory, and enables it. Gives the port its address
-    /// where that is needed.
+    /// Resets the adapter, gives it rings in fresh memory, and enables it. Gives the port its
+    /// address where that is needed.
     pub fn bring_up(&self) {
         assert_eq!(self.register(regs::MAGIC), regs::MAGIC_VALUE, "magic number");
         assert_eq!(self.register(regs::VERSION), vrnic_abi::ABI_VERSION, "version");

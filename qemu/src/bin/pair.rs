@@ -54,8 +54,8 @@ struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     adapters: u8,
 
-    /// Give each guest a daemon of its own, joined by a trunk, so that the guests reach each other by
-    /// packets
+    /// Give each guest a daemon of its own, joined by a trunk, so that the guests reach each other
+    /// by packets
     #[arg(long)]
     wire: bool,
 
