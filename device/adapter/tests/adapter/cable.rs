@@ -22,7 +22,7 @@ const PATIENCE: u64 = 100_000_000_000;
 
 /// A daemon's end of the cable: frames that leave it wait here for the link.
 #[derive(Clone, Debug, Default)]
-struct Plug(Arc<Mutex<Vec<Frame>>>);
+pub(crate) struct Plug(pub(crate) Arc<Mutex<Vec<Frame>>>);
 
 impl Uplink for Plug {
     fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {

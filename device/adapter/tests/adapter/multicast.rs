@@ -1,13 +1,17 @@
 //! Multicast groups: who receives what is sent to one.
 
+use std::sync::Arc;
+
 use vrnic_abi::admin::{Mcast, Opcode as Admin, SetGid, Status as AdminStatus, command};
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{AddressVector, GRH_LEN, MULTICAST_QPN, Type};
 use vrnic_abi::sq::DatagramSeg;
+use vrnic_adapter::ethernet::Frame;
 use vrnic_testdriver::admin::Refused;
 use vrnic_testdriver::qp::Setup;
 
 use crate::bus::{Endpoint, Guest};
+use crate::cable::Plug;
 use crate::datagrams::{NO_VLAN, QKEY, datagram, ipv4, ready};
 use crate::world::Pair;
 
@@ -155,6 +159,28 @@ fn refused_memberships() {
     assert_eq!(attach(&p.ga, 0x1234, GROUP), Err(Refused(AdminStatus::NotFound, 0)));
     let connected = Endpoint::new(&p.ga, Setup::default());
     assert_eq!(attach(&p.ga, connected.qpn, GROUP), Err(Refused(AdminStatus::BadParam, qpn)));
+}
+
+/// A daemon's switch also offers the packet for members elsewhere to its own adapters.
+#[test]
+fn the_packet_of_a_member_of_this_daemon_is_no_second_message() {
+    let mut p = Pair::ud();
+    let plug = Plug::default();
+    p.world.fabric.attach(Arc::new(plug.clone()));
+    assert_eq!(attach(&p.gb, p.b.qpn, GROUP), Ok(()));
+    assert_eq!(members(&mut p, to(GROUP)), [false, true]);
+    let frames = std::mem::take(&mut *plug.0.lock());
+    let [frame] = &frames[..] else { panic!("{frames:?}") };
+    let mut offered = |bytes: Vec<u8>| {
+        p.expect(60);
+        let _not_roce = p.gb.adapter.offer(Frame::new(bytes));
+        p.settle();
+        p.received().is_some()
+    };
+    assert!(!offered(frame.bytes().to_vec()));
+    let mut from_elsewhere = frame.bytes().to_vec();
+    from_elsewhere[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 99]);
+    assert!(offered(from_elsewhere));
 }
 
 #[test]

@@ -86,13 +86,17 @@ impl<H: Host> Fabric<H> {
         self.uplink.get().is_some()
     }
 
-    /// Returns whether packets go to the station with this MAC, rather than one copy: it is outside,
-    /// or its adapter has no driver, so that a software device may be there.
+    /// Returns whether packets go to the station with this MAC, rather than one copy: it is
+    /// outside, or its adapter has no driver, so that a software device may be there.
     #[must_use]
     pub fn needs_packets(&self, mac: [u8; 6]) -> bool {
         self.packets_only.load(Ordering::Relaxed)
-            || (self.uplink.get().is_some()
-                && self.station(mac).is_none_or(|station| !station.core().is_enabled()))
+            || (self.uplink.get().is_some() && !self.has_driver(mac))
+    }
+
+    /// Returns whether the station with this MAC is an adapter of this daemon that a driver uses.
+    pub(crate) fn has_driver(&self, mac: [u8; 6]) -> bool {
+        self.station(mac).is_some_and(|station| station.core().is_enabled())
     }
 
     /// Returns about how many frames the adapter with the MAC `source` may send to the station

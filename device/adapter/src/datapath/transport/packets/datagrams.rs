@@ -84,7 +84,8 @@ pub(super) fn receive<H: Host>(
     bring(network, qp, (frame, packet), slice)
 }
 
-/// Takes a datagram for the members of a group.
+/// Takes a datagram for the members of a group. One from an adapter of this daemon is a second
+/// copy: that adapter has served all members of the daemon itself.
 ///
 /// # Errors
 /// Why it is dropped.
@@ -96,6 +97,9 @@ pub(super) fn receive_by_group<H: Host>(
 ) -> Result<(), Discard> {
     if !network.own.has_vlan(vlan(frame)) {
         return Err(Discard::Address);
+    }
+    if network.fabric.has_driver(frame.ethernet.source) {
+        return Ok(());
     }
     let group = gid(frame.network.addresses.destination());
     let mut from = Some(0);
