@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{connected, pair, pattern, start, start_with};
+use common::{Span, connected, pair, start, start_with, write_and_read};
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::sq::{Flags, Opcode};
@@ -33,19 +33,7 @@ fn writes_and_reads_move_every_byte() {
             (65_537, 7, 4093),
             (4 << 20, 1, 0),
         ] {
-            let data = pattern(len, 1);
-            a.fill(from, &data);
-            b.fill(to, &vec![0; len + 1]);
-            let write = Wr::new(Opcode::Write, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
-            a.run_expecting(&write, Status::Success);
-            assert!(b.bytes(to, len) == data, "WRITE of {len} bytes");
-            assert_eq!(b.bytes(to + len as u64, 1), [0], "beyond {len} bytes");
-            let back = pattern(len, 2);
-            b.fill(to, &back);
-            let read = Wr::new(Opcode::Read, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
-            let cqe = a.run_expecting(&read, Status::Success);
-            assert_eq!(cqe.byte_len.get(), len as u32);
-            assert!(a.bytes(from, len) == back, "READ of {len} bytes");
+            write_and_read(&mut a, &b, Span { len, from, to });
         }
     }
     daemon.check();

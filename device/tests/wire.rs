@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{pattern, start_with};
+use common::{Span, pattern, start_with, write_and_read};
 use tempfile::TempDir;
 use vrnic_abi::cq::Status;
 use vrnic_abi::qp::{Attr, Type};
@@ -58,18 +58,7 @@ fn every_operation_goes_from_daemon_to_daemon() {
         for (len, from, to) in
             [(0, 0, 0), (1, 3, 5), (4096, 4095, 1), (65_537, 7, 93), (4 << 20, 1, 0)]
         {
-            let data = pattern(len, 1);
-            a.fill(from, &data);
-            b.fill(to, &vec![0; len + 1]);
-            let write = Wr::new(Opcode::Write, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
-            a.run_expecting(&write, Status::Success);
-            assert!(b.bytes(to, len) == data, "WRITE of {len} bytes");
-            assert_eq!(b.bytes(to + len as u64, 1), [0], "beyond {len} bytes");
-            let back = pattern(len, 2);
-            b.fill(to, &back);
-            let read = Wr::new(Opcode::Read, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
-            a.run_expecting(&read, Status::Success);
-            assert!(a.bytes(from, len) == back, "READ of {len} bytes");
+            write_and_read(&mut a, &b, Span { len, from, to });
             b.post_recv(1, &[b.sge(to, len as u32)]);
             a.run_expecting(&Wr::new(Opcode::Send, &[a.sge(from, len as u32)]), Status::Success);
             let got = wait::until("the receive", || b.recv_cq.poll());

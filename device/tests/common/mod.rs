@@ -44,6 +44,32 @@ pub(crate) fn still_works(a: &mut Endpoint, b: &Endpoint) {
     assert!(b.bytes(0, 5000) == data);
 }
 
+/// A transfer of `len` bytes between offsets of two buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) len: usize,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// Writes to b and reads from there, and looks at every byte.
+pub(crate) fn write_and_read(a: &mut Endpoint, b: &Endpoint, span: Span) {
+    let Span { len, from, to } = span;
+    let data = pattern(len, 1);
+    a.fill(from, &data);
+    b.fill(to, &vec![0; len + 1]);
+    let write = Wr::new(Opcode::Write, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
+    a.run_expecting(&write, Status::Success);
+    assert!(b.bytes(to, len) == data, "WRITE of {len} bytes");
+    assert_eq!(b.bytes(to + len as u64, 1), [0], "beyond {len} bytes");
+    let back = pattern(len, 2);
+    b.fill(to, &back);
+    let read = Wr::new(Opcode::Read, &[a.sge(from, len as u32)]).to(b.buffer + to, b.key);
+    let cqe = a.run_expecting(&read, Status::Success);
+    assert_eq!(cqe.byte_len.get(), len as u32);
+    assert!(a.bytes(from, len) == back, "READ of {len} bytes");
+}
+
 /// Endpoints with a connection between them.
 pub(crate) fn connected(guests: &[Guest; 2], setup: Setup) -> [Endpoint; 2] {
     let ends = guests.each_ref().map(|guest| Endpoint::new(guest, setup));
