@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use vrnic_qemu::pair::{Options, Pair};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::talk::{Ends, LONG, SHORT, counter, serve};
+use vrnic_tests::talk::{Ends, LONG, SHORT, counter};
 
 fn main() -> ExitCode {
     let cases = vec![
