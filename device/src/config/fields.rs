@@ -38,6 +38,18 @@ impl<'a> Fields<'a> {
         self.values.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
     }
 
+    /// Returns whether the value is yes; it is no if it is not given.
+    pub(super) fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
+        match self.get(key) {
+            None | Some("no") => Ok(false),
+            Some("yes") => Ok(true),
+            Some(other) => {
+                let (object, value) = (self.object, other.to_owned());
+                Err(ConfigError::Value { object, key, value, form: "yes or no" })
+            }
+        }
+    }
+
     /// Returns a value that must be given.
     pub(super) fn need(&self, key: &'static str) -> Result<&'a str, ConfigError> {
         self.get(key).ok_or(ConfigError::Missing { object: self.object, key })

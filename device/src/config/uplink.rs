@@ -13,7 +13,7 @@ use super::fields::Fields;
 const WAYS: &str = "listen, connect, tap, fd and packet";
 
 /// All settings of an uplink.
-const KEYS: [&str; 7] = ["name", "listen", "connect", "tap", "fd", "packet", "transit"];
+const KEYS: [&str; 8] = ["name", "listen", "connect", "tap", "fd", "packet", "transit", "follow"];
 
 /// A way out of the daemon for the switch's frames.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -25,6 +25,8 @@ pub struct UplinkConfig {
     pub way: Way,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
+    /// True if the functions have a link only while one of the uplinks has, for which this is true.
+    pub follow: bool,
 }
 
 /// Where an uplink leads.
@@ -91,13 +93,15 @@ struct Given {
     packet: Option<String>,
     #[serde(default)]
     transit: bool,
+    #[serde(default)]
+    follow: bool,
 }
 
 impl TryFrom<Given> for UplinkConfig {
     type Error = ConfigError;
 
     fn try_from(given: Given) -> Result<Self, ConfigError> {
-        let Given { name, listen, connect, tap, fd, packet, transit } = given;
+        let Given { name, listen, connect, tap, fd, packet, transit, follow } = given;
         let ways = [
             listen.map(Way::Listen),
             connect.map(Way::Connect),
@@ -107,7 +111,7 @@ impl TryFrom<Given> for UplinkConfig {
         ];
         let mut ways = ways.into_iter().flatten();
         match (ways.next(), ways.next()) {
-            (Some(way), None) => Ok(Self { name, way, transit }),
+            (Some(way), None) => Ok(Self { name, way, transit, follow }),
             _ => Err(ConfigError::Way(WAYS)),
         }
     }
@@ -115,8 +119,8 @@ impl TryFrom<Given> for UplinkConfig {
 
 impl From<UplinkConfig> for Given {
     fn from(uplink: UplinkConfig) -> Self {
-        let UplinkConfig { name, way, transit } = uplink;
-        let given = Self { name, transit, ..Self::default() };
+        let UplinkConfig { name, way, transit, follow } = uplink;
+        let given = Self { name, transit, follow, ..Self::default() };
         match way {
             Way::Listen(path) => Self { listen: Some(path), ..given },
             Way::Connect(path) => Self { connect: Some(path), ..given },
@@ -141,18 +145,6 @@ impl FromStr for UplinkConfig {
                 form: "the number of a descriptor",
             })
         });
-        let transit = match fields.get("transit") {
-            None | Some("no") => false,
-            Some("yes") => true,
-            Some(other) => {
-                return Err(ConfigError::Value {
-                    object: "uplink",
-                    key: "transit",
-                    value: other.to_owned(),
-                    form: "yes or no",
-                });
-            }
-        };
         Self::try_from(Given {
             name: fields.need("name")?.to_owned(),
             listen: fields.get("listen").map(PathBuf::from),
@@ -160,7 +152,8 @@ impl FromStr for UplinkConfig {
             tap: fields.get("tap").map(str::to_owned),
             fd: fd.transpose()?,
             packet: fields.get("packet").map(str::to_owned),
-            transit,
+            transit: fields.flag("transit")?,
+            follow: fields.flag("follow")?,
         })
     }
 }
@@ -175,6 +168,7 @@ mod tests {
             ("name=u,listen=/t", "name = 'u'\nlisten = '/t'\n"),
             ("name=u,connect=/t,transit=no", "name = 'u'\nconnect = '/t'\n"),
             ("name=u,connect=/t,transit=yes", "name = 'u'\nconnect = '/t'\ntransit = true\n"),
+            ("name=u,connect=/t,follow=yes", "name = 'u'\nconnect = '/t'\nfollow = true\n"),
             ("name=u,tap=vr0", "name = 'u'\ntap = 'vr0'\n"),
             ("name=u,fd=7", "name = 'u'\nfd = 7\n"),
             ("name=u,packet=eth1", "name = 'u'\npacket = 'eth1'\n"),
@@ -197,6 +191,7 @@ mod tests {
             ("name=u,fd=x", "number of a descriptor"),
             ("listen=/a", "name"),
             ("name=u,listen=/a,transit=maybe", "maybe"),
+            ("name=u,listen=/a,follow=1", "follow"),
             ("name=u,colour=red", "colour"),
         ] {
             let error = text.parse::<UplinkConfig>().expect_err(text).to_string();

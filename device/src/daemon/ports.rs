@@ -17,16 +17,13 @@ use crate::net::tap::Tap;
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 
-/// Returns the port of a function. Without a netdev its link is always up.
+/// Returns the port of a function.
 pub(super) fn function(
     settings: &FunctionConfig,
     access: &Access,
     hosted: &Arc<HostedAdapter>,
 ) -> anyhow::Result<PortSetup> {
     let line = settings.net.as_ref().map(|path| netdev(path, access)).transpose()?;
-    if line.is_none() {
-        hosted.set_link(true);
-    }
     let target = Arc::clone(hosted);
     let adapter = Arc::clone(hosted);
     Ok(PortSetup {
@@ -35,6 +32,7 @@ pub(super) fn function(
         mac: Some(settings.mac),
         line,
         transit: false,
+        followed: false,
         link: Box::new(move |up| target.set_link(up)),
         sink: Some(Box::new(move |frame| adapter.offer(frame))),
     })
@@ -48,6 +46,7 @@ pub(super) fn guest(settings: &PortConfig, access: &Access) -> anyhow::Result<Po
         mac: None,
         line: Some(netdev(&settings.net, access)?),
         transit: false,
+        followed: false,
         link: Box::new(|_| ()),
         sink: None,
     })
@@ -63,6 +62,7 @@ pub(super) fn uplink(settings: &UplinkConfig, access: &Access) -> anyhow::Result
         mac: None,
         line: Some(line),
         transit: settings.transit,
+        followed: settings.follow,
         link: Box::new(|_| ()),
         sink: None,
     })

@@ -23,7 +23,7 @@ pub struct State {
     pub index: u32,
     /// Longest IP packet in bytes.
     pub mtu: u32,
-    /// True if the administrator has set it up.
+    /// True if the administrator has set it up and it has a carrier.
     pub up: bool,
 }
 
@@ -50,7 +50,8 @@ impl Interfaces {
         ioctl(self.0.as_fd(), libc::SIOCGIFFLAGS, &mut request)?;
         // SAFETY: SIOCGIFFLAGS has written this member, and any bytes are a number.
         let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-        Ok(State { index, mtu: u32::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
+        const UP: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(State { index, mtu: u32::try_from(mtu).unwrap_or(0), up: flags & UP == UP })
     }
 }
 

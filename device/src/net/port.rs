@@ -39,6 +39,8 @@ pub struct PortSetup {
     pub line: Option<Box<dyn Line>>,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
+    /// True if the functions have a link only while one of the uplinks has, for which this is true.
+    pub followed: bool,
     /// Hears of the link.
     pub link: LinkListener,
     /// The adapter behind the port.
@@ -51,7 +53,12 @@ pub struct Port {
     status: Arc<PortStatus>,
     queue: SendQueue,
     limiter: Limiter,
+    /// True if frames can pass by the line, or there is none.
     up: bool,
+    /// False if the functions follow uplinks, and none of these has a link.
+    carrier: bool,
+    /// The link that the adapter was told of.
+    told: bool,
     /// True if epoll tells when there is room to send.
     pub watched_out: bool,
     /// True if epoll does not tell of clients until the next tick.
@@ -65,13 +72,16 @@ impl Port {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
         let status = PortStatus::new(&setup.name, setup.kind);
         // Without a line there is the adapter alone, to which frames can always go.
-        status.set_up(setup.line.is_none());
+        let up = setup.line.is_none();
+        status.set_up(up);
         Self {
             status: Arc::new(status),
             setup,
             queue: SendQueue::new(room),
             limiter: Limiter::default(),
-            up: false,
+            up,
+            carrier: false,
+            told: false,
             watched_out: false,
             door_shut: false,
         }
@@ -96,6 +106,18 @@ impl Port {
     pub const fn may_pass_to(&self, to: &Self) -> bool {
         let both = self.setup.kind.is_uplink() && to.setup.kind.is_uplink();
         !both || self.setup.transit && to.setup.transit
+    }
+
+    /// Returns whether frames can pass, if it is an uplink that the functions follow.
+    #[must_use]
+    pub fn followed(&self) -> Option<bool> {
+        self.setup.followed.then_some(self.up)
+    }
+
+    /// Tells whether the functions have a link as far as uplinks are concerned.
+    pub fn set_carrier(&mut self, carrier: bool) {
+        self.carrier = carrier;
+        self.tell_link();
     }
 
     /// Returns the longest path MTU of RDMA that can pass, if there is a limit.
@@ -265,7 +287,15 @@ impl Port {
             (true, None) => tracing::info!(port, "link up"),
             (false, _) => tracing::info!(port, "link down"),
         });
-        (self.setup.link)(up);
+        self.tell_link();
+    }
+
+    /// Tells the adapter of its link if that has changed.
+    fn tell_link(&mut self) {
+        let up = self.up && self.carrier;
+        if std::mem::replace(&mut self.told, up) != up {
+            (self.setup.link)(up);
+        }
     }
 
     /// Counts and logs a frame whose source is not a station of this port.

@@ -59,6 +59,8 @@ pub(super) struct Switch {
     ports: BTreeMap<PortId, Port>,
     /// Number of the next port. None is used twice, so a late event finds no other port.
     next: PortId,
+    /// False if the functions follow uplinks, and none of these has a link.
+    carrier: bool,
     table: MacTable,
     aged: Instant,
     ticked: Instant,
@@ -83,6 +85,7 @@ impl Switch {
             limit,
             ports: BTreeMap::new(),
             next: 0,
+            carrier: true,
             table: MacTable::default(),
             aged: now,
             ticked: now,
@@ -108,6 +111,7 @@ impl Switch {
             }
             self.serve(&events);
             self.tick();
+            self.follow_uplinks();
             self.age();
         }
     }
@@ -185,6 +189,7 @@ impl Switch {
         // A line that has a wire from its start on is connected.
         let change = port.tick();
         let change = if port.wire().is_some() { Change::Connected } else { change };
+        port.set_carrier(self.carrier);
         self.ports.insert(id, port);
         self.follow(id, change);
         self.follow_mtu();
@@ -362,6 +367,22 @@ impl Switch {
             self.watch_door(id, EventFlags::IN);
         }
         self.follow_mtu();
+    }
+
+    /// Tells the functions if the uplinks that they follow have lost the last link, or have one
+    /// again.
+    fn follow_uplinks(&mut self) {
+        let mut followed = self.ports.values().filter_map(Port::followed).peekable();
+        let carrier = followed.peek().is_none() || followed.any(|up| up);
+        if std::mem::replace(&mut self.carrier, carrier) == carrier {
+            return;
+        }
+        if carrier {
+            tracing::info!("the functions have a link again, as an uplink that they follow has");
+        } else {
+            tracing::warn!("the functions have no link, as no uplink that they follow has one");
+        }
+        self.ports.values_mut().for_each(|port| port.set_carrier(carrier));
     }
 
     /// Tells of the path MTU if it has changed.

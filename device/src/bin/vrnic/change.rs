@@ -142,10 +142,10 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
             println!("{table}");
         }
         Reply::Uplinks(uplinks) => {
-            let mut table = table(&["uplink", "leads to", "transit"]);
-            for UplinkConfig { name, way, transit } in uplinks {
-                let transit = if transit { "yes" } else { "no" };
-                table.add_row([name, way.to_string(), transit.to_owned()]);
+            let mut table = table(&["uplink", "leads to", "transit", "follow"]);
+            let word = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+            for UplinkConfig { name, way, transit, follow } in uplinks {
+                table.add_row([name, way.to_string(), word(transit), word(follow)]);
             }
             println!("{table}");
         }

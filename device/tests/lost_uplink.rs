@@ -1,0 +1,163 @@
+//! An uplink that is lost and returns: the functions' ports, and connections over it.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::pattern;
+use common::switch::Folder;
+use vrnic_abi::cq::Status as Outcome;
+use vrnic_abi::eq::Kind;
+use vrnic_abi::qp::Attr;
+use vrnic_abi::regs::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+/// Two daemons with a function each, joined by a trunk that the first one can take away.
+struct Joined {
+    daemons: [Daemon; 2],
+    guests: [Guest; 2],
+    folder: Folder,
+}
+
+impl Joined {
+    /// `follow` is a setting of the second one's uplink.
+    fn start(follow: &str) -> Self {
+        let folder = Folder::new();
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_vrnicd"));
+        let second = format!("name=up,connect=@trunk,follow={follow}");
+        let daemons = [
+            (0, vec!["--uplink", "name=up,listen=@trunk", "--control", "@control"]),
+            (1, vec!["--uplink", &second]),
+        ]
+        .map(|(function, args)| {
+            let args: Vec<_> = args.iter().map(|text| folder.settings(text)).collect();
+            let args: Vec<_> = args.iter().map(String::as_str).collect();
+            Daemon::start_range(&program, function..function + 1, &args).expect("vrnicd starts")
+        });
+        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
+        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
+        guests.iter().for_each(|guest| guest.give_address());
+        Self { daemons, guests, folder }
+    }
+
+    /// Endpoints with a connection between them.
+    fn connected(&self, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
+        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+        a.connect(self.guests[1].mac(), b.qpn, &tune);
+        b.connect(self.guests[0].mac(), a.qpn, &tune);
+        [a, b]
+    }
+
+    /// Changes the first one's uplink.
+    fn uplink(&self, args: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+        command.arg("--control").arg(self.folder.path("control")).arg("uplink");
+        assert!(command.args(args).status().expect("vrnic runs").success(), "{args:?}");
+    }
+
+    fn lose(&self) {
+        self.uplink(&["remove", "up"]);
+        self.daemons[1].wait_for_log("link down port=\"up\"");
+    }
+
+    fn restore(&self) {
+        self.uplink(&["add", &self.folder.settings("name=up,listen=@trunk")]);
+    }
+}
+
+#[test]
+fn a_port_goes_down_and_up_with_the_uplink_that_it_follows() {
+    let mut joined = Joined::start("yes");
+    let log = "as no uplink that they follow has one";
+    // Before the trunk's peer was there, too.
+    assert_eq!(joined.daemons[1].log().matches(log).count(), 1);
+    assert_eq!(joined.guests[1].event(), None);
+    joined.lose();
+    assert_eq!(joined.guests[1].wait_event(), (Kind::PortDown, 1));
+    assert!(!joined.guests[1].status().contains(Status::LINK_UP));
+    joined.restore();
+    assert_eq!(joined.guests[1].wait_event(), (Kind::PortUp, 1));
+    assert!(joined.guests[1].status().contains(Status::LINK_UP));
+    // The first one follows nothing.
+    assert_eq!(joined.guests[0].event(), None);
+    joined.daemons.iter_mut().for_each(Daemon::check);
+}
+
+/// With two uplinks that are followed, one is enough.
+#[test]
+fn a_port_follows_the_last_of_its_uplinks() {
+    let folder = Folder::new();
+    let peer = |name: &str| {
+        let (uplink, port) =
+            (format!("name=up,connect=@{name}"), format!("name=g,net=@{name}.net"));
+        folder.daemon(0, &[("--uplink", &uplink), ("--port", &port)])
+    };
+    let options = ["one", "two"].map(|name| format!("name={name},listen=@{name},follow=yes"));
+    let daemon = folder
+        .daemon(1, &[("--uplink", &options[0]), ("--uplink", &options[1]), ("--control", "@c")]);
+    let [one, two] = ["one", "two"].map(peer);
+    daemon.wait_for_log("link up port=\"two\"");
+    daemon.wait_for_log("link up port=\"one\"");
+    let guest = daemon.ready_guest(0);
+    drop(one);
+    daemon.wait_for_log("link down port=\"one\"");
+    assert_eq!(guest.event(), None);
+    drop(two);
+    assert_eq!(guest.wait_event(), (Kind::PortDown, 1));
+    // Nothing is followed any more when both uplinks have been removed.
+    for name in ["one", "two"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+        command.arg("--control").arg(folder.path("c")).args(["uplink", "remove", name]);
+        assert!(command.status().expect("vrnic runs").success());
+    }
+    assert_eq!(guest.wait_event(), (Kind::PortUp, 1));
+}
+
+/// Requests that are posted while the uplink is away are executed when it returns in time.
+#[test]
+fn connections_go_on_when_the_uplink_returns() {
+    for follow in ["no", "yes"] {
+        let joined = Joined::start(follow);
+        // Seven retries, of half a second and more each.
+        let mut ends = joined.connected(|attr| (attr.timeout, attr.retry_cnt) = (17, 7));
+        joined.lose();
+        let data = [1, 2].map(|seed| pattern(60_000, seed));
+        let peers = ends.each_ref().map(|end| (end.buffer + (1 << 20), end.key));
+        for (nth, end) in ends.iter_mut().enumerate() {
+            end.fill(0, &data[nth]);
+            let (addr, key) = peers[1 - nth];
+            end.post_send(&Wr::new(Opcode::Write, &[end.sge(0, 60_000)]).to(addr, key));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert!(ends.iter_mut().all(|end| end.send_cq.poll().is_none()));
+        joined.restore();
+        for (nth, end) in ends.iter_mut().enumerate() {
+            let cqe = wait::until("a WRITE", || end.send_cq.poll());
+            assert_eq!(status(&cqe), Outcome::Success, "follow={follow}");
+            let arrived = || (end.bytes(1 << 20, 60_000) == data[1 - nth]).then_some(());
+            wait::until("the other's WRITE", arrived);
+        }
+    }
+}
+
+#[test]
+fn connections_end_when_the_uplink_stays_away() {
+    for follow in ["no", "yes"] {
+        let joined = Joined::start(follow);
+        let mut ends = joined.connected(|attr| (attr.timeout, attr.retry_cnt) = (12, 2));
+        joined.lose();
+        for end in 0..2 {
+            let [a, b] = &mut ends;
+            let (from, to) = if end == 0 { (a, b) } else { (b, a) };
+            let write = Wr::new(Opcode::Write, &[from.sge(0, 8)]).to(to.buffer, to.key);
+            from.run_expecting(&write, Outcome::RetryExcErr);
+        }
+    }
+}
