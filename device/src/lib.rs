@@ -10,6 +10,7 @@
 //! | [`roster`] | the adapters of this process |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
+//! | [`faults`] | faults of packets on purpose |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
 //! | [`descriptors`] | room for file descriptors |
@@ -32,6 +33,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod eventfd;
 pub mod failure;
+pub mod faults;
 pub mod housekeeping;
 pub mod irq;
 pub mod memory;

@@ -1,96 +1,134 @@
 //! Frames that wait: for a time, or for later frames.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use vrnic_roce::time::Time;
 
-/// The most frames that wait. A further one does not.
-pub const FRAMES: usize = 1024;
+/// The most frames that wait.
+pub const FRAMES: usize = 16 << 10;
+/// The most bytes of frames that wait.
+pub const BYTES: usize = 32 << 20;
 
-#[derive(Debug)]
-struct Waiting<F> {
-    frame: F,
-    until: Until,
+/// A frame that can wait.
+pub trait Waits {
+    /// The name of a stream of frames, in which one may overtake another.
+    type Stream: PartialEq;
+
+    /// Returns its length in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Returns the stream that it is of.
+    fn stream(&self) -> Self::Stream;
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Until {
-    Time(Time),
-    /// So many more frames have to pass.
-    Frames(u32),
-}
+/// The order in which waits end. The number tells apart those that end at one time.
+type Place = (Time, u64);
 
-/// Frames of one direction that wait.
+/// Frames that wait.
 #[derive(Debug)]
 pub struct Delayed<F> {
-    waiting: VecDeque<Waiting<F>>,
+    waiting: BTreeMap<Place, F>,
+    /// Those that wait for others, and for how many.
+    behind: Vec<(Place, u32)>,
+    /// Those that need not wait for others any more.
+    passed: VecDeque<F>,
+    next: u64,
+    bytes: usize,
 }
 
 impl<F> Default for Delayed<F> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new() }
+        let (waiting, behind) = (BTreeMap::new(), Vec::new());
+        Self { waiting, behind, passed: VecDeque::new(), next: 0, bytes: 0 }
     }
 }
 
-impl<F> Delayed<F> {
-    /// Lets a frame wait for a time. Returns the frame if too many wait.
+impl<F: Waits> Delayed<F> {
+    /// Lets a frame wait for a time.
     ///
     /// # Errors
-    /// The frame, which the caller sends at once.
+    /// The frame, if too many frames or bytes wait.
     pub fn for_time(&mut self, frame: F, now: Time, time: Duration) -> Result<(), F> {
-        self.push(frame, Until::Time(now.plus(time)))
+        self.push(frame, now.plus(time)).map(|_| ())
     }
 
-    /// Lets a frame wait until so many later frames have passed ([`Self::passed`]).
+    /// Lets a frame wait until so many later frames of its stream have passed ([`Self::passed`]),
+    /// but not longer than a time.
     ///
     /// # Errors
-    /// The frame, which the caller sends at once.
-    pub fn for_frames(&mut self, frame: F, frames: u32) -> Result<(), F> {
-        self.push(frame, Until::Frames(frames))
-    }
-
-    fn push(&mut self, frame: F, until: Until) -> Result<(), F> {
-        if self.waiting.len() >= FRAMES {
-            return Err(frame);
-        }
-        self.waiting.push_back(Waiting { frame, until });
+    /// The frame, if too many frames or bytes wait.
+    pub fn for_frames(&mut self, frame: F, frames: u32, until: Time) -> Result<(), F> {
+        let place = self.push(frame, until)?;
+        self.behind.push((place, frames));
         Ok(())
     }
 
-    /// Notes that a frame has passed.
-    pub fn passed(&mut self) {
-        for waiting in &mut self.waiting {
-            if let Until::Frames(frames) = &mut waiting.until {
+    fn push(&mut self, frame: F, until: Time) -> Result<Place, F> {
+        let bytes = self.bytes.saturating_add(frame.bytes());
+        if self.waiting.len() + self.passed.len() >= FRAMES || bytes > BYTES {
+            return Err(frame);
+        }
+        let place = (until, self.next);
+        self.next += 1;
+        self.bytes = bytes;
+        self.waiting.insert(place, frame);
+        Ok(place)
+    }
+
+    /// Notes that a frame of a stream passes those that wait.
+    pub fn passed(&mut self, stream: &F::Stream) {
+        let Self { waiting, behind, passed, .. } = self;
+        behind.retain_mut(|(place, frames)| {
+            let Some(overtaken) = waiting.get(place) else { return false };
+            if overtaken.stream() == *stream {
                 *frames = frames.saturating_sub(1);
             }
-        }
+            if *frames == 0 {
+                passed.extend(waiting.remove(place));
+            }
+            *frames > 0
+        });
     }
 
-    /// Takes a frame whose wait is over, the one that has waited longest first.
+    /// Takes a frame whose wait is over, the one that was to wait least first.
     pub fn next(&mut self, now: Time) -> Option<F> {
-        let over = |waiting: &Waiting<F>| match waiting.until {
-            Until::Time(until) => until <= now,
-            Until::Frames(frames) => frames == 0,
-        };
-        let at = self.waiting.iter().position(over)?;
-        self.waiting.remove(at).map(|waiting| waiting.frame)
+        let due = |((until, _), _): (&Place, _)| *until <= now;
+        let frame = match self.passed.pop_front() {
+            Some(frame) => Some(frame),
+            None if self.waiting.first_key_value().is_some_and(due) => self.pop(),
+            None => None,
+        }?;
+        self.bytes = self.bytes.saturating_sub(frame.bytes());
+        Some(frame)
     }
 
-    /// The time at which the next frame has waited long enough. Frames that wait for others have
-    /// none: the last frame of a burst that is to be overtaken waits until there is traffic again,
-    /// or until [`Self::flush`].
+    fn pop(&mut self) -> Option<F> {
+        self.waiting.pop_first().map(|(_, frame)| frame)
+    }
+
+    /// The time at which the next frame has waited long enough.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let times = self.waiting.iter().filter_map(|waiting| match waiting.until {
-            Until::Time(until) => Some(until),
-            Until::Frames(_) => None,
-        });
-        times.min()
+        self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
     /// Takes any frame, because the rules were cleared.
     pub fn flush(&mut self) -> Option<F> {
-        self.waiting.pop_front().map(|waiting| waiting.frame)
+        let frame = self.passed.pop_front().or_else(|| self.pop())?;
+        self.bytes = self.bytes.saturating_sub(frame.bytes());
+        Some(frame)
+    }
+
+    /// The number of frames that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len() + self.passed.len()
+    }
+
+    /// Returns whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use vrnic_faults::delay::{BYTES, FRAMES, Waits};
 use vrnic_faults::set::{QPS, RULES};
 use vrnic_faults::text::ParseError;
 use vrnic_faults::{
@@ -150,26 +151,62 @@ fn errors_say_what_is_wrong() {
     }
 }
 
+/// A frame of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting(&'static str, u32);
+
+impl Waits for Waiting {
+    type Stream = u32;
+
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn stream(&self) -> u32 {
+        self.1
+    }
+}
+
 #[test]
 fn frames_wait_for_time_or_for_others() {
     let mut delayed = Delayed::default();
     let at = |nanos| Time::from_nanos(nanos);
-    delayed.for_time("late", at(0), Duration::from_nanos(100)).expect("room");
-    delayed.for_time("early", at(0), Duration::from_nanos(50)).expect("room");
-    delayed.for_frames("overtaken", 2).expect("room");
+    let [late, early, overtaken, kept] = [("late", 1), ("early", 1), ("overtaken", 2), ("kept", 2)]
+        .map(|(name, stream)| Waiting(name, stream));
+    delayed.for_time(late, at(0), Duration::from_nanos(100)).expect("room");
+    delayed.for_time(early, at(0), Duration::from_nanos(50)).expect("room");
+    delayed.for_frames(overtaken, 2, at(80)).expect("room");
+    delayed.for_frames(kept, 2, at(80)).expect("room");
     assert_eq!(delayed.deadline(), Some(at(50)));
-    assert_eq!((delayed.next(at(49)), delayed.next(at(60))), (None, Some("early")));
-    delayed.passed();
+    assert_eq!((delayed.next(at(49)), delayed.next(at(60))), (None, Some(early)));
+    delayed.passed(&2);
+    delayed.passed(&1);
     assert_eq!(delayed.next(at(60)), None);
-    delayed.passed();
-    assert_eq!(delayed.next(at(60)), Some("overtaken"));
-    assert_eq!(delayed.next(at(100)), Some("late"));
-    assert_eq!(delayed.deadline(), None);
-    for _ in 0..vrnic_faults::delay::FRAMES {
-        delayed.for_frames("waits", 1).expect("room");
+    // What nothing overtakes waits for its time.
+    assert_eq!(delayed.next(at(80)), Some(overtaken));
+    delayed.passed(&2);
+    assert_eq!(delayed.next(at(60)), Some(kept));
+    assert_eq!(delayed.next(at(100)), Some(late));
+    assert_eq!((delayed.deadline(), delayed.is_empty()), (None, true));
+}
+
+#[test]
+fn frames_that_wait_are_bounded_by_number_and_by_bytes() {
+    let long: &str = Box::leak("a".repeat(1 << 20).into());
+    for (text, most) in [("", FRAMES), (long, BYTES >> 20)] {
+        let (mut delayed, frame) = (Delayed::default(), Waiting(text, 1));
+        for _ in 0..most {
+            delayed.for_frames(frame, 1, NOW).expect("room");
+        }
+        assert_eq!(delayed.for_frames(frame, 1, NOW), Err(frame));
+        assert_eq!(delayed.len(), most);
+        delayed.passed(&1);
+        assert_eq!(delayed.next(Time::default()), Some(frame), "not by time");
+        delayed.for_time(frame, NOW, Duration::ZERO).expect("room again");
+        while delayed.flush().is_some() {}
+        assert!(delayed.is_empty());
+        delayed.for_frames(frame, 1, NOW).expect("room again");
     }
-    assert_eq!(delayed.for_frames("one more", 1), Err("one more"));
-    assert_eq!(delayed.flush(), Some("waits"));
 }
 
 fn frame(v6: bool, payload: usize) -> Vec<u8> {

@@ -19,6 +19,7 @@ use vrnic_adapter::ethernet::Uplink;
 use self::functions::Maker;
 use self::running::Running;
 use crate::config::{self, Config};
+use crate::faults::Faults;
 use crate::housekeeping::Housekeeping;
 use crate::monitor::{Monitor, Watched};
 use crate::net::path_mtu::PathMtu;
@@ -56,19 +57,24 @@ impl Daemon {
         let switch = switch.context("cannot start the Ethernet switch")?;
         let workers = workers(config).context("cannot create workers")?;
         let doormen = Arc::default();
+        let fabric = fabric(config, &switch);
+        let faults = Arc::new(Faults::new(&fabric));
+        fabric.watch.attach(faults.watcher());
         let maker = Maker {
             access: config.access,
             limits: config.limits,
             rules: config.map_rules,
             vectors: config.vectors,
-            fabric: fabric(config, &switch),
+            fabric,
             engines: workers.iter().map(|worker| Arc::clone(&worker.engines)).collect(),
             switch: switch.handle().clone(),
             roster: Arc::clone(&roster),
             doormen: Arc::clone(&doormen),
         };
-        let running = Arc::new(Running::start(maker, &config.ethernet, config.room)?);
-        let watched = Watched { adapters: Arc::clone(&roster), switch: switch.handle().clone() };
+        let (adapters, ports) = (Arc::clone(&roster), switch.handle().clone());
+        let watched = Watched { adapters, switch: ports, faults: Arc::clone(&faults) };
+        let running = Running::start(maker, &config.ethernet, (config.room, faults))?;
+        let running = Arc::new(running);
         let monitor = config.monitor.as_ref();
         let monitor = monitor.map(|at| Monitor::start(at, &config.access, watched)).transpose();
         let monitor = monitor.context("cannot start the monitor")?;

@@ -1,14 +1,22 @@
-//! What of the running daemon can be changed: functions, ports and uplinks.
+//! What of the running daemon can be changed: functions, ports, uplinks and faults.
+
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
+use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
 use super::ports;
 use crate::config::ethernet::Ethernet;
 use crate::config::uplink::Way;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::faults::Faults;
 use crate::reconfig::request::{Reply, Request};
+
+fn refused(error: anyhow::Error) -> Reply {
+    Reply::Refused(format!("{error:#}"))
+}
 
 /// The functions, ports and uplinks.
 pub(super) struct Running {
@@ -16,6 +24,7 @@ pub(super) struct Running {
     /// Most functions that there is room for.
     room: usize,
     state: Mutex<State>,
+    faults: Arc<Faults>,
 }
 
 struct State {
@@ -29,7 +38,11 @@ impl Running {
     ///
     /// # Errors
     /// A socket or an interface that cannot be used, or resources that the system does not give.
-    pub(super) fn start(maker: Maker, ethernet: &Ethernet, room: usize) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        maker: Maker,
+        ethernet: &Ethernet,
+        (room, faults): (usize, Arc<Faults>),
+    ) -> anyhow::Result<Self> {
         let made = ethernet.functions.iter().map(|settings| maker.make(settings));
         let functions = made.collect::<anyhow::Result<_>>()?;
         for settings in &ethernet.ports {
@@ -39,7 +52,7 @@ impl Running {
             maker.switch.add(ports::uplink(settings, &maker.access)?)?;
         }
         let state = State { ethernet: ethernet.clone(), functions };
-        Ok(Self { maker, room, state: Mutex::new(state) })
+        Ok(Self { maker, room, state: Mutex::new(state), faults })
     }
 
     /// Logs that the functions are ready.
@@ -67,6 +80,12 @@ impl Running {
             Request::ListFunctions => {
                 return Reply::Functions(self.state.lock().ethernet.functions.clone());
             }
+            Request::ListFaults => return Reply::Faults(self.faults.view()),
+            Request::AddFault(rule) => {
+                let added = self.add_fault(&rule);
+                return added.map_or_else(refused, Reply::FaultAdded);
+            }
+            Request::ClearFaults(rule) => self.faults.clear(rule),
             Request::AddUplink(settings) => self.add_uplink(settings),
             Request::RemoveUplink(name) => self.remove_uplink(&name),
             Request::AddPort(settings) => self.add_port(settings),
@@ -74,7 +93,18 @@ impl Running {
             Request::AddFunction(settings) => self.add_function(settings),
             Request::RemoveFunction { name, force } => self.remove_function(&name, force),
         };
-        done.map_or_else(|error| Reply::Refused(format!("{error:#}")), |()| Reply::Done)
+        done.map_or_else(refused, |()| Reply::Done)
+    }
+
+    /// Adds a rule for faults; returns its number.
+    fn add_fault(&self, text: &str) -> anyhow::Result<u32> {
+        let rule: Rule = text.parse()?;
+        if let Some(name) = &rule.filter.function
+            && !self.state.lock().ethernet.functions.iter().any(|function| function.name == *name)
+        {
+            bail!("there is no function '{name}'");
+        }
+        Ok(self.faults.add(rule)?.get())
     }
 
     fn add_uplink(&self, settings: UplinkConfig) -> anyhow::Result<()> {

@@ -115,6 +115,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::faults::Faults;
     use crate::net::thread::SwitchThread;
 
     #[test]
@@ -129,7 +130,9 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
-        let watched = Watched { adapters: Arc::default(), switch: switch.handle().clone() };
+        let faults = Arc::new(Faults::new(&Arc::default()));
+        let (adapters, switch) = (Arc::default(), switch.handle().clone());
+        let watched = Watched { adapters, switch, faults };
         let status =
             |method, uri| answer(&watched, &method, &Uri::from_static(uri)).status().as_u16();
         assert_eq!(status(Method::GET, "/ports"), 200);

@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use vrnic_abi::admin::{STAT_HELP, STAT_NAMES};
 
 use super::Watched;
+use super::fault_metrics::Rules;
 use super::port_metrics::Ports;
 use super::view::AdapterView;
 
@@ -23,6 +24,7 @@ pub(super) fn metrics(watched: &Watched) -> String {
     let mut registry = Registry::with_prefix("vrnic");
     registry.register_collector(Box::new(Views(views)));
     registry.register_collector(Box::new(Ports(watched.switch.ports())));
+    registry.register_collector(Box::new(Rules(watched.faults.view())));
     let mut out = String::new();
     if let Err(error) = text::encode(&mut out, &registry) {
         tracing::error!(%error, "the metrics cannot be written");

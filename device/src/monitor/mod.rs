@@ -12,8 +12,10 @@
 //! | [`view`] | adapters as watchers see them |
 //! | [`metrics`] | the counters of adapters in the text format of Prometheus |
 //! | [`port_metrics`] | those of the switch's ports |
+//! | [`fault_metrics`] | those of rules for faults |
 
 mod answer;
+mod fault_metrics;
 mod json;
 mod metrics;
 mod port_metrics;
@@ -30,6 +32,7 @@ use tokio::sync::oneshot;
 use self::serve::Listener;
 pub use self::view::AdapterView;
 use crate::access::Access;
+use crate::faults::Faults;
 use crate::net::handle::SwitchHandle;
 use crate::roster::Roster;
 use crate::socket::{Address, SocketFile};
@@ -41,6 +44,8 @@ pub struct Watched {
     pub adapters: Arc<Roster>,
     /// The switch.
     pub switch: SwitchHandle,
+    /// The rules for faults.
+    pub faults: Arc<Faults>,
 }
 
 /// The running monitor; on drop its thread ends, and it listens no more.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
+use crate::faults::view::FaultsView;
 
 /// Length of the longest request in bytes.
 pub const REQUEST_MAX: usize = 16 << 10;
@@ -34,13 +35,22 @@ pub enum Request {
     },
     /// Returns the functions.
     ListFunctions,
+    /// Adds a rule for faults of packets, as text.
+    AddFault(String),
+    /// Removes the rule with this number, or all.
+    ClearFaults(Option<u32>),
+    /// Returns the rules.
+    ListFaults,
 }
 
 impl Request {
     /// Returns whether it asks for a change.
     #[must_use]
     pub const fn is_change(&self) -> bool {
-        !matches!(self, Self::ListUplinks | Self::ListPorts | Self::ListFunctions)
+        !matches!(
+            self,
+            Self::ListUplinks | Self::ListPorts | Self::ListFunctions | Self::ListFaults
+        )
     }
 }
 
@@ -56,6 +66,10 @@ pub enum Reply {
     Ports(Vec<PortConfig>),
     /// The functions.
     Functions(Vec<FunctionConfig>),
+    /// The number of the rule that was added.
+    FaultAdded(u32),
+    /// The rules for faults.
+    Faults(FaultsView),
     /// It has not been done, and why.
     Refused(String),
 }

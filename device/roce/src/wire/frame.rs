@@ -3,9 +3,11 @@
 use super::cursor::{NoRoom, Reader, Writer};
 use super::network::{Network, Parsed};
 use super::numbers::Qpn;
+use super::opcode::Opcode;
 use super::packet::Packet;
 use crate::discard::Discard;
 use crate::icrc;
+use crate::psn::Psn;
 
 /// The UDP port of RoCE v2, in both directions (A17).
 pub const UDP_PORT: u16 = 4791;
@@ -116,6 +118,16 @@ impl<'a> Frame<'a> {
     pub fn destination(&self) -> Option<Qpn> {
         let (_, rest) = self.transport.split_at_checked(4)?;
         rest.first_chunk().map(|bytes| Qpn::new(u32::from_be_bytes(*bytes)))
+    }
+
+    /// The opcode and the sequence number, by a look at its transport header alone; `None` if that
+    /// has no known opcode.
+    #[must_use]
+    pub fn operation(&self) -> Option<(Opcode, Psn)> {
+        let opcode = Opcode::from_number(*self.transport.first()?)?;
+        let (_, rest) = self.transport.split_at_checked(8)?;
+        let psn = rest.first_chunk().map(|bytes| Psn::new(u32::from_be_bytes(*bytes)))?;
+        Some((opcode, psn))
     }
 
     /// Checks the ICRC and reads the packet that the frame carries. This takes time in proportion

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use vrnic_device::config::uplink::Way;
 use vrnic_device::config::{FunctionConfig, PortConfig, UplinkConfig};
-use vrnic_device::reconfig::request::{Reply, Request};
+use vrnic_device::reconfig::request::{REQUEST_MAX, Reply, Request};
 
 use crate::show::table;
 
@@ -149,16 +149,21 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
             }
             println!("{table}");
         }
+        other => bail!("the daemon's reply does not fit: {other:?}"),
     }
     Ok(())
 }
 
-fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
+/// Sends a request and returns the reply.
+pub(crate) fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
+    let text = serde_json::to_string(request)?;
+    if text.len() >= REQUEST_MAX {
+        bail!("the request is longer than the {REQUEST_MAX} bytes that the daemon reads");
+    }
     let mut stream = UnixStream::connect(control).with_context(|| {
         format!("cannot connect to {}; is vrnicd running with --control?", control.display())
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let text = serde_json::to_string(request)?;
     writeln!(stream, "{text}").context("the daemon does not take the request")?;
     let mut reply = String::new();
     BufReader::new(stream).read_line(&mut reply).context("the daemon did not answer")?;

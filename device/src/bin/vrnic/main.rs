@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
+//! | [`fault`] | rules for faults of packets |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
 //! | [`top`] | rates, refreshed |
@@ -11,6 +12,7 @@
 mod change;
 mod client;
 mod columns;
+mod fault;
 mod show;
 mod top;
 
@@ -70,6 +72,9 @@ enum Command {
     /// Add, remove or list uplinks
     #[command(subcommand)]
     Uplink(change::Uplink),
+    /// Add, list or clear rules for faults of packets
+    #[command(subcommand)]
+    Fault(fault::Fault),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +93,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Function(change) => change::run(&args.control, change.into()),
         Command::Port(change) => change::run(&args.control, change.into()),
         Command::Uplink(change) => change::run(&args.control, change.into()),
+        Command::Fault(command) => fault::run(&args.control, command),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),
         Command::Metrics => client.get("/metrics").map(|text| print!("{text}")),

@@ -104,7 +104,8 @@ fn counters(functions: &[AdapterView], json: bool) -> anyhow::Result<()> {
     finish(json, &values.collect(), &table)
 }
 
-fn finish(json: bool, value: &Value, table: &Table) -> anyhow::Result<()> {
+/// Prints the value as JSON, or the table.
+pub(crate) fn finish(json: bool, value: &Value, table: &Table) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(value)?);
     } else {

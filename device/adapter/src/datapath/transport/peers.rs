@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
 
 use crate::datapath::transport::ingress;
@@ -13,6 +14,7 @@ use crate::host::Host;
 use crate::objects::Objects;
 use crate::objects::core::Core;
 use crate::objects::qp::Peer;
+use crate::watch::{Sender, Watch};
 use vrnic_abi::Qpn;
 
 /// The adapters of a daemon.
@@ -25,6 +27,8 @@ pub struct Fabric<H: Host> {
     uplink: OnceLock<Arc<dyn Uplink>>,
     /// True if peers of this daemon are reached by packets, too.
     packets_only: AtomicBool,
+    /// Who hears of traffic. Workers look at it for each message.
+    pub watch: CachePadded<Watch>,
 }
 
 /// An adapter among the adapters of its daemon.
@@ -50,6 +54,13 @@ impl<'a, H: Host> Network<'a, H> {
     pub fn core(&self) -> &'a Arc<Core<H>> {
         self.own.core()
     }
+
+    /// Sends frames of a QP of the adapter. None is left in `frames`.
+    pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
+        let core = self.core();
+        let from = Sender { function: core.name(), mac: core.mac(), qpn };
+        self.fabric.transmit(&from, frames);
+    }
 }
 
 impl<H: Host> Default for Fabric<H> {
@@ -59,6 +70,7 @@ impl<H: Host> Default for Fabric<H> {
             joined: AtomicU64::new(0),
             uplink: OnceLock::new(),
             packets_only: AtomicBool::new(false),
+            watch: CachePadded::default(),
         }
     }
 }
@@ -109,9 +121,18 @@ impl<H: Host> Fabric<H> {
         }
     }
 
-    /// Sends frames of the adapter with the MAC `source`: to adapters of this daemon, and to the
-    /// network outside. None is left in `frames`.
-    pub(crate) fn transmit(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
+    /// Sends frames: to adapters of this daemon, and to the network outside. None is left in
+    /// `frames`.
+    fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        if let Some(watcher) = self.watch.of_frames() {
+            watcher.leaving(from, frames);
+        }
+        self.deliver(from.mac, frames);
+    }
+
+    /// Sends frames of the adapter with the MAC `source` that its watcher has seen. None is left in
+    /// `frames`. Callable from any thread.
+    pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
         frames.retain_mut(|frame| {
             let Some(station) = self.station(frame.destination()) else { return true };
             match ingress::offer(&station, std::mem::take(frame)) {

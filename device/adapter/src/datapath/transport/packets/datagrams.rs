@@ -63,7 +63,7 @@ pub(crate) fn send<H: Host>(
     frames::add(&mut outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
     here.slice.charge(cost::PACKET);
     here.slice.charge_copy(length.into());
-    network.fabric.transmit(network.core().mac(), &mut outbox);
+    network.transmit(qp.qpn, &mut outbox);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::Qpn;
 use vrnic_abi::cq::Status;
 use vrnic_abi::eq::Kind;
 use vrnic_abi::qp::{Access, State};
@@ -23,6 +24,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::{Allowance, TurnContext};
 use crate::datapath::wqe_fetch::Batch;
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::{Denied, Message};
 use crate::objects::completion::{Completion, CompletionKey};
@@ -88,7 +90,7 @@ pub(crate) fn run<H: Host>(
         let mut sending = Sending { network, here, qp, requester, sender: &mut sender, batch };
         let next = sending.run();
         drop(sending);
-        send_off(network, &mut sender.outbox);
+        send_off(network, qp.qpn, &mut sender.outbox);
         let turn = match next {
             Next::Readers(index) => {
                 core.host().drain();
@@ -115,12 +117,12 @@ pub(crate) fn run<H: Host>(
 }
 
 /// Sends frames, unless the port carries nothing: they are lost then, as on a pulled cable.
-fn send_off<H: Host>(network: Network<'_, H>, outbox: &mut Vec<crate::ethernet::Frame>) {
+fn send_off<H: Host>(network: Network<'_, H>, from: Qpn, outbox: &mut Vec<Frame>) {
     if outbox.is_empty() {
         return;
     }
     if network.core().carries() {
-        network.fabric.transmit(network.core().mac(), outbox);
+        network.transmit(from, outbox);
     }
     outbox.clear();
 }
@@ -300,7 +302,7 @@ fn answer<H: Host>(network: Network<'_, H>, qp: &Arc<Qp<H>>, slice: &Slice<'_, H
     let responder = &mut *guard;
     let Some(mut receiver) = responder.packets.take() else { return false };
     let left = answers(network, qp, (responder, &mut receiver), slice);
-    send_off(network, &mut receiver.outbox);
+    send_off(network, qp.qpn, &mut receiver.outbox);
     responder.packets = Some(receiver);
     left
 }

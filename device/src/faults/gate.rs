@@ -1,0 +1,209 @@
+//! The place where rules meet packets: between an adapter and its network.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::{Sender, Watcher};
+use vrnic_faults::delay::Waits;
+use vrnic_faults::{Delayed, Fate, Faults, Listed, Rule, RuleId, Subject, corrupt};
+use vrnic_roce::time::Time;
+use vrnic_roce::wire::{self, Frame as RoceFrame};
+
+use super::view::{FaultsView, RuleView};
+use crate::vfio_host::VfioHost;
+use crate::worker::pool::now_ns;
+
+/// Longest time that a packet waits for those that are to overtake it: there may be none.
+const OVERTAKE: Duration = Duration::from_millis(100);
+
+/// The rules, and the packets that wait.
+#[derive(Debug)]
+pub(super) struct Gate {
+    fabric: Weak<Fabric<VfioHost>>,
+    state: Mutex<State>,
+    /// Rung when the next packet is due earlier than before, and at the end.
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Faults,
+    waiting: Delayed<Waiting>,
+    overflowed: u64,
+    ended: bool,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+struct Waiting {
+    stream: Stream,
+    frame: Frame,
+}
+
+/// The MAC of an adapter, and the number of its QP.
+type Stream = ([u8; 6], vrnic_abi::Qpn);
+
+impl Waits for Waiting {
+    type Stream = Stream;
+
+    fn bytes(&self) -> usize {
+        self.frame.bytes().len()
+    }
+
+    fn stream(&self) -> Stream {
+        self.stream
+    }
+}
+
+fn now() -> Time {
+    Time::from_nanos(now_ns())
+}
+
+impl Gate {
+    /// Makes a place without rules.
+    pub(super) fn new(fabric: Weak<Fabric<VfioHost>>) -> Self {
+        Self { fabric, state: Mutex::default(), bell: Condvar::new() }
+    }
+
+    /// Adds a rule; returns its number.
+    pub(super) fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
+        let mut state = self.state.lock();
+        let id = state.rules.add(rule, now())?;
+        self.want(&state);
+        Ok(id)
+    }
+
+    /// Removes a rule; returns whether it existed.
+    pub(super) fn remove(&self, id: RuleId) -> bool {
+        let mut state = self.state.lock();
+        let removed = state.rules.remove(id);
+        self.want(&state);
+        removed
+    }
+
+    /// Removes all rules, and sends what waits.
+    pub(super) fn clear(&self) {
+        let mut state = self.state.lock();
+        state.rules.clear();
+        self.want(&state);
+        let late = std::iter::from_fn(|| state.waiting.flush()).collect();
+        drop(state);
+        self.send(late);
+    }
+
+    /// Hears of packets while there are rules.
+    fn want(&self, state: &State) {
+        if let Some(fabric) = self.fabric.upgrade() {
+            fabric.watch.want_frames(!state.rules.is_empty());
+        }
+    }
+
+    /// Returns the rules with their counters.
+    pub(super) fn view(&self) -> FaultsView {
+        let state = self.state.lock();
+        let rules = state.rules.list(now()).map(|listed| {
+            let Listed { id, rule, seen, hit, is_over } = listed;
+            RuleView { id: id.get(), rule: rule.to_string(), seen, hit, over: is_over }
+        });
+        FaultsView {
+            rules: rules.collect(),
+            waiting: state.waiting.len() as u64,
+            overflowed: state.overflowed,
+        }
+    }
+
+    /// Sends packets when they have waited long enough, until the end.
+    pub(super) fn send_late(&self) {
+        let mut state = self.state.lock();
+        while !state.ended {
+            let time = now();
+            let late: Vec<_> = std::iter::from_fn(|| state.waiting.next(time)).collect();
+            match state.waiting.deadline() {
+                _ if !late.is_empty() => MutexGuard::unlocked(&mut state, || self.send(late)),
+                None => self.bell.wait(&mut state),
+                Some(at) => {
+                    let wait = at.nanos().saturating_sub(time.nanos());
+                    let _over = self.bell.wait_for(&mut state, Duration::from_nanos(wait));
+                }
+            }
+        }
+    }
+
+    /// Ends [`Self::send_late`].
+    pub(super) fn end(&self) {
+        self.state.lock().ended = true;
+        self.bell.notify_all();
+    }
+
+    fn send(&self, late: Vec<Waiting>) {
+        let Some(fabric) = self.fabric.upgrade() else { return };
+        for Waiting { stream: (mac, _), frame } in late {
+            fabric.deliver(mac, &mut vec![frame]);
+        }
+    }
+}
+
+impl Watcher for Gate {
+    fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        let time = now();
+        let mut state = self.state.lock();
+        let before = state.waiting.deadline();
+        let mut late = Vec::new();
+        for frame in std::mem::take(frames) {
+            state.pass(from, frame, time, frames);
+            while let Some(waiting) = state.waiting.next(time) {
+                if waiting.stream.0 == from.mac {
+                    frames.push(waiting.frame);
+                } else {
+                    late.push(waiting);
+                }
+            }
+        }
+        let next = state.waiting.deadline();
+        drop(state);
+        self.send(late);
+        if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
+            self.bell.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Lets a packet pass as the rules say: it is appended to `out`, or not.
+    fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Time, out: &mut Vec<Frame>) {
+        let stream = (from.mac, from.qpn);
+        let subject = subject(from, &frame);
+        let fate = subject.map_or(Fate::Pass, |subject| self.rules.decide(&subject, time));
+        match fate {
+            Fate::Drop => return,
+            Fate::Delay(by) => {
+                let kept = self.waiting.for_time(Waiting { stream, frame }, time, by);
+                return self.overflowed += u64::from(kept.is_err());
+            }
+            Fate::Reorder(packets) => {
+                let (waiting, until) = (Waiting { stream, frame }, time.plus(OVERTAKE));
+                let kept = self.waiting.for_frames(waiting, packets, until);
+                return self.overflowed += u64::from(kept.is_err());
+            }
+            Fate::Duplicate => out.extend([frame.clone(), frame]),
+            Fate::Corrupt { crc, random } => {
+                let mut bytes = frame.into_bytes();
+                // A packet of an adapter has bits to flip.
+                let _changed = corrupt(&mut bytes, crc, random);
+                out.push(Frame::new(bytes));
+            }
+            Fate::Pass => out.push(frame),
+        }
+        self.waiting.passed(&stream);
+    }
+}
+
+/// The packet in a frame, as rules see it.
+fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
+    let (opcode, psn) = RoceFrame::parse(frame.bytes()).ok()??.operation()?;
+    let qp = wire::Qpn::new(from.qpn.get());
+    Some(Subject { function: from.function, qp, opcode, psn })
+}

@@ -1,0 +1,90 @@
+//! Faults on purpose of the packets that adapters send (docs/faults.md).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `gate` | the place where rules meet packets |
+//! | [`view`] | rules as watchers see them |
+
+mod gate;
+pub mod view;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use vrnic_adapter::datapath::transport::peers::Fabric;
+use vrnic_adapter::watch::Watcher;
+use vrnic_faults::{Action, Rule, RuleId};
+
+use self::gate::Gate;
+use self::view::FaultsView;
+use crate::vfio_host::VfioHost;
+
+/// The rules of the daemon, and the packets that wait by them.
+#[derive(Debug)]
+pub struct Faults {
+    gate: Arc<Gate>,
+    /// Sends packets that have waited; it is started for the first rule that needs it.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Faults {
+    /// Returns a place for rules about the adapters of a fabric.
+    #[must_use]
+    pub fn new(fabric: &Arc<Fabric<VfioHost>>) -> Self {
+        Self { gate: Arc::new(Gate::new(Arc::downgrade(fabric))), thread: Mutex::default() }
+    }
+
+    /// Returns what is to be told of packets.
+    #[must_use]
+    pub fn watcher(&self) -> Arc<dyn Watcher> {
+        Arc::clone(&self.gate) as Arc<dyn Watcher>
+    }
+
+    /// Adds a rule; returns its number.
+    ///
+    /// # Errors
+    /// There are too many rules, or no thread.
+    pub fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
+        let waits = matches!(rule.action, Action::Delay(_) | Action::Reorder(_));
+        let mut thread = self.thread.lock();
+        if waits && thread.is_none() {
+            let gate = Arc::clone(&self.gate);
+            let started = std::thread::Builder::new().name("faults".into());
+            let started = started.spawn(move || gate.send_late()).context("no thread")?;
+            *thread = Some(started);
+        }
+        self.gate.add(rule)
+    }
+
+    /// Removes one rule, or all. Packets that wait by all rules are sent then.
+    ///
+    /// # Errors
+    /// There is no such rule.
+    pub fn clear(&self, rule: Option<u32>) -> anyhow::Result<()> {
+        let Some(number) = rule else {
+            self.gate.clear();
+            return Ok(());
+        };
+        if !self.gate.remove(RuleId::new(number)) {
+            bail!("there is no rule {number}");
+        }
+        Ok(())
+    }
+
+    /// Returns the rules with their counters.
+    #[must_use]
+    pub fn view(&self) -> FaultsView {
+        self.gate.view()
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        self.gate.end();
+        if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of packets that wait panicked");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Rules for faults, as watchers see them.
+
+use serde::{Deserialize, Serialize};
+
+/// All rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultsView {
+    /// The rules in the order in which they look at packets.
+    pub rules: Vec<RuleView>,
+    /// Packets that wait now.
+    pub waiting: u64,
+    /// Packets that were to wait and were dropped, because too many waited.
+    pub overflowed: u64,
+}
+
+/// A rule with its counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleView {
+    /// Its number.
+    pub id: u32,
+    /// The rule as text.
+    pub rule: String,
+    /// Packets that it has looked at.
+    pub seen: u64,
+    /// Packets that it has hit.
+    pub hit: u64,
+    /// True if it hits no more: its time is over, or its number of hits reached.
+    pub over: bool,
+}

@@ -1,0 +1,296 @@
+//! Faults on purpose: rules meet the packets of functions.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::pattern;
+use common::switch::Folder;
+use serde_json::Value;
+use vrnic_abi::admin::Stats;
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Attr;
+use vrnic_abi::sq::Opcode;
+use vrnic_faults::decision::{Stream, decide};
+use vrnic_faults::{Rule, RuleId};
+use vrnic_roce::wire::Qpn;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+/// Functions `f0` and `f1`, whose packets meet rules.
+struct World {
+    folder: Folder,
+    daemons: Vec<Daemon>,
+    guests: [Guest; 2],
+}
+
+impl World {
+    /// Both in one daemon, which carries packets.
+    fn one() -> Self {
+        let folder = Folder::new();
+        let daemon = folder.daemon(
+            2,
+            &[("--fabric", "wire"), ("--control", "@control"), ("--monitor", "@monitor")],
+        );
+        let guests = common::pair(&daemon);
+        Self::ready(folder, vec![daemon], guests)
+    }
+
+    /// In two daemons, joined by a trunk. The control socket is that of the first.
+    fn two() -> Self {
+        let folder = Folder::new();
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_vrnicd"));
+        let control = folder.settings("@control");
+        let [listen, connect] =
+            ["name=up,listen=@t", "name=up,connect=@t"].map(|uplink| folder.settings(uplink));
+        let first = ["--uplink", listen.as_str(), "--control", control.as_str()];
+        let second = ["--uplink", connect.as_str()];
+        let daemons = vec![
+            Daemon::start_range(program, 0..1, &first).expect("vrnicd starts"),
+            Daemon::start_range(program, 1..2, &second).expect("vrnicd starts"),
+        ];
+        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
+        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
+        Self::ready(folder, daemons, guests)
+    }
+
+    fn ready(folder: Folder, daemons: Vec<Daemon>, guests: [Guest; 2]) -> Self {
+        guests.iter().for_each(|guest| guest.give_address());
+        wait::until("control socket", || folder.path("control").exists().then_some(()));
+        Self { folder, daemons, guests }
+    }
+
+    fn vrnic(&self, args: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+        command.arg("--control").arg(self.folder.path("control"));
+        command.arg("--monitor").arg(self.folder.path("monitor"));
+        command.args(args.split_whitespace()).output().expect("vrnic runs")
+    }
+
+    /// Returns what a command prints, which must succeed.
+    #[track_caller]
+    fn said(&self, args: &str) -> String {
+        let output = self.vrnic(args);
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Replaces all rules by this one.
+    #[track_caller]
+    fn rule(&self, text: &str) {
+        self.said("fault clear");
+        assert_eq!(self.said(&format!("fault add {text}")), "rule 1\n");
+    }
+
+    /// Returns a number of the first rule.
+    fn first(&self, field: &str) -> u64 {
+        let list: Value = serde_json::from_str(&self.said("fault list --json")).expect("JSON");
+        list["rules"][0][field].as_u64().expect("a number")
+    }
+
+    fn connected(&self, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
+        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+        a.connect(self.guests[1].mac(), b.qpn, &tune);
+        b.connect(self.guests[0].mac(), a.qpn, &tune);
+        [a, b]
+    }
+
+    /// Counters of `f0` and `f1`.
+    fn stats(&self) -> [Stats; 2] {
+        self.guests.each_ref().map(|guest| guest.stats())
+    }
+
+    fn check(mut self) {
+        self.daemons.iter_mut().for_each(Daemon::check);
+    }
+}
+
+/// A WRITE and a READ of many packets, and an atomic, arrive whole.
+#[track_caller]
+fn data_is_right([a, b]: &mut [Endpoint; 2], seed: usize) {
+    const LEN: usize = 60_000;
+    let data = pattern(LEN, seed);
+    a.fill(0, &data);
+    let write = Wr::new(Opcode::Write, &[a.sge(0, LEN as u32)]).to(b.buffer, b.key);
+    a.run_expecting(&write, Status::Success);
+    assert!(b.bytes(0, LEN) == data, "WRITE");
+    let back = pattern(LEN, seed + 1);
+    b.fill(0, &back);
+    let read = Wr::new(Opcode::Read, &[a.sge(0, LEN as u32)]).to(b.buffer, b.key);
+    a.run_expecting(&read, Status::Success);
+    assert!(a.bytes(0, LEN) == back, "READ");
+    b.fill(64, &40u64.to_le_bytes());
+    let add = Wr::new(Opcode::FetchAdd, &[a.sge(8, 8)]).atomic(2, 0).to(b.buffer + 64, b.key);
+    a.run_expecting(&add, Status::Success);
+    let words = [a.bytes(8, 8), b.bytes(64, 8)];
+    assert_eq!(words, [40u64, 42].map(|word| word.to_le_bytes().to_vec()));
+}
+
+/// Each action, in one daemon and in two.
+fn every_action(world: World) {
+    let mut ends = world.connected(|attr| (attr.timeout, attr.retry_cnt) = (14, 7));
+    let before = world.stats();
+    world.rule("drop function=f0 opcode=rc-write-middle nth=3");
+    data_is_right(&mut ends, 1);
+    assert_eq!(world.first("hit"), 1);
+    let after = world.stats();
+    let retransmitted = |stats: &[Stats; 2]| stats[0].roce_adp_retrans.get();
+    assert!(retransmitted(&after) > retransmitted(&before), "nothing was sent again");
+
+    world.rule("corrupt function=f0 opcode=rc-write-middle nth=5");
+    data_is_right(&mut ends, 2);
+    assert_eq!(world.first("hit"), 1);
+    let icrc = |stats: [Stats; 2]| stats[1].rx_icrc_encapsulated.get();
+    assert_eq!(icrc(world.stats()), icrc(after) + 1);
+
+    let duplicates = |stats: [Stats; 2]| stats[1].duplicate_request.get();
+    let before = duplicates(world.stats());
+    world.rule("duplicate function=f0 times=30");
+    data_is_right(&mut ends, 3);
+    let hit = world.first("hit");
+    assert!(hit > 5, "{hit}");
+    wait::until("duplicates", || (duplicates(world.stats()) > before).then_some(()));
+
+    for (seed, rule) in ["reorder behind=2 prob=0.2", "delay by=3ms prob=0.3", "delay by=200us"]
+        .into_iter()
+        .enumerate()
+    {
+        world.rule(&format!("{rule} seed={seed} function=f0"));
+        for round in 0..5 {
+            data_is_right(&mut ends, 10 * seed + round);
+        }
+        assert!(world.first("hit") > 0, "{rule}");
+    }
+    world.said("fault clear");
+    data_is_right(&mut ends, 99);
+    assert_eq!(world.said("fault list").lines().count(), 1, "the head of the table alone");
+    world.check();
+}
+
+#[test]
+fn every_action_in_one_daemon() {
+    every_action(World::one());
+}
+
+#[test]
+fn every_action_between_two_daemons() {
+    every_action(World::two());
+}
+
+#[test]
+fn a_rule_that_drops_everything_uses_up_the_retries() {
+    for world in [World::one(), World::two()] {
+        let [mut a, b] = world.connected(|attr| (attr.timeout, attr.retry_cnt) = (10, 2));
+        world.rule(&format!("drop function=f0 qp={}", a.qpn));
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+        a.run_expecting(&write, Status::RetryExcErr);
+        assert_eq!((world.first("seen"), world.first("hit")), (3, 3));
+        // Another QP is not concerned.
+        data_is_right(&mut world.connected(|_| {}), 5);
+        assert_eq!(world.first("seen"), 3);
+        world.check();
+    }
+}
+
+#[test]
+fn the_same_seed_hits_the_same_packets() {
+    const TEXT: &str = "delay by=1us function=f0 opcode=rc-write-only prob=0.4 seed=77";
+    let runs = [World::one(), World::one()].map(|world| {
+        // Without a time-out nothing is sent twice.
+        let [mut a, b] = world.connected(|attr| attr.timeout = 0);
+        world.rule(TEXT);
+        let mut hits = Vec::new();
+        for nth in 1..=20 {
+            let before = world.first("hit");
+            let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+            a.run_expecting(&write, Status::Success);
+            assert_eq!(world.first("seen"), nth);
+            hits.push(world.first("hit") > before);
+        }
+        let stream = Stream { rule: RuleId::new(1), function: "f0", qp: Qpn::new(a.qpn) };
+        let rule: Rule = TEXT.parse().expect("a rule");
+        let expected: Vec<_> = (1..=20).map(|nth| decide(&rule, &stream, nth).is_some()).collect();
+        assert_eq!(hits, expected);
+        world.check();
+        hits
+    });
+    assert_eq!(runs[0], runs[1]);
+    assert!(runs[0].contains(&true) && runs[0].contains(&false), "{runs:?}");
+}
+
+#[test]
+fn rules_end_by_hits_and_by_time() {
+    let world = World::one();
+    let [mut a, b] = world.connected(|attr| (attr.timeout, attr.retry_cnt) = (12, 7));
+    let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
+    world.rule("drop function=f0 times=2");
+    a.run_expecting(&write, Status::Success);
+    assert_eq!((world.first("hit"), world.first("seen")), (2, 3));
+    world.rule("drop function=f0 for=50ms");
+    wait::until("the end of the rule", || world.said("fault list").contains(" yes ").then_some(()));
+    a.run_expecting(&write, Status::Success);
+    assert_eq!((world.first("hit"), world.first("seen")), (0, 1));
+    // One that has been removed is not in force, and the others keep their numbers.
+    assert_eq!(world.said("fault add drop function=f0"), "rule 2\n");
+    assert_eq!(world.said("fault add duplicate function=f1"), "rule 3\n");
+    world.said("fault clear 2");
+    a.run_expecting(&write, Status::Success);
+    let list = world.said("fault list");
+    assert!(list.contains("duplicate function=f1") && !list.contains("\n2 "), "{list}");
+    let metrics = world.said("metrics");
+    let line = "vrnic_fault_hit_packets_total{rule=\"3\",text=\"duplicate function=f1\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+    world.check();
+}
+
+#[test]
+fn packets_that_wait_leave_when_the_rules_are_cleared() {
+    let world = World::one();
+    let [mut a, b] = world.connected(|attr| (attr.timeout, attr.retry_cnt) = (0, 7));
+    a.fill(0, &pattern(8, 4));
+    world.rule("delay by=1000s");
+    a.post_send(&Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key));
+    wait::until("a packet that waits", || {
+        world.said("fault list").contains("1 packets wait").then_some(())
+    });
+    assert!(a.send_cq.poll().is_none());
+    world.said("fault clear");
+    a.send_cq.expect(1, Status::Success);
+    assert!(b.bytes(0, 8) == pattern(8, 4));
+    world.check();
+}
+
+#[test]
+fn a_rule_that_is_none_is_refused_with_a_reason() {
+    let world = World::one();
+    let long = format!("drop {}", "x".repeat(20_000));
+    for (text, part) in [
+        ("flip", "not an action"),
+        ("drop qp", "name=value"),
+        ("drop qp=1 qp=2", "twice"),
+        ("drop qp=0x1000000", "24 bits"),
+        ("drop prob=2", "from 0 to 1"),
+        ("drop colour=red", "not a field"),
+        ("drop opcode=rc-fly", "rc-write-only"),
+        ("drop function=f7", "no function 'f7'"),
+        ("delay", "needs a time"),
+        ("delay by=99999999999999999999s", "a time is expected"),
+        ("drop nth=0", "from 1"),
+        (&long, "longer than"),
+    ] {
+        let output = world.vrnic(&format!("fault add {text}"));
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && why.contains(part), "{part}: {why}");
+    }
+    let why = world.vrnic("fault clear 1");
+    assert!(String::from_utf8_lossy(&why.stderr).contains("no rule 1"));
+    for _ in 0..64 {
+        world.said("fault add drop function=f0 nth=1000000");
+    }
+    let why = world.vrnic("fault add drop");
+    assert!(String::from_utf8_lossy(&why.stderr).contains("64 rules"));
+    world.check();
+}
