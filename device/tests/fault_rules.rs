@@ -187,38 +187,37 @@ fn a_rule_that_drops_everything_uses_up_the_retries() {
         world.rule(&format!("drop function=f0 qp={}", a.qpn));
         let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
         a.run_expecting(&write, Status::RetryExcErr);
-        assert_eq!((world.first("seen"), world.first("hit")), (3, 3));
+        let seen = world.first("seen");
+        assert!(seen >= 3 && world.first("hit") == seen, "{seen}");
         // Another QP is not concerned.
         data_is_right(&mut world.connected(|_| {}), 5);
-        assert_eq!(world.first("seen"), 3);
+        assert_eq!(world.first("seen"), seen);
         world.check();
     }
 }
 
 #[test]
 fn the_same_seed_hits_the_same_packets() {
-    const TEXT: &str = "delay by=1us function=f0 opcode=rc-write-only prob=0.4 seed=77";
-    let runs = [World::one(), World::one()].map(|world| {
-        // Without a time-out nothing is sent twice.
-        let [mut a, b] = world.connected(|attr| attr.timeout = 0);
+    const TEXT: &str = "drop function=f0 opcode=rc-write-only prob=0.4 seed=77";
+    for world in [World::one(), World::one()] {
+        let [mut a, b] = world.connected(|attr| (attr.timeout, attr.retry_cnt) = (12, 7));
         world.rule(TEXT);
-        let mut hits = Vec::new();
-        for nth in 1..=20 {
-            let before = world.first("hit");
+        let (rule, function): (Rule, _) = (TEXT.parse().expect("a rule"), "f0");
+        let stream = Stream { rule: RuleId::new(1), function, qp: Qpn::new(a.qpn) };
+        for _ in 0..20 {
             let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
             a.run_expecting(&write, Status::Success);
-            assert_eq!(world.first("seen"), nth);
-            hits.push(world.first("hit") > before);
+            let list: Value = serde_json::from_str(&world.said("fault list --json")).expect("JSON");
+            let [seen, hit] = ["seen", "hit"].map(|field| list["rules"][0][field].as_u64());
+            // Packets that are sent again are looked at like others.
+            let expected = (1..=seen.expect("a number"))
+                .filter(|nth| decide(&rule, &stream, *nth).is_some())
+                .count();
+            assert_eq!(hit, Some(expected as u64), "of {seen:?}");
         }
-        let stream = Stream { rule: RuleId::new(1), function: "f0", qp: Qpn::new(a.qpn) };
-        let rule: Rule = TEXT.parse().expect("a rule");
-        let expected: Vec<_> = (1..=20).map(|nth| decide(&rule, &stream, nth).is_some()).collect();
-        assert_eq!(hits, expected);
+        assert!(world.first("seen") >= 20 + world.first("hit") && world.first("hit") > 0);
         world.check();
-        hits
-    });
-    assert_eq!(runs[0], runs[1]);
-    assert!(runs[0].contains(&true) && runs[0].contains(&false), "{runs:?}");
+    }
 }
 
 #[test]
@@ -228,11 +227,11 @@ fn rules_end_by_hits_and_by_time() {
     let write = Wr::new(Opcode::Write, &[a.sge(0, 8)]).to(b.buffer, b.key);
     world.rule("drop function=f0 times=2");
     a.run_expecting(&write, Status::Success);
-    assert_eq!((world.first("hit"), world.first("seen")), (2, 3));
+    assert!(world.first("hit") == 2 && world.first("seen") >= 3);
     world.rule("drop function=f0 for=50ms");
     wait::until("the end of the rule", || world.said("fault list").contains(" yes ").then_some(()));
     a.run_expecting(&write, Status::Success);
-    assert_eq!((world.first("hit"), world.first("seen")), (0, 1));
+    assert!(world.first("hit") == 0 && world.first("seen") >= 1);
     // One that has been removed is not in force, and the others keep their numbers.
     assert_eq!(world.said("fault add drop function=f0"), "rule 2\n");
     assert_eq!(world.said("fault add duplicate function=f1"), "rule 3\n");
