@@ -3,107 +3,20 @@
 
 mod common;
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::ethernet::{BROADCAST, STRANGER, frame, receive, send};
+use common::namespace::Namespace;
 use common::switch::{Folder, port, wait_for_drops};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vrnic_abi::qp::State;
-use vrnic_device::net::interface::attach_tap;
-use vrnic_testdriver::daemon::{Daemon, mac};
+use vrnic_testdriver::daemon::mac;
 use vrnic_testdriver::qp::{self, Setup, attributes};
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 
 /// A station behind the uplink.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
-
-/// A network namespace, which is removed on drop, and a program that runs vrnicd in it.
-struct Namespace {
-    name: String,
-    folder: Folder,
-}
-
-impl Namespace {
-    /// Makes a namespace, or says why not.
-    fn new() -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("vrnic-{}-{number}", std::process::id());
-        let made = Command::new("ip").args(["netns", "add", &name]).output();
-        let this = Self { name, folder: Folder::new() };
-        let probe = "ip tuntap add probe mode tap && ip link add va type veth peer name vb && \
-                     ip link del va && ip tuntap del probe mode tap";
-        if !made.is_ok_and(|output| output.status.success()) || this.try_run(probe).is_err() {
-            eprintln!(
-                "skipped: this needs the command ip, and leave to make network namespaces, TAP and \
-                 veth devices"
-            );
-            return None;
-        }
-        let script = format!(
-            "#!/bin/sh\nexec ip netns exec {} {} \"$@\"\n",
-            this.name,
-            env!("CARGO_BIN_EXE_vrnicd")
-        );
-        std::fs::write(this.program(), script).expect("script");
-        std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
-        // The kernel's own stations send frames, too, which is no fault but makes logs longer.
-        let _allowed = this.try_run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-        Some(this)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.folder.path("vrnicd")
-    }
-
-    /// Runs a command in the namespace, which must succeed.
-    #[track_caller]
-    fn run(&self, command: &str) {
-        if let Err(error) = self.try_run(command) {
-            panic!("{command}: {error}");
-        }
-    }
-
-    /// Runs a command in the namespace. Returns what it complains about if it fails.
-    fn try_run(&self, command: &str) -> Result<(), String> {
-        let output = Command::new("ip")
-            .args(["netns", "exec", &self.name, "bash", "-c", command])
-            .output()
-            .map_err(|error| error.to_string())?;
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(error) }
-    }
-
-    /// A daemon with this uplink, and a port and a monitor of this name.
-    fn daemon(&self, name: &str, uplink: &str) -> Daemon {
-        let (port, monitor) = (format!("name=g,net=@{name}"), format!("@{name}.monitor"));
-        let uplink = format!("name=up,{uplink}");
-        let options = [("--uplink", &*uplink), ("--port", &port), ("--monitor", &monitor)];
-        let daemon = self.folder.start(&self.program(), 0, &options);
-        // The interface is there by then.
-        daemon.wait_for_log("cannot pass this uplink");
-        daemon
-    }
-
-    fn plug(&self, daemon: &Daemon, name: &str) -> UnixStream {
-        let stream = self.folder.plug(name);
-        daemon.wait_for_log("link up port=\"g\"");
-        stream
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _removed = Command::new("ip").args(["netns", "del", &self.name]).status();
-    }
-}
 
 /// Receives frames until one is this.
 #[track_caller]
@@ -302,28 +215,10 @@ fn checksums_that_the_host_left_out_are_filled_in() {
     assert_eq!(sum, 0xffff, "the checksum is wrong");
 }
 
-/// Opens a TAP device in a namespace.
-fn tap_in(namespace: &Namespace, name: &str) -> File {
-    let path = format!("/run/netns/{}", namespace.name);
-    let name = name.to_owned();
-    let open = move || {
-        let there = File::open(path).expect("the namespace");
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(there.as_fd(), kind).expect("the namespace");
-        let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
-        let device = device.expect("/dev/net/tun");
-        attach_tap(device.as_fd(), &name).expect("a TAP device");
-        device
-    };
-    // A thread of its own, which ends in the namespace.
-    std::thread::spawn(open).join().expect("a TAP device")
-}
-
 #[test]
 fn a_tap_device_is_taken_by_descriptor() {
     let Some(namespace) = Namespace::new() else { return };
-    let device = tap_in(&namespace, "vt0");
-    fcntl_setfd(&device, FdFlags::empty()).expect("flags");
+    let device = namespace.tap("vt0");
     let left = namespace.daemon("left", &format!("fd={}", device.as_raw_fd()));
     drop(device);
     namespace.run("ip link set vt0 up");

@@ -7,10 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-/// `IFF_TAP`, `IFF_NO_PI` and `IFF_MULTI_QUEUE` (linux/if_tun.h), of which the last must be as it
-/// is in a device that exists already.
-const TAP_FLAGS: [libc::c_int; 2] =
-    [libc::IFF_TAP | libc::IFF_NO_PI, libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE];
+/// `IFF_TAP` and `IFF_NO_PI` (linux/if_tun.h).
+const TAP: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI;
 
 /// Asks the kernel about interfaces.
 #[derive(Debug)]
@@ -55,14 +53,25 @@ impl Interfaces {
     }
 }
 
+/// A TAP device that a file is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapDevice {
+    /// Name of the interface.
+    pub name: String,
+    /// True if frames have a header ([`super::offload`]) there.
+    pub headers: bool,
+}
+
 /// Attaches an open file of /dev/net/tun to the TAP device of this name, which is created if there
-/// is none and the process may do so.
+/// is none and the process may do so. Frames are to have a header if `headers` is true.
 ///
 /// # Errors
 /// Returns the kernel's error.
-pub fn attach_tap(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub fn attach_tap(device: BorrowedFd<'_>, name: &str, headers: bool) -> io::Result<()> {
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
-    for flags in TAP_FLAGS {
+    // The flag must be as it is in a device that exists already.
+    for queues in [0, libc::IFF_MULTI_QUEUE] {
+        let flags = TAP | queues | if headers { libc::IFF_VNET_HDR } else { 0 };
         let mut request = request(name)?;
         // CAST: the flags have 16 bits.
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -75,23 +84,40 @@ pub fn attach_tap(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     Err(last)
 }
 
-/// Returns the name of the TAP device that `device` is attached to.
+/// Returns the TAP device that `device` is attached to.
 ///
 /// # Errors
-/// When it is not attached to a TAP device, or frames have a header there.
-pub fn tap_name(device: BorrowedFd<'_>) -> io::Result<String> {
+/// When it is not attached to a TAP device, or frames have protocol information there.
+pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<TapDevice> {
     let mut request = request("")?;
     ioctl(device, libc::TUNGETIFF, &mut request)?;
     // SAFETY: TUNGETIFF has written this member, and any bytes are a number.
     let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-    if flags & libc::IFF_TAP == 0 || flags & libc::IFF_NO_PI == 0 || flags & libc::IFF_VNET_HDR != 0
-    {
-        let why = "it must be a TAP device with IFF_NO_PI and without IFF_VNET_HDR";
+    if flags & TAP != TAP {
+        let why = "it must be a TAP device with IFF_NO_PI";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     // CAST: characters of a name are bytes.
     let bytes = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
-    String::from_utf8(bytes.collect()).map_err(io::Error::other)
+    let name = String::from_utf8(bytes.collect()).map_err(io::Error::other)?;
+    Ok(TapDevice { name, headers: flags & libc::IFF_VNET_HDR != 0 })
+}
+
+/// Sets the length of the header of frames at a TAP device, and offers to complete checksums and to
+/// cut UDP datagrams. Returns whether the kernel knows that, and so cuts them, too (Linux 6.2).
+///
+/// # Errors
+/// When frames have no header there.
+pub fn offload_tap(device: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut len = libc::c_int::try_from(super::offload::HEADER).map_err(io::Error::other)?;
+    let number = device.as_raw_fd();
+    // SAFETY: TUNSETVNETHDRSZ reads an int, which is alive.
+    if unsafe { libc::ioctl(number, libc::TUNSETVNETHDRSZ, &raw mut len) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let offers = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    // SAFETY: TUNSETOFFLOAD takes a number.
+    Ok(unsafe { libc::ioctl(number, libc::TUNSETOFFLOAD, libc::c_ulong::from(offers)) } == 0)
 }
 
 /// Returns a copy of a descriptor that the process was started with.
@@ -212,6 +238,7 @@ mod tests {
         assert!(inherited(-1).is_err());
         assert!(inherited(1_000_000).is_err());
         let copy = inherited(0).expect("standard input");
-        assert!(tap_name(copy.as_fd()).is_err());
+        assert!(attached_tap(copy.as_fd()).is_err());
+        assert!(offload_tap(copy.as_fd()).is_err());
     }
 }

@@ -16,6 +16,8 @@
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to cards |
+//! | [`checksum`] | the internet checksum |
+//! | [`segments`] | RoCE packets that pass to and from the kernel as one |
 //! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
@@ -23,6 +25,7 @@
 //! | [`switch`] | what the switch's thread does |
 //! | [`thread`] | its start and end |
 
+pub mod checksum;
 pub mod frame;
 pub mod framing;
 pub mod handle;
@@ -36,6 +39,7 @@ pub mod packet;
 pub mod path_mtu;
 pub mod port;
 pub mod queue;
+pub mod segments;
 pub mod status;
 pub mod switch;
 pub mod table;

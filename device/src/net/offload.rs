@@ -4,11 +4,16 @@
 //! Formats: `struct virtio_net_hdr` (linux/virtio_net.h) in the machine's byte order, IEEE 802.1Q.
 
 use thiserror::Error;
+use vrnic_roce::wire::frame::UDP_LEN;
+
+use super::checksum::{of_udp, sum};
 
 /// Length of the header in front of a frame.
 pub const HEADER: usize = 10;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CHECKSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`.
+const GSO_UDP: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, which goes with other types.
 const GSO_ECN: u8 = 0x80;
 /// Length of the two addresses of a frame, after which a VLAN tag has its place.
@@ -34,40 +39,83 @@ pub struct VlanTag {
     pub tci: u16,
 }
 
+/// What the sender of a frame has left to do (`struct virtio_net_hdr`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    flags: u8,
+    /// Kind of the frames that this is to be cut into.
+    gso: u8,
+    header_len: u16,
+    segment: u16,
+    /// Where the checksummed bytes begin.
+    start: u16,
+    /// Where among them the checksum is.
+    offset: u16,
+}
+
+impl Offload {
+    /// A UDP datagram, with its header at `udp` and its checksum at `checksum` behind that, that is
+    /// to be cut into datagrams of `segment` bytes. None if there are no such numbers.
+    #[must_use]
+    pub fn segments(udp: usize, checksum: usize, segment: usize) -> Option<Self> {
+        Some(Self {
+            flags: NEEDS_CHECKSUM,
+            gso: GSO_UDP,
+            header_len: u16::try_from(udp + UDP_LEN).ok()?,
+            segment: u16::try_from(segment).ok()?,
+            start: u16::try_from(udp).ok()?,
+            offset: u16::try_from(checksum).ok()?,
+        })
+    }
+
+    /// Returns how much data each frame gets, if it is a UDP datagram that is to be cut.
+    #[must_use]
+    pub fn udp_segment(self) -> Option<usize> {
+        (self.gso & !GSO_ECN == GSO_UDP).then_some(self.segment.into())
+    }
+
+    /// Reads a header.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; HEADER]) -> Self {
+        let [flags, gso, h0, h1, s0, s1, c0, c1, o0, o1] = bytes;
+        Self {
+            flags,
+            gso,
+            header_len: u16::from_ne_bytes([h0, h1]),
+            segment: u16::from_ne_bytes([s0, s1]),
+            start: u16::from_ne_bytes([c0, c1]),
+            offset: u16::from_ne_bytes([o0, o1]),
+        }
+    }
+
+    /// Returns the bytes of the header.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; HEADER] {
+        let [h0, h1] = self.header_len.to_ne_bytes();
+        let [s0, s1] = self.segment.to_ne_bytes();
+        let [c0, c1] = self.start.to_ne_bytes();
+        let [o0, o1] = self.offset.to_ne_bytes();
+        [self.flags, self.gso, h0, h1, s0, s1, c0, c1, o0, o1]
+    }
+}
+
 /// Does to `frame` what its header says.
 ///
 /// # Errors
 /// See [`Incomplete`].
-pub fn complete(header: [u8; HEADER], frame: &mut [u8]) -> Result<(), Incomplete> {
-    let [flags, gso, _, _, _, _, start_lo, start_hi, offset_lo, offset_hi] = header;
-    if gso & !GSO_ECN != 0 {
+pub fn complete(offload: Offload, frame: &mut [u8]) -> Result<(), Incomplete> {
+    if offload.gso & !GSO_ECN != 0 {
         return Err(Incomplete::Segments);
     }
-    if flags & NEEDS_CHECKSUM == 0 {
+    if offload.flags & NEEDS_CHECKSUM == 0 {
         return Ok(());
     }
-    let [start, offset] = [[start_lo, start_hi], [offset_lo, offset_hi]]
-        .map(|bytes| u16::from_ne_bytes(bytes).into());
-    let summed = frame.get_mut(start..).ok_or(Incomplete::Checksum)?;
+    let summed = frame.get_mut(offload.start.into()..).ok_or(Incomplete::Checksum)?;
     // The field holds the sum of the pseudo header.
-    let sum = checksum(summed);
-    let field = summed.get_mut(offset..).and_then(|rest| rest.first_chunk_mut());
-    *field.ok_or(Incomplete::Checksum)? = sum;
+    let checksum = of_udp(sum(summed)).to_be_bytes();
+    let field = summed.get_mut(offload.offset.into()..).and_then(|rest| rest.first_chunk_mut());
+    *field.ok_or(Incomplete::Checksum)? = checksum;
     Ok(())
-}
-
-/// The internet checksum (RFC 1071); zero, which means none in UDP, becomes its other form.
-fn checksum(bytes: &[u8]) -> [u8; 2] {
-    let (words, last) = bytes.as_chunks::<2>();
-    let words = words.iter().map(|word| u64::from(u16::from_be_bytes(*word)));
-    let last = last.first().map_or(0, |byte| u64::from(*byte) << 8);
-    let mut sum = words.sum::<u64>() + last;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    // CAST: it has 16 bits now.
-    let sum = !(sum as u16);
-    if sum == 0 { [0xff; 2] } else { sum.to_be_bytes() }
 }
 
 /// Puts a VLAN tag into a frame.
@@ -85,11 +133,8 @@ mod tests {
 
     use super::*;
 
-    fn header(flags: u8, gso: u8, start: u16, offset: u16) -> [u8; HEADER] {
-        let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
-        header[6..8].copy_from_slice(&start.to_ne_bytes());
-        header[8..].copy_from_slice(&offset.to_ne_bytes());
-        header
+    fn header(flags: u8, gso: u8, start: u16, offset: u16) -> Offload {
+        Offload { flags, gso, start, offset, ..Offload::default() }
     }
 
     #[test]
@@ -106,7 +151,7 @@ mod tests {
     #[test]
     fn frames_of_segments_and_checksums_outside_are_refused() {
         let mut frame = vec![0; 20];
-        assert_eq!(complete(header(0, 5, 0, 0), &mut frame), Err(Incomplete::Segments));
+        assert_eq!(complete(header(0, 1, 0, 0), &mut frame), Err(Incomplete::Segments));
         for (start, offset) in [(21, 0), (0, 19), (20, 0), (u16::MAX, u16::MAX)] {
             let header = header(NEEDS_CHECKSUM, 0, start, offset);
             assert_eq!(complete(header, &mut frame), Err(Incomplete::Checksum));
@@ -127,7 +172,9 @@ mod tests {
             mut frame in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let len = frame.len();
-            let _result = complete(header, &mut frame);
+            let offload = Offload::from_bytes(header);
+            prop_assert_eq!(offload.to_bytes(), header);
+            let _result = complete(offload, &mut frame);
             prop_assert_eq!(frame.len(), len);
         }
     }

@@ -1,6 +1,6 @@
 //! The line to the network of an interface that the host has, by a packet socket (packet(7)).
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::cmsg_space;
@@ -12,8 +12,10 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use super::frame::{FRAME_MAX, Frame};
 use super::interface::{Interfaces, State, open_packet};
 use super::line::{Change, Line, Log, TURN_BYTES};
-use super::offload::{HEADER, VlanTag, complete, insert_tag};
+use super::offload::{HEADER, VlanTag};
 use super::queue::SendQueue;
+use super::segments::arrival::take;
+use super::segments::join::Joined;
 use super::status::Reason;
 
 /// Length of `struct tpacket_auxdata` (linux/if_packet.h).
@@ -26,6 +28,8 @@ pub struct Packet {
     socket: Option<OwnedFd>,
     /// The last state that the kernel told of.
     state: State,
+    /// True if frames may be joined.
+    joins: bool,
     buffer: Vec<u8>,
 }
 
@@ -45,7 +49,7 @@ impl Packet {
         let state = interfaces.state(name)?;
         let socket = Some(open_packet(state.index)?);
         let buffer = vec![0; HEADER + FRAME_MAX + 1];
-        Ok(Self { name: name.to_owned(), interfaces, socket, state, buffer })
+        Ok(Self { name: name.to_owned(), interfaces, socket, state, joins: true, buffer })
     }
 }
 
@@ -106,7 +110,8 @@ impl Line for Packet {
             match receive(socket, buffer) {
                 Ok(received) => {
                     budget = budget.saturating_sub(received.len);
-                    take(buffer, &received, frames, log);
+                    let bytes = buffer.get(..received.len).unwrap_or_default();
+                    take(bytes, received.tag, frames, log);
                 }
                 Err(NixErrno::EAGAIN) => return Change::None,
                 Err(NixErrno::EINTR) => {}
@@ -125,26 +130,30 @@ impl Line for Packet {
 
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        while let Some(frame) = queue.first() {
-            // Nothing is left to the card.
-            let parts = [IoSlice::new(&[0; HEADER]), IoSlice::new(frame.bytes())];
-            match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+        while let Some((count, sent)) = send(socket, queue, self.joins) {
+            match sent {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
-                Err(Errno::NETDOWN | Errno::NXIO) => log.status.count_dropped(Reason::NoLink, 1),
+                Err(Errno::NETDOWN | Errno::NXIO) => {
+                    log.status.count_dropped(Reason::NoLink, count);
+                }
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
-                    log.status.count_dropped(Reason::QueueFull, 1);
+                    log.status.count_dropped(Reason::QueueFull, count);
+                }
+                // Kernels before 6.2 do not know what joined frames are.
+                Err(Errno::INVAL) if count > 1 => {
+                    self.joins = false;
+                    continue;
                 }
                 Err(error @ (Errno::INVAL | Errno::MSGSIZE)) => {
-                    log.dropped(Reason::TooLong, 1, |port| {
+                    log.dropped(Reason::TooLong, count, |port| {
                         tracing::warn!(port, %error, "the interface has refused a frame");
                     });
                 }
                 Err(error) => return Err(error.into()),
             }
-            queue.remove(1);
+            queue.remove(count);
         }
         Ok(())
     }
@@ -152,6 +161,19 @@ impl Line for Packet {
     fn close(&mut self) {
         self.socket = None;
     }
+}
+
+/// Sends the first frame of a queue, or several as one. Returns how many these are; none if no
+/// frame waits.
+fn send(
+    socket: &OwnedFd,
+    queue: &SendQueue,
+    join: bool,
+) -> Option<(usize, rustix::io::Result<usize>)> {
+    let next = Joined::next(queue, join)?;
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = sendmsg(socket, &next.slices(true), &mut SendAncillaryBuffer::default(), flags);
+    Some((next.frames(), sent))
 }
 
 /// Receives a frame and what the kernel says about it.
@@ -183,25 +205,4 @@ fn vlan_tag(auxdata: &[u8]) -> Option<VlanTag> {
     // CAST: the number has 16 bits.
     let tpid = if named { word(18)? } else { libc::ETH_P_8021Q as u16 };
     Some(VlanTag { tpid, tci: word(16)? })
-}
-
-/// Makes a frame of what was received.
-fn take(buffer: &[u8], received: &Received, frames: &mut Vec<Frame>, log: &Log<'_>) {
-    let bytes = buffer.get(..received.len).and_then(|bytes| bytes.split_first_chunk::<HEADER>());
-    let Some((header, bytes)) = bytes else { return };
-    let mut bytes = bytes.to_vec();
-    if let Err(error) = complete(*header, &mut bytes) {
-        return log.dropped(Reason::Offload, 1, |port| {
-            tracing::warn!(port, "a frame was dropped: {error}");
-        });
-    }
-    if let Some(tag) = received.tag {
-        insert_tag(&mut bytes, tag);
-    }
-    match Frame::new(bytes) {
-        Ok(frame) => frames.push(frame),
-        Err(error) => log.dropped(Reason::BadLength, 1, |port| {
-            tracing::warn!(port, "a frame was dropped: {error}");
-        }),
-    }
 }

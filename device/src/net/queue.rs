@@ -67,10 +67,9 @@ impl SendQueue {
         self.frames.is_empty()
     }
 
-    /// Returns the first frame.
-    #[must_use]
-    pub fn first(&self) -> Option<&Frame> {
-        self.frames.front().map(|waiting| &waiting.frame)
+    /// Returns the frames, the first one first.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.frames.iter().map(|waiting| &waiting.frame)
     }
 
     /// Removes the first `count` frames.

@@ -9,9 +9,12 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::frame::{FRAME_MAX, Frame};
-use super::interface::{Interfaces, State, attach_tap, inherited, tap_name};
+use super::interface::{Interfaces, State, attach_tap, attached_tap, inherited, offload_tap};
 use super::line::{Change, Line, Log, TURN_BYTES};
+use super::offload::HEADER;
 use super::queue::SendQueue;
+use super::segments::arrival::{append, take};
+use super::segments::join::Joined;
 use super::status::Reason;
 
 /// The file of all TAP devices.
@@ -23,11 +26,47 @@ pub struct Tap {
     /// False if the device was given by a descriptor, and cannot be opened again.
     by_name: bool,
     interfaces: Interfaces,
-    device: Option<OwnedFd>,
+    device: Option<Device>,
     /// The last state that the kernel told of; none while the interface is in another network
     /// namespace.
     state: Option<State>,
     buffer: Vec<u8>,
+}
+
+/// An open TAP device.
+struct Device {
+    file: OwnedFd,
+    /// True if frames have a header.
+    headers: bool,
+    /// True if frames may be joined.
+    joins: bool,
+}
+
+impl Device {
+    /// Uses a file that is attached to a TAP device. Returns the name of that, too.
+    fn new(file: OwnedFd) -> io::Result<(Self, String)> {
+        let tap = attached_tap(file.as_fd())?;
+        let joins = tap.headers && offload_tap(file.as_fd())?;
+        Ok((Self { file, headers: tap.headers, joins }, tap.name))
+    }
+
+    /// Writes the first frame of a queue, or several as one. Returns how many these are; none if
+    /// no frame waits.
+    fn write(&self, queue: &SendQueue) -> Option<(usize, rustix::io::Result<usize>)> {
+        let next = Joined::next(queue, self.joins)?;
+        let sent = rustix::io::writev(&self.file, &next.slices(self.headers));
+        Some((next.frames(), sent))
+    }
+
+    /// Opens the device of this name.
+    fn open(name: &str) -> io::Result<Self> {
+        // CAST: the flag is positive.
+        let nonblock = OFlags::NONBLOCK.bits() as i32;
+        let file: File =
+            OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(DEVICE)?;
+        attach_tap(file.as_fd(), name, true)?;
+        Ok(Self::new(file.into())?.0)
+    }
 }
 
 impl Tap {
@@ -37,7 +76,7 @@ impl Tap {
     /// # Errors
     /// Returns the kernel's error.
     pub fn named(name: &str) -> io::Result<Self> {
-        let device = open(name)?;
+        let device = Device::open(name)?;
         Self::new(name.to_owned(), true, device)
     }
 
@@ -46,16 +85,15 @@ impl Tap {
     /// # Errors
     /// When there is none, or it is not one that this line can use.
     pub fn inherited(number: RawFd) -> io::Result<Self> {
-        let device = inherited(number)?;
-        let name = tap_name(device.as_fd())?;
-        fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
+        let (device, name) = Device::new(inherited(number)?)?;
+        fcntl_setfl(&device.file, fcntl_getfl(&device.file)? | OFlags::NONBLOCK)?;
         Self::new(name, false, device)
     }
 
-    fn new(name: String, by_name: bool, device: OwnedFd) -> io::Result<Self> {
+    fn new(name: String, by_name: bool, device: Device) -> io::Result<Self> {
         let interfaces = Interfaces::new()?;
         let state = interfaces.state(&name).ok();
-        let buffer = vec![0; FRAME_MAX + 1];
+        let buffer = vec![0; HEADER + FRAME_MAX + 1];
         Ok(Self { name, by_name, interfaces, device: Some(device), state, buffer })
     }
 }
@@ -66,7 +104,7 @@ impl Line for Tap {
     }
 
     fn wire(&self) -> Option<BorrowedFd<'_>> {
-        self.device.as_ref().map(AsFd::as_fd)
+        self.device.as_ref().map(|device| device.file.as_fd())
     }
 
     fn is_up(&self) -> bool {
@@ -84,7 +122,7 @@ impl Line for Tap {
     fn tick(&mut self, log: &Log<'_>) -> Change {
         let mut change = Change::None;
         if self.device.is_none() {
-            let Ok(device) = open(&self.name) else { return Change::None };
+            let Ok(device) = Device::open(&self.name) else { return Change::None };
             log.line(|port| tracing::info!(port, interface = self.name, "the TAP device is back"));
             self.device = Some(device);
             change = Change::Connected;
@@ -97,14 +135,14 @@ impl Line for Tap {
         let Self { device: Some(device), buffer, name, .. } = self else { return Change::None };
         let mut budget = TURN_BYTES;
         while budget > 0 {
-            match rustix::io::read(&*device, buffer.as_mut_slice()) {
+            match rustix::io::read(&device.file, buffer.as_mut_slice()) {
                 Ok(len) => {
                     budget = budget.saturating_sub(len);
-                    match Frame::new(buffer.get(..len).unwrap_or_default().to_vec()) {
-                        Ok(frame) => frames.push(frame),
-                        Err(error) => log.dropped(Reason::BadLength, 1, |port| {
-                            tracing::warn!(port, "a frame was dropped: {error}");
-                        }),
+                    let bytes = buffer.get(..len).unwrap_or_default();
+                    if device.headers {
+                        take(bytes, None, frames, log);
+                    } else {
+                        append(bytes.to_vec(), None, frames, log);
                     }
                 }
                 Err(Errno::AGAIN) => return Change::None,
@@ -121,25 +159,30 @@ impl Line for Tap {
     }
 
     fn flush(&mut self, queue: &mut SendQueue, log: &Log<'_>) -> io::Result<()> {
-        let Some(device) = &self.device else { return Ok(()) };
-        while let Some(frame) = queue.first() {
-            match rustix::io::write(device, frame.bytes()) {
+        let Some(device) = &mut self.device else { return Ok(()) };
+        while let Some((count, sent)) = device.write(queue) {
+            match sent {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 // The interface has been set down since it was last looked at.
-                Err(Errno::IO) => log.status.count_dropped(Reason::NoLink, 1),
+                Err(Errno::IO) => log.status.count_dropped(Reason::NoLink, count),
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
-                    log.status.count_dropped(Reason::QueueFull, 1);
+                    log.status.count_dropped(Reason::QueueFull, count);
+                }
+                // Each is tried by itself.
+                Err(Errno::INVAL) if count > 1 => {
+                    device.joins = false;
+                    continue;
                 }
                 Err(error @ (Errno::INVAL | Errno::MSGSIZE)) => {
-                    log.dropped(Reason::TooLong, 1, |port| {
+                    log.dropped(Reason::TooLong, count, |port| {
                         tracing::warn!(port, %error, "the TAP device has refused a frame");
                     });
                 }
                 Err(error) => return Err(error.into()),
             }
-            queue.remove(1);
+            queue.remove(count);
         }
         Ok(())
     }
@@ -147,14 +190,4 @@ impl Line for Tap {
     fn close(&mut self) {
         self.device = None;
     }
-}
-
-/// Opens the device of this name.
-fn open(name: &str) -> io::Result<OwnedFd> {
-    // CAST: the flag is positive.
-    let nonblock = OFlags::NONBLOCK.bits() as i32;
-    let device: File =
-        OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(DEVICE)?;
-    attach_tap(device.as_fd(), name)?;
-    Ok(device.into())
 }

@@ -185,17 +185,19 @@ impl Network {
         Some(Parsed { network, header, payload, fault })
     }
 
-    /// Writes the header of a packet with `length` bytes behind it.
+    /// Writes the header of a packet with `length` bytes behind it. IPv4 has the identification
+    /// `id`, IPv6 has none.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit, or the packet is too long for IP.
-    pub fn write(&self, length: usize, to: &mut Writer<'_>) -> Result<(), NoRoom> {
+    pub fn write(&self, length: usize, id: u16, to: &mut Writer<'_>) -> Result<(), NoRoom> {
         let length = u16::try_from(length).map_err(|_| NoRoom)?;
         match self.addresses {
             Addresses::V4 { source, destination } => {
                 let total = length.checked_add(IPV4_LEN as u16).ok_or(NoRoom)?;
                 let mut header = [0; IPV4_LEN];
-                self.write_v4(total, [source, destination], &mut Writer::new(&mut header))?;
+                let addresses = [source, destination];
+                self.write_v4(total, id, addresses, &mut Writer::new(&mut header))?;
                 let [high, low] = checksum(0, &header).to_be_bytes();
                 (header[10], header[11]) = (high, low);
                 to.put(&header)
@@ -215,14 +217,13 @@ impl Network {
     fn write_v4(
         &self,
         total: u16,
+        id: u16,
         [source, destination]: [Ipv4Addr; 2],
         to: &mut Writer<'_>,
     ) -> Result<(), NoRoom> {
         to.put(&[0x45, self.traffic_class])?;
         to.u16(total)?;
-        // The identification is 0: it means nothing in a packet that may not be fragmented
-        // (RFC 6864).
-        to.u16(0)?;
+        to.u16(id)?;
         to.u16(DONT_FRAGMENT)?;
         to.put(&[self.hop_limit, UDP, 0, 0])?;
         to.put(&source.octets())?;
