@@ -1,0 +1,227 @@
+//! Three hosts, which are network namespaces with a daemon each. The kernel's VXLAN joins their
+//! bridges over a network in between. The tests are skipped, with a message, where that cannot be
+//! made.
+
+mod common;
+
+use std::time::Duration;
+
+use common::namespace::Namespace;
+use common::pattern;
+use vrnic_abi::admin::{SetGid, command};
+use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Attr;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::cq::status;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+const HOSTS: usize = 3;
+/// Bytes of a message.
+const LEN: u32 = 300_000;
+/// Where an endpoint's region has what it reads, what the peer writes, and what the peer sends.
+const READ: u64 = 1 << 19;
+const WRITTEN: u64 = 2 << 19;
+const RECEIVED: u64 = 3 << 19;
+/// The VLAN id that means "no VLAN".
+const NO_VLAN: u16 = 0xffff;
+
+/// The hosts, and the network in between.
+struct Hosts {
+    daemons: Vec<Daemon>,
+    guests: Vec<Guest>,
+    hosts: Vec<Namespace>,
+    network: Namespace,
+}
+
+impl Hosts {
+    /// Starts a daemon on each host, the first two with a TAP device, the last one with a packet
+    /// socket.
+    fn start() -> Option<Self> {
+        let network = Namespace::new()?;
+        let hosts: Option<Vec<_>> = (0..HOSTS).map(|_| Namespace::new()).collect();
+        let hosts = hosts?;
+        if network
+            .try_run("ip link add probe type vxlan id 1 dstport 4789 && ip link del probe")
+            .is_err()
+        {
+            eprintln!("skipped: this needs VXLAN devices of the kernel");
+            return None;
+        }
+        network.run("ip link add br0 mtu 9000 type bridge && ip link set br0 up");
+        for (number, host) in hosts.iter().enumerate() {
+            attach(&network, host, number);
+        }
+        let daemons: Vec<_> =
+            hosts.iter().enumerate().map(|(number, host)| daemon(host, number)).collect();
+        let guests: Vec<_> =
+            daemons.iter().enumerate().map(|(number, daemon)| guest(daemon, number)).collect();
+        Some(Self { daemons, guests, hosts, network })
+    }
+
+    /// Connects each function with each other one.
+    fn connected(&self) -> Vec<[Endpoint; 2]> {
+        let setup = Setup { region: 2 << 20, ..Setup::default() };
+        let pairs = (0..HOSTS).flat_map(|a| (a + 1..HOSTS).map(move |b| [a, b]));
+        let connect = |numbers: [usize; 2]| {
+            let ends = numbers.map(|number| Endpoint::new(&self.guests[number], setup));
+            let tune = |peer: usize| {
+                move |attr: &mut Attr| {
+                    // Eight times half a second.
+                    (attr.timeout, attr.retry_cnt) = (17, 7);
+                    // One connection is over IPv6.
+                    if numbers != [0, 1] {
+                        (attr.av.dgid, attr.av.sgid_index) = (v4(peer), 1.into());
+                    }
+                }
+            };
+            let [a, b] = numbers;
+            ends[0].connect(self.guests[b].mac(), ends[1].qpn, tune(b));
+            ends[1].connect(self.guests[a].mac(), ends[0].qpn, tune(a));
+            ends
+        };
+        pairs.map(connect).collect()
+    }
+}
+
+/// Joins a host to the network by a veth device, and its bridge to the others' by VXLAN. The daemon
+/// gets a TAP device or, on the last host, a veth device at the bridge.
+fn attach(network: &Namespace, host: &Namespace, number: usize) {
+    network.run(&format!(
+        "ip link add p{number} mtu 9000 type veth peer name net mtu 9000 netns {} && \
+         ip link set p{number} master br0 up",
+        host.name
+    ));
+    let port = if number + 1 == HOSTS {
+        "ip link add port mtu 4500 type veth peer name far mtu 4500 && ip link set far up"
+    } else {
+        "ip tuntap add port mode tap && ip link set port mtu 4500"
+    };
+    let others = (0..HOSTS).filter(|other| *other != number);
+    let flood = others.map(|other| {
+        format!(" && bridge fdb append 00:00:00:00:00:00 dev vx dst 10.88.0.{}", other + 1)
+    });
+    host.run(&format!(
+        "ip addr add 10.88.0.{0}/24 dev net && ip link set net up && \
+         ip link add vx mtu 4500 type vxlan id 42 local 10.88.0.{0} dstport 4789 && \
+         ip link add br0 mtu 4500 type bridge && {port} && \
+         ip link set vx master br0 up && ip link set port master br0 up && \
+         ip link set br0 up{1}",
+        number + 1,
+        flood.collect::<String>()
+    ));
+}
+
+fn daemon(host: &Namespace, number: usize) -> Daemon {
+    let uplink = if number + 1 == HOSTS { "name=up,packet=far" } else { "name=up,tap=port" };
+    let args = ["--uplink", uplink];
+    let daemon = Daemon::start_range(&host.program(), number..number + 1, &args);
+    let daemon = daemon.expect("vrnicd starts");
+    daemon.wait_for_log("link up port=\"up\"");
+    daemon
+}
+
+fn guest(daemon: &Daemon, number: usize) -> Guest {
+    let guest = daemon.ready_guest(number);
+    guest.give_address();
+    let gid = SetGid::set(1, v4(number), guest.mac(), NO_VLAN);
+    guest.command::<command::SetGid>(&gid).expect("SET_GID");
+    guest
+}
+
+/// The GID of the function with this number.
+fn v4(number: usize) -> [u8; 16] {
+    let last = u8::try_from(number + 1).expect("small");
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, last]
+}
+
+/// Posts a WRITE, a READ and a SEND at both ends of each pair.
+fn post(pairs: &mut [[Endpoint; 2]], round: usize) {
+    for (pair, ends) in pairs.iter_mut().enumerate() {
+        let peers = ends.each_ref().map(|end| (end.buffer, end.key));
+        for (nth, end) in ends.iter_mut().enumerate() {
+            end.fill(0, &data(round, pair, nth));
+            end.post_recv(1, &[end.sge(RECEIVED, LEN)]);
+        }
+        for (nth, end) in ends.iter_mut().enumerate() {
+            let (buffer, key) = peers[1 - nth];
+            let own = end.sge(0, LEN);
+            end.post_send(&Wr::new(Opcode::Write, &[own]).to(buffer + WRITTEN, key));
+            end.post_send(&Wr::new(Opcode::Read, &[end.sge(READ, LEN)]).to(buffer, key));
+            end.post_send(&Wr::new(Opcode::Send, &[end.sge(0, LEN)]));
+        }
+    }
+}
+
+/// Waits for all of it, and checks what has come.
+fn finish(pairs: &mut [[Endpoint; 2]], round: usize) {
+    for (pair, ends) in pairs.iter_mut().enumerate() {
+        for end in ends.iter_mut() {
+            for _ in 0..3 {
+                let cqe = wait::until("a request", || end.send_cq.poll());
+                assert_eq!(status(&cqe), Status::Success, "pair {pair}");
+            }
+            let got = wait::until("the receive", || end.recv_cq.poll());
+            assert_eq!(got.byte_len.get(), LEN);
+        }
+        for (nth, end) in ends.iter().enumerate() {
+            let theirs = data(round, pair, 1 - nth);
+            for place in [READ, WRITTEN, RECEIVED] {
+                assert!(end.bytes(place, LEN as usize) == theirs, "pair {pair} at {place:#x}");
+            }
+        }
+    }
+}
+
+fn data(round: usize, pair: usize, end: usize) -> Vec<u8> {
+    pattern(LEN as usize, round * 8 + pair * 2 + end)
+}
+
+/// Packets that a host has sent: joined ones are one.
+fn packets(host: &Namespace) -> u64 {
+    let text = host.run("cat /sys/class/net/net/statistics/tx_packets");
+    text.trim().parse().expect("a number")
+}
+
+#[test]
+fn functions_on_three_hosts_reach_each_other() {
+    let Some(mut hosts) = Hosts::start() else { return };
+    let mut pairs = hosts.connected();
+    let mut run = |rounds: std::ops::Range<usize>| {
+        let before = packets(&hosts.hosts[0]);
+        for round in rounds {
+            post(&mut pairs, round);
+            finish(&mut pairs, round);
+        }
+        packets(&hosts.hosts[0]) - before
+    };
+    // To two others, by three operations, three times.
+    let all = 2 * 3 * 3 * u64::from(LEN / 4096);
+    let joined = run(0..3);
+    assert!(joined < all / 2, "{joined} packets of {all}");
+    // Joined packets are now cut within their tunnel, before they leave the host.
+    for host in &hosts.hosts {
+        host.run("ip link set net gso_max_size 5000");
+    }
+    let cut = run(3..6);
+    assert!(cut >= all, "{cut} packets of {all}");
+    hosts.daemons.iter_mut().for_each(Daemon::check);
+}
+
+/// The cable of a host is pulled and put back: the connections go on.
+#[test]
+fn connections_survive_a_pulled_cable() {
+    let Some(mut hosts) = Hosts::start() else { return };
+    let mut pairs = hosts.connected();
+    post(&mut pairs, 0);
+    finish(&mut pairs, 0);
+    hosts.network.run("ip link set p1 down");
+    post(&mut pairs, 1);
+    std::thread::sleep(Duration::from_millis(700));
+    hosts.network.run("ip link set p1 up");
+    finish(&mut pairs, 1);
+    hosts.daemons.iter_mut().for_each(Daemon::check);
+}
