@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::rig::{Pair, Rig};
 
 /// Slots that an endpoint's QP and CQs take of their UAR.
-const TAKEN: u32 = 3;
+pub(crate) const TAKEN: u32 = 3;
 
 /// Measures the rate of a QP alone and among `count` others in RTS, and the memory that these take.
 /// The two take turns, since a machine that others use too is not the same a second later.
@@ -72,13 +72,13 @@ impl Idle {
 }
 
 /// Makes idle QPs, all on the same rings, which nobody ever uses.
-struct Maker {
+pub(crate) struct Maker {
     ring: u64,
     attributes: u64,
 }
 
 impl Maker {
-    fn new(on: &Endpoint) -> Self {
+    pub(crate) fn new(on: &Endpoint) -> Self {
         Self { ring: on.guest.ram().alloc(4096), attributes: on.guest.ram().alloc(4096) }
     }
 
@@ -93,13 +93,16 @@ impl Maker {
                 idle.uars.push(uar);
                 free = SLOTS;
             }
-            idle.qps.push(self.make_one(on, uar, peer)?);
+            let qpn = self.create(on, uar)?;
+            self.connect(on, qpn, (on.guest.mac(), peer))?;
+            idle.qps.push(qpn);
             free -= 1;
         }
         Ok(idle)
     }
 
-    fn make_one(&self, on: &Endpoint, uar: u32, peer: u32) -> anyhow::Result<u32> {
+    /// Makes a QP whose slot is in a UAR.
+    pub(crate) fn create(&self, on: &Endpoint, uar: u32) -> anyhow::Result<u32> {
         let params = CreateQp {
             sq_table: self.ring.into(),
             rq_table: self.ring.into(),
@@ -117,13 +120,23 @@ impl Maker {
             ..CreateQp::default()
         };
         let (qpn, ..) = on.guest.create_qp(&params)?;
-        let mut attr = attributes(on.guest.mac(), peer);
+        Ok(qpn)
+    }
+
+    /// Takes a QP to RTS, towards the QP with this MAC and number.
+    pub(crate) fn connect(
+        &self,
+        on: &Endpoint,
+        qpn: u32,
+        (mac, peer): ([u8; 6], u32),
+    ) -> anyhow::Result<()> {
+        let mut attr = attributes(mac, peer);
         for (state, mask) in [(State::Init, INIT), (State::Rtr, RTR), (State::Rts, RTS)] {
             attr.state = state as u8;
             on.guest.ram().write(self.attributes, attr.as_bytes());
             let params = ModifyQp::new(qpn, mask.bits(), self.attributes);
             on.guest.command::<command::ModifyQp>(&params)?;
         }
-        Ok(qpn)
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`scatter`] | memory whose pages lie in no order |
+//! | [`mesh`] | many functions on four daemons, each connected with each other one |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
@@ -21,6 +22,7 @@ mod hostile;
 mod idle;
 mod keys;
 mod latency;
+mod mesh;
 mod rate;
 mod report;
 mod rig;
@@ -62,6 +64,9 @@ struct Args {
     /// Pin the daemon's worker to this CPU
     #[arg(long)]
     pin: Option<usize>,
+    /// Number of functions on four daemons together
+    #[arg(long, default_value_t = 256)]
+    functions: usize,
     /// Number of events of queues that are armed at random
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
@@ -89,6 +94,8 @@ enum Part {
     Events,
     /// The longest waits beside hostile guests
     Gap,
+    /// Functions on four daemons that are all connected, of which few are active; only if asked for
+    Mesh,
 }
 
 impl Args {
@@ -138,6 +145,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.wants(Part::Gap) {
         gap::measure(&mut report, &daemon, (args.repeats, args.pin))?;
+    }
+    if args.only.contains(&Part::Mesh) {
+        mesh::measure(&mut report, &daemon, args.functions)?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {

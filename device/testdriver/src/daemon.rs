@@ -22,15 +22,11 @@ pub struct Daemon {
     folder: TempDir,
 }
 
-/// Returns the last byte of the MAC of function `index`.
-fn mac_byte(index: usize) -> u8 {
-    10 + u8::try_from(index).unwrap_or(0)
-}
-
-/// Returns the MAC of function `index`.
+/// Returns the MAC of function `index`, of which there are some thousands.
 #[must_use]
 pub fn mac(index: usize) -> [u8; 6] {
-    [0x52, 0x54, 0, 0, 0, mac_byte(index)]
+    let [high, low] = u16::try_from(index + 10).unwrap_or(u16::MAX).to_be_bytes();
+    [0x52, 0x54, 0, 0, high, low]
 }
 
 impl Daemon {
@@ -57,8 +53,8 @@ impl Daemon {
         for index in functions {
             let at = folder.path().display();
             command.arg("--function").arg(format!(
-                "name=f{index},mac=52:54:00:00:00:{:02x},socket={at}/{index}.sock,net={at}/{index}.net",
-                mac_byte(index)
+                "name=f{index},mac={},socket={at}/{index}.sock,net={at}/{index}.net",
+                mac(index).map(|byte| format!("{byte:02x}")).join(":")
             ));
         }
         let child = command.args(args).spawn().context("start of vrnicd")?;

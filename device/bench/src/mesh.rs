@@ -1,0 +1,252 @@
+//! Many functions on four daemons, with a trunk between any two of these. Each function has a
+//! connection to each other one; one in a hundred of the connections is active.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tempfile::TempDir;
+use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::sq::{Flags, Opcode};
+use vrnic_abi::uar::SLOTS;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::memory::Ram;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::wr::Wr;
+
+use crate::idle::{Maker, TAKEN};
+use crate::report::Report;
+
+const DAEMONS: usize = 4;
+/// Memory of a guest.
+const RAM: u64 = 64 << 20;
+/// Of so many connections, one is active.
+const ACTIVE: usize = 100;
+/// Bytes of a request of an active connection.
+const LEN: u32 = 4096;
+/// Time between two requests of an active connection.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Duration of a measurement of processor time.
+const SPAN: Duration = Duration::from_secs(10);
+/// Ticks of a second in /proc.
+const TICKS: f64 = 100.0;
+
+/// Measures processor time, memory and descriptors of the daemons.
+///
+/// # Errors
+/// When the daemons do not come up, or an operation fails.
+pub(crate) fn measure(report: &mut Report, program: &Path, functions: usize) -> anyhow::Result<()> {
+    ensure!(
+        functions >= DAEMONS && functions.is_multiple_of(DAEMONS),
+        "functions: a multiple of 4"
+    );
+    raise_limit()?;
+    let mesh = Mesh::start(program, functions)?;
+    let each = functions as f64;
+    report
+        .figure("daemons' memory of a function with a guest, KiB", mesh.memory()? / each / 1024.0);
+    report.figure("daemons' descriptors of a function with a guest", mesh.descriptors()? / each);
+    let before = mesh.memory()?;
+    let start = Instant::now();
+    let mut flows = mesh.connect()?;
+    let connections = functions * (functions - 1) / 2;
+    report.figure("connections", connections as f64);
+    report.figure("active connections", flows.len() as f64);
+    report.figure("time to make them, s", start.elapsed().as_secs_f64());
+    let grown = (mesh.memory()? - before).max(0.0);
+    report.figure(
+        "daemons' memory of an end of a connection, bytes",
+        grown / connections as f64 / 2.0,
+    );
+    report.figure("daemons' memory of a connected function, KiB", mesh.memory()? / each / 1024.0);
+    let idle = mesh.processors(|| std::thread::sleep(SPAN))?;
+    report.figure("processors, all connections idle", idle);
+    let mut done = 0;
+    let busy = mesh.processors(|| done = run(&mut flows))?;
+    report.figure(
+        "4 KiB WRITEs of the active connections, thousand/s",
+        f64::from(done) / SPAN.as_secs_f64() / 1e3,
+    );
+    report.figure("processors, these connections active", busy);
+    report.figure("daemons' descriptors of a connected function", mesh.descriptors()? / each);
+    Ok(())
+}
+
+/// Lets this process have as many descriptors as it may.
+fn raise_limit() -> anyhow::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// An active connection.
+struct Flow {
+    from: Endpoint,
+    to: Endpoint,
+    /// Requests that have not completed.
+    open: u32,
+}
+
+/// A function's guest, and what its idle QPs are made with.
+struct Station {
+    guest: Guest,
+    base: Endpoint,
+    maker: Maker,
+    /// The UAR of the next idle QP, and its free slots.
+    uar: (u32, u32),
+}
+
+/// The daemons and their guests.
+struct Mesh {
+    daemons: Vec<Daemon>,
+    guests: Vec<Guest>,
+    _folder: TempDir,
+}
+
+impl Mesh {
+    fn start(program: &Path, functions: usize) -> anyhow::Result<Self> {
+        let folder = TempDir::new()?;
+        let share = functions / DAEMONS;
+        let daemons = (0..DAEMONS).map(|own| {
+            let uplinks = (0..DAEMONS).filter(|other| *other != own).map(|other| {
+                let (end, pair) =
+                    if own < other { ("listen", [own, other]) } else { ("connect", [other, own]) };
+                let path = folder.path().join(format!("{}-{}", pair[0], pair[1]));
+                format!("name=to{other},{end}={}", path.display())
+            });
+            let uplinks: Vec<String> = uplinks.collect();
+            let mut args = vec!["--workers", "1"];
+            args.extend(uplinks.iter().flat_map(|uplink| ["--uplink", uplink]));
+            Daemon::start_range(program, own * share..(own + 1) * share, &args)
+        });
+        let daemons = daemons.collect::<anyhow::Result<Vec<_>>>()?;
+        for (own, daemon) in daemons.iter().enumerate() {
+            for other in (0..DAEMONS).filter(|other| *other != own) {
+                daemon.wait_for_log(&format!("link up port=\"to{other}\""));
+            }
+        }
+        let guest = |index: usize| {
+            let daemon = daemons.get(index / share).context("a daemon")?;
+            let guest = daemon.ready_guest_with(index, Arc::new(Ram::new(RAM)));
+            guest.give_address();
+            Ok(guest)
+        };
+        let guests = (0..functions).map(guest).collect::<anyhow::Result<_>>()?;
+        Ok(Self { daemons, guests, _folder: folder })
+    }
+
+    /// Connects each function with each other one. Returns the active connections.
+    fn connect(&self) -> anyhow::Result<Vec<Flow>> {
+        let stations = self.guests.iter().map(Station::new);
+        let mut stations = stations.collect::<anyhow::Result<Vec<_>>>()?;
+        let count = stations.len();
+        let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
+        let mut flows = Vec::new();
+        for (number, (a, b)) in pairs.enumerate() {
+            let (first, second) = stations.split_at_mut(b);
+            let (Some(a), Some(b)) = (first.get_mut(a), second.first_mut()) else { continue };
+            if number.is_multiple_of(ACTIVE) {
+                flows.push(Flow::new(&a.guest, &b.guest));
+                continue;
+            }
+            let ends = [a.create()?, b.create()?];
+            a.maker.connect(&a.base, ends[0], (b.guest.mac(), ends[1]))?;
+            b.maker.connect(&b.base, ends[1], (a.guest.mac(), ends[0]))?;
+        }
+        Ok(flows)
+    }
+
+    fn sum(&self, of: impl Fn(PathBuf) -> anyhow::Result<f64>) -> anyhow::Result<f64> {
+        let folders = self.daemons.iter().map(|daemon| format!("/proc/{}", daemon.pid()).into());
+        folders.map(of).sum()
+    }
+
+    /// Private memory of all daemons in bytes.
+    fn memory(&self) -> anyhow::Result<f64> {
+        self.sum(|folder| {
+            let text = fs::read_to_string(folder.join("status"))?;
+            let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+            let kib: f64 = line.context("RssAnon")?.trim().trim_end_matches(" kB").parse()?;
+            Ok(kib * 1024.0)
+        })
+    }
+
+    /// Open descriptors of all daemons.
+    fn descriptors(&self) -> anyhow::Result<f64> {
+        self.sum(|folder| Ok(fs::read_dir(folder.join("fd"))?.count() as f64))
+    }
+
+    /// How many processors all daemons use on average during `run`.
+    fn processors(&self, run: impl FnOnce()) -> anyhow::Result<f64> {
+        let used = || {
+            self.sum(|folder| {
+                let text = fs::read_to_string(folder.join("stat"))?;
+                // Behind the name: the 12th and the 13th field are the times of user and system.
+                let (_, fields) = text.rsplit_once(')').context("stat")?;
+                let times = fields.split_whitespace().skip(11).take(2);
+                let times = times.map(|time| Ok(time.parse::<f64>()?));
+                Ok(times.sum::<anyhow::Result<f64>>()? / TICKS)
+            })
+        };
+        let (before, start) = (used()?, Instant::now());
+        run();
+        Ok((used()? - before) / start.elapsed().as_secs_f64())
+    }
+}
+
+impl Station {
+    fn new(guest: &Guest) -> anyhow::Result<Self> {
+        let setup = Setup { region: 4096, ..Setup::default() };
+        let base = Endpoint::new(guest, setup);
+        let maker = Maker::new(&base);
+        let uar = (base.uar, SLOTS - TAKEN);
+        Ok(Self { guest: guest.clone(), base, maker, uar })
+    }
+
+    /// Makes a QP that is going to be idle.
+    fn create(&mut self) -> anyhow::Result<u32> {
+        if self.uar.1 == 0 {
+            let uar = self.base.guest.on_object(Admin::AllocUar, self.base.context)?;
+            self.uar = (uar, SLOTS);
+        }
+        self.uar.1 -= 1;
+        self.maker.create(&self.base, self.uar.0)
+    }
+}
+
+impl Flow {
+    fn new(from: &Guest, to: &Guest) -> Self {
+        let setup = Setup { region: 1 << 16, log_wqes: 6, log_stride: 7, ..Setup::default() };
+        let flow = Self { from: Endpoint::new(from, setup), to: Endpoint::new(to, setup), open: 0 };
+        Endpoint::connect_pair(&flow.from, &flow.to);
+        flow
+    }
+}
+
+/// Posts a request to each connection once a period. Returns how many have completed.
+fn run(flows: &mut [Flow]) -> u32 {
+    let start = Instant::now();
+    let (mut done, mut next) = (0, start);
+    while start.elapsed() < SPAN {
+        for flow in &mut *flows {
+            // One that is late has a request less.
+            if flow.open < 16 {
+                let own = flow.from.sge(0, LEN);
+                let write = Wr::new(Opcode::Write, &[own]).to(flow.to.buffer, flow.to.key);
+                flow.from.post_send(&write.flags(Flags::SIGNALED));
+                flow.open += 1;
+            }
+            while flow.open > 0 && flow.from.send_cq.ready() {
+                flow.from.send_cq.poll_success();
+                flow.open -= 1;
+                done += 1;
+            }
+        }
+        next += PERIOD;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    done
+}
