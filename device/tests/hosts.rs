@@ -1,6 +1,6 @@
-//! Three hosts, which are network namespaces with a daemon each. The kernel's VXLAN joins their
-//! bridges over a network in between. The tests are skipped, with a message, where that cannot be
-//! made.
+//! Hosts, which are network namespaces, with a daemon each: three whose bridges the kernel's VXLAN
+//! joins over a network in between, and two networks with a router. The tests are skipped, with a
+//! message, where that cannot be made.
 
 mod common;
 
@@ -13,7 +13,7 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Attr;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::daemon::{Daemon, mac};
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
@@ -55,10 +55,13 @@ impl Hosts {
         for (number, host) in hosts.iter().enumerate() {
             attach(&network, host, number);
         }
-        let daemons: Vec<_> =
-            hosts.iter().enumerate().map(|(number, host)| daemon(host, number)).collect();
-        let guests: Vec<_> =
-            daemons.iter().enumerate().map(|(number, daemon)| guest(daemon, number)).collect();
+        let start = |(number, host)| {
+            let uplink = if number + 1 == HOSTS { "packet=far" } else { "tap=port" };
+            daemon(host, number, uplink)
+        };
+        let daemons: Vec<_> = hosts.iter().enumerate().map(start).collect();
+        let ready = |(number, daemon)| guest(daemon, number, v4(number));
+        let guests = daemons.iter().enumerate().map(ready).collect();
         Some(Self { daemons, guests, hosts, network })
     }
 
@@ -115,19 +118,20 @@ fn attach(network: &Namespace, host: &Namespace, number: usize) {
     ));
 }
 
-fn daemon(host: &Namespace, number: usize) -> Daemon {
-    let uplink = if number + 1 == HOSTS { "name=up,packet=far" } else { "name=up,tap=port" };
-    let args = ["--uplink", uplink];
+/// A daemon with the function of this number.
+fn daemon(host: &Namespace, number: usize, uplink: &str) -> Daemon {
+    let uplink = format!("name=up,{uplink}");
+    let args = ["--uplink", &uplink];
     let daemon = Daemon::start_range(&host.program(), number..number + 1, &args);
     let daemon = daemon.expect("vrnicd starts");
     daemon.wait_for_log("link up port=\"up\"");
     daemon
 }
 
-fn guest(daemon: &Daemon, number: usize) -> Guest {
+fn guest(daemon: &Daemon, number: usize, address: [u8; 16]) -> Guest {
     let guest = daemon.ready_guest(number);
     guest.give_address();
-    let gid = SetGid::set(1, v4(number), guest.mac(), NO_VLAN);
+    let gid = SetGid::set(1, address, guest.mac(), NO_VLAN);
     guest.command::<command::SetGid>(&gid).expect("SET_GID");
     guest
 }
@@ -224,4 +228,44 @@ fn connections_survive_a_pulled_cable() {
     hosts.network.run("ip link set p1 up");
     finish(&mut pairs, 1);
     hosts.daemons.iter_mut().for_each(Daemon::check);
+}
+
+/// The GID of the first address of a network.
+fn first_of(network: usize) -> [u8; 16] {
+    let network = u8::try_from(network).expect("small");
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 78, network, 1]
+}
+
+#[test]
+fn connections_pass_a_router() {
+    let Some(router) = Namespace::new() else { return };
+    let gateways = [0, 1].map(|number| [2, 0, 0, 0, 1, number]);
+    for (number, gateway) in gateways.iter().enumerate() {
+        let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+        router.run(&format!(
+            "ip tuntap add t{number} mode tap && \
+             ip link set t{number} mtu 4500 address {} && ip link set t{number} up && \
+             ip addr add 10.78.{number}.254/24 dev t{number} && \
+             ip neigh add 10.78.{number}.1 lladdr {} dev t{number} nud permanent",
+            text(*gateway),
+            text(mac(number))
+        ));
+    }
+    router.run("sysctl -qw net.ipv4.ip_forward=1");
+    let mut daemons = [0, 1].map(|number| daemon(&router, number, &format!("tap=t{number}")));
+    let guests = [0, 1].map(|number| guest(&daemons[number], number, first_of(number)));
+    let setup = Setup { region: 2 << 20, ..Setup::default() };
+    let ends = guests.each_ref().map(|guest| Endpoint::new(guest, setup));
+    for (own, peer) in [(0, 1), (1, 0)] {
+        ends[own].connect(gateways[own], ends[peer].qpn, |attr| {
+            (attr.timeout, attr.retry_cnt) = (16, 7);
+            (attr.av.dgid, attr.av.sgid_index) = (first_of(peer), 1.into());
+        });
+    }
+    let mut pairs = [ends];
+    for round in 0..3 {
+        post(&mut pairs, round);
+        finish(&mut pairs, round);
+    }
+    daemons.iter_mut().for_each(Daemon::check);
 }

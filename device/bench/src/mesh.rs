@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::qp::Attr;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::SLOTS;
 use vrnic_testdriver::daemon::Daemon;
@@ -221,7 +222,10 @@ impl Flow {
     fn new(from: &Guest, to: &Guest) -> Self {
         let setup = Setup { region: 1 << 16, log_wqes: 6, log_stride: 7, ..Setup::default() };
         let flow = Self { from: Endpoint::new(from, setup), to: Endpoint::new(to, setup), open: 0 };
-        Endpoint::connect_pair(&flow.from, &flow.to);
+        // Retries that last for seconds: the processors may have much to do.
+        let tune = |attr: &mut Attr| (attr.timeout, attr.retry_cnt) = (17, 7);
+        flow.from.connect(to.mac(), flow.to.qpn, tune);
+        flow.to.connect(from.mac(), flow.from.qpn, tune);
         flow
     }
 }
