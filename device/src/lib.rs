@@ -10,7 +10,7 @@
 //! | [`roster`] | the adapters of this process |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
-//! | [`faults`] | faults of packets on purpose |
+//! | [`traffic`], [`faults`], [`capture`] | the adapters' packets: faults on purpose, and captures |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
 //! | [`descriptors`] | room for file descriptors |
@@ -26,6 +26,7 @@
 
 pub mod access;
 pub mod adapter;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -44,6 +45,7 @@ pub mod reconfig;
 pub mod roster;
 pub mod socket;
 pub mod sys;
+pub mod traffic;
 pub mod vfio;
 pub mod vfio_host;
 pub mod worker;

@@ -2,82 +2,26 @@
 
 mod common;
 
-use std::process::{Command, Output};
-
 use common::pattern;
-use common::switch::Folder;
+use common::world::World;
 use serde_json::Value;
 use vrnic_abi::admin::Stats;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::Attr;
 use vrnic_abi::sq::Opcode;
 use vrnic_faults::decision::{Stream, decide};
 use vrnic_faults::{Rule, RuleId};
 use vrnic_roce::wire::Qpn;
-use vrnic_testdriver::daemon::Daemon;
-use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// Functions `f0` and `f1`, whose packets meet rules.
-struct World {
-    folder: Folder,
-    daemons: Vec<Daemon>,
-    guests: [Guest; 2],
+/// What only tests of rules do.
+trait Rules {
+    fn rule(&self, text: &str);
+    fn first(&self, field: &str) -> u64;
 }
 
-impl World {
-    /// Both in one daemon, which carries packets.
-    fn one() -> Self {
-        let folder = Folder::new();
-        let daemon = folder.daemon(
-            2,
-            &[("--fabric", "wire"), ("--control", "@control"), ("--monitor", "@monitor")],
-        );
-        let guests = common::pair(&daemon);
-        Self::ready(folder, vec![daemon], guests)
-    }
-
-    /// In two daemons, joined by a trunk. The control socket is that of the first.
-    fn two() -> Self {
-        let folder = Folder::new();
-        let program = std::path::Path::new(env!("CARGO_BIN_EXE_vrnicd"));
-        let control = folder.settings("@control");
-        let [listen, connect] =
-            ["name=up,listen=@t", "name=up,connect=@t"].map(|uplink| folder.settings(uplink));
-        let first = ["--uplink", listen.as_str(), "--control", control.as_str()];
-        let second = ["--uplink", connect.as_str()];
-        let daemons = vec![
-            Daemon::start_range(program, 0..1, &first).expect("vrnicd starts"),
-            Daemon::start_range(program, 1..2, &second).expect("vrnicd starts"),
-        ];
-        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
-        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
-        Self::ready(folder, daemons, guests)
-    }
-
-    fn ready(folder: Folder, daemons: Vec<Daemon>, guests: [Guest; 2]) -> Self {
-        guests.iter().for_each(|guest| guest.give_address());
-        wait::until("control socket", || folder.path("control").exists().then_some(()));
-        Self { folder, daemons, guests }
-    }
-
-    fn vrnic(&self, args: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
-        command.arg("--control").arg(self.folder.path("control"));
-        command.arg("--monitor").arg(self.folder.path("monitor"));
-        command.args(args.split_whitespace()).output().expect("vrnic runs")
-    }
-
-    /// Returns what a command prints, which must succeed.
-    #[track_caller]
-    fn said(&self, args: &str) -> String {
-        let output = self.vrnic(args);
-        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
-    }
-
+impl Rules for World {
     /// Replaces all rules by this one.
     #[track_caller]
     fn rule(&self, text: &str) {
@@ -89,22 +33,6 @@ impl World {
     fn first(&self, field: &str) -> u64 {
         let list: Value = serde_json::from_str(&self.said("fault list --json")).expect("JSON");
         list["rules"][0][field].as_u64().expect("a number")
-    }
-
-    fn connected(&self, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
-        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
-        a.connect(self.guests[1].mac(), b.qpn, &tune);
-        b.connect(self.guests[0].mac(), a.qpn, &tune);
-        [a, b]
-    }
-
-    /// Counters of `f0` and `f1`.
-    fn stats(&self) -> [Stats; 2] {
-        self.guests.each_ref().map(|guest| guest.stats())
-    }
-
-    fn check(mut self) {
-        self.daemons.iter_mut().for_each(Daemon::check);
     }
 }
 

@@ -3,6 +3,7 @@
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
+const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 /// Tells the order of bytes.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -14,6 +15,8 @@ const COMMENT: u16 = 1;
 const INTERFACE_NAME: u16 = 2;
 const APPLICATION: u16 = 4;
 const TIME_RESOLUTION: u16 = 9;
+/// Of statistics: frames that were dropped for lack of room.
+const DROPPED: u16 = 5;
 /// Times are multiples of 10⁻⁹ s.
 const NANOSECONDS: u8 = 9;
 
@@ -78,10 +81,7 @@ impl Captured<'_> {
         let kept = self.frame.get(..most).unwrap_or(self.frame);
         let mut block = Block::new(ENHANCED_PACKET);
         block.u32(self.interface);
-        let [high, low] = [self.nanos >> 32, self.nanos & 0xffff_ffff];
-        // CAST: halves of 64 bits.
-        block.u32(high as u32);
-        block.u32(low as u32);
+        block.time(self.nanos);
         // CAST: frames are shorter than 4 GiB.
         block.u32(kept.len() as u32);
         block.u32(self.frame.len() as u32);
@@ -91,6 +91,17 @@ impl Captured<'_> {
         }
         block.end()
     }
+}
+
+/// Returns the block with which a file ends: the frames of an interface that were dropped until a
+/// time, in nanoseconds since 1970, because there was no room for them.
+#[must_use]
+pub fn statistics(interface: u32, nanos: u64, dropped: u64) -> Vec<u8> {
+    let mut block = Block::new(INTERFACE_STATISTICS);
+    block.u32(interface);
+    block.time(nanos);
+    block.option(DROPPED, &dropped.to_le_bytes());
+    block.end()
 }
 
 /// The bytes of a text, cut off between two characters if it is too long.
@@ -127,6 +138,12 @@ impl Block {
 
     fn u32(&mut self, value: u32) {
         self.put(&value.to_le_bytes());
+    }
+
+    fn time(&mut self, nanos: u64) {
+        // CAST: halves of 64 bits.
+        self.u32((nanos >> 32) as u32);
+        self.u32((nanos & 0xffff_ffff) as u32);
     }
 
     /// Appends bytes, and zeroes up to a multiple of four.

@@ -1,5 +1,5 @@
-//! Captures of packets: blocks of pcapng files, a bounded ring of them, and frames of messages that
-//! were exchanged without a wire.
+//! Captures of packets: blocks of pcapng files, and frames of messages that were exchanged without
+//! a wire.
 //!
 //! Two functions of one daemon exchange messages by memcpy. [`synthesis`] makes the packets that
 //! the same messages would be on a wire, with right CRCs, so that a capture shows all traffic. The
@@ -9,14 +9,11 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`block`] | blocks of a pcapng file |
-//! | [`ring`] | blocks that wait to be written, in bounded memory |
 //! | [`synthesis`] | frames of messages that were exchanged without a wire |
 #![forbid(unsafe_code)]
 
 pub mod block;
-pub mod ring;
 pub mod synthesis;
 
 pub use block::{Captured, Interface};
-pub use ring::{Overflow, Ring};
 pub use synthesis::{Conversation, Direction, Message, Parties};

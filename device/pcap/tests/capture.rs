@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use vrnic_pcap::block::section_header;
+use vrnic_pcap::block::{section_header, statistics};
 use vrnic_pcap::synthesis::{COMMENT, datagram};
-use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Overflow, Parties, Ring};
+use vrnic_pcap::{Captured, Conversation, Direction, Interface, Message, Parties};
 use vrnic_roce::Psn;
 use vrnic_roce::datagram::{GSI_QKEY, Outgoing, Sender};
 use vrnic_roce::requester::{Rejected, Remote, Work};
@@ -56,6 +56,14 @@ fn a_file_begins_with_section_and_interface() {
 }
 
 #[test]
+fn a_file_ends_with_the_number_of_dropped_frames() {
+    let block = statistics(1, 5 << 32 | 6, 77);
+    check_block(&block, 5);
+    assert_eq!([word(&block, 8), word(&block, 12), word(&block, 16)], [1, 5, 6]);
+    assert_eq!(options(&block, 20), [(5, 77u64.to_le_bytes().to_vec()), (0, vec![])]);
+}
+
+#[test]
 fn long_texts_are_cut_between_characters() {
     let comment = "ä".repeat(1000);
     let captured = Captured { interface: 0, nanos: 0, frame: &[], comment: Some(&comment) };
@@ -88,28 +96,6 @@ proptest! {
         prop_assert_eq!(&block[28..28 + kept], &frame[..kept]);
         let expected = comment.map(|text| vec![(1, text.into_bytes()), (0, vec![])]);
         prop_assert_eq!(options(&block, 28 + kept.next_multiple_of(4)), expected.unwrap_or_default());
-    }
-
-    #[test]
-    fn a_ring_is_bounded_and_keeps_the_order(
-        lengths in proptest::collection::vec(0..50_usize, 0..100),
-        most in 0..200_usize,
-        oldest: bool,
-    ) {
-        let overflow = if oldest { Overflow::Oldest } else { Overflow::Newest };
-        let mut ring = Ring::new(most, overflow);
-        for (at, length) in lengths.iter().enumerate() {
-            ring.push(vec![at as u8; *length]);
-            prop_assert!(ring.bytes() <= most);
-        }
-        let lost = ring.lost();
-        let left: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
-        prop_assert_eq!(left.len() as u64 + lost, lengths.len() as u64);
-        prop_assert_eq!(ring.bytes(), 0);
-        let marks: Vec<_> = left.iter().filter_map(|block| block.first()).collect();
-        prop_assert!(marks.is_sorted());
-        let newest = lengths.last().filter(|length| oldest && (1..=most).contains(*length));
-        prop_assert!(newest.is_none() || marks.last() == Some(&&(lengths.len() as u8 - 1)));
     }
 }
 

@@ -26,6 +26,7 @@ use crate::net::path_mtu::PathMtu;
 use crate::net::thread::SwitchThread;
 use crate::reconfig::Reconfig;
 use crate::roster::Roster;
+use crate::traffic::Traffic;
 use crate::vfio_host::VfioHost;
 use crate::worker::engines::Engines;
 use crate::worker::pool::{Pool, WorkerSetup};
@@ -59,7 +60,8 @@ impl Daemon {
         let doormen = Arc::default();
         let fabric = fabric(config, &switch);
         let faults = Arc::new(Faults::new(&fabric));
-        fabric.watch.attach(faults.watcher());
+        let captures = Arc::clone(switch.handle().captures());
+        fabric.watch.attach(Arc::new(Traffic { faults: Arc::clone(&faults), captures }));
         let maker = Maker {
             access: config.access,
             limits: config.limits,

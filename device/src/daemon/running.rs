@@ -8,11 +8,13 @@ use vrnic_faults::Rule;
 
 use super::functions::{Function, Maker};
 use super::ports;
+use crate::capture::recorder::Recorder;
 use crate::config::ethernet::Ethernet;
 use crate::config::uplink::Way;
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::faults::Faults;
-use crate::reconfig::request::{Reply, Request};
+use crate::reconfig::Answer;
+use crate::reconfig::request::{Place, Reply, Request};
 
 fn refused(error: anyhow::Error) -> Reply {
     Reply::Refused(format!("{error:#}"))
@@ -25,6 +27,7 @@ pub(super) struct Running {
     room: usize,
     state: Mutex<State>,
     faults: Arc<Faults>,
+    recorder: Arc<Recorder>,
 }
 
 struct State {
@@ -43,6 +46,7 @@ impl Running {
         ethernet: &Ethernet,
         (room, faults): (usize, Arc<Faults>),
     ) -> anyhow::Result<Self> {
+        let recorder = Arc::new(Recorder::new(&maker.fabric, maker.switch.captures()));
         let made = ethernet.functions.iter().map(|settings| maker.make(settings));
         let functions = made.collect::<anyhow::Result<_>>()?;
         for settings in &ethernet.ports {
@@ -52,7 +56,7 @@ impl Running {
             maker.switch.add(ports::uplink(settings, &maker.access)?)?;
         }
         let state = State { ethernet: ethernet.clone(), functions };
-        Ok(Self { maker, room, state: Mutex::new(state), faults })
+        Ok(Self { maker, room, state: Mutex::new(state), faults, recorder })
     }
 
     /// Logs that the functions are ready.
@@ -71,8 +75,44 @@ impl Running {
     }
 
     /// Does what a request asks for.
-    pub(super) fn handle(&self, request: Request) -> Reply {
+    pub(super) fn handle(&self, request: Request) -> Answer {
+        match request {
+            Request::Capture { at, snap_length } => {
+                self.capture(at, snap_length).unwrap_or_else(|error| Answer::Reply(refused(error)))
+            }
+            other => Answer::Reply(self.reply(other)),
+        }
+    }
+
+    /// Returns what sends a capture.
+    fn capture(&self, at: Place, snap_length: u32) -> anyhow::Result<Answer> {
+        self.recorder.check_room()?;
+        let state = self.state.lock();
+        let Ethernet { functions, ports, uplinks, .. } = &state.ethernet;
+        let (kind, name, exists) = match at {
+            Place::Function(name) => {
+                let exists = functions.iter().any(|function| function.name == name);
+                ("function", name, exists)
+            }
+            Place::Port(name) => {
+                let exists = ports.iter().any(|port| port.name == name);
+                ("port", name, exists)
+            }
+            Place::Uplink(name) => {
+                let exists = uplinks.iter().any(|uplink| uplink.name == name);
+                ("uplink", name, exists)
+            }
+        };
+        if !exists {
+            bail!("there is no {kind} '{name}'");
+        }
+        let recorder = Arc::clone(&self.recorder);
+        Ok(Answer::Stream(Box::new(move |stream| recorder.start(name, snap_length, stream))))
+    }
+
+    fn reply(&self, request: Request) -> Reply {
         let done = match request {
+            Request::Capture { .. } => return Reply::Done,
             Request::ListUplinks => {
                 return Reply::Uplinks(self.state.lock().ethernet.uplinks.clone());
             }

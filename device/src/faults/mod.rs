@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use vrnic_adapter::datapath::transport::peers::Fabric;
-use vrnic_adapter::watch::Watcher;
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::Sender;
 use vrnic_faults::{Action, Rule, RuleId};
 
 use self::gate::Gate;
@@ -36,10 +37,9 @@ impl Faults {
         Self { gate: Arc::new(Gate::new(Arc::downgrade(fabric))), thread: Mutex::default() }
     }
 
-    /// Returns what is to be told of packets.
-    #[must_use]
-    pub fn watcher(&self) -> Arc<dyn Watcher> {
-        Arc::clone(&self.gate) as Arc<dyn Watcher>
+    /// Lets packets leave as the rules say.
+    pub fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        self.gate.leaving(from, frames);
     }
 
     /// Adds a rule; returns its number.

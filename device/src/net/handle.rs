@@ -14,6 +14,7 @@ use super::path_mtu::PathMtu;
 use super::port::PortSetup;
 use super::status::{PortStatus, PortView};
 use super::table::PortId;
+use crate::capture::Captures;
 use crate::worker::event::Event;
 
 /// A change that the switch's thread makes, and where it answers.
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     /// Stepped when there is a command, or something in the outbox.
     pub(super) bell: Arc<Event>,
     pub(super) outbox: Arc<Outbox>,
+    pub(super) captures: Arc<Captures>,
     /// The ports for watchers.
     pub(super) ports: RwLock<BTreeMap<PortId, Arc<PortStatus>>>,
     /// The longest path MTU that all uplinks carry, by its code.
@@ -69,6 +71,7 @@ impl SwitchHandle {
         let shared = Arc::new(Shared {
             outbox: Arc::new(Outbox::new(Arc::clone(&bell))),
             bell,
+            captures: Arc::default(),
             ports: RwLock::default(),
             path_mtu: AtomicU8::new(PathMtu::MAX.code()),
             commands: Mutex::default(),
@@ -105,6 +108,12 @@ impl SwitchHandle {
     #[must_use]
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.0.outbox
+    }
+
+    /// Returns the captures, which see the frames of all ports.
+    #[must_use]
+    pub fn captures(&self) -> &Arc<Captures> {
+        &self.0.captures
     }
 
     /// Returns the ports as they are now.

@@ -13,6 +13,7 @@ use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
 use super::queue::SendQueue;
 use super::status::{Kind, PortStatus, Reason};
+use crate::capture::Captures;
 
 /// Most bytes that wait for a netdev; further frames are dropped, as a switch does with a full
 /// queue.
@@ -51,6 +52,7 @@ pub struct PortSetup {
 pub struct Port {
     setup: PortSetup,
     status: Arc<PortStatus>,
+    captures: Arc<Captures>,
     queue: SendQueue,
     limiter: Limiter,
     /// True if frames can pass by the line, or there is none.
@@ -66,9 +68,9 @@ pub struct Port {
 }
 
 impl Port {
-    /// Creates a port without a link.
+    /// Creates a port without a link, whose frames `captures` see.
     #[must_use]
-    pub fn new(setup: PortSetup) -> Self {
+    pub fn new(setup: PortSetup, captures: Arc<Captures>) -> Self {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
         let status = PortStatus::new(&setup.name, setup.kind);
         // Without a line there is the adapter alone, to which frames can always go.
@@ -76,6 +78,7 @@ impl Port {
         status.set_up(up);
         Self {
             status: Arc::new(status),
+            captures,
             setup,
             queue: SendQueue::new(room),
             limiter: Limiter::default(),
@@ -183,6 +186,7 @@ impl Port {
         let change = line.receive(frames, &Log::new(status, limiter));
         for frame in frames.iter().skip(before) {
             status.received.count(frame.bytes().len());
+            self.captures.frame(status.name(), frame.bytes());
         }
         self.follow_link();
         change
@@ -191,6 +195,7 @@ impl Port {
     /// Gives a frame to the adapter, if it is for that, or queues it for the line. Returns whether
     /// the queue has grown.
     pub fn send(&mut self, frame: Frame) -> bool {
+        self.captures.frame(self.status.name(), frame.bytes());
         let Some(frame) = self.offer(frame) else { return false };
         let len = frame.bytes().len();
         if self.setup.line.is_none() {

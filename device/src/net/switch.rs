@@ -175,7 +175,7 @@ impl Switch {
 
     fn add(&mut self, setup: PortSetup) -> io::Result<()> {
         let id = self.next;
-        let mut port = Port::new(setup);
+        let mut port = Port::new(setup, Arc::clone(&self.shared.captures));
         if let Some(door) = port.door() {
             epoll::add(&self.epoll, door, Token::Door(id).data(), EventFlags::IN)?;
         }

@@ -31,7 +31,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Does what a request asks for.
-pub type Handler = Box<dyn Fn(Request) -> Reply + Send>;
+pub type Handler = Box<dyn Fn(Request) -> Answer + Send>;
+
+/// The answer to a request.
+pub enum Answer {
+    /// This reply.
+    Reply(Reply),
+    /// [`Reply::Done`], and then the connection is given to this.
+    Stream(Box<dyn FnOnce(UnixStream) -> anyhow::Result<()>>),
+}
 
 /// The thread that serves the control socket; on drop it ends.
 #[derive(Debug)]
@@ -114,19 +122,31 @@ impl Serving {
 
     /// Answers one request.
     fn serve(&self, mut stream: UnixStream, client: Peer) {
-        let reply = match receive(&stream) {
+        let answer = match receive(&stream) {
             Ok(request) => {
                 if request.is_change() {
                     tracing::info!(%client, ?request, "a change is asked for by the control socket");
                 }
                 (self.handler)(request)
             }
-            Err(error) => Reply::Refused(format!("the request cannot be read: {error}")),
+            Err(error) => {
+                Answer::Reply(Reply::Refused(format!("the request cannot be read: {error}")))
+            }
+        };
+        let (reply, then) = match answer {
+            Answer::Reply(reply) => (reply, None),
+            Answer::Stream(then) => (Reply::Done, Some(then)),
         };
         let sent = serde_json::to_string(&reply)
             .map_err(io::Error::from)
             .and_then(|text| writeln!(stream, "{text}"));
-        if let Err(error) = sent {
+        if let Ok(()) = sent
+            && let Some(then) = then
+        {
+            if let Err(error) = then(stream) {
+                tracing::error!(%client, "what a client of the control socket asked for fails: {error:#}");
+            }
+        } else if let Err(error) = sent {
             self.limiter.warn(now_ns(), || {
                 tracing::warn!(%client, %error, "a client of the control socket has gone before it got its reply");
             });

@@ -41,6 +41,25 @@ pub enum Request {
     ClearFaults(Option<u32>),
     /// Returns the rules.
     ListFaults,
+    /// Sends a capture behind the reply, until the client closes its half of the connection.
+    Capture {
+        /// The port of the switch.
+        at: Place,
+        /// The most bytes of a frame that are sent; 0 for all.
+        snap_length: u32,
+    },
+}
+
+/// A port of the switch, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// That of a function, with what its adapter sends and receives.
+    Function(String),
+    /// That of a guest without an adapter.
+    Port(String),
+    /// That of an uplink.
+    Uplink(String),
 }
 
 impl Request {

@@ -4,6 +4,7 @@
 pub(crate) mod ethernet;
 pub(crate) mod namespace;
 pub(crate) mod switch;
+pub(crate) mod world;
 
 use std::path::Path;
 

@@ -156,6 +156,14 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
 
 /// Sends a request and returns the reply.
 pub(crate) fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
+    Ok(send(control, request)?.0)
+}
+
+/// Sends a request; returns the reply and the connection behind it.
+pub(crate) fn send(
+    control: &Path,
+    request: &Request,
+) -> anyhow::Result<(Reply, BufReader<UnixStream>)> {
     let text = serde_json::to_string(request)?;
     if text.len() >= REQUEST_MAX {
         bail!("the request is longer than the {REQUEST_MAX} bytes that the daemon reads");
@@ -166,8 +174,10 @@ pub(crate) fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
     stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(stream, "{text}").context("the daemon does not take the request")?;
     let mut reply = String::new();
-    BufReader::new(stream).read_line(&mut reply).context("the daemon did not answer")?;
-    serde_json::from_str(&reply).context(
+    let mut stream = BufReader::new(stream);
+    stream.read_line(&mut reply).context("the daemon did not answer")?;
+    let reply = serde_json::from_str(&reply).context(
         "the daemon's reply has an unexpected form; vrnic and vrnicd may be of different versions",
-    )
+    )?;
+    Ok((reply, stream))
 }

@@ -5,6 +5,7 @@
 //! | [`change`] | functions, ports and uplinks of a running daemon |
 //! | [`client`] | requests to the daemon |
 //! | [`fault`] | rules for faults of packets |
+//! | [`pcap`], [`files`] | captures, and the files that they are written to |
 //! | [`columns`] | columns of tables of objects |
 //! | [`show`] | tables of objects |
 //! | [`top`] | rates, refreshed |
@@ -13,6 +14,8 @@ mod change;
 mod client;
 mod columns;
 mod fault;
+mod files;
+mod pcap;
 mod show;
 mod top;
 
@@ -75,6 +78,8 @@ enum Command {
     /// Add, list or clear rules for faults of packets
     #[command(subcommand)]
     Fault(fault::Fault),
+    /// Write the traffic of a function, a port or an uplink to a file that Wireshark reads
+    Pcap(pcap::Pcap),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +98,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         Command::Function(change) => change::run(&args.control, change.into()),
         Command::Port(change) => change::run(&args.control, change.into()),
         Command::Uplink(change) => change::run(&args.control, change.into()),
+        Command::Pcap(command) => pcap::run(&args.control, &command),
         Command::Fault(command) => fault::run(&args.control, command),
         Command::Show { kind, function, json } => show::show(&client, kind, function, json),
         Command::Top { interval, looks } => top::top(&client, interval, looks),

@@ -96,7 +96,8 @@ fn connected<H: Host>(
     let there = found.as_ref().and_then(|peer| meet(core, qp, requester, peer, slice));
     let met = there.is_some();
     let here = TurnContext::new(core, qp, slice);
-    let mut work = Work { here, qp, requester, batch, there, budget };
+    let watch = network.fabric.watch.of_messages().map(|watcher| (network, watcher));
+    let mut work = Work { here, qp, requester, batch, there, budget, watch };
     let turn = catch_unwind(AssertUnwindSafe(|| work.run(wait))).unwrap_or_else(|panic| {
         match &work.there {
             Some((there, _)) => there.charge(panic),

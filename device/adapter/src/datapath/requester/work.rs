@@ -16,7 +16,8 @@ use crate::datapath::responder::{outcome, rnr};
 use crate::datapath::send_queue::{BATCH, Turn, advance, not_now};
 use crate::datapath::there::There;
 use crate::datapath::transport::local::{Exchange, Stop};
-use crate::datapath::transport::packet_counters;
+use crate::datapath::transport::peers::Network;
+use crate::datapath::transport::{local_watch, packet_counters};
 use crate::datapath::turn::TurnContext;
 use crate::datapath::wqe_fetch::Batch;
 use crate::host::Host;
@@ -26,6 +27,7 @@ use crate::objects::qp::{Ended, KeyWait, Keys, Qp, Readers, Requester, Responder
 use crate::requests::wqe::{Malformed, SendWqe};
 use crate::slice::cost;
 use crate::stats::Counter;
+use crate::watch::Watcher;
 
 /// Result of one step of an entry.
 pub(super) enum Step {
@@ -68,6 +70,8 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
     /// Bytes that it may still move.
     pub(super) budget: u64,
+    /// The watcher, if it wants to hear of messages.
+    pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
 }
 
 enum Taken {
@@ -223,10 +227,19 @@ impl<H: Host> Work<'_, H> {
             Ok(None) if to < send.length => Step::Partly(to),
             Ok(Some(ended)) => Step::Readers(Readers::Peer, Some(ended)),
             Ok(None) => {
+                if let Some(watch) = self.watch {
+                    local_watch::executed(watch, &exchange, responder);
+                }
                 packet_counters::executed(here, &there.turn, send, self.requester.config.mtu);
                 Step::Done { event_due: std::mem::take(&mut responder.event_due) }
             }
-            Err(stop) => stopped(qp, there, responder, stop),
+            Err(stop) => {
+                if let Some(watch) = self.watch {
+                    let again = self.requester.rnr_until.is_some();
+                    local_watch::stopped(watch, &exchange, (&stop, again), responder);
+                }
+                stopped(qp, there, responder, stop)
+            }
         }
     }
 

@@ -286,7 +286,13 @@ fn deliver<H: Host>(
         datagrams::send((network, here), qp, (path, destination, qkey), (send, side))
     };
     let (found, outside) = match target {
-        Target::One(peer) => return deliver_to(here, qp, send, source, (way, peer)),
+        Target::One(peer) => {
+            if let Some(watcher) = network.fabric.watch.of_messages() {
+                let (side, qkey) = source;
+                datagrams::show((network, watcher), (here, qp), (to, qkey), (send, side));
+            }
+            return deliver_to(here, qp, send, source, (way, peer));
+        }
         Target::Packets(path) => {
             let station = path.ethernet.destination;
             if network.fabric.room(here.core.mac(), station) == 0 {

@@ -5,6 +5,7 @@
 //! | [`peers`] | the adapters of this daemon, by MAC |
 //! | [`ingress`] | frames off the Ethernet: which worker each is for |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
+//! | `local_watch` | what the daemon's watcher is told of such messages |
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | a datagram's way to the members of a group |
@@ -16,6 +17,7 @@ pub(crate) mod datagram_receive;
 pub(crate) mod fanout;
 pub mod ingress;
 pub(crate) mod local;
+pub(crate) mod local_watch;
 pub(crate) mod packet_counters;
 pub mod packets;
 pub mod peers;

@@ -133,8 +133,12 @@ impl<H: Host> Fabric<H> {
     /// Sends frames of the adapter with the MAC `source` that its watcher has seen. None is left in
     /// `frames`. Callable from any thread.
     pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
+        let watcher = self.watch.of_frames();
         frames.retain_mut(|frame| {
             let Some(station) = self.station(frame.destination()) else { return true };
+            if let Some(watcher) = watcher.filter(|_| station.core().is_enabled()) {
+                watcher.arriving(station.core().name(), frame);
+            }
             match ingress::offer(&station, std::mem::take(frame)) {
                 // The station's adapter has no driver, but its network card may have one.
                 Some(back) => *frame = back,

@@ -68,7 +68,8 @@ pub(crate) fn connect<H: Host>(
     }
 }
 
-const fn transport(kind: Type) -> Option<Transport> {
+/// The transport of a connected QP of this type.
+pub(crate) const fn transport(kind: Type) -> Option<Transport> {
     match kind {
         Type::Rc => Some(Transport::Rc),
         Type::Uc => Some(Transport::Uc),
@@ -79,7 +80,7 @@ const fn transport(kind: Type) -> Option<Transport> {
 
 /// The headers of packets from the QP with the number `own` to `peer`, along an address vector;
 /// `None` if its addresses are not of one family, or there is no such source.
-pub(super) fn path<H: Host>(
+pub(crate) fn path<H: Host>(
     objects: &Objects<H>,
     av: &AddressVector,
     (own, peer): (u32, u32),

@@ -16,6 +16,7 @@ use crate::datapath::there::There;
 use crate::datapath::transport::datagram_receive::{Arrived, Fault, place, received};
 use crate::datapath::transport::peers::Network;
 use crate::datapath::turn::TurnContext;
+use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::objects::completion::Origin;
 use crate::objects::multicast::Member;
@@ -23,6 +24,7 @@ use crate::objects::qp::Qp;
 use crate::requests::wqe::SendWqe;
 use crate::slice::{Slice, cost};
 use crate::stats::Counter;
+use crate::watch::Watcher;
 use vrnic_abi::sq::{DatagramSeg, Flags};
 
 /// Members of a group that are looked up at once.
@@ -44,8 +46,43 @@ pub(crate) fn way<H: Host>(
 pub(crate) fn send<H: Host>(
     (network, here): (Network<'_, H>, &TurnContext<'_, H>),
     qp: &Qp<H>,
+    way: (&wire::Path, Qpn, u32),
+    what: (&SendWqe, &Side<'_>),
+) -> Result<(), Broken> {
+    let mut outbox = Vec::with_capacity(1);
+    build(here, qp, way, what, &mut outbox)?;
+    network.transmit(qp.qpn, &mut outbox);
+    Ok(())
+}
+
+/// Tells the watcher of a datagram that goes to a QP of the daemon, or to a group.
+#[cold]
+pub(crate) fn show<H: Host>(
+    (network, watcher): (Network<'_, H>, &dyn Watcher),
+    (here, qp): (&TurnContext<'_, H>, &Qp<H>),
+    (to, qkey): (&DatagramSeg, u32),
+    what: (&SendWqe, &Side<'_>),
+) {
+    let Some(path) = way(network, qp, to) else { return };
+    let mut outbox = Vec::with_capacity(1);
+    let destination = Qpn::new(to.dest_qpn.get());
+    if build(here, qp, (&path, destination, qkey), what, &mut outbox).is_err() {
+        return;
+    }
+    let station = network.fabric.station(to.av.dmac);
+    let receiver = station.as_ref().map(|station| station.core().name());
+    for frame in outbox {
+        watcher.datagram((network.core().name(), receiver), frame);
+    }
+}
+
+/// Builds the packet of a datagram.
+fn build<H: Host>(
+    here: &TurnContext<'_, H>,
+    qp: &Qp<H>,
     (way, to, qkey): (&wire::Path, Qpn, u32),
     (send, source): (&SendWqe, &Side<'_>),
+    outbox: &mut Vec<Frame>,
 ) -> Result<(), Broken> {
     // It has been checked against the port's MTU.
     let length = u32::try_from(send.length).unwrap_or(u32::MAX);
@@ -58,12 +95,10 @@ pub(crate) fn send<H: Host>(
     };
     let mut sender = datagram::Sender::new(Qpn::new(qp.qpn.get()), qkey, Psn::new(send.index));
     let Ok((head, body)) = sender.next(&datagram, Mtu::M4096) else { return Ok(()) };
-    let mut outbox = Vec::with_capacity(1);
     let parts = frames::Parts { path: way, head: &head, body: &body, length: length as usize };
-    frames::add(&mut outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
+    frames::add(outbox, &parts, |payload| source.read::<H>(&here.memory, 0, payload))?;
     here.slice.charge(cost::PACKET);
     here.slice.charge_copy(length.into());
-    network.transmit(qp.qpn, &mut outbox);
     Ok(())
 }
 

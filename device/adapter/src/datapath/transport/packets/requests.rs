@@ -280,7 +280,7 @@ fn atomic<H: Host>(
 }
 
 /// What the engine is told of a request that was executed, or not.
-const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
+pub(crate) const fn verdict(result: Result<Option<u64>, Refusal>) -> Verdict {
     match result {
         Ok(None) => Verdict::Executed,
         Ok(Some(old)) => Verdict::Old(old),

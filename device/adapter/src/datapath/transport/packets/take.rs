@@ -163,7 +163,7 @@ fn check<H: Host>(
 }
 
 /// The work request as the engine takes it. Its name there is its index in the send queue.
-fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> WorkRequest {
+pub(crate) fn request<H: Host>(qp: &Qp<H>, (send, raw): (&SendWqe, &[u8])) -> WorkRequest {
     let info = send.opcode.info();
     let remote = Remote { addr: send.raddr, key: Rkey(send.rkey.get()) };
     let (value, compare) = send.operands;

@@ -1,0 +1,111 @@
+//! Tells the watcher of the daemon of messages that were copied, which no frame shows.
+
+use vrnic_abi::qp::Access;
+use vrnic_abi::sq::Class;
+use vrnic_roce::Psn;
+use vrnic_roce::responder::Verdict;
+use vrnic_roce::wire::syndrome::RnrTimer;
+use vrnic_roce::wire::{Mtu, Qpn};
+
+use crate::datapath::refusal::Refusal;
+use crate::datapath::sgl::{Broken, Side};
+use crate::datapath::transport::local::{Exchange, Stop};
+use crate::datapath::transport::packets::connect::{path, transport};
+use crate::datapath::transport::packets::requests::verdict;
+use crate::datapath::transport::packets::take::request;
+use crate::datapath::transport::peers::Network;
+use crate::host::Host;
+use crate::objects::qp::Responder;
+use crate::requests::wqe::SendWqe;
+use crate::watch::{Exchanged, Watcher};
+
+/// Tells of a message of a connected QP that its peer has executed.
+#[cold]
+pub(crate) fn executed<H: Host>(
+    watch: (Network<'_, H>, &dyn Watcher),
+    exchange: &Exchange<'_, '_, H>,
+    responder: &Responder,
+) {
+    exchanged(watch, exchange, (Verdict::Executed, responder.min_rnr_timer));
+}
+
+/// Tells of a message of a connected QP that its peer refuses. One that waits for a receive is told
+/// of the first time, not `again`.
+#[cold]
+pub(crate) fn stopped<H: Host>(
+    watch: (Network<'_, H>, &dyn Watcher),
+    exchange: &Exchange<'_, '_, H>,
+    (stop, again): (&Stop, bool),
+    responder: &Responder,
+) {
+    match stop {
+        Stop::Local(..) | Stop::Remote(Refusal::Unexpected) => {}
+        Stop::Remote(Refusal::NotReady) if again => {}
+        Stop::Remote(refusal) => {
+            let answer = (verdict(Err(*refusal)), responder.min_rnr_timer);
+            exchanged(watch, exchange, answer);
+        }
+    }
+}
+
+/// Tells of a message, and of the answer with the code of the responder's RNR timer. A message
+/// whose memory is gone again is not told of.
+fn exchanged<H: Host>(
+    (network, watcher): (Network<'_, H>, &dyn Watcher),
+    exchange: &Exchange<'_, '_, H>,
+    (verdict, min_rnr_timer): (Verdict, u8),
+) {
+    let Exchange { qp, send, raw, there, message, .. } = *exchange;
+    let functions = [network.core().name(), there.turn.core.name()];
+    if !watcher.wants(functions, send.length) {
+        return;
+    }
+    let attr = *qp.attr.lock();
+    let ends = [qp.qpn.get(), there.qp.qpn.get()];
+    let (Some(transport), Some(mtu)) = (transport(qp.kind), Mtu::from_code(attr.path_mtu)) else {
+        return;
+    };
+    let Some(path) = path(network.own, &attr.av, ends.into()) else { return };
+    let mut payload = vec![0; usize::try_from(send.length).unwrap_or(0)];
+    if verdict != Verdict::NotReady && read(exchange, &mut payload).is_none() {
+        return;
+    }
+    let old = payload.first_chunk().filter(|_| send.opcode.info().class == Class::Atomic);
+    let verdict = match (verdict, old) {
+        (Verdict::Executed, Some(old)) => Verdict::Old(u64::from_le_bytes(*old)),
+        (verdict, _) => verdict,
+    };
+    let exchanged = Exchanged {
+        // CAST: the upper half, which counts connections.
+        connection: (message >> 32) as u32,
+        transport,
+        mtu,
+        ends: ends.map(Qpn::new),
+        first_psn: Psn::new(attr.sq_psn.get()),
+        path,
+        min_rnr_timer: RnrTimer::new(min_rnr_timer),
+        request: request(qp, (send, raw)),
+        verdict,
+        payload,
+    };
+    watcher.exchanged(functions, exchanged);
+}
+
+/// Reads the bytes of a message from the requester's memory, which they came from or went to.
+fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<()> {
+    let Exchange { here, qp, send, raw, keys, .. } = *exchange;
+    let (own, mut side) = ((here, qp.pdn), Side::default());
+    if send.opcode.info().has_response() {
+        side.add_list(own, (&send.segments, raw), Access::LOCAL_WRITE).ok()?;
+    } else {
+        side.add_source(own, send, raw).ok()?;
+    }
+    side.read::<H>(&here.memory, 0, payload).map_err(|_: Broken| ()).ok()?;
+    if let Some(key) = keys.command {
+        let (seg, _) = SendWqe::command(raw)?;
+        let place = qp.tags.place(seg.tag_offset.get(), send.length)?;
+        let place = usize::try_from(place).ok()?;
+        payload.get_mut(place..)?.first_chunk_mut().map(|to| *to = key.get().to_be_bytes())?;
+    }
+    Some(())
+}

@@ -1,0 +1,126 @@
+//! Records as a pcapng file, sent to the client while it is written.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vrnic_pcap::block::{section_header, statistics};
+use vrnic_pcap::synthesis::COMMENT;
+use vrnic_pcap::{Captured, Interface};
+
+use super::messages::Conversations;
+use super::queue::{Queue, Record, What};
+
+/// Time between two looks whether the client wants to end.
+const TICK: Duration = Duration::from_millis(50);
+/// Bytes that are written at once.
+const CHUNK: usize = 256 << 10;
+/// The numbers of the two interfaces: of frames, and of those that were never on a wire.
+const WIRE: u32 = 0;
+const COPIES: u32 = 1;
+
+/// A file that is being written.
+pub(super) struct File<'a> {
+    queue: &'a Queue,
+    snap_length: u32,
+    conversations: Conversations,
+    /// Blocks that have not been written yet.
+    out: Vec<u8>,
+    /// The time of the last record.
+    nanos: u64,
+}
+
+impl<'a> File<'a> {
+    /// Begins a file.
+    pub(super) fn new(queue: &'a Queue, snap_length: u32) -> Self {
+        let mut out = section_header("vrnicd");
+        for name in [queue.port().to_owned(), format!("{}, copied", queue.port())] {
+            out.extend(Interface { name, snap_length }.description());
+        }
+        Self { queue, snap_length, conversations: Conversations::default(), out, nanos: 0 }
+    }
+
+    /// Sends records until the client ends the capture, or `stop` is set.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub(super) fn follow(
+        &mut self,
+        records: &Receiver<Record>,
+        stream: &mut UnixStream,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) && !has_ended(stream)? {
+            stream.write_all(&self.out)?;
+            self.out.clear();
+            match records.recv_timeout(TICK) {
+                Ok(record) => self.add(record),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            while self.out.len() < CHUNK
+                && let Ok(record) = records.try_recv()
+            {
+                self.add(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, and how many records were lost.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub(super) fn end(
+        mut self,
+        records: &Receiver<Record>,
+        stream: &mut UnixStream,
+    ) -> io::Result<()> {
+        while let Ok(record) = records.try_recv() {
+            self.add(record);
+            if self.out.len() >= CHUNK {
+                stream.write_all(&self.out)?;
+                self.out.clear();
+            }
+        }
+        self.out.extend(statistics(WIRE, self.nanos, self.queue.lost()));
+        stream.write_all(&self.out)
+    }
+
+    fn add(&mut self, record: Record) {
+        self.queue.taken(&record);
+        let Self { snap_length, out, .. } = self;
+        let nanos = record.nanos;
+        self.nanos = nanos;
+        let copied = |frame: &[u8], out: &mut Vec<u8>| {
+            let captured = Captured { interface: COPIES, nanos, frame, comment: Some(COMMENT) };
+            out.extend(captured.block(*snap_length));
+        };
+        match &record.what {
+            What::Frame { bytes, copied: true } => copied(bytes, out),
+            What::Frame { bytes, copied: false } => {
+                let captured = Captured { interface: WIRE, nanos, frame: bytes, comment: None };
+                out.extend(captured.block(*snap_length));
+            }
+            What::Message(message) => {
+                let each = &mut |frame: &[u8]| copied(frame, out);
+                if self.conversations.show(message, nanos, each).is_err() {
+                    self.queue.lose();
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether the client has closed its end, or its half. It has nothing else to say.
+fn has_ended(stream: &mut UnixStream) -> io::Result<bool> {
+    let mut fds = [PollFd::new(&*stream, PollFlags::IN)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => Ok(stream.read(&mut [0; 64])? == 0),
+        Err(error) => Err(error.into()),
+    }
+}

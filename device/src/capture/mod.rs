@@ -1,0 +1,97 @@
+//! Captures of traffic for the command `vrnic pcap` (docs/pcap.md).
+//!
+//! Workers and the switch put records into the bounded queue of each capture and never wait. A
+//! thread of the capture makes a pcapng file of them, which it sends to its client.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`queue`] | records on their way to a capture |
+//! | [`recorder`] | start and end of captures |
+//! | `file` | records as a pcapng file |
+//! | `messages` | frames of messages that were copied |
+
+mod file;
+mod messages;
+pub mod queue;
+pub mod recorder;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use vrnic_adapter::watch::Exchanged;
+
+use self::queue::{Queue, What};
+
+/// The captures of the daemon. While there is none, a look costs one load.
+#[derive(Debug, Default)]
+pub struct Captures {
+    any: AtomicBool,
+    queues: ArcSwap<Vec<Arc<Queue>>>,
+}
+
+impl Captures {
+    /// Shows a frame that passes a port of the switch, or leaves or reaches the adapter behind it.
+    #[inline]
+    pub fn frame(&self, port: &str, frame: &[u8]) {
+        if self.any.load(Ordering::Relaxed) {
+            self.put_frame(&[port], frame, false);
+        }
+    }
+
+    /// Shows a frame that copied data would have been, between these ports.
+    pub fn copied_frame(&self, ports: &[&str], frame: &[u8]) {
+        self.put_frame(ports, frame, true);
+    }
+
+    /// Returns whether a message of this length between these ports is to be shown.
+    #[must_use]
+    pub fn wants(&self, ports: &[&str], length: u64) -> bool {
+        let queues = self.queues.load();
+        // All are asked: each counts what it has no room for.
+        let mut wanted = false;
+        for queue in queues.iter().filter(|queue| queue.is_about(ports)) {
+            wanted |= queue.has_room(length);
+        }
+        wanted
+    }
+
+    /// Shows a message that was copied between these ports.
+    pub fn message(&self, ports: &[&str], message: Exchanged) {
+        let message = Arc::new(message);
+        for queue in self.queues.load().iter().filter(|queue| queue.is_about(ports)) {
+            queue.put(What::Message(Arc::clone(&message)));
+        }
+    }
+
+    #[cold]
+    fn put_frame(&self, ports: &[&str], frame: &[u8], copied: bool) {
+        for queue in self.queues.load().iter().filter(|queue| queue.is_about(ports)) {
+            queue.put(What::Frame { bytes: frame.into(), copied });
+        }
+    }
+
+    /// Returns the number of captures.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.queues.load().len()
+    }
+
+    /// Adds a capture.
+    fn add(&self, queue: &Arc<Queue>) {
+        self.change(|queues| queues.push(Arc::clone(queue)));
+    }
+
+    /// Ends one.
+    fn remove(&self, queue: &Arc<Queue>) {
+        self.change(|queues| queues.retain(|other| !Arc::ptr_eq(other, queue)));
+    }
+
+    /// The caller lets one thread at a time change the list.
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Queue>>)) {
+        let mut queues = Vec::clone(&self.queues.load());
+        change(&mut queues);
+        self.any.store(!queues.is_empty(), Ordering::Relaxed);
+        self.queues.store(Arc::new(queues));
+    }
+}

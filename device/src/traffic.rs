@@ -1,0 +1,44 @@
+//! What the daemon does with the traffic of its adapters: faults on purpose, and captures.
+
+use std::sync::Arc;
+
+use vrnic_adapter::ethernet::Frame;
+use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
+
+use crate::capture::Captures;
+use crate::faults::Faults;
+
+/// The watcher of the adapters. A capture shows frames as they leave, before faults, and as they
+/// arrive.
+#[derive(Debug)]
+pub struct Traffic {
+    /// The rules for faults.
+    pub faults: Arc<Faults>,
+    /// The captures.
+    pub captures: Arc<Captures>,
+}
+
+impl Watcher for Traffic {
+    fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
+        for frame in &*frames {
+            self.captures.frame(from.function, frame.bytes());
+        }
+        self.faults.leaving(from, frames);
+    }
+
+    fn arriving(&self, function: &str, frame: &Frame) {
+        self.captures.frame(function, frame.bytes());
+    }
+
+    fn wants(&self, functions: [&str; 2], length: u64) -> bool {
+        self.captures.wants(&functions, length)
+    }
+
+    fn exchanged(&self, functions: [&str; 2], message: Exchanged) {
+        self.captures.message(&functions, message);
+    }
+
+    fn datagram(&self, (from, to): (&str, Option<&str>), frame: Frame) {
+        self.captures.copied_frame(&[from, to.unwrap_or(from)], frame.bytes());
+    }
+}
