@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ use crate::vfio_host::VfioHost;
 
 /// Most captures at a time.
 const CAPTURES: usize = 8;
+/// Longest time to wait for a client that has ended its capture to take what is left.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The captures, and their threads. On drop all of them end.
 #[derive(Debug)]
@@ -116,7 +119,10 @@ impl Shared {
         let mut file = File::new(queue, snap_length);
         let followed = file.follow(records, &mut stream, &self.stop);
         self.change(|captures| captures.remove(queue));
-        let ended = followed.and_then(|()| file.end(records, &mut stream));
+        // Nobody waits any more for a client that does not read what is left.
+        let ended = followed
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .and_then(|()| file.end(records, &mut stream));
         // The recorder has another descriptor of it.
         let _gone = stream.shutdown(Shutdown::Both);
         let (port, lost) = (queue.port(), queue.lost());

@@ -1,6 +1,7 @@
 //! The place where rules meet packets: between an adapter and its network.
 
 use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -23,6 +24,8 @@ const OVERTAKE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Gate {
     fabric: Weak<Fabric<VfioHost>>,
+    /// False while there are no rules, so that nobody takes the lock for nothing.
+    active: AtomicBool,
     state: Mutex<State>,
     /// Rung when the next packet is due earlier than before, and at the end.
     bell: Condvar,
@@ -65,7 +68,8 @@ fn now() -> Time {
 impl Gate {
     /// Makes a place without rules.
     pub(super) fn new(fabric: Weak<Fabric<VfioHost>>) -> Self {
-        Self { fabric, state: Mutex::default(), bell: Condvar::new() }
+        let active = AtomicBool::new(false);
+        Self { fabric, active, state: Mutex::default(), bell: Condvar::new() }
     }
 
     /// Adds a rule; returns its number.
@@ -96,8 +100,10 @@ impl Gate {
 
     /// Hears of packets while there are rules.
     fn want(&self, state: &State) {
+        let active = !state.rules.is_empty();
+        self.active.store(active, Ordering::Relaxed);
         if let Some(fabric) = self.fabric.upgrade() {
-            fabric.watch.want_frames(!state.rules.is_empty());
+            fabric.watch.want_frames(active);
         }
     }
 
@@ -147,11 +153,11 @@ impl Gate {
 
     /// Lets frames leave as the rules say.
     pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
-        let time = now();
-        let mut state = self.state.lock();
-        if state.rules.is_empty() && state.waiting.is_empty() {
+        if !self.active.load(Ordering::Relaxed) {
             return;
         }
+        let time = now();
+        let mut state = self.state.lock();
         let before = state.waiting.deadline();
         let mut late = Vec::new();
         for frame in std::mem::take(frames) {
