@@ -27,6 +27,8 @@ pub mod replies;
 mod resources;
 pub mod unreliable;
 
+use std::mem;
+
 pub use self::arrival::{Arrival, Arriving, Step, Verdict};
 use self::held::Held;
 pub use self::held::Slot;
@@ -116,6 +118,10 @@ pub struct Responder {
     pending: Option<Pending>,
     waiting: Waiting,
     held: Held,
+    /// The packet that comes next was kept.
+    from_held: bool,
+    /// Packets that were kept are acknowledged if they ask for it.
+    acks_held: bool,
     resources: Resources,
     /// The last packet that an acknowledgement is due for.
     ack: Option<Psn>,
@@ -138,6 +144,8 @@ impl Responder {
             pending: None,
             waiting: Waiting::No,
             held: Held::default(),
+            from_held: false,
+            acks_held: true,
             resources: Resources::new(usize::from(config.max_dest_rd_atomic)),
             ack: None,
             refusal: None,
@@ -181,8 +189,18 @@ impl Responder {
     }
 
     /// The expected request.
+    ///
+    /// A requester that has been told of a missing packet, and does not ask for an acknowledgement
+    /// when it sends that again, sends all packets behind it again, and asks at their end. So
+    /// packets that were kept are not acknowledged before. Such an acknowledgement would make rxe
+    /// forget what it sends: if the one at the end was lost, it would wait for ever (rxe_comp.c,
+    /// `COMPST_UPDATE_COMP`).
     fn in_order(&mut self, request: Request, packet: &Packet<'_>) -> Step {
-        self.held.release(packet.head.psn);
+        let kept = mem::take(&mut self.from_held);
+        if !kept {
+            self.held.release(packet.head.psn);
+            self.acks_held = packet.head.ack_request || self.waiting != Waiting::Told;
+        }
         let accepted = self.message.accept(
             (request, packet.head.srqn, packet.payload.len()),
             self.config.mtu,
@@ -192,7 +210,7 @@ impl Responder {
             matches!(accepted, Ok(Accepted { answers: true, .. })) && self.resources.is_overrun();
         match accepted {
             Ok(accepted) if !overrun => {
-                let ack_request = packet.head.ack_request;
+                let ack_request = packet.head.ack_request && (!kept || self.acks_held);
                 self.pending = Some(Pending { request, accepted, ack_request });
                 Step::Execute(Arrival { solicited: packet.head.solicited, ..accepted.arrival })
             }
@@ -283,7 +301,9 @@ impl Responder {
         if self.failed || self.pending.is_some() {
             return None;
         }
-        self.held.release(self.expected)
+        let slot = self.held.release(self.expected);
+        self.from_held = slot.is_some();
+        slot
     }
 
     /// Returns whether the packet in a slot is still needed.

@@ -14,6 +14,8 @@
 //! | new packets follow while the responder is not ready | rxe_comp.c:802, rxe_req.c:695 |
 //! | one retransmission until there is progress, unless the timer has run out | rxe_comp.c:770 |
 //! | a count of 7 means that it tries for ever | rxe_comp.c:775 |
+//! | it waits while the network card's driver has many of its packets | rxe_req.c:740 |
+//! | without a packet behind the last acknowledgement it never tries again | rxe_comp.c:619 |
 //! | times are whole jiffies of 4 ms, at least one; activity prolongs the timer | rxe_comp.c:627 |
 //!
 //! | module | contents |
@@ -29,6 +31,9 @@ use std::collections::VecDeque;
 use vrnic_roce::Psn;
 use vrnic_roce::requester::{Completion, Transmit, WorkRequest};
 use vrnic_roce::wire::{Body, Mtu, Packet, Qpn, ReadPart, Response};
+
+/// Time after which the network card's driver has let the packets of a burst go, in nanoseconds.
+const BURST_TIME: u64 = 20_000;
 
 /// A tick of the kernel's clock with 250 ticks a second, in nanoseconds.
 const JIFFY: u64 = 4_000_000;
@@ -121,6 +126,8 @@ pub(crate) struct RxeRequester {
     retrying: bool,
     timed_out: bool,
     timer: Option<u64>,
+    /// The network card's driver takes packets again at this time.
+    burst_end: Option<u64>,
     answers: VecDeque<Answer>,
     /// The task has to run.
     scheduled: bool,
@@ -128,6 +135,8 @@ pub(crate) struct RxeRequester {
     completions: VecDeque<Completion>,
     /// Packets that were sent.
     pub(crate) sent: u64,
+    /// Packets that the network card's driver takes at once.
+    pub(crate) burst: usize,
 }
 
 impl RxeRequester {
@@ -147,11 +156,13 @@ impl RxeRequester {
             retrying: false,
             timed_out: false,
             timer: None,
+            burst_end: None,
             answers: VecDeque::new(),
             scheduled: false,
             failed: false,
             completions: VecDeque::new(),
             sent: 0,
+            burst: usize::MAX,
             config,
         }
     }
@@ -180,7 +191,7 @@ impl RxeRequester {
 
     /// The time at which a timer runs out.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        [self.timer, self.not_ready_until].into_iter().flatten().min()
+        [self.timer, self.not_ready_until, self.burst_end].into_iter().flatten().min()
     }
 
     /// Runs the task: a packet, then an answer, in turn until there is neither.
@@ -193,10 +204,16 @@ impl RxeRequester {
             self.timed_out = true;
             self.scheduled = true;
         }
+        self.scheduled |= self.burst_end.take_if(|end| *end <= now).is_some();
         let mut events = Vec::new();
         if std::mem::take(&mut self.scheduled) {
+            let mut room = self.burst;
             loop {
-                let sent = self.send(now);
+                let sent = if self.burst_end.is_none() { self.send(now) } else { None };
+                room -= usize::from(sent.is_some());
+                if room == 0 {
+                    self.burst_end = Some(now + BURST_TIME);
+                }
                 let (busy, effect) = self.complete(now);
                 let over = sent.is_none() && !busy;
                 events.extend(sent.map(Event::Send).into_iter().chain(effect));
