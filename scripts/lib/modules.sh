@@ -1,10 +1,12 @@
 # Modules of the kernel that the guests' base image lacks: tests hand them to guests that need them.
 # shellcheck shell=bash
 
-# What 8021q needs, and it; devices that others make on top of a network card, and one to make them on.
+# What 8021q needs, and it; devices that others make on top of a network card, and one to make them on; what loses
+# packets on purpose, of those that leave and of those that arrive.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan
+	net/sched/sch_netem net/sched/sch_ingress net/sched/cls_matchall net/sched/act_gact
 )
 
 # modules_make: unpacks them from the kernel's package into the folder $VRNIC_MODULES, a file NAME.ko for each.

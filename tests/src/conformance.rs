@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
 use crate::census::Census;
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// lie. Nothing that they made is left afterwards, in the guests' kernels or in the adapters.
 pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     let before = [Census::take(pair, &pair.a)?, Census::take(pair, &pair.b)?];
-    cases(pair, selection, sq)?;
+    between(&pair.b, &pair.a, &format!("--sq {sq} {selection}"))?;
     // Agents end by themselves when their client has gone.
     let end = Instant::now() + SHORT;
     for (before, guest) in before.iter().zip([&pair.a, &pair.b]) {
@@ -27,10 +28,11 @@ pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     Ok(())
 }
 
-fn cases(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
-    let server = serve(&pair.b, "vrnic-verify serve", PORT)?;
-    let command = format!("exec vrnic-verify run --b {}:{PORT} --sq {sq} {selection}", pair.b.ip());
-    let output = pair.a.agent().run(&command, PATIENCE);
+/// Runs the cases that these options select with end a in guest `a` and end b in guest `b`.
+pub fn between(b: &Guest, a: &Guest, options: &str) -> Result<()> {
+    let server = serve(b, "vrnic-verify serve", PORT)?;
+    let command = format!("exec vrnic-verify run --b {}:{PORT} {options}", b.ip());
+    let output = a.agent().run(&command, PATIENCE);
     stop(server)?;
     let output = output?;
     let bad: Vec<_> = output.stdout.lines().filter(|l| !l.starts_with("ok ")).collect();

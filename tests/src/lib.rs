@@ -32,6 +32,7 @@
 //! | `port` | the port follows its network device; what a closed port stops |
 //! | `pairing` | which network device the port follows |
 //! | `vlan` | addresses and traffic on VLANs |
+//! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
 //! | `hotplug` | adapters that are plugged into running machines |
 //! | `rails` | two adapters in each guest |
 //! | `limits` | as many objects as a daemon with low limits promises, and no more |

@@ -1,18 +1,18 @@
-//! A RAM disk of guest b, offered by the kernel's `nvmet-rdma` and attached to guest a by
-//! `nvme-rdma`.
+//! A RAM disk of one guest, the target, offered by the kernel's `nvmet-rdma` and attached to the
+//! other, the initiator, by `nvme-rdma`.
 
-use anyhow::Result;
-use vrnic_qemu::pair::Pair;
+use anyhow::{Result, ensure};
+use vrnic_qemu::guest::Guest;
 
-use crate::talk::SHORT;
+use crate::talk::{LONG, SHORT};
 
 /// MiB of the disk.
 pub const DISK: u32 = 96;
 
-/// Makes guest b offer its RAM disk, if it does not yet.
-pub fn offer(pair: &Pair) -> Result<()> {
-    let address = pair.b.ip();
-    pair.b.check(
+/// Makes the target offer its RAM disk, if it does not yet.
+pub fn offer(target: &Guest) -> Result<()> {
+    let address = target.ip();
+    target.check(
         &format!(
             "set -e
             modprobe -a nvmet nvmet_rdma; modprobe brd rd_nr=1 rd_size=$(({DISK} * 1024))
@@ -34,11 +34,11 @@ pub fn offer(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Attaches the disk to guest a as `/dev/nvme0n1`.
-pub fn attach(pair: &Pair) -> Result<()> {
-    offer(pair)?;
-    let address = pair.b.ip();
-    pair.a.check(
+/// Attaches the disk to the initiator as `/dev/nvme0n1`.
+pub fn attach(initiator: &Guest, target: &Guest) -> Result<()> {
+    offer(target)?;
+    let address = target.ip();
+    initiator.check(
         &format!(
             "modprobe nvme_rdma && \
              echo transport=rdma,traddr={address},trsvcid=4420,nqn=disk > /dev/nvme-fabrics && \
@@ -50,9 +50,33 @@ pub fn attach(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Takes the disk away again.
-pub fn detach(pair: &Pair) -> Result<()> {
-    pair.a
-        .check("echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]", SHORT)?;
+/// Takes the disk away from the initiator again.
+pub fn detach(initiator: &Guest) -> Result<()> {
+    let gone = "echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]";
+    initiator.check(gone, SHORT).map(drop)
+}
+
+/// Writes some MiB of random data to the attached disk and reads it back, in large and in small
+/// commands. The target's disk has the same data afterwards.
+pub fn write_and_read(initiator: &Guest, target: &Guest, data: u32) -> Result<()> {
+    let sums = initiator.check(
+        &format!(
+            "set -e; cd /tmp
+            dd if=/dev/urandom of=written bs=1M count={data} 2>/dev/null
+            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
+            dd if=/dev/nvme0n1 of=read bs=256k count=$(({data} * 4)) iflag=direct 2>/dev/null
+            cmp written read
+            dd if=written of=/dev/nvme0n1 bs=4k count=$(({data} * 8)) seek=100 oflag=direct 2>/dev/null
+            dd if=/dev/nvme0n1 of=read bs=4k count=$(({data} * 8)) skip=100 iflag=direct 2>/dev/null
+            cmp -n $(({data} * 8 * 4096)) written read
+            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
+            sha256sum < written; rm written read"
+        ),
+        LONG,
+    )?;
+    // Past the target's page cache, which knows nothing of what the fabric writes.
+    let there = format!("dd if=/dev/ram0 bs=1M count={data} iflag=direct 2>/dev/null | sha256sum");
+    let there = target.check(&there, LONG)?;
+    ensure!(sums == there, "the target has other data: {sums} here, {there} there");
     Ok(())
 }

@@ -236,9 +236,9 @@ fn in_turn(pair: &mut Pair) -> Result<()> {
 
 /// The kernel's own storage client takes a queue of the core's pool for each processor.
 fn pools(pair: &mut Pair) -> Result<()> {
-    vrnic_tests::storage::attach(pair)?;
+    vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let bound = handlers_of(&pair.a, "[ib_core]")?;
-    vrnic_tests::storage::detach(pair)?;
+    vrnic_tests::storage::detach(&pair.a)?;
     println!("queues of the storage client are bound to {bound:?}");
     ensure!(ALL.iter().all(|id| bound.contains(id)), "the pool's queues are bound to {bound:?}");
     Ok(())
@@ -246,12 +246,12 @@ fn pools(pair: &mut Pair) -> Result<()> {
 
 /// Traffic of the storage client makes the core's DIM set moderation, and all blocks come.
 fn adaptive(pair: &mut Pair) -> Result<()> {
-    vrnic_tests::storage::attach(pair)?;
+    vrnic_tests::storage::attach(&pair.a, &pair.b)?;
     let read = "for n in $(seq 12); do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=2000 iflag=direct \
                 2>&1 | grep -c '^2000+0 records in' & done; wait";
     let text = pair.a.check(read, LONG)?;
     let shown = pair.a.check("rdma res show cq -dd", SHORT)?;
-    vrnic_tests::storage::detach(pair)?;
+    vrnic_tests::storage::detach(&pair.a)?;
     ensure!(text.split_whitespace().filter(|count| *count == "1").count() == 12, "reads: {text}");
     let periods = shown.split("drv_moderation_usec ").skip(1);
     let tuned = periods.filter(|rest| !rest.starts_with("0 ")).count();

@@ -8,11 +8,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::{Options, Pair, load_module};
 use vrnic_tests::bench::{self, Case};
-use vrnic_tests::storage::{DISK, attach, detach, offer};
+use vrnic_tests::storage::{DISK, attach, detach, offer, write_and_read};
 use vrnic_tests::talk::{LONG, PCI, SHORT, counter, recovers, registration, works};
-
-/// MiB of the data that is moved.
-const DATA: u32 = 64;
 
 fn main() -> ExitCode {
     let cases = vec![
@@ -29,27 +26,9 @@ fn main() -> ExitCode {
 
 /// Written data is on the target's disk and is read back, by fast registration.
 fn blocks(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let before = (counter(&pair.a, "reg_wqes")?, counter(&pair.a, "remote_invalidations")?);
-    let sums = pair.a.check(
-        &format!(
-            "set -e; cd /tmp
-            dd if=/dev/urandom of=written bs=1M count={DATA} 2>/dev/null
-            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
-            dd if=/dev/nvme0n1 of=read bs=256k count=$(({DATA} * 4)) iflag=direct 2>/dev/null
-            cmp written read
-            dd if=written of=/dev/nvme0n1 bs=4k count=500 seek=100 oflag=direct 2>/dev/null
-            dd if=/dev/nvme0n1 of=read bs=4k count=500 skip=100 iflag=direct 2>/dev/null
-            cmp -n $((500 * 4096)) written read
-            dd if=written of=/dev/nvme0n1 bs=1M oflag=direct 2>/dev/null
-            sha256sum < written; rm written read"
-        ),
-        LONG,
-    )?;
-    // Past the target's page cache, which knows nothing of what the fabric writes.
-    let there = format!("dd if=/dev/ram0 bs=1M count={DATA} iflag=direct 2>/dev/null | sha256sum");
-    let there = pair.b.check(&there, LONG)?;
-    ensure!(sums == there, "the target has other data: {sums} here, {there} there");
+    write_and_read(&pair.a, &pair.b, 64)?;
     let registered = counter(&pair.a, "reg_wqes")? - before.0;
     let invalidated = counter(&pair.a, "remote_invalidations")? - before.1;
     ensure!(registered > 100, "only {registered} fast registrations");
@@ -57,7 +36,7 @@ fn blocks(pair: &mut Pair) -> Result<()> {
         invalidated == registered,
         "{invalidated} of {registered} were invalidated by the peer"
     );
-    detach(pair)
+    detach(&pair.a)
 }
 
 /// Returns an empty ext4 file system of the disk's size, compressed, in `folder`.
@@ -78,12 +57,12 @@ fn format(folder: &Path) -> Result<std::path::PathBuf> {
 /// Uses a target whose queue pairs share receive queues; it drains them by the event of the last
 /// receive.
 fn shared_receives(pair: &mut Pair) -> Result<()> {
-    offer(pair)?;
+    offer(&pair.b)?;
     reload_target(pair, "use_srq=1")?;
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let used = pair.b.check("rdma res show srq", SHORT)?;
     ensure!(used.contains("srqn"), "the target has no shared receive queue: {used}");
-    detach(pair)?;
+    detach(&pair.a)?;
     blocks(pair)?;
     reload_target(pair, "")
 }
@@ -104,7 +83,7 @@ fn reload_target(pair: &Pair, parameters: &str) -> Result<()> {
 /// A file system on the disk: files written, read again after a new mount, and read by the target
 /// itself.
 fn file_system(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let image = format(pair.dir())?;
     pair.a.agent().put(&image, "/tmp/ext4.gz", 0o600)?;
     let sums = pair.a.check(
@@ -119,7 +98,7 @@ fn file_system(pair: &mut Pair) -> Result<()> {
         cd /; umount /mnt/disk; cat /tmp/sums",
         LONG,
     )?;
-    detach(pair)?;
+    detach(&pair.a)?;
     let there = pair.b.check(
         "set -e; modprobe ext4; mkdir -p /mnt/disk; mount -t ext4 -o ro /dev/ram0 /mnt/disk; cd /mnt/disk
         find . -type f | sort | xargs sha256sum; cd /; umount /mnt/disk",
@@ -132,7 +111,9 @@ fn file_system(pair: &mut Pair) -> Result<()> {
 
 fn in_turn(pair: &mut Pair) -> Result<()> {
     for round in 1..=10 {
-        attach(pair).and_then(|()| detach(pair)).with_context(|| format!("round {round}"))?;
+        attach(&pair.a, &pair.b)
+            .and_then(|()| detach(&pair.a))
+            .with_context(|| format!("round {round}"))?;
     }
     Ok(())
 }
@@ -143,14 +124,14 @@ const BUSY: &str =
 
 /// The driver goes under a disk in use: the disk goes first, and comes back with the driver.
 fn initiator_removed(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
     pair.a.check("sleep 1; rmmod vrnic; ! [ -e /dev/nvme0 ]", SHORT)?;
     reader.wait(SHORT).context("the reader hangs")?;
     load_module(&pair.a)?;
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     pair.a.check("dd if=/dev/nvme0n1 of=/dev/null bs=1M count=16 iflag=direct", SHORT)?;
-    detach(pair)
+    detach(&pair.a)
 }
 
 /// Waits until the initiator has found its disk again.
@@ -167,7 +148,7 @@ fn reconnected(pair: &Pair) -> Result<()> {
 /// The target's driver goes and comes back, and its port is opened anew: the initiator finds its
 /// disk again.
 fn target_removed(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
     pair.b.check("sleep 1; rmmod vrnic", SHORT)?;
     load_module(&pair.b)?;
@@ -178,20 +159,20 @@ fn target_removed(pair: &mut Pair) -> Result<()> {
     works(pair)?;
     reconnected(pair)?;
     reader.kill()?;
-    detach(pair)?;
+    detach(&pair.a)?;
     reader.wait(SHORT).context("the reader hangs").map(|_| ())
 }
 
 /// The adapter dies under a disk in use: queues drain although nothing completes, the driver brings
 /// the adapter up again, and the initiator finds its disk again.
 fn initiator_reset(pair: &mut Pair) -> Result<()> {
-    attach(pair)?;
+    attach(&pair.a, &pair.b)?;
     let reader = pair.a.agent().start(BUSY)?;
     let before = registration(&pair.a)?;
     pair.a.check(&format!("sleep 1; echo 1 > {PCI}/reset"), SHORT)?;
     recovers(&pair.a, before)?;
     reconnected(pair)?;
     reader.kill()?;
-    detach(pair)?;
+    detach(&pair.a)?;
     reader.wait(SHORT).context("the reader hangs").map(|_| ())
 }

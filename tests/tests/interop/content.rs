@@ -1,0 +1,64 @@
+//! The conformance program: every byte of every operation, and the completions on both sides.
+
+use anyhow::{Context, Result};
+use vrnic_qemu::pair::Pair;
+use vrnic_tests::bench::Case;
+use vrnic_tests::census::Census;
+use vrnic_tests::conformance::between;
+
+use crate::both_ways;
+use crate::ends::Way;
+use crate::network::{set_mtu, with_losses};
+
+/// Groups of its cases. 64 MiB take rxe too long.
+const GROUPS: &[&str] = &[
+    "--only data/ --skip 64MiB",
+    "--only segments/ --only inline/",
+    "--only order/ --only atomics/",
+    "--only srq/ --only datagrams/",
+    "--only rnr/",
+];
+
+/// Cases that fail between two rxe devices, too, because of the end with the shared queue or the
+/// sender of datagrams. docs/roce.md names the causes.
+const UNFIT: [(Way, &[&str]); 2] = [
+    (
+        Way::ToRxe,
+        &["srq/limit_event", "srq/destroyed_qps_give_receives_back", "srq/sizes_and_users"],
+    ),
+    (
+        Way::FromRxe,
+        &["datagrams/queue_keys", "datagrams/longest", "datagrams/operations_they_lack"],
+    ),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for group in GROUPS {
+        cases.extend(both_ways(&format!("conformance {group}"), move |pair, way| {
+            conforms(pair, way, group, 1500)
+        }));
+    }
+    cases.extend(both_ways("MTU 4096: conformance", |pair, way| {
+        conforms(pair, way, "--only KiB --only 4097 --only datagrams/", 9000)
+    }));
+    cases.extend(both_ways("losses: conformance", |pair, way| {
+        let (_server, _client) = way.ends(pair)?;
+        let selection = "--only KiB --only 4097 --only atomics/fetch_add_of";
+        with_losses(pair, 10, || conforms(pair, way, selection, 1500))
+    }));
+    cases
+}
+
+/// Runs these cases with end b at the server. Nothing that they made is left in the adapter.
+fn conforms(pair: &Pair, way: Way, selection: &str, mtu: u32) -> Result<()> {
+    let (server, client) = way.ends(pair)?;
+    set_mtu(pair, mtu)?;
+    let mut options = selection.to_owned();
+    for case in UNFIT.iter().filter(|(of, _)| *of == way).flat_map(|(_, cases)| *cases) {
+        options += &format!(" --skip {case}");
+    }
+    let before = Census::take(pair, &pair.a)?;
+    between(server, client, &options)?;
+    before.unchanged(pair, &pair.a).context("something is left")
+}

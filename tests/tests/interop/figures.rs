@@ -1,0 +1,113 @@
+//! perftest, whose figures must be there; nothing is said about their size.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use vrnic_qemu::pair::Pair;
+use vrnic_qemu::perftest::{Case as Run, between, case, with_sound_clocks};
+use vrnic_tests::bench::Case;
+
+use crate::both_ways;
+use crate::ends::Way;
+use crate::network::{more_addresses, set_mtu, with_losses};
+
+/// Time limit of a perftest; the software device is slow where its code is translated.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Packets of 1024 bytes. XRC and atomics of larger words are nothing that rxe has.
+const RUNS: &[Run] = &[
+    case("ib_send_bw", "-s 4096 -n 200"),
+    case("ib_send_bw", "-s 65536 -n 20"),
+    case("ib_send_bw", "-c UC -s 4096 -n 200"),
+    case("ib_send_bw", "-c UD -s 1024 -n 200"),
+    case("ib_send_bw", "-e -s 1000 -n 200"),
+    case("ib_send_lat", "-n 100"),
+    case("ib_send_lat", "-c UC -n 100"),
+    case("ib_write_bw", "-s 65536 -n 30"),
+    case("ib_write_bw", "-q 4 -s 4096 -n 50"),
+    case("ib_write_bw", "-c UC -s 65536 -n 30"),
+    case("ib_write_lat", "-n 100"),
+    case("ib_write_lat", "-c UC -n 100"),
+    case("ib_read_bw", "-s 65536 -n 30"),
+    case("ib_read_lat", "-n 100"),
+    case("ib_atomic_bw", "-n 100"),
+    case("ib_atomic_bw", "-A CMP_AND_SWAP -n 100"),
+];
+
+/// The index of the GID that is an address of IPv6.
+const GID: &str = "-x $(grep -l fd09 /sys/class/infiniband/*/ports/1/gids/* | sed 's|.*/||')";
+
+/// Over IPv6, each with [`GID`].
+const IPV6: &[Run] = &[
+    case("ib_send_bw", "-s 4096 -n 200"),
+    case("ib_send_bw", "-c UD -s 1024 -n 200"),
+    case("ib_write_bw", "-s 65536 -n 30"),
+    case("ib_read_bw", "-s 65536 -n 30"),
+];
+
+/// Packets of 4096 bytes. The messages of UC are together smaller than the queue of a netdev; the
+/// switch drops what does not fit there.
+const JUMBO: &[Run] = &[
+    case("ib_send_bw", "-s 65536 -n 50"),
+    case("ib_send_bw", "-c UC -s 65536 -n 20"),
+    case("ib_send_bw", "-c UD -s 4096 -n 200"),
+    case("ib_write_bw", "-s 65536 -n 50"),
+    case("ib_read_bw", "-s 65536 -n 50"),
+    case("ib_atomic_bw", "-n 100"),
+];
+
+/// While 1 % is lost.
+const LOSSY: &[Run] = &[
+    case("ib_send_bw", "-s 8192 -n 500"),
+    case("ib_write_bw", "-s 65536 -n 100"),
+    case("ib_read_bw", "-s 65536 -n 100"),
+    case("ib_atomic_bw", "-n 1000"),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for run in RUNS {
+        let name = format!("{} {}", run.tool, run.options);
+        cases.extend(both_ways(&name, move |pair, way| measure(pair, run, way, 1500).map(drop)));
+    }
+    for run in JUMBO {
+        let name = format!("MTU 4096: {} {}", run.tool, run.options);
+        cases.extend(both_ways(&name, move |pair, way| measure(pair, run, way, 9000).map(drop)));
+    }
+    for run in IPV6 {
+        let name = format!("IPv6: {} {}", run.tool, run.options);
+        cases.extend(both_ways(&name, move |pair, way| {
+            let (_server, _client) = way.ends(pair)?;
+            more_addresses(pair)?;
+            let options = format!("{GID} {}", run.options).into();
+            let told = measure(pair, &Run { tool: run.tool, options }, way, 1500)?;
+            // perftest prints the bytes of GIDs as decimal numbers.
+            ensure!(told.matches("GID: 253:09:").count() == 2, "other addresses in\n{told}");
+            Ok(())
+        }));
+    }
+    for run in LOSSY {
+        let name = format!("losses: {} {}", run.tool, run.options);
+        cases.extend(both_ways(&name, move |pair, way| {
+            let (_server, _client) = way.ends(pair)?;
+            with_losses(pair, 10, || measure(pair, run, way, 1500).map(drop))
+        }));
+    }
+    cases
+}
+
+/// Runs perftest with network cards of this MTU. Returns the client's output.
+fn measure(pair: &Pair, run: &Run, way: Way, mtu: u32) -> Result<String> {
+    let (server, client) = way.ends(pair)?;
+    set_mtu(pair, mtu)?;
+    let outcome = with_sound_clocks(
+        || between(server, client, run, PATIENCE),
+        |outcome| (outcome.code != 0).then(|| outcome.text.clone()),
+    )?;
+    ensure!(outcome.code == 0, "rc={}\n{}", outcome.code, outcome.text);
+    ensure!(outcome.figure.is_some(), "no figure in\n{}", outcome.text);
+    let path = if mtu < 4200 { "1024[B]" } else { "4096[B]" };
+    let told = outcome.text.lines().find(|line| line.contains("Mtu"));
+    ensure!(told.is_some_and(|line| line.contains(path)), "other packets in\n{}", outcome.text);
+    Ok(outcome.text)
+}
