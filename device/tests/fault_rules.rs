@@ -7,10 +7,12 @@ use common::world::World;
 use serde_json::Value;
 use vrnic_abi::admin::Stats;
 use vrnic_abi::cq::Status;
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
 use vrnic_faults::decision::{Stream, decide};
 use vrnic_faults::{Rule, RuleId};
 use vrnic_roce::wire::Qpn;
+use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
@@ -187,6 +189,32 @@ fn packets_that_wait_leave_when_the_rules_are_cleared() {
     world.said("fault clear");
     a.send_cq.expect(1, Status::Success);
     assert!(b.bytes(0, 8) == pattern(8, 4));
+    world.check();
+}
+
+#[test]
+fn packets_that_find_no_room_to_wait_are_dropped_and_counted() {
+    let world = World::one();
+    let setup = Setup { kind: Type::Uc, ..Setup::default() };
+    let [mut a, b] = world.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
+    Endpoint::connect_pair(&a, &b);
+    world.rule("delay by=1000s");
+    // 40 MiB, which nobody acknowledges.
+    for _ in 0..40 {
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
+        a.run_expecting(&write, Status::Success);
+    }
+    let list: Value = serde_json::from_str(&world.said("fault list --json")).expect("JSON");
+    let [waiting, overflowed] =
+        ["waiting", "overflowed"].map(|field| list[field].as_u64().expect("a number"));
+    assert_eq!(waiting + overflowed, world.first("hit"));
+    assert!((5000..8192).contains(&waiting), "{waiting}");
+    let metrics = world.said("metrics");
+    let line = format!("vrnic_fault_overflowed_packets_total {overflowed}\n");
+    assert!(metrics.contains(&line), "{metrics}");
+    world.said("fault clear");
+    assert!(world.said("fault list").contains("\n0 packets wait;"));
+    data_is_right(&mut world.connected(|_| {}), 8);
     world.check();
 }
 
