@@ -62,7 +62,7 @@ fn work(adapter: &Arc<Adapter<TestHost>>, waker: &Waker, done: impl Fn() -> bool
 fn post(endpoint: &mut Endpoint) {
     // It is refused, which needs no peer.
     endpoint.store_send(&Wr::new(Opcode::LocalInv, &[]));
-    let InProcess { adapter, host } = &*endpoint.guest;
+    let InProcess { adapter, host, .. } = &*endpoint.guest;
     if host.words().ring(endpoint.sq_pi, endpoint.slot.into()) {
         let _nothing_to_control = adapter.write_register(regs::KICK, 0);
     }
