@@ -12,6 +12,7 @@
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`scatter`] | memory whose pages lie in no order |
 //! | [`mesh`] | many functions on four daemons, each connected with each other one |
+//! | [`wire`] | messages as packets, in one daemon and between two |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
@@ -28,6 +29,7 @@ mod report;
 mod rig;
 mod scatter;
 mod sweep;
+mod wire;
 mod yardstick;
 
 use std::path::PathBuf;
@@ -96,6 +98,8 @@ enum Part {
     Gap,
     /// Functions on four daemons that are all connected, of which few are active; only if asked for
     Mesh,
+    /// Messages as packets
+    Wire,
 }
 
 impl Args {
@@ -148,6 +152,9 @@ fn main() -> anyhow::Result<()> {
     }
     if args.only.contains(&Part::Mesh) {
         mesh::measure(&mut report, &daemon, args.functions)?;
+    }
+    if args.wants(Part::Wire) {
+        wire::measure(&mut report, &daemon, (args.repeats, span))?;
     }
     print!("{}", report.markdown());
     if let Some(path) = &args.json {

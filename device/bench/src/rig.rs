@@ -1,6 +1,7 @@
-//! The daemon with two guests, and a connected pair of endpoints on them.
+//! One daemon or two with two guests, and a connected pair of endpoints on them.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,16 +12,16 @@ use vrnic_testdriver::vfio::{Endpoint, Guest};
 /// log2 of the entries of the queues.
 pub(crate) const LOG_WQES: u8 = 8;
 
-/// A daemon with two enabled functions.
+/// Two enabled functions, of one daemon or of two.
 pub(crate) struct Rig {
     pub(crate) guests: [Guest; 2],
-    daemon: Daemon,
-    /// Folder of the worker thread in /proc.
-    worker: PathBuf,
+    daemons: Vec<Daemon>,
+    /// Folders of the first worker threads in /proc, one of each daemon.
+    workers: Vec<PathBuf>,
 }
 
 impl Rig {
-    /// Starts the daemon with this many workers.
+    /// Starts a daemon with this many workers.
     ///
     /// # Errors
     /// When it does not come up.
@@ -32,37 +33,77 @@ impl Rig {
         let (workers, pin) = (workers.to_string(), pin.map(|cpu| cpu.to_string()));
         let mut args = vec!["--workers", workers.as_str()];
         args.extend(pin.iter().flat_map(|cpu| ["--pin", cpu.as_str()]));
-        let daemon = Daemon::start(program, 2, &args)
-            .with_context(|| format!("daemon {} (see --daemon)", program.display()))?;
-        let guests = [daemon.ready_guest(0), daemon.ready_guest(1)];
-        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid()))?;
-        let is_worker = |task: &PathBuf| {
-            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
-        };
-        let worker = tasks.filter_map(Result::ok).map(|task| task.path()).find(is_worker);
-        Ok(Self { guests, daemon, worker: worker.context("worker thread of the daemon")? })
+        Self::one_daemon(program, &args)
     }
 
-    /// Processor time of the worker so far in ns (first field of /proc/.../schedstat).
+    /// Starts a daemon with these arguments.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn one_daemon(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        let daemon = start(program, 0..2, args)?;
+        let guests = [daemon.ready_guest(0), daemon.ready_guest(1)];
+        Self::of(guests, vec![daemon])
+    }
+
+    /// Starts two daemons, each with the uplink that is told.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub(crate) fn two_daemons(program: &Path, uplinks: [&str; 2]) -> anyhow::Result<Self> {
+        let first = start(program, 0..1, &["--uplink", uplinks[0]])?;
+        let second = start(program, 1..2, &["--uplink", uplinks[1]])?;
+        let daemons = vec![first, second];
+        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
+        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
+        Self::of(guests, daemons)
+    }
+
+    fn of(guests: [Guest; 2], daemons: Vec<Daemon>) -> anyhow::Result<Self> {
+        // Packets need addresses.
+        guests.iter().for_each(|guest| guest.give_address());
+        let workers = daemons.iter().map(first_worker).collect::<anyhow::Result<_>>()?;
+        Ok(Self { guests, daemons, workers })
+    }
+
+    /// Processor time of the first workers so far in ns (first field of /proc/.../schedstat).
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub(crate) fn worker_time(&self) -> anyhow::Result<u64> {
-        let text = fs::read_to_string(self.worker.join("schedstat"))?;
-        Ok(text.split(' ').next().context("schedstat")?.parse()?)
+        let time = |worker: &PathBuf| -> anyhow::Result<u64> {
+            let text = fs::read_to_string(worker.join("schedstat"))?;
+            Ok(text.split(' ').next().context("schedstat")?.parse()?)
+        };
+        self.workers.iter().map(time).sum()
     }
 
-    /// Private memory of the daemon in bytes.
+    /// Private memory of the first daemon in bytes.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.daemon.pid()))?;
+        let text = fs::read_to_string(format!("/proc/{}/status", self.daemons[0].pid()))?;
         let line =
             text.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("RssAnon")?;
         let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kib << 10)
     }
+}
+
+/// Starts a daemon with functions of these numbers.
+fn start(program: &Path, functions: Range<usize>, args: &[&str]) -> anyhow::Result<Daemon> {
+    Daemon::start_range(program, functions, args)
+        .with_context(|| format!("daemon {} (see --daemon)", program.display()))
+}
+
+fn first_worker(daemon: &Daemon) -> anyhow::Result<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid()))?;
+    let is_worker = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
+    };
+    let worker = tasks.filter_map(Result::ok).map(|task| task.path()).find(is_worker);
+    worker.context("worker thread of the daemon")
 }
 
 /// Two connected endpoints; `a` posts.

@@ -1,10 +1,16 @@
 //! Limits of the machine itself, to compare with.
 
 use std::hint::{black_box, spin_loop};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use vrnic_device::memory::mapping::{Mapping, Order};
 use vrnic_testdriver::memory::BASE;
 use vrnic_testdriver::vfio::Endpoint;
@@ -127,4 +133,79 @@ fn same_pieces(
         bytes += 16.0 * (places.len() * len) as f64;
     }
     Ok(bytes / start.elapsed().as_secs_f64())
+}
+
+/// Bytes of the messages whose bandwidth is measured.
+const MESSAGE: usize = 128 << 10;
+
+/// Bytes per second through a UNIX socket of messages, from a thread to another one.
+///
+/// # Errors
+/// When a socket fails.
+pub(crate) fn socket_bandwidth(span: Duration) -> anyhow::Result<f64> {
+    let [from, to] = sockets()?;
+    set_socket_send_buffer_size(&from, 4 << 20)?;
+    std::thread::scope(|scope| {
+        let sink = scope.spawn(move || {
+            let mut buffer = vec![0u8; MESSAGE];
+            let mut bytes = 0f64;
+            while let Ok((len @ 1.., _)) = recv(&to, buffer.as_mut_slice(), RecvFlags::empty()) {
+                bytes += len as f64;
+            }
+            bytes
+        });
+        let message = vec![1u8; MESSAGE];
+        let start = Instant::now();
+        while start.elapsed() < span {
+            send(&from, &message, SendFlags::empty())?;
+        }
+        drop(from);
+        let bytes = sink.join().map_err(|_| anyhow!("the end of a socket panicked"))?;
+        Ok(bytes / start.elapsed().as_secs_f64())
+    })
+}
+
+/// Returns the mean round trip of 100 bytes through a UNIX socket of messages between two threads
+/// that spin, in µs.
+///
+/// # Errors
+/// When a socket fails.
+pub(crate) fn socket_ping_pong() -> anyhow::Result<f64> {
+    let [here, there] = sockets()?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || while bounce(&there).is_ok() {});
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            send(&here, &[0; 100], SendFlags::empty())?;
+            spin_recv(&here)?;
+        }
+        let time = start.elapsed();
+        // The other thread ends.
+        drop(here);
+        Ok(time.as_secs_f64() * 1e6 / ROUNDS as f64)
+    })
+}
+
+fn sockets() -> anyhow::Result<[OwnedFd; 2]> {
+    let (one, other) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    Ok([one, other])
+}
+
+fn bounce(socket: &OwnedFd) -> rustix::io::Result<()> {
+    spin_recv(socket)?;
+    send(socket, &[0; 100], SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Takes a message, without sleeping.
+fn spin_recv(socket: &OwnedFd) -> rustix::io::Result<()> {
+    let mut buffer = [0u8; 128];
+    loop {
+        match recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(Errno::PIPE),
+            Ok(_) => return Ok(()),
+            Err(Errno::AGAIN) => spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
 }
