@@ -57,6 +57,8 @@ impl Daemon {
         let switch = SwitchThread::start(Box::new(limit));
         let switch = switch.context("cannot start the Ethernet switch")?;
         let workers = workers(config).context("cannot create workers")?;
+        let attendant = switch.attendant(workers.len());
+        workers.iter().for_each(|worker| worker.engines.add(Arc::clone(&attendant)));
         let doormen = Arc::default();
         let fabric = fabric(config, &switch);
         let faults = Arc::new(Faults::new(&fabric));

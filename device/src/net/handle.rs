@@ -15,6 +15,7 @@ use super::port::PortSetup;
 use super::status::{PortStatus, PortView};
 use super::table::PortId;
 use crate::capture::Captures;
+use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 
 /// A change that the switch's thread makes, and where it answers.
@@ -25,8 +26,10 @@ pub(super) enum Command {
 
 /// What the switch's thread and the others share.
 pub(super) struct Shared {
-    /// Stepped when there is a command, or something in the outbox.
+    /// Stepped when the switch's thread has something to do.
     pub(super) bell: Arc<Event>,
+    /// Whether a worker serves the switch.
+    pub(super) attendance: Arc<Attendance>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) captures: Arc<Captures>,
     /// The ports for watchers.
@@ -68,10 +71,12 @@ impl SwitchHandle {
     /// Creates a handle for a switch that is to be started.
     pub(super) fn new() -> io::Result<(Self, Arc<Shared>)> {
         let bell = Arc::new(Event::new()?);
+        let attendance = Arc::new(Attendance::default());
         let shared = Arc::new(Shared {
-            outbox: Arc::new(Outbox::new(Arc::clone(&bell))),
+            outbox: Arc::new(Outbox::new(Arc::clone(&bell), Arc::clone(&attendance))),
             bell,
             captures: Arc::default(),
+            attendance,
             ports: RwLock::default(),
             path_mtu: AtomicU8::new(PathMtu::MAX.code()),
             commands: Mutex::default(),
@@ -126,6 +131,10 @@ impl SwitchHandle {
     #[must_use]
     pub fn path_mtu(&self) -> PathMtu {
         PathMtu::from_code(self.0.path_mtu.load(Ordering::SeqCst))
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     /// Tells the switch to end.

@@ -24,7 +24,9 @@
 //! | [`handle`] | how other threads reach the switch |
 //! | [`switch`] | what the switch's thread does |
 //! | [`thread`] | its start and end |
+//! | `attendant` | the switch as the workers serve it |
 
+mod attendant;
 pub mod checksum;
 pub mod frame;
 pub mod framing;

@@ -1,5 +1,5 @@
-//! The way of frames from adapters into the switch. Workers put them here without waiting; the
-//! switch's thread takes them in batches. They enter the switch by the port of their adapter.
+//! The way of frames from adapters into the switch. Workers put them here without waiting; whoever
+//! serves the switch takes them in batches. They enter the switch by the port of their adapter.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,6 +12,7 @@ use vrnic_roce::wire::build::FRAME_MAX;
 use super::mac::MacAddr;
 use super::status::{PortStatus, Reason};
 use super::table::PortId;
+use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
 
 /// Most bytes of an adapter that wait for the switch.
@@ -25,6 +26,7 @@ pub struct Outbox {
     /// The lanes in which frames wait.
     ready: Mutex<Vec<Arc<Lane>>>,
     bell: Arc<Event>,
+    attendance: Arc<Attendance>,
 }
 
 /// The frames of an adapter.
@@ -42,10 +44,11 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// Creates an outbox that steps `bell` when it is not empty any more.
+    /// Creates an outbox that posts to `attendance` when it is not empty any more, and steps `bell`
+    /// if the switch's thread has to look.
     #[must_use]
-    pub fn new(bell: Arc<Event>) -> Self {
-        Self { lanes: RwLock::default(), ready: Mutex::default(), bell }
+    pub fn new(bell: Arc<Event>, attendance: Arc<Attendance>) -> Self {
+        Self { lanes: RwLock::default(), ready: Mutex::default(), bell, attendance }
     }
 
     /// Lets the adapter with this address send, by this port.
@@ -59,9 +62,15 @@ impl Outbox {
         self.lanes.write().remove(&mac);
     }
 
-    /// Takes all frames that wait: `each` is told the port and the frames of each adapter.
-    pub fn take(&self, mut each: impl FnMut(PortId, Vec<ethernet::Frame>)) {
+    /// Takes all frames that wait: `each` is told the port and the frames of each adapter. Returns
+    /// whether there were any.
+    pub fn take(&self, mut each: impl FnMut(PortId, Vec<ethernet::Frame>)) -> bool {
+        if !self.attendance.has_work() {
+            return false;
+        }
+        self.attendance.take();
         let ready = std::mem::take(&mut *self.ready.lock());
+        let any = !ready.is_empty();
         for lane in ready {
             let waiting = std::mem::take(&mut *lane.waiting.lock());
             for frame in &waiting.frames {
@@ -69,6 +78,7 @@ impl Outbox {
             }
             each(lane.port, waiting.frames);
         }
+        any
     }
 }
 
@@ -109,7 +119,7 @@ impl Uplink for Outbox {
             ready.push(lane);
             let first = ready.len() == 1;
             drop(ready);
-            if first {
+            if first && self.attendance.post() {
                 self.bell.step();
             }
         }
@@ -133,7 +143,7 @@ mod tests {
 
     fn outbox() -> (Outbox, Arc<Event>, Arc<PortStatus>) {
         let bell = Arc::new(Event::new().expect("an event"));
-        let outbox = Outbox::new(Arc::clone(&bell));
+        let outbox = Outbox::new(Arc::clone(&bell), Arc::default());
         let status = Arc::new(PortStatus::new("a", Kind::Function));
         outbox.add(MacAddr(MAC), 7, Arc::clone(&status));
         (outbox, bell, status)

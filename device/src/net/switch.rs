@@ -1,7 +1,9 @@
-//! The switch: one thread, one epoll set, all ports. It never waits for a port.
+//! The switch: one epoll set, all ports. It never waits for a port. Its thread serves it, or a
+//! worker that sends packets.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +25,9 @@ const AGE_PERIOD: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_secs(1);
 /// Frames of an adapter after which those that wait at ports are sent.
 const CHUNK: usize = 64;
-/// Token of the bell of commands and of the outbox.
+/// Most events that are taken at once.
+pub(super) const EVENTS: usize = 64;
+/// Token of the bell.
 const BELL: u64 = u64::MAX;
 
 /// Hears of the longest path MTU that all uplinks carry.
@@ -45,15 +49,17 @@ impl Token {
         EventData::new_u64((id as u64) << 1 | kind)
     }
 
-    fn from_raw(raw: u64) -> Option<Self> {
-        let id = usize::try_from(raw >> 1).ok()?;
+    /// Returns the object of an event, unless that is the bell.
+    fn of(event: &Event) -> Option<Self> {
+        let raw = event.data.u64();
+        let id = usize::try_from(raw >> 1).ok().filter(|_| raw != BELL)?;
         Some(if raw & 1 == 0 { Self::Door(id) } else { Self::Wire(id) })
     }
 }
 
 /// The state of the thread.
 pub(super) struct Switch {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     shared: Arc<Shared>,
     limit: MtuListener,
     ports: BTreeMap<PortId, Port>,
@@ -68,6 +74,17 @@ pub(super) struct Switch {
     grown: Vec<PortId>,
     /// Frames that have arrived by a port and are to be forwarded.
     arrived: Vec<Frame>,
+    /// True if a line was lost since the thread last looked.
+    lost: bool,
+}
+
+/// What a worker has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// True if there was a frame.
+    pub(super) any: bool,
+    /// True if there is something that only the switch's thread does.
+    pub(super) for_thread: bool,
 }
 
 impl Switch {
@@ -76,7 +93,7 @@ impl Switch {
     /// # Errors
     /// When descriptors run out.
     pub(super) fn new(shared: Arc<Shared>, limit: MtuListener) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         let now = Instant::now();
         Ok(Self {
@@ -91,56 +108,61 @@ impl Switch {
             ticked: now,
             grown: Vec::new(),
             arrived: Vec::new(),
+            lost: false,
         })
     }
 
-    /// Forwards until the switch is told to end.
-    pub(super) fn run(mut self) {
-        let mut events: Vec<Event> = Vec::with_capacity(64);
-        while !self.shared.is_stopped() {
-            events.clear();
-            let ticks = self.ports.values().any(Port::wants_ticks);
-            let timeout = Timespec::try_from(if ticks { TICK } else { AGE_PERIOD }).ok();
-            let space = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, space, timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    tracing::error!(%error, "the Ethernet switch stops: epoll failed");
-                    return;
-                }
-            }
-            self.serve(&events);
-            self.tick();
-            self.follow_uplinks();
-            self.age();
-        }
+    /// Returns the set of the ports' events.
+    pub(super) const fn epoll(&self) -> &Arc<OwnedFd> {
+        &self.epoll
     }
 
-    /// Does what the events ask for.
-    fn serve(&mut self, events: &[Event]) {
+    /// Does what the events ask for, and what is due. Returns when to call this again without an
+    /// event. Only the switch's thread does: it may take long.
+    pub(super) fn serve(&mut self, events: &[Event]) -> Duration {
+        self.lost = false;
+        self.run_commands();
+        self.forward_outbox();
         // Wires before doors: a netdev that has left makes room for the next one.
-        for event in events.iter().filter(|event| event.data.u64() != BELL) {
-            if let Some(Token::Wire(id)) = Token::from_raw(event.data.u64()) {
-                self.serve_wire(id, event.flags);
+        let tokens = || events.iter().filter_map(|event| Some((Token::of(event)?, event.flags)));
+        for (token, flags) in tokens() {
+            if let Token::Wire(id) = token {
+                self.serve_wire(id, flags);
             }
         }
-        for event in events {
-            match event.data.u64() {
-                BELL => self.serve_bell(),
-                raw => {
-                    if let Some(Token::Door(id)) = Token::from_raw(raw) {
-                        self.serve_door(id);
-                    }
-                }
+        for (token, _) in tokens() {
+            if let Token::Door(id) = token {
+                self.serve_door(id);
             }
         }
+        self.tick();
+        self.follow_uplinks();
+        self.age();
+        if self.ports.values().any(Port::wants_ticks) { TICK } else { AGE_PERIOD }
     }
 
-    /// Runs commands and forwards the frames of adapters.
-    fn serve_bell(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        shared.bell.take();
-        for command in shared.commands() {
+    /// Forwards what adapters have sent and what has arrived, without waiting.
+    pub(super) fn serve_wires(&mut self) -> Served {
+        let mut any = self.forward_outbox();
+        let mut space = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
+        let waited = epoll::wait(&*self.epoll, &mut space[..], Some(&Timespec::default()));
+        // The thread tells of an error.
+        let mut for_thread = waited.is_err();
+        for event in waited.map(|(events, _)| events).unwrap_or_default() {
+            match Token::of(event) {
+                Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags),
+                Some(Token::Door(_)) => for_thread = true,
+                // The bell is the thread's.
+                None => {}
+            }
+        }
+        Served { any, for_thread: for_thread || self.lost }
+    }
+
+    /// Does what other threads ask for.
+    fn run_commands(&mut self) {
+        self.shared.bell.take();
+        for command in self.shared.commands() {
             match command {
                 Command::Add(setup, reply) => {
                     // Who asked may have given up.
@@ -151,7 +173,12 @@ impl Switch {
                 }
             }
         }
-        shared.outbox.take(|port, frames| self.forward_all(port, frames));
+    }
+
+    /// Forwards the frames of adapters. Returns whether there were any.
+    fn forward_outbox(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        shared.outbox.take(|port, frames| self.forward_all(port, frames))
     }
 
     /// Forwards the frames of an adapter.
@@ -235,8 +262,10 @@ impl Switch {
         }
     }
 
-    fn serve_wire(&mut self, id: PortId, flags: EventFlags) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
+    /// Takes what has arrived, and sends what waits if there is room. Returns whether there was a
+    /// frame.
+    fn serve_wire(&mut self, id: PortId, flags: EventFlags) -> bool {
+        let Some(port) = self.ports.get_mut(&id) else { return false };
         if flags.contains(EventFlags::OUT) {
             self.grown.push(id);
         }
@@ -246,6 +275,7 @@ impl Switch {
             change = port.receive(&mut frames);
         }
         let now = Instant::now();
+        let any = !frames.is_empty();
         for frame in frames.drain(..) {
             self.forward(id, frame, now);
         }
@@ -255,6 +285,7 @@ impl Switch {
             self.flush(id);
         }
         self.flush_grown();
+        any
     }
 
     /// Does what a change of a port's line asks for.
@@ -343,6 +374,7 @@ impl Switch {
     }
 
     fn disconnect(&mut self, id: PortId) {
+        self.lost = true;
         self.table.flush(id);
         if let Some(port) = self.ports.get_mut(&id) {
             port.disconnect();

@@ -1,15 +1,24 @@
 //! The switch's thread.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use super::handle::SwitchHandle;
-use super::switch::{MtuListener, Switch};
+use parking_lot::Mutex;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event};
+
+use super::attendant::Attendant;
+use super::handle::{Shared, SwitchHandle};
+use super::switch::{EVENTS, MtuListener, Switch};
+use crate::worker::engine::Engine;
 
 /// A running switch; it ends on drop.
-#[derive(Debug)]
 pub struct SwitchThread {
     handle: SwitchHandle,
+    switch: Arc<Mutex<Switch>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -22,15 +31,28 @@ impl SwitchThread {
     pub fn start(limit: MtuListener) -> io::Result<Self> {
         let (handle, shared) = SwitchHandle::new()?;
         let switch = Switch::new(shared, limit)?;
-        let thread =
-            std::thread::Builder::new().name("switch".into()).spawn(move || switch.run())?;
-        Ok(Self { handle, thread: Some(thread) })
+        let (epoll, shared) = (Arc::clone(switch.epoll()), Arc::clone(handle.shared()));
+        let switch = Arc::new(Mutex::new(switch));
+        let served = Arc::clone(&switch);
+        let thread = std::thread::Builder::new()
+            .name("switch".into())
+            .spawn(move || run(&served, &epoll, &shared))?;
+        Ok(Self { handle, switch, thread: Some(thread) })
     }
 
     /// Returns access to it.
     #[must_use]
     pub const fn handle(&self) -> &SwitchHandle {
         &self.handle
+    }
+
+    /// Returns what so many workers poll, which are awake, so that they serve the switch while
+    /// adapters send and receive packets.
+    #[must_use]
+    pub fn attendant(&self, workers: usize) -> Arc<dyn Engine> {
+        let shared = self.handle.shared();
+        (0..workers).for_each(|_| shared.attendance.begin());
+        Arc::new(Attendant::new(Arc::clone(&self.switch), Arc::clone(shared)))
     }
 }
 
@@ -40,5 +62,29 @@ impl Drop for SwitchThread {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the switch thread panicked");
         }
+    }
+}
+
+/// Serves the switch until it is told to end. While a worker attends, this thread only wakes for
+/// the bell and for what is due from time to time.
+fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
+    let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+    let mut period = Duration::ZERO;
+    while !shared.is_stopped() {
+        let mut limit = period;
+        if shared.attendance.is_attended() {
+            shared.bell.wait(period);
+            limit = Duration::ZERO;
+        }
+        events.clear();
+        let space = rustix::buffer::spare_capacity(&mut events);
+        match epoll::wait(epoll, space, Timespec::try_from(limit).ok().as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "the Ethernet switch stops: epoll failed");
+                return;
+            }
+        }
+        period = switch.lock().serve(&events);
     }
 }

@@ -7,8 +7,10 @@
 //! | [`sleep`] | how a worker goes to sleep |
 //! | [`waker`], [`event`] | how it is woken |
 //! | `sync` | the atomics that models replace |
+//! | [`attendance`] | whether a worker or a thread of its own serves the switch |
 //! | [`pool`] | the threads |
 
+pub mod attendance;
 pub mod engine;
 pub mod engines;
 pub mod event;

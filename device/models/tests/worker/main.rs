@@ -1,4 +1,5 @@
-//! Sleep and wake-up of a worker: by its waker, and by the doorbells of a guest.
+//! Sleep and wake-up of a worker: by its waker, by the doorbells of a guest, and by packets that
+//! the switch's thread would send otherwise.
 //!
 //! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync`
 //! here, and a count of loom's in `event`; and that of the adapter. Nobody waits for a time in a
@@ -6,6 +7,9 @@
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]
 
+#[path = "../../../src/worker/attendance.rs"]
+mod attendance;
+mod attending;
 #[path = "../../../adapter/tests/adapter/bus.rs"]
 mod bus;
 mod doorbells;
@@ -20,5 +24,5 @@ mod waker;
 mod wakers;
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 }

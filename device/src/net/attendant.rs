@@ -1,0 +1,67 @@
+//! The switch as the workers serve it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::handle::Shared;
+use super::switch::Switch;
+use crate::worker::engine::Engine;
+use crate::worker::pool::now_ns;
+
+/// Time without frames after which a worker leaves the switch to its thread, in nanoseconds. The
+/// peer's answer usually comes within it.
+const PATIENCE: u64 = 1_000_000;
+
+/// Serves the switch while adapters send and receive packets. One worker does at a time.
+pub(super) struct Attendant {
+    switch: Arc<Mutex<Switch>>,
+    shared: Arc<Shared>,
+    /// When there last was a frame.
+    worked: AtomicU64,
+}
+
+impl Attendant {
+    pub(super) fn new(switch: Arc<Mutex<Switch>>, shared: Arc<Shared>) -> Self {
+        Self { switch, shared, worked: AtomicU64::new(0) }
+    }
+}
+
+impl Engine for Attendant {
+    #[inline]
+    fn poll(&self) -> bool {
+        if !self.shared.attendance.is_due() {
+            return false;
+        }
+        let Some(mut switch) = self.switch.try_lock() else { return false };
+        self.shared.attendance.attend();
+        let served = switch.serve_wires();
+        drop(switch);
+        let now = now_ns();
+        if served.any {
+            self.worked.store(now, Ordering::Relaxed);
+        }
+        let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > PATIENCE;
+        if (idle || served.for_thread) && self.shared.attendance.leave() {
+            self.shared.bell.step();
+        }
+        served.any
+    }
+
+    fn set_asleep(&self, asleep: bool) {
+        if !asleep {
+            self.shared.attendance.begin();
+        } else if self.shared.attendance.fall_asleep() {
+            self.shared.bell.step();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.shared.attendance.has_work()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+}
