@@ -31,11 +31,12 @@ pub struct Settings {
 
     /// Add a way out of the daemon for the switch's frames. name=NAME,listen=PATH or
     /// name=NAME,connect=PATH makes a trunk to another daemon, which has the other of the two for
-    /// the same path. tap=INTERFACE or fd=N uses a TAP device, by its name or by a descriptor that
-    /// the daemon inherits. packet=INTERFACE uses the network of an interface that the host has.
-    /// With transit=yes, frames from this uplink may leave by other uplinks that have it, too.
-    /// With follow=yes at some uplinks, the functions have a link only while one of these has.
-    /// Repeat the option for more uplinks
+    /// the same path. tls-listen=ADDRESS:PORT or tls-connect=ADDRESS:PORT, with key=FILE, makes one
+    /// to a daemon on another host. tap=INTERFACE or fd=N uses a TAP device, by its name or by a
+    /// descriptor that the daemon inherits. packet=INTERFACE uses the network of an interface that
+    /// the host has. With transit=yes, frames from this uplink may leave by other uplinks that have
+    /// it, too. With follow=yes at some uplinks, the functions have a link only while one of these
+    /// has. Repeat the option for more uplinks
     #[arg(long = "uplink", value_name = "SETTINGS")]
     #[serde(rename = "uplink")]
     pub(super) uplinks: Vec<UplinkConfig>,

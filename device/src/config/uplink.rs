@@ -1,6 +1,7 @@
 //! The settings of an uplink.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -10,10 +11,22 @@ use super::error::ConfigError;
 use super::fields::Fields;
 
 /// The settings that say where an uplink leads.
-const WAYS: &str = "listen, connect, tap, fd and packet";
+const WAYS: &str = "listen, connect, tls-listen, tls-connect, tap, fd and packet";
 
 /// All settings of an uplink.
-const KEYS: [&str; 8] = ["name", "listen", "connect", "tap", "fd", "packet", "transit", "follow"];
+const KEYS: [&str; 11] = [
+    "name",
+    "listen",
+    "connect",
+    "tls-listen",
+    "tls-connect",
+    "key",
+    "tap",
+    "fd",
+    "packet",
+    "transit",
+    "follow",
+];
 
 /// A way out of the daemon for the switch's frames.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -36,12 +49,41 @@ pub enum Way {
     Listen(PathBuf),
     /// To a daemon that listens at this socket.
     Connect(PathBuf),
+    /// To a daemon on another host.
+    Tls(TlsWay),
     /// To the TAP device of this name.
     Tap(String),
     /// To the TAP device that this descriptor of the daemon is attached to.
     Descriptor(i32),
     /// To the network of the interface of this name.
     Packet(String),
+}
+
+/// How a daemon on another host is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsWay {
+    /// True if this daemon listens, false if it connects.
+    pub listens: bool,
+    /// Where.
+    pub address: SocketAddr,
+    /// The file of the key that both have.
+    pub key: PathBuf,
+}
+
+impl TlsWay {
+    fn new(listens: bool, address: &str, key: Option<&PathBuf>) -> Result<Self, ConfigError> {
+        let setting = if listens { "tls-listen" } else { "tls-connect" };
+        // A port alone is one of this host, which others cannot reach.
+        let port = address.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+        let found = port.or_else(|_| address.parse()).map_err(|_| ConfigError::Value {
+            object: "uplink",
+            key: setting,
+            value: address.to_owned(),
+            form: "ADDRESS:PORT, or the port on this host",
+        })?;
+        let key = key.ok_or(ConfigError::Missing { object: "uplink", key: "key" })?;
+        Ok(Self { listens, address: found, key: key.clone() })
+    }
 }
 
 impl Way {
@@ -69,6 +111,8 @@ impl fmt::Display for Way {
         match self {
             Self::Listen(path) => write!(f, "listen={}", path.display()),
             Self::Connect(path) => write!(f, "connect={}", path.display()),
+            Self::Tls(TlsWay { listens: true, address, .. }) => write!(f, "tls-listen={address}"),
+            Self::Tls(TlsWay { address, .. }) => write!(f, "tls-connect={address}"),
             Self::Tap(name) => write!(f, "tap={name}"),
             Self::Descriptor(number) => write!(f, "fd={number}"),
             Self::Packet(name) => write!(f, "packet={name}"),
@@ -85,6 +129,12 @@ struct Given {
     listen: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connect: Option<PathBuf>,
+    #[serde(rename = "tls-listen", skip_serializing_if = "Option::is_none")]
+    tls_listen: Option<String>,
+    #[serde(rename = "tls-connect", skip_serializing_if = "Option::is_none")]
+    tls_connect: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tap: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,10 +151,16 @@ impl TryFrom<Given> for UplinkConfig {
     type Error = ConfigError;
 
     fn try_from(given: Given) -> Result<Self, ConfigError> {
-        let Given { name, listen, connect, tap, fd, packet, transit, follow } = given;
+        let Given { name, listen, connect, tls_listen, tls_connect, key, .. } = given;
+        let Given { tap, fd, packet, transit, follow, .. } = given;
+        let tls = |listens, address: Option<String>| {
+            address.map(|address| TlsWay::new(listens, &address, key.as_ref())).transpose()
+        };
         let ways = [
             listen.map(Way::Listen),
             connect.map(Way::Connect),
+            tls(true, tls_listen)?.map(Way::Tls),
+            tls(false, tls_connect)?.map(Way::Tls),
             tap.map(Way::Tap),
             fd.map(Way::Descriptor),
             packet.map(Way::Packet),
@@ -124,6 +180,14 @@ impl From<UplinkConfig> for Given {
         match way {
             Way::Listen(path) => Self { listen: Some(path), ..given },
             Way::Connect(path) => Self { connect: Some(path), ..given },
+            Way::Tls(TlsWay { listens, address, key }) => {
+                let (address, key) = (Some(address.to_string()), Some(key));
+                if listens {
+                    Self { tls_listen: address, key, ..given }
+                } else {
+                    Self { tls_connect: address, key, ..given }
+                }
+            }
             Way::Tap(name) => Self { tap: Some(name), ..given },
             Way::Descriptor(fd) => Self { fd: Some(fd), ..given },
             Way::Packet(name) => Self { packet: Some(name), ..given },
@@ -149,6 +213,9 @@ impl FromStr for UplinkConfig {
             name: fields.need("name")?.to_owned(),
             listen: fields.get("listen").map(PathBuf::from),
             connect: fields.get("connect").map(PathBuf::from),
+            tls_listen: fields.get("tls-listen").map(str::to_owned),
+            tls_connect: fields.get("tls-connect").map(str::to_owned),
+            key: fields.get("key").map(PathBuf::from),
             tap: fields.get("tap").map(str::to_owned),
             fd: fd.transpose()?,
             packet: fields.get("packet").map(str::to_owned),
@@ -169,6 +236,14 @@ mod tests {
             ("name=u,connect=/t,transit=no", "name = 'u'\nconnect = '/t'\n"),
             ("name=u,connect=/t,transit=yes", "name = 'u'\nconnect = '/t'\ntransit = true\n"),
             ("name=u,connect=/t,follow=yes", "name = 'u'\nconnect = '/t'\nfollow = true\n"),
+            (
+                "name=u,tls-listen=127.0.0.1:4790,key=/k",
+                "name = 'u'\ntls-listen = '4790'\nkey = '/k'\n",
+            ),
+            (
+                "name=u,tls-connect=[2001:db8::1]:4790,key=/k",
+                "name = 'u'\ntls-connect = '[2001:db8::1]:4790'\nkey = '/k'\n",
+            ),
             ("name=u,tap=vr0", "name = 'u'\ntap = 'vr0'\n"),
             ("name=u,fd=7", "name = 'u'\nfd = 7\n"),
             ("name=u,packet=eth1", "name = 'u'\npacket = 'eth1'\n"),
@@ -188,6 +263,9 @@ mod tests {
             ("name=u", "exactly one"),
             ("name=u,listen=/a,connect=/b", "exactly one"),
             ("name=u,tap=a,packet=b", "exactly one"),
+            ("name=u,tls-listen=4790", "'key' is missing"),
+            ("name=u,tls-listen=nowhere,key=/k", "ADDRESS:PORT"),
+            ("name=u,tls-listen=1,tls-connect=2,key=/k", "exactly one"),
             ("name=u,fd=x", "number of a descriptor"),
             ("listen=/a", "name"),
             ("name=u,listen=/a,transit=maybe", "maybe"),

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::access::Access;
 use crate::adapter::HostedAdapter;
-use crate::config::uplink::Way;
+use crate::config::uplink::{TlsWay, Way};
 use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
@@ -14,6 +14,8 @@ use crate::net::packet::Packet;
 use crate::net::port::PortSetup;
 use crate::net::status::Kind;
 use crate::net::tap::Tap;
+use crate::net::tls::key::SharedKey;
+use crate::net::tls::{self, TlsTrunk};
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
 
@@ -77,6 +79,7 @@ fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
             (Kind::Trunk, Box::new(Trunk::new(End::Listen(socket))))
         }
         Way::Connect(path) => (Kind::Trunk, Box::new(Trunk::new(End::Connect(path.clone())))),
+        Way::Tls(way) => (Kind::Trunk, Box::new(tls(way)?)),
         Way::Tap(name) => {
             let tap = Tap::named(name).with_context(|| {
                 format!("cannot use TAP device {name} (ip tuntap add {name} mode tap user USER)")
@@ -95,6 +98,18 @@ fn line(way: &Way, access: &Access) -> anyhow::Result<(Kind, Box<dyn Line>)> {
             (Kind::Packet, Box::new(packet))
         }
     })
+}
+
+fn tls(way: &TlsWay) -> anyhow::Result<TlsTrunk> {
+    let TlsWay { listens, address, key } = way;
+    let read = SharedKey::read(key);
+    let read = read.with_context(|| format!("cannot use key {}", key.display()))?;
+    let end = if *listens {
+        tls::End::listen(*address).with_context(|| format!("cannot listen at {address}"))?
+    } else {
+        tls::End::Connect(*address)
+    };
+    Ok(TlsTrunk::new(end, read))
 }
 
 fn netdev(path: &std::path::Path, access: &Access) -> anyhow::Result<Box<dyn Line>> {

@@ -12,6 +12,7 @@
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
 //! | [`trunk`] | the line to another daemon |
+//! | [`tls`] | the line to a daemon on another host |
 //! | [`interface`] | network interfaces of the host: the system calls |
 //! | [`tap`] | the line to a TAP device |
 //! | [`packet`] | the line to the network of an interface |
@@ -47,4 +48,5 @@ pub mod switch;
 pub mod table;
 pub mod tap;
 pub mod thread;
+pub mod tls;
 pub mod trunk;

@@ -56,8 +56,9 @@ pub(crate) enum Port {
 /// What can be done to uplinks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Uplink {
-    /// Add an uplink: name=NAME and listen=PATH, connect=PATH, tap=INTERFACE or packet=INTERFACE,
-    /// as for vrnicd --uplink
+    /// Add an uplink: name=NAME and listen=PATH, connect=PATH, tls-listen=ADDRESS:PORT and
+    /// key=FILE, tls-connect=ADDRESS:PORT and key=FILE, tap=INTERFACE or packet=INTERFACE, as for
+    /// vrnicd --uplink
     Add {
         /// Settings of the uplink
         settings: UplinkConfig,

@@ -1,0 +1,217 @@
+//! A connection of two daemons by TLS.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
+    set_tcp_user_timeout,
+};
+
+use crate::net::frame::Frame;
+use crate::net::framing::{Decoder, Next};
+use crate::net::line::{Log, TURN_BYTES};
+use crate::net::queue::SendQueue;
+use crate::net::status::Reason;
+
+/// The first bytes in each direction, which name the protocol and its version.
+pub const HELLO: &[u8] = b"vrnic trunk 1\n";
+
+/// Longest time from the connection to the peer's [`HELLO`]. A silent peer keeps others away for
+/// this time.
+const GREETING: Duration = Duration::from_secs(3);
+/// Most bytes that TLS keeps for the socket.
+const BUFFER: usize = 256 << 10;
+/// A peer that acknowledges nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// A connection.
+pub struct Connection {
+    socket: TcpStream,
+    tls: rustls::Connection,
+    peer: SocketAddr,
+    since: Instant,
+    /// The beginning of what the peer has said, until that is [`HELLO`].
+    greeting: Vec<u8>,
+    greeted: bool,
+    decoder: Decoder,
+    /// Bytes of the queue that TLS has taken, and the socket has not.
+    unsent: usize,
+}
+
+/// State of a connection after it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It goes on.
+    Open,
+    /// The peer has ended it.
+    End,
+}
+
+impl Connection {
+    /// Begins to speak TLS.
+    ///
+    /// # Errors
+    /// Returns the error of a socket option.
+    pub fn new(socket: OwnedFd, mut tls: rustls::Connection, peer: SocketAddr) -> io::Result<Self> {
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(true)?;
+        set_tcp_nodelay(&socket, true)?;
+        set_socket_keepalive(&socket, true)?;
+        set_tcp_keepidle(&socket, SILENCE / 2)?;
+        set_tcp_keepintvl(&socket, Duration::from_secs(1))?;
+        set_tcp_keepcnt(&socket, 5)?;
+        set_tcp_user_timeout(&socket, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+        tls.set_buffer_limit(Some(BUFFER));
+        // It leaves when the peer has shown that it has the key.
+        tls.writer().write_all(HELLO)?;
+        Ok(Self {
+            socket,
+            tls,
+            peer,
+            since: Instant::now(),
+            greeting: Vec::new(),
+            greeted: false,
+            decoder: Decoder::default(),
+            unsent: 0,
+        })
+    }
+
+    /// Returns the descriptor that bytes pass through.
+    #[must_use]
+    pub fn wire(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns the peer's address.
+    #[must_use]
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Returns whether the peer has the key and has said [`HELLO`].
+    #[must_use]
+    pub const fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// Returns whether the peer should have said [`HELLO`] by now.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.since.elapsed() > GREETING
+    }
+
+    /// Writes what TLS has to say. Returns whether all of it has left.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub fn advance(&mut self) -> io::Result<bool> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                // Before the connection is there, it is not connected.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends as much of the queue as goes.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub fn flush(&mut self, queue: &mut SendQueue) -> io::Result<()> {
+        if !self.greeted {
+            return Ok(());
+        }
+        while self.advance()? {
+            queue.written(std::mem::take(&mut self.unsent));
+            if queue.is_empty() {
+                break;
+            }
+            self.unsent = self.tls.writer().write_vectored(&queue.stream())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived, up to a limit, and appends the frames.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the peer does not have the key or keep to the protocol.
+    pub fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
+        let mut budget = TURN_BYTES;
+        while budget > 0 {
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => return Ok(Received::End),
+                Ok(len) => budget = budget.saturating_sub(len),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Open),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let state = self.tls.process_new_packets();
+            // An alert tells the peer what is wrong.
+            let written = self.advance();
+            state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            written?;
+            if self.read(frames, log)? == Received::End {
+                return Ok(Received::End);
+            }
+        }
+        Ok(Received::Open)
+    }
+
+    /// Takes what TLS has decrypted.
+    fn read(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
+        let mut buffer = [0; 32 << 10];
+        loop {
+            let len = match self.tls.reader().read(&mut buffer) {
+                Ok(0) => return Ok(Received::End),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Open),
+                Err(error) => return Err(error),
+            };
+            let bytes = buffer.get(..len).unwrap_or_default();
+            let bytes = if self.greeted { bytes } else { self.greet(bytes)? };
+            self.decoder.feed(bytes);
+            self.decode(frames, log)?;
+        }
+    }
+
+    /// Takes the peer's [`HELLO`]. Returns the bytes behind it.
+    fn greet<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
+        let missing = HELLO.len().saturating_sub(self.greeting.len()).min(bytes.len());
+        let (first, rest) = bytes.split_at(missing);
+        self.greeting.extend_from_slice(first);
+        if !HELLO.starts_with(&self.greeting) {
+            let why = "it does not speak this version of the protocol of trunks";
+            return Err(io::Error::new(ErrorKind::InvalidData, why));
+        }
+        self.greeted = self.greeting.len() == HELLO.len();
+        Ok(rest)
+    }
+
+    /// Takes all whole frames.
+    fn decode(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<()> {
+        loop {
+            match self.decoder.next_frame() {
+                Ok(Next::Frame(frame)) => frames.push(frame),
+                Ok(Next::Runt(len)) => log.dropped(Reason::BadLength, 1, |port| {
+                    tracing::warn!(port, "a truncated frame of {len} bytes was dropped");
+                }),
+                Ok(Next::NeedMore) => return Ok(()),
+                Err(error) => {
+                    log.status.count_dropped(Reason::BadLength, 1);
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
+                }
+            }
+        }
+    }
+}

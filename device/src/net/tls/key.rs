@@ -1,0 +1,270 @@
+//! The key that the daemons of a TLS trunk share. It is the seed of a pair of Ed25519 keys
+//! (RFC 8032), which both have. Each shows by a signature that it has the private one, and takes no
+//! other public key (raw public keys, RFC 7250), so there are no certificates.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
+    UnixTime,
+};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    ServerConnection, SignatureScheme, version::TLS13,
+};
+
+/// Length of the seed in bytes.
+const SEED: usize = 32;
+/// What stands before the seed in a private key by PKCS #8 (RFC 8410, section 7).
+const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32];
+
+/// The key, and what TLS needs of it.
+#[derive(Clone)]
+pub struct SharedKey {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedKey").finish_non_exhaustive()
+    }
+}
+
+impl SharedKey {
+    /// Reads the file of a key: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// When it cannot be read, others than its owner may read it, it has another form, or the
+    /// processor lacks instructions.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        if file.metadata()?.permissions().mode() & 0o077 != 0 {
+            return Err(io::Error::other("others than its owner have rights to it (chmod 600)"));
+        }
+        let mut text = String::new();
+        file.take(1024).read_to_string(&mut text)?;
+        let seed = seed(text.trim()).ok_or_else(|| {
+            io::Error::other("it does not have the form of a key (openssl rand -hex 32)")
+        })?;
+        if !has_instructions() {
+            return Err(io::Error::other("the processor has no AVX2, ADX, BMI1, AES or PCLMULQDQ"));
+        }
+        Self::new(seed).map_err(io::Error::other)
+    }
+
+    fn new(seed: [u8; SEED]) -> Result<Self, Error> {
+        let provider = Arc::new(rustls_graviola::default_provider());
+        let private = PrivatePkcs8KeyDer::from([&PKCS8[..], &seed].concat());
+        let signing = provider.key_provider.load_private_key(PrivateKeyDer::Pkcs8(private))?;
+        let public = signing
+            .public_key()
+            .ok_or(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown))?;
+        let public = public.as_ref().to_vec();
+        let same = Arc::new(SameKey::new(&provider, &public));
+        let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], signing));
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(Arc::clone(&same) as Arc<dyn ClientCertVerifier>)
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&own))));
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(same)
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)));
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+
+    /// Returns the side of a connection that listens.
+    ///
+    /// # Errors
+    /// Returns the error of TLS.
+    pub fn server(&self) -> io::Result<rustls::Connection> {
+        let connection = ServerConnection::new(Arc::clone(&self.server));
+        Ok(connection.map_err(io::Error::other)?.into())
+    }
+
+    /// Returns the side of a connection that connects.
+    ///
+    /// # Errors
+    /// Returns the error of TLS.
+    pub fn client(&self, peer: SocketAddr) -> io::Result<rustls::Connection> {
+        let name = ServerName::IpAddress(peer.ip().into());
+        let connection = ClientConnection::new(Arc::clone(&self.client), name);
+        Ok(connection.map_err(io::Error::other)?.into())
+    }
+}
+
+/// Reads the digits of a seed.
+fn seed(text: &str) -> Option<[u8; SEED]> {
+    let mut seed = [0; SEED];
+    let (digits, rest) = text.as_bytes().as_chunks::<2>();
+    if digits.len() != SEED || !rest.is_empty() {
+        return None;
+    }
+    for (byte, digits) in seed.iter_mut().zip(digits) {
+        let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+        *byte = u8::try_from(high? << 4 | low?).ok()?;
+    }
+    Some(seed)
+}
+
+/// Returns whether the processor has what the cryptography needs.
+fn has_instructions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = std::is_x86_feature_detected!("aes")
+        && std::is_x86_feature_detected!("pclmulqdq")
+        && std::is_x86_feature_detected!("bmi1")
+        && std::is_x86_feature_detected!("adx")
+        && std::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = true;
+    has
+}
+
+/// Takes a peer with the same public key, and no other one.
+#[derive(Debug)]
+struct SameKey {
+    public: Vec<u8>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl SameKey {
+    fn new(provider: &CryptoProvider, public: &[u8]) -> Self {
+        let algorithms = provider.signature_verification_algorithms;
+        Self { public: public.to_vec(), algorithms }
+    }
+
+    fn check(&self, public: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), Error> {
+        let same = public.as_ref() == self.public && more.is_empty();
+        let error = rustls::CertificateError::ApplicationVerificationFailure;
+        if same { Ok(()) } else { Err(Error::InvalidCertificate(error)) }
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let public = SubjectPublicKeyInfoDer::from(public.as_ref());
+        let algorithms = &self.algorithms;
+        rustls::crypto::verify_tls13_signature_with_raw_key(message, &public, signature, algorithms)
+    }
+}
+
+/// There is no TLS 1.2 here.
+fn no_old_version() -> Error {
+    Error::General("only TLS 1.3 is spoken".to_owned())
+}
+
+impl ServerCertVerifier for SameKey {
+    fn verify_server_cert(
+        &self,
+        public: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(public, more).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _public: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(no_old_version())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, public, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for SameKey {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        public: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(public, more).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _public: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(no_old_version())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, public, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_have_64_digits() {
+        let digits = "00ff".repeat(16);
+        let seed_bytes = seed(&digits).expect("a seed");
+        assert_eq!((seed_bytes[0], seed_bytes[31]), (0, 0xff));
+        for bad in ["", "0", &digits[1..], &format!("{digits}0"), &"zz".repeat(32), &"é".repeat(32)]
+        {
+            assert_eq!(seed(bad), None, "{bad}");
+        }
+    }
+}

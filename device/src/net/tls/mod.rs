@@ -1,0 +1,217 @@
+//! The line to a daemon on another host: TLS 1.3 over TCP. Both daemons have the same key, and talk
+//! to nobody else. One listens, the other one connects, and tries again once a second while it
+//! cannot.
+//!
+//! The first bytes in each direction are [`HELLO`]. Frames follow as in the stream of a netdev.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`key`] | the key of both, and what TLS makes of it |
+//! | [`connection`] | a connection |
+
+pub mod connection;
+pub mod key;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+
+use self::connection::{Connection, Received};
+use self::key::SharedKey;
+use super::frame::Frame;
+use super::line::{Change, Line, Log};
+use super::queue::SendQueue;
+
+/// How a connection comes about.
+#[derive(Debug)]
+pub enum End {
+    /// The other daemon connects to this socket.
+    Listen(TcpListener),
+    /// The other daemon listens at this address.
+    Connect(SocketAddr),
+}
+
+/// The line to a daemon on another host.
+pub struct TlsTrunk {
+    end: End,
+    key: SharedKey,
+    connection: Option<Connection>,
+    /// What the log tells already about why there is no connection.
+    told: BTreeSet<Trouble>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// Nobody listens.
+    Unreachable,
+    /// Somebody else has one.
+    Taken,
+    /// The peer says nothing.
+    Late,
+    /// The peer has left before it said what it is.
+    Ended,
+    /// The peer has another key, or does not keep to the protocol.
+    Lost,
+}
+
+impl End {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// When it is taken, or not this host's.
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self::Listen(listener))
+    }
+}
+
+impl TlsTrunk {
+    /// Creates a line without a connection.
+    #[must_use]
+    pub const fn new(end: End, key: SharedKey) -> Self {
+        Self { end, key, connection: None, told: BTreeSet::new() }
+    }
+
+    /// Writes a log line, unless the log tells already.
+    fn tell(&mut self, trouble: Trouble, log: &Log<'_>, write: impl FnOnce(&str)) {
+        if self.told.insert(trouble) {
+            log.line(write);
+        }
+    }
+}
+
+impl Line for TlsTrunk {
+    fn door(&self) -> Option<BorrowedFd<'_>> {
+        match &self.end {
+            End::Listen(listener) => Some(listener.as_fd()),
+            End::Connect(_) => None,
+        }
+    }
+
+    fn wire(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(Connection::wire)
+    }
+
+    fn is_up(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connection::is_greeted)
+    }
+
+    fn admit(&mut self, log: &Log<'_>) -> io::Result<Change> {
+        let End::Listen(listener) = &self.end else { return Ok(Change::None) };
+        let (stream, client) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Change::None),
+            // It has left again.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                return Ok(Change::None);
+            }
+            Err(error) => return Err(error),
+        };
+        if self.connection.is_some() {
+            self.tell(Trouble::Taken, log, |port| {
+                tracing::warn!(port, %client, "second client turned away: somebody is already connected");
+            });
+            return Ok(Change::None);
+        }
+        let connection = Connection::new(stream.into(), self.key.server()?, client);
+        self.connection = Some(connection?);
+        Ok(Change::Connected)
+    }
+
+    fn wants_ticks(&self) -> bool {
+        match &self.connection {
+            Some(connection) => !connection.is_greeted(),
+            None => matches!(self.end, End::Connect(_)),
+        }
+    }
+
+    fn tick(&mut self, log: &Log<'_>) -> Change {
+        if let Some(connection) = &mut self.connection {
+            if connection.is_greeted() {
+                return Change::None;
+            }
+            if !connection.is_late() && connection.advance().is_ok() {
+                return Change::None;
+            }
+            let peer = connection.peer();
+            self.tell(Trouble::Late, log, |port| {
+                tracing::warn!(port, %peer, "a connection is given up: the peer does not speak TLS in time");
+            });
+            return Change::Gone;
+        }
+        let End::Connect(peer) = self.end else { return Change::None };
+        let opened = dial(peer).and_then(|socket| {
+            let mut connection = Connection::new(socket, self.key.client(peer)?, peer)?;
+            connection.advance()?;
+            Ok(connection)
+        });
+        match opened {
+            Ok(connection) => {
+                self.connection = Some(connection);
+                Change::Connected
+            }
+            Err(error) => {
+                self.tell(Trouble::Unreachable, log, |port| {
+                    tracing::info!(port, %peer, %error, "the other daemon cannot be reached; the connection is tried again every second");
+                });
+                Change::None
+            }
+        }
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> Change {
+        let Some(connection) = &mut self.connection else { return Change::None };
+        let was_up = connection.is_greeted();
+        match connection.receive(frames, log) {
+            Ok(Received::Open) => {
+                if connection.is_greeted() {
+                    self.told.clear();
+                }
+                Change::None
+            }
+            Ok(Received::End) if was_up => {
+                log.line(|port| tracing::info!(port, "the other daemon has disconnected"));
+                Change::Gone
+            }
+            Ok(Received::End) => {
+                let peer = connection.peer();
+                self.tell(Trouble::Ended, log, |port| {
+                    tracing::warn!(port, %peer, "the peer has disconnected before it said what it is; it may have another peer, or another key");
+                });
+                Change::Gone
+            }
+            Err(error) => {
+                let peer = connection.peer();
+                self.tell(Trouble::Lost, log, |port| {
+                    tracing::warn!(port, %peer, %error, "the connection to the other daemon is lost");
+                });
+                Change::Gone
+            }
+        }
+    }
+
+    fn flush(&mut self, queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+        self.connection.as_mut().map_or(Ok(()), |connection| connection.flush(queue))
+    }
+
+    fn close(&mut self) {
+        self.connection = None;
+    }
+}
+
+/// Begins to connect. The connection may not be there yet.
+fn dial(peer: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &peer) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}

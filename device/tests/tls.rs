@@ -1,0 +1,162 @@
+//! Trunks by TLS, as between hosts.
+
+mod common;
+
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::ethernet::{BROADCAST, STRANGER, frame, receive, send, with_length};
+use common::pattern;
+use common::switch::Folder;
+use rustix::process::Signal;
+use vrnic_abi::cq::Status;
+use vrnic_abi::sq::Opcode;
+use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::qp::Setup;
+use vrnic_testdriver::vfio::Endpoint;
+use vrnic_testdriver::wait;
+use vrnic_testdriver::wr::Wr;
+
+/// A station on another daemon.
+const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
+
+/// A port of this host that nobody uses.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Writes the file of a key.
+fn key(folder: &Folder, name: &str, digits: &str) -> String {
+    let path = folder.path(name);
+    std::fs::write(&path, format!("{digits}\n")).expect("a key");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("mode");
+    path.display().to_string()
+}
+
+/// A daemon with this end of a trunk, and a port of this name.
+fn daemon(folder: &Folder, name: &str, end: &str, key: &str) -> Daemon {
+    let (uplink, port) = (format!("name=up,{end},key={key}"), format!("name=g,net=@{name}"));
+    folder.daemon(0, &[("--uplink", &uplink), ("--port", &port)])
+}
+
+#[test]
+fn frames_pass_encrypted_and_the_trunk_returns() {
+    let folder = Folder::new();
+    let (port, key) = (free_port(), key(&folder, "key", &"0123456789abcdef".repeat(4)));
+    let (listen, connect) = (format!("tls-listen={port}"), format!("tls-connect={port}"));
+    let right = daemon(&folder, "right", &connect, &key);
+    right.wait_for_log("the other daemon cannot be reached");
+    for round in 1..=2 {
+        let mut left = daemon(&folder, "left", &listen, &key);
+        left.wait_for_log("link up port=\"up\"");
+        let ups = || right.log().matches("link up port=\"up\"").count();
+        wait::until("the trunk", || (ups() == round).then_some(()));
+        let [mut a, mut b] = ["left", "right"].map(|name| folder.plug(name));
+        left.wait_for_log("link up port=\"g\"");
+        let plugged = || right.log().matches("link up port=\"g\"").count();
+        wait::until("the netdev", || (plugged() == round).then_some(()));
+        let lens = (0..400).map(|n| 14 + n * 7919 % 9000).chain([65_553]);
+        let frames: Vec<_> = lens.map(|len| frame(BROADCAST, STRANGER, len)).collect();
+        let all: Vec<u8> = frames.iter().flat_map(|frame| with_length(frame)).collect();
+        let mut out = a.try_clone().expect("a stream");
+        let writer = std::thread::spawn(move || out.write_all(&all).expect("write"));
+        for sent in &frames {
+            assert!(receive(&mut b) == *sent, "a frame of {} bytes is lost", sent.len());
+        }
+        writer.join().expect("writer");
+        let back = frame(STRANGER, REMOTE, 5000);
+        send(&mut b, &back);
+        assert_eq!(receive(&mut a), back);
+        assert!(left.stop(Signal::TERM).success());
+        let downs = || right.log().matches("link down port=\"up\"").count();
+        wait::until("the end", || (downs() == round).then_some(()));
+    }
+}
+
+#[test]
+fn rdma_passes_encrypted() {
+    let folder = Folder::new();
+    let (port, key) = (free_port(), key(&folder, "key", &"ab".repeat(32)));
+    let mut daemons = [("listen", 0), ("connect", 1)].map(|(end, function)| {
+        let uplink = format!("name=up,tls-{end}=127.0.0.1:{port},key={key}");
+        let program = Path::new(env!("CARGO_BIN_EXE_vrnicd"));
+        let args = ["--uplink", &uplink];
+        Daemon::start_range(program, function..function + 1, &args).expect("vrnicd starts")
+    });
+    daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
+    let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
+    guests.iter().for_each(|guest| guest.give_address());
+    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
+    Endpoint::connect_pair(&a, &b);
+    for round in 0..4 {
+        let data = pattern(1 << 20, round);
+        a.fill(0, &data);
+        let write = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
+        a.run_expecting(&write, Status::Success);
+        assert!(b.bytes(0, 1 << 20) == data);
+    }
+    daemons.iter_mut().for_each(Daemon::check);
+}
+
+#[test]
+fn a_daemon_with_another_key_is_turned_away() {
+    let folder = Folder::new();
+    let port = free_port();
+    let keys = ["ab", "ac"].map(|digits| key(&folder, digits, &digits.repeat(32)));
+    let left = daemon(&folder, "left", &format!("tls-listen={port}"), &keys[0]);
+    let right = daemon(&folder, "right", &format!("tls-connect={port}"), &keys[1]);
+    right.wait_for_log("the connection to the other daemon is lost");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for daemon in [&left, &right] {
+        assert!(!daemon.log().contains("link up port=\"up\""), "{}", daemon.log());
+    }
+    // One with the right key has its turn.
+    drop(right);
+    let right = daemon(&folder, "right", &format!("tls-connect={port}"), &keys[0]);
+    right.wait_for_log("link up port=\"up\"");
+}
+
+#[test]
+fn strangers_harm_nobody() {
+    let folder = Folder::new();
+    let (port, key) = (free_port(), key(&folder, "key", &"0f".repeat(32)));
+    let mut left = daemon(&folder, "left", &format!("tls-listen={port}"), &key);
+    let connect = || wait::until("a connection", || TcpStream::connect(("127.0.0.1", port)).ok());
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16; 70_000], &[0; 5], &[0xff; 3]] {
+        let mut stranger = connect();
+        // It may be disconnected before all is written.
+        let _cut = stranger.write_all(nonsense);
+        let _cut = stranger.shutdown(std::net::Shutdown::Write);
+        while stranger.read(&mut [0; 100]).is_ok_and(|len| len > 0) {}
+    }
+    // A silent one is disconnected after some seconds.
+    let mut silent = connect();
+    assert!(!silent.read(&mut [0; 1]).is_ok_and(|len| len > 0));
+    let right = daemon(&folder, "right", &format!("tls-connect={port}"), &key);
+    right.wait_for_log("link up port=\"up\"");
+    left.wait_for_log("link up port=\"up\"");
+    left.check();
+}
+
+#[test]
+fn keys_that_cannot_be_used_are_named() {
+    let folder = Folder::new();
+    let good = key(&folder, "good", &"0f".repeat(32));
+    std::fs::set_permissions(&good, Permissions::from_mode(0o640)).expect("mode");
+    let short = key(&folder, "short", "0f");
+    let missing = folder.path("missing").display().to_string();
+    for (key, part) in [(good, "chmod 600"), (short, "openssl rand"), (missing, "missing")] {
+        let uplink = format!("name=up,tls-listen={},key={key}", free_port());
+        let port = folder.settings("name=g,net=@g");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnicd"));
+        let output = command.args(["--port", &port, "--uplink", &uplink]).output();
+        let output = output.expect("vrnicd runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(part), "{key}: {error}");
+    }
+}
