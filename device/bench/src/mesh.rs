@@ -10,9 +10,11 @@ use anyhow::{Context, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use vrnic_abi::admin::Opcode as Admin;
+use vrnic_abi::cq::Status;
 use vrnic_abi::qp::Attr;
 use vrnic_abi::sq::{Flags, Opcode};
 use vrnic_abi::uar::SLOTS;
+use vrnic_testdriver::cq::status;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::memory::Ram;
 use vrnic_testdriver::qp::Setup;
@@ -73,6 +75,8 @@ pub(crate) fn measure(report: &mut Report, program: &Path, functions: usize) -> 
         f64::from(done) / SPAN.as_secs_f64() / 1e3,
     );
     report.figure("processors, these connections active", busy);
+    let failed = flows.iter().filter(|flow| flow.failed).count();
+    report.figure("active connections that have failed", failed as f64);
     report.figure("daemons' descriptors of a connected function", mesh.descriptors()? / each);
     Ok(())
 }
@@ -89,6 +93,8 @@ struct Flow {
     to: Endpoint,
     /// Requests that have not completed.
     open: u32,
+    /// True if a request has failed, and with it the connection.
+    failed: bool,
 }
 
 /// A function's guest, and what its idle QPs are made with.
@@ -221,7 +227,12 @@ impl Station {
 impl Flow {
     fn new(from: &Guest, to: &Guest) -> Self {
         let setup = Setup { region: 1 << 16, log_wqes: 6, log_stride: 7, ..Setup::default() };
-        let flow = Self { from: Endpoint::new(from, setup), to: Endpoint::new(to, setup), open: 0 };
+        let flow = Self {
+            from: Endpoint::new(from, setup),
+            to: Endpoint::new(to, setup),
+            open: 0,
+            failed: false,
+        };
         // Retries that last for seconds: the processors may have much to do.
         let tune = |attr: &mut Attr| (attr.timeout, attr.retry_cnt) = (17, 7);
         flow.from.connect(to.mac(), flow.to.qpn, tune);
@@ -237,16 +248,16 @@ fn run(flows: &mut [Flow]) -> u32 {
     while start.elapsed() < SPAN {
         for flow in &mut *flows {
             // One that is late has a request less.
-            if flow.open < 16 {
+            if flow.open < 16 && !flow.failed {
                 let own = flow.from.sge(0, LEN);
                 let write = Wr::new(Opcode::Write, &[own]).to(flow.to.buffer, flow.to.key);
                 flow.from.post_send(&write.flags(Flags::SIGNALED));
                 flow.open += 1;
             }
-            while flow.open > 0 && flow.from.send_cq.ready() {
-                flow.from.send_cq.poll_success();
+            while let Some(cqe) = flow.from.send_cq.poll() {
                 flow.open -= 1;
-                done += 1;
+                flow.failed |= status(&cqe) != Status::Success;
+                done += u32::from(!flow.failed);
             }
         }
         next += PERIOD;
