@@ -32,7 +32,7 @@ const ACTIVE: usize = 100;
 /// Bytes of a request of an active connection.
 const LEN: u32 = 4096;
 /// Time between two requests of an active connection.
-const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD: Duration = Duration::from_millis(50);
 /// Duration of a measurement of processor time.
 const SPAN: Duration = Duration::from_secs(10);
 /// Ticks of a second in /proc.
