@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (name, network, serve, call) in PROGRAMS {
         cases.extend(both_ways(name, move |pair, way| meet(pair, way, *network, (serve, call))));
     }
-    // rxe as a sender often sends one message, and its QP fails.
+    // A sender destroys its QP without waiting for its messages, which rxe sends later.
     for network in [Network::Plain, Network::Vlan] {
         let name = format!("mckey, {network:?} to rxe");
         cases.push(Case::new(name, move |pair: &mut Pair| group(pair, network)));
