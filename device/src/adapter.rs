@@ -104,6 +104,13 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.offer(frame)).flatten()
     }
 
+    /// Returns whether the workers keep up with the frames that arrive, so that more can come. One
+    /// that has failed takes none, and has room for any number.
+    #[must_use]
+    pub fn has_frame_room(&self) -> bool {
+        self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)
+    }
+
     /// Limits the port's MTU to what the uplinks carry.
     pub fn limit_mtu(&self, mtu: PathMtu) {
         self.adapter.limit_mtu(mtu.code());

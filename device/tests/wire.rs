@@ -100,6 +100,29 @@ fn both_ends_send_at_once() {
     joined.check();
 }
 
+/// An unreliable sender does not wait for its peer, only for the room that the way there has.
+#[test]
+fn unreliable_messages_are_not_lost_on_a_trunk() {
+    const LEN: u32 = 256 << 10;
+    const MESSAGES: u32 = 120;
+    for path_mtu in [1, 3, 5] {
+        let mut joined = Joined::start();
+        let setup = Setup { kind: Type::Uc, log_wqes: 8, log_cqes: 8, ..Setup::default() };
+        let [mut a, mut b] = joined.connected(setup, |attr| attr.path_mtu = path_mtu);
+        for _ in 0..MESSAGES {
+            b.post_recv(1, &[b.sge(0, LEN)]);
+        }
+        for _ in 0..MESSAGES {
+            a.post_send(&Wr::new(Opcode::Send, &[a.sge(0, LEN)]));
+        }
+        for nth in 0..MESSAGES {
+            let got = wait::until("a receive", || b.recv_cq.poll());
+            assert_eq!(got.byte_len.get(), LEN, "message {nth}, path MTU code {path_mtu}");
+        }
+        joined.check();
+    }
+}
+
 #[test]
 fn a_peer_that_ends_leaves_retries() {
     let joined = Joined::start();

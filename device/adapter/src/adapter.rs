@@ -153,6 +153,12 @@ impl<H: Host> Adapter<H> {
         ingress::offer(&self.objects, frame)
     }
 
+    /// Returns whether all workers keep up with the frames that arrive, so that more can come.
+    #[must_use]
+    pub fn has_frame_room(&self) -> bool {
+        self.objects.core().frame_room() > 0
+    }
+
     /// A QP by number.
     #[must_use]
     pub fn qp(&self, qpn: impl Into<Qpn>) -> Option<Arc<Qp<H>>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use vrnic_adapter::ethernet::Frame;
 
 use crate::access::Access;
 use crate::adapter::HostedAdapter;
@@ -11,13 +12,26 @@ use crate::config::{FunctionConfig, PortConfig, UplinkConfig};
 use crate::net::line::Line;
 use crate::net::netdev::Netdev;
 use crate::net::packet::Packet;
-use crate::net::port::PortSetup;
+use crate::net::port::{FrameSink, PortSetup};
 use crate::net::status::Kind;
 use crate::net::tap::Tap;
 use crate::net::tls::key::SharedKey;
 use crate::net::tls::{self, TlsTrunk};
 use crate::net::trunk::{End, Trunk};
 use crate::socket::SocketFile;
+
+/// The adapter of a function's port.
+struct Sink(Arc<HostedAdapter>);
+
+impl FrameSink for Sink {
+    fn offer(&self, frame: Frame) -> Option<Frame> {
+        self.0.offer(frame)
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_frame_room()
+    }
+}
 
 /// Returns the port of a function.
 pub(super) fn function(
@@ -27,7 +41,6 @@ pub(super) fn function(
 ) -> anyhow::Result<PortSetup> {
     let line = settings.net.as_ref().map(|path| netdev(path, access)).transpose()?;
     let target = Arc::clone(hosted);
-    let adapter = Arc::clone(hosted);
     Ok(PortSetup {
         name: settings.name.clone(),
         kind: Kind::Function,
@@ -36,7 +49,7 @@ pub(super) fn function(
         transit: false,
         followed: false,
         link: Box::new(move |up| target.set_link(up)),
-        sink: Some(Box::new(move |frame| adapter.offer(frame))),
+        sink: Some(Box::new(Sink(Arc::clone(hosted)))),
     })
 }
 

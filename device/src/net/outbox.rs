@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
@@ -14,9 +15,15 @@ use super::status::{PortStatus, Reason};
 use super::table::PortId;
 use crate::worker::attendance::Attendance;
 use crate::worker::event::Event;
+use crate::worker::pool::now_ns;
 
 /// Most bytes of an adapter that wait for the switch.
 const ROOM: usize = 4 << 20;
+/// Bytes at an uplink from which on senders wait. More would leave the processor's cache before it
+/// is sent.
+const BACKLOG: usize = 1 << 20;
+/// Age in nanoseconds from which on a backlog says nothing.
+const STALE_NS: u64 = 100_000_000;
 /// Counted for each frame beside its bytes.
 const OVERHEAD: usize = 64;
 
@@ -27,6 +34,10 @@ pub struct Outbox {
     ready: Mutex<Vec<Arc<Lane>>>,
     bell: Arc<Event>,
     attendance: Arc<Attendance>,
+    /// Bytes that wait at the uplink where most do.
+    backlog: AtomicUsize,
+    /// When that was told.
+    backlog_at: AtomicU64,
 }
 
 /// The frames of an adapter.
@@ -48,7 +59,31 @@ impl Outbox {
     /// if the switch's thread has to look.
     #[must_use]
     pub fn new(bell: Arc<Event>, attendance: Arc<Attendance>) -> Self {
-        Self { lanes: RwLock::default(), ready: Mutex::default(), bell, attendance }
+        Self {
+            lanes: RwLock::default(),
+            ready: Mutex::default(),
+            bell,
+            attendance,
+            backlog: AtomicUsize::new(0),
+            backlog_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells how many bytes wait at the uplink where most do.
+    pub fn set_backlog(&self, bytes: usize) {
+        self.backlog_at.store(now_ns(), Ordering::Relaxed);
+        self.backlog.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that may be sent to uplinks now. Where nothing has moved for a while, an
+    /// uplink is stuck, and its queue takes what it can.
+    fn uplink_room(&self) -> usize {
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        if backlog < BACKLOG {
+            return BACKLOG - backlog;
+        }
+        let age = now_ns().saturating_sub(self.backlog_at.load(Ordering::Relaxed));
+        if age > STALE_NS { BACKLOG } else { 0 }
     }
 
     /// Lets the adapter with this address send, by this port.
@@ -128,7 +163,8 @@ impl Uplink for Outbox {
     fn room(&self, source: [u8; 6]) -> usize {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
-        ROOM.saturating_sub(lane.waiting.lock().bytes) / (FRAME_MAX + OVERHEAD)
+        let lane_room = ROOM.saturating_sub(lane.waiting.lock().bytes);
+        lane_room.min(self.uplink_room()) / (FRAME_MAX + OVERHEAD)
     }
 }
 
@@ -169,6 +205,16 @@ mod tests {
         outbox.take(|_, _| panic!("nothing is left"));
         outbox.send(MAC, &mut frames(1, 60));
         assert!(bell.wait(Duration::ZERO), "the next frame rings again");
+    }
+
+    #[test]
+    fn senders_wait_while_an_uplink_is_backed_up_but_not_for_a_stuck_one() {
+        let (outbox, ..) = outbox();
+        assert!(outbox.room(MAC) > 100);
+        outbox.set_backlog(BACKLOG);
+        assert_eq!(outbox.room(MAC), 0);
+        std::thread::sleep(Duration::from_nanos(2 * STALE_NS));
+        assert!(outbox.room(MAC) > 100);
     }
 
     #[test]

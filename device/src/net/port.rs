@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use vrnic_adapter::ethernet;
 use vrnic_adapter::log_ratelimit::Limiter;
@@ -20,13 +21,22 @@ use crate::capture::Captures;
 const STATION_QUEUE: usize = 2 << 20;
 /// Most bytes that wait for an uplink, which all functions share.
 const UPLINK_QUEUE: usize = 8 << 20;
+/// Time after which an uplink that takes nothing counts as stuck.
+const STALLED: Duration = Duration::from_millis(100);
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
 
 /// Hears of the link.
 pub type LinkListener = Box<dyn Fn(bool) + Send>;
-/// Takes a frame that is for the adapter behind a port, and gives back one that is not.
-pub type FrameSink = Box<dyn Fn(ethernet::Frame) -> Option<ethernet::Frame> + Send>;
+
+/// The adapter behind a port.
+pub trait FrameSink: Send {
+    /// Takes a frame that is for the adapter, and gives back one that is not.
+    fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame>;
+
+    /// Returns whether there is room for the frames of a few messages of a trunk.
+    fn has_room(&self) -> bool;
+}
 
 /// Configuration of a port.
 pub struct PortSetup {
@@ -45,7 +55,7 @@ pub struct PortSetup {
     /// Hears of the link.
     pub link: LinkListener,
     /// The adapter behind the port.
-    pub sink: Option<FrameSink>,
+    pub sink: Option<Box<dyn FrameSink>>,
 }
 
 /// A port.
@@ -54,6 +64,8 @@ pub struct Port {
     status: Arc<PortStatus>,
     captures: Arc<Captures>,
     queue: SendQueue,
+    /// When the line last took something of the queue, or the queue was empty.
+    moved: Instant,
     limiter: Limiter,
     /// True if frames can pass by the line, or there is none.
     up: bool,
@@ -81,6 +93,7 @@ impl Port {
             captures,
             setup,
             queue: SendQueue::new(room),
+            moved: Instant::now(),
             limiter: Limiter::default(),
             up,
             carrier: false,
@@ -146,6 +159,26 @@ impl Port {
     #[must_use]
     pub fn is_backed_up(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Returns whether the adapter behind the port, if there is one, has room for more frames.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.setup.sink.as_ref().is_none_or(|sink| sink.has_room())
+    }
+
+    /// Returns whether other hosts or daemons are behind the port.
+    #[must_use]
+    pub const fn is_uplink(&self) -> bool {
+        self.setup.kind.is_uplink()
+    }
+
+    /// Returns the bytes that wait at an uplink. One that has not taken any for a while counts as
+    /// if there were none, so that it does not keep senders from others.
+    #[must_use]
+    pub fn backlog(&self, now: Instant) -> usize {
+        let moves = now.saturating_duration_since(self.moved) < STALLED;
+        if self.setup.kind.is_uplink() && moves { self.queue.bytes() } else { 0 }
     }
 
     /// Takes somebody who waits at the door.
@@ -231,10 +264,10 @@ impl Port {
         let Some(sink) = &self.setup.sink else { return Some(frame) };
         let len = frame.bytes().len();
         if frame.destination().is_group() {
-            let _not_taken = sink(frame.clone().into());
+            let _not_taken = sink.offer(frame.clone().into());
             return Some(frame);
         }
-        let back = sink(frame.into());
+        let back = sink.offer(frame.into());
         if back.is_none() {
             self.status.sent.count(len);
         }
@@ -243,13 +276,18 @@ impl Port {
     }
 
     /// Writes as much of the queue as the line takes.
-    pub fn flush(&mut self) -> Change {
+    pub fn flush(&mut self, now: Instant) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
         else {
             return Change::None;
         };
         let log = Log::new(status, limiter);
-        match line.flush(queue, &log) {
+        let before = queue.bytes();
+        let flushed = line.flush(queue, &log);
+        if queue.is_empty() || queue.bytes() < before {
+            self.moved = now;
+        }
+        match flushed {
             Ok(()) => Change::None,
             Err(error) => {
                 log.line(|port| tracing::warn!(port, %error, "the link is lost: writing failed"));

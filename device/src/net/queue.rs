@@ -72,6 +72,12 @@ impl SendQueue {
         self.frames.iter().map(|waiting| &waiting.frame)
     }
 
+    /// Returns the bytes of all frames, with what is counted beside them.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Removes the first `count` frames.
     pub fn remove(&mut self, count: usize) {
         for waiting in self.frames.drain(..count.min(self.frames.len())) {

@@ -23,6 +23,8 @@ use super::table::{MacTable, PortId, Route, Verdict};
 const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two ticks of the ports that want them.
 const TICK: Duration = Duration::from_secs(1);
+/// Longest time for which an adapter without room keeps frames from being read.
+const HOLD: Duration = Duration::from_millis(200);
 /// Frames of an adapter after which those that wait at ports are sent.
 const CHUNK: usize = 64;
 /// Most events that are taken at once.
@@ -74,6 +76,8 @@ pub(super) struct Switch {
     grown: Vec<PortId>,
     /// Frames that have arrived by a port and are to be forwarded.
     arrived: Vec<Frame>,
+    /// Since when no frames are read, because an adapter has no room.
+    held: Option<Instant>,
     /// True if a line was lost since the thread last looked.
     lost: bool,
 }
@@ -108,6 +112,7 @@ impl Switch {
             ticked: now,
             grown: Vec::new(),
             arrived: Vec::new(),
+            held: None,
             lost: false,
         })
     }
@@ -265,16 +270,17 @@ impl Switch {
     /// Takes what has arrived, and sends what waits if there is room. Returns whether there was a
     /// frame.
     fn serve_wire(&mut self, id: PortId, flags: EventFlags) -> bool {
+        let now = Instant::now();
+        let reads = self.may_read(now);
         let Some(port) = self.ports.get_mut(&id) else { return false };
         if flags.contains(EventFlags::OUT) {
             self.grown.push(id);
         }
         let mut change = Change::None;
         let mut frames = std::mem::take(&mut self.arrived);
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+        if reads && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             change = port.receive(&mut frames);
         }
-        let now = Instant::now();
         let any = !frames.is_empty();
         for frame in frames.drain(..) {
             self.forward(id, frame, now);
@@ -286,6 +292,23 @@ impl Switch {
         }
         self.flush_grown();
         any
+    }
+
+    /// Returns whether frames may be read: the workers of all adapters keep up with them. So what
+    /// is too much waits in the sockets, and with its sender, instead of being lost. One adapter
+    /// cannot keep the others waiting for long.
+    fn may_read(&mut self, now: Instant) -> bool {
+        if self.ports.values().all(Port::has_room) {
+            self.held = None;
+            return true;
+        }
+        let since = *self.held.get_or_insert(now);
+        now.saturating_duration_since(since) > HOLD
+    }
+
+    /// Returns whether frames wait to be read until an adapter has room.
+    pub(super) const fn is_held(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Does what a change of a port's line asks for.
@@ -344,19 +367,32 @@ impl Switch {
     /// Sends what has been queued since the last time.
     fn flush_grown(&mut self) {
         let mut grown = std::mem::take(&mut self.grown);
+        let mut uplink = false;
         for id in grown.drain(..) {
+            let Some(port) = self.ports.get(&id) else { continue };
+            uplink |= port.is_uplink();
             // A port that epoll watches has no room.
-            if self.ports.get(&id).is_some_and(|port| port.is_backed_up() && !port.watched_out) {
+            if port.is_backed_up() && !port.watched_out {
                 self.flush(id);
             }
         }
         self.grown = grown;
+        if uplink {
+            self.tell_backlog();
+        }
+    }
+
+    /// Tells senders how much waits at uplinks.
+    fn tell_backlog(&self) {
+        let now = Instant::now();
+        let backlog = self.ports.values().map(|port| port.backlog(now)).max();
+        self.shared.outbox.set_backlog(backlog.unwrap_or(0));
     }
 
     /// Sends what a port has queued, and watches for room while something is left.
     fn flush(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
-        if port.flush() == Change::Gone {
+        if port.flush(Instant::now()) == Change::Gone {
             self.disconnect(id);
             return;
         }
@@ -379,6 +415,7 @@ impl Switch {
         if let Some(port) = self.ports.get_mut(&id) {
             port.disconnect();
         }
+        self.tell_backlog();
     }
 
     fn tick(&mut self) {

@@ -15,6 +15,9 @@ use super::handle::{Shared, SwitchHandle};
 use super::switch::{EVENTS, MtuListener, Switch};
 use crate::worker::engine::Engine;
 
+/// Time before the thread looks again whether an adapter has room for frames.
+const HELD_PAUSE: Duration = Duration::from_micros(50);
+
 /// A running switch; it ends on drop.
 pub struct SwitchThread {
     handle: SwitchHandle,
@@ -85,6 +88,13 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
                 return;
             }
         }
-        period = switch.lock().serve(&events);
+        let mut switch = switch.lock();
+        period = switch.serve(&events);
+        let held = switch.is_held();
+        drop(switch);
+        if held {
+            // What waits to be read would be told again at once.
+            std::thread::sleep(HELD_PAUSE);
+        }
     }
 }
