@@ -1,7 +1,8 @@
 //! The switch as the workers serve it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,11 +21,21 @@ pub(super) struct Attendant {
     shared: Arc<Shared>,
     /// When there last was a frame.
     worked: AtomicU64,
+    /// True if serving has panicked. Workers leave the switch to its thread then, where a panic
+    /// does not end a worker.
+    broken: AtomicBool,
 }
 
 impl Attendant {
     pub(super) fn new(switch: Arc<Mutex<Switch>>, shared: Arc<Shared>) -> Self {
-        Self { switch, shared, worked: AtomicU64::new(0) }
+        Self { switch, shared, worked: AtomicU64::new(0), broken: AtomicBool::new(false) }
+    }
+
+    /// Wakes the thread for all that there is to do.
+    #[cold]
+    fn leave_to_thread(&self) {
+        let _woken_anyway = self.shared.attendance.leave();
+        self.shared.bell.step();
     }
 }
 
@@ -34,10 +45,20 @@ impl Engine for Attendant {
         if !self.shared.attendance.is_due() {
             return false;
         }
+        if self.broken.load(Ordering::Relaxed) {
+            self.leave_to_thread();
+            return false;
+        }
         let Some(mut switch) = self.switch.try_lock() else { return false };
         self.shared.attendance.attend();
-        let served = switch.serve_wires();
+        let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires()));
         drop(switch);
+        let Ok(served) = served else {
+            tracing::error!("the Ethernet switch panicked; from now on only its thread serves it");
+            self.broken.store(true, Ordering::Relaxed);
+            self.leave_to_thread();
+            return false;
+        };
         let now = now_ns();
         if served.any {
             self.worked.store(now, Ordering::Relaxed);
@@ -58,7 +79,7 @@ impl Engine for Attendant {
     }
 
     fn has_work(&self) -> bool {
-        self.shared.attendance.has_work()
+        self.shared.attendance.has_work() && !self.broken.load(Ordering::Relaxed)
     }
 
     fn deadline(&self) -> Option<u64> {
