@@ -104,8 +104,8 @@ impl HostedAdapter {
         self.failure.contain(|| self.adapter.offer(frame)).flatten()
     }
 
-    /// Returns whether the workers keep up with the frames that arrive, so that more can come. One
-    /// that has failed takes none, and has room for any number.
+    /// Returns whether the workers keep up with the frames that arrive, so that more frames can be
+    /// offered. Returns true for an adapter that has failed, because it discards all frames.
     #[must_use]
     pub fn has_frame_room(&self) -> bool {
         self.failure.contain(|| self.adapter.has_frame_room()).unwrap_or(true)

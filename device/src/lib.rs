@@ -10,7 +10,7 @@
 //! | [`roster`] | the adapters of this process |
 //! | [`vfio`] | the vfio-user sockets |
 //! | [`pci`] | configuration space |
-//! | [`traffic`], [`faults`], [`capture`] | the adapters' packets: faults on purpose, and captures |
+//! | [`traffic`], [`faults`], [`capture`] | faults and captures of the adapters' packets |
 //! | [`memory`] | guest memory and BAR2 |
 //! | [`irq`] | MSI-X vectors |
 //! | [`descriptors`] | room for file descriptors |

@@ -1,4 +1,4 @@
-//! What the daemon does with the traffic of its adapters: faults on purpose, and captures.
+//! Passes the traffic of adapters to the rules for faults and to captures.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use vrnic_adapter::watch::{Exchanged, Sender, Watcher};
 use crate::capture::Captures;
 use crate::faults::Faults;
 
-/// The watcher of the adapters. A capture shows frames as they leave, before faults, and as they
-/// arrive.
+/// The watcher of the adapters. Captures get frames when they leave, before faults apply, and when
+/// they arrive.
 #[derive(Debug)]
 pub struct Traffic {
     /// The rules for faults.

@@ -1,4 +1,4 @@
-//! Faults on purpose: rules meet the packets of functions.
+//! Faults on purpose: rules are applied to packets of functions.
 
 mod common;
 
@@ -17,7 +17,7 @@ use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// What only tests of rules do.
+/// Operations that only tests of rules need.
 trait Rules {
     fn rule(&self, text: &str);
     fn first(&self, field: &str) -> u64;
@@ -31,7 +31,7 @@ impl Rules for World {
         assert_eq!(self.said(&format!("fault add {text}")), "rule 1\n");
     }
 
-    /// Returns a number of the first rule.
+    /// Returns the value of a numeric field of the first rule.
     fn first(&self, field: &str) -> u64 {
         let list: Value = serde_json::from_str(&self.said("fault list --json")).expect("JSON");
         list["rules"][0][field].as_u64().expect("a number")
@@ -119,7 +119,7 @@ fn a_rule_that_drops_everything_uses_up_the_retries() {
         a.run_expecting(&write, Status::RetryExcErr);
         let seen = world.first("seen");
         assert!(seen >= 3 && world.first("hit") == seen, "{seen}");
-        // Another QP is not concerned.
+        // The rule does not apply to another QP.
         data_is_right(&mut world.connected(|_| {}), 5);
         assert_eq!(world.first("seen"), seen);
         world.check();
@@ -139,7 +139,7 @@ fn the_same_seed_hits_the_same_packets() {
             a.run_expecting(&write, Status::Success);
             let list: Value = serde_json::from_str(&world.said("fault list --json")).expect("JSON");
             let [seen, hit] = ["seen", "hit"].map(|field| list["rules"][0][field].as_u64());
-            // Packets that are sent again are looked at like others.
+            // Rules also look at packets that are sent again.
             let expected = (1..=seen.expect("a number"))
                 .filter(|nth| decide(&rule, &stream, *nth).is_some())
                 .count();
@@ -162,7 +162,7 @@ fn rules_end_by_hits_and_by_time() {
     wait::until("the end of the rule", || world.said("fault list").contains(" yes ").then_some(()));
     a.run_expecting(&write, Status::Success);
     assert!(world.first("hit") == 0 && world.first("seen") >= 1);
-    // One that has been removed is not in force, and the others keep their numbers.
+    // A removed rule has no effect, and the others keep their numbers.
     assert_eq!(world.said("fault add drop function=f0"), "rule 2\n");
     assert_eq!(world.said("fault add duplicate function=f1"), "rule 3\n");
     world.said("fault clear 2");
@@ -199,7 +199,7 @@ fn packets_that_find_no_room_to_wait_are_dropped_and_counted() {
     let [mut a, b] = world.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
     Endpoint::connect_pair(&a, &b);
     world.rule("delay by=1000s");
-    // 40 MiB, which nobody acknowledges.
+    // Sends 40 MiB, which are not acknowledged.
     for _ in 0..40 {
         let write = Wr::new(Opcode::Write, &[a.sge(0, 1 << 20)]).to(b.buffer, b.key);
         a.run_expecting(&write, Status::Success);

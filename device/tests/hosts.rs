@@ -1,6 +1,6 @@
 //! Hosts, which are network namespaces, with a daemon each: three whose bridges the kernel's VXLAN
-//! joins over a network in between, and two networks with a router. The tests are skipped, with a
-//! message, where that cannot be made.
+//! joins over a network in between, and two networks with a router. The tests are skipped with a
+//! message on machines that do not support this.
 
 mod common;
 
@@ -22,7 +22,8 @@ use vrnic_testdriver::wr::Wr;
 const HOSTS: usize = 3;
 /// Bytes of a message.
 const LEN: u32 = 300_000;
-/// Where an endpoint's region has what it reads, what the peer writes, and what the peer sends.
+/// Offsets in an endpoint's region for data that it reads, data that the peer writes, and data that
+/// the peer sends.
 const READ: u64 = 1 << 19;
 const WRITTEN: u64 = 2 << 19;
 const RECEIVED: u64 = 3 << 19;
@@ -65,7 +66,7 @@ impl Hosts {
         Some(Self { daemons, guests, hosts, network })
     }
 
-    /// Connects each function with each other one.
+    /// Connects each function to every other one.
     fn connected(&self) -> Vec<[Endpoint; 2]> {
         let setup = Setup { region: 2 << 20, ..Setup::default() };
         let pairs = (0..HOSTS).flat_map(|a| (a + 1..HOSTS).map(move |b| [a, b]));
@@ -73,7 +74,7 @@ impl Hosts {
             let ends = numbers.map(|number| Endpoint::new(&self.guests[number], setup));
             let tune = |peer: usize| {
                 move |attr: &mut Attr| {
-                    // Eight times half a second.
+                    // Retries last for eight times half a second.
                     (attr.timeout, attr.retry_cnt) = (17, 7);
                     // One connection is over IPv6.
                     if numbers != [0, 1] {
@@ -118,7 +119,7 @@ fn attach(network: &Namespace, host: &Namespace, number: usize) {
     ));
 }
 
-/// A daemon with the function of this number.
+/// Starts a daemon with the function of this number.
 fn daemon(host: &Namespace, number: usize, uplink: &str) -> Daemon {
     let uplink = format!("name=up,{uplink}");
     let args = ["--uplink", &uplink];
@@ -136,7 +137,7 @@ fn guest(daemon: &Daemon, number: usize, address: [u8; 16]) -> Guest {
     guest
 }
 
-/// The GID of the function with this number.
+/// Returns the GID of the function with this number.
 fn v4(number: usize) -> [u8; 16] {
     let last = u8::try_from(number + 1).expect("small");
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, last]
@@ -160,7 +161,7 @@ fn post(pairs: &mut [[Endpoint; 2]], round: usize) {
     }
 }
 
-/// Waits for all of it, and checks what has come.
+/// Waits for all messages, and checks the data that has arrived.
 fn finish(pairs: &mut [[Endpoint; 2]], round: usize) {
     for (pair, ends) in pairs.iter_mut().enumerate() {
         for end in ends.iter_mut() {
@@ -184,7 +185,7 @@ fn data(round: usize, pair: usize, end: usize) -> Vec<u8> {
     pattern(LEN as usize, round * 8 + pair * 2 + end)
 }
 
-/// Packets that a host has sent: joined ones are one.
+/// Returns the number of packets that a host has sent. Joined packets count as one.
 fn packets(host: &Namespace) -> u64 {
     let text = host.run("cat /sys/class/net/net/statistics/tx_packets");
     text.trim().parse().expect("a number")
@@ -202,11 +203,11 @@ fn functions_on_three_hosts_reach_each_other() {
         }
         packets(&hosts.hosts[0]) - before
     };
-    // To two others, by three operations, three times.
+    // Each function sends to two others, by three operations, three times.
     let all = 2 * 3 * 3 * u64::from(LEN / 4096);
     let joined = run(0..3);
     assert!(joined < all / 2, "{joined} packets of {all}");
-    // Joined packets are now cut within their tunnel, before they leave the host.
+    // From here on the kernel cuts joined packets in their tunnel before they leave the host.
     for host in &hosts.hosts {
         host.run("ip link set net gso_max_size 5000");
     }
@@ -230,7 +231,7 @@ fn connections_survive_a_pulled_cable() {
     hosts.daemons.iter_mut().for_each(Daemon::check);
 }
 
-/// The GID of the first address of a network.
+/// Returns the GID of the first address of a network.
 fn first_of(network: usize) -> [u8; 16] {
     let network = u8::try_from(network).expect("small");
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 78, network, 1]

@@ -19,7 +19,7 @@ use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// Two daemons with a function each, joined by a trunk that the first one can take away.
+/// Two daemons with a function each, joined by a trunk that can be removed from the first daemon.
 struct Joined {
     daemons: [Daemon; 2],
     guests: [Guest; 2],
@@ -27,7 +27,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// `follow` is a setting of the second one's uplink.
+    /// Starts both daemons. `follow` is a setting of the second daemon's uplink.
     fn start(follow: &str) -> Self {
         let folder = Folder::new();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_vrnicd"));
@@ -55,7 +55,7 @@ impl Joined {
         [a, b]
     }
 
-    /// Changes the first one's uplink.
+    /// Changes the first daemon's uplink.
     fn uplink(&self, args: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
         command.arg("--control").arg(self.folder.path("control")).arg("uplink");
@@ -76,7 +76,7 @@ impl Joined {
 fn a_port_goes_down_and_up_with_the_uplink_that_it_follows() {
     let mut joined = Joined::start("yes");
     let log = "as no uplink that they follow has one";
-    // Before the trunk's peer was there, too.
+    // The functions had no link before the trunk's peer had started, too.
     assert_eq!(joined.daemons[1].log().matches(log).count(), 1);
     assert_eq!(joined.guests[1].event(), None);
     joined.lose();
@@ -85,12 +85,12 @@ fn a_port_goes_down_and_up_with_the_uplink_that_it_follows() {
     joined.restore();
     assert_eq!(joined.guests[1].wait_event(), (Kind::PortUp, 1));
     assert!(joined.guests[1].status().contains(Status::LINK_UP));
-    // The first one follows nothing.
+    // The first daemon's functions follow no uplink.
     assert_eq!(joined.guests[0].event(), None);
     joined.daemons.iter_mut().for_each(Daemon::check);
 }
 
-/// With two uplinks that are followed, one is enough.
+/// If functions follow two uplinks, one with a link is enough.
 #[test]
 fn a_port_follows_the_last_of_its_uplinks() {
     let folder = Folder::new();
@@ -111,7 +111,7 @@ fn a_port_follows_the_last_of_its_uplinks() {
     assert_eq!(guest.event(), None);
     drop(two);
     assert_eq!(guest.wait_event(), (Kind::PortDown, 1));
-    // Nothing is followed any more when both uplinks have been removed.
+    // When both uplinks are removed, the functions follow none and have a link.
     for name in ["one", "two"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
         command.arg("--control").arg(folder.path("c")).args(["uplink", "remove", name]);
@@ -125,7 +125,7 @@ fn a_port_follows_the_last_of_its_uplinks() {
 fn connections_go_on_when_the_uplink_returns() {
     for follow in ["no", "yes"] {
         let joined = Joined::start(follow);
-        // Seven retries, of half a second and more each.
+        // The QPs retry seven times, after half a second or more each.
         let mut ends = joined.connected(|attr| (attr.timeout, attr.retry_cnt) = (17, 7));
         joined.lose();
         let data = [1, 2].map(|seed| pattern(60_000, seed));

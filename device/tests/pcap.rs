@@ -1,4 +1,4 @@
-//! Captures: what `vrnic pcap` writes is read again, and every CRC is right.
+//! Captures: the tests read the files that `vrnic pcap` writes, and check every CRC.
 
 mod common;
 
@@ -42,7 +42,7 @@ impl Capture {
         Self { child, file }
     }
 
-    /// Ends it as Ctrl-C does; returns the packets.
+    /// Ends the capture as Ctrl-C does. Returns the packets.
     fn end(mut self) -> Vec<Packet> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
         kill_process(pid, Signal::INT).expect("a signal");
@@ -74,7 +74,7 @@ struct Packet {
 }
 
 impl Packet {
-    /// The opcode of RoCE, and the payload. The CRC is checked.
+    /// Returns the opcode of RoCE and the payload. Checks the CRC.
     fn roce(&self) -> Option<(String, Vec<u8>)> {
         let frame = Frame::parse(&self.bytes).expect("right headers")?;
         let packet = frame.packet().expect("a right CRC");
@@ -119,7 +119,7 @@ fn packets(mut file: &[u8]) -> Vec<Packet> {
     packets
 }
 
-/// Each operation once, and one that is refused.
+/// Executes each operation once, and one operation that the peer refuses.
 fn operations([a, b]: &mut [Endpoint; 2]) {
     let data = pattern(10_000, 3);
     a.fill(0, &data);
@@ -144,7 +144,7 @@ fn operations([a, b]: &mut [Endpoint; 2]) {
     a.run_expecting(&wrong, Status::RemAccessErr);
 }
 
-/// The opcodes that [`operations`] leave in a capture.
+/// The opcodes that [`operations`] leaves in a capture.
 const OPCODES: [&str; 17] = [
     "rc-acknowledge",
     "rc-atomic-acknowledge",
@@ -165,7 +165,7 @@ const OPCODES: [&str; 17] = [
     "rc-write-only",
 ];
 
-/// Checks that a capture shows [`operations`] whole, at one interface.
+/// Checks that a capture contains all packets of [`operations`], at one interface.
 #[track_caller]
 fn shows_operations(packets: &[Packet], interface: &str) {
     let of = packets.iter().filter(|packet| packet.interface == interface);
@@ -184,7 +184,7 @@ fn shows_operations(packets: &[Packet], interface: &str) {
 fn messages_that_are_copied_are_shown_as_packets() {
     let world = World::with_fabric("copy");
     let mut ends = world.connected(|_| {});
-    // At each of the two, from one who sends and from one who receives.
+    // Captures at each of the two functions, as sender and as receiver.
     let first = Capture::start(&world, "--function f0");
     operations(&mut ends);
     let packets = first.end();
@@ -196,7 +196,7 @@ fn messages_that_are_copied_are_shown_as_packets() {
     world.check();
 }
 
-/// Lets tshark, if there is one, name each operation of the last capture.
+/// Checks with tshark, if it is installed, that it names each operation of the last capture.
 fn tshark_names_them(world: &World) {
     let file = world.folder.path("out.pcapng");
     let run = |args: &[&str]| {
@@ -204,7 +204,7 @@ fn tshark_names_them(world: &World) {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let Some(lines) = run(&[]) else {
-        eprintln!("skipped: there is no tshark");
+        eprintln!("skipped: tshark is not installed");
         return;
     };
     for name in [
@@ -343,7 +343,7 @@ fn a_client_that_does_not_read_holds_nothing_up() {
     for _ in 0..150 {
         a.run_expecting(&write, Status::Success);
     }
-    // Others are served, up to a number of captures.
+    // Further captures run meanwhile, up to the maximum number.
     let more: Vec<_> = (0..7).map(|_| Capture::start(&world, "--function f1")).collect();
     let why = world.vrnic("pcap --function f0 -w /dev/null");
     assert!(String::from_utf8_lossy(&why.stderr).contains("8 captures"));

@@ -1,5 +1,5 @@
-//! RDMA between daemons through the host's kernel, to which several packets pass as one. The tests
-//! are skipped, with a message, where no network namespace can be made.
+//! RDMA between daemons through the host's kernel, which gets several packets joined to one. The
+//! tests are skipped with a message if no network namespace can be created.
 
 mod common;
 
@@ -16,10 +16,10 @@ use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wr::Wr;
 
-/// Bytes of each message, and the packets that they take.
+/// Length of each message, and the number of its packets.
 const LEN: u32 = 1 << 20;
 const PACKETS: u64 = LEN as u64 / 4096;
-/// Messages in each direction.
+/// Number of messages in each direction.
 const MESSAGES: u64 = 4;
 /// The VLAN id that means "no VLAN".
 const NO_VLAN: u16 = 0xffff;
@@ -40,7 +40,7 @@ impl Pair {
             Daemon::start_range(&namespace.program(), function - 1..function, &args)
                 .expect("vrnicd starts")
         });
-        // No packet with 4096 bytes passes before.
+        // Before this, packets with 4096 bytes cannot pass.
         for daemon in &daemons {
             daemon.wait_for_log("link up port=\"up\"");
             daemon.wait_for_log("needs a path MTU of at most 4096");
@@ -70,7 +70,7 @@ impl Pair {
         [a, b]
     }
 
-    /// Writes and reads a long message, from both sides.
+    /// Writes and reads long messages from both sides.
     fn exchange(&mut self, over_v4: bool) {
         let mut ends = self.connected(over_v4);
         for turn in 0..MESSAGES as usize {
@@ -92,12 +92,12 @@ impl Pair {
     }
 }
 
-/// The GID of 10.77.0.`last`.
+/// Returns the GID of 10.77.0.`last`.
 fn v4(last: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, last]
 }
 
-/// A bridge with an MTU for whole packets, and these TAP devices.
+/// Creates a bridge with an MTU for whole packets, and these TAP devices.
 fn bridge(taps: &[&str]) -> Option<Namespace> {
     let namespace = Namespace::new()?;
     namespace.run("ip link add br0 mtu 4500 type bridge && ip link set br0 up");
@@ -120,7 +120,8 @@ fn veth(namespace: &Namespace, end: &str) {
     join(namespace, "va");
 }
 
-/// Packets that the kernel has counted at an interface: joined ones are one.
+/// Returns the number of packets that the kernel has counted at an interface. Joined packets count
+/// as one.
 fn packets(namespace: &Namespace, interface: &str, direction: &str) -> u64 {
     let path = format!("/sys/class/net/{interface}/statistics/{direction}_packets");
     namespace.run(&format!("cat {path}")).trim().parse().expect("a number")
@@ -138,8 +139,8 @@ fn packets_pass_joined_from_tap_to_tap() {
     }
 }
 
-/// A TAP device that takes no joined packets: the kernel cuts them, and each has the checksum for
-/// the headers that the kernel writes.
+/// A TAP device that does not support joined packets: the kernel cuts them, and the ICRC of each
+/// packet fits the headers that the kernel writes.
 #[test]
 fn packets_that_the_kernel_has_cut_are_right() {
     let Some(namespace) = bridge(&["right"]) else { return };

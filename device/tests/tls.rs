@@ -1,4 +1,4 @@
-//! Trunks by TLS, as between hosts.
+//! Trunks by TLS, as they are used between hosts.
 
 mod common;
 
@@ -24,7 +24,7 @@ use vrnic_testdriver::wr::Wr;
 /// A station on another daemon.
 const REMOTE: [u8; 6] = [2, 0, 0, 0, 0, 0x88];
 
-/// A port of this host that nobody uses.
+/// Returns a free TCP port of this host.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
@@ -38,7 +38,7 @@ fn key(folder: &Folder, name: &str, digits: &str) -> String {
     path.display().to_string()
 }
 
-/// A daemon with this end of a trunk, and a port of this name.
+/// Starts a daemon with this end of a trunk, and with a port of this name.
 fn daemon(folder: &Folder, name: &str, end: &str, key: &str) -> Daemon {
     let (uplink, port) = (format!("name=up,{end},key={key}"), format!("name=g,net=@{name}"));
     folder.daemon(0, &[("--uplink", &uplink), ("--port", &port)])
@@ -115,7 +115,7 @@ fn a_daemon_with_another_key_is_turned_away() {
     for daemon in [&left, &right] {
         assert!(!daemon.log().contains("link up port=\"up\""), "{}", daemon.log());
     }
-    // One with the right key has its turn.
+    // A peer with the right key can connect afterwards.
     drop(right);
     let right = daemon(&folder, "right", &format!("tls-connect={port}"), &keys[0]);
     right.wait_for_log("link up port=\"up\"");
@@ -129,12 +129,12 @@ fn strangers_harm_nobody() {
     let connect = || wait::until("a connection", || TcpStream::connect(("127.0.0.1", port)).ok());
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16; 70_000], &[0; 5], &[0xff; 3]] {
         let mut stranger = connect();
-        // It may be disconnected before all is written.
+        // The daemon may close the connection before all bytes are written.
         let _cut = stranger.write_all(nonsense);
         let _cut = stranger.shutdown(std::net::Shutdown::Write);
         while stranger.read(&mut [0; 100]).is_ok_and(|len| len > 0) {}
     }
-    // A silent one is disconnected after some seconds.
+    // The daemon disconnects a silent client after some seconds.
     let mut silent = connect();
     assert!(!silent.read(&mut [0; 1]).is_ok_and(|len| len > 0));
     let right = daemon(&folder, "right", &format!("tls-connect={port}"), &key);

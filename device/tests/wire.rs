@@ -100,7 +100,7 @@ fn both_ends_send_at_once() {
     joined.check();
 }
 
-/// An unreliable sender does not wait for its peer, only for the room that the way there has.
+/// An unreliable sender does not wait for its peer, but it waits for room in the queues on the way.
 #[test]
 fn unreliable_messages_are_not_lost_on_a_trunk() {
     const LEN: u32 = 256 << 10;

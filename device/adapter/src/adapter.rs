@@ -153,7 +153,8 @@ impl<H: Host> Adapter<H> {
         ingress::offer(&self.objects, frame)
     }
 
-    /// Returns whether all workers keep up with the frames that arrive, so that more can come.
+    /// Returns whether all workers keep up with the frames that arrive, so that more frames can be
+    /// offered.
     #[must_use]
     pub fn has_frame_room(&self) -> bool {
         self.objects.core().frame_room() > 0

@@ -10,7 +10,7 @@
 //! | [`adapter`] | an adapter: its parts, its registers, its entry points |
 //! | [`host`] | what the adapter asks of its host |
 //! | [`ethernet`] | frames on their way to and from other daemons |
-//! | [`watch`] | what the daemon sees of traffic, while it asks for it |
+//! | [`watch`] | traffic that the daemon observes, while it wants to |
 //! | [`poll`], [`slice`] | a worker's poll: doorbells, turns, timers, events; how long it may take |
 //! | [`control`] | admin commands |
 //! | [`registers`], `port` | the register file of BAR0; link, MTU, and whether the port carries traffic |

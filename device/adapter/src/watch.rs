@@ -1,4 +1,4 @@
-//! What a daemon sees of its adapters' traffic, while it asks for it.
+//! The interface by which a daemon observes the traffic of its adapters.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -28,73 +28,74 @@ pub struct Sender<'a> {
 /// A message that one QP of the daemon has sent to another, by copying or by trying to.
 #[derive(Clone, Debug)]
 pub struct Exchanged {
-    /// Tells apart all connections of the daemon, from their reset on.
+    /// A number of the connection, which is unique in the daemon and changes when the QP is reset.
     pub connection: u32,
     /// RC, UC or XRC.
     pub transport: Transport,
     /// Path MTU.
     pub mtu: Mtu,
-    /// The QPs that send the request and that it is for.
+    /// The QP that sends the request, and the QP that receives it.
     pub ends: [wire::Qpn; 2],
     /// The sequence number of the connection's first message.
     pub first_psn: Psn,
-    /// The headers of packets that the request would be.
+    /// The headers of the packets that would carry the request.
     pub path: Path,
-    /// The wait that a responder without a receive demands.
+    /// The time for which a responder without a receive asks the requester to wait.
     pub min_rnr_timer: RnrTimer,
     /// The operation.
     pub request: WorkRequest,
     /// The answer of the responder.
     pub verdict: Verdict,
-    /// The bytes of the message. They have been read again, so they are not those that were copied
-    /// if a program has changed them meanwhile.
+    /// The bytes of the message. They were read again after the copy, so they differ from the
+    /// copied ones if a program has changed them in between.
     pub payload: Vec<u8>,
 }
 
-/// Hears of traffic. Workers call it in their turns, so it never waits.
+/// An observer of traffic. Workers call it in their turns, so its methods must not wait.
 pub trait Watcher: fmt::Debug + Send + Sync {
-    /// Is given the frames of a QP before they leave. It may take some away, add some, and change
-    /// them.
+    /// Receives the frames of a QP before they leave, and may remove, add and change frames.
     fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>);
 
-    /// Is shown a frame that the function of this name receives from another one of the daemon.
+    /// Receives a frame that the function of this name gets from another function of the daemon.
     fn arriving(&self, function: &str, frame: &Frame);
 
-    /// Returns whether it wants a message of this many bytes between two functions of the daemon.
+    /// Returns whether the watcher wants a message of this length in bytes between two functions of
+    /// the daemon.
     fn wants(&self, functions: [&str; 2], length: u64) -> bool;
 
-    /// Is given a message that it has said it wants.
+    /// Receives a message for which [`Self::wants`] has returned true.
     fn exchanged(&self, functions: [&str; 2], message: Exchanged);
 
-    /// Is given the frame that a datagram would be which was copied, and the function that it is
-    /// for. It has none if the datagram is for a group.
+    /// Receives the frame that would have carried a copied datagram, and the names of the sending
+    /// and the receiving function. A datagram for a group has no receiving function.
     fn datagram(&self, functions: (&str, Option<&str>), frame: Frame);
 }
 
-/// The watcher of a daemon's adapters, and what it wants to hear of now.
+/// The watcher of a daemon's adapters, and the traffic that it wants now.
 #[derive(Debug, Default)]
 pub struct Watch {
     watcher: OnceLock<Arc<dyn Watcher>>,
     wanted: AtomicU8,
 }
 
-/// Bits of what is wanted: frames that leave, and all that there is.
+/// Bits of the wanted traffic: frames that leave, and all traffic.
 const LEAVING: u8 = 1;
 const ALL: u8 = 2;
 
 impl Watch {
-    /// Sets the watcher, once.
+    /// Sets the watcher. Further calls have no effect.
     pub fn attach(&self, watcher: Arc<dyn Watcher>) {
         let _set_before = self.watcher.set(watcher);
     }
 
-    /// From now on the watcher hears of frames, or does not. A turn that is under way may not heed
-    /// this yet.
+    /// Sets whether the watcher wants frames that leave. A turn of a worker that has already begun
+    /// may still use the old value.
     pub fn want_frames(&self, wanted: bool) {
         self.want(LEAVING, wanted);
     }
 
-    /// The same for frames and for messages that are exchanged within the daemon.
+    /// Sets whether the watcher wants all frames, and the messages that are copied within the
+    /// daemon.
     pub fn want_all(&self, wanted: bool) {
         self.want(ALL, wanted);
     }
@@ -107,13 +108,13 @@ impl Watch {
         }
     }
 
-    /// Returns the watcher if it wants to hear of frames.
+    /// Returns the watcher if it wants frames.
     #[inline]
     pub(crate) fn of_frames(&self) -> Option<&dyn Watcher> {
         if self.wanted.load(Ordering::Relaxed) == 0 { None } else { self.get() }
     }
 
-    /// Returns the watcher if it wants to hear of messages.
+    /// Returns the watcher if it wants messages.
     #[inline]
     pub(crate) fn of_messages(&self) -> Option<&dyn Watcher> {
         if self.wanted.load(Ordering::Relaxed) & ALL == 0 { None } else { self.get() }

@@ -101,7 +101,7 @@ impl Maker {
         Ok(idle)
     }
 
-    /// Makes a QP whose slot is in a UAR.
+    /// Creates a QP with this doorbell slot of a UAR.
     pub(crate) fn create(&self, on: &Endpoint, uar: u32) -> anyhow::Result<u32> {
         let params = CreateQp {
             sq_table: self.ring.into(),
@@ -123,7 +123,7 @@ impl Maker {
         Ok(qpn)
     }
 
-    /// Takes a QP to RTS, towards the QP with this MAC and number.
+    /// Moves a QP to RTS, connected to the QP with this MAC and number.
     pub(crate) fn connect(
         &self,
         on: &Endpoint,

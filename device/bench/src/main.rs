@@ -11,8 +11,8 @@
 //! | [`idle`] | many idle QPs beside a busy one, and their memory |
 //! | [`gap`], [`hostile`] | how long a hostile guest keeps an honest one waiting; its loads |
 //! | [`scatter`] | memory whose pages lie in no order |
-//! | [`mesh`] | many functions on four daemons, each connected with each other one |
-//! | [`wire`] | messages as packets, in one daemon and between two |
+//! | [`mesh`] | many functions on four daemons, each connected to every other one |
+//! | [`wire`] | messages that travel as packets, in one daemon and between two |
 //! | [`sweep`] | many busy QPs, and many workers |
 //! | [`yardstick`] | memcpy and a cache line between two threads, to compare with |
 //! | [`report`] | the figures, as a Markdown table and as JSON |
@@ -96,9 +96,9 @@ enum Part {
     Events,
     /// The longest waits beside hostile guests
     Gap,
-    /// Functions on four daemons that are all connected, of which few are active; only if asked for
+    /// Many connected functions on four daemons, with few active connections; only if selected
     Mesh,
-    /// Messages as packets
+    /// Messages that travel as packets
     Wire,
 }
 

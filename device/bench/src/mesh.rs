@@ -1,5 +1,5 @@
-//! Many functions on four daemons, with a trunk between any two of these. Each function has a
-//! connection to each other one; one in a hundred of the connections is active.
+//! Many functions on four daemons, with a trunk between any two daemons. Each function has a
+//! connection to every other function; one in a hundred of the connections is active.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::report::Report;
 const DAEMONS: usize = 4;
 /// Memory of a guest.
 const RAM: u64 = 64 << 20;
-/// Of so many connections, one is active.
+/// One in this many connections is active.
 const ACTIVE: usize = 100;
 /// Bytes of a request of an active connection.
 const LEN: u32 = 4096;
@@ -35,7 +35,7 @@ const LEN: u32 = 4096;
 const PERIOD: Duration = Duration::from_millis(50);
 /// Duration of a measurement of processor time.
 const SPAN: Duration = Duration::from_secs(10);
-/// Ticks of a second in /proc.
+/// Clock ticks per second in /proc.
 const TICKS: f64 = 100.0;
 
 /// Measures processor time, memory and descriptors of the daemons.
@@ -81,7 +81,7 @@ pub(crate) fn measure(report: &mut Report, program: &Path, functions: usize) -> 
     Ok(())
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's limit of open descriptors to the allowed maximum.
 fn raise_limit() -> anyhow::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
@@ -91,13 +91,13 @@ fn raise_limit() -> anyhow::Result<()> {
 struct Flow {
     from: Endpoint,
     to: Endpoint,
-    /// Requests that have not completed.
+    /// Number of requests that have not completed.
     open: u32,
     /// True if a request has failed, and with it the connection.
     failed: bool,
 }
 
-/// A function's guest, and what its idle QPs are made with.
+/// A function's guest, and the objects that its idle QPs use.
 struct Station {
     guest: Guest,
     base: Endpoint,
@@ -145,7 +145,7 @@ impl Mesh {
         Ok(Self { daemons, guests, _folder: folder })
     }
 
-    /// Connects each function with each other one. Returns the active connections.
+    /// Connects each function to every other one. Returns the active connections.
     fn connect(&self) -> anyhow::Result<Vec<Flow>> {
         let stations = self.guests.iter().map(Station::new);
         let mut stations = stations.collect::<anyhow::Result<Vec<_>>>()?;
@@ -171,7 +171,7 @@ impl Mesh {
         folders.map(of).sum()
     }
 
-    /// Private memory of all daemons in bytes.
+    /// Returns the private memory of all daemons in bytes.
     fn memory(&self) -> anyhow::Result<f64> {
         self.sum(|folder| {
             let text = fs::read_to_string(folder.join("status"))?;
@@ -181,17 +181,17 @@ impl Mesh {
         })
     }
 
-    /// Open descriptors of all daemons.
+    /// Returns the number of open descriptors of all daemons.
     fn descriptors(&self) -> anyhow::Result<f64> {
         self.sum(|folder| Ok(fs::read_dir(folder.join("fd"))?.count() as f64))
     }
 
-    /// How many processors all daemons use on average during `run`.
+    /// Returns how many processors all daemons use on average during `run`.
     fn processors(&self, run: impl FnOnce()) -> anyhow::Result<f64> {
         let used = || {
             self.sum(|folder| {
                 let text = fs::read_to_string(folder.join("stat"))?;
-                // Behind the name: the 12th and the 13th field are the times of user and system.
+                // The 12th and 13th fields after the name are the user time and the system time.
                 let (_, fields) = text.rsplit_once(')').context("stat")?;
                 let times = fields.split_whitespace().skip(11).take(2);
                 let times = times.map(|time| Ok(time.parse::<f64>()?));
@@ -213,7 +213,7 @@ impl Station {
         Ok(Self { guest: guest.clone(), base, maker, uar })
     }
 
-    /// Makes a QP that is going to be idle.
+    /// Creates a QP that is going to be idle.
     fn create(&mut self) -> anyhow::Result<u32> {
         if self.uar.1 == 0 {
             let uar = self.base.guest.on_object(Admin::AllocUar, self.base.context)?;
@@ -233,7 +233,7 @@ impl Flow {
             open: 0,
             failed: false,
         };
-        // Retries that last for seconds: the processors may have much to do.
+        // The retries last for seconds, because the processors may be busy.
         let tune = |attr: &mut Attr| (attr.timeout, attr.retry_cnt) = (17, 7);
         flow.from.connect(to.mac(), flow.to.qpn, tune);
         flow.to.connect(from.mac(), flow.from.qpn, tune);
@@ -247,7 +247,7 @@ fn run(flows: &mut [Flow]) -> u32 {
     let (mut done, mut next) = (0, start);
     while start.elapsed() < SPAN {
         for flow in &mut *flows {
-            // One that is late has a request less.
+            // A connection that is late sends one request less.
             if flow.open < 16 && !flow.failed {
                 let own = flow.from.sge(0, LEN);
                 let write = Wr::new(Opcode::Write, &[own]).to(flow.to.buffer, flow.to.key);

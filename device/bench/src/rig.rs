@@ -16,7 +16,7 @@ pub(crate) const LOG_WQES: u8 = 8;
 pub(crate) struct Rig {
     pub(crate) guests: [Guest; 2],
     daemons: Vec<Daemon>,
-    /// Folders of the first worker threads in /proc, one of each daemon.
+    /// Folders in /proc of the first worker thread of each daemon.
     workers: Vec<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ impl Rig {
         Self::of(guests, vec![daemon])
     }
 
-    /// Starts two daemons, each with the uplink that is told.
+    /// Starts two daemons, each with the given uplink.
     ///
     /// # Errors
     /// When one does not come up.
@@ -66,7 +66,8 @@ impl Rig {
         Ok(Self { guests, daemons, workers })
     }
 
-    /// Processor time of the first workers so far in ns (first field of /proc/.../schedstat).
+    /// Returns the processor time of the first workers so far in ns (first field of
+    /// /proc/.../schedstat).
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -78,7 +79,7 @@ impl Rig {
         self.workers.iter().map(time).sum()
     }
 
-    /// Private memory of the first daemon in bytes.
+    /// Returns the private memory of the first daemon in bytes.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -91,7 +92,7 @@ impl Rig {
     }
 }
 
-/// Starts a daemon with functions of these numbers.
+/// Starts a daemon with the functions of these numbers.
 fn start(program: &Path, functions: Range<usize>, args: &[&str]) -> anyhow::Result<Daemon> {
     Daemon::start_range(program, functions, args)
         .with_context(|| format!("daemon {} (see --daemon)", program.display()))

@@ -1,7 +1,7 @@
-//! Messages as packets: between two functions of one daemon, and between two daemons.
+//! Messages that travel as packets, between two functions of one daemon and between two daemons.
 //!
 //! The driver sleeps while nothing has completed, because two daemons have four busy threads. Only
-//! the latency is measured by spinning.
+//! the measurement of the latency spins.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use crate::report::Report;
 use crate::rig::{LOG_WQES, Pair, Rig};
 use crate::yardstick;
 
-/// Sizes whose rates are measured, in bytes, and their requests under way.
+/// Sizes of messages in bytes, and the number of outstanding requests of each size.
 const SIZES: [(u32, u32); 3] = [(8, 128), (4096, 128), (64 << 10, 32)];
-/// Requests with one completion.
+/// Number of requests for each completion.
 const BATCH: u32 = 4;
-/// Time between two looks at the CQ.
+/// Time between two polls of the CQ.
 const NAP: Duration = Duration::from_micros(20);
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures latency and rates of all ways.
+/// Measures latency and rates within one daemon and between two.
 ///
 /// # Errors
 /// When a daemon does not come up.
@@ -73,7 +73,7 @@ fn way(
     Ok(())
 }
 
-/// Requests of one kind, so many under way.
+/// Requests of one kind, and how many of them are outstanding.
 #[derive(Clone, Copy)]
 struct Load {
     opcode: Opcode,
@@ -115,7 +115,8 @@ impl Load {
     }
 }
 
-/// Takes all completions there are, at least one. Returns the requests that have ended.
+/// Takes all completions, and waits for at least one. Returns the number of requests that have
+/// ended.
 fn reap(pair: &mut Pair) -> u32 {
     let since = Instant::now();
     while !pair.a.send_cq.ready() {

@@ -138,7 +138,8 @@ fn same_pieces(
 /// Bytes of the messages whose bandwidth is measured.
 const MESSAGE: usize = 128 << 10;
 
-/// Bytes per second through a UNIX socket of messages, from a thread to another one.
+/// Returns the bytes per second that one thread can send to another one through a UNIX socket
+/// (SEQPACKET).
 ///
 /// # Errors
 /// When a socket fails.
@@ -165,8 +166,8 @@ pub(crate) fn socket_bandwidth(span: Duration) -> anyhow::Result<f64> {
     })
 }
 
-/// Returns the mean round trip of 100 bytes through a UNIX socket of messages between two threads
-/// that spin, in µs.
+/// Returns the mean round-trip time in µs of 100 bytes through a UNIX socket (SEQPACKET) between
+/// two threads that spin.
 ///
 /// # Errors
 /// When a socket fails.
@@ -180,7 +181,7 @@ pub(crate) fn socket_ping_pong() -> anyhow::Result<f64> {
             spin_recv(&here)?;
         }
         let time = start.elapsed();
-        // The other thread ends.
+        // The other thread ends when its socket is closed.
         drop(here);
         Ok(time.as_secs_f64() * 1e6 / ROUNDS as f64)
     })
@@ -197,7 +198,7 @@ fn bounce(socket: &OwnedFd) -> rustix::io::Result<()> {
     send(socket, &[0; 100], SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Takes a message, without sleeping.
+/// Receives a message, and spins while none has arrived.
 fn spin_recv(socket: &OwnedFd) -> rustix::io::Result<()> {
     let mut buffer = [0u8; 128];
     loop {

@@ -12,26 +12,26 @@ pub const BYTES: usize = 32 << 20;
 
 /// A frame that can wait.
 pub trait Waits {
-    /// The name of a stream of frames, in which one may overtake another.
+    /// Identifies a stream of frames, within which one frame may overtake another.
     type Stream: PartialEq;
 
     /// Returns its length in bytes.
     fn bytes(&self) -> usize;
 
-    /// Returns the stream that it is of.
+    /// Returns the stream to which it belongs.
     fn stream(&self) -> Self::Stream;
 }
 
-/// The order in which waits end. The number tells apart those that end at one time.
+/// The order in which frames are released. The number distinguishes frames with the same time.
 type Place = (Time, u64);
 
 /// Frames that wait.
 #[derive(Debug)]
 pub struct Delayed<F> {
     waiting: BTreeMap<Place, F>,
-    /// Those that wait for others, and for how many.
+    /// Frames that wait for later frames to pass, and for how many.
     behind: Vec<(Place, u32)>,
-    /// Those that need not wait for others any more.
+    /// Frames that enough later frames have passed.
     passed: VecDeque<F>,
     next: u64,
     bytes: usize,
@@ -53,8 +53,8 @@ impl<F: Waits> Delayed<F> {
         self.push(frame, now.plus(time)).map(|_| ())
     }
 
-    /// Lets a frame wait until so many later frames of its stream have passed ([`Self::passed`]),
-    /// but not longer than a time.
+    /// Lets a frame wait until this many later frames of its stream have passed ([`Self::passed`]),
+    /// but no longer than `until`.
     ///
     /// # Errors
     /// The frame, if too many frames or bytes wait.
@@ -76,7 +76,7 @@ impl<F: Waits> Delayed<F> {
         Ok(place)
     }
 
-    /// Notes that a frame of a stream passes those that wait.
+    /// Counts a frame of this stream as passing all frames that wait.
     pub fn passed(&mut self, stream: &F::Stream) {
         let Self { waiting, behind, passed, .. } = self;
         behind.retain_mut(|(place, frames)| {
@@ -91,7 +91,7 @@ impl<F: Waits> Delayed<F> {
         });
     }
 
-    /// Takes a frame whose wait is over, the one that was to wait least first.
+    /// Takes a frame whose wait is over. The frame whose wait ends first comes first.
     pub fn next(&mut self, now: Time) -> Option<F> {
         let due = |((until, _), _): (&Place, _)| *until <= now;
         let frame = match self.passed.pop_front() {
@@ -107,7 +107,7 @@ impl<F: Waits> Delayed<F> {
         self.waiting.pop_first().map(|(_, frame)| frame)
     }
 
-    /// The time at which the next frame has waited long enough.
+    /// Returns the time at which the wait of the next frame is over.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
@@ -120,13 +120,13 @@ impl<F: Waits> Delayed<F> {
         Some(frame)
     }
 
-    /// The number of frames that wait.
+    /// Returns the number of frames that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.passed.len()
     }
 
-    /// Returns whether none waits.
+    /// Returns whether no frames wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -182,7 +182,7 @@ fn frames_wait_for_time_or_for_others() {
     delayed.passed(&2);
     delayed.passed(&1);
     assert_eq!(delayed.next(at(60)), None);
-    // What nothing overtakes waits for its time.
+    // A frame that no other frame passes waits until its time.
     assert_eq!(delayed.next(at(80)), Some(overtaken));
     delayed.passed(&2);
     assert_eq!(delayed.next(at(60)), Some(kept));

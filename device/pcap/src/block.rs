@@ -15,7 +15,7 @@ const COMMENT: u16 = 1;
 const INTERFACE_NAME: u16 = 2;
 const APPLICATION: u16 = 4;
 const TIME_RESOLUTION: u16 = 9;
-/// Of statistics: frames that were dropped for lack of room.
+/// Option of a statistics block: number of frames that were dropped for lack of room.
 const DROPPED: u16 = 5;
 /// Times are multiples of 10⁻⁹ s.
 const NANOSECONDS: u8 = 9;
@@ -93,8 +93,8 @@ impl Captured<'_> {
     }
 }
 
-/// Returns the block with which a file ends: the frames of an interface that were dropped until a
-/// time, in nanoseconds since 1970, because there was no room for them.
+/// Returns the last block of a file. It contains the number of frames of an interface that were
+/// dropped for lack of room, and a time in nanoseconds since 1970.
 #[must_use]
 pub fn statistics(interface: u32, nanos: u64, dropped: u64) -> Vec<u8> {
     let mut block = Block::new(INTERFACE_STATISTICS);
@@ -141,7 +141,7 @@ impl Block {
     }
 
     fn time(&mut self, nanos: u64) {
-        // CAST: halves of 64 bits.
+        // CAST: takes the two halves of 64 bits.
         self.u32((nanos >> 32) as u32);
         self.u32((nanos & 0xffff_ffff) as u32);
     }

@@ -1,4 +1,4 @@
-//! Records as a pcapng file, sent to the client while it is written.
+//! Converts records to a pcapng file, which is sent to the client meanwhile.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,11 @@ use vrnic_pcap::{Captured, Interface};
 use super::messages::Conversations;
 use super::queue::{Queue, Record, What};
 
-/// Time between two looks whether the client wants to end.
+/// Time between two checks whether the client has ended the capture.
 const TICK: Duration = Duration::from_millis(50);
-/// Bytes that are written at once.
+/// Number of bytes that are written at once.
 const CHUNK: usize = 256 << 10;
-/// The numbers of the two interfaces: of frames, and of those that were never on a wire.
+/// The numbers of the two interfaces: for real frames, and for frames of copied data.
 const WIRE: u32 = 0;
 const COPIES: u32 = 1;
 
@@ -70,7 +70,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Sends what is left, and how many records were lost.
+    /// Sends the remaining records, and the number of records that were lost.
     ///
     /// # Errors
     /// The client is gone.
@@ -115,7 +115,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// Returns whether the client has closed its end, or its half. It has nothing else to say.
+/// Returns whether the client has closed the connection or its half of it. Other data from the
+/// client is ignored.
 fn has_ended(stream: &mut UnixStream) -> io::Result<bool> {
     let mut fds = [PollFd::new(&*stream, PollFlags::IN)];
     match poll(&mut fds, Some(&Timespec::default())) {

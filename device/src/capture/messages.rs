@@ -10,7 +10,8 @@ use vrnic_roce::wire::Path;
 use vrnic_roce::wire::frame::Ethernet;
 use vrnic_roce::wire::network::{Addresses, Network};
 
-/// Most connections whose numbers are kept. When there are more, all begin again.
+/// Maximum number of connections whose sequence numbers are kept. When another one is added, all
+/// are forgotten and begin again.
 const CONNECTIONS: usize = 4096;
 
 /// The connections of a capture.
@@ -21,7 +22,7 @@ impl Conversations {
     /// Makes the frames of a message and of its answer.
     ///
     /// # Errors
-    /// The reason for which there is no such message.
+    /// Returns the reason why the message cannot be represented.
     pub(super) fn show(
         &mut self,
         message: &Exchanged,
@@ -64,7 +65,7 @@ fn parties(message: &Exchanged) -> Parties {
     }
 }
 
-/// The way of answers.
+/// Returns the headers of answers.
 fn back(path: &Path) -> Path {
     let Ethernet { destination, source, vlan } = path.ethernet;
     let addresses = match path.network.addresses {

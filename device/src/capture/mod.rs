@@ -1,7 +1,7 @@
 //! Captures of traffic for the command `vrnic pcap` (docs/pcap.md).
 //!
-//! Workers and the switch put records into the bounded queue of each capture and never wait. A
-//! thread of the capture makes a pcapng file of them, which it sends to its client.
+//! Workers and the switch put records into the bounded queue of each capture and never wait. The
+//! capture's thread converts them to a pcapng file, which it sends to the client.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -23,7 +23,7 @@ use vrnic_adapter::watch::Exchanged;
 
 use self::queue::{Queue, What};
 
-/// The captures of the daemon. While there is none, a look costs one load.
+/// The captures of the daemon. While none runs, [`Self::frame`] costs one load.
 #[derive(Debug, Default)]
 pub struct Captures {
     any: AtomicBool,
@@ -31,7 +31,8 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Shows a frame that passes a port of the switch, or leaves or reaches the adapter behind it.
+    /// Records a frame that passes a port of the switch, or that leaves or reaches the adapter
+    /// behind it.
     #[inline]
     pub fn frame(&self, port: &str, frame: &[u8]) {
         if self.any.load(Ordering::Relaxed) {
@@ -39,16 +40,16 @@ impl Captures {
         }
     }
 
-    /// Shows a frame that copied data would have been, between these ports.
+    /// Records the frame that would have carried copied data between these ports.
     pub fn copied_frame(&self, ports: &[&str], frame: &[u8]) {
         self.put_frame(ports, frame, true);
     }
 
-    /// Returns whether a message of this length between these ports is to be shown.
+    /// Returns whether a message of this length between these ports is to be recorded.
     #[must_use]
     pub fn wants(&self, ports: &[&str], length: u64) -> bool {
         let queues = self.queues.load();
-        // All are asked: each counts what it has no room for.
+        // Asks every queue, because each one counts the messages that it has no room for.
         let mut wanted = false;
         for queue in queues.iter().filter(|queue| queue.is_about(ports)) {
             wanted |= queue.has_room(length);
@@ -56,7 +57,7 @@ impl Captures {
         wanted
     }
 
-    /// Shows a message that was copied between these ports.
+    /// Records a message that was copied between these ports.
     pub fn message(&self, ports: &[&str], message: Exchanged) {
         let message = Arc::new(message);
         for queue in self.queues.load().iter().filter(|queue| queue.is_about(ports)) {
@@ -82,12 +83,12 @@ impl Captures {
         self.change(|queues| queues.push(Arc::clone(queue)));
     }
 
-    /// Ends one.
+    /// Removes a capture.
     fn remove(&self, queue: &Arc<Queue>) {
         self.change(|queues| queues.retain(|other| !Arc::ptr_eq(other, queue)));
     }
 
-    /// The caller lets one thread at a time change the list.
+    /// Changes the list of captures. The caller ensures that only one thread at a time does this.
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Queue>>)) {
         let mut queues = Vec::clone(&self.queues.load());
         change(&mut queues);

@@ -1,4 +1,4 @@
-//! Records on their way to a capture: bounded, and nobody waits.
+//! A bounded queue of records for a capture. Threads that add records never wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use vrnic_adapter::watch::Exchanged;
 
-/// Most records that wait.
+/// Maximum number of records in the queue.
 const RECORDS: usize = 16 << 10;
-/// Most bytes of them.
+/// Maximum number of bytes in the queue.
 const BYTES: usize = 64 << 20;
-/// Longest message that is shown. The bytes of a longer one are not read again.
+/// Length of the longest message that is captured. The bytes of longer messages are not read again.
 pub const MESSAGE_MAX: u64 = 8 << 20;
-/// Counted for each record beside its bytes.
+/// Bytes that are counted for each record in addition to its content.
 const OVERHEAD: usize = 128;
 
 /// A frame or a message.
@@ -59,7 +59,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Makes the queue of a capture at a port, and its end.
+    /// Creates the queue of a capture at a port, and the receiving end of the queue.
     #[must_use]
     pub fn new(port: String) -> (Arc<Self>, Receiver<Record>) {
         let (records, end) = sync_channel(RECORDS);
@@ -79,7 +79,7 @@ impl Queue {
         ports.contains(&self.port.as_str())
     }
 
-    /// Returns whether there is room for a message of this length, or counts it as lost.
+    /// Returns whether a message of this length fits. Counts it as lost if it does not.
     #[must_use]
     pub fn has_room(&self, length: u64) -> bool {
         let left = BYTES.saturating_sub(self.bytes.load(Ordering::Relaxed)) as u64;
@@ -90,7 +90,7 @@ impl Queue {
         room
     }
 
-    /// Appends a record of now, or counts it as lost if there is no room.
+    /// Appends a record with the current time, or counts it as lost if it does not fit.
     pub fn put(&self, what: What) {
         let bytes = what.bytes();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Start and end of captures.
+//! Starts and ends captures.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,12 +16,12 @@ use super::file::File;
 use super::queue::{Queue, Record};
 use crate::vfio_host::VfioHost;
 
-/// Most captures at a time.
+/// Maximum number of captures at a time.
 const CAPTURES: usize = 8;
-/// Longest time to wait for a client that has ended its capture to take what is left.
+/// Maximum time for which a client that has ended its capture may take to read the remaining data.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The captures, and their threads. On drop all of them end.
+/// The captures and their threads. All captures end on drop.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ struct Thread {
 }
 
 impl Recorder {
-    /// Returns a recorder of the traffic of a fabric, and of the switch that knows `captures`.
+    /// Returns a recorder for the traffic of a fabric, and of the switch that uses `captures`.
     #[must_use]
     pub fn new(fabric: &Arc<Fabric<VfioHost>>, captures: &Arc<Captures>) -> Self {
         let (captures, fabric) = (Arc::clone(captures), Arc::downgrade(fabric));
@@ -56,7 +56,7 @@ impl Recorder {
     /// Checks that one more capture may start.
     ///
     /// # Errors
-    /// There are too many.
+    /// Returns an error if too many captures run.
     pub fn check_room(&self) -> anyhow::Result<()> {
         if self.shared.captures.count() >= CAPTURES {
             bail!("there are {CAPTURES} captures already");
@@ -64,11 +64,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Sends a capture at the port of this name to a client until that closes its half of the
-    /// connection. At most `snap_length` bytes of a frame are sent; 0 for all.
+    /// Captures at the port of this name and sends the data to a client until the client closes its
+    /// half of the connection. Sends at most `snap_length` bytes of each frame, or whole frames if
+    /// it is 0.
     ///
     /// # Errors
-    /// There is no thread.
+    /// Returns an error if no thread can be started, or if the socket fails.
     pub fn start(&self, port: String, snap_length: u32, stream: UnixStream) -> anyhow::Result<()> {
         stream.set_write_timeout(None)?;
         let ours = stream.try_clone()?;
@@ -77,7 +78,7 @@ impl Recorder {
         let work = move || shared.serve(&queue, &records, (snap_length, stream));
         self.shared.change(|captures| captures.add(&added));
         let handle = std::thread::Builder::new().name("capture".into()).spawn(work);
-        let handle = handle.context("no thread").inspect_err(|_| {
+        let handle = handle.context("cannot start a thread").inspect_err(|_| {
             self.shared.change(|captures| captures.remove(&added));
         })?;
         let mut threads = self.threads.lock();
@@ -94,7 +95,7 @@ impl Drop for Recorder {
             // A thread may wait for a client that does not read.
             let _gone = stream.shutdown(Shutdown::Both);
             if handle.join().is_err() {
-                tracing::error!("the thread of a capture panicked");
+                tracing::error!("a capture thread panicked");
             }
         }
     }
@@ -119,17 +120,18 @@ impl Shared {
         let mut file = File::new(queue, snap_length);
         let followed = file.follow(records, &mut stream, &self.stop);
         self.change(|captures| captures.remove(queue));
-        // Nobody waits any more for a client that does not read what is left.
+        // From here on a client that does not read the remaining data delays only this thread.
         let ended = followed
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
             .and_then(|()| file.end(records, &mut stream));
-        // The recorder has another descriptor of it.
+        // The recorder keeps another descriptor of the socket, so dropping this one does not close
+        // it.
         let _gone = stream.shutdown(Shutdown::Both);
         let (port, lost) = (queue.port(), queue.lost());
         match ended {
             Ok(()) => tracing::info!(port, lost, "a capture has ended"),
             Err(error) => {
-                tracing::info!(port, lost, %error, "a capture has ended: its client has gone");
+                tracing::info!(port, lost, %error, "a capture has ended: its client disconnected");
             }
         }
     }

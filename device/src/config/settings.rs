@@ -35,8 +35,8 @@ pub struct Settings {
     /// to a daemon on another host. tap=INTERFACE or fd=N uses a TAP device, by its name or by a
     /// descriptor that the daemon inherits. packet=INTERFACE uses the network of an interface that
     /// the host has. With transit=yes, frames from this uplink may leave by other uplinks that have
-    /// it, too. With follow=yes at some uplinks, the functions have a link only while one of these
-    /// has. Repeat the option for more uplinks
+    /// it, too. With follow=yes on one or more uplinks, the functions have a link only while at
+    /// least one of these uplinks has one. Repeat the option for more uplinks
     #[arg(long = "uplink", value_name = "SETTINGS")]
     #[serde(rename = "uplink")]
     pub(super) uplinks: Vec<UplinkConfig>,

@@ -38,7 +38,8 @@ pub struct UplinkConfig {
     pub way: Way,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
-    /// True if the functions have a link only while one of the uplinks has, for which this is true.
+    /// True if the functions follow this uplink: they have a link only while at least one of the
+    /// uplinks that they follow has one.
     pub follow: bool,
 }
 
@@ -64,16 +65,16 @@ pub enum Way {
 pub struct TlsWay {
     /// True if this daemon listens, false if it connects.
     pub listens: bool,
-    /// Where.
+    /// The address to listen at or to connect to.
     pub address: SocketAddr,
-    /// The file of the key that both have.
+    /// The file with the key, which both daemons need.
     pub key: PathBuf,
 }
 
 impl TlsWay {
     fn new(listens: bool, address: &str, key: Option<&PathBuf>) -> Result<Self, ConfigError> {
         let setting = if listens { "tls-listen" } else { "tls-connect" };
-        // A port alone is one of this host, which others cannot reach.
+        // A port without an address is one of the loopback address, which other hosts cannot reach.
         let port = address.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
         let found = port.or_else(|_| address.parse()).map_err(|_| ConfigError::Value {
             object: "uplink",

@@ -1,4 +1,4 @@
-//! What of the running daemon can be changed: functions, ports, uplinks and faults.
+//! Changes to the running daemon: functions, ports, uplinks and faults.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Running {
         }
     }
 
-    /// Returns what sends a capture.
+    /// Returns the function that sends a capture to a client.
     fn capture(&self, at: Place, snap_length: u32) -> anyhow::Result<Answer> {
         self.recorder.check_room()?;
         let state = self.state.lock();
@@ -136,7 +136,7 @@ impl Running {
         done.map_or_else(refused, |()| Reply::Done)
     }
 
-    /// Adds a rule for faults; returns its number.
+    /// Adds a rule for faults. Returns its number.
     fn add_fault(&self, text: &str) -> anyhow::Result<u32> {
         let rule: Rule = text.parse()?;
         if let Some(name) = &rule.filter.function

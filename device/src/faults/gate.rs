@@ -1,4 +1,4 @@
-//! The place where rules meet packets: between an adapter and its network.
+//! Applies the rules to packets between an adapter and its network.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +17,17 @@ use super::view::{FaultsView, RuleView};
 use crate::vfio_host::VfioHost;
 use crate::worker::pool::now_ns;
 
-/// Longest time that a packet waits for those that are to overtake it: there may be none.
+/// Maximum time that a packet waits for later packets to overtake it, because these may never come.
 const OVERTAKE: Duration = Duration::from_millis(100);
 
 /// The rules, and the packets that wait.
 #[derive(Debug)]
 pub(super) struct Gate {
     fabric: Weak<Fabric<VfioHost>>,
-    /// False while there are no rules, so that nobody takes the lock for nothing.
+    /// False while no rules exist, so that packets pass without taking the lock.
     active: AtomicBool,
     state: Mutex<State>,
-    /// Rung when the next packet is due earlier than before, and at the end.
+    /// Notified when the next packet is due earlier than before, and at the end.
     bell: Condvar,
 }
 
@@ -66,7 +66,7 @@ fn now() -> Time {
 }
 
 impl Gate {
-    /// Makes a place without rules.
+    /// Creates a gate without rules.
     pub(super) fn new(fabric: Weak<Fabric<VfioHost>>) -> Self {
         let active = AtomicBool::new(false);
         Self { fabric, active, state: Mutex::default(), bell: Condvar::new() }
@@ -88,7 +88,7 @@ impl Gate {
         removed
     }
 
-    /// Removes all rules, and sends what waits.
+    /// Removes all rules, and sends the packets that wait.
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
         state.rules.clear();
@@ -98,7 +98,7 @@ impl Gate {
         self.send(late);
     }
 
-    /// Hears of packets while there are rules.
+    /// Asks the adapters for their packets while any rules exist.
     fn want(&self, state: &State) {
         let active = !state.rules.is_empty();
         self.active.store(active, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Gate {
         }
     }
 
-    /// Sends packets when they have waited long enough, until the end.
+    /// Sends packets whose wait is over, until [`Self::end`] is called.
     pub(super) fn send_late(&self) {
         let mut state = self.state.lock();
         while !state.ended {
@@ -151,7 +151,7 @@ impl Gate {
         }
     }
 
-    /// Lets frames leave as the rules say.
+    /// Applies the rules to frames that leave.
     pub(super) fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         if !self.active.load(Ordering::Relaxed) {
             return;
@@ -180,7 +180,7 @@ impl Gate {
 }
 
 impl State {
-    /// Lets a packet pass as the rules say: it is appended to `out`, or not.
+    /// Applies the rules to a packet, and appends it to `out` if it is to be sent now.
     fn pass(&mut self, from: &Sender<'_>, frame: Frame, time: Time, out: &mut Vec<Frame>) {
         let stream = (from.mac, from.qpn);
         let subject = subject(from, &frame);
@@ -199,7 +199,7 @@ impl State {
             Fate::Duplicate => out.extend([frame.clone(), frame]),
             Fate::Corrupt { crc, random } => {
                 let mut bytes = frame.into_bytes();
-                // A packet of an adapter has bits to flip.
+                // A packet of an adapter is always long enough to have a bit flipped.
                 let _changed = corrupt(&mut bytes, crc, random);
                 out.push(Frame::new(bytes));
             }
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-/// The packet in a frame, as rules see it.
+/// Returns the properties of a packet that rules use.
 fn subject<'a>(from: &Sender<'a>, frame: &Frame) -> Option<Subject<'a>> {
     let (opcode, psn) = RoceFrame::parse(frame.bytes()).ok()??.operation()?;
     let qp = wire::Qpn::new(from.qpn.get());

@@ -1,9 +1,9 @@
-//! Faults on purpose of the packets that adapters send (docs/faults.md).
+//! Causes faults on purpose of packets that adapters send (docs/faults.md).
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `gate` | the place where rules meet packets |
-//! | [`view`] | rules as watchers see them |
+//! | `gate` | the application of rules to packets |
+//! | [`view`] | rules for the monitor and clients |
 
 mod gate;
 pub mod view;
@@ -22,22 +22,22 @@ use self::gate::Gate;
 use self::view::FaultsView;
 use crate::vfio_host::VfioHost;
 
-/// The rules of the daemon, and the packets that wait by them.
+/// The rules of the daemon, and the packets that wait because of them.
 #[derive(Debug)]
 pub struct Faults {
     gate: Arc<Gate>,
-    /// Sends packets that have waited; it is started for the first rule that needs it.
+    /// The thread that sends delayed packets. The first rule that delays packets starts it.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Faults {
-    /// Returns a place for rules about the adapters of a fabric.
+    /// Returns an empty set of rules for the adapters of a fabric.
     #[must_use]
     pub fn new(fabric: &Arc<Fabric<VfioHost>>) -> Self {
         Self { gate: Arc::new(Gate::new(Arc::downgrade(fabric))), thread: Mutex::default() }
     }
 
-    /// Lets packets leave as the rules say.
+    /// Applies the rules to frames that leave.
     pub fn leaving(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         self.gate.leaving(from, frames);
     }
@@ -45,23 +45,24 @@ impl Faults {
     /// Adds a rule; returns its number.
     ///
     /// # Errors
-    /// There are too many rules, or no thread.
+    /// Returns an error if too many rules exist, or if no thread can be started.
     pub fn add(&self, rule: Rule) -> anyhow::Result<RuleId> {
         let waits = matches!(rule.action, Action::Delay(_) | Action::Reorder(_));
         let mut thread = self.thread.lock();
         if waits && thread.is_none() {
             let gate = Arc::clone(&self.gate);
             let started = std::thread::Builder::new().name("faults".into());
-            let started = started.spawn(move || gate.send_late()).context("no thread")?;
+            let started =
+                started.spawn(move || gate.send_late()).context("cannot start a thread")?;
             *thread = Some(started);
         }
         self.gate.add(rule)
     }
 
-    /// Removes one rule, or all. Packets that wait by all rules are sent then.
+    /// Removes one rule, or all. If all are removed, packets that wait are sent at once.
     ///
     /// # Errors
-    /// There is no such rule.
+    /// Returns an error if no such rule exists.
     pub fn clear(&self, rule: Option<u32>) -> anyhow::Result<()> {
         let Some(number) = rule else {
             self.gate.clear();
@@ -84,7 +85,7 @@ impl Drop for Faults {
     fn drop(&mut self) {
         self.gate.end();
         if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of packets that wait panicked");
+            tracing::error!("the thread that sends delayed packets panicked");
         }
     }
 }

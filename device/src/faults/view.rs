@@ -1,4 +1,4 @@
-//! Rules for faults, as watchers see them.
+//! Rules for faults, for the monitor and for clients of the control socket.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub struct FaultsView {
     pub rules: Vec<RuleView>,
     /// Packets that wait now.
     pub waiting: u64,
-    /// Packets that were to wait and were dropped, because too many waited.
+    /// Packets that a rule wanted to delay, but that were dropped because too many packets waited.
     pub overflowed: u64,
 }
 
@@ -24,6 +24,6 @@ pub struct RuleView {
     pub seen: u64,
     /// Packets that it has hit.
     pub hit: u64,
-    /// True if it hits no more: its time is over, or its number of hits reached.
+    /// True if it hits no more packets, because its time is over or its number of hits is reached.
     pub over: bool,
 }

@@ -12,12 +12,12 @@ use crate::faults::view::{FaultsView, RuleView};
 #[derive(Debug)]
 pub(super) struct Rules(pub(super) FaultsView);
 
-/// A name, its meaning, and its value.
+/// The name of a metric, its help text, and a function that returns its value.
 type Counter = (&'static str, &'static str, fn(&RuleView) -> u64);
 
 const COUNTERS: [Counter; 2] = [
     ("fault_seen_packets", "Packets that a rule has looked at", |rule| rule.seen),
-    ("fault_hit_packets", "Packets that it has hit", |rule| rule.hit),
+    ("fault_hit_packets", "Packets that a rule has hit", |rule| rule.hit),
 ];
 
 impl Collector for Rules {
@@ -33,7 +33,7 @@ impl Collector for Rules {
                 ConstCounter::new(value(rule)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Packets that were to wait and were dropped, because too many waited";
+        let help = "Packets that were dropped because too many packets waited";
         let overflowed = encoder.encode_descriptor("fault_overflowed_packets", help, None, kind)?;
         ConstCounter::new(self.0.overflowed).encode(overflowed)
     }

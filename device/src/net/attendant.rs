@@ -1,4 +1,4 @@
-//! The switch as the workers serve it.
+//! Lets workers run the switch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::switch::Switch;
 use crate::worker::engine::Engine;
 use crate::worker::pool::now_ns;
 
-/// Time without frames after which a worker leaves the switch to its thread, in nanoseconds. The
-/// peer's answer usually comes within it.
+/// Time in nanoseconds without frames after which a worker leaves the switch to its thread. The
+/// answer of a peer usually arrives earlier.
 const PATIENCE: u64 = 1_000_000;
 
-/// Serves the switch while adapters send and receive packets. One worker does at a time.
+/// Runs the switch while adapters send and receive packets. Only one worker does this at a time.
 pub(super) struct Attendant {
     switch: Arc<Mutex<Switch>>,
     shared: Arc<Shared>,
-    /// When there last was a frame.
+    /// The time of the last frame.
     worked: AtomicU64,
-    /// True if serving has panicked. Workers leave the switch to its thread then, where a panic
-    /// does not end a worker.
+    /// True if the switch has panicked in a worker. Workers then leave it to its thread, so that a
+    /// further panic cannot end a worker.
     broken: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl Attendant {
         Self { switch, shared, worked: AtomicU64::new(0), broken: AtomicBool::new(false) }
     }
 
-    /// Wakes the thread for all that there is to do.
+    /// Wakes the thread, which takes over all work for the switch.
     #[cold]
     fn leave_to_thread(&self) {
         let _woken_anyway = self.shared.attendance.leave();
@@ -54,7 +54,9 @@ impl Engine for Attendant {
         let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires()));
         drop(switch);
         let Ok(served) = served else {
-            tracing::error!("the Ethernet switch panicked; from now on only its thread serves it");
+            tracing::error!(
+                "the Ethernet switch panicked in a worker; now only its thread runs it"
+            );
             self.broken.store(true, Ordering::Relaxed);
             self.leave_to_thread();
             return false;

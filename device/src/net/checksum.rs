@@ -18,7 +18,7 @@ pub const fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// Returns the checksum of UDP for a sum; zero, which means none, becomes its other form.
+/// Returns the checksum of UDP for a sum. Zero, which would mean "no checksum", becomes 0xffff.
 #[must_use]
 pub const fn of_udp(sum: u64) -> u16 {
     match !fold(sum) {

@@ -26,9 +26,9 @@ pub(super) enum Command {
 
 /// What the switch's thread and the others share.
 pub(super) struct Shared {
-    /// Stepped when the switch's thread has something to do.
+    /// The event that wakes the switch's thread.
     pub(super) bell: Arc<Event>,
-    /// Whether a worker serves the switch.
+    /// Whether a worker runs the switch.
     pub(super) attendance: Arc<Attendance>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) captures: Arc<Captures>,

@@ -58,7 +58,7 @@ impl Interfaces {
 pub struct TapDevice {
     /// Name of the interface.
     pub name: String,
-    /// True if frames have a header ([`super::offload`]) there.
+    /// True if frames have a header ([`super::offload`]) at this device.
     pub headers: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct TapDevice {
 /// Returns the kernel's error.
 pub fn attach_tap(device: BorrowedFd<'_>, name: &str, headers: bool) -> io::Result<()> {
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
-    // The flag must be as it is in a device that exists already.
+    // The flag must match that of a device that already exists.
     for queues in [0, libc::IFF_MULTI_QUEUE] {
         let flags = TAP | queues | if headers { libc::IFF_VNET_HDR } else { 0 };
         let mut request = request(name)?;
@@ -104,7 +104,8 @@ pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<TapDevice> {
 }
 
 /// Sets the length of the header of frames at a TAP device, and offers to complete checksums and to
-/// cut UDP datagrams. Returns whether the kernel knows that, and so cuts them, too (Linux 6.2).
+/// cut UDP datagrams. Returns whether the kernel supports this (Linux 6.2), and therefore also cuts
+/// datagrams itself.
 ///
 /// # Errors
 /// When frames have no header there.

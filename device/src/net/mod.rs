@@ -18,14 +18,14 @@
 //! | [`packet`] | the line to the network of an interface |
 //! | [`offload`] | checksums and VLAN tags that the kernel leaves to cards |
 //! | [`checksum`] | the internet checksum |
-//! | [`segments`] | RoCE packets that pass to and from the kernel as one |
+//! | [`segments`] | RoCE packets that pass to and from the kernel as one datagram |
 //! | [`path_mtu`] | the path MTU of RDMA for an MTU of IP |
 //! | [`port`] | a port: its line, its adapter, what waits to be sent |
 //! | [`outbox`] | the way of frames from adapters into the switch |
 //! | [`handle`] | how other threads reach the switch |
 //! | [`switch`] | what the switch's thread does |
 //! | [`thread`] | its start and end |
-//! | `attendant` | the switch as the workers serve it |
+//! | `attendant` | the part of workers that runs the switch |
 
 mod attendant;
 pub mod checksum;

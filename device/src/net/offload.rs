@@ -39,23 +39,24 @@ pub struct VlanTag {
     pub tci: u16,
 }
 
-/// What the sender of a frame has left to do (`struct virtio_net_hdr`).
+/// The work that the sender of a frame has left to its receiver (`struct virtio_net_hdr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     flags: u8,
-    /// Kind of the frames that this is to be cut into.
+    /// Kind of the segments into which the frame is to be cut.
     gso: u8,
     header_len: u16,
     segment: u16,
-    /// Where the checksummed bytes begin.
+    /// Offset of the first byte that the checksum covers.
     start: u16,
-    /// Where among them the checksum is.
+    /// Offset of the checksum from there.
     offset: u16,
 }
 
 impl Offload {
-    /// A UDP datagram, with its header at `udp` and its checksum at `checksum` behind that, that is
-    /// to be cut into datagrams of `segment` bytes. None if there are no such numbers.
+    /// Returns the header for a UDP datagram that is to be cut into datagrams of `segment` bytes.
+    /// Its UDP header is at `udp`, with the checksum at the offset `checksum` in it. Returns none
+    /// if a number is too large for its field.
     #[must_use]
     pub fn segments(udp: usize, checksum: usize, segment: usize) -> Option<Self> {
         Some(Self {
@@ -68,7 +69,8 @@ impl Offload {
         })
     }
 
-    /// Returns how much data each frame gets, if it is a UDP datagram that is to be cut.
+    /// Returns the number of data bytes in each segment if the frame is a UDP datagram that is to
+    /// be cut.
     #[must_use]
     pub fn udp_segment(self) -> Option<usize> {
         (self.gso & !GSO_ECN == GSO_UDP).then_some(self.segment.into())

@@ -1,5 +1,6 @@
-//! The way of frames from adapters into the switch. Workers put them here without waiting; whoever
-//! serves the switch takes them in batches. They enter the switch by the port of their adapter.
+//! Carries frames from adapters to the switch. Workers put them here without waiting; the thread or
+//! worker that runs the switch takes them in batches. They enter the switch by the port of their
+//! adapter.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,10 +20,10 @@ use crate::worker::pool::now_ns;
 
 /// Most bytes of an adapter that wait for the switch.
 const ROOM: usize = 4 << 20;
-/// Bytes at an uplink from which on senders wait. More would leave the processor's cache before it
-/// is sent.
+/// Number of bytes that wait at an uplink from which on senders wait. A longer backlog would leave
+/// the processor's cache before it is sent.
 const BACKLOG: usize = 1 << 20;
-/// Age in nanoseconds from which on a backlog says nothing.
+/// Age in nanoseconds from which on a recorded backlog is ignored.
 const STALE_NS: u64 = 100_000_000;
 /// Counted for each frame beside its bytes.
 const OVERHEAD: usize = 64;
@@ -34,9 +35,9 @@ pub struct Outbox {
     ready: Mutex<Vec<Arc<Lane>>>,
     bell: Arc<Event>,
     attendance: Arc<Attendance>,
-    /// Bytes that wait at the uplink where most do.
+    /// Number of bytes that wait at the uplink with the longest backlog.
     backlog: AtomicUsize,
-    /// When that was told.
+    /// Time at which `backlog` was set.
     backlog_at: AtomicU64,
 }
 
@@ -56,7 +57,7 @@ struct Waiting {
 
 impl Outbox {
     /// Creates an outbox that posts to `attendance` when it is not empty any more, and steps `bell`
-    /// if the switch's thread has to look.
+    /// if the switch's thread has to take the frames.
     #[must_use]
     pub fn new(bell: Arc<Event>, attendance: Arc<Attendance>) -> Self {
         Self {
@@ -69,14 +70,14 @@ impl Outbox {
         }
     }
 
-    /// Tells how many bytes wait at the uplink where most do.
+    /// Sets the number of bytes that wait at the uplink with the longest backlog.
     pub fn set_backlog(&self, bytes: usize) {
         self.backlog_at.store(now_ns(), Ordering::Relaxed);
         self.backlog.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes that may be sent to uplinks now. Where nothing has moved for a while, an
-    /// uplink is stuck, and its queue takes what it can.
+    /// Returns the number of bytes that may be sent to uplinks now. A backlog that has not been set
+    /// for a while is ignored, because the uplink is stuck; its queue drops frames that do not fit.
     fn uplink_room(&self) -> usize {
         let backlog = self.backlog.load(Ordering::Relaxed);
         if backlog < BACKLOG {
@@ -97,8 +98,8 @@ impl Outbox {
         self.lanes.write().remove(&mac);
     }
 
-    /// Takes all frames that wait: `each` is told the port and the frames of each adapter. Returns
-    /// whether there were any.
+    /// Takes all frames that wait: `each` gets the port and the frames of each adapter. Returns
+    /// whether any frames waited.
     pub fn take(&self, mut each: impl FnMut(PortId, Vec<ethernet::Frame>)) -> bool {
         if !self.attendance.has_work() {
             return false;

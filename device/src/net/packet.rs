@@ -141,7 +141,7 @@ impl Line for Packet {
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
                     log.status.count_dropped(Reason::QueueFull, count);
                 }
-                // Kernels before 6.2 do not know what joined frames are.
+                // Kernels before 6.2 do not support joined frames.
                 Err(Errno::INVAL) if count > 1 => {
                     self.joins = false;
                     continue;
@@ -163,8 +163,8 @@ impl Line for Packet {
     }
 }
 
-/// Sends the first frame of a queue, or several as one. Returns how many these are; none if no
-/// frame waits.
+/// Sends the first frame of a queue, or several frames joined to one. Returns the number of frames
+/// sent, or none if no frame waits.
 fn send(
     socket: &OwnedFd,
     queue: &SendQueue,

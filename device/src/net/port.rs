@@ -34,7 +34,7 @@ pub trait FrameSink: Send {
     /// Takes a frame that is for the adapter, and gives back one that is not.
     fn offer(&self, frame: ethernet::Frame) -> Option<ethernet::Frame>;
 
-    /// Returns whether there is room for the frames of a few messages of a trunk.
+    /// Returns whether the adapter has room for the frames of a few messages of a trunk.
     fn has_room(&self) -> bool;
 }
 
@@ -50,7 +50,8 @@ pub struct PortSetup {
     pub line: Option<Box<dyn Line>>,
     /// True if frames from this uplink may leave by other uplinks for which this is true.
     pub transit: bool,
-    /// True if the functions have a link only while one of the uplinks has, for which this is true.
+    /// True if the functions follow this uplink: they have a link only while at least one of the
+    /// uplinks that they follow has one.
     pub followed: bool,
     /// Hears of the link.
     pub link: LinkListener,
@@ -64,14 +65,14 @@ pub struct Port {
     status: Arc<PortStatus>,
     captures: Arc<Captures>,
     queue: SendQueue,
-    /// When the line last took something of the queue, or the queue was empty.
+    /// The last time at which the line took bytes from the queue, or the queue was empty.
     moved: Instant,
     limiter: Limiter,
-    /// True if frames can pass by the line, or there is none.
+    /// True if frames can pass by the line, or the port has no line.
     up: bool,
-    /// False if the functions follow uplinks, and none of these has a link.
+    /// False if the functions follow uplinks, and none of these uplinks has a link.
     carrier: bool,
-    /// The link that the adapter was told of.
+    /// The state of the link that was last reported to the adapter.
     told: bool,
     /// True if epoll tells when there is room to send.
     pub watched_out: bool,
@@ -80,7 +81,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Creates a port without a link, whose frames `captures` see.
+    /// Creates a port without a link. Its frames are shown to `captures`.
     #[must_use]
     pub fn new(setup: PortSetup, captures: Arc<Captures>) -> Self {
         let room = if setup.kind.is_uplink() { UPLINK_QUEUE } else { STATION_QUEUE };
@@ -124,13 +125,13 @@ impl Port {
         !both || self.setup.transit && to.setup.transit
     }
 
-    /// Returns whether frames can pass, if it is an uplink that the functions follow.
+    /// Returns whether frames can pass, or none if the functions do not follow this port.
     #[must_use]
     pub fn followed(&self) -> Option<bool> {
         self.setup.followed.then_some(self.up)
     }
 
-    /// Tells whether the functions have a link as far as uplinks are concerned.
+    /// Sets whether the uplinks allow the functions to have a link.
     pub fn set_carrier(&mut self, carrier: bool) {
         self.carrier = carrier;
         self.tell_link();
@@ -173,8 +174,8 @@ impl Port {
         self.setup.kind.is_uplink()
     }
 
-    /// Returns the bytes that wait at an uplink. One that has not taken any for a while counts as
-    /// if there were none, so that it does not keep senders from others.
+    /// Returns the number of bytes that wait at an uplink. Returns 0 for an uplink that has not
+    /// taken any bytes for a while, so that it does not stop senders to other uplinks.
     #[must_use]
     pub fn backlog(&self, now: Instant) -> usize {
         let moves = now.saturating_duration_since(self.moved) < STALLED;
@@ -333,7 +334,7 @@ impl Port {
         self.tell_link();
     }
 
-    /// Tells the adapter of its link if that has changed.
+    /// Reports the state of the link to the adapter if it has changed.
     fn tell_link(&mut self) {
         let up = self.up && self.carrier;
         if std::mem::replace(&mut self.told, up) != up {

@@ -72,7 +72,7 @@ impl SendQueue {
         self.frames.iter().map(|waiting| &waiting.frame)
     }
 
-    /// Returns the bytes of all frames, with what is counted beside them.
+    /// Returns the number of bytes of all frames, including the overhead for each frame.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -1,5 +1,5 @@
-//! The switch: one epoll set, all ports. It never waits for a port. Its thread serves it, or a
-//! worker that sends packets.
+//! The switch, with all ports in one epoll set. It never waits for a single port. Its own thread
+//! runs it, or a worker while adapters send packets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,11 +23,11 @@ use super::table::{MacTable, PortId, Route, Verdict};
 const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two ticks of the ports that want them.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time for which an adapter without room keeps frames from being read.
+/// Maximum time for which no frames are read because an adapter has no room.
 const HOLD: Duration = Duration::from_millis(200);
 /// Frames of an adapter after which those that wait at ports are sent.
 const CHUNK: usize = 64;
-/// Most events that are taken at once.
+/// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
 /// Token of the bell.
 const BELL: u64 = u64::MAX;
@@ -76,18 +76,18 @@ pub(super) struct Switch {
     grown: Vec<PortId>,
     /// Frames that have arrived by a port and are to be forwarded.
     arrived: Vec<Frame>,
-    /// Since when no frames are read, because an adapter has no room.
+    /// The time since which no frames are read because an adapter has no room.
     held: Option<Instant>,
     /// True if a line was lost since the thread last looked.
     lost: bool,
 }
 
-/// What a worker has found.
+/// The result of a worker's turn in the switch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Served {
-    /// True if there was a frame.
+    /// True if a frame was forwarded.
     pub(super) any: bool,
-    /// True if there is something that only the switch's thread does.
+    /// True if an event needs the switch's thread.
     pub(super) for_thread: bool,
 }
 
@@ -122,8 +122,8 @@ impl Switch {
         &self.epoll
     }
 
-    /// Does what the events ask for, and what is due. Returns when to call this again without an
-    /// event. Only the switch's thread does: it may take long.
+    /// Handles events, commands and periodic work. Returns the time after which to call this again
+    /// if no event comes. Only the switch's thread calls this, because it may take long.
     pub(super) fn serve(&mut self, events: &[Event]) -> Duration {
         self.lost = false;
         self.run_commands();
@@ -151,13 +151,13 @@ impl Switch {
         let mut any = self.forward_outbox();
         let mut space = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         let waited = epoll::wait(&*self.epoll, &mut space[..], Some(&Timespec::default()));
-        // The thread tells of an error.
+        // The thread reports the error.
         let mut for_thread = waited.is_err();
         for event in waited.map(|(events, _)| events).unwrap_or_default() {
             match Token::of(event) {
                 Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags),
                 Some(Token::Door(_)) => for_thread = true,
-                // The bell is the thread's.
+                // The bell is handled by the thread.
                 None => {}
             }
         }
@@ -180,7 +180,7 @@ impl Switch {
         }
     }
 
-    /// Forwards the frames of adapters. Returns whether there were any.
+    /// Forwards the frames of adapters. Returns whether any frames waited.
     fn forward_outbox(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         shared.outbox.take(|port, frames| self.forward_all(port, frames))
@@ -267,8 +267,8 @@ impl Switch {
         }
     }
 
-    /// Takes what has arrived, and sends what waits if there is room. Returns whether there was a
-    /// frame.
+    /// Forwards frames that have arrived, and sends waiting frames if the line has room. Returns
+    /// whether a frame arrived.
     fn serve_wire(&mut self, id: PortId, flags: EventFlags) -> bool {
         let now = Instant::now();
         let reads = self.may_read(now);
@@ -294,9 +294,10 @@ impl Switch {
         any
     }
 
-    /// Returns whether frames may be read: the workers of all adapters keep up with them. So what
-    /// is too much waits in the sockets, and with its sender, instead of being lost. One adapter
-    /// cannot keep the others waiting for long.
+    /// Returns whether frames may be read from lines, because the workers of all adapters keep up
+    /// with them. Otherwise frames wait in the sockets and at their senders instead of being
+    /// dropped. After [`HOLD`] frames are read in any case, so that one adapter cannot delay the
+    /// others for long.
     fn may_read(&mut self, now: Instant) -> bool {
         if self.ports.values().all(Port::has_room) {
             self.held = None;
@@ -382,7 +383,7 @@ impl Switch {
         }
     }
 
-    /// Tells senders how much waits at uplinks.
+    /// Reports to senders how many bytes wait at uplinks.
     fn tell_backlog(&self) {
         let now = Instant::now();
         let backlog = self.ports.values().map(|port| port.backlog(now)).max();
@@ -438,8 +439,8 @@ impl Switch {
         self.follow_mtu();
     }
 
-    /// Tells the functions if the uplinks that they follow have lost the last link, or have one
-    /// again.
+    /// Updates the functions' links if the uplinks that they follow have lost their last link, or
+    /// have one again.
     fn follow_uplinks(&mut self) {
         let mut followed = self.ports.values().filter_map(Port::followed).peekable();
         let carrier = followed.peek().is_none() || followed.any(|up| up);

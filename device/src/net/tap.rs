@@ -43,15 +43,15 @@ struct Device {
 }
 
 impl Device {
-    /// Uses a file that is attached to a TAP device. Returns the name of that, too.
+    /// Uses a file that is attached to a TAP device. Also returns the name of the device.
     fn new(file: OwnedFd) -> io::Result<(Self, String)> {
         let tap = attached_tap(file.as_fd())?;
         let joins = tap.headers && offload_tap(file.as_fd())?;
         Ok((Self { file, headers: tap.headers, joins }, tap.name))
     }
 
-    /// Writes the first frame of a queue, or several as one. Returns how many these are; none if
-    /// no frame waits.
+    /// Writes the first frame of a queue, or several frames joined to one. Returns the number of
+    /// frames written, or none if no frame waits.
     fn write(&self, queue: &SendQueue) -> Option<(usize, rustix::io::Result<usize>)> {
         let next = Joined::next(queue, self.joins)?;
         let sent = rustix::io::writev(&self.file, &next.slices(self.headers));
@@ -170,7 +170,7 @@ impl Line for Tap {
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
                     log.status.count_dropped(Reason::QueueFull, count);
                 }
-                // Each is tried by itself.
+                // Each value is tried separately.
                 Err(Errno::INVAL) if count > 1 => {
                     device.joins = false;
                     continue;

@@ -15,7 +15,7 @@ use super::handle::{Shared, SwitchHandle};
 use super::switch::{EVENTS, MtuListener, Switch};
 use crate::worker::engine::Engine;
 
-/// Time before the thread looks again whether an adapter has room for frames.
+/// Time after which the thread checks again whether an adapter has room for frames.
 const HELD_PAUSE: Duration = Duration::from_micros(50);
 
 /// A running switch; it ends on drop.
@@ -49,8 +49,8 @@ impl SwitchThread {
         &self.handle
     }
 
-    /// Returns what so many workers poll, which are awake, so that they serve the switch while
-    /// adapters send and receive packets.
+    /// Returns an engine for this many workers, all of which are awake. They poll it, and so run
+    /// the switch while adapters send and receive packets.
     #[must_use]
     pub fn attendant(&self, workers: usize) -> Arc<dyn Engine> {
         let shared = self.handle.shared();
@@ -68,8 +68,8 @@ impl Drop for SwitchThread {
     }
 }
 
-/// Serves the switch until it is told to end. While a worker attends, this thread only wakes for
-/// the bell and for what is due from time to time.
+/// Runs the switch until it has to end. While workers run the switch, this thread wakes only for
+/// the bell and for periodic work.
 fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
     let mut period = Duration::ZERO;
@@ -93,7 +93,7 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
         let held = switch.is_held();
         drop(switch);
         if held {
-            // What waits to be read would be told again at once.
+            // The event of frames that wait to be read would return at once.
             std::thread::sleep(HELD_PAUSE);
         }
     }

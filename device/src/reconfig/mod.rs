@@ -35,9 +35,9 @@ pub type Handler = Box<dyn Fn(Request) -> Answer + Send>;
 
 /// The answer to a request.
 pub enum Answer {
-    /// This reply.
+    /// A reply.
     Reply(Reply),
-    /// [`Reply::Done`], and then the connection is given to this.
+    /// [`Reply::Done`]. The connection is then passed to this function.
     Stream(Box<dyn FnOnce(UnixStream) -> anyhow::Result<()>>),
 }
 
@@ -144,7 +144,7 @@ impl Serving {
             && let Some(then) = then
         {
             if let Err(error) = then(stream) {
-                tracing::error!(%client, "what a client of the control socket asked for fails: {error:#}");
+                tracing::error!(%client, "a request at the control socket failed: {error:#}");
             }
         } else if let Err(error) = sent {
             self.limiter.warn(now_ns(), || {

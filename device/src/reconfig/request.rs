@@ -41,11 +41,12 @@ pub enum Request {
     ClearFaults(Option<u32>),
     /// Returns the rules.
     ListFaults,
-    /// Sends a capture behind the reply, until the client closes its half of the connection.
+    /// Starts a capture, whose data follows the reply until the client closes its half of the
+    /// connection.
     Capture {
         /// The port of the switch.
         at: Place,
-        /// The most bytes of a frame that are sent; 0 for all.
+        /// Maximum number of bytes of each frame that are sent, or 0 for whole frames.
         snap_length: u32,
     },
 }
@@ -54,11 +55,11 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// That of a function, with what its adapter sends and receives.
+    /// The port of a function, including the packets that its adapter sends and receives.
     Function(String),
-    /// That of a guest without an adapter.
+    /// The port of a guest without an adapter.
     Port(String),
-    /// That of an uplink.
+    /// The port of an uplink.
     Uplink(String),
 }
 

@@ -1,25 +1,25 @@
-//! Who serves something that several threads can serve: its own thread, which waits for events, or
-//! a worker, which polls anyway.
+//! Decides which thread runs an object that several threads can run: its own thread, which waits
+//! for events, or a worker, which polls anyway.
 //!
-//! A worker that makes work for it, or finds some, attends from then on, and its thread rests: two
-//! threads would wake each other for each packet. When nothing comes any more, or when all workers
-//! sleep, the thread is woken and waits for events again.
+//! When a worker finds work for the object, workers run it from then on ("attend"), and its thread
+//! does not. Otherwise the two threads would wake each other for each packet. When no more work
+//! comes, or when all workers sleep, the thread is woken and waits for events again.
 //!
-//! No work is lost. Whoever posts some sees a worker awake, which looks for work before it sleeps,
-//! or is told to wake the thread.
+//! No work is lost. When work is posted, either a worker is awake and checks for work before it
+//! sleeps, or the thread that posts it has to wake the object's thread.
 
 use std::sync::atomic::Ordering;
 
 use super::sync::{AtomicBool, AtomicUsize, fence};
 
-/// The state that the thread, the workers and those who post work share.
+/// The state that the thread, the workers and the threads that post work share.
 #[derive(Debug, Default)]
 pub struct Attendance {
-    /// Workers that are not asleep.
+    /// Number of workers that are not asleep.
     awake: AtomicUsize,
     /// True if a worker attends.
     attended: AtomicBool,
-    /// True if something was posted that nobody has taken.
+    /// True if work was posted that no thread has taken.
     work: AtomicBool,
 }
 
@@ -29,24 +29,24 @@ impl Attendance {
     #[must_use]
     pub fn post(&self) -> bool {
         self.work.store(true, Ordering::SeqCst);
-        // Pairs with the one of `fall_asleep`.
+        // Pairs with the fence in `fall_asleep`.
         fence(Ordering::SeqCst);
         self.awake.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns whether there is work.
+    /// Returns whether work waits.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.work.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a worker has to look: there is work, or one attends.
+    /// Returns whether a worker has to run the object, because work waits or a worker attends.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.work.load(Ordering::Relaxed) || self.is_attended()
     }
 
-    /// Forgets the work. The caller takes all that was posted after this call.
+    /// Marks all work as taken. After this call the caller takes all posted work.
     pub fn take(&self) {
         self.work.swap(false, Ordering::SeqCst);
     }
@@ -70,13 +70,13 @@ impl Attendance {
         self.attended.swap(false, Ordering::SeqCst)
     }
 
-    /// Counts a worker that begins.
+    /// Counts a worker as awake.
     pub fn begin(&self) {
         self.awake.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a worker as asleep. It looks for work after this call, and before it sleeps. Returns
-    /// whether the caller has to wake the thread.
+    /// Counts a worker as asleep. The worker must check for work after this call and before it
+    /// sleeps. Returns whether the caller has to wake the thread.
     #[must_use]
     pub fn fall_asleep(&self) -> bool {
         let last = self.awake.fetch_sub(1, Ordering::SeqCst) == 1;

@@ -7,7 +7,7 @@
 //! | [`sleep`] | how a worker goes to sleep |
 //! | [`waker`], [`event`] | how it is woken |
 //! | `sync` | the atomics that models replace |
-//! | [`attendance`] | whether a worker or a thread of its own serves the switch |
+//! | [`attendance`] | whether a worker or its own thread runs the switch |
 //! | [`pool`] | the threads |
 
 pub mod attendance;

@@ -22,7 +22,7 @@ pub struct Daemon {
     folder: TempDir,
 }
 
-/// Returns the MAC of function `index`, of which there are some thousands.
+/// Returns the MAC of function `index`. The scheme has room for thousands of functions.
 #[must_use]
 pub fn mac(index: usize) -> [u8; 6] {
     let [high, low] = u16::try_from(index + 10).unwrap_or(u16::MAX).to_be_bytes();

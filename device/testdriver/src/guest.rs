@@ -55,7 +55,7 @@ impl<B: Bus> Guest<B> {
     }
 
     /// Resets the adapter, gives it rings in fresh memory, and enables it. Gives the port its
-    /// address where that is needed.
+    /// address if the path needs one.
     pub fn bring_up(&self) {
         assert_eq!(self.register(regs::MAGIC), regs::MAGIC_VALUE, "magic number");
         assert_eq!(self.register(regs::VERSION), vrnic_abi::ABI_VERSION, "version");

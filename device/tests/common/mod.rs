@@ -54,7 +54,7 @@ pub(crate) struct Span {
     pub(crate) to: u64,
 }
 
-/// Writes to b and reads from there, and looks at every byte.
+/// Writes to b and reads from it, and checks every byte.
 pub(crate) fn write_and_read(a: &mut Endpoint, b: &Endpoint, span: Span) {
     let Span { len, from, to } = span;
     let data = pattern(len, 1);

@@ -22,7 +22,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace, or says why not.
+    /// Creates a namespace, or prints why it cannot.
     pub(crate) fn new() -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -33,8 +33,8 @@ impl Namespace {
                      ip link del va && ip tuntap del probe mode tap";
         if !made.is_ok_and(|output| output.status.success()) || this.try_run(probe).is_err() {
             eprintln!(
-                "skipped: this needs the command ip, and leave to make network namespaces, TAP and \
-                 veth devices"
+                "skipped: this needs the command ip, and permission for network namespaces, TAP \
+                 and veth devices"
             );
             return None;
         }
@@ -45,7 +45,7 @@ impl Namespace {
         );
         std::fs::write(this.program(), script).expect("script");
         std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
-        // The kernel's own stations send frames, too, which is no fault but makes logs longer.
+        // The kernel's IPv6 would also send frames. These do no harm, but make logs longer.
         let _allowed = this.try_run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         Some(this)
     }
@@ -60,8 +60,7 @@ impl Namespace {
         self.try_run(command).unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 
-    /// Runs a command in the namespace. Returns what it prints, or what it complains about if it
-    /// fails.
+    /// Runs a command in the namespace. Returns its output, or its error output if it fails.
     pub(crate) fn try_run(&self, command: &str) -> Result<String, String> {
         let output = Command::new("ip")
             .args(["netns", "exec", &self.name, "bash", "-c", command])
@@ -72,13 +71,13 @@ impl Namespace {
         if output.status.success() { Ok(text) } else { Err(error) }
     }
 
-    /// A daemon with this uplink, and a port and a monitor of this name.
+    /// Starts a daemon with this uplink, and with a port and a monitor of this name.
     pub(crate) fn daemon(&self, name: &str, uplink: &str) -> Daemon {
         let (port, monitor) = (format!("name=g,net=@{name}"), format!("@{name}.monitor"));
         let uplink = format!("name=up,{uplink}");
         let options = [("--uplink", &*uplink), ("--port", &port), ("--monitor", &monitor)];
         let daemon = self.folder.start(&self.program(), 0, &options);
-        // The interface is there by then.
+        // The interface exists when this line is in the log.
         daemon.wait_for_log("cannot pass this uplink");
         daemon
     }
@@ -89,7 +88,7 @@ impl Namespace {
         stream
     }
 
-    /// Opens a TAP device in the namespace, without headers, for a daemon to inherit.
+    /// Opens a TAP device in the namespace, without headers, which a daemon inherits.
     pub(crate) fn tap(&self, name: &str) -> File {
         let path = format!("/run/netns/{}", self.name);
         let name = name.to_owned();
@@ -103,7 +102,7 @@ impl Namespace {
             fcntl_setfd(&device, FdFlags::empty()).expect("flags");
             device
         };
-        // A thread of its own, which ends in the namespace.
+        // Uses a separate thread, because a thread that has entered the namespace stays in it.
         std::thread::spawn(open).join().expect("a TAP device")
     }
 }

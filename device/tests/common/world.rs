@@ -64,7 +64,7 @@ impl World {
         command.args(args.split_whitespace()).output().expect("vrnic runs")
     }
 
-    /// Returns what a command prints, which must succeed.
+    /// Runs a command, which must succeed. Returns its output.
     #[track_caller]
     pub(crate) fn said(&self, args: &str) -> String {
         let output = self.vrnic(args);

@@ -306,8 +306,8 @@ fn users_register_nothing_by_work_requests() {
     assert_eq!(got, (Status::MwBindErr, Denied::Foreign as u32));
 }
 
-/// Anticipatory failure: the QP and its peer go to the error state, everything is flushed. No
-/// packet tells the peer.
+/// Anticipatory failure: the QP and its peer go to the error state, and everything is flushed. Over
+/// packets the peer does not notice this, because no packet exists for it.
 #[test]
 fn anticipatory_failure() {
     let mut p = Pair::new();

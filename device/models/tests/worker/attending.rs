@@ -1,4 +1,4 @@
-//! Work for the switch is never left while all workers sleep and its thread is not woken.
+//! If work for the switch is left while all workers sleep, its thread has been woken.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ impl Served {
         }
     }
 
-    /// One round of a worker; returns what it has taken.
+    /// Runs one round of a worker. Returns the amount of work that it has taken.
     fn poll(&self) -> u32 {
         if !self.attendance.is_due() {
             return 0;
@@ -38,7 +38,7 @@ impl Served {
         self.posted.swap(0, Ordering::Relaxed)
     }
 
-    /// Sleeps unless there is work, as the worker does. Returns whether it sleeps.
+    /// Falls asleep as a worker does, unless work exists. Returns whether it sleeps.
     fn fall_asleep(&self) -> bool {
         if self.attendance.fall_asleep() {
             self.rung.store(true, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Sleep and wake-up of a worker: by its waker, by the doorbells of a guest, and by packets that
-//! the switch's thread would send otherwise.
+//! Sleep and wake-up of a worker: by its waker, by the doorbells of a guest, and by packets for the
+//! switch.
 //!
 //! The code is that of the daemon (`device/src/worker/`), which finds loom's atomics in `sync`
 //! here, and a count of loom's in `event`; and that of the adapter. Nobody waits for a time in a

@@ -118,9 +118,9 @@ pub struct Responder {
     pending: Option<Pending>,
     waiting: Waiting,
     held: Held,
-    /// The packet that comes next was kept.
+    /// True if the next packet to process is one that was kept.
     from_held: bool,
-    /// Packets that were kept are acknowledged if they ask for it.
+    /// True if kept packets that request an acknowledgement get one.
     acks_held: bool,
     resources: Resources,
     /// The last packet that an acknowledgement is due for.
@@ -190,11 +190,11 @@ impl Responder {
 
     /// The expected request.
     ///
-    /// A requester that has been told of a missing packet, and does not ask for an acknowledgement
-    /// when it sends that again, sends all packets behind it again, and asks at their end. So
-    /// packets that were kept are not acknowledged before. Such an acknowledgement would make rxe
-    /// forget what it sends: if the one at the end was lost, it would wait for ever (rxe_comp.c,
-    /// `COMPST_UPDATE_COMP`).
+    /// If a requester that has received a NAK sends the missing packet again without a request for
+    /// an acknowledgement, it also sends all later packets again, and requests an acknowledgement
+    /// at their end. Packets that were kept are therefore not acknowledged before. After such an
+    /// acknowledgement rxe would not send those packets a third time: if the last one was lost, it
+    /// would wait for ever (rxe_comp.c, `COMPST_UPDATE_COMP`).
     fn in_order(&mut self, request: Request, packet: &Packet<'_>) -> Step {
         let kept = mem::take(&mut self.from_held);
         if !kept {

@@ -88,10 +88,10 @@ impl Layout {
             Addresses::V6 { .. } => IPV6,
         };
         path.ethernet.write(kind, &mut to)?;
-        // The identification means nothing in a packet that may not be fragmented (RFC 6864). It
-        // counts as the sequence number does, so that the kernel can cut one long packet into
-        // these: the ICRC covers the identifications that it writes then.
-        // CAST: the lower 16 bits.
+        // The identification has no meaning in a packet that must not be fragmented (RFC 6864). It
+        // counts up with the sequence number, so that the kernel can cut one long datagram into
+        // these packets: the kernel writes the same identifications, and the ICRC covers them.
+        // CAST: takes the lower 16 bits.
         path.network.write(datagram, head.psn.get() as u16, &mut to)?;
         to.u16(path.source_port)?;
         to.u16(UDP_PORT)?;

@@ -120,8 +120,8 @@ impl<'a> Frame<'a> {
         rest.first_chunk().map(|bytes| Qpn::new(u32::from_be_bytes(*bytes)))
     }
 
-    /// The opcode and the sequence number, by a look at its transport header alone; `None` if that
-    /// has no known opcode.
+    /// Returns the opcode and the sequence number, which are read from the transport header without
+    /// further checks; `None` if the opcode is unknown.
     #[must_use]
     pub fn operation(&self) -> Option<(Opcode, Psn)> {
         let opcode = Opcode::from_number(*self.transport.first()?)?;

@@ -185,8 +185,8 @@ impl Network {
         Some(Parsed { network, header, payload, fault })
     }
 
-    /// Writes the header of a packet with `length` bytes behind it. IPv4 has the identification
-    /// `id`, IPv6 has none.
+    /// Writes the header of a packet with `length` bytes behind it. An IPv4 header gets the
+    /// identification `id`; IPv6 has no such field.
     ///
     /// # Errors
     /// [`NoRoom`] if it does not fit, or the packet is too long for IP.

@@ -204,8 +204,9 @@ fn rxe_goes_on_in_the_middle() {
     assert_eq!(host.memory[768 << 10..][..5000], peer.memory[..5000]);
 }
 
-/// An acknowledgement of the whole WRITE that comes while rxe sends its rest again would be its
-/// last chance: rxe sends nothing for a third time then (rxe_comp.c, `COMPST_UPDATE_COMP`).
+/// If an acknowledgement of the whole WRITE arrives while rxe sends the rest of it again, rxe does
+/// not send anything a third time, and waits for ever if a packet is lost (rxe_comp.c,
+/// `COMPST_UPDATE_COMP`). The responder must not send such an acknowledgement.
 #[test]
 fn packets_that_were_kept_are_acknowledged_when_rxe_has_sent_them_again() {
     let mut pair = sender(1, Options { hold: 255, ..Options::default() });
@@ -214,12 +215,12 @@ fn packets_that_were_kept_are_acknowledged_when_rxe_has_sent_them_again() {
         let psn = parsed(frame).head.psn.since(Psn::new(Options::default().psns[0]));
         thirds += u32::from(psn == 3);
         lasts += u32::from(psn == 19);
-        // The third packet is lost at first, and the last one when it is sent again.
+        // The packet with the number 3 is lost at first, and the last one when it is sent again.
         let lost = (psn == 3 && thirds == 1) || (psn == 19 && lasts == 2);
         if lost { Fate::Drop } else { Fate::Pass }
     });
     pair.hosts[0].post(work(1, Work::Write(remote(256 << 10), None), 20 << 10), BASE);
-    // All packets leave at once, and what is sent again in parts.
+    // All packets leave at once at first. Packets that are sent again leave in bursts of four.
     pair.step();
     pair.hosts[0].rxe.as_mut().expect("a requester like rxe's").burst = 4;
     pair.run([1, 0]);

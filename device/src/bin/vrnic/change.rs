@@ -150,7 +150,7 @@ pub(crate) fn run(control: &Path, request: Request) -> anyhow::Result<()> {
             }
             println!("{table}");
         }
-        other => bail!("the daemon's reply does not fit: {other:?}"),
+        other => bail!("unexpected reply from the daemon: {other:?}"),
     }
     Ok(())
 }
@@ -160,7 +160,7 @@ pub(crate) fn ask(control: &Path, request: &Request) -> anyhow::Result<Reply> {
     Ok(send(control, request)?.0)
 }
 
-/// Sends a request; returns the reply and the connection behind it.
+/// Sends a request. Returns the reply, and the connection for data that follows it.
 pub(crate) fn send(
     control: &Path,
     request: &Request,

@@ -10,7 +10,7 @@ use vrnic_device::reconfig::request::{Reply, Request};
 use crate::change::ask;
 use crate::show::{finish, table};
 
-/// What can be done to rules.
+/// Commands for rules.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Fault {
     /// Add a rule for packets that functions send, such as: drop function=a prob=0.01 seed=7
@@ -18,9 +18,9 @@ pub(crate) enum Fault {
     /// A rule is an action (drop, delay by=TIME, duplicate, reorder behind=PACKETS, corrupt
     /// crc=right|wrong) and fields: function=NAME, qp=NUMBER (the sending QP), opcode=NAME,
     /// psn=NUMBER and nth=NUMBER select packets; prob=CHANCE and seed=NUMBER hit some of them;
-    /// times=HITS and for=TIME end the rule. Times are such as 20us, 5ms and 3s.
+    /// times=HITS and for=TIME end the rule. Times are written like 20us, 5ms or 3s.
     Add {
-        /// The action and the fields
+        /// The action and its fields
         #[arg(required = true, value_name = "WORD")]
         rule: Vec<String>,
     },
@@ -30,9 +30,9 @@ pub(crate) enum Fault {
         #[arg(long)]
         json: bool,
     },
-    /// Remove all rules, and send the packets that wait
+    /// Remove all rules, and send the packets that wait at once
     Clear {
-        /// Remove the rule with this number only
+        /// Remove only the rule with this number
         rule: Option<u32>,
     },
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(control: &Path, command: Fault) -> anyhow::Result<()> {
         }
         Reply::Faults(faults) => list(&faults, json),
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
-        other => bail!("the daemon's reply does not fit: {other:?}"),
+        other => bail!("unexpected reply from the daemon: {other:?}"),
     }
 }
 

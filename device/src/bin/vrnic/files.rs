@@ -1,4 +1,4 @@
-//! The files that a capture is written to: one, or a ring of some.
+//! The files that a capture is written to: one file, or a ring of several.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -6,42 +6,42 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Files, of which one is written now.
+/// One or more files, of which one is being written.
 pub(crate) struct Files {
     path: PathBuf,
     ring: Option<Ring>,
     out: BufWriter<Box<dyn Write>>,
     /// The blocks with which each file begins.
     head: Vec<u8>,
-    /// Bytes in the present file.
+    /// Bytes in the current file.
     bytes: u64,
 }
 
-/// A ring of files, of which the oldest is written again.
+/// A ring of files, in which the oldest is overwritten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     /// Number of files.
     pub(crate) files: u32,
-    /// The most bytes of each.
+    /// The maximum number of bytes of each file.
     pub(crate) size: u64,
-    /// The present one.
+    /// The index of the current file.
     pub(crate) at: u32,
 }
 
 impl Files {
-    /// Makes the first file. Standard output is `-`.
+    /// Creates the first file. The path `-` stands for standard output.
     pub(crate) fn create(path: &Path, ring: Option<Ring>) -> anyhow::Result<Self> {
         let out = open(path, ring)?;
         Ok(Self { path: path.to_owned(), ring, out, head: Vec::new(), bytes: 0 })
     }
 
-    /// Writes a block with which files begin.
+    /// Writes a block that each file of a ring begins with.
     pub(crate) fn head(&mut self, block: &[u8]) -> io::Result<()> {
         self.head.extend_from_slice(block);
         self.put(block)
     }
 
-    /// Writes a packet. The next file of the ring is begun if this one would be too large.
+    /// Writes a packet. Begins the next file of the ring if the current one would become too large.
     pub(crate) fn packet(&mut self, block: &[u8]) -> anyhow::Result<()> {
         if let Some(ring) = &mut self.ring
             && self.bytes + block.len() as u64 > ring.size
@@ -62,13 +62,13 @@ impl Files {
         self.out.write_all(block)
     }
 
-    /// Lets readers see what has been written.
+    /// Writes buffered data, so that readers of the file can see it.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
-/// Opens a file: of a ring, `out.pcapng` stands for `out.0.pcapng`, `out.1.pcapng` and so on.
+/// Opens a file. In a ring, `out.pcapng` stands for `out.0.pcapng`, `out.1.pcapng` and so on.
 fn open(path: &Path, ring: Option<Ring>) -> anyhow::Result<BufWriter<Box<dyn Write>>> {
     if path.as_os_str() == "-" {
         return Ok(BufWriter::new(Box::new(io::stdout())));

@@ -16,9 +16,9 @@ use vrnic_device::reconfig::request::{Place, Reply, Request};
 use crate::change::send;
 use crate::files::{Files, Ring};
 
-/// Time between two looks whether the user wants to end.
+/// Time between two checks whether the user has ended the capture.
 const TICK: Duration = Duration::from_millis(100);
-/// Longest block: a frame, a comment and little more.
+/// Length of the longest block, which has room for a frame and a comment.
 const BLOCK_MAX: usize = 1 << 20;
 /// Types of blocks.
 const STATISTICS: u32 = 5;
@@ -37,24 +37,24 @@ pub(crate) struct Pcap {
     /// Capture the frames of this port without a function
     #[arg(short, long, value_name = "NAME", group = "place")]
     port: Option<String>,
-    /// Write to this file; - for standard output
+    /// Write to this file; - stands for standard output
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
-    /// Write at most so many bytes of each frame
+    /// Write at most this many bytes of each frame
     #[arg(short, long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     snaplen: u32,
-    /// End after so many frames
+    /// End after this many frames
     #[arg(short, long, value_name = "FRAMES")]
     count: Option<u64>,
-    /// Write a ring of so many files, and write the oldest again when all are full
+    /// Write a ring of this many files, and overwrite the oldest when all are full
     #[arg(long, value_name = "FILES", requires = "size", value_parser = clap::value_parser!(u32).range(1..))]
     ring: Option<u32>,
-    /// The most bytes of each file of a ring
+    /// Maximum number of bytes of each file of a ring
     #[arg(long, value_name = "BYTES", requires = "ring")]
     size: Option<u64>,
 }
 
-/// Captures until the count is reached, the user ends it, or the daemon does.
+/// Captures until the count is reached, or until the user or the daemon ends the capture.
 pub(crate) fn run(control: &Path, pcap: &Pcap) -> anyhow::Result<()> {
     let Pcap { function, uplink, port, write, snaplen, count, ring, size } = pcap;
     let at = match (function, uplink, port) {
@@ -64,8 +64,11 @@ pub(crate) fn run(control: &Path, pcap: &Pcap) -> anyhow::Result<()> {
         _ => bail!("--function, --uplink or --port is missing"),
     };
     let to_terminal = write.as_os_str() == "-" && std::io::stdout().is_terminal();
-    ensure!(!to_terminal, "a capture is not for a terminal");
-    ensure!(ring.is_none() || write.as_os_str() != "-", "a ring of files needs a name");
+    ensure!(!to_terminal, "a capture cannot be written to a terminal");
+    ensure!(
+        ring.is_none() || write.as_os_str() != "-",
+        "--ring needs the name of a file, not standard output"
+    );
     let ring = ring.zip(*size).map(|(files, size)| Ring { files, size, at: 0 });
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -75,7 +78,7 @@ pub(crate) fn run(control: &Path, pcap: &Pcap) -> anyhow::Result<()> {
     match reply {
         Reply::Done => {}
         Reply::Refused(why) => bail!("the daemon refused this: {why}"),
-        other => bail!("the daemon's reply does not fit: {other:?}"),
+        other => bail!("unexpected reply from the daemon: {other:?}"),
     }
     let files = Files::create(write, ring)?;
     stream.get_ref().set_read_timeout(Some(TICK))?;
@@ -94,22 +97,22 @@ struct Reading {
     stream: std::io::BufReader<UnixStream>,
     files: Files,
     stop: Arc<AtomicBool>,
-    /// Frames until the end.
+    /// Number of frames that are still to be written.
     left: Option<u64>,
     frames: u64,
-    /// True if the daemon has been asked to end.
+    /// True if the daemon has been asked to end the capture.
     asked: bool,
 }
 
 impl Reading {
-    /// Writes blocks to files until the last. Returns how many records the daemon has dropped, if
-    /// it has said that.
+    /// Writes all blocks to files. Returns how many records the daemon has dropped, if it has sent
+    /// this number.
     fn follow(&mut self) -> anyhow::Result<Option<u64>> {
         let mut block = Vec::new();
         let mut dropped = None;
         let mut begun = false;
         while self.block(&mut block)? {
-            // The daemon sends the first block when it captures.
+            // The daemon sends the first block when the capture has begun.
             if !std::mem::replace(&mut begun, true) {
                 eprintln!("capturing; Ctrl-C ends it");
             }
@@ -135,7 +138,7 @@ impl Reading {
         Ok(dropped)
     }
 
-    /// Asks the daemon to end, once.
+    /// Asks the daemon to end the capture. Further calls have no effect.
     fn end(&mut self) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.asked, true) {
             self.stream.get_ref().shutdown(Shutdown::Write)?;
@@ -151,11 +154,11 @@ impl Reading {
         }
         let length = word(block, 4).and_then(|length| usize::try_from(length).ok());
         let length = length.filter(|length| (12..=BLOCK_MAX).contains(length));
-        let length = length.context("the daemon sends something that is not a capture")?;
+        let length = length.context("the daemon has sent data that is not a capture")?;
         self.fill(block, length)
     }
 
-    /// Reads until there are so many bytes. Returns false at the end.
+    /// Reads until `block` has this length. Returns false at the end.
     fn fill(&mut self, block: &mut Vec<u8>, length: usize) -> anyhow::Result<bool> {
         let mut at = block.len();
         block.resize(length, 0);
@@ -172,7 +175,7 @@ impl Reading {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("the daemon has gone"),
+                Err(error) => return Err(error).context("the connection to the daemon is lost"),
             }
             if self.stop.load(Ordering::Relaxed) {
                 self.end()?;

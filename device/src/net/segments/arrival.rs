@@ -1,4 +1,4 @@
-//! What has been read from the kernel becomes frames.
+//! Converts data that was read from the kernel to frames.
 
 use super::cut::cut;
 use crate::net::frame::Frame;
@@ -6,7 +6,8 @@ use crate::net::line::Log;
 use crate::net::offload::{HEADER, Incomplete, Offload, VlanTag, complete, insert_tag};
 use crate::net::status::Reason;
 
-/// Does what is left to do with the bytes behind an offload's header, and appends the frames.
+/// Completes the bytes behind an offload header as the header demands, and appends the resulting
+/// frames.
 pub fn take(received: &[u8], tag: Option<VlanTag>, frames: &mut Vec<Frame>, log: &Log<'_>) {
     let Some((header, bytes)) = received.split_first_chunk::<HEADER>() else { return };
     let each = |bytes| append(bytes, tag, frames, log);

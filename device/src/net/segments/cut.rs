@@ -1,17 +1,18 @@
-//! Cuts a long UDP datagram into the frames that it stands for.
+//! Cuts a long UDP datagram into its frames.
 
 use super::headers::Headers;
 use crate::net::checksum::{of_udp, sum};
 use crate::net::offload::Incomplete;
 
-/// Most frames that one is cut into; no sender makes more (`UDP_MAX_SEGMENTS`).
+/// Maximum number of frames that a datagram is cut into; the kernel joins no more
+/// (`UDP_MAX_SEGMENTS`).
 const MOST: usize = 256;
 
-/// Cuts a frame: `segment` is the length of the data in each frame but the last. `each` takes the
-/// frames.
+/// Cuts a frame: `segment` is the length of the data in each frame except the last. `each` receives
+/// the frames.
 ///
 /// # Errors
-/// When it is not a UDP datagram, or there would be too many frames.
+/// Returns an error if it is not a UDP datagram, or would become too many frames.
 pub fn cut(frame: &[u8], segment: usize, mut each: impl FnMut(Vec<u8>)) -> Result<(), Incomplete> {
     let at = Headers::find(frame).ok_or(Incomplete::Segments)?;
     let (headers, data) = frame.split_at_checked(at.data()).ok_or(Incomplete::Segments)?;
@@ -35,7 +36,7 @@ fn one(at: Headers, headers: &[u8], data: &[u8], number: u16) -> Option<Vec<u8>>
     if let Some(id) = at.id(headers) {
         at.set_id(&mut frame, id.wrapping_add(number))?;
     }
-    // A packet of RoCE has a checksum of its own.
+    // A RoCE packet needs no UDP checksum, because it has the ICRC.
     at.set_checksum(&mut frame, 0)?;
     if !at.is_roce(headers) {
         let pseudo = at.pseudo(&frame, len)?;

@@ -1,5 +1,5 @@
-//! Where the headers of a UDP datagram are in a frame, and the fields in them that depend on the
-//! length.
+//! Finds the headers of a UDP datagram in a frame, and reads and writes their fields that differ
+//! between joined packets.
 
 use vrnic_roce::wire::frame::{ETHERNET_LEN, UDP_LEN, UDP_PORT};
 use vrnic_roce::wire::network::{IPV4_LEN, IPV6_LEN};
@@ -80,8 +80,8 @@ impl Headers {
         right(self.ip + total, from) && right(self.udp + 4, self.udp)
     }
 
-    /// Writes the lengths of IP and UDP for a frame of `len` bytes. Returns none if they have no
-    /// room for such a length.
+    /// Writes the lengths of IP and UDP for a frame of `len` bytes. Returns none if the length is
+    /// too large for the fields.
     pub fn set_len(self, headers: &mut [u8], len: usize) -> Option<()> {
         let (total, from) = if self.is_v4() { (2, self.ip) } else { (4, self.udp) };
         put(headers, self.ip + total, u16::try_from(len.checked_sub(from)?).ok()?)?;
@@ -101,8 +101,8 @@ impl Headers {
         put(headers, self.udp + CHECKSUM, checksum)
     }
 
-    /// Returns the sum of the pseudo header of a datagram in a frame of `len` bytes, from which
-    /// whoever completes the checksum starts.
+    /// Returns the sum of the pseudo header of a datagram in a frame of `len` bytes, with which the
+    /// calculation of the checksum starts.
     #[must_use]
     pub fn pseudo(self, headers: &[u8], len: usize) -> Option<u16> {
         let addresses = if self.is_v4() { 12 } else { 8 };

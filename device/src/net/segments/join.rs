@@ -1,4 +1,4 @@
-//! The frames that are written to the kernel next: one, or several RoCE packets as one long one.
+//! Joins RoCE packets that are written to the kernel to one long datagram.
 
 use std::io::IoSlice;
 
@@ -9,12 +9,13 @@ use crate::net::frame::Frame;
 use crate::net::offload::{HEADER, Offload};
 use crate::net::queue::SendQueue;
 
-/// Most packets that are joined; older kernels cut into no more (`UDP_MAX_SEGMENTS`).
+/// Maximum number of joined packets; older kernels do not cut a datagram into more
+/// (`UDP_MAX_SEGMENTS`).
 const SEGMENTS: usize = 64;
 /// Length of the longest IP packet.
 const IP_MAX: usize = 65_535;
 
-/// A header, and pieces of memory that follow each other.
+/// An offload header, and pieces of memory that are written behind each other.
 #[derive(Debug)]
 pub struct Joined<'a> {
     offload: [u8; HEADER],
@@ -24,8 +25,8 @@ pub struct Joined<'a> {
 }
 
 impl<'a> Joined<'a> {
-    /// Returns the first frame of a queue, with those behind it that can be cut from it again if
-    /// `join` allows that.
+    /// Returns the first frame of a queue. If `join` is true, joins those frames behind it to it
+    /// that the kernel can recover by cutting.
     #[must_use]
     pub fn next(queue: &'a SendQueue, join: bool) -> Option<Self> {
         let mut frames = queue.frames();
@@ -37,7 +38,8 @@ impl<'a> Joined<'a> {
         }))
     }
 
-    /// Joins frames to the first one. Returns none if that is alone. Tagged frames are not joined.
+    /// Joins frames to the first one. Returns none if no other frame can be joined to it. Frames
+    /// with a VLAN tag are not joined.
     fn run(first: &'a Frame, rest: impl Iterator<Item = &'a Frame>) -> Option<Self> {
         let bytes = first.bytes();
         let at = Headers::find(bytes)?;
@@ -57,7 +59,7 @@ impl<'a> Joined<'a> {
             }
             data.push(next);
             len += next.len();
-            // A shorter one is the last.
+            // A shorter packet must be the last one.
             if next.len() < payload.len() {
                 break;
             }
@@ -76,13 +78,13 @@ impl<'a> Joined<'a> {
         Some(Self { offload, headers, data })
     }
 
-    /// Returns how many frames there are.
+    /// Returns the number of frames.
     #[must_use]
     pub const fn frames(&self) -> usize {
         self.data.len()
     }
 
-    /// Returns the pieces; the first one, if it is asked for, is the header of the offload.
+    /// Returns the pieces. If `with_header` is true, the first one is the offload header.
     #[must_use]
     pub fn slices(&self, with_header: bool) -> ArrayVec<IoSlice<'_>, { SEGMENTS + 2 }> {
         let header = with_header.then_some(&self.offload[..]);
@@ -99,19 +101,19 @@ struct Same<'a> {
 }
 
 impl Same<'_> {
-    /// Returns whether a frame's lengths are right, and it has no checksum of UDP.
+    /// Returns whether a frame's lengths are right and it has no UDP checksum.
     fn is_whole(&self, frame: &[u8]) -> bool {
         let checksum = self.at.udp + CHECKSUM..self.at.data();
         self.at.fits(frame, frame.len()) && frame.get(checksum) == Some(&[0, 0])
     }
 
-    /// Returns whether a frame has the headers that the kernel gives to the packet with this
-    /// number.
+    /// Returns whether a frame has the headers that the kernel would write when it cuts the packet
+    /// with this number.
     fn follows(&self, frame: &[u8], number: u16) -> bool {
         let Self { at, first } = self;
         let id = at.id(first).map(|id| id.wrapping_add(number));
-        // All but the lengths, the identification and the checksums: from the Ethernet header to
-        // the first length, and on from the next field to the length of UDP.
+        // Compares all fields except the lengths, the identification and the checksums: from the
+        // Ethernet header to the first length, and from the next field to the length of UDP.
         let parts = if at.is_v4() {
             [0..at.ip + 2, at.ip + 6..at.ip + 10, at.ip + 12..at.udp + 4]
         } else {

@@ -1,15 +1,16 @@
 //! RoCE packets of equal length that pass to and from the host's kernel as one long UDP datagram
-//! (UDP segmentation offload, Linux 6.2). The kernel cuts it where a card cannot, and the one who
-//! cuts writes the lengths, the checksums and, counting up, the identifications of IPv4.
+//! (UDP segmentation offload, Linux 6.2). The kernel cuts it where a card cannot. The kernel or
+//! card that cuts it writes the lengths, the checksums and the identifications of IPv4, which count
+//! up.
 //!
 //! Formats: RFC 791, RFC 8200, RFC 768; `struct virtio_net_hdr` (linux/virtio_net.h).
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`headers`] | where the headers of a datagram are |
-//! | [`join`] | several frames become one |
-//! | [`cut`] | one becomes several |
-//! | [`arrival`] | what has been read from the kernel becomes frames |
+//! | [`headers`] | finds and changes the headers of a datagram |
+//! | [`join`] | joins several frames to one |
+//! | [`cut`] | cuts one frame into several |
+//! | [`arrival`] | converts data from the kernel to frames |
 
 pub mod arrival;
 pub mod cut;

@@ -1,4 +1,4 @@
-//! Frames that are joined and cut again are what they were.
+//! Tests that frames that are joined and cut again do not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -66,8 +66,8 @@ impl Message {
     }
 }
 
-/// Sends all frames as the kernel gets them, and cuts them as it does. Returns the frames, and how
-/// many of them came at once.
+/// Joins all frames as for the kernel, and cuts them as the kernel does. Returns the frames, and
+/// how many of them were joined each time.
 fn there_and_back(frames: &[Frame]) -> (Vec<Vec<u8>>, Vec<usize>) {
     let mut queue = SendQueue::new(1 << 30);
     assert!(frames.iter().all(|frame| queue.push(frame.clone())));
@@ -98,7 +98,7 @@ fn packets_of_a_message_are_joined() {
         let (back, counts) = there_and_back(&frames);
         assert!(frames.iter().map(Frame::bytes).eq(back.iter().map(Vec::as_slice)));
         assert_eq!(counts, [2, 15, 15, 8], "{addresses:?}");
-        // Short ones: no more than older kernels cut into.
+        // Joins no more short packets than older kernels can cut.
         let message = Message { addresses, vlan: None, psn: 7, mtu: 256 };
         let (_, counts) = there_and_back(&message.frames(100, 256));
         assert_eq!(counts, [2, 64, 34]);
@@ -191,7 +191,7 @@ proptest! {
         prop_assert_eq!(counts.iter().sum::<usize>(), frames.len());
         prop_assert_eq!(back.len(), frames.len());
         for (nth, (frame, back)) in frames.iter().zip(&back).enumerate() {
-            // The checksum of a damaged IP header may have been made good.
+            // Writing the IP header again may have corrected a wrong checksum.
             prop_assert!(first.contains(&nth) || frame.bytes() == &**back, "frame {}", nth);
         }
     }

@@ -1,4 +1,4 @@
-//! A connection of two daemons by TLS.
+//! A TLS connection between two daemons.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,12 +19,12 @@ use crate::net::status::Reason;
 /// The first bytes in each direction, which name the protocol and its version.
 pub const HELLO: &[u8] = b"vrnic trunk 1\n";
 
-/// Longest time from the connection to the peer's [`HELLO`]. A silent peer keeps others away for
+/// Maximum time from the connection to the peer's [`HELLO`]. A silent peer blocks the trunk for
 /// this time.
 const GREETING: Duration = Duration::from_secs(3);
-/// Most bytes that TLS keeps for the socket.
+/// Maximum number of bytes that TLS buffers for the socket.
 const BUFFER: usize = 256 << 10;
-/// A peer that acknowledges nothing for so long is gone.
+/// Time after which a connection is closed when the peer acknowledges nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection.
@@ -33,15 +33,15 @@ pub struct Connection {
     tls: rustls::Connection,
     peer: SocketAddr,
     since: Instant,
-    /// The beginning of what the peer has said, until that is [`HELLO`].
+    /// The first bytes from the peer, until they are [`HELLO`].
     greeting: Vec<u8>,
     greeted: bool,
     decoder: Decoder,
-    /// Bytes of the queue that TLS has taken, and the socket has not.
+    /// Number of bytes of the queue that TLS has taken and the socket has not.
     unsent: usize,
 }
 
-/// State of a connection after it was read.
+/// State of a connection after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// It goes on.
@@ -51,7 +51,7 @@ pub enum Received {
 }
 
 impl Connection {
-    /// Begins to speak TLS.
+    /// Begins a TLS session.
     ///
     /// # Errors
     /// Returns the error of a socket option.
@@ -65,7 +65,7 @@ impl Connection {
         set_tcp_keepcnt(&socket, 5)?;
         set_tcp_user_timeout(&socket, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
         tls.set_buffer_limit(Some(BUFFER));
-        // It leaves when the peer has shown that it has the key.
+        // TLS sends this when the peer has proved that it has the key.
         tls.writer().write_all(HELLO)?;
         Ok(Self {
             socket,
@@ -91,19 +91,19 @@ impl Connection {
         self.peer
     }
 
-    /// Returns whether the peer has the key and has said [`HELLO`].
+    /// Returns whether the peer has the key and has sent [`HELLO`].
     #[must_use]
     pub const fn is_greeted(&self) -> bool {
         self.greeted
     }
 
-    /// Returns whether the peer should have said [`HELLO`] by now.
+    /// Returns whether the time for the peer's [`HELLO`] is over.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.since.elapsed() > GREETING
     }
 
-    /// Writes what TLS has to say. Returns whether all of it has left.
+    /// Writes TLS records to the socket. Returns whether all of them are written.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -111,7 +111,7 @@ impl Connection {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
                 Ok(_) => {}
-                // Before the connection is there, it is not connected.
+                // The TCP connection may not be established yet.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
                 {
@@ -124,7 +124,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends as much of the queue as goes.
+    /// Sends as much of the queue as the socket takes.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -145,7 +145,7 @@ impl Connection {
     /// Reads what has arrived, up to a limit, and appends the frames.
     ///
     /// # Errors
-    /// When the connection is lost, or the peer does not have the key or keep to the protocol.
+    /// When the connection is lost, or the peer does not have the key or violates the protocol.
     pub fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
         let mut budget = TURN_BYTES;
         while budget > 0 {
@@ -157,7 +157,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
             let state = self.tls.process_new_packets();
-            // An alert tells the peer what is wrong.
+            // Sends an alert, which tells the peer the error.
             let written = self.advance();
             state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             written?;
@@ -168,7 +168,7 @@ impl Connection {
         Ok(Received::Open)
     }
 
-    /// Takes what TLS has decrypted.
+    /// Processes decrypted bytes.
     fn read(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
         let mut buffer = [0; 32 << 10];
         loop {

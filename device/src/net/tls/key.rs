@@ -1,6 +1,7 @@
-//! The key that the daemons of a TLS trunk share. It is the seed of a pair of Ed25519 keys
-//! (RFC 8032), which both have. Each shows by a signature that it has the private one, and takes no
-//! other public key (raw public keys, RFC 7250), so there are no certificates.
+//! The key that the daemons of a TLS trunk share. It is the seed of a pair of Ed25519 keys (RFC
+//! 8032), which both daemons derive from it. Each daemon proves by a signature that it has the
+//! private key, and accepts no other public key from its peer (raw public keys, RFC 7250).
+//! Certificates are not used.
 
 use std::fmt;
 use std::fs::File;
@@ -27,10 +28,10 @@ use rustls::{
 
 /// Length of the seed in bytes.
 const SEED: usize = 32;
-/// What stands before the seed in a private key by PKCS #8 (RFC 8410, section 7).
+/// The bytes before the seed in a PKCS #8 private key (RFC 8410, section 7).
 const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32];
 
-/// The key, and what TLS needs of it.
+/// The key, as configurations for both sides of TLS.
 #[derive(Clone)]
 pub struct SharedKey {
     server: Arc<ServerConfig>,
@@ -47,20 +48,22 @@ impl SharedKey {
     /// Reads the file of a key: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When it cannot be read, others than its owner may read it, it has another form, or the
-    /// processor lacks instructions.
+    /// When it cannot be read, users other than its owner have access to it, it has another form,
+    /// or the processor lacks instructions.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.permissions().mode() & 0o077 != 0 {
-            return Err(io::Error::other("others than its owner have rights to it (chmod 600)"));
+            return Err(io::Error::other(
+                "users other than its owner have access to it (use chmod 600)",
+            ));
         }
         let mut text = String::new();
         file.take(1024).read_to_string(&mut text)?;
         let seed = seed(text.trim()).ok_or_else(|| {
-            io::Error::other("it does not have the form of a key (openssl rand -hex 32)")
+            io::Error::other("it is not a key (make one by openssl rand -hex 32)")
         })?;
         if !has_instructions() {
-            return Err(io::Error::other("the processor has no AVX2, ADX, BMI1, AES or PCLMULQDQ"));
+            return Err(io::Error::other("the processor needs AVX2, ADX, BMI1, AES and PCLMULQDQ"));
         }
         Self::new(seed).map_err(io::Error::other)
     }
@@ -90,7 +93,7 @@ impl SharedKey {
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }
 
-    /// Returns the side of a connection that listens.
+    /// Returns the listening side of a connection.
     ///
     /// # Errors
     /// Returns the error of TLS.
@@ -99,7 +102,7 @@ impl SharedKey {
         Ok(connection.map_err(io::Error::other)?.into())
     }
 
-    /// Returns the side of a connection that connects.
+    /// Returns the connecting side of a connection.
     ///
     /// # Errors
     /// Returns the error of TLS.
@@ -124,7 +127,7 @@ fn seed(text: &str) -> Option<[u8; SEED]> {
     Some(seed)
 }
 
-/// Returns whether the processor has what the cryptography needs.
+/// Returns whether the processor has the instructions that the cryptography needs.
 fn has_instructions() -> bool {
     #[cfg(target_arch = "x86_64")]
     let has = std::is_x86_feature_detected!("aes")
@@ -137,7 +140,7 @@ fn has_instructions() -> bool {
     has
 }
 
-/// Takes a peer with the same public key, and no other one.
+/// Accepts only a peer with the same public key.
 #[derive(Debug)]
 struct SameKey {
     public: Vec<u8>,
@@ -168,9 +171,9 @@ impl SameKey {
     }
 }
 
-/// There is no TLS 1.2 here.
+/// Refuses TLS 1.2, which is not supported.
 fn no_old_version() -> Error {
-    Error::General("only TLS 1.3 is spoken".to_owned())
+    Error::General("only TLS 1.3 is supported".to_owned())
 }
 
 impl ServerCertVerifier for SameKey {

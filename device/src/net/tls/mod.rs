@@ -1,12 +1,12 @@
-//! The line to a daemon on another host: TLS 1.3 over TCP. Both daemons have the same key, and talk
-//! to nobody else. One listens, the other one connects, and tries again once a second while it
-//! cannot.
+//! The line to a daemon on another host: TLS 1.3 over TCP. Both daemons have the same key, and
+//! accept no other peer. One listens, and the other one connects. It tries once a second until it
+//! succeeds.
 //!
 //! The first bytes in each direction are [`HELLO`]. Frames follow as in the stream of a netdev.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`key`] | the key of both, and what TLS makes of it |
+//! | [`key`] | the shared key |
 //! | [`connection`] | a connection |
 
 pub mod connection;
@@ -26,7 +26,7 @@ use super::frame::Frame;
 use super::line::{Change, Line, Log};
 use super::queue::SendQueue;
 
-/// How a connection comes about.
+/// The way in which a connection is made.
 #[derive(Debug)]
 pub enum End {
     /// The other daemon connects to this socket.
@@ -40,22 +40,22 @@ pub struct TlsTrunk {
     end: End,
     key: SharedKey,
     connection: Option<Connection>,
-    /// What the log tells already about why there is no connection.
+    /// Reasons for the missing connection that are already in the log.
     told: BTreeSet<Trouble>,
 }
 
-/// Why there is no connection.
+/// The reason why no connection exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
-    /// Nobody listens.
+    /// No peer listens at the address.
     Unreachable,
-    /// Somebody else has one.
+    /// Another peer is already connected.
     Taken,
-    /// The peer says nothing.
+    /// The peer has not completed the handshake in time.
     Late,
-    /// The peer has left before it said what it is.
+    /// The peer has disconnected before it completed the handshake.
     Ended,
-    /// The peer has another key, or does not keep to the protocol.
+    /// The peer has another key or violates the protocol, or the connection was lost.
     Lost,
 }
 
@@ -63,7 +63,7 @@ impl End {
     /// Listens at an address.
     ///
     /// # Errors
-    /// When it is taken, or not this host's.
+    /// When the address is in use, or is not one of this host.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -78,7 +78,7 @@ impl TlsTrunk {
         Self { end, key, connection: None, told: BTreeSet::new() }
     }
 
-    /// Writes a log line, unless the log tells already.
+    /// Writes a log line, unless this reason is already in the log.
     fn tell(&mut self, trouble: Trouble, log: &Log<'_>, write: impl FnOnce(&str)) {
         if self.told.insert(trouble) {
             log.line(write);
@@ -107,7 +107,7 @@ impl Line for TlsTrunk {
         let (stream, client) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Change::None),
-            // It has left again.
+            // The client has already disconnected.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
                 return Ok(Change::None);
             }
@@ -115,7 +115,7 @@ impl Line for TlsTrunk {
         };
         if self.connection.is_some() {
             self.tell(Trouble::Taken, log, |port| {
-                tracing::warn!(port, %client, "second client turned away: somebody is already connected");
+                tracing::warn!(port, %client, "second client turned away: another peer is already connected");
             });
             return Ok(Change::None);
         }
@@ -141,7 +141,7 @@ impl Line for TlsTrunk {
             }
             let peer = connection.peer();
             self.tell(Trouble::Late, log, |port| {
-                tracing::warn!(port, %peer, "a connection is given up: the peer does not speak TLS in time");
+                tracing::warn!(port, %peer, "connection closed: the peer has not completed the TLS handshake in time");
             });
             return Change::Gone;
         }
@@ -158,7 +158,7 @@ impl Line for TlsTrunk {
             }
             Err(error) => {
                 self.tell(Trouble::Unreachable, log, |port| {
-                    tracing::info!(port, %peer, %error, "the other daemon cannot be reached; the connection is tried again every second");
+                    tracing::info!(port, %peer, %error, "the other daemon cannot be reached; vrnicd tries again every second");
                 });
                 Change::None
             }
@@ -182,7 +182,7 @@ impl Line for TlsTrunk {
             Ok(Received::End) => {
                 let peer = connection.peer();
                 self.tell(Trouble::Ended, log, |port| {
-                    tracing::warn!(port, %peer, "the peer has disconnected before it said what it is; it may have another peer, or another key");
+                    tracing::warn!(port, %peer, "the peer has disconnected during the handshake; it may have another peer, or another key");
                 });
                 Change::Gone
             }
@@ -205,7 +205,7 @@ impl Line for TlsTrunk {
     }
 }
 
-/// Begins to connect. The connection may not be there yet.
+/// Begins to connect. The connection may not be established yet on return.
 fn dial(peer: SocketAddr) -> io::Result<OwnedFd> {
     let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -70,7 +70,7 @@ pub(super) struct Work<'a, H: Host> {
     pub(super) there: Option<(There<'a, H>, MutexGuard<'a, Responder>)>,
     /// Bytes that it may still move.
     pub(super) budget: u64,
-    /// The watcher, if it wants to hear of messages.
+    /// The watcher, if it wants messages.
     pub(super) watch: Option<(Network<'a, H>, &'a dyn Watcher)>,
 }
 

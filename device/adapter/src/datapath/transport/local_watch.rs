@@ -1,4 +1,4 @@
-//! Tells the watcher of the daemon of messages that were copied, which no frame shows.
+//! Reports copied messages to the daemon's watcher, because no frames carry them.
 
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::Class;
@@ -19,7 +19,7 @@ use crate::objects::qp::Responder;
 use crate::requests::wqe::SendWqe;
 use crate::watch::{Exchanged, Watcher};
 
-/// Tells of a message of a connected QP that its peer has executed.
+/// Reports a message of a connected QP that the peer has executed.
 #[cold]
 pub(crate) fn executed<H: Host>(
     watch: (Network<'_, H>, &dyn Watcher),
@@ -29,8 +29,8 @@ pub(crate) fn executed<H: Host>(
     exchanged(watch, exchange, (Verdict::Executed, responder.min_rnr_timer));
 }
 
-/// Tells of a message of a connected QP that its peer refuses. One that waits for a receive is told
-/// of the first time, not `again`.
+/// Reports a message of a connected QP that the peer has refused. A message that waits for a
+/// receive is reported only the first time, not if `again` is true.
 #[cold]
 pub(crate) fn stopped<H: Host>(
     watch: (Network<'_, H>, &dyn Watcher),
@@ -48,8 +48,8 @@ pub(crate) fn stopped<H: Host>(
     }
 }
 
-/// Tells of a message, and of the answer with the code of the responder's RNR timer. A message
-/// whose memory is gone again is not told of.
+/// Reports a message, with the answer and the code of the responder's RNR timer. Reports nothing if
+/// the message's memory is no longer accessible.
 fn exchanged<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
     exchange: &Exchange<'_, '_, H>,
@@ -76,7 +76,7 @@ fn exchanged<H: Host>(
         (verdict, _) => verdict,
     };
     let exchanged = Exchanged {
-        // CAST: the upper half, which counts connections.
+        // CAST: takes the upper half, which is the number of the connection.
         connection: (message >> 32) as u32,
         transport,
         mtu,
@@ -91,7 +91,7 @@ fn exchanged<H: Host>(
     watcher.exchanged(functions, exchanged);
 }
 
-/// Reads the bytes of a message from the requester's memory, which they came from or went to.
+/// Reads the bytes of a message from the requester's memory, where they were read or written.
 fn read<H: Host>(exchange: &Exchange<'_, '_, H>, payload: &mut [u8]) -> Option<()> {
     let Exchange { here, qp, send, raw, keys, .. } = *exchange;
     let (own, mut side) = ((here, qp.pdn), Side::default());

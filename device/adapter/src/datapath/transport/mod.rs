@@ -5,7 +5,7 @@
 //! | [`peers`] | the adapters of this daemon, by MAC |
 //! | [`ingress`] | frames off the Ethernet: which worker each is for |
 //! | `local` | a connected QP's message to a peer of this daemon, by one copy |
-//! | `local_watch` | what the daemon's watcher is told of such messages |
+//! | `local_watch` | reports of such messages to the daemon's watcher |
 //! | `datagram` | datagrams |
 //! | `datagram_receive` | receives of datagrams |
 //! | `fanout` | a datagram's way to the members of a group |

@@ -27,7 +27,7 @@ pub struct Fabric<H: Host> {
     uplink: OnceLock<Arc<dyn Uplink>>,
     /// True if peers of this daemon are reached by packets, too.
     packets_only: AtomicBool,
-    /// Who hears of traffic. Workers look at it for each message.
+    /// The watcher of traffic. Workers read it for each message.
     pub watch: CachePadded<Watch>,
 }
 
@@ -55,7 +55,7 @@ impl<'a, H: Host> Network<'a, H> {
         self.own.core()
     }
 
-    /// Sends frames of a QP of the adapter. None is left in `frames`.
+    /// Sends frames of a QP of the adapter, and empties `frames`.
     pub(crate) fn transmit(&self, qpn: Qpn, frames: &mut Vec<Frame>) {
         let core = self.core();
         let from = Sender { function: core.name(), mac: core.mac(), qpn };
@@ -121,8 +121,7 @@ impl<H: Host> Fabric<H> {
         }
     }
 
-    /// Sends frames: to adapters of this daemon, and to the network outside. None is left in
-    /// `frames`.
+    /// Sends frames to adapters of this daemon and to the network outside, and empties `frames`.
     fn transmit(&self, from: &Sender<'_>, frames: &mut Vec<Frame>) {
         if let Some(watcher) = self.watch.of_frames() {
             watcher.leaving(from, frames);
@@ -130,8 +129,8 @@ impl<H: Host> Fabric<H> {
         self.deliver(from.mac, frames);
     }
 
-    /// Sends frames of the adapter with the MAC `source` that its watcher has seen. None is left in
-    /// `frames`. Callable from any thread.
+    /// Sends frames of the adapter with the MAC `source` that the watcher has already seen, and
+    /// empties `frames`. Can be called from any thread.
     pub fn deliver(&self, source: [u8; 6], frames: &mut Vec<Frame>) {
         let watcher = self.watch.of_frames();
         frames.retain_mut(|frame| {

@@ -14,7 +14,7 @@
 //! | new packets follow while the responder is not ready | rxe_comp.c:802, rxe_req.c:695 |
 //! | one retransmission until there is progress, unless the timer has run out | rxe_comp.c:770 |
 //! | a count of 7 means that it tries for ever | rxe_comp.c:775 |
-//! | it waits while the network card's driver has many of its packets | rxe_req.c:740 |
+//! | it waits while many of its packets are in the network card's queue | rxe_req.c:740 |
 //! | without a packet behind the last acknowledgement it never tries again | rxe_comp.c:619 |
 //! | times are whole jiffies of 4 ms, at least one; activity prolongs the timer | rxe_comp.c:627 |
 //!
@@ -32,7 +32,7 @@ use vrnic_roce::Psn;
 use vrnic_roce::requester::{Completion, Transmit, WorkRequest};
 use vrnic_roce::wire::{Body, Mtu, Packet, Qpn, ReadPart, Response};
 
-/// Time after which the network card's driver has let the packets of a burst go, in nanoseconds.
+/// Time in nanoseconds after which the network card has sent the packets of a burst.
 const BURST_TIME: u64 = 20_000;
 
 /// A tick of the kernel's clock with 250 ticks a second, in nanoseconds.
@@ -126,7 +126,7 @@ pub(crate) struct RxeRequester {
     retrying: bool,
     timed_out: bool,
     timer: Option<u64>,
-    /// The network card's driver takes packets again at this time.
+    /// The time at which the network card takes packets again.
     burst_end: Option<u64>,
     answers: VecDeque<Answer>,
     /// The task has to run.
@@ -135,7 +135,7 @@ pub(crate) struct RxeRequester {
     completions: VecDeque<Completion>,
     /// Packets that were sent.
     pub(crate) sent: u64,
-    /// Packets that the network card's driver takes at once.
+    /// Number of packets that the network card takes at once.
     pub(crate) burst: usize,
 }
 

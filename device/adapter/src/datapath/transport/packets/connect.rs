@@ -46,7 +46,7 @@ pub(crate) fn connect<H: Host>(
     let connects = match (change, &qp.requester.lock().path) {
         ((State::Init, State::Rtr), _) => network.fabric.needs_packets(attr.av.dmac),
         ((State::Rtr, State::Rts), Path::Packets(_)) => true,
-        // The engine has failed with the send queue. Another goes on with its numbers.
+        // The engine has failed with the send queue. A new one continues with its sequence numbers.
         ((State::Sqe, State::Rts), Path::Packets(sender)) => {
             attr.sq_psn = sender.engine.psn().get().into();
             true
@@ -68,7 +68,7 @@ pub(crate) fn connect<H: Host>(
     }
 }
 
-/// The transport of a connected QP of this type.
+/// Returns the transport of a connected QP of this type.
 pub(crate) const fn transport(kind: Type) -> Option<Transport> {
     match kind {
         Type::Rc => Some(Transport::Rc),

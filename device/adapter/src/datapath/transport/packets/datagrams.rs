@@ -55,7 +55,7 @@ pub(crate) fn send<H: Host>(
     Ok(())
 }
 
-/// Tells the watcher of a datagram that goes to a QP of the daemon, or to a group.
+/// Reports to the watcher a datagram for a QP of the daemon, or for a group.
 #[cold]
 pub(crate) fn show<H: Host>(
     (network, watcher): (Network<'_, H>, &dyn Watcher),
@@ -119,8 +119,8 @@ pub(super) fn receive<H: Host>(
     bring(network, qp, (frame, packet), slice)
 }
 
-/// Takes a datagram for the members of a group. One from an adapter of this daemon is a second
-/// copy: that adapter has served all members of the daemon itself.
+/// Takes a datagram for the members of a group. A datagram from an adapter of this daemon is
+/// dropped, because that adapter has already delivered it to all members in the daemon.
 ///
 /// # Errors
 /// Why it is dropped.
