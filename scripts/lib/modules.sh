@@ -1,8 +1,8 @@
 # Modules of the kernel that the guests' base image lacks: tests hand them to guests that need them.
 # shellcheck shell=bash
 
-# What 8021q needs, and it; devices that others make on top of a network card, and one to make them on; what loses
-# packets on purpose, of those that leave and of those that arrive.
+# The module 8021q and those that it needs; the dummy device, and devices that are made on top of a network card;
+# modules that lose packets on purpose, both outgoing and incoming ones.
 EXTRA_MODULES=(
 	net/llc/llc net/802/stp net/802/garp net/802/mrp net/8021q/8021q
 	drivers/net/dummy drivers/net/macvlan drivers/net/ipvlan/ipvlan

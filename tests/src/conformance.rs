@@ -28,7 +28,7 @@ pub fn run(pair: &mut Pair, selection: &str, sq: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs the cases that these options select with end a in guest `a` and end b in guest `b`.
+/// Runs the cases that these options select, with end a in guest `a` and end b in guest `b`.
 pub fn between(b: &Guest, a: &Guest, options: &str) -> Result<()> {
     let server = serve(b, "vrnic-verify serve", PORT)?;
     let command = format!("exec vrnic-verify run --b {}:{PORT} {options}", b.ip());

@@ -9,7 +9,7 @@ use crate::talk::{LONG, SHORT};
 /// MiB of the disk.
 pub const DISK: u32 = 96;
 
-/// Makes the target offer its RAM disk, if it does not yet.
+/// Makes the target offer its RAM disk, unless it already does.
 pub fn offer(target: &Guest) -> Result<()> {
     let address = target.ip();
     target.check(
@@ -50,7 +50,7 @@ pub fn attach(initiator: &Guest, target: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Takes the disk away from the initiator again.
+/// Detaches the disk from the initiator.
 pub fn detach(initiator: &Guest) -> Result<()> {
     let gone = "echo 1 > /sys/class/nvme/nvme0/delete_controller; ! [ -e /dev/nvme0n1 ]";
     initiator.check(gone, SHORT).map(drop)
@@ -74,7 +74,8 @@ pub fn write_and_read(initiator: &Guest, target: &Guest, data: u32) -> Result<()
         ),
         LONG,
     )?;
-    // Past the target's page cache, which knows nothing of what the fabric writes.
+    // Reads around the target's page cache, which does not contain the data that was written over
+    // the fabric.
     let there = format!("dd if=/dev/ram0 bs=1M count={data} iflag=direct 2>/dev/null | sha256sum");
     let there = target.check(&there, LONG)?;
     ensure!(sums == there, "the target has other data: {sums} here, {there} there");

@@ -10,7 +10,7 @@ use crate::both_ways;
 use crate::ends::Way;
 use crate::network::{set_mtu, with_losses};
 
-/// Groups of its cases. 64 MiB take rxe too long.
+/// Groups of its cases. Messages of 64 MiB take too long with rxe.
 const GROUPS: &[&str] = &[
     "--only data/ --skip 64MiB",
     "--only segments/ --only inline/",
@@ -19,8 +19,8 @@ const GROUPS: &[&str] = &[
     "--only rnr/",
 ];
 
-/// Cases that rxe does not pass at the end with the shared queue, or as a sender of datagrams.
-/// docs/roce.md names the causes.
+/// Cases that rxe does not pass at the end that has the shared receive queue, or as a sender of
+/// datagrams. docs/roce.md names the causes.
 const UNFIT: [(Way, &[&str]); 2] = [
     (
         Way::ToRxe,
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
             conforms(pair, way, group, 1500)
         }));
     }
-    // rxe hears no group that is joined by verbs alone.
+    // rxe receives nothing from a group that is joined only by verbs.
     cases.push(Case::new("conformance --only multicast from rxe", |pair: &mut Pair| {
         let groups = "--only multicast/members --only multicast/ipv6";
         conforms(pair, Way::FromRxe, groups, 1500)
@@ -55,7 +55,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs these cases with end b at the server. Nothing that they made is left in the adapter.
+/// Runs these cases with end b at the server, and checks that they leave no objects in the adapter.
 fn conforms(pair: &Pair, way: Way, selection: &str, mtu: u32) -> Result<()> {
     let (server, client) = way.ends(pair)?;
     set_mtu(pair, mtu)?;

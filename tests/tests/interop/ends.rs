@@ -20,7 +20,7 @@ impl Way {
     /// Both directions.
     pub(crate) const BOTH: [Self; 2] = [Self::ToRxe, Self::FromRxe];
 
-    /// Returns the server and the client, after guest b has got its software device.
+    /// Gives guest b its software device. Returns the server and the client.
     pub(crate) fn ends(self, pair: &Pair) -> Result<(&Guest, &Guest)> {
         software_device(pair)?;
         Ok(match self {

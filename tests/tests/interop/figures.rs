@@ -1,4 +1,4 @@
-//! perftest, whose figures must be there; nothing is said about their size.
+//! Runs perftest, and checks that it prints figures. The figures may have any size.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::both_ways;
 use crate::ends::Way;
 use crate::network::{more_addresses, set_mtu, with_losses};
 
-/// Time limit of a perftest; the software device is slow where its code is translated.
+/// Time limit of a perftest. The software device is slow under TCG.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Packets of 1024 bytes. XRC and atomics of larger words are nothing that rxe has.
+/// Packets of 1024 bytes. rxe has neither XRC nor atomics of larger words.
 const RUNS: &[Run] = &[
     case("ib_send_bw", "-s 4096 -n 200"),
     case("ib_send_bw", "-s 65536 -n 20"),
@@ -45,8 +45,8 @@ const IPV6: &[Run] = &[
     case("ib_read_bw", "-s 65536 -n 30"),
 ];
 
-/// Packets of 4096 bytes. The messages of UC are together smaller than the queue of a netdev; the
-/// switch drops what does not fit there.
+/// Packets of 4096 bytes. The messages of UC together are smaller than the queue of a netdev,
+/// because the switch drops frames that do not fit.
 const JUMBO: &[Run] = &[
     case("ib_send_bw", "-s 65536 -n 50"),
     case("ib_send_bw", "-c UC -s 65536 -n 20"),
@@ -56,7 +56,7 @@ const JUMBO: &[Run] = &[
     case("ib_atomic_bw", "-n 100"),
 ];
 
-/// While 1 % is lost.
+/// Cases while 1 % of the packets is lost.
 const LOSSY: &[Run] = &[
     case("ib_send_bw", "-s 8192 -n 500"),
     case("ib_write_bw", "-s 65536 -n 100"),

@@ -1,12 +1,12 @@
-//! RDMA between vrnic and the kernel's software device (rxe): guest a keeps its adapter, guest b
-//! lets its own go and makes a software device on its network card.
+//! RDMA between vrnic and the kernel's software device (rxe): guest a keeps its adapter, and guest
+//! b unloads the driver of its adapter and creates a software device on its network card.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`ends`] | the two ends, and which of them is the server |
 //! | [`network`] | the network between them: its MTU, its addresses, and losses |
 //! | [`figures`] | perftest |
-//! | [`managed`] | programs that meet by the connection manager |
+//! | [`managed`] | programs that connect by the connection manager |
 //! | [`content`] | the conformance program |
 //! | [`storage`] | NVMe over Fabrics |
 
@@ -25,7 +25,7 @@ use vrnic_tests::bench::{self, Case};
 
 use ends::Way;
 
-/// Makes a case of each direction; `run` gets the direction.
+/// Makes a case for each direction. `run` gets the direction.
 fn both_ways(
     name: &str,
     run: impl Fn(&Pair, Way) -> Result<()> + Send + Sync + Clone + 'static,

@@ -1,4 +1,4 @@
-//! Programs that meet by the RDMA connection manager.
+//! Programs that connect by the RDMA connection manager.
 
 use anyhow::{Context, Result, ensure};
 use vrnic_qemu::pair::Pair;
@@ -9,8 +9,8 @@ use crate::both_ways;
 use crate::ends::Way;
 use crate::network::{more_addresses, set_mtu, with_losses};
 
-/// Name, network, server and client. For ADDRESS stands the server's address in the network.
-/// The first four programs check what they receive.
+/// Name, network, server and client. ADDRESS stands for the server's address in the network. The
+/// first four programs check what they receive.
 const PROGRAMS: &[(&str, Network, &str, &str)] = &[
     ("rping", Network::Plain, "rping -V -C 20 -s -a ADDRESS", "rping -V -C 20 -c -a ADDRESS"),
     ("rping, IPv6", Network::Ipv6, "rping -V -C 20 -s -a ADDRESS", "rping -V -C 20 -c -a ADDRESS"),
@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (name, network, serve, call) in PROGRAMS {
         cases.extend(both_ways(name, move |pair, way| meet(pair, way, *network, (serve, call))));
     }
-    // A sender destroys its QP without waiting for its messages, which rxe sends later.
+    // The sender destroys its QP without waiting for its messages, which rxe would send later.
     for network in [Network::Plain, Network::Vlan] {
         let name = format!("mckey, {network:?} to rxe");
         cases.push(Case::new(name, move |pair: &mut Pair| group(pair, network)));

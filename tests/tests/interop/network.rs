@@ -5,13 +5,13 @@ use vrnic_qemu::pair::Pair;
 use vrnic_tests::modules;
 use vrnic_tests::talk::{SHORT, settles};
 
-/// Modules of VLANs, and those that lose packets on purpose.
+/// Modules for VLANs, and modules that lose packets on purpose.
 pub(crate) const MODULES: [&str; 9] =
     ["llc", "stp", "garp", "mrp", "8021q", "sch_netem", "sch_ingress", "cls_matchall", "act_gact"];
 const VLAN: [&str; 5] = ["llc", "stp", "garp", "mrp", "8021q"];
 const LOSS: [&str; 4] = ["sch_netem", "sch_ingress", "cls_matchall", "act_gact"];
 
-/// Sets the MTU of both network cards, and waits until both ports have the path MTU of it.
+/// Sets the MTU of both network cards, and waits until both ports have the matching path MTU.
 pub(crate) fn set_mtu(pair: &Pair, mtu: u32) -> Result<()> {
     let path = if mtu < 4200 { 1024 } else { 4096 };
     for guest in [&pair.a, &pair.b] {
@@ -44,8 +44,8 @@ pub(crate) fn more_addresses(pair: &Pair) -> Result<()> {
     pair.a.check("ping -c 1 -W 5 10.9.5.2 && ping -c 1 -W 5 fd09::2", SHORT).map(drop)
 }
 
-/// Runs something while guest b loses 1 % of the packets that it sends, and 1 % of those that it
-/// receives. Fails if fewer than `least` were lost.
+/// Calls `run` while guest b loses 1 % of the packets that it sends, and 1 % of those that it
+/// receives. Fails if fewer than `least` packets were lost.
 pub(crate) fn with_losses(pair: &Pair, least: u32, run: impl FnOnce() -> Result<()>) -> Result<()> {
     if !pair.b.agent().run("grep -q sch_netem /proc/modules", SHORT)?.ok() {
         modules::load(&pair.b, &LOSS)?;

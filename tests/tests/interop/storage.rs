@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Uses a disk of the server.
+/// Attaches and uses a disk of the server.
 fn blocks(pair: &Pair, way: Way, mtu: u32) -> Result<()> {
     let (target, initiator) = way.ends(pair)?;
     set_mtu(pair, mtu)?;
@@ -30,7 +30,7 @@ fn blocks(pair: &Pair, way: Way, mtu: u32) -> Result<()> {
     write_and_read(initiator, target, 4)?;
     detach(initiator)?;
     let registered = counter(&pair.a, "reg_wqes")? - before;
-    // The target registers nothing: it uses the initiator's keys.
+    // The target registers no memory, because it uses the initiator's keys.
     ensure!((registered > 30) == (way == Way::ToRxe), "{registered} fast registrations");
     Ok(())
 }
