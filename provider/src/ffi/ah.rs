@@ -7,7 +7,7 @@ use vrnic_abi::qp::AddressVector;
 
 use super::bindings as c;
 use super::object::Object;
-use super::{check, commands, pointer, status};
+use super::{commands, pointer};
 
 type Ah = Object<c::ibv_ah, AddressVector>;
 
@@ -35,11 +35,6 @@ pub(super) unsafe extern "C" fn create(
 
 /// `destroy_ah`.
 pub(super) unsafe extern "C" fn destroy(ah: *mut c::ibv_ah) -> c_int {
-    // SAFETY: made by `create`, live.
-    let result = check(unsafe { c::ibv_cmd_destroy_ah(ah) });
-    if result.is_ok() {
-        // SAFETY: made by `create`, live, and given up by the caller.
-        unsafe { Ah::free(ah) };
-    }
-    status(result)
+    // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
+    unsafe { Ah::destroy(ah, c::ibv_cmd_destroy_ah) }
 }

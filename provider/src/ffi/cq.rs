@@ -175,11 +175,6 @@ unsafe fn try_resize(cq: *mut c::ibv_cq, entries: c_int) -> Result<(), Errno> {
 
 /// `destroy_cq`.
 pub(super) unsafe extern "C" fn destroy(cq: *mut c::ibv_cq) -> c_int {
-    // SAFETY: made by `create`, live.
-    let result = check(unsafe { c::ibv_cmd_destroy_cq(cq) });
-    if result.is_ok() {
-        // SAFETY: made by `create`, live, and given up by the caller.
-        unsafe { Cq::free(cq.cast()) };
-    }
-    status(result)
+    // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
+    unsafe { Cq::destroy(cq, c::ibv_cmd_destroy_cq) }
 }

@@ -82,13 +82,8 @@ pub(super) unsafe extern "C" fn rereg_mr(
 
 /// `dereg_mr`.
 pub(super) unsafe extern "C" fn dereg_mr(region: *mut c::verbs_mr) -> c_int {
-    // SAFETY: made by `reg_mr`, live.
-    let result = check(unsafe { c::ibv_cmd_dereg_mr(region) });
-    if result.is_ok() {
-        // SAFETY: made by `reg_mr`, live, and given up by the caller.
-        unsafe { Mr::free(region) };
-    }
-    status(result)
+    // SAFETY: made by `reg_mr`, live, and given up by the caller if this succeeds.
+    unsafe { Mr::destroy(region, c::ibv_cmd_dereg_mr) }
 }
 
 const _: () = assert!(std::mem::offset_of!(c::verbs_mr, ibv_mr) == 0);

@@ -11,7 +11,7 @@ use vrnic_queues::request::{Payload, SendHeader};
 use super::bindings as c;
 use super::object::Object;
 use super::request::{check_flags, errno, send_flags};
-use super::{check, commands, pointer, qp, status};
+use super::{commands, pointer, qp, status};
 
 type Mw = Object<c::ibv_mw, ()>;
 
@@ -37,13 +37,8 @@ pub(super) unsafe extern "C" fn alloc(pd: *mut c::ibv_pd, kind: c::ibv_mw_type) 
 
 /// `dealloc_mw`.
 pub(super) unsafe extern "C" fn dealloc(window: *mut c::ibv_mw) -> c_int {
-    // SAFETY: made by `alloc`, live.
-    let result = check(unsafe { c::ibv_cmd_dealloc_mw(window) });
-    if result.is_ok() {
-        // SAFETY: made by `alloc`, live, and given up by the caller.
-        unsafe { Mw::free(window) };
-    }
-    status(result)
+    // SAFETY: made by `alloc`, live, and given up by the caller if this succeeds.
+    unsafe { Mw::destroy(window, c::ibv_cmd_dealloc_mw) }
 }
 
 /// `bind_mw`, for windows of type 1; libibverbs has checked the type.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Objects whose first part libibverbs knows, followed by the plugin's own part.
 
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 
 use rustix::io::Errno;
 use vrnic_queues::heap::boxed;
+
+use super::{check, status};
 
 /// A struct of libibverbs followed by the plugin's own part.
 #[repr(C)]
@@ -59,6 +62,24 @@ impl<B, T> Object<B, T> {
     pub(super) unsafe fn free(base: *mut B) {
         // SAFETY: made by `Box::into_raw` and given up by the caller.
         drop(unsafe { Box::from_raw(base.cast::<Self>()) });
+    }
+
+    /// Destroys an object by a command, and frees it if that succeeds. Returns 0 or an errno.
+    ///
+    /// # Safety
+    /// `object` must be the start of a live object that [`Self::free`] can free, and that is not
+    /// used again if this succeeds; `command` must be the one that destroys such objects.
+    pub(super) unsafe fn destroy<C>(
+        object: *mut C,
+        command: unsafe extern "C" fn(*mut C) -> c_int,
+    ) -> c_int {
+        // SAFETY: live by the caller's promise.
+        let result = check(unsafe { command(object) });
+        if result.is_ok() {
+            // SAFETY: given up by the caller, and made as `free` demands.
+            unsafe { Self::free(object.cast()) };
+        }
+        status(result)
     }
 }
 

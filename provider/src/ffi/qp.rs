@@ -79,11 +79,6 @@ pub(super) unsafe extern "C" fn query(
 
 /// `destroy_qp`.
 pub(super) unsafe extern "C" fn destroy(qp: *mut c::ibv_qp) -> c_int {
-    // SAFETY: made by `qp_create`, live.
-    let result = check(unsafe { c::ibv_cmd_destroy_qp(qp) });
-    if result.is_ok() {
-        // SAFETY: made by `qp_create`, live, and given up by the caller.
-        unsafe { Qp::free(qp.cast()) };
-    }
-    status(result)
+    // SAFETY: made by `qp_create`, live, and given up by the caller if this succeeds.
+    unsafe { Qp::destroy(qp, c::ibv_cmd_destroy_qp) }
 }

@@ -161,13 +161,8 @@ pub(super) unsafe extern "C" fn query(srq: *mut c::ibv_srq, attr: *mut c::ibv_sr
 
 /// `destroy_srq`.
 pub(super) unsafe extern "C" fn destroy(srq: *mut c::ibv_srq) -> c_int {
-    // SAFETY: made by `create`, live.
-    let result = check(unsafe { c::ibv_cmd_destroy_srq(srq) });
-    if result.is_ok() {
-        // SAFETY: made by `create`, live, and given up by the caller.
-        unsafe { Srq::free(srq.cast()) };
-    }
-    status(result)
+    // SAFETY: made by `create`, live, and given up by the caller if this succeeds.
+    unsafe { Srq::destroy(srq, c::ibv_cmd_destroy_srq) }
 }
 
 /// `post_srq_recv`.

@@ -12,7 +12,7 @@ use super::bindings as c;
 use super::object::Object;
 use super::qp::Qp;
 use super::request::{atomic, check_flags, inline_pieces, message_header, segments};
-use super::{check, pointer, status};
+use super::{check, pointer};
 
 type Xrcd = Object<c::verbs_xrcd, ()>;
 
@@ -45,14 +45,8 @@ pub(super) unsafe extern "C" fn open_domain(
 
 /// `close_xrcd`.
 pub(super) unsafe extern "C" fn close_domain(xrcd: *mut c::ibv_xrcd) -> c_int {
-    let base: *mut c::verbs_xrcd = xrcd.cast();
-    // SAFETY: made by `open_domain`, live.
-    let result = check(unsafe { c::ibv_cmd_close_xrcd(base) });
-    if result.is_ok() {
-        // SAFETY: made by `open_domain`, live, and given up by the caller.
-        unsafe { Xrcd::free(base) };
-    }
-    status(result)
+    // SAFETY: made by `open_domain`, live, and given up by the caller if this succeeds.
+    unsafe { Xrcd::destroy(xrcd.cast(), c::ibv_cmd_close_xrcd) }
 }
 
 /// Creates a target. Nothing is posted to a target, so it has no part of the plugin.
