@@ -1,0 +1,68 @@
+//! Reasons for which a segment is dropped, and their counters.
+
+/// The reason for which a segment, or a part of one, was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Discard {
+    /// It ends before its headers do, or before the end that its IP header claims.
+    Truncated,
+    /// Its IP header has options, a wrong checksum or a wrong version.
+    IpHeader,
+    /// It is a fragment: no peer that discovers the path's MTU makes them.
+    Fragment,
+    /// The TCP checksum is wrong.
+    Checksum,
+    /// The header's length is less than 20 bytes, or an option's length is wrong.
+    Header,
+    /// It lies outside the window.
+    Window,
+    /// Its timestamp is older than the newest one (RFC 7323, 5).
+    OldTimestamp,
+    /// It has no timestamp, on a connection that uses them (RFC 7323, 3.2).
+    NoTimestamp,
+    /// A reset whose number is not exactly the expected one (RFC 5961, 3).
+    BlindReset,
+    /// It has the flag SYN (RFC 5961, 4).
+    Syn,
+    /// It has no flag ACK.
+    NoAck,
+    /// It acknowledges bytes that were not sent, or far behind those that were acknowledged
+    /// (RFC 5961, 5).
+    Acknowledgement,
+    /// Its bytes had all arrived before.
+    Duplicate,
+    /// Its bytes lie behind the end of the stream.
+    BehindEnd,
+    /// It arrived out of order, and no more gaps can be recorded.
+    Panes,
+    /// It arrived out of order, or the sink did not take it, and there is no room to store it.
+    Buffer,
+    /// The sink refused it.
+    Refused,
+    /// The connection has ended.
+    Ended,
+}
+
+impl Discard {
+    /// The number of reasons.
+    pub const COUNT: usize = Self::Ended as usize + 1;
+}
+
+/// Segments that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discards([u64; Discard::COUNT]);
+
+impl Discards {
+    /// Counts a segment.
+    pub fn count(&mut self, reason: Discard) {
+        if let Some(counter) = self.0.get_mut(reason as usize) {
+            *counter = counter.wrapping_add(1);
+        }
+    }
+
+    /// The number of segments that were dropped for a reason.
+    #[must_use]
+    pub fn of(&self, reason: Discard) -> u64 {
+        self.0.get(reason as usize).copied().unwrap_or_default()
+    }
+}
