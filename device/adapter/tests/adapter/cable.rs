@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use vrnic_abi::cq::Cqe;
@@ -22,15 +22,20 @@ const PATIENCE: u64 = 100_000_000_000;
 
 /// A daemon's end of the cable: frames that leave it wait here for the link.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plug(pub(crate) Arc<Mutex<Vec<Frame>>>);
+pub(crate) struct Plug {
+    /// The frames that wait.
+    pub(crate) waiting: Arc<Mutex<Vec<Frame>>>,
+    /// True if there is no room for further frames.
+    full: Arc<AtomicBool>,
+}
 
 impl Uplink for Plug {
     fn send(&self, _source: [u8; 6], frames: &mut Vec<Frame>) {
-        self.0.lock().append(frames);
+        self.waiting.lock().append(frames);
     }
 
     fn room(&self, _source: [u8; 6]) -> usize {
-        usize::MAX
+        if self.full.load(Ordering::Acquire) { 0 } else { usize::MAX }
     }
 }
 
@@ -82,7 +87,10 @@ impl Cable {
             let ways = self.plugs.iter().zip(&self.links).zip([&self.gb, &self.ga]);
             for ((plug, link), to) in ways {
                 let mut link = link.borrow_mut();
-                plug.0.lock().drain(..).for_each(|frame| link.send(self.now(), frame.bytes()));
+                plug.waiting
+                    .lock()
+                    .drain(..)
+                    .for_each(|frame| link.send(self.now(), frame.bytes()));
                 while let Some(bytes) = link.receive(self.now()) {
                     busy = true;
                     let _not_roce = to.adapter.offer(Frame::new(bytes));
@@ -101,6 +109,11 @@ impl Cable {
 
     fn now(&self) -> u64 {
         self.world.clock.load(Ordering::Acquire)
+    }
+
+    /// Sets whether frames from A find no room.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.plugs[0].full.store(full, Ordering::Release);
     }
 
     /// Posts a work request; returns its completion.

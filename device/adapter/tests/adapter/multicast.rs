@@ -169,7 +169,7 @@ fn the_packet_of_a_member_of_this_daemon_is_no_second_message() {
     p.world.fabric.attach(Arc::new(plug.clone()));
     assert_eq!(attach(&p.gb, p.b.qpn, GROUP), Ok(()));
     assert_eq!(members(&mut p, to(GROUP)), [false, true]);
-    let frames = std::mem::take(&mut *plug.0.lock());
+    let frames = std::mem::take(&mut *plug.waiting.lock());
     let [frame] = &frames[..] else { panic!("{frames:?}") };
     let mut offered = |bytes: Vec<u8>| {
         p.expect(60);

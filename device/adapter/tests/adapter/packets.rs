@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use vrnic_abi::admin::Counter;
 use vrnic_abi::cq::{self, Status};
@@ -257,4 +258,37 @@ fn a_send_queue_that_has_failed_goes_on_with_its_numbers() {
     assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
     cable.settle();
     assert_eq!(b.bytes(0, 8), *b"go on...");
+}
+
+#[test]
+fn work_requests_behind_one_that_has_failed_are_flushed_before_the_queue_goes_on() {
+    let cable = Cable::new(9, Faults::default());
+    let uc = Setup { kind: Type::Uc, log_wqes: 7, log_cqes: 8, ..Setup::default() };
+    let (mut a, b) = cable.connected(uc, |_| {});
+    // The first packet shows the fault, and leaves after all of them were taken.
+    cable.set_full(true);
+    cable.ga.host.restrict(a.buffer, 8, Bar::Unmapped);
+    const COUNT: usize = 120;
+    for nth in 0..COUNT {
+        let from = if nth == 0 { a.sge(0, 8) } else { a.sge(4096, 8) };
+        a.store_send(&Wr::new(Opcode::Write, &[from]).to(b.buffer, b.key));
+    }
+    a.ring();
+    for _ in 0..4 {
+        cable.ga.adapter.poll(0);
+    }
+    cable.set_full(false);
+    cable.world.clock.fetch_add(1_000_000, Ordering::AcqRel);
+    cable.run_until(|| a.state() == State::Sqe);
+    let attr = Attr { state: State::Rts as u8, ..Attr::default() };
+    cable.ga.modify_qp(a.qpn, AttrMask::STATE, &attr).expect("MODIFY_QP");
+    cable.settle();
+    let statuses: Vec<_> =
+        std::iter::from_fn(|| a.send_cq.poll()).map(|cqe| status(&cqe)).collect();
+    assert_eq!(statuses.len(), COUNT);
+    assert_eq!(statuses[0], Status::LocProtErr);
+    assert!(statuses[1..].iter().all(|status| *status == Status::WrFlushErr), "{statuses:?}");
+    assert_eq!(a.state(), State::Rts);
+    let write = Wr::new(Opcode::Write, &[a.sge(4096, 8)]).to(b.buffer, b.key);
+    assert_eq!(status(&cable.complete(&mut a, &write)), Status::Success);
 }

@@ -73,6 +73,12 @@ impl Responder {
         !self.resources.is_idle() || missing || self.refusal.is_some() || self.ack.is_some()
     }
 
+    /// Returns whether answers with the data of READs are due.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        !self.resources.is_idle()
+    }
+
     /// Replaces an answer whose memory could not be read: the READ is refused, and the connection
     /// over.
     pub fn fail_reply(&mut self, reply: &Reply, nak: Nak) {

@@ -55,7 +55,7 @@ fn exchanged<H: Host>(
     exchange: &Exchange<'_, '_, H>,
     (verdict, min_rnr_timer): (Verdict, u8),
 ) {
-    let Exchange { qp, send, raw, there, message, .. } = *exchange;
+    let Exchange { here, qp, send, raw, there, message, .. } = *exchange;
     let functions = [network.core().name(), there.turn.core.name()];
     if !watcher.wants(functions, send.length) {
         return;
@@ -66,6 +66,7 @@ fn exchanged<H: Host>(
         return;
     };
     let Some(path) = path(network.own, &attr.av, ends.into()) else { return };
+    here.slice.charge_copy(send.length);
     let mut payload = vec![0; usize::try_from(send.length).unwrap_or(0)];
     if verdict != Verdict::NotReady && read(exchange, &mut payload).is_none() {
         return;

@@ -65,6 +65,8 @@ pub enum End {
     Failed(Status, u32),
     /// It was a request about a key that was refused.
     Refused(u32),
+    /// It was outstanding when the send queue failed, and the queue works again.
+    Flushed,
 }
 
 impl Sender {
@@ -80,6 +82,14 @@ impl Sender {
             posted: VecDeque::with_capacity(room),
             raws: vec![0; room * stride].into_boxed_slice(),
             stride,
+        }
+    }
+
+    /// Takes over the work requests of a half that has failed. They end with a flush error.
+    pub fn succeed(&mut self, failed: &Self) {
+        self.posted.clone_from(&failed.posted);
+        for posted in &mut self.posted {
+            posted.end = Some(End::Flushed);
         }
     }
 
@@ -104,7 +114,9 @@ impl Sender {
     /// Returns whether a work request has failed: none may be taken behind it.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.posted.back().is_some_and(|last| !matches!(last.end, None | Some(End::Done)))
+        self.posted
+            .back()
+            .is_some_and(|last| !matches!(last.end, None | Some(End::Done | End::Flushed)))
     }
 
     /// The number of work requests that may be outstanding.

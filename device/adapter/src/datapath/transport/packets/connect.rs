@@ -46,7 +46,8 @@ pub(crate) fn connect<H: Host>(
     let connects = match (change, &qp.requester.lock().path) {
         ((State::Init, State::Rtr), _) => network.fabric.needs_packets(attr.av.dmac),
         ((State::Rtr, State::Rts), Path::Packets(_)) => true,
-        // The engine has failed with the send queue. A new one continues with its sequence numbers.
+        // The engine has failed with the send queue. A new one continues with its sequence numbers,
+        // and the work requests that were outstanding are flushed.
         ((State::Sqe, State::Rts), Path::Packets(sender)) => {
             attr.sq_psn = sender.engine.psn().get().into();
             true
@@ -61,7 +62,13 @@ pub(crate) fn connect<H: Host>(
     let addresses = Some(path.network.addresses);
     let admission = Admission { transport, pkey: DEFAULT_PKEY, addresses };
     let way = Way { path, admission };
-    qp.requester.lock().path = Path::Packets(Box::new(sender(qp, attr, (way, mtu))));
+    let mut sender = Box::new(sender(qp, attr, (way, mtu)));
+    let mut requester = qp.requester.lock();
+    if let (State::Sqe, Path::Packets(failed)) = (change.0, &requester.path) {
+        sender.succeed(failed);
+    }
+    requester.path = Path::Packets(sender);
+    drop(requester);
     if change.1 == State::Rtr && qp.kind != Type::XrcIni {
         let engine = receiver(qp.kind, attr, (transport, mtu));
         qp.responder.lock().packets = Some(Box::new(Receiver::new(engine, way)));

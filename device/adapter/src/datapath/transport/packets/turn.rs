@@ -28,7 +28,7 @@ use crate::ethernet::Frame;
 use crate::host::Host;
 use crate::memory::tpt::{Denied, Message};
 use crate::objects::completion::{Completion, CompletionKey};
-use crate::objects::qp::remote::{End, Engine, Posted, Receiver, Sender};
+use crate::objects::qp::remote::{End, Engine, Posted, Receiver, Sender, Way};
 use crate::objects::qp::{Path, Qp, Requester, Responder};
 use crate::requests::wqe::Segment;
 use crate::slice::{Slice, cost};
@@ -116,6 +116,11 @@ pub(crate) fn run<H: Host>(
     Turn::More
 }
 
+/// Returns about how many frames may be sent along a way before some are lost at once.
+fn room<H: Host>(network: Network<'_, H>, way: &Way) -> usize {
+    network.fabric.room(network.core().mac(), way.path.ethernet.destination)
+}
+
 /// Sends frames, unless the port carries nothing: they are lost then, as on a pulled cable.
 fn send_off<H: Host>(network: Network<'_, H>, from: Qpn, outbox: &mut Vec<Frame>) {
     if outbox.is_empty() {
@@ -138,7 +143,9 @@ impl<H: Host> Sending<'_, H> {
             _ => return Next::End(Turn::Idle),
         }
         let now = Time::from_nanos(self.here.now());
-        if self.sender.engine.deadline().is_some_and(|at| at <= now) {
+        let room = room(self.network, &self.sender.way);
+        // Without room the packets may still be on their way to the peer, or cannot be repeated.
+        if room > 0 && self.sender.engine.deadline().is_some_and(|at| at <= now) {
             self.sender.engine.expire(now);
         }
         if let Some(turn) = self.complete() {
@@ -149,7 +156,7 @@ impl<H: Host> Sending<'_, H> {
             Next::Readers(index) => return Next::Readers(index),
             Next::End(turn) => return Next::End(turn),
         };
-        let leaves = self.transmit(now);
+        let leaves = self.transmit(now, room);
         let Sender { engine, counted, .. } = &mut *self.sender;
         counts::of_requester(&self.here, counted, engine.counters());
         if let Some(turn) = self.complete() {
@@ -171,9 +178,7 @@ impl<H: Host> Sending<'_, H> {
     }
 
     /// Builds frames, as many as may leave now. Returns whether more may leave, and when.
-    fn transmit(&mut self, now: Time) -> Leaves {
-        let to = self.sender.way.path.ethernet.destination;
-        let room = self.network.fabric.room(self.here.core.mac(), to);
+    fn transmit(&mut self, now: Time, room: usize) -> Leaves {
         for nth in 0..FRAMES {
             if nth >= room {
                 return Leaves::Later(now.nanos().saturating_add(PAUSE_NS));
@@ -234,18 +239,20 @@ impl<H: Host> Sending<'_, H> {
                 End::Done => (Status::Success, 0),
                 End::Failed(status, vendor_err) => (status, vendor_err),
                 End::Refused(vendor_err) => (Status::MwBindErr, vendor_err),
+                End::Flushed => (Status::WrFlushErr, 0),
             };
             // The state first, so that a program that sees the completion finds the QP in error.
             match end {
-                End::Done => {}
+                End::Done | End::Flushed => {}
                 End::Failed(..) => self.qp.fail_send(),
                 End::Refused(_) => self.qp.fail_key(),
             }
-            let failed = status != Status::Success;
+            let failed = !matches!(end, End::Done | End::Flushed);
             let signaled = self.qp.signal_all || posted.send.flags.contains(Flags::SIGNALED);
-            if failed || signaled {
+            if status != Status::Success || signaled {
+                let done = status == Status::Success;
                 let completion =
-                    Completion { status, vendor_err, ..self.completion(&posted, !failed) };
+                    Completion { status, vendor_err, ..self.completion(&posted, done) };
                 if self.here.complete(&self.qp.send_cq, &completion).is_err() {
                     self.qp.failed(self.here.core, Kind::QpFatal);
                     return Some(Turn::Failed);
@@ -320,7 +327,9 @@ fn answers<H: Host>(
         return false;
     }
     let there = There::new(network.core(), qp, slice);
-    for _ in 0..FRAMES {
+    // Acknowledgements are short and always sent, so that the peer can go on.
+    let room = if engine.is_reading() { room(network, way) } else { FRAMES };
+    for _ in 0..FRAMES.min(room) {
         let Some(reply) = engine.next_reply() else { break };
         let length = reply.read.map_or(0, |read| read.length as usize);
         let (head, body) = (&reply.head, &reply.body);
