@@ -50,8 +50,13 @@ impl Engine for Attendant {
             return false;
         }
         let Some(mut switch) = self.switch.try_lock() else { return false };
-        self.shared.attendance.attend();
+        if self.shared.attendance.attend() {
+            self.shared.bell.step();
+        }
         let served = catch_unwind(AssertUnwindSafe(|| switch.serve_wires()));
+        if served.is_err() {
+            switch.recover();
+        }
         drop(switch);
         let Ok(served) = served else {
             tracing::error!(
@@ -62,11 +67,12 @@ impl Engine for Attendant {
             return false;
         };
         let now = now_ns();
-        if served.any {
+        if served.sent {
             self.worked.store(now, Ordering::Relaxed);
         }
         let idle = now.saturating_sub(self.worked.load(Ordering::Relaxed)) > PATIENCE;
-        if (idle || served.for_thread) && self.shared.attendance.leave() {
+        let left = (idle || served.for_thread) && self.shared.attendance.leave();
+        if left || served.for_thread {
             self.shared.bell.step();
         }
         served.any

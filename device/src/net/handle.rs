@@ -36,14 +36,20 @@ pub(super) struct Shared {
     pub(super) ports: RwLock<BTreeMap<PortId, Arc<PortStatus>>>,
     /// The longest path MTU that all uplinks carry, by its code.
     path_mtu: AtomicU8,
-    commands: Mutex<Vec<Command>>,
+    /// The commands that wait; none is accepted after the end of the thread.
+    commands: Mutex<Option<Vec<Command>>>,
     stop: AtomicBool,
 }
 
 impl Shared {
     /// Takes the commands that wait.
     pub(super) fn commands(&self) -> Vec<Command> {
-        std::mem::take(&mut *self.commands.lock())
+        self.commands.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Drops the commands that wait, and accepts no more.
+    pub(super) fn end(&self) {
+        self.commands.lock().take();
     }
 
     /// Records the longest path MTU that all uplinks carry. Returns whether it has changed.
@@ -79,7 +85,7 @@ impl SwitchHandle {
             attendance,
             ports: RwLock::default(),
             path_mtu: AtomicU8::new(PathMtu::MAX.code()),
-            commands: Mutex::default(),
+            commands: Mutex::new(Some(Vec::new())),
             stop: AtomicBool::new(false),
         });
         Ok((Self(Arc::clone(&shared)), shared))
@@ -104,7 +110,8 @@ impl SwitchHandle {
     }
 
     fn ask<T>(&self, command: Command, answer: &Receiver<T>) -> io::Result<T> {
-        self.0.commands.lock().push(command);
+        // Without the thread, this drops the command and its end of the channel.
+        let _accepted = self.0.commands.lock().as_mut().map(|commands| commands.push(command));
         self.0.bell.step();
         answer.recv().map_err(|_| io::Error::other("the Ethernet switch has ended"))
     }

@@ -54,6 +54,11 @@ pub trait Line: Send {
         Ok(Change::None)
     }
 
+    /// Returns whether only the switch's own thread may receive, because that may take long.
+    fn needs_thread(&self) -> bool {
+        false
+    }
+
     /// Returns whether [`Self::tick`] has something to do.
     fn wants_ticks(&self) -> bool {
         false

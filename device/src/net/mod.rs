@@ -8,6 +8,7 @@
 //! | [`framing`] | QEMU's stream format: a length, then a frame |
 //! | [`table`] | which address is behind which port |
 //! | [`status`] | state and counters of a port |
+//! | [`account`] | the bytes of an adapter that wait at uplinks |
 //! | [`queue`] | frames that wait to leave by a port |
 //! | [`line`](mod@line) | the outer end of a port |
 //! | [`netdev`] | the line to a network card in QEMU |
@@ -27,6 +28,7 @@
 //! | [`thread`] | its start and end |
 //! | `attendant` | the part of workers that runs the switch |
 
+pub mod account;
 mod attendant;
 pub mod checksum;
 pub mod frame;

@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vrnic_adapter::ethernet::{self, Uplink};
 use vrnic_roce::wire::build::FRAME_MAX;
 
+use super::account::Account;
 use super::mac::MacAddr;
+use super::queue::OVERHEAD;
 use super::status::{PortStatus, Reason};
 use super::table::PortId;
 use crate::worker::attendance::Attendance;
@@ -20,13 +21,8 @@ use crate::worker::pool::now_ns;
 
 /// Most bytes of an adapter that wait for the switch.
 const ROOM: usize = 4 << 20;
-/// Number of bytes that wait at an uplink from which on senders wait. A longer backlog would leave
-/// the processor's cache before it is sent.
-const BACKLOG: usize = 1 << 20;
-/// Age in nanoseconds from which on a recorded backlog is ignored.
-const STALE_NS: u64 = 100_000_000;
-/// Counted for each frame beside its bytes.
-const OVERHEAD: usize = 64;
+/// Number of adapters whose frames are taken at once, so that a turn is short.
+const LANES: usize = 8;
 
 /// The frames of all adapters.
 pub struct Outbox {
@@ -35,10 +31,6 @@ pub struct Outbox {
     ready: Mutex<Vec<Arc<Lane>>>,
     bell: Arc<Event>,
     attendance: Arc<Attendance>,
-    /// Number of bytes that wait at the uplink with the longest backlog.
-    backlog: AtomicUsize,
-    /// Time at which `backlog` was set.
-    backlog_at: AtomicU64,
 }
 
 /// The frames of an adapter.
@@ -46,6 +38,7 @@ pub struct Outbox {
 struct Lane {
     port: PortId,
     status: Arc<PortStatus>,
+    account: Arc<Account>,
     waiting: Mutex<Waiting>,
 }
 
@@ -60,36 +53,12 @@ impl Outbox {
     /// if the switch's thread has to take the frames.
     #[must_use]
     pub fn new(bell: Arc<Event>, attendance: Arc<Attendance>) -> Self {
-        Self {
-            lanes: RwLock::default(),
-            ready: Mutex::default(),
-            bell,
-            attendance,
-            backlog: AtomicUsize::new(0),
-            backlog_at: AtomicU64::new(0),
-        }
-    }
-
-    /// Sets the number of bytes that wait at the uplink with the longest backlog.
-    pub fn set_backlog(&self, bytes: usize) {
-        self.backlog_at.store(now_ns(), Ordering::Relaxed);
-        self.backlog.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns the number of bytes that may be sent to uplinks now. A backlog that has not been set
-    /// for a while is ignored, because the uplink is stuck; its queue drops frames that do not fit.
-    fn uplink_room(&self) -> usize {
-        let backlog = self.backlog.load(Ordering::Relaxed);
-        if backlog < BACKLOG {
-            return BACKLOG - backlog;
-        }
-        let age = now_ns().saturating_sub(self.backlog_at.load(Ordering::Relaxed));
-        if age > STALE_NS { BACKLOG } else { 0 }
+        Self { lanes: RwLock::default(), ready: Mutex::default(), bell, attendance }
     }
 
     /// Lets the adapter with this address send, by this port.
     pub fn add(&self, mac: MacAddr, port: PortId, status: Arc<PortStatus>) {
-        let lane = Lane { port, status, waiting: Mutex::default() };
+        let lane = Lane { port, status, account: Arc::default(), waiting: Mutex::default() };
         self.lanes.write().insert(mac, Arc::new(lane));
     }
 
@@ -98,23 +67,29 @@ impl Outbox {
         self.lanes.write().remove(&mac);
     }
 
-    /// Takes all frames that wait: `each` gets the port and the frames of each adapter. Returns
-    /// whether any frames waited.
-    pub fn take(&self, mut each: impl FnMut(PortId, Vec<ethernet::Frame>)) -> bool {
+    /// Takes the frames of some adapters: `each` receives the port, the account and the frames of
+    /// each of them. Posts again if frames of others wait. Returns whether any frames waited.
+    pub fn take(&self, mut each: impl FnMut(PortId, &Arc<Account>, Vec<ethernet::Frame>)) -> bool {
         if !self.attendance.has_work() {
             return false;
         }
         self.attendance.take();
-        let ready = std::mem::take(&mut *self.ready.lock());
-        let any = !ready.is_empty();
-        for lane in ready {
+        let mut ready = self.ready.lock();
+        let first = LANES.min(ready.len());
+        let lanes: Vec<Arc<Lane>> = ready.drain(..first).collect();
+        let left = !ready.is_empty();
+        drop(ready);
+        for lane in &lanes {
             let waiting = std::mem::take(&mut *lane.waiting.lock());
             for frame in &waiting.frames {
                 lane.status.received.count(frame.bytes().len());
             }
-            each(lane.port, waiting.frames);
+            each(lane.port, &lane.account, waiting.frames);
         }
-        any
+        if left && self.attendance.post() {
+            self.bell.step();
+        }
+        !lanes.is_empty()
     }
 }
 
@@ -164,8 +139,8 @@ impl Uplink for Outbox {
     fn room(&self, source: [u8; 6]) -> usize {
         let lanes = self.lanes.read();
         let Some(lane) = lanes.get(&MacAddr(source)) else { return usize::MAX };
-        let lane_room = ROOM.saturating_sub(lane.waiting.lock().bytes);
-        lane_room.min(self.uplink_room()) / (FRAME_MAX + OVERHEAD)
+        let waiting = lane.waiting.lock().frames.len();
+        lane.account.room(FRAME_MAX + OVERHEAD, now_ns()).saturating_sub(waiting)
     }
 }
 
@@ -174,6 +149,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::net::account::LIMIT;
     use crate::net::status::Kind;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -201,21 +177,46 @@ mod tests {
         assert!(bell.wait(Duration::ZERO));
         bell.take();
         let mut taken = Vec::new();
-        outbox.take(|port, frames| taken.push((port, frames.len())));
+        outbox.take(|port, _, frames| taken.push((port, frames.len())));
         assert_eq!(taken, [(7, 15)]);
-        outbox.take(|_, _| panic!("nothing is left"));
+        outbox.take(|_, _, _| panic!("nothing is left"));
         outbox.send(MAC, &mut frames(1, 60));
         assert!(bell.wait(Duration::ZERO), "the next frame rings again");
     }
 
     #[test]
-    fn senders_wait_while_an_uplink_is_backed_up_but_not_for_a_stuck_one() {
-        let (outbox, ..) = outbox();
-        assert!(outbox.room(MAC) > 100);
-        outbox.set_backlog(BACKLOG);
+    fn an_adapter_with_much_at_uplinks_waits_and_others_do_not() {
+        let (outbox, bell, status) = outbox();
+        const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+        outbox.add(MacAddr(OTHER), 8, status);
+        outbox.send(MAC, &mut frames(1, 60));
+        let mut charge = None;
+        assert!(outbox.take(|_, account, _| charge = Some(account.charge(LIMIT))));
         assert_eq!(outbox.room(MAC), 0);
-        std::thread::sleep(Duration::from_nanos(2 * STALE_NS));
+        assert!(outbox.room(OTHER) > 100);
+        drop((charge, bell));
         assert!(outbox.room(MAC) > 100);
+    }
+
+    #[test]
+    fn the_frames_of_many_adapters_are_taken_in_several_turns() {
+        let (outbox, bell, status) = outbox();
+        let macs = (0..20).map(|nth| [2, 0, 0, 0, 1, nth]);
+        for mac in macs {
+            outbox.add(MacAddr(mac), 9, Arc::clone(&status));
+            outbox.send(mac, &mut frames(1, 60));
+        }
+        let mut turns = Vec::new();
+        loop {
+            bell.take();
+            let mut taken = 0;
+            if !outbox.take(|_, _, frames| taken += frames.len()) {
+                break;
+            }
+            turns.push(taken);
+            assert_eq!(bell.wait(Duration::ZERO), turns.iter().sum::<usize>() < 20);
+        }
+        assert_eq!(turns, [8, 8, 4]);
     }
 
     #[test]
@@ -224,10 +225,10 @@ mod tests {
         let most = ROOM / (4096 + OVERHEAD);
         outbox.send(MAC, &mut frames(most + 3, 4096));
         let mut taken = 0;
-        outbox.take(|_, frames| taken += frames.len());
+        outbox.take(|_, _, frames| taken += frames.len());
         assert_eq!(taken, most);
         assert_eq!(status.view().dropped.get("outbox"), Some(&3));
         outbox.send([2; 6], &mut frames(1, 60));
-        outbox.take(|_, _| panic!("nobody has this address"));
+        outbox.take(|_, _, _| panic!("nobody has this address"));
     }
 }

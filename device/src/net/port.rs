@@ -3,16 +3,16 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use vrnic_adapter::ethernet;
 use vrnic_adapter::log_ratelimit::Limiter;
 
+use super::account::Account;
 use super::frame::{FRAME_MIN, Frame};
 use super::line::{Change, Line, Log};
 use super::mac::MacAddr;
 use super::path_mtu::PathMtu;
-use super::queue::SendQueue;
+use super::queue::{OVERHEAD, SendQueue};
 use super::status::{Kind, PortStatus, Reason};
 use crate::capture::Captures;
 
@@ -21,8 +21,6 @@ use crate::capture::Captures;
 const STATION_QUEUE: usize = 2 << 20;
 /// Most bytes that wait for an uplink, which all functions share.
 const UPLINK_QUEUE: usize = 8 << 20;
-/// Time after which an uplink that takes nothing counts as stuck.
-const STALLED: Duration = Duration::from_millis(100);
 /// Length of a VLAN tag, which does not count as part of an IP packet.
 const VLAN_TAG: usize = 4;
 
@@ -65,8 +63,6 @@ pub struct Port {
     status: Arc<PortStatus>,
     captures: Arc<Captures>,
     queue: SendQueue,
-    /// The last time at which the line took bytes from the queue, or the queue was empty.
-    moved: Instant,
     limiter: Limiter,
     /// True if frames can pass by the line, or the port has no line.
     up: bool,
@@ -94,7 +90,6 @@ impl Port {
             captures,
             setup,
             queue: SendQueue::new(room),
-            moved: Instant::now(),
             limiter: Limiter::default(),
             up,
             carrier: false,
@@ -168,18 +163,16 @@ impl Port {
         self.setup.sink.as_ref().is_none_or(|sink| sink.has_room())
     }
 
+    /// Returns whether only the switch's own thread may read from the line.
+    #[must_use]
+    pub fn needs_thread(&self) -> bool {
+        self.setup.line.as_ref().is_some_and(|line| line.needs_thread())
+    }
+
     /// Returns whether other hosts or daemons are behind the port.
     #[must_use]
     pub const fn is_uplink(&self) -> bool {
         self.setup.kind.is_uplink()
-    }
-
-    /// Returns the number of bytes that wait at an uplink. Returns 0 for an uplink that has not
-    /// taken any bytes for a while, so that it does not stop senders to other uplinks.
-    #[must_use]
-    pub fn backlog(&self, now: Instant) -> usize {
-        let moves = now.saturating_duration_since(self.moved) < STALLED;
-        if self.setup.kind.is_uplink() && moves { self.queue.bytes() } else { 0 }
     }
 
     /// Takes somebody who waits at the door.
@@ -226,9 +219,9 @@ impl Port {
         change
     }
 
-    /// Gives a frame to the adapter, if it is for that, or queues it for the line. Returns whether
-    /// the queue has grown.
-    pub fn send(&mut self, frame: Frame) -> bool {
+    /// Gives a frame to the adapter, if it is for that, or queues it for the line. While it waits
+    /// at an uplink, its sender's `account` is charged. Returns whether the queue has grown.
+    pub fn send(&mut self, frame: Frame, account: Option<&Arc<Account>>) -> bool {
         self.captures.frame(self.status.name(), frame.bytes());
         let Some(frame) = self.offer(frame) else { return false };
         let len = frame.bytes().len();
@@ -248,7 +241,8 @@ impl Port {
             });
             return false;
         }
-        if !self.queue.push(frame) {
+        let account = account.filter(|_| self.setup.kind.is_uplink());
+        if !self.queue.push(frame, account.map(|account| account.charge(len + OVERHEAD))) {
             let peer = if self.setup.kind.is_uplink() { "uplink" } else { "netdev" };
             self.log().dropped(Reason::QueueFull, 1, |port| {
                 tracing::warn!(port, "the {peer} does not take its frames; some were dropped");
@@ -277,18 +271,13 @@ impl Port {
     }
 
     /// Writes as much of the queue as the line takes.
-    pub fn flush(&mut self, now: Instant) -> Change {
+    pub fn flush(&mut self) -> Change {
         let Self { setup: PortSetup { line: Some(line), .. }, status, queue, limiter, .. } = self
         else {
             return Change::None;
         };
         let log = Log::new(status, limiter);
-        let before = queue.bytes();
-        let flushed = line.flush(queue, &log);
-        if queue.is_empty() || queue.bytes() < before {
-            self.moved = now;
-        }
-        match flushed {
+        match line.flush(queue, &log) {
             Ok(()) => Change::None,
             Err(error) => {
                 log.line(|port| tracing::warn!(port, %error, "the link is lost: writing failed"));
@@ -297,10 +286,9 @@ impl Port {
         }
     }
 
-    /// Gives up the connection.
+    /// Gives up the connection. The caller has taken the wire out of its epoll set.
     pub fn disconnect(&mut self) {
         if let Some(line) = &mut self.setup.line {
-            // Closing the wire takes it out of the epoll set.
             line.close();
         }
         self.watched_out = false;

@@ -5,13 +5,14 @@ use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
 
+use super::account::Charge;
 use super::frame::Frame;
 use super::framing::{PREFIX, prefix};
 
 /// Most frames written by one system call.
 pub const BATCH: usize = 256;
 /// Counted for each frame beside its bytes, so that many short frames do not fill the memory.
-const OVERHEAD: usize = 64;
+pub const OVERHEAD: usize = 64;
 
 /// A piece of memory for each prefix and each frame of a batch.
 pub type Slices<'a> = ArrayVec<IoSlice<'a>, { 2 * BATCH }>;
@@ -31,6 +32,8 @@ pub struct SendQueue {
 struct Waiting {
     prefix: [u8; PREFIX],
     frame: Frame,
+    /// The charge of the adapter that sent the frame.
+    _charge: Option<Charge>,
 }
 
 /// Frames for one message of a trunk.
@@ -49,15 +52,16 @@ impl SendQueue {
         Self { frames: VecDeque::new(), bytes: 0, limit, sent: 0 }
     }
 
-    /// Appends a frame. Returns false if there is no room for it.
+    /// Appends a frame, and keeps `charge` until the frame is removed. Returns false if there is no
+    /// room for it.
     #[must_use]
-    pub fn push(&mut self, frame: Frame) -> bool {
+    pub fn push(&mut self, frame: Frame, charge: Option<Charge>) -> bool {
         let len = frame.bytes().len() + OVERHEAD;
         if self.bytes + len > self.limit {
             return false;
         }
         self.bytes += len;
-        self.frames.push_back(Waiting { prefix: prefix(&frame), frame });
+        self.frames.push_back(Waiting { prefix: prefix(&frame), frame, _charge: charge });
         true
     }
 
@@ -70,12 +74,6 @@ impl SendQueue {
     /// Returns the frames, the first one first.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.frames.iter().map(|waiting| &waiting.frame)
-    }
-
-    /// Returns the number of bytes of all frames, including the overhead for each frame.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Removes the first `count` frames.
@@ -162,7 +160,7 @@ mod tests {
             let lens = [14, 60, 15, 700, 99];
             let mut whole = Vec::new();
             for len in lens {
-                assert!(queue.push(frame(len)));
+                assert!(queue.push(frame(len), None));
                 whole.extend(u32::try_from(len).expect("small").to_be_bytes());
                 whole.extend(frame(len).bytes());
             }
@@ -181,10 +179,10 @@ mod tests {
     #[test]
     fn a_full_queue_takes_nothing_until_frames_have_left() {
         let mut queue = SendQueue::new(3 * (100 + OVERHEAD));
-        assert!((0..3).all(|_| queue.push(frame(100))));
-        assert!(!queue.push(frame(14)));
+        assert!((0..3).all(|_| queue.push(frame(100), None)));
+        assert!(!queue.push(frame(14), None));
         queue.remove(1);
-        assert!(queue.push(frame(14)));
+        assert!(queue.push(frame(14), None));
         assert_eq!(queue.clear(), 3);
         assert_eq!(queue.bytes, 0);
     }
@@ -192,13 +190,13 @@ mod tests {
     #[test]
     fn a_message_has_whole_frames_as_many_as_fit() {
         let mut queue = SendQueue::new(1 << 20);
-        assert!([100, 200, 300].into_iter().all(|len| queue.push(frame(len))));
+        assert!([100, 200, 300].into_iter().all(|len| queue.push(frame(len), None)));
         for (limit, frames) in [(103, 0), (104, 1), (307, 1), (308, 2), (611, 2), (612, 3)] {
             let batch = queue.batch(limit);
             assert_eq!(batch.frames, frames, "{limit}");
             assert!(bytes(&batch.slices).len() <= limit);
         }
-        assert!((0..2 * BATCH).all(|_| queue.push(frame(14))));
+        assert!((0..2 * BATCH).all(|_| queue.push(frame(14), None)));
         assert_eq!(queue.batch(1 << 20).frames, BATCH);
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use vrnic_adapter::ethernet;
 
+use super::account::Account;
 use super::frame::Frame;
 use super::handle::{Command, Shared};
 use super::line::Change;
@@ -23,12 +24,14 @@ use super::table::{MacTable, PortId, Route, Verdict};
 const AGE_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two ticks of the ports that want them.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum time for which no frames are read because an adapter has no room.
-const HOLD: Duration = Duration::from_millis(200);
+/// Maximum time for which no frames are read from uplinks because an adapter has no room.
+pub const HOLD: Duration = Duration::from_millis(100);
 /// Frames of an adapter after which those that wait at ports are sent.
 const CHUNK: usize = 64;
 /// Maximum number of events that are taken at once.
 pub(super) const EVENTS: usize = 64;
+/// Maximum number of events that a worker takes in one turn, which has to be short.
+const WORKER_EVENTS: usize = 4;
 /// Token of the bell.
 const BELL: u64 = u64::MAX;
 
@@ -59,6 +62,14 @@ impl Token {
     }
 }
 
+/// Where a frame has come from.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    port: PortId,
+    /// The account of the adapter that has sent it.
+    account: Option<&'a Arc<Account>>,
+}
+
 /// The state of the thread.
 pub(super) struct Switch {
     epoll: Arc<OwnedFd>,
@@ -76,8 +87,10 @@ pub(super) struct Switch {
     grown: Vec<PortId>,
     /// Frames that have arrived by a port and are to be forwarded.
     arrived: Vec<Frame>,
-    /// The time since which no frames are read because an adapter has no room.
+    /// The time since which no frames are read from uplinks because an adapter has no room.
     held: Option<Instant>,
+    /// The line whose events are being handled.
+    serving: Option<PortId>,
     /// True if a line was lost since the thread last looked.
     lost: bool,
 }
@@ -87,6 +100,8 @@ pub(super) struct Switch {
 pub(super) struct Served {
     /// True if a frame was forwarded.
     pub(super) any: bool,
+    /// True if adapters have sent frames.
+    pub(super) sent: bool,
     /// True if an event needs the switch's thread.
     pub(super) for_thread: bool,
 }
@@ -113,6 +128,7 @@ impl Switch {
             grown: Vec::new(),
             arrived: Vec::new(),
             held: None,
+            serving: None,
             lost: false,
         })
     }
@@ -128,11 +144,12 @@ impl Switch {
         self.lost = false;
         self.run_commands();
         self.forward_outbox();
+        let reads = self.may_read_uplinks();
         // Wires before doors: a netdev that has left makes room for the next one.
         let tokens = || events.iter().filter_map(|event| Some((Token::of(event)?, event.flags)));
         for (token, flags) in tokens() {
             if let Token::Wire(id) = token {
-                self.serve_wire(id, flags);
+                self.serve_wire(id, flags, reads);
             }
         }
         for (token, _) in tokens() {
@@ -148,20 +165,27 @@ impl Switch {
 
     /// Forwards what adapters have sent and what has arrived, without waiting.
     pub(super) fn serve_wires(&mut self) -> Served {
-        let mut any = self.forward_outbox();
-        let mut space = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
+        let sent = self.forward_outbox();
+        let mut any = sent;
+        let reads = self.may_read_uplinks();
+        // Lines with events take turns, because epoll puts those that it has returned behind the
+        // others.
+        let mut space = [const { MaybeUninit::<Event>::uninit() }; WORKER_EVENTS];
         let waited = epoll::wait(&*self.epoll, &mut space[..], Some(&Timespec::default()));
         // The thread reports the error.
         let mut for_thread = waited.is_err();
         for event in waited.map(|(events, _)| events).unwrap_or_default() {
             match Token::of(event) {
-                Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags),
+                Some(Token::Wire(id)) if self.ports.get(&id).is_some_and(Port::needs_thread) => {
+                    for_thread = true;
+                }
+                Some(Token::Wire(id)) => any |= self.serve_wire(id, event.flags, reads),
                 Some(Token::Door(_)) => for_thread = true,
                 // The bell is handled by the thread.
                 None => {}
             }
         }
-        Served { any, for_thread: for_thread || self.lost }
+        Served { any, sent, for_thread: for_thread || self.lost }
     }
 
     /// Does what other threads ask for.
@@ -183,13 +207,15 @@ impl Switch {
     /// Forwards the frames of adapters. Returns whether any frames waited.
     fn forward_outbox(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        shared.outbox.take(|port, frames| self.forward_all(port, frames))
+        shared.outbox.take(|port, account, frames| {
+            self.forward_all(Entry { port, account: Some(account) }, frames);
+        })
     }
 
     /// Forwards the frames of an adapter.
-    fn forward_all(&mut self, from: PortId, frames: Vec<ethernet::Frame>) {
+    fn forward_all(&mut self, from: Entry<'_>, frames: Vec<ethernet::Frame>) {
         // The port may have been removed since they were sent.
-        if !self.ports.contains_key(&from) {
+        if !self.ports.contains_key(&from.port) {
             return;
         }
         let now = Instant::now();
@@ -269,10 +295,11 @@ impl Switch {
 
     /// Forwards frames that have arrived, and sends waiting frames if the line has room. Returns
     /// whether a frame arrived.
-    fn serve_wire(&mut self, id: PortId, flags: EventFlags) -> bool {
+    fn serve_wire(&mut self, id: PortId, flags: EventFlags, reads_uplinks: bool) -> bool {
         let now = Instant::now();
-        let reads = self.may_read(now);
         let Some(port) = self.ports.get_mut(&id) else { return false };
+        self.serving = Some(id);
+        let reads = reads_uplinks || !port.is_uplink();
         if flags.contains(EventFlags::OUT) {
             self.grown.push(id);
         }
@@ -283,7 +310,7 @@ impl Switch {
         }
         let any = !frames.is_empty();
         for frame in frames.drain(..) {
-            self.forward(id, frame, now);
+            self.forward(Entry { port: id, account: None }, frame, now);
         }
         self.arrived = frames;
         self.follow(id, change);
@@ -291,14 +318,31 @@ impl Switch {
             self.flush(id);
         }
         self.flush_grown();
+        self.serving = None;
         any
     }
 
-    /// Returns whether frames may be read from lines, because the workers of all adapters keep up
+    /// Gives up the line whose events were being handled when the switch panicked.
+    #[cold]
+    pub(super) fn recover(&mut self) {
+        self.arrived.clear();
+        self.grown.clear();
+        let Some(id) = self.serving.take() else { return };
+        if let Some(port) = self.ports.get(&id) {
+            tracing::error!(
+                port = port.status().name(),
+                "the link is given up: a fault of vrnicd was found while it was served"
+            );
+        }
+        self.disconnect(id);
+    }
+
+    /// Returns whether frames may be read from uplinks, because the workers of all adapters keep up
     /// with them. Otherwise frames wait in the sockets and at their senders instead of being
     /// dropped. After [`HOLD`] frames are read in any case, so that one adapter cannot delay the
     /// others for long.
-    fn may_read(&mut self, now: Instant) -> bool {
+    fn may_read_uplinks(&mut self) -> bool {
+        let now = Instant::now();
         if self.ports.values().all(Port::has_room) {
             self.held = None;
             return true;
@@ -331,19 +375,19 @@ impl Switch {
     }
 
     /// Learns the source of a frame and queues it where it goes.
-    fn forward(&mut self, from: PortId, frame: Frame, now: Instant) {
-        if self.table.learn(frame.source(), from, now) == Verdict::Forged {
-            if let Some(port) = self.ports.get(&from) {
+    fn forward(&mut self, from: Entry<'_>, frame: Frame, now: Instant) {
+        if self.table.learn(frame.source(), from.port, now) == Verdict::Forged {
+            if let Some(port) = self.ports.get(&from.port) {
                 port.forged(&frame);
             }
             return;
         }
-        match self.table.route(frame.destination(), from) {
+        match self.table.route(frame.destination(), from.port) {
             Route::Filter => {}
             Route::Port(to) => self.pass(from, to, frame),
             Route::Flood => {
                 let others: Vec<PortId> =
-                    self.ports.keys().copied().filter(|to| *to != from).collect();
+                    self.ports.keys().copied().filter(|to| *to != from.port).collect();
                 for to in others {
                     self.pass(from, to, frame.clone());
                 }
@@ -352,13 +396,13 @@ impl Switch {
     }
 
     /// Queues a frame at a port, if it may go there.
-    fn pass(&mut self, from: PortId, to: PortId, frame: Frame) {
-        let pair = self.ports.get(&from).zip(self.ports.get(&to));
+    fn pass(&mut self, from: Entry<'_>, to: PortId, frame: Frame) {
+        let pair = self.ports.get(&from.port).zip(self.ports.get(&to));
         if !pair.is_some_and(|(from, to)| from.may_pass_to(to)) {
             return;
         }
         if let Some(port) = self.ports.get_mut(&to)
-            && port.send(frame)
+            && port.send(frame, from.account)
             && self.grown.last() != Some(&to)
         {
             self.grown.push(to);
@@ -368,32 +412,20 @@ impl Switch {
     /// Sends what has been queued since the last time.
     fn flush_grown(&mut self) {
         let mut grown = std::mem::take(&mut self.grown);
-        let mut uplink = false;
         for id in grown.drain(..) {
             let Some(port) = self.ports.get(&id) else { continue };
-            uplink |= port.is_uplink();
             // A port that epoll watches has no room.
             if port.is_backed_up() && !port.watched_out {
                 self.flush(id);
             }
         }
         self.grown = grown;
-        if uplink {
-            self.tell_backlog();
-        }
-    }
-
-    /// Reports to senders how many bytes wait at uplinks.
-    fn tell_backlog(&self) {
-        let now = Instant::now();
-        let backlog = self.ports.values().map(|port| port.backlog(now)).max();
-        self.shared.outbox.set_backlog(backlog.unwrap_or(0));
     }
 
     /// Sends what a port has queued, and watches for room while something is left.
     fn flush(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
-        if port.flush(Instant::now()) == Change::Gone {
+        if port.flush() == Change::Gone {
             self.disconnect(id);
             return;
         }
@@ -413,10 +445,13 @@ impl Switch {
     fn disconnect(&mut self, id: PortId) {
         self.lost = true;
         self.table.flush(id);
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.disconnect();
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        // Closing the wire does not take it out of the set if another process has the file open.
+        // It is not in the set if epoll could not watch it.
+        if let Some(wire) = port.wire() {
+            let _not_watched = epoll::delete(&self.epoll, wire);
         }
-        self.tell_backlog();
+        port.disconnect();
     }
 
     fn tick(&mut self) {

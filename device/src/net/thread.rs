@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -68,9 +69,20 @@ impl Drop for SwitchThread {
     }
 }
 
+/// Ends the acceptance of commands on drop.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Runs the switch until it has to end. While workers run the switch, this thread wakes only for
 /// the bell and for periodic work.
 fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
+    // Whoever asks for something after the end gets an error.
+    let _end = Ending(shared);
     let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
     let mut period = Duration::ZERO;
     while !shared.is_stopped() {
@@ -89,12 +101,106 @@ fn run(switch: &Mutex<Switch>, epoll: &OwnedFd, shared: &Shared) {
             }
         }
         let mut switch = switch.lock();
-        period = switch.serve(&events);
+        let served = catch_unwind(AssertUnwindSafe(|| switch.serve(&events)));
+        period = served.unwrap_or_else(|_| {
+            switch.recover();
+            Duration::ZERO
+        });
         let held = switch.is_held();
         drop(switch);
         if held {
             // The event of frames that wait to be read would return at once.
             std::thread::sleep(HELD_PAUSE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::net::frame::Frame;
+    use crate::net::line::{Change, Line, Log};
+    use crate::net::port::PortSetup;
+    use crate::net::queue::SendQueue;
+    use crate::net::status::Kind;
+
+    /// A line that panics when a frame arrives.
+    struct Faulty(Option<UnixDatagram>);
+
+    impl Line for Faulty {
+        fn door(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn wire(&self) -> Option<BorrowedFd<'_>> {
+            self.0.as_ref().map(AsFd::as_fd)
+        }
+
+        fn is_up(&self) -> bool {
+            self.0.is_some()
+        }
+
+        fn tick(&mut self, _log: &Log<'_>) -> Change {
+            Change::None
+        }
+
+        fn receive(&mut self, _frames: &mut Vec<Frame>, _log: &Log<'_>) -> Change {
+            panic!("a fault");
+        }
+
+        fn flush(&mut self, _queue: &mut SendQueue, _log: &Log<'_>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn close(&mut self) {
+            self.0 = None;
+        }
+    }
+
+    fn port(name: &str, line: Option<Box<dyn Line>>) -> PortSetup {
+        PortSetup {
+            name: name.into(),
+            kind: Kind::Trunk,
+            mac: None,
+            line,
+            transit: false,
+            followed: false,
+            link: Box::new(|_| ()),
+            sink: None,
+        }
+    }
+
+    fn is_up(switch: &SwitchThread, name: &str) -> bool {
+        switch.handle().ports().iter().any(|port| port.name == name && port.up)
+    }
+
+    #[test]
+    fn a_panic_ends_the_line_that_it_was_for_and_not_the_switch() {
+        let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
+        let (near, far) = UnixDatagram::pair().expect("sockets");
+        let line = Box::new(Faulty(Some(near)));
+        switch.handle().add(port("faulty", Some(line))).expect("a port");
+        assert!(is_up(&switch, "faulty"));
+        far.send(b"a frame").expect("sent");
+        let start = Instant::now();
+        while is_up(&switch, "faulty") {
+            assert!(start.elapsed() < Duration::from_secs(10), "the line is still up");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        switch.handle().add(port("next", None)).expect("the switch goes on");
+        assert!(switch.handle().remove("faulty").expect("the switch goes on"));
+    }
+
+    #[test]
+    fn a_request_after_the_end_gets_an_error() {
+        let switch = SwitchThread::start(Box::new(|_| ())).expect("a switch");
+        let handle = switch.handle().clone();
+        drop(switch);
+        assert!(handle.add(port("late", None)).is_err());
+        assert!(handle.remove("late").is_err());
     }
 }

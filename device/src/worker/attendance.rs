@@ -57,11 +57,16 @@ impl Attendance {
         self.attended.load(Ordering::SeqCst)
     }
 
-    /// Makes the caller, a worker, attend, unless it is about to sleep.
-    pub fn attend(&self) {
-        if self.awake.load(Ordering::SeqCst) > 0 {
-            self.attended.store(true, Ordering::SeqCst);
+    /// Makes the caller, a worker, attend, unless all workers are about to sleep. Returns whether
+    /// the caller has to wake the thread.
+    #[must_use]
+    pub fn attend(&self) -> bool {
+        if self.awake.load(Ordering::SeqCst) == 0 {
+            return false;
         }
+        self.attended.store(true, Ordering::SeqCst);
+        // The caller may be about to sleep, and the others may do so since the first look.
+        self.awake.load(Ordering::SeqCst) == 0 && self.leave()
     }
 
     /// Ends the attendance. Returns whether the caller has to wake the thread.

@@ -30,7 +30,9 @@ impl Served {
         if !self.attendance.is_due() {
             return 0;
         }
-        self.attendance.attend();
+        if self.attendance.attend() {
+            self.rung.store(true, Ordering::Relaxed);
+        }
         if !self.attendance.has_work() {
             return 0;
         }

@@ -47,7 +47,8 @@ impl<'a> Joined<'a> {
         if at.is_tagged() || !at.is_roce(bytes) || !same.is_whole(bytes) {
             return None;
         }
-        let (headers, payload) = bytes.split_at_checked(at.data())?;
+        let (headers, payload) =
+            bytes.split_at_checked(at.data()).filter(|(_, payload)| !payload.is_empty())?;
         let mut data: ArrayVec<&[u8], SEGMENTS> = std::iter::once(payload).collect();
         let mut len = bytes.len();
         for (count, frame) in (1..).zip(rest) {

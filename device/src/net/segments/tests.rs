@@ -70,7 +70,7 @@ impl Message {
 /// how many of them were joined each time.
 fn there_and_back(frames: &[Frame]) -> (Vec<Vec<u8>>, Vec<usize>) {
     let mut queue = SendQueue::new(1 << 30);
-    assert!(frames.iter().all(|frame| queue.push(frame.clone())));
+    assert!(frames.iter().all(|frame| queue.push(frame.clone(), None)));
     let (mut back, mut counts) = (Vec::new(), Vec::new());
     while !queue.is_empty() {
         let next = Joined::next(&queue, true).expect("a frame");

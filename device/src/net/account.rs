@@ -1,0 +1,77 @@
+//! Limits how many bytes of each adapter wait at uplinks, so that an adapter that sends a lot
+//! waits itself and delays no other one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Number of bytes of an adapter that may wait at uplinks. More would leave the processor's cache
+/// before they are sent.
+pub const LIMIT: usize = 1 << 20;
+/// Time in nanoseconds for which an account may be full. After that, the uplink counts as stuck:
+/// its queue takes the frames as far as there is room, and drops the rest. This is longer than the
+/// time for which another daemon may stop reading ([`super::switch::HOLD`]).
+const STUCK: u64 = 150_000_000;
+
+/// The bytes of one adapter that wait at uplinks.
+#[derive(Debug, Default)]
+pub struct Account {
+    bytes: AtomicUsize,
+    /// The time since which the account has been full; 0 if it is not.
+    full_since: AtomicU64,
+}
+
+impl Account {
+    /// Returns how many units of `unit` bytes may be sent at the time `now` in nanoseconds.
+    #[must_use]
+    pub fn room(&self, unit: usize, now: u64) -> usize {
+        let room = LIMIT.saturating_sub(self.bytes.load(Ordering::Relaxed)) / unit.max(1);
+        if room > 0 {
+            self.full_since.store(0, Ordering::Relaxed);
+            return room;
+        }
+        let now = now.max(1);
+        let first = self.full_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let since = first.err().unwrap_or(now);
+        if now.saturating_sub(since) > STUCK { LIMIT / unit.max(1) } else { 0 }
+    }
+
+    /// Charges an account with bytes, until the result is dropped.
+    #[must_use]
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Charge { account: Arc::clone(self), bytes }
+    }
+}
+
+/// Bytes with which an account is charged.
+#[derive(Debug)]
+pub struct Charge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_account_stops_its_adapter_until_bytes_have_left_or_the_uplink_is_stuck() {
+        let account = Arc::new(Account::default());
+        assert_eq!(account.room(1 << 10, 5), 1 << 10);
+        let first = account.charge(LIMIT - 100);
+        assert_eq!(account.room(1 << 10, 5), 0, "less than a frame is no room");
+        drop(first);
+        assert_eq!(account.room(1 << 10, 6), 1 << 10);
+
+        let _charge = account.charge(LIMIT);
+        assert_eq!(account.room(1 << 10, 7), 0);
+        assert_eq!(account.room(1 << 10, 7 + STUCK), 0);
+        assert_eq!(account.room(1 << 10, 8 + STUCK), 1 << 10);
+    }
+}
