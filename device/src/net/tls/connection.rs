@@ -1,6 +1,6 @@
 //! A TLS connection between two daemons.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ pub const HELLO: &[u8] = b"vrnic trunk 1\n";
 /// Maximum time from the connection to the peer's [`HELLO`]. A silent peer blocks the trunk for
 /// this time.
 const GREETING: Duration = Duration::from_secs(3);
+/// Maximum number of bytes that are read from the socket by one system call.
+const READ: usize = 64 << 10;
 /// Maximum number of bytes that TLS buffers for the socket.
 const BUFFER: usize = 256 << 10;
 /// Time after which a connection is closed when the peer acknowledges nothing.
@@ -33,12 +35,36 @@ pub struct Connection {
     tls: rustls::Connection,
     peer: SocketAddr,
     since: Instant,
-    /// The first bytes from the peer, until they are [`HELLO`].
-    greeting: Vec<u8>,
-    greeted: bool,
+    /// Bytes from the socket.
+    received: Box<[u8]>,
+    greeting: Greeting,
     decoder: Decoder,
     /// Number of bytes of the queue that TLS has taken and the socket has not.
     unsent: usize,
+}
+
+/// The first bytes from the peer, until they are [`HELLO`].
+#[derive(Debug, Default)]
+struct Greeting {
+    received: usize,
+}
+
+impl Greeting {
+    const fn is_complete(&self) -> bool {
+        self.received == HELLO.len()
+    }
+
+    /// Takes what is missing of the greeting. Returns the bytes behind it.
+    fn take<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
+        let missing = HELLO.get(self.received..).unwrap_or_default();
+        let (first, rest) = bytes.split_at(missing.len().min(bytes.len()));
+        if !missing.starts_with(first) {
+            let why = "it does not speak this version of the protocol of trunks";
+            return Err(io::Error::new(ErrorKind::InvalidData, why));
+        }
+        self.received += first.len();
+        Ok(rest)
+    }
 }
 
 /// State of a connection after reading.
@@ -72,8 +98,8 @@ impl Connection {
             tls,
             peer,
             since: Instant::now(),
-            greeting: Vec::new(),
-            greeted: false,
+            received: vec![0; READ].into_boxed_slice(),
+            greeting: Greeting::default(),
             decoder: Decoder::default(),
             unsent: 0,
         })
@@ -94,7 +120,7 @@ impl Connection {
     /// Returns whether the peer has the key and has sent [`HELLO`].
     #[must_use]
     pub const fn is_greeted(&self) -> bool {
-        self.greeted
+        self.greeting.is_complete()
     }
 
     /// Returns whether the time for the peer's [`HELLO`] is over.
@@ -129,7 +155,7 @@ impl Connection {
     /// # Errors
     /// When the connection is lost.
     pub fn flush(&mut self, queue: &mut SendQueue) -> io::Result<()> {
-        if !self.greeted {
+        if !self.is_greeted() {
             return Ok(());
         }
         while self.advance()? {
@@ -149,12 +175,36 @@ impl Connection {
     pub fn receive(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
         let mut budget = TURN_BYTES;
         while budget > 0 {
-            match self.tls.read_tls(&mut self.socket) {
+            let len = match self.socket.read(&mut self.received) {
                 Ok(0) => return Ok(Received::End),
-                Ok(len) => budget = budget.saturating_sub(len),
+                Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Open),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
+            };
+            budget = budget.saturating_sub(len);
+            // TLS takes 4 KiB at once, so it does not read from the socket itself.
+            let received = std::mem::take(&mut self.received);
+            let result = self.decrypt(received.get(..len).unwrap_or_default(), frames, log);
+            self.received = received;
+            if result? == Received::End {
+                return Ok(Received::End);
+            }
+        }
+        Ok(Received::Open)
+    }
+
+    /// Processes bytes from the socket.
+    fn decrypt(
+        &mut self,
+        mut bytes: &[u8],
+        frames: &mut Vec<Frame>,
+        log: &Log<'_>,
+    ) -> io::Result<Received> {
+        while !bytes.is_empty() {
+            // TLS takes no bytes after the peer's end of the session.
+            if self.tls.read_tls(&mut bytes)? == 0 {
+                return Ok(Received::End);
             }
             let state = self.tls.process_new_packets();
             // Sends an alert, which tells the peer the error.
@@ -170,32 +220,21 @@ impl Connection {
 
     /// Processes decrypted bytes.
     fn read(&mut self, frames: &mut Vec<Frame>, log: &Log<'_>) -> io::Result<Received> {
-        let mut buffer = [0; 32 << 10];
         loop {
-            let len = match self.tls.reader().read(&mut buffer) {
-                Ok(0) => return Ok(Received::End),
-                Ok(len) => len,
+            let mut reader = self.tls.reader();
+            let len = match reader.fill_buf() {
+                Ok([]) => return Ok(Received::End),
+                Ok(bytes) => {
+                    let rest = self.greeting.take(bytes)?;
+                    self.decoder.feed(rest);
+                    bytes.len()
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Open),
                 Err(error) => return Err(error),
             };
-            let bytes = buffer.get(..len).unwrap_or_default();
-            let bytes = if self.greeted { bytes } else { self.greet(bytes)? };
-            self.decoder.feed(bytes);
+            reader.consume(len);
             self.decode(frames, log)?;
         }
-    }
-
-    /// Takes the peer's [`HELLO`]. Returns the bytes behind it.
-    fn greet<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
-        let missing = HELLO.len().saturating_sub(self.greeting.len()).min(bytes.len());
-        let (first, rest) = bytes.split_at(missing);
-        self.greeting.extend_from_slice(first);
-        if !HELLO.starts_with(&self.greeting) {
-            let why = "it does not speak this version of the protocol of trunks";
-            return Err(io::Error::new(ErrorKind::InvalidData, why));
-        }
-        self.greeted = self.greeting.len() == HELLO.len();
-        Ok(rest)
     }
 
     /// Takes all whole frames.

@@ -14,8 +14,9 @@ pub mod key;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
@@ -25,6 +26,9 @@ use self::key::SharedKey;
 use super::frame::Frame;
 use super::line::{Change, Line, Log};
 use super::queue::SendQueue;
+
+/// Time for which clients at the address of a client without a handshake are turned away.
+const LATE_PAUSE: Duration = Duration::from_secs(4);
 
 /// The way in which a connection is made.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub struct TlsTrunk {
     connection: Option<Connection>,
     /// Reasons for the missing connection that are already in the log.
     told: BTreeSet<Trouble>,
+    /// The last client that has blocked the trunk without a handshake, and when that ended.
+    late: Option<(IpAddr, Instant)>,
 }
 
 /// The reason why no connection exists.
@@ -75,7 +81,7 @@ impl TlsTrunk {
     /// Creates a line without a connection.
     #[must_use]
     pub const fn new(end: End, key: SharedKey) -> Self {
-        Self { end, key, connection: None, told: BTreeSet::new() }
+        Self { end, key, connection: None, told: BTreeSet::new(), late: None }
     }
 
     /// Writes a log line, unless this reason is already in the log.
@@ -102,6 +108,11 @@ impl Line for TlsTrunk {
         self.connection.as_ref().is_some_and(Connection::is_greeted)
     }
 
+    fn needs_thread(&self) -> bool {
+        // A handshake takes about a millisecond.
+        !self.is_up()
+    }
+
     fn admit(&mut self, log: &Log<'_>) -> io::Result<Change> {
         let End::Listen(listener) = &self.end else { return Ok(Change::None) };
         let (stream, client) = match listener.accept() {
@@ -117,6 +128,10 @@ impl Line for TlsTrunk {
             self.tell(Trouble::Taken, log, |port| {
                 tracing::warn!(port, %client, "second client turned away: another peer is already connected");
             });
+            return Ok(Change::None);
+        }
+        // Otherwise a silent client could block the trunk again and again.
+        if self.late.is_some_and(|(ip, at)| ip == client.ip() && at.elapsed() < LATE_PAUSE) {
             return Ok(Change::None);
         }
         let connection = Connection::new(stream.into(), self.key.server()?, client);
@@ -140,6 +155,7 @@ impl Line for TlsTrunk {
                 return Change::None;
             }
             let peer = connection.peer();
+            self.late = Some((peer.ip(), Instant::now()));
             self.tell(Trouble::Late, log, |port| {
                 tracing::warn!(port, %peer, "connection closed: the peer has not completed the TLS handshake in time");
             });
