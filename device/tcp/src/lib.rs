@@ -9,7 +9,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`wire`] | formats: segments, their options |
+//! | [`connection`] | a connection: segments that arrive, segments to send, the end |
+//! | `receive` | the receiving direction |
+//! | `send` | the sending direction |
+//! | `congestion` | congestion control |
+//! | `clock` | timestamps |
+//! | [`wire`] | formats: frames, segments, their options |
 //! | [`seq`] | sequence numbers, positions in a stream |
 //! | [`time`] | moments |
 //! | [`stream`] | the bytes of a connection: where they come from, where they go |
@@ -17,13 +22,19 @@
 //! | [`discard`] | reasons for which segments are dropped, with counters |
 #![forbid(unsafe_code)]
 
+mod clock;
+mod congestion;
+pub mod connection;
 pub mod context;
 pub mod discard;
+mod receive;
+mod send;
 pub mod seq;
 pub mod stream;
 pub mod time;
 pub mod wire;
 
+pub use connection::{Connection, Counters, End, Event, State, Transmit};
 pub use context::{Context, Params};
 pub use discard::{Discard, Discards};
 pub use seq::{SeqNum, StreamPos};

@@ -10,7 +10,7 @@ pub struct Gone;
 /// retransmitted, so each range must read the same until it is acknowledged.
 pub trait Source {
     /// The position behind the last byte that can be read now. It never goes back, and does not
-    /// move after `Connection::close`.
+    /// move after [`Connection::close`](crate::Connection::close).
     fn end(&self) -> StreamPos;
 
     /// The length of a segment that starts at `at` and may have at most `most` bytes. `most` is at
@@ -35,7 +35,7 @@ pub enum Then {
     /// has ended.
     Acknowledge,
     /// Stop. The bytes that were not taken are stored and acknowledged as far as there is room, and
-    /// the window closes. `Connection::resume` delivers them again.
+    /// the window closes. [`Connection::resume`](crate::Connection::resume) delivers them again.
     Hold,
     /// Stop. The bytes that were not taken are dropped without an acknowledgement, so the peer
     /// sends them again. If they have been acknowledged (after [`Self::Hold`]), the connection is

@@ -2,8 +2,24 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`frame`] | Ethernet, VLAN and IP around a segment |
+//! | [`checksum`] | the Internet checksum |
+//! | `options` | options of segments |
 //! | [`segment`] | the header of a segment with its options |
 
+pub mod checksum;
+pub mod frame;
+mod options;
 pub mod segment;
 
+pub use frame::{Frame, HEADROOM, NoRoom, Path};
 pub use segment::{Flags, Header, Options, SackBlock, Segment, Timestamps};
+
+use crate::discard::Discard;
+
+/// Takes the next `N` bytes.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Discard> {
+    let (head, rest) = bytes.split_first_chunk().ok_or(Discard::Truncated)?;
+    *bytes = rest;
+    Ok(*head)
+}

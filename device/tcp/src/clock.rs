@@ -1,0 +1,74 @@
+//! The clock of timestamps (RFC 7323, 5.4).
+
+use std::time::Duration;
+
+use crate::context::{Tick, TimestampState};
+use crate::time::Nanos;
+
+/// Age from which on the peer's newest timestamp means nothing (RFC 7323, 5.5).
+const STALE: Duration = Duration::from_secs(24 * 24 * 3600);
+
+/// Timestamps of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    value: u32,
+    since: Nanos,
+    tick: Tick,
+    /// The peer's newest value, and the moment at which it came.
+    pub(crate) recent: u32,
+    recent_at: Nanos,
+}
+
+impl Clock {
+    pub(crate) const fn new(now: Nanos, state: TimestampState) -> Self {
+        let TimestampState { value, tick, recent } = state;
+        Self { value, since: now, tick, recent, recent_at: now }
+    }
+
+    /// The value that a segment carries which is sent at this moment.
+    pub(crate) const fn value(&self, at: Nanos) -> u32 {
+        let elapsed = at.since(self.since);
+        let ticks = match self.tick {
+            Tick::Millis => elapsed.as_millis(),
+            Tick::Micros => elapsed.as_micros(),
+        };
+        // CAST: the value wraps.
+        self.value.wrapping_add(ticks as u32)
+    }
+
+    /// Returns whether a segment with this value is older than one that came before it.
+    pub(crate) fn is_old(&self, now: Nanos, value: u32) -> bool {
+        is_before(value, self.recent) && now.since(self.recent_at) < STALE
+    }
+
+    /// Takes the value of a segment that is not old.
+    pub(crate) const fn update(&mut self, now: Nanos, value: u32) {
+        (self.recent, self.recent_at) = (value, now);
+    }
+
+    /// Returns whether an echo is of a segment that was sent before this moment.
+    pub(crate) const fn echoes_earlier(&self, echo: u32, sent: Nanos) -> bool {
+        is_before(echo, self.value(sent))
+    }
+}
+
+const fn is_before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_wrap_and_old_ones_count_for_24_days() {
+        let state = TimestampState { value: u32::MAX, tick: Tick::Millis, recent: 5 };
+        let mut clock = Clock::new(Nanos(0), state);
+        assert_eq!(clock.value(Nanos(2_999_999)), 1);
+        assert!(clock.echoes_earlier(u32::MAX, Nanos(2_000_000)));
+        assert!(clock.is_old(Nanos(0), 4) && !clock.is_old(Nanos(0), 5));
+        assert!(!clock.is_old(Nanos(0).plus(STALE), 4));
+        clock.update(Nanos(0), u32::MAX - 1);
+        assert!(clock.is_old(Nanos(0), u32::MAX - 2) && !clock.is_old(Nanos(0), 0));
+    }
+}

@@ -1,0 +1,180 @@
+//! Segments that arrive, in the order of RFC 9293, 3.10.7.4.
+
+use super::Connection;
+use super::close::End;
+use crate::discard::Discard;
+use crate::receive::Failed;
+use crate::send::Ack;
+use crate::seq::StreamPos;
+use crate::stream::Sink;
+use crate::time::Nanos;
+use crate::wire::{Flags, Header, Segment};
+
+/// The answer to a segment that is dropped.
+enum Drop {
+    /// None.
+    Silent(Discard),
+    /// An acknowledgement: it tells a peer that is out of step where the connection is.
+    Answer(Discard),
+    /// An acknowledgement, if not too many have been sent (RFC 5961).
+    Challenge(Discard),
+}
+
+impl Connection {
+    /// Takes a segment of this connection: its addresses, ports and checksum have been checked.
+    pub fn receive(&mut self, now: Nanos, segment: &Segment<'_>, sink: &mut impl Sink) {
+        if self.ending.is_over() {
+            self.receive.discards.count(Discard::Ended);
+            return;
+        }
+        if let Err(drop) = self.admit(now, segment) {
+            self.refuse(now, &drop);
+            return;
+        }
+        let header = &segment.header;
+        match self.admit_ack(header) {
+            Ok(Some(at)) => self.acknowledge(now, at, segment),
+            Ok(None) => {}
+            Err(drop) => {
+                self.refuse(now, &drop);
+                return;
+            }
+        }
+        let fin = header.flags.contains(Flags::FIN);
+        if !segment.payload.is_empty() || fin {
+            let result = self.receive.data(now, header.seq, segment.payload, fin, sink);
+            self.after_delivery(now, result);
+        } else {
+            self.after_delivery(now, Ok(()));
+        }
+    }
+
+    fn refuse(&mut self, now: Nanos, drop: &Drop) {
+        let (Drop::Silent(reason) | Drop::Answer(reason) | Drop::Challenge(reason)) = *drop;
+        self.receive.discards.count(reason);
+        self.receive.acks.due |= match drop {
+            Drop::Silent(_) => false,
+            Drop::Answer(_) => true,
+            Drop::Challenge(_) => self.challenges.allow(now),
+        };
+    }
+
+    /// Checks everything that comes before the acknowledgement number.
+    fn admit(&mut self, now: Nanos, segment: &Segment<'_>) -> Result<(), Drop> {
+        let header = &segment.header;
+        let reset = header.flags.contains(Flags::RST);
+        if !self.is_acceptable(segment) {
+            return Err(if reset {
+                Drop::Silent(Discard::Window)
+            } else {
+                self.stray(now, segment)
+            });
+        }
+        if !reset {
+            self.admit_timestamp(now, header, segment.payload.is_empty())?;
+        }
+        let exact = header.seq == self.receive.number();
+        if reset && exact {
+            self.ending.finish(End::Reset);
+        }
+        match header.flags {
+            flags if flags.contains(Flags::RST) && exact => Err(Drop::Silent(Discard::Ended)),
+            flags if flags.contains(Flags::RST) => Err(Drop::Challenge(Discard::BlindReset)),
+            flags if flags.contains(Flags::SYN) => Err(Drop::Challenge(Discard::Syn)),
+            flags if !flags.contains(Flags::ACK) => Err(Drop::Silent(Discard::NoAck)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether a segment touches the window. One that begins directly behind a full window
+    /// is accepted for its acknowledgement, as Linux does.
+    fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
+        let Header { seq, flags, .. } = segment.header;
+        let ahead = seq.ahead_of(self.receive.number());
+        let len = segment.payload.len() as i64 + i64::from(flags.contains(Flags::FIN));
+        let old = ahead < 0 && ahead + len <= 0;
+        !old && ahead <= i64::try_from(self.receive.room()).unwrap_or(i64::MAX)
+    }
+
+    /// A segment outside the window: a duplicate is reported, anything else answered.
+    fn stray(&mut self, now: Nanos, segment: &Segment<'_>) -> Drop {
+        let Header { seq, flags, .. } = segment.header;
+        if flags.contains(Flags::SYN) {
+            return Drop::Challenge(Discard::Syn);
+        }
+        let fin = flags.contains(Flags::FIN);
+        if fin {
+            self.ending.linger(now);
+        }
+        let old = seq.ahead_of(self.receive.number()) < 0;
+        match u32::try_from(segment.payload.len()) {
+            Ok(len @ 1..) if old => {
+                self.receive.note_duplicate(seq, len);
+                Drop::Answer(Discard::Duplicate)
+            }
+            Ok(1..) => Drop::Answer(Discard::Window),
+            _ if fin => Drop::Answer(Discard::Duplicate),
+            _ => Drop::Challenge(Discard::Window),
+        }
+    }
+
+    /// Protection against wrapped sequence numbers (RFC 7323, 5).
+    fn admit_timestamp(&mut self, now: Nanos, header: &Header, bare: bool) -> Result<(), Drop> {
+        let Some(clock) = &mut self.clock else { return Ok(()) };
+        let Some(timestamps) = header.options.timestamps else {
+            return Err(Drop::Silent(Discard::NoTimestamp));
+        };
+        if clock.is_old(now, timestamps.value) {
+            let reason = Discard::OldTimestamp;
+            return Err(if bare { Drop::Challenge(reason) } else { Drop::Answer(reason) });
+        }
+        // A segment that starts behind the last acknowledgement does not count: its timestamp would
+        // hide the delay of that acknowledgement (RFC 7323, 4.3).
+        let start = self.receive.position(header.seq);
+        if start.is_none_or(|start| start <= self.last_ack) && clock.recent != timestamps.value {
+            clock.update(now, timestamps.value);
+        }
+        Ok(())
+    }
+
+    /// Checks the acknowledgement number (RFC 5961, 5). Returns its position, `None` if it is older
+    /// than the newest one.
+    fn admit_ack(&self, header: &Header) -> Result<Option<StreamPos>, Drop> {
+        let ahead = header.ack.ahead_of(self.send.number(self.send.una));
+        let most = self.send.next.since(self.send.una);
+        match u64::try_from(ahead) {
+            Ok(ahead) if ahead > most => Err(Drop::Challenge(Discard::Acknowledgement)),
+            Ok(ahead) => Ok(Some(self.send.una.plus(ahead))),
+            Err(_) if ahead.unsigned_abs() > self.send.max_window => {
+                Err(Drop::Challenge(Discard::Acknowledgement))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn acknowledge(&mut self, now: Nanos, at: StreamPos, segment: &Segment<'_>) {
+        let Segment { header, payload } = segment;
+        let Header { seq, ack, window, .. } = *header;
+        let control = Flags::SYN | Flags::FIN;
+        let plain = payload.is_empty() && !header.flags.intersects(control);
+        let before = self.send.una;
+        let echo = header.options.timestamps.map(|timestamps| timestamps.echo);
+        let changed = self.send.update_window(at, seq, ack, window);
+        self.send.acknowledge(&Ack {
+            now,
+            at,
+            blocks: &header.options.sack,
+            echo: self.clock.as_ref().zip(echo),
+            bare: plain && !changed && at == before,
+        });
+    }
+
+    /// Takes the effect of an arrival on the end of the connection.
+    pub(super) fn after_delivery(&mut self, now: Nanos, result: Result<(), Failed>) {
+        if result.is_err() {
+            self.ending.reset(End::Refused);
+        }
+        self.ending.progress(now, self.send.una, self.receive.finished());
+        debug_assert!(!self.ending.is_over() || self.deadline().is_none());
+    }
+}

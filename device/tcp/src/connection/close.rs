@@ -1,0 +1,219 @@
+//! The end of both directions, and the events of a connection.
+
+use std::time::Duration;
+
+use super::Connection;
+use crate::seq::StreamPos;
+use crate::time::Nanos;
+
+/// The reason for which a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Both directions were closed, and the wait for late segments is over.
+    Closed,
+    /// The peer has reset it.
+    Reset,
+    /// The peer has not answered for too long, or has not closed its direction in time.
+    TimedOut,
+    /// [`Connection::abort`] was called.
+    Aborted,
+    /// The source cannot rebuild bytes.
+    Gone,
+    /// The sink has refused bytes that were acknowledged.
+    Refused,
+}
+
+/// Something that the owner of a connection has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer has acknowledged all bytes before this position.
+    Acknowledged(StreamPos),
+    /// All bytes of the peer up to its end have been delivered.
+    PeerClosed,
+    /// Both directions are closed and acknowledged. Segments are still answered until
+    /// [`Self::Ended`].
+    Closed,
+    /// The connection is over: the last event. A segment that resets the peer's end may be left to
+    /// send.
+    Ended(End),
+}
+
+/// The states of RFC 9293, 3.3.2, from the first one after the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Both directions are open.
+    Established,
+    /// The own direction is being closed.
+    FinWait1,
+    /// The own direction is closed.
+    FinWait2,
+    /// The peer has closed its direction.
+    CloseWait,
+    /// Both are being closed, the own one first.
+    Closing,
+    /// Both are being closed, the peer's first.
+    LastAck,
+    /// Both are closed; late segments are answered.
+    TimeWait,
+    /// The connection is over.
+    Closed,
+}
+
+/// The progress towards the end.
+#[derive(Debug)]
+pub(super) struct Ending {
+    time_wait: Duration,
+    /// The own direction is to be closed; its end has been sent at this position.
+    wanted: bool,
+    pub(super) fin: Option<StreamPos>,
+    fin_acknowledged: bool,
+    /// The peer's end had been delivered before the own direction was closed.
+    passive: bool,
+    peer_closed: bool,
+    deadline: Option<Nanos>,
+    over: Option<End>,
+    /// A segment that resets the peer's end is to be sent.
+    pub(super) reset_due: bool,
+    /// Events that were not taken yet, and the position that was told last.
+    told: StreamPos,
+    tell_peer_closed: bool,
+    tell_closed: bool,
+    tell_over: bool,
+}
+
+impl Ending {
+    pub(super) const fn new(time_wait: Duration) -> Self {
+        Self {
+            time_wait,
+            wanted: false,
+            fin: None,
+            fin_acknowledged: false,
+            passive: false,
+            peer_closed: false,
+            deadline: None,
+            over: None,
+            reset_due: false,
+            told: StreamPos(0),
+            tell_peer_closed: false,
+            tell_closed: false,
+            tell_over: false,
+        }
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    /// Returns whether the end is to be sent and was not.
+    pub(super) const fn wants_fin(&self) -> bool {
+        self.wanted && self.fin.is_none()
+    }
+
+    /// Positions of data alone: the end of the stream does not count.
+    pub(super) fn data_before(&self, at: StreamPos) -> StreamPos {
+        self.fin.map_or(at, |fin| at.min(fin))
+    }
+
+    /// The connection is over. Nothing is sent any more.
+    pub(super) fn finish(&mut self, end: End) {
+        if self.over.is_none() {
+            self.over = Some(end);
+            self.tell_over = true;
+        }
+    }
+
+    /// The connection is over, and the peer is told by a reset.
+    pub(super) fn reset(&mut self, end: End) {
+        self.reset_due = self.over.is_none();
+        self.finish(end);
+    }
+
+    /// Takes what both directions have reached.
+    pub(super) fn progress(&mut self, now: Nanos, una: StreamPos, peer_closed: bool) {
+        let was = (self.fin_acknowledged, self.peer_closed);
+        self.fin_acknowledged |= self.fin.is_some_and(|fin| una > fin);
+        self.peer_closed |= peer_closed;
+        self.tell_peer_closed |= self.peer_closed && !was.1;
+        if was == (self.fin_acknowledged, self.peer_closed) {
+            return;
+        }
+        if self.fin_acknowledged && self.peer_closed {
+            self.tell_closed = true;
+            if self.passive {
+                self.finish(End::Closed);
+            }
+        }
+        if self.fin_acknowledged {
+            self.deadline = Some(now.plus(self.time_wait));
+        }
+    }
+
+    /// The peer has sent its end again: it waits for the last acknowledgement (RFC 9293, 3.10.7.4).
+    pub(super) fn linger(&mut self, now: Nanos) {
+        if self.state() == State::TimeWait {
+            self.deadline = Some(now.plus(self.time_wait));
+        }
+    }
+
+    pub(super) fn timeout(&mut self, now: Nanos) {
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.deadline = None;
+            if self.peer_closed { self.finish(End::Closed) } else { self.reset(End::TimedOut) }
+        }
+    }
+
+    fn state(&self) -> State {
+        match (self.over, self.wanted, self.fin_acknowledged, self.peer_closed) {
+            (Some(_), ..) => State::Closed,
+            (_, false, _, false) => State::Established,
+            (_, false, _, true) => State::CloseWait,
+            (_, true, false, false) => State::FinWait1,
+            (_, true, true, false) => State::FinWait2,
+            (_, true, false, true) if self.passive => State::LastAck,
+            (_, true, false, true) => State::Closing,
+            (_, true, true, true) => State::TimeWait,
+        }
+    }
+}
+
+impl Connection {
+    /// Closes the own direction behind the source's last byte. The peer may go on.
+    pub fn close(&mut self) {
+        if !self.ending.wanted {
+            self.ending.wanted = true;
+            self.ending.passive = self.ending.peer_closed;
+        }
+    }
+
+    /// Ends the connection at once, with a reset that [`Self::transmit`] returns.
+    pub fn abort(&mut self) {
+        self.ending.reset(End::Aborted);
+    }
+
+    /// The state by the names of RFC 9293.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.ending.state()
+    }
+
+    /// Takes the next event.
+    pub fn event(&mut self) -> Option<Event> {
+        let acknowledged = self.acknowledged();
+        let ending = &mut self.ending;
+        if acknowledged > ending.told {
+            ending.told = acknowledged;
+            return Some(Event::Acknowledged(acknowledged));
+        }
+        if std::mem::take(&mut ending.tell_peer_closed) {
+            return Some(Event::PeerClosed);
+        }
+        if std::mem::take(&mut ending.tell_closed) {
+            return Some(Event::Closed);
+        }
+        ending.over.filter(|_| std::mem::take(&mut ending.tell_over)).map(Event::Ended)
+    }
+}

@@ -1,0 +1,364 @@
+//! The receiving direction: bytes in order to the sink, others into the pane table.
+//!
+//! ```text
+//!      delivered            received                                edge
+//!   ───────┼───────────────────┼────────────────────────────────────────┼─────
+//!   taken  │ acknowledged, but │ to come; panes hold what arrived early │ not promised
+//!          │ the sink holds    │                                        │
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `panes` | ranges that have arrived ahead of their turn |
+//! | `store` | their bytes |
+//! | `acks` | the moment of an acknowledgement |
+
+mod acks;
+mod panes;
+mod store;
+
+use arrayvec::ArrayVec;
+
+use self::acks::Acks;
+use self::panes::{Kind, Panes, Range};
+use self::store::Store;
+use crate::context::{Context, Params};
+use crate::discard::{Discard, Discards};
+use crate::seq::{Origin, SeqNum, StreamPos};
+use crate::stream::{Offered, Sink, Then};
+use crate::time::Nanos;
+use crate::wire::SackBlock;
+
+/// The largest number in the window field.
+const FIELD_MAX: u64 = 65_535;
+/// The largest scale (RFC 7323, 2.3).
+pub(crate) const SCALE_MAX: u8 = 14;
+
+/// The receiving direction of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    origin: Origin,
+    delivered: StreamPos,
+    received: StreamPos,
+    /// The position behind the last byte that the peer may send.
+    edge: StreamPos,
+    window: u64,
+    scale: u8,
+    panes: Panes,
+    store: Store,
+    /// The position of the peer's end, once its segment has arrived.
+    end: Option<StreamPos>,
+    /// The sink takes nothing until it is asked again.
+    held: bool,
+    /// Bytes that arrived again, to be reported (RFC 2883).
+    duplicate: Option<SackBlock>,
+    pub(crate) acks: Acks,
+    pub(crate) discards: Discards,
+}
+
+/// The sink has refused bytes that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
+/// The effect of a delivery on the rest of it.
+enum Step {
+    Done,
+    Stored,
+    Dropped,
+}
+
+impl Receiver {
+    pub(crate) fn new(context: &Context, params: &Params) -> Self {
+        let scale = context.receive_scale.min(SCALE_MAX);
+        Self {
+            origin: Origin(context.receive_next),
+            delivered: StreamPos(0),
+            received: StreamPos(0),
+            edge: StreamPos(context.receive_window.into()),
+            window: u64::from(params.window).min(FIELD_MAX << scale),
+            scale,
+            panes: Panes::default(),
+            store: Store::new(params.buffer),
+            end: None,
+            held: false,
+            duplicate: None,
+            acks: Acks::new(params.ack_delay),
+            discards: Discards::default(),
+        }
+    }
+
+    /// The position of the next byte that has not arrived, or behind the peer's end.
+    pub(crate) fn next(&self) -> StreamPos {
+        self.received.plus(u64::from(self.end == Some(self.received)))
+    }
+
+    /// The number to acknowledge.
+    pub(crate) fn number(&self) -> SeqNum {
+        self.origin.number(self.next())
+    }
+
+    /// The position of a number near the next one; `None` if it lies before position 0.
+    pub(crate) fn position(&self, number: SeqNum) -> Option<StreamPos> {
+        self.origin.position(number, self.received)
+    }
+
+    /// Bytes that the peer may send.
+    pub(crate) fn room(&self) -> u64 {
+        self.edge.since(self.next())
+    }
+
+    /// Returns whether all bytes before the peer's end have been delivered.
+    pub(crate) fn finished(&self) -> bool {
+        self.end == Some(self.delivered)
+    }
+
+    /// The window field of the next segment. The promise grows when the sink has taken bytes, and
+    /// is never taken back: it is rounded up to the unit of the scale (RFC 7323, 2.4).
+    pub(crate) fn advertise(&mut self) -> u16 {
+        self.edge = self.edge.max(self.delivered.plus(self.window));
+        let field = self.room().div_ceil(1 << self.scale).min(FIELD_MAX);
+        self.edge = self.edge.max(self.next().plus(field << self.scale));
+        // CAST: it is at most 65,535.
+        field as u16
+    }
+
+    /// Returns whether there is something to report in selective acknowledgements.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.duplicate.is_some() || !self.panes.is_empty()
+    }
+
+    /// Takes the blocks to report, the duplicate first, `most` of them.
+    pub(crate) fn blocks(&mut self, most: usize) -> ArrayVec<SackBlock, 4> {
+        let number = |range: Range| SackBlock {
+            start: self.origin.number(range.start),
+            end: self.origin.number(range.end),
+        };
+        let panes = self.panes.blocks(self.received);
+        self.duplicate.take().into_iter().chain(panes.into_iter().map(number)).take(most).collect()
+    }
+
+    /// Remembers the bytes of a segment that had all arrived before.
+    pub(crate) fn note_duplicate(&mut self, start: SeqNum, len: u32) {
+        self.duplicate = Some(SackBlock { start, end: start.plus(len) });
+        self.acks.due = true;
+    }
+
+    /// Takes the bytes of an acceptable segment that starts at `seq`.
+    pub(crate) fn data(
+        &mut self,
+        now: Nanos,
+        seq: SeqNum,
+        bytes: &[u8],
+        fin: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Failed> {
+        let ahead = seq.ahead_of(self.origin.number(self.received));
+        let old = usize::try_from(-ahead).unwrap_or(0);
+        let at = self.received.plus(u64::try_from(ahead).unwrap_or(0));
+        let fresh = bytes.get(old..).unwrap_or_default();
+        if old > 0 && !bytes.is_empty() {
+            // CAST: segments are shorter than 2³² bytes.
+            self.note_duplicate(seq, old.min(bytes.len()) as u32);
+        }
+        if fresh.is_empty() && !bytes.is_empty() {
+            self.discards.count(Discard::Duplicate);
+        }
+        let fresh = self.limit(at, fresh, fin && old <= bytes.len());
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let before = self.received;
+        let gaps = !self.panes.is_empty();
+        if at == self.delivered && !self.held {
+            self.in_order(at, fresh, sink)?;
+        } else {
+            self.early(at, fresh, sink);
+        }
+        self.advance(sink)?;
+        if self.received > before {
+            self.acks.arrived(now, self.received.since(before));
+        }
+        self.acks.due |= gaps || at > before;
+        Ok(())
+    }
+
+    /// Cuts bytes at the edge of the window and at the peer's end, and remembers that end.
+    fn limit<'a>(&mut self, at: StreamPos, bytes: &'a [u8], fin: bool) -> &'a [u8] {
+        let room = usize::try_from(self.edge.since(at)).unwrap_or(usize::MAX);
+        let within = bytes.get(..room).unwrap_or(bytes);
+        let end = at.plus(within.len() as u64);
+        if within.len() < bytes.len() {
+            self.discards.count(Discard::Window);
+            self.acks.due = true;
+        } else if fin && self.end.is_none() && self.panes.end().is_none_or(|last| last <= end) {
+            self.end = Some(end);
+        }
+        self.acks.due |= fin;
+        let Some(last) = self.end.filter(|last| *last < end) else { return within };
+        self.discards.count(Discard::BehindEnd);
+        within.get(..usize::try_from(last.since(at)).unwrap_or(0)).unwrap_or_default()
+    }
+
+    /// Delivers bytes whose turn it is, and the panes that they reach.
+    fn in_order(
+        &mut self,
+        at: StreamPos,
+        bytes: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Failed> {
+        // Each round passes a pane, or is the last.
+        loop {
+            let done = usize::try_from(self.delivered.since(at)).unwrap_or(usize::MAX);
+            let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) else {
+                return Ok(());
+            };
+            if self.held {
+                self.early(self.delivered, rest, sink);
+                return Ok(());
+            }
+            let gap =
+                self.panes.first().map_or(u64::MAX, |pane| pane.range.start.since(self.delivered));
+            let part = usize::try_from(gap).ok().and_then(|gap| rest.get(..gap)).unwrap_or(rest);
+            match self.deliver(part, sink) {
+                Step::Done => self.advance(sink)?,
+                Step::Stored => {}
+                Step::Dropped => {
+                    self.discards.count(Discard::Refused);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Gives the next bytes to the sink.
+    fn deliver(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Step {
+        let delivered = sink.deliver(self.delivered, bytes);
+        let taken = delivered.taken.min(bytes.len());
+        self.delivered = self.delivered.plus(taken as u64);
+        self.received = self.received.max(self.delivered);
+        let whole = taken == bytes.len();
+        match delivered.then {
+            Then::Refuse if !whole => return Step::Dropped,
+            Then::Acknowledge => self.acks.due = true,
+            _ => {}
+        }
+        self.held = !whole || delivered.then == Then::Hold;
+        if self.held { Step::Stored } else { Step::Done }
+    }
+
+    /// Passes the panes whose turn it is, and finds the first byte that is missing.
+    fn advance(&mut self, sink: &mut impl Sink) -> Result<(), Failed> {
+        while !self.held {
+            let Some(pane) = self.panes.first().filter(|p| p.range.start <= self.delivered) else {
+                break;
+            };
+            let Range { start, end } = pane.range;
+            match pane.kind {
+                Kind::Placed => {
+                    self.panes.remove_first();
+                    (self.delivered, self.received) = (end, self.received.max(end));
+                    match sink.filled(start, end) {
+                        Then::Continue => {}
+                        Then::Acknowledge => self.acks.due = true,
+                        Then::Hold => self.held = true,
+                        Then::Refuse => return Err(Failed),
+                    }
+                }
+                Kind::Buffered => self.deliver_stored(end, sink)?,
+            }
+        }
+        self.received = self.received.max(self.panes.contiguous(self.delivered));
+        Ok(())
+    }
+
+    /// Gives the stored bytes of the first pane to the sink.
+    fn deliver_stored(&mut self, end: StreamPos, sink: &mut impl Sink) -> Result<(), Failed> {
+        let store = std::mem::replace(&mut self.store, Store::new(0));
+        let mut step = Step::Done;
+        while self.delivered < end && matches!(step, Step::Done) {
+            step = self.deliver(store.read(self.delivered, end.since(self.delivered)), sink);
+        }
+        self.store = store;
+        if matches!(step, Step::Dropped) {
+            self.discards.count(Discard::Refused);
+            if self.received > self.delivered {
+                return Err(Failed);
+            }
+        }
+        if matches!(step, Step::Dropped) || self.delivered == end {
+            self.panes.remove_first();
+        } else {
+            self.panes.trim_first(self.delivered);
+        }
+        Ok(())
+    }
+
+    /// Takes bytes whose turn it is not: the parts that have not arrived yet.
+    fn early(&mut self, at: StreamPos, bytes: &[u8], sink: &mut impl Sink) {
+        let whole = Range { start: at, end: at.plus(bytes.len() as u64) };
+        let mut rest = whole;
+        let mut any = false;
+        while let Some(gap) = self.panes.gap(rest) {
+            any = true;
+            let from = usize::try_from(gap.start.since(at)).unwrap_or(usize::MAX);
+            let to = usize::try_from(gap.end.since(at)).unwrap_or(usize::MAX);
+            if let Some(part) = bytes.get(from..to)
+                && let Err(reason) = self.place(gap, part, sink)
+            {
+                self.discards.count(reason);
+            }
+            rest.start = gap.end;
+        }
+        self.panes.touch(at);
+        if !any {
+            self.discards.count(Discard::Duplicate);
+            let number = |at| self.origin.number(at);
+            self.duplicate = Some(SackBlock { start: number(at), end: number(whole.end) });
+        }
+    }
+
+    /// Places or stores bytes that have not arrived before.
+    fn place(&mut self, range: Range, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Discard> {
+        // Bytes that the sink holds back are not offered: it is asked for them in order.
+        let offered = if !self.held && self.panes.has_room(range, Kind::Placed) {
+            sink.offer(range.start, bytes)
+        } else {
+            Offered::Buffer
+        };
+        let kind = match offered {
+            Offered::Placed => Kind::Placed,
+            Offered::Buffer => Kind::Buffered,
+            Offered::Refuse => return Err(Discard::Refused),
+        };
+        if kind == Kind::Buffered && range.end.since(self.delivered) > self.store.len() {
+            return Err(Discard::Buffer);
+        }
+        if !self.panes.insert(range, kind) {
+            return Err(Discard::Panes);
+        }
+        if kind == Kind::Buffered {
+            self.store.write(range.start, bytes);
+        }
+        Ok(())
+    }
+
+    /// Asks a sink that held bytes back to go on. The window may grow again.
+    pub(crate) fn resume(&mut self, mss: usize, sink: &mut impl Sink) -> Result<(), Failed> {
+        self.held = false;
+        self.advance(sink)?;
+        let more = self.delivered.plus(self.window).since(self.edge);
+        self.acks.due |= more >= (2 * mss as u64).min(self.window / 2) && more > 0;
+        Ok(())
+    }
+
+    /// Checks what must always hold.
+    pub(crate) fn check(&self) {
+        assert!(self.delivered <= self.received && self.next() <= self.edge.plus(1));
+        let mut at = self.delivered;
+        for Range { start, end } in self.panes.iter() {
+            assert!(at <= start && start < end, "panes overlap");
+            at = end;
+        }
+        assert!(self.received == self.panes.contiguous(self.delivered), "a byte was forgotten");
+    }
+}

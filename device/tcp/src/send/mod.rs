@@ -1,0 +1,323 @@
+//! The sending direction: the choice of the next segment, acknowledgements, the peer's window.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `records` | the scoreboard |
+//! | `rtt` | the round trip time |
+//! | `rack` | detection of losses |
+//! | `recovery` | acknowledgements, recoveries |
+//! | `timers` | time-outs |
+
+mod rack;
+mod records;
+mod recovery;
+mod rtt;
+mod timers;
+
+use self::rack::Rack;
+use self::records::{Fate, Record, Records};
+pub(crate) use self::recovery::Ack;
+use self::recovery::Recovery;
+use self::rtt::Rtt;
+pub(crate) use self::timers::GiveUp;
+use self::timers::Timers;
+use crate::congestion::{self, Congestion};
+use crate::context::{Context, Params};
+use crate::receive::SCALE_MAX;
+use crate::seq::{Origin, SeqNum, StreamPos};
+use crate::stream::Source;
+use crate::time::Nanos;
+
+/// Bytes of the option "timestamps" with its padding.
+const TIMESTAMPS_LEN: u16 = 12;
+/// The smallest segment size that a path can ask for (RFC 9293, 3.7.1, less the options).
+const MSS_MIN: u16 = 536;
+
+/// A segment to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The record in this place again, so many bytes of it.
+    Again { at: usize, start: StreamPos, len: usize },
+    /// So many bytes that were never sent.
+    New { start: StreamPos, len: usize },
+    /// The end of the stream. `again` names the record if it was sent before.
+    Fin { start: StreamPos, again: Option<usize> },
+    /// A segment that the peer must answer, to learn its window.
+    Probe,
+}
+
+/// Events that a connection's sending direction counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Segments with data.
+    pub segments: u64,
+    /// Those among them that had been sent before.
+    pub resent: u64,
+    /// Recoveries that acknowledgements started.
+    pub recoveries: u64,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+    /// Probes for a loss at the end (RFC 8985, 7).
+    pub tail_probes: u64,
+    /// Probes for a window.
+    pub window_probes: u64,
+    /// Duplicates that the peer reported (RFC 2883).
+    pub duplicates: u64,
+}
+
+/// The sending direction of a connection.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    origin: Origin,
+    /// The first byte that is not acknowledged, and the first that was never sent.
+    pub(crate) una: StreamPos,
+    pub(crate) next: StreamPos,
+    /// The position behind the last byte that the peer allows, and the segment that said so.
+    edge: StreamPos,
+    edge_seq: SeqNum,
+    edge_ack: SeqNum,
+    scale: u8,
+    pub(crate) max_window: u64,
+    /// Bytes of data in a segment.
+    pub(crate) mss: usize,
+    options: u16,
+    sack: bool,
+    records: Records,
+    rtt: Rtt,
+    rack: Rack,
+    congestion: Box<dyn Congestion>,
+    recovery: Option<Recovery>,
+    /// Duplicate acknowledgements, without SACK: segments that the peer has out of order.
+    repeated: u64,
+    /// The end of a tail probe that is not acknowledged, and whether it was a retransmission.
+    tail: Option<(StreamPos, bool)>,
+    timers: Timers,
+    last_sent: Nanos,
+    pub(crate) counters: SendCounters,
+}
+
+impl Sender {
+    pub(crate) fn new(now: Nanos, context: &Context, params: &Params) -> Self {
+        let options = if context.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let mss = context.mss.max(MSS_MIN) - options;
+        Self {
+            origin: Origin(context.send_next),
+            una: StreamPos(0),
+            next: StreamPos(0),
+            edge: StreamPos(context.send_window.into()),
+            edge_seq: context.receive_next,
+            edge_ack: context.send_next,
+            scale: context.send_scale.min(SCALE_MAX),
+            max_window: context.max_send_window.max(context.send_window).into(),
+            mss: mss.into(),
+            options,
+            sack: context.sack,
+            records: Records::new(params.segments),
+            rtt: Rtt::new(context.round_trip, params.min_rto),
+            rack: Rack::default(),
+            congestion: congestion::controller(params.congestion, mss.into()),
+            recovery: None,
+            repeated: 0,
+            tail: None,
+            timers: Timers::new(params.user_timeout),
+            last_sent: now,
+            counters: SendCounters::default(),
+        }
+    }
+
+    /// The number of a position.
+    pub(crate) fn number(&self, at: StreamPos) -> SeqNum {
+        self.origin.number(at)
+    }
+
+    /// The path carries segments of so many bytes only.
+    pub(crate) fn limit_mss(&mut self, mss: u16) {
+        self.mss = self.mss.min(usize::from(mss.max(MSS_MIN) - self.options));
+    }
+
+    /// Bytes that are taken to be under way.
+    fn pipe(&self) -> u64 {
+        self.records.flying().saturating_sub(self.repeated.saturating_mul(self.mss as u64))
+    }
+
+    /// Bytes that may be under way.
+    fn window(&self) -> u64 {
+        match &self.recovery {
+            Some(Recovery::Fast(fast)) if self.congestion.window() < u64::MAX => fast.window,
+            _ => self.congestion.window(),
+        }
+    }
+
+    fn may_fly(&self, len: u64) -> bool {
+        let pipe = self.pipe();
+        pipe == 0 || pipe.saturating_add(len) <= self.window()
+    }
+
+    /// Takes a window from an acceptable segment (RFC 9293, 3.10.7.4).
+    pub(crate) fn update_window(
+        &mut self,
+        at: StreamPos,
+        seq: SeqNum,
+        ack: SeqNum,
+        field: u16,
+    ) -> bool {
+        let newer = match seq.ahead_of(self.edge_seq) {
+            0 => ack.ahead_of(self.edge_ack) >= 0,
+            ahead => ahead > 0,
+        };
+        if !newer {
+            return false;
+        }
+        let window = u64::from(field) << self.scale;
+        let before = self.edge;
+        self.edge = at.plus(window);
+        (self.edge_seq, self.edge_ack) = (seq, ack);
+        self.max_window = self.max_window.max(window);
+        before != self.edge
+    }
+
+    /// Chooses the next segment, of `most` bytes at the most. `fin` asks for the end of the stream.
+    pub(crate) fn plan(
+        &mut self,
+        now: Nanos,
+        source: &impl Source,
+        most: usize,
+        fin: bool,
+    ) -> Option<Plan> {
+        let most = most.min(self.mss).max(1);
+        if let Some(at) = self.records.first_lost() {
+            let plan = self.again(at, source, most);
+            let len = if let Plan::Again { len, .. } = plan { len as u64 } else { 1 };
+            return self.may_fly(len).then_some(plan);
+        }
+        let tail = std::mem::take(&mut self.timers.tail_due);
+        if let Some(plan) = self.fresh(now, source, most, fin, tail) {
+            self.tail = tail.then(|| (self.next.plus(plan.len()), false)).or(self.tail);
+            self.counters.tail_probes += u64::from(tail);
+            return Some(plan);
+        }
+        let last = self.records.len().checked_sub(1);
+        if let Some(at) = last.filter(|_| tail) {
+            self.tail = Some((self.next, true));
+            self.counters.tail_probes += 1;
+            return Some(self.again(at, source, most));
+        }
+        std::mem::take(&mut self.timers.probe_due).then_some(Plan::Probe)
+    }
+
+    /// Sends a record again. A record that has become too long for the path is cut into two.
+    fn again(&mut self, at: usize, source: &impl Source, most: usize) -> Plan {
+        let record = self.records.get(at);
+        let (start, len) = record.map_or((self.una, 0), |record| (record.start, record.len()));
+        if record.is_some_and(|record| record.fin) {
+            return Plan::Fin { start, again: Some(at) };
+        }
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if len <= most {
+            return Plan::Again { at, start, len };
+        }
+        let len = source.cut(start, most).clamp(1, most);
+        self.records.split(at, len as u64);
+        Plan::Again { at, start, len }
+    }
+
+    /// Chooses bytes that were never sent. A probe for a loss ignores congestion.
+    fn fresh(
+        &mut self,
+        now: Nanos,
+        source: &impl Source,
+        most: usize,
+        fin: bool,
+        probe: bool,
+    ) -> Option<Plan> {
+        let left = usize::try_from(source.end().since(self.next)).unwrap_or(usize::MAX);
+        if (left == 0 && !fin) || self.records.is_full() {
+            return None;
+        }
+        let start = self.next;
+        let most = most.min(left);
+        let whole = if left == 0 { 1 } else { source.cut(start, most).clamp(1, most) };
+        let len = self.fit(now, whole)?;
+        let len = if len == whole { len } else { source.cut(start, len).clamp(1, len) };
+        if !probe && !self.may_fly(len as u64) {
+            return None;
+        }
+        self.timers.unblocked(&mut self.rtt);
+        if self.records.is_empty() && now.since(self.last_sent) > self.rtt.timeout() {
+            self.congestion.restart();
+        }
+        Some(if left == 0 { Plan::Fin { start, again: None } } else { Plan::New { start, len } })
+    }
+
+    /// The part of `whole` bytes that the peer's window lets out now. Avoids small parts
+    /// (RFC 9293, 3.8.6.2.1).
+    fn fit(&mut self, now: Nanos, whole: usize) -> Option<usize> {
+        let room = self.edge.since(self.next);
+        if whole as u64 <= room {
+            return Some(whole);
+        }
+        if room > 0 && (room >= self.max_window / 2 || self.timers.override_due) {
+            // CAST: it is less than `whole`.
+            return Some(room as usize);
+        }
+        if self.records.is_empty() {
+            self.timers.blocked(now, room, &self.rtt);
+        }
+        None
+    }
+
+    /// A planned segment goes out.
+    pub(crate) fn sent(&mut self, now: Nanos, plan: Plan) {
+        let (len, again, fin) = match plan {
+            Plan::Probe => {
+                self.counters.window_probes += 1;
+                return;
+            }
+            Plan::Again { at, len, .. } => (len as u64, Some(at), false),
+            Plan::New { len, .. } => (len as u64, None, false),
+            Plan::Fin { again, .. } => (1, again, true),
+        };
+        self.counters.segments += 1;
+        self.last_sent = now;
+        if let Some(Recovery::Fast(fast)) = &mut self.recovery {
+            fast.out += len;
+        }
+        if let Some(at) = again {
+            self.counters.resent += 1;
+            self.records.resend(at, now);
+        } else {
+            let (start, end) = (self.next, self.next.plus(len));
+            let fate = Fate::Flying;
+            self.records.push(Record { start, end, sent: now, fate, resent: false, fin });
+            self.next = end;
+        }
+        let first = again == Some(0);
+        self.timers.sent(now, first, &self.rtt);
+        self.arm_tail(now);
+    }
+
+    /// Checks what must always hold, for tests.
+    pub(crate) fn check(&self) {
+        let flying: u64 =
+            self.records.iter().filter(|r| r.fate == Fate::Flying).map(Record::len).sum();
+        assert_eq!(flying, self.records.flying());
+        assert!(self.una <= self.next);
+        let mut at = self.una;
+        for record in self.records.iter() {
+            assert!(record.start == at && record.end > at, "a gap in the scoreboard");
+            at = record.end;
+        }
+        assert_eq!(at, self.next);
+    }
+}
+
+impl Plan {
+    /// Positions that it takes.
+    const fn len(self) -> u64 {
+        match self {
+            Self::Again { len, .. } | Self::New { len, .. } => len as u64,
+            Self::Fin { .. } => 1,
+            Self::Probe => 0,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The scoreboard: one record for each segment that has been sent and not acknowledged.
+
+use std::collections::VecDeque;
+
+use crate::seq::StreamPos;
+use crate::time::Nanos;
+
+/// The fate of a segment, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is under way.
+    Flying,
+    /// The peer has it, and may still drop it (RFC 2018, 8).
+    Sacked,
+    /// It is taken to be lost, and is to be sent again.
+    Lost,
+}
+
+/// A segment that has been sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) start: StreamPos,
+    pub(crate) end: StreamPos,
+    /// The time of its last transmission.
+    pub(crate) sent: Nanos,
+    pub(crate) fate: Fate,
+    pub(crate) resent: bool,
+    /// It is the end of the stream, which takes one position.
+    pub(crate) fin: bool,
+}
+
+impl Record {
+    pub(crate) fn len(&self) -> u64 {
+        self.end.since(self.start)
+    }
+}
+
+/// Records in the order of the stream, in a ring that is allocated once.
+#[derive(Debug)]
+pub(crate) struct Records {
+    ring: VecDeque<Record>,
+    capacity: usize,
+    flying: u64,
+    lost: usize,
+    sacked: usize,
+}
+
+impl Records {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        let ring = VecDeque::with_capacity(capacity);
+        Self { ring, capacity, flying: 0, lost: 0, sacked: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.ring.len() >= self.capacity
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Bytes under way.
+    pub(crate) const fn flying(&self) -> u64 {
+        self.flying
+    }
+
+    /// Segments to be sent again.
+    pub(crate) const fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// Segments that the peer has out of order.
+    pub(crate) const fn sacked(&self) -> usize {
+        self.sacked
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.ring.iter()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Record> {
+        self.ring.front()
+    }
+
+    pub(crate) fn push(&mut self, record: Record) {
+        self.add(&record);
+        self.ring.push_back(record);
+    }
+
+    /// Removes the first record if all of it lies before `ack`; cuts it if a part does.
+    pub(crate) fn take_acknowledged(&mut self, ack: StreamPos) -> Option<Record> {
+        let first = *self.ring.front()?;
+        if first.start >= ack {
+            return None;
+        }
+        self.remove(&first);
+        if first.end <= ack {
+            return self.ring.pop_front();
+        }
+        let rest = Record { start: ack, ..first };
+        self.add(&rest);
+        if let Some(front) = self.ring.front_mut() {
+            *front = rest;
+        }
+        Some(Record { end: ack, ..first })
+    }
+
+    /// The places of the records that lie in a range with all of their bytes.
+    pub(crate) fn within(&self, start: StreamPos, end: StreamPos) -> std::ops::Range<usize> {
+        let first = self.ring.partition_point(|record| record.start < start);
+        first..self.ring.partition_point(|record| record.end <= end).max(first)
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Record> {
+        self.ring.get(at).copied()
+    }
+
+    /// Changes the fate of a record.
+    pub(crate) fn set(&mut self, at: usize, fate: Fate) {
+        self.change(at, |record| record.fate = fate);
+    }
+
+    /// Notes that a record has been sent again.
+    pub(crate) fn resend(&mut self, at: usize, now: Nanos) {
+        self.change(at, |record| {
+            (record.fate, record.sent, record.resent) = (Fate::Flying, now, true);
+        });
+    }
+
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut Record)) {
+        let Some(before) = self.get(at) else { return };
+        let mut after = before;
+        change(&mut after);
+        self.remove(&before);
+        self.add(&after);
+        if let Some(record) = self.ring.get_mut(at) {
+            *record = after;
+        }
+    }
+
+    /// Changes the fate of all records.
+    pub(crate) fn set_all(&mut self, from: Fate, to: Fate) {
+        for at in 0..self.ring.len() {
+            if self.get(at).is_some_and(|record| record.fate == from) {
+                self.set(at, to);
+            }
+        }
+    }
+
+    /// The place of the first lost record.
+    pub(crate) fn first_lost(&self) -> Option<usize> {
+        if self.lost == 0 {
+            return None;
+        }
+        self.ring.iter().position(|record| record.fate == Fate::Lost)
+    }
+
+    /// Cuts a record into two after `len` bytes, if there is room for one more. Returns whether the
+    /// record is that short now.
+    pub(crate) fn split(&mut self, at: usize, len: u64) -> bool {
+        let Some(whole) = self.get(at) else { return false };
+        if self.is_full() || len == 0 || len >= whole.len() {
+            return false;
+        }
+        let middle = whole.start.plus(len);
+        self.change(at, |record| record.end = middle);
+        let rest = Record { start: middle, ..whole };
+        self.add(&rest);
+        self.ring.insert(at + 1, rest);
+        true
+    }
+
+    fn add(&mut self, record: &Record) {
+        match record.fate {
+            Fate::Flying => self.flying += record.len(),
+            Fate::Sacked => self.sacked += 1,
+            Fate::Lost => self.lost += 1,
+        }
+    }
+
+    fn remove(&mut self, record: &Record) {
+        match record.fate {
+            Fate::Flying => self.flying -= record.len(),
+            Fate::Sacked => self.sacked -= 1,
+            Fate::Lost => self.lost -= 1,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The round trip time and the retransmission time-out (RFC 6298).
+
+use std::time::Duration;
+
+use crate::time::Nanos;
+
+/// The time-out before the first measurement (RFC 6298, 2.1).
+const INITIAL: Duration = Duration::from_secs(1);
+/// The longest time-out (RFC 6298, 2.5).
+const MAX: Duration = Duration::from_secs(60);
+/// The shortest round trip of so much time counts as the path's (RFC 8985, 6.2).
+const MIN_WINDOW: Duration = Duration::from_secs(300);
+
+/// Estimates of the round trip time.
+#[derive(Debug)]
+pub(crate) struct Rtt {
+    estimate: Option<(Duration, Duration)>,
+    shortest: Option<(Duration, Nanos)>,
+    min_rto: Duration,
+    /// Time-outs in a row, each of which doubles the next.
+    backoff: u32,
+}
+
+impl Rtt {
+    pub(crate) const fn new(estimate: Option<(Duration, Duration)>, min_rto: Duration) -> Self {
+        Self { estimate, shortest: None, min_rto, backoff: 0 }
+    }
+
+    /// Takes a measurement.
+    pub(crate) fn sample(&mut self, now: Nanos, sample: Duration) {
+        let fresh = self.shortest.filter(|(_, at)| now.since(*at) < MIN_WINDOW);
+        if fresh.is_none_or(|(shortest, _)| sample <= shortest) {
+            self.shortest = Some((sample, now));
+        }
+        self.estimate = Some(match self.estimate {
+            None => (sample, sample / 2),
+            Some((smoothed, variation)) => {
+                let error = smoothed.abs_diff(sample);
+                ((smoothed * 7 + sample) / 8, (variation * 3 + error) / 4)
+            }
+        });
+    }
+
+    /// The smoothed round trip time.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.estimate.map(|(smoothed, _)| smoothed)
+    }
+
+    /// The shortest round trip of the last minutes.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        self.shortest.map(|(shortest, _)| shortest)
+    }
+
+    /// The time-out, doubled for each one that has passed since the last acknowledgement.
+    pub(crate) fn timeout(&self) -> Duration {
+        let base = self.estimate.map_or(INITIAL, |(smoothed, variation)| smoothed + variation * 4);
+        base.max(self.min_rto).saturating_mul(1 << self.backoff.min(16)).min(MAX)
+    }
+
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.backoff = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_estimate_follows_rfc_6298() {
+        let mut rtt = Rtt::new(None, 10 * MS);
+        assert_eq!(rtt.timeout(), INITIAL);
+        rtt.sample(Nanos(0), 100 * MS);
+        assert_eq!((rtt.smoothed(), rtt.timeout()), (Some(100 * MS), 300 * MS));
+        rtt.sample(Nanos(1), 180 * MS);
+        assert_eq!(rtt.smoothed(), Some(110 * MS));
+        assert_eq!(rtt.timeout(), 110 * MS + 4 * Duration::from_micros(57_500));
+        rtt.back_off();
+        assert_eq!(rtt.timeout(), 2 * (340 * MS));
+        (0..50).for_each(|_| rtt.back_off());
+        assert_eq!(rtt.timeout(), MAX);
+        rtt.restart();
+        assert_eq!(rtt.timeout(), 340 * MS);
+    }
+
+    #[test]
+    fn the_shortest_round_trip_is_forgotten_after_minutes() {
+        let mut rtt = Rtt::new(None, MS);
+        rtt.sample(Nanos(0), MS);
+        rtt.sample(Nanos(1), 2 * MS);
+        assert_eq!(rtt.shortest(), Some(MS));
+        rtt.sample(Nanos(0).plus(MIN_WINDOW), 3 * MS);
+        assert_eq!(rtt.shortest(), Some(3 * MS));
+    }
+}

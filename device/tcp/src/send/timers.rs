@@ -1,0 +1,165 @@
+//! The time-outs of the sending direction.
+
+use std::time::Duration;
+
+use super::Sender;
+use super::records::Fate;
+use super::recovery::Recovery;
+use super::rtt::Rtt;
+use crate::time::Nanos;
+
+/// Time after which a part of a small window is used (RFC 9293, 3.8.6.2.1).
+const OVERRIDE: Duration = Duration::from_millis(200);
+/// Time-outs in a row after which a connection is given up, as Linux does.
+const RETRIES: u32 = 15;
+/// The longest time by which a peer delays the acknowledgement of a lone segment (RFC 8985, 7.2).
+const DELAYED_ACK: Duration = Duration::from_millis(200);
+
+/// The peer has not answered for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GiveUp;
+
+/// Moments at which something has to happen, and what has become due.
+#[derive(Debug)]
+pub(super) struct Timers {
+    user_timeout: Duration,
+    /// The retransmission time-out.
+    pub(super) retransmit: Option<Nanos>,
+    /// The time-out of a lost tail.
+    pub(super) tail: Option<Nanos>,
+    /// Segments may have to be marked as lost.
+    pub(super) reorder: Option<Nanos>,
+    /// The peer's window has been too small for so long.
+    persist: Option<Nanos>,
+    /// The moment of the last progress, while something is to be acknowledged or sent.
+    pub(super) waiting: Option<Nanos>,
+    pub(super) retries: u32,
+    pub(super) tail_due: bool,
+    pub(super) probe_due: bool,
+    pub(super) override_due: bool,
+}
+
+impl Timers {
+    pub(super) const fn new(user_timeout: Duration) -> Self {
+        Self {
+            user_timeout,
+            retransmit: None,
+            tail: None,
+            reorder: None,
+            persist: None,
+            waiting: None,
+            retries: 0,
+            tail_due: false,
+            probe_due: false,
+            override_due: false,
+        }
+    }
+
+    /// Bytes wait for the peer's window, and nothing is under way that will tell of it.
+    pub(super) fn blocked(&mut self, now: Nanos, room: u64, rtt: &Rtt) {
+        let wait = if room > 0 { OVERRIDE } else { rtt.timeout() };
+        self.persist.get_or_insert(now.plus(wait));
+        self.waiting.get_or_insert(now);
+    }
+
+    /// Bytes fit into the peer's window.
+    pub(super) fn unblocked(&mut self, rtt: &mut Rtt) {
+        if self.persist.take().is_some() {
+            rtt.restart();
+        }
+        (self.probe_due, self.override_due) = (false, false);
+    }
+
+    /// A segment goes out; `first` if it is the first one that is not acknowledged, again.
+    pub(super) fn sent(&mut self, now: Nanos, first: bool, rtt: &Rtt) {
+        self.waiting.get_or_insert(now);
+        if first || self.retransmit.is_none() {
+            self.retransmit = Some(now.plus(rtt.timeout()));
+        }
+    }
+
+    /// Everything is acknowledged.
+    pub(super) fn idle(&mut self) {
+        (self.retransmit, self.tail, self.reorder, self.waiting) = (None, None, None, None);
+        (self.retries, self.tail_due) = (0, false);
+    }
+}
+
+impl Sender {
+    /// The next moment at which [`Self::timeout`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let timers = &self.timers;
+        let give_up = timers.waiting.map(|since| since.plus(timers.user_timeout));
+        [timers.retransmit, timers.tail, timers.reorder, timers.persist, give_up]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn timeout(&mut self, now: Nanos) -> Result<(), GiveUp> {
+        let due = |at: Option<Nanos>| at.is_some_and(|at| at <= now);
+        if due(self.timers.waiting.map(|since| since.plus(self.timers.user_timeout))) {
+            return Err(GiveUp);
+        }
+        if due(self.timers.reorder) {
+            self.reordered(now);
+        }
+        if due(self.timers.tail) {
+            self.timers.tail = None;
+            self.timers.tail_due = true;
+            self.timers.retransmit = Some(now.plus(self.rtt.timeout()));
+        }
+        if due(self.timers.persist) {
+            let room = self.edge.since(self.next);
+            (self.timers.probe_due, self.timers.override_due) = (room == 0, room > 0);
+            self.rtt.back_off();
+            self.timers.persist = Some(now.plus(self.rtt.timeout()));
+        }
+        if due(self.timers.retransmit) {
+            self.expired(now)?;
+        }
+        Ok(())
+    }
+
+    /// No acknowledgement came in time: everything is taken to be lost.
+    fn expired(&mut self, now: Nanos) -> Result<(), GiveUp> {
+        self.timers.retransmit = None;
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        self.timers.retries += 1;
+        if self.timers.retries > RETRIES {
+            return Err(GiveUp);
+        }
+        self.counters.timeouts += 1;
+        let flight = self.records.flying();
+        // A peer that reported the first segment and does not acknowledge it has dropped what it
+        // reported (RFC 2018, 8).
+        if self.records.first().is_some_and(|record| record.fate == Fate::Sacked) {
+            self.records.set_all(Fate::Sacked, Fate::Lost);
+        }
+        self.records.set_all(Fate::Flying, Fate::Lost);
+        (self.repeated, self.tail) = (0, None);
+        (self.timers.tail, self.timers.tail_due, self.timers.reorder) = (None, false, None);
+        self.congestion.timed_out(flight, self.timers.retries == 1);
+        self.recovery = Some(Recovery::Timeout { point: self.next });
+        self.rtt.back_off();
+        self.timers.retransmit = Some(now.plus(self.rtt.timeout()));
+        Ok(())
+    }
+
+    /// Arms the time-out of a lost tail (RFC 8985, 7.2).
+    pub(super) fn arm_tail(&mut self, now: Nanos) {
+        let quiet = self.sack
+            && self.recovery.is_none()
+            && self.tail.is_none()
+            && self.records.sacked() == 0
+            && !self.records.is_empty();
+        let lone = if self.records.len() == 1 { DELAYED_ACK } else { Duration::ZERO };
+        let at = self.rtt.smoothed().map(|smoothed| now.plus(smoothed * 2 + lone));
+        let before = |at: &Nanos| self.timers.retransmit.is_some_and(|rto| *at < rto);
+        self.timers.tail = at.filter(before).filter(|_| quiet);
+        self.timers.tail_due &= quiet;
+    }
+}
