@@ -14,8 +14,10 @@ use vrnic_abi::qp::Attr;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::daemon::{Daemon, mac};
+use vrnic_testdriver::namespace;
 use vrnic_testdriver::qp::Setup;
 use vrnic_testdriver::vfio::{Endpoint, Guest};
+use vrnic_testdriver::vxlan::Vxlan;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
@@ -35,31 +37,18 @@ struct Hosts {
     daemons: Vec<Daemon>,
     guests: Vec<Guest>,
     hosts: Vec<Namespace>,
-    network: Namespace,
+    network: namespace::Namespace,
 }
 
 impl Hosts {
     /// Starts a daemon on each host, the first two with a TAP device, the last one with a packet
     /// socket.
     fn start() -> Option<Self> {
-        let network = Namespace::new()?;
-        let hosts: Option<Vec<_>> = (0..HOSTS).map(|_| Namespace::new()).collect();
-        let hosts = hosts?;
-        if network
-            .try_run("ip link add probe type vxlan id 1 dstport 4789 && ip link del probe")
-            .is_err()
-        {
-            eprintln!("skipped: this needs VXLAN devices of the kernel");
-            return None;
-        }
-        network.run("ip link add br0 mtu 9000 type bridge && ip link set br0 up");
-        for (number, host) in hosts.iter().enumerate() {
-            attach(&network, host, number);
-        }
-        let start = |(number, host)| {
-            let uplink = if number + 1 == HOSTS { "packet=far" } else { "tap=port" };
-            daemon(host, number, uplink)
-        };
+        let vxlan = Vxlan::new(HOSTS)?;
+        let uplinks: Vec<_> = (0..HOSTS).map(|number| vxlan.uplink(number)).collect();
+        let Vxlan { hosts, network } = vxlan;
+        let hosts: Vec<_> = hosts.into_iter().map(Namespace::from).collect();
+        let start = |(number, host)| daemon(host, number, uplinks[number]);
         let daemons: Vec<_> = hosts.iter().enumerate().map(start).collect();
         let ready = |(number, daemon)| guest(daemon, number, v4(number));
         let guests = daemons.iter().enumerate().map(ready).collect();
@@ -89,34 +78,6 @@ impl Hosts {
         };
         pairs.map(connect).collect()
     }
-}
-
-/// Joins a host to the network by a veth device, and its bridge to the others' by VXLAN. The daemon
-/// gets a TAP device or, on the last host, a veth device at the bridge.
-fn attach(network: &Namespace, host: &Namespace, number: usize) {
-    network.run(&format!(
-        "ip link add p{number} mtu 9000 type veth peer name net mtu 9000 netns {} && \
-         ip link set p{number} master br0 up",
-        host.name
-    ));
-    let port = if number + 1 == HOSTS {
-        "ip link add port mtu 4500 type veth peer name far mtu 4500 && ip link set far up"
-    } else {
-        "ip tuntap add port mode tap && ip link set port mtu 4500"
-    };
-    let others = (0..HOSTS).filter(|other| *other != number);
-    let flood = others.map(|other| {
-        format!(" && bridge fdb append 00:00:00:00:00:00 dev vx dst 10.88.0.{}", other + 1)
-    });
-    host.run(&format!(
-        "ip addr add 10.88.0.{0}/24 dev net && ip link set net up && \
-         ip link add vx mtu 4500 type vxlan id 42 local 10.88.0.{0} dstport 4789 && \
-         ip link add br0 mtu 4500 type bridge && {port} && \
-         ip link set vx master br0 up && ip link set port master br0 up && \
-         ip link set br0 up{1}",
-        number + 1,
-        flood.collect::<String>()
-    ));
 }
 
 /// Starts a daemon with the function of this number.
@@ -185,23 +146,17 @@ fn data(round: usize, pair: usize, end: usize) -> Vec<u8> {
     pattern(LEN as usize, round * 8 + pair * 2 + end)
 }
 
-/// Returns the number of packets that a host has sent. Joined packets count as one.
-fn packets(host: &Namespace) -> u64 {
-    let text = host.run("cat /sys/class/net/net/statistics/tx_packets");
-    text.trim().parse().expect("a number")
-}
-
 #[test]
 fn functions_on_three_hosts_reach_each_other() {
     let Some(mut hosts) = Hosts::start() else { return };
     let mut pairs = hosts.connected();
     let mut run = |rounds: std::ops::Range<usize>| {
-        let before = packets(&hosts.hosts[0]);
+        let before = hosts.hosts[0].sent("net");
         for round in rounds {
             post(&mut pairs, round);
             finish(&mut pairs, round);
         }
-        packets(&hosts.hosts[0]) - before
+        hosts.hosts[0].sent("net") - before
     };
     // Each function sends to two others, by three operations, three times.
     let all = 2 * 3 * 3 * u64::from(LEN / 4096);

@@ -2,92 +2,60 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::Command;
 
+use common::joined::Joined;
 use common::pattern;
 use common::switch::Folder;
 use vrnic_abi::cq::Status as Outcome;
 use vrnic_abi::eq::Kind;
-use vrnic_abi::qp::Attr;
 use vrnic_abi::regs::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::cq::status;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// Two daemons with a function each, joined by a trunk that can be removed from the first daemon.
-struct Joined {
-    daemons: [Daemon; 2],
-    guests: [Guest; 2],
-    folder: Folder,
+/// Starts two daemons with a trunk that can be removed from the first one. `follow` is a setting of
+/// the second daemon's uplink.
+fn start(follow: &str) -> Joined {
+    let first = ["--uplink", "name=up,listen=@trunk", "--control", "@control"];
+    let second = format!("name=up,connect=@trunk,follow={follow}");
+    Joined::start(Folder::new(), [&first, &["--uplink", &second]])
 }
 
-impl Joined {
-    /// Starts both daemons. `follow` is a setting of the second daemon's uplink.
-    fn start(follow: &str) -> Self {
-        let folder = Folder::new();
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_vrnicd"));
-        let second = format!("name=up,connect=@trunk,follow={follow}");
-        let daemons = [
-            (0, vec!["--uplink", "name=up,listen=@trunk", "--control", "@control"]),
-            (1, vec!["--uplink", &second]),
-        ]
-        .map(|(function, args)| {
-            let args: Vec<_> = args.iter().map(|text| folder.settings(text)).collect();
-            let args: Vec<_> = args.iter().map(String::as_str).collect();
-            Daemon::start_range(&program, function..function + 1, &args).expect("vrnicd starts")
-        });
-        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
-        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
-        guests.iter().for_each(|guest| guest.give_address());
-        Self { daemons, guests, folder }
-    }
+/// Changes the first daemon's uplink.
+fn uplink(joined: &Joined, args: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
+    command.arg("--control").arg(joined.folder.path("control")).arg("uplink");
+    assert!(command.args(args).status().expect("vrnic runs").success(), "{args:?}");
+}
 
-    /// Endpoints with a connection between them.
-    fn connected(&self, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
-        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
-        a.connect(self.guests[1].mac(), b.qpn, &tune);
-        b.connect(self.guests[0].mac(), a.qpn, &tune);
-        [a, b]
-    }
+fn lose(joined: &Joined) {
+    uplink(joined, &["remove", "up"]);
+    joined.daemons[1].wait_for_log("link down port=\"up\"");
+}
 
-    /// Changes the first daemon's uplink.
-    fn uplink(&self, args: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrnic"));
-        command.arg("--control").arg(self.folder.path("control")).arg("uplink");
-        assert!(command.args(args).status().expect("vrnic runs").success(), "{args:?}");
-    }
-
-    fn lose(&self) {
-        self.uplink(&["remove", "up"]);
-        self.daemons[1].wait_for_log("link down port=\"up\"");
-    }
-
-    fn restore(&self) {
-        self.uplink(&["add", &self.folder.settings("name=up,listen=@trunk")]);
-    }
+fn restore(joined: &Joined) {
+    uplink(joined, &["add", &joined.folder.settings("name=up,listen=@trunk")]);
 }
 
 #[test]
 fn a_port_goes_down_and_up_with_the_uplink_that_it_follows() {
-    let mut joined = Joined::start("yes");
+    let mut joined = start("yes");
     let log = "as no uplink that they follow has one";
     // The functions had no link before the trunk's peer had started, too.
     assert_eq!(joined.daemons[1].log().matches(log).count(), 1);
     assert_eq!(joined.guests[1].event(), None);
-    joined.lose();
+    lose(&joined);
     assert_eq!(joined.guests[1].wait_event(), (Kind::PortDown, 1));
     assert!(!joined.guests[1].status().contains(Status::LINK_UP));
-    joined.restore();
+    restore(&joined);
     assert_eq!(joined.guests[1].wait_event(), (Kind::PortUp, 1));
     assert!(joined.guests[1].status().contains(Status::LINK_UP));
     // The first daemon's functions follow no uplink.
     assert_eq!(joined.guests[0].event(), None);
-    joined.daemons.iter_mut().for_each(Daemon::check);
+    joined.check();
 }
 
 /// If functions follow two uplinks, one with a link is enough.
@@ -124,10 +92,11 @@ fn a_port_follows_the_last_of_its_uplinks() {
 #[test]
 fn connections_go_on_when_the_uplink_returns() {
     for follow in ["no", "yes"] {
-        let joined = Joined::start(follow);
+        let joined = start(follow);
         // The QPs retry seven times, after half a second or more each.
-        let mut ends = joined.connected(|attr| (attr.timeout, attr.retry_cnt) = (17, 7));
-        joined.lose();
+        let mut ends =
+            joined.connected(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (17, 7));
+        lose(&joined);
         let data = [1, 2].map(|seed| pattern(60_000, seed));
         let peers = ends.each_ref().map(|end| (end.buffer + (1 << 20), end.key));
         for (nth, end) in ends.iter_mut().enumerate() {
@@ -137,7 +106,7 @@ fn connections_go_on_when_the_uplink_returns() {
         }
         std::thread::sleep(std::time::Duration::from_millis(700));
         assert!(ends.iter_mut().all(|end| end.send_cq.poll().is_none()));
-        joined.restore();
+        restore(&joined);
         for (nth, end) in ends.iter_mut().enumerate() {
             let cqe = wait::until("a WRITE", || end.send_cq.poll());
             assert_eq!(status(&cqe), Outcome::Success, "follow={follow}");
@@ -150,9 +119,10 @@ fn connections_go_on_when_the_uplink_returns() {
 #[test]
 fn connections_end_when_the_uplink_stays_away() {
     for follow in ["no", "yes"] {
-        let joined = Joined::start(follow);
-        let mut ends = joined.connected(|attr| (attr.timeout, attr.retry_cnt) = (12, 2));
-        joined.lose();
+        let joined = start(follow);
+        let mut ends =
+            joined.connected(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (12, 2));
+        lose(&joined);
         for end in 0..2 {
             let [a, b] = &mut ends;
             let (from, to) = if end == 0 { (a, b) } else { (b, a) };

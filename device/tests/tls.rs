@@ -6,11 +6,11 @@ use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::ethernet::{BROADCAST, STRANGER, frame, receive, send, with_length};
+use common::ethernet::{BROADCAST, STRANGER, frame, pass, receive, send};
+use common::joined::Joined;
 use common::pattern;
 use common::switch::Folder;
 use rustix::process::Signal;
@@ -18,7 +18,6 @@ use vrnic_abi::cq::Status;
 use vrnic_abi::sq::Opcode;
 use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::Endpoint;
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
@@ -63,13 +62,7 @@ fn frames_pass_encrypted_and_the_trunk_returns() {
         wait::until("the netdev", || (plugged() == round).then_some(()));
         let lens = (0..400).map(|n| 14 + n * 7919 % 9000).chain([65_553]);
         let frames: Vec<_> = lens.map(|len| frame(BROADCAST, STRANGER, len)).collect();
-        let all: Vec<u8> = frames.iter().flat_map(|frame| with_length(frame)).collect();
-        let mut out = a.try_clone().expect("a stream");
-        let writer = std::thread::spawn(move || out.write_all(&all).expect("write"));
-        for sent in &frames {
-            assert!(receive(&mut b) == *sent, "a frame of {} bytes is lost", sent.len());
-        }
-        writer.join().expect("writer");
+        pass(&a, &mut b, &frames);
         let back = frame(STRANGER, REMOTE, 5000);
         send(&mut b, &back);
         assert_eq!(receive(&mut a), back);
@@ -83,17 +76,10 @@ fn frames_pass_encrypted_and_the_trunk_returns() {
 fn rdma_passes_encrypted() {
     let folder = Folder::new();
     let (port, key) = (free_port(), key(&folder, "key", &"ab".repeat(32)));
-    let mut daemons = [("listen", 0), ("connect", 1)].map(|(end, function)| {
-        let uplink = format!("name=up,tls-{end}=127.0.0.1:{port},key={key}");
-        let program = Path::new(env!("CARGO_BIN_EXE_vrnicd"));
-        let args = ["--uplink", &uplink];
-        Daemon::start_range(program, function..function + 1, &args).expect("vrnicd starts")
-    });
-    daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
-    let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
-    guests.iter().for_each(|guest| guest.give_address());
-    let [mut a, b] = guests.each_ref().map(|guest| Endpoint::new(guest, Setup::default()));
-    Endpoint::connect_pair(&a, &b);
+    let uplink = |end| format!("name=up,tls-{end}=127.0.0.1:{port},key={key}");
+    let ends = ["listen", "connect"].map(uplink);
+    let mut joined = Joined::start(folder, [&["--uplink", &ends[0]], &["--uplink", &ends[1]]]);
+    let [mut a, b] = joined.connected(Setup::default(), |_| {});
     for round in 0..4 {
         let data = pattern(1 << 20, round);
         a.fill(0, &data);
@@ -101,7 +87,7 @@ fn rdma_passes_encrypted() {
         a.run_expecting(&write, Status::Success);
         assert!(b.bytes(0, 1 << 20) == data);
     }
-    daemons.iter_mut().for_each(Daemon::check);
+    joined.check();
 }
 
 #[test]

@@ -2,57 +2,18 @@
 
 mod common;
 
-use std::path::Path;
-
+use common::joined::Joined;
 use common::{Span, pattern, start_with, write_and_read};
-use tempfile::TempDir;
 use vrnic_abi::cq::Status;
-use vrnic_abi::qp::{Attr, Type};
+use vrnic_abi::qp::Type;
 use vrnic_abi::sq::Opcode;
-use vrnic_testdriver::daemon::Daemon;
 use vrnic_testdriver::qp::Setup;
-use vrnic_testdriver::vfio::{Endpoint, Guest};
 use vrnic_testdriver::wait;
 use vrnic_testdriver::wr::Wr;
 
-/// Two daemons with a function each, joined by a trunk.
-struct Joined {
-    daemons: [Daemon; 2],
-    guests: [Guest; 2],
-    _folder: TempDir,
-}
-
-impl Joined {
-    fn start() -> Self {
-        let folder = TempDir::new().expect("folder");
-        let trunk = folder.path().join("trunk");
-        let daemons = [(0, "listen"), (1, "connect")].map(|(function, end)| {
-            let uplink = format!("name=up,{end}={}", trunk.display());
-            let program = Path::new(env!("CARGO_BIN_EXE_vrnicd"));
-            let args = ["--uplink", &uplink];
-            Daemon::start_range(program, function..function + 1, &args).expect("vrnicd starts")
-        });
-        daemons.iter().for_each(|daemon| daemon.wait_for_log("link up port=\"up\""));
-        let guests = [daemons[0].ready_guest(0), daemons[1].ready_guest(1)];
-        guests.iter().for_each(|guest| guest.give_address());
-        Self { daemons, guests, _folder: folder }
-    }
-
-    fn connected(&self, setup: Setup, tune: impl Fn(&mut Attr)) -> [Endpoint; 2] {
-        let [a, b] = self.guests.each_ref().map(|guest| Endpoint::new(guest, setup));
-        a.connect(self.guests[1].mac(), b.qpn, &tune);
-        b.connect(self.guests[0].mac(), a.qpn, &tune);
-        [a, b]
-    }
-
-    fn check(&mut self) {
-        self.daemons.iter_mut().for_each(Daemon::check);
-    }
-}
-
 #[test]
 fn every_operation_goes_from_daemon_to_daemon() {
-    let mut joined = Joined::start();
+    let mut joined = Joined::by_trunk();
     for in_device in [false, true] {
         let [mut a, mut b] = joined.connected(Setup { in_device, ..Setup::default() }, |_| {});
         for (len, from, to) in
@@ -77,7 +38,7 @@ fn every_operation_goes_from_daemon_to_daemon() {
 
 #[test]
 fn both_ends_send_at_once() {
-    let mut joined = Joined::start();
+    let mut joined = Joined::by_trunk();
     let mut ends =
         joined.connected(Setup { kind: Type::Rc, ..Setup::default() }, |attr| attr.retry_cnt = 7);
     for round in 0..50 {
@@ -106,7 +67,7 @@ fn unreliable_messages_are_not_lost_on_a_trunk() {
     const LEN: u32 = 256 << 10;
     const MESSAGES: u32 = 120;
     for path_mtu in [1, 3, 5] {
-        let mut joined = Joined::start();
+        let mut joined = Joined::by_trunk();
         let setup = Setup { kind: Type::Uc, log_wqes: 8, log_cqes: 8, ..Setup::default() };
         let [mut a, mut b] = joined.connected(setup, |attr| attr.path_mtu = path_mtu);
         for _ in 0..MESSAGES {
@@ -125,7 +86,7 @@ fn unreliable_messages_are_not_lost_on_a_trunk() {
 
 #[test]
 fn a_peer_that_ends_leaves_retries() {
-    let joined = Joined::start();
+    let joined = Joined::by_trunk();
     let [mut a, b] =
         joined.connected(Setup::default(), |attr| (attr.timeout, attr.retry_cnt) = (10, 1));
     let Joined { daemons: [_left, mut right], guests, .. } = joined;

@@ -14,6 +14,8 @@
 //! | [`wr`] | send work requests |
 //! | [`qp`] | parameters and attributes of QPs |
 //! | [`endpoint`] | a QP, ready to be connected, with a PD, a region and CQs |
+//! | [`namespace`] | network namespaces of the kernel |
+//! | [`vxlan`] | hosts, which are namespaces, that VXLAN joins |
 //! | [`wait`] | waiting with a time limit |
 //! | `vfio` | the bus to a daemon: the VMM's part (memory, interrupts, configuration space) |
 //! | `daemon` | a daemon process in a temporary folder |
@@ -35,11 +37,13 @@ pub mod endpoint;
 pub mod eq;
 pub mod guest;
 pub mod memory;
+pub mod namespace;
 pub mod qp;
 #[cfg(feature = "vfio-user")]
 pub mod raw;
 pub mod srq;
 #[cfg(feature = "vfio-user")]
 pub mod vfio;
+pub mod vxlan;
 pub mod wait;
 pub mod wr;

@@ -39,6 +39,18 @@ pub(crate) fn receive(stream: &mut UnixStream) -> Vec<u8> {
     bytes
 }
 
+/// Sends frames from one netdev, which another one receives whole and in order.
+#[track_caller]
+pub(crate) fn pass(from: &UnixStream, to: &mut UnixStream, frames: &[Vec<u8>]) {
+    let all: Vec<u8> = frames.iter().flat_map(|frame| with_length(frame)).collect();
+    let mut out = from.try_clone().expect("a stream");
+    let writer = std::thread::spawn(move || out.write_all(&all).expect("write"));
+    for sent in frames {
+        assert!(receive(to) == *sent, "a frame of {} bytes is lost", sent.len());
+    }
+    writer.join().expect("writer");
+}
+
 /// Shows that no frame comes for a while.
 #[track_caller]
 pub(crate) fn nothing_comes(stream: &mut UnixStream) {

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod ethernet;
+pub(crate) mod joined;
 pub(crate) mod namespace;
 pub(crate) mod switch;
 pub(crate) mod world;

@@ -1,74 +1,56 @@
 //! Network namespaces for tests with interfaces of the kernel.
 
 use std::fs::{File, OpenOptions, Permissions};
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vrnic_device::net::interface::attach_tap;
 use vrnic_testdriver::daemon::Daemon;
+use vrnic_testdriver::namespace;
 
 use super::switch::Folder;
 
-/// A network namespace, which is removed on drop, and a program that runs vrnicd in it.
+/// A network namespace, and a program that runs vrnicd in it.
 pub(crate) struct Namespace {
-    pub(crate) name: String,
+    inner: namespace::Namespace,
     pub(crate) folder: Folder,
+}
+
+impl From<namespace::Namespace> for Namespace {
+    fn from(inner: namespace::Namespace) -> Self {
+        let this = Self { inner, folder: Folder::new() };
+        let script = format!(
+            "#!/bin/sh\nexec ip netns exec {} {} \"$@\"\n",
+            this.name(),
+            env!("CARGO_BIN_EXE_vrnicd")
+        );
+        std::fs::write(this.program(), script).expect("script");
+        std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
+        this
+    }
+}
+
+impl Deref for Namespace {
+    type Target = namespace::Namespace;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
 }
 
 impl Namespace {
     /// Creates a namespace, or prints why it cannot.
     pub(crate) fn new() -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("vrnic-{}-{number}", std::process::id());
-        let made = Command::new("ip").args(["netns", "add", &name]).output();
-        let this = Self { name, folder: Folder::new() };
-        let probe = "ip tuntap add probe mode tap && ip link add va type veth peer name vb && \
-                     ip link del va && ip tuntap del probe mode tap";
-        if !made.is_ok_and(|output| output.status.success()) || this.try_run(probe).is_err() {
-            eprintln!(
-                "skipped: this needs the command ip, and permission for network namespaces, TAP \
-                 and veth devices"
-            );
-            return None;
-        }
-        let script = format!(
-            "#!/bin/sh\nexec ip netns exec {} {} \"$@\"\n",
-            this.name,
-            env!("CARGO_BIN_EXE_vrnicd")
-        );
-        std::fs::write(this.program(), script).expect("script");
-        std::fs::set_permissions(this.program(), Permissions::from_mode(0o700)).expect("mode");
-        // The kernel's IPv6 would also send frames. These do no harm, but make logs longer.
-        let _allowed = this.try_run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-        Some(this)
+        namespace::Namespace::new().map(Self::from)
     }
 
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path("vrnicd")
-    }
-
-    /// Runs a command in the namespace, which must succeed.
-    #[track_caller]
-    pub(crate) fn run(&self, command: &str) -> String {
-        self.try_run(command).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-
-    /// Runs a command in the namespace. Returns its output, or its error output if it fails.
-    pub(crate) fn try_run(&self, command: &str) -> Result<String, String> {
-        let output = Command::new("ip")
-            .args(["netns", "exec", &self.name, "bash", "-c", command])
-            .output()
-            .map_err(|error| error.to_string())?;
-        let [text, error] = [output.stdout, output.stderr]
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        if output.status.success() { Ok(text) } else { Err(error) }
     }
 
     /// Starts a daemon with this uplink, and with a port and a monitor of this name.
@@ -90,7 +72,7 @@ impl Namespace {
 
     /// Opens a TAP device in the namespace, without headers, which a daemon inherits.
     pub(crate) fn tap(&self, name: &str) -> File {
-        let path = format!("/run/netns/{}", self.name);
+        let path = format!("/run/netns/{}", self.name());
         let name = name.to_owned();
         let open = move || {
             let there = File::open(path).expect("the namespace");
@@ -104,11 +86,5 @@ impl Namespace {
         };
         // Uses a separate thread, because a thread that has entered the namespace stays in it.
         std::thread::spawn(open).join().expect("a TAP device")
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _removed = Command::new("ip").args(["netns", "del", &self.name]).status();
     }
 }
