@@ -21,23 +21,39 @@ pub struct Daemon {
     monitor: PathBuf,
 }
 
+/// Parameters of a daemon.
+#[derive(Debug)]
+pub struct Launch {
+    /// Folder for its own files.
+    pub dir: PathBuf,
+    /// The adapters that are its functions.
+    pub adapters: Vec<Adapter>,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Name of the network namespace that it runs in, if it is not this process's.
+    pub namespace: Option<String>,
+}
+
 impl Daemon {
-    /// Starts a daemon with functions for these adapters and further arguments, its own files in
-    /// `dir`, and waits until it serves.
+    /// Starts a daemon and waits until it serves.
     ///
     /// # Errors
     /// When it ends, or does not serve within seconds; its log's end is part of the text.
-    pub fn start(
-        paths: &Paths,
-        dir: &Path,
-        adapters: &[Adapter],
-        arguments: &[String],
-    ) -> anyhow::Result<Self> {
+    pub fn start(paths: &Paths, launch: Launch) -> anyhow::Result<Self> {
+        let Launch { dir, adapters, arguments, namespace } = launch;
         paths.need(&paths.vrnicd(), "cargo build --release")?;
         let log = dir.join("vrnicd.log");
         let out = File::options().create(true).append(true).open(&log)?;
-        let mut command = Command::new(paths.vrnicd());
-        for Adapter { name, mac, socket, net, .. } in adapters {
+        let mut command = match namespace {
+            // This program becomes the daemon.
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &namespace]).arg(paths.vrnicd());
+                command
+            }
+            None => Command::new(paths.vrnicd()),
+        };
+        for Adapter { name, mac, socket, net, .. } in &adapters {
             let (socket, net) = (socket.display(), net.display());
             command
                 .arg("--function")
@@ -53,7 +69,7 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let process = Killed::start(command).context("cannot start vrnicd")?;
         let mut daemon = Self { process, log, monitor };
-        daemon.wait_for(adapters)?;
+        daemon.wait_for(&adapters)?;
         Ok(daemon)
     }
 

@@ -13,8 +13,10 @@
 //! | [`adapter`] | an adapter of a guest: names, addresses, sockets |
 //! | [`guest`] | one QEMU: its arguments, console, life |
 //! | [`daemon`] | a running `vrnicd` |
-//! | [`pair`] | daemon and two guests, ready for RDMA |
+//! | [`pair`] | daemons and guests, ready for RDMA |
 //! | [`perftest`] | the perftest set and its table |
+//! | [`mesh`] | traffic between each two guests |
+//! | [`room`] | the memory that guests need and this machine has |
 //! | [`qmp`] | commands for a running QEMU |
 //! | [`progress`] | progress lines as the scripts write them |
 
@@ -24,6 +26,7 @@ pub mod agent;
 pub mod console;
 pub mod daemon;
 pub mod guest;
+pub mod mesh;
 pub mod overlay;
 pub mod pair;
 pub mod paths;
@@ -32,4 +35,5 @@ pub mod process;
 pub mod progress;
 pub mod protocol;
 pub mod qmp;
+pub mod room;
 pub mod rundir;

@@ -1,5 +1,6 @@
-//! A daemon and two guests, ready for RDMA.
+//! Daemons and guests, ready for RDMA. Most users need one daemon and two guests.
 
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,19 +10,33 @@ use anyhow::{Context, bail, ensure};
 
 use crate::accel::Accel;
 use crate::adapter::{Adapter, guest_name};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Launch};
 use crate::guest::{Guest, Setup};
 use crate::overlay::write_initramfs;
 use crate::paths::Paths;
 use crate::rundir::RunDir;
 
-const GUESTS: u8 = 2;
+/// Most guests of an Ethernet here.
+pub const GUESTS_MAX: u8 = 16;
+/// Guests that boot at the same time. With more, under TCG, each of them would boot too slowly.
+const BOOT_TOGETHER: usize = 4;
 /// For a command that only configures something, on a loaded machine.
 const SHORT: Duration = Duration::from_secs(60);
+
+/// A host: a network namespace with the network of one guest's daemon.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Name of the namespace.
+    pub namespace: String,
+    /// The daemon's uplink, such as `tap=vr0`.
+    pub uplink: String,
+}
 
 /// Settings of a pair.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Number of guests, 2 to [`GUESTS_MAX`].
+    pub guests: u8,
     /// Virtual processors of each guest.
     pub cpus: u32,
     /// Memory of each guest in MiB.
@@ -30,9 +45,11 @@ pub struct Options {
     pub adapters: u8,
     /// True if each guest has a second network card with its adapter's MAC, and without a cable.
     pub twins: bool,
-    /// True if each guest has a daemon of its own. A trunk joins the two, so all that the guests
-    /// send each other are packets.
+    /// True if each guest has a daemon of its own. Trunks join them, one between any two daemons,
+    /// so all that the guests send each other are packets.
     pub apart: bool,
+    /// The hosts of the guests' daemons, one for each guest. Empty if this machine is the host.
+    pub hosts: Vec<Host>,
     /// True if the adapters of both guests are plugged in later, by [`Guest::plug`].
     pub plugged: bool,
     /// True if to load vrnic.ko and wait for the RDMA devices.
@@ -46,11 +63,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            guests: 2,
             cpus: 1,
             memory: 1536,
             adapters: 1,
             twins: false,
             apart: false,
+            hosts: Vec::new(),
             plugged: false,
             module: true,
             files: Vec::new(),
@@ -59,17 +78,19 @@ impl Default for Options {
     }
 }
 
-/// A daemon and two guests. Everything ends when this is dropped.
+/// The guests and their daemons. Everything ends when this is dropped.
 #[derive(Debug)]
 pub struct Pair {
     /// Guest a, usually the client.
     pub a: Guest,
     /// Guest b, usually the server.
     pub b: Guest,
+    /// Guests c, d and so on.
+    pub more: Vec<Guest>,
     /// The daemon; of guest a alone, if each has one.
     pub daemon: Daemon,
-    /// The daemon of guest b, if each has one.
-    pub other: Option<Daemon>,
+    /// The daemons of the other guests, if each has one.
+    pub others: Vec<Daemon>,
     paths: Paths,
     accel: Accel,
     options: Options,
@@ -77,17 +98,19 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts the daemon and boots both guests side by side.
+    /// Starts the daemons and boots the guests side by side.
     ///
     /// # Errors
     /// When any part does not come up.
     pub fn boot(options: Options) -> anyhow::Result<Self> {
+        ensure!((2..=GUESTS_MAX).contains(&options.guests), "2 to {GUESTS_MAX} guests");
         let paths = Paths::from_env()?;
         let accel = Accel::choose(&paths)?;
         let dir = RunDir::new()?;
         let initramfs = dir.path().join("initramfs");
         write_initramfs(&paths, &options.files, &initramfs)?;
-        let (daemon, other) = daemons(&paths, dir.path(), &options)?;
+        let mut daemons = daemons(&paths, dir.path(), &options)?.into_iter();
+        let daemon = daemons.next().context("no daemon")?;
         let boot = |guest: u8| {
             let setup = setup(dir.path().into(), guest, &options);
             let guest = Guest::boot(&paths, accel, setup)?;
@@ -96,15 +119,22 @@ impl Pair {
             }
             anyhow::Ok(guest)
         };
-        let (a, b) = std::thread::scope(|scope| {
-            let a = scope.spawn(|| boot(0));
-            let b = boot(1);
-            (a.join(), b)
-        });
-        let Ok(a) = a else { bail!("the thread that boots guest a panicked") };
         let told = || format!("the log of vrnicd ends with\n{}", daemon.log(20));
-        let (a, b) = (a.with_context(told)?, b.with_context(told)?);
-        Ok(Self { a, b, daemon, other, paths, accel, options, dir })
+        let mut guests = boot_all(options.guests, boot).with_context(told)?.into_iter();
+        let mut next = || guests.next().context("no guest");
+        let (a, b) = (next()?, next()?);
+        let (more, others) = (guests.collect(), daemons.collect());
+        Ok(Self { a, b, more, daemon, others, paths, accel, options, dir })
+    }
+
+    /// All guests in order.
+    pub fn guests(&self) -> impl Iterator<Item = &Guest> {
+        [&self.a, &self.b].into_iter().chain(&self.more)
+    }
+
+    /// All daemons, that of guest a first.
+    pub fn daemons(&mut self) -> impl Iterator<Item = &mut Daemon> {
+        iter::once(&mut self.daemon).chain(&mut self.others)
     }
 
     /// Kills guest b and boots it anew, against the same daemon.
@@ -121,16 +151,17 @@ impl Pair {
         Ok(())
     }
 
-    /// Everything that helps to understand a failure: logs of the daemon and of both kernels.
+    /// Everything that helps to understand a failure: logs of the daemons and of all kernels.
     #[must_use]
     pub fn report(&self) -> String {
-        format!(
-            "--- vrnicd\n{}{}\n--- guest a\n{}\n--- guest b\n{}\n",
-            self.daemon.log(40),
-            self.other.as_ref().map_or(String::new(), |daemon| daemon.log(40)),
-            self.a.report(40),
-            self.b.report(40)
-        )
+        let mut text = String::from("--- vrnicd\n");
+        for daemon in iter::once(&self.daemon).chain(&self.others) {
+            text += &daemon.log(40);
+        }
+        for guest in self.guests() {
+            text += &format!("\n--- guest {}\n{}", guest.setup().name, guest.report(40));
+        }
+        text + "\n"
     }
 
     /// Returns the daemon's view of an adapter: `vrnic show function` as JSON.
@@ -169,27 +200,69 @@ impl Pair {
     }
 }
 
-/// Returns the daemon's functions: the adapters of all guests, the first ones first.
-/// Starts the daemon of both guests, or one for each.
-fn daemons(
-    paths: &Paths,
-    dir: &Path,
-    options: &Options,
-) -> anyhow::Result<(Daemon, Option<Daemon>)> {
-    if !options.apart {
-        let functions = functions(dir, 0..GUESTS, options);
-        return Ok((Daemon::start(paths, dir, &functions, &options.daemon)?, None));
+/// Boots the guests, a few at a time. Returns them in order.
+fn boot_all(
+    guests: u8,
+    boot: impl Fn(u8) -> anyhow::Result<Guest> + Sync,
+) -> anyhow::Result<Vec<Guest>> {
+    let boot = &boot;
+    let numbers: Vec<u8> = (0..guests).collect();
+    let mut booted = Vec::new();
+    for few in numbers.chunks(BOOT_TOGETHER) {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                few.iter().map(|guest| scope.spawn(move || boot(*guest))).collect();
+            for (thread, number) in threads.into_iter().zip(few) {
+                let name = guest_name(*number);
+                let Ok(guest) = thread.join() else {
+                    bail!("the thread that boots guest {name} panicked");
+                };
+                booted.push(guest.with_context(|| format!("guest {name}"))?);
+            }
+            Ok(())
+        })?;
     }
-    let start = |guest: u8, folder: &Path, end: &str| {
-        let trunk = format!("name=trunk,{end}={}", dir.join("trunk").display());
+    Ok(booted)
+}
+
+/// Starts the daemon of all guests, or one for each.
+fn daemons(paths: &Paths, dir: &Path, options: &Options) -> anyhow::Result<Vec<Daemon>> {
+    let adapters = |guests| functions(dir, guests, options);
+    if !options.apart && options.hosts.is_empty() {
+        let (adapters, arguments) = (adapters(0..options.guests), options.daemon.clone());
+        let launch = Launch { dir: dir.to_owned(), adapters, arguments, namespace: None };
+        return Ok(vec![Daemon::start(paths, launch)?]);
+    }
+    let start = |guest: u8| {
+        let host = options.hosts.get(usize::from(guest));
+        let uplinks = match host {
+            Some(host) => vec![format!("name=up,{}", host.uplink)],
+            None => trunks(dir, guest, options.guests),
+        };
         let mut arguments = options.daemon.clone();
-        arguments.extend(["--uplink".to_owned(), trunk]);
-        Daemon::start(paths, folder, &functions(dir, guest..guest + 1, options), &arguments)
+        arguments.extend(uplinks.into_iter().flat_map(|uplink| ["--uplink".to_owned(), uplink]));
+        let folder = match guest {
+            0 => dir.to_owned(),
+            _ => dir.join(guest_name(guest)),
+        };
+        std::fs::create_dir_all(&folder).context("cannot make a folder for a daemon")?;
+        let adapters = adapters(guest..guest + 1);
+        let namespace = host.map(|host| host.namespace.clone());
+        Daemon::start(paths, Launch { dir: folder, adapters, arguments, namespace })
     };
-    let folder = dir.join("other");
-    std::fs::create_dir(&folder).context("cannot make a folder for the second daemon")?;
-    let daemon = start(0, dir, "listen")?;
-    Ok((daemon, Some(start(1, &folder, "connect")?)))
+    (0..options.guests).map(start).collect()
+}
+
+/// Returns the settings of the trunks of a guest's daemon to the daemons of all other guests.
+fn trunks(dir: &Path, guest: u8, guests: u8) -> Vec<String> {
+    let trunk = |other: u8| {
+        let name = guest_name;
+        let (end, first, last) =
+            if guest < other { ("listen", guest, other) } else { ("connect", other, guest) };
+        let path = dir.join(format!("{}-{}", name(first), name(last)));
+        format!("name=to-{},{end}={}", name(other), path.display())
+    };
+    (0..guests).filter(|other| *other != guest).map(trunk).collect()
 }
 
 /// The adapters of these guests.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::agent::Output;
+use crate::agent::{Output, Running};
 use crate::guest::Guest;
 use crate::pair::Pair;
 use crate::progress::step;
@@ -61,6 +61,8 @@ pub enum Figure {
         /// µs, the value seen most.
         typical: f64,
     },
+    /// Number of messages that went there and back (rping).
+    Rounds(usize),
 }
 
 /// Makes a case.
@@ -169,28 +171,34 @@ pub fn between(
     let _listens = server.listens_on(PORT);
     let ip = server.ip();
     let ran = client.agent().run(&format!("exec {tool} {options} {ip}"), patience);
-    let client = ran.unwrap_or_else(|error| Output {
-        code: 124,
-        stdout: String::new(),
-        stderr: format!("{error:#}"),
-    });
+    Ok(outcome(case, ran, serving))
+}
+
+/// Returns the outcome of a case whose client has ended. Waits for its server, which is killed if
+/// the client has failed.
+pub(crate) fn outcome(case: &Case, client: anyhow::Result<Output>, serving: Running) -> Outcome {
+    let client = ended(client);
     if !client.ok() {
         let _ended = serving.kill();
     }
-    let server = serving.wait(Duration::from_secs(20)).unwrap_or_else(|error| Output {
-        code: 124,
-        stdout: String::new(),
-        stderr: format!("{error:#}"),
-    });
-    let ok = client.ok() && server.ok();
-    let text = if ok {
+    let server = ended(serving.wait(Duration::from_secs(20)));
+    let text = if client.ok() && server.ok() {
         client.stdout.clone()
     } else {
         let Output { stdout, stderr, .. } = &client;
         format!("client:\n{stdout}{stderr}\nserver:\n{}{}", server.stdout, server.stderr)
     };
     let code = if client.ok() { server.code } else { client.code };
-    Ok(Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) })
+    Outcome { case: case.clone(), code, text, figure: figure(&client.stdout) }
+}
+
+/// Returns the output of a program. One that has not ended has the exit code 124.
+fn ended(output: anyhow::Result<Output>) -> Output {
+    output.unwrap_or_else(|error| Output {
+        code: 124,
+        stdout: String::new(),
+        stderr: format!("{error:#}"),
+    })
 }
 
 /// The figure in the last row of a table.
@@ -225,6 +233,7 @@ impl fmt::Display for Figure {
             Self::Latency { bytes, typical } => {
                 write!(f, "{typical:>10.2} µs typical  at {bytes} B")
             }
+            Self::Rounds(rounds) => write!(f, "{rounds:>10} messages there and back"),
         }
     }
 }

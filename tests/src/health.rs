@@ -4,10 +4,9 @@ use anyhow::{Result, ensure};
 use vrnic_qemu::guest::Guest;
 use vrnic_qemu::pair::Pair;
 
-/// Looks at both kernels' logs, the daemon and its log.
+/// Looks at the kernels' logs, the daemons and their logs.
 pub fn check(pair: &mut Pair) -> Result<()> {
-    kernel(&pair.a)?;
-    kernel(&pair.b)?;
+    pair.guests().try_for_each(kernel)?;
     daemon(pair)
 }
 
@@ -23,9 +22,11 @@ pub fn kernel(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the daemon.
+/// Looks at the daemons.
 pub fn daemon(pair: &mut Pair) -> Result<()> {
-    ensure!(pair.daemon.alive(), "vrnicd ended");
-    ensure!(!pair.daemon.log(10_000).contains("panicked"), "a thread of vrnicd panicked");
+    for daemon in pair.daemons() {
+        ensure!(daemon.alive(), "vrnicd ended");
+        ensure!(!daemon.log(10_000).contains("panicked"), "a thread of vrnicd panicked");
+    }
     Ok(())
 }

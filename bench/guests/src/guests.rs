@@ -130,6 +130,7 @@ fn better(a: Figure, b: Figure) -> Figure {
         // Perftest rounds one of them to nothing for small messages, the other for slow devices.
         Figure::Bandwidth { average, rate, .. } => average.max(rate),
         Figure::Latency { typical, .. } => -typical,
+        Figure::Rounds(rounds) => rounds as f64,
     };
     if rank(b) > rank(a) { b } else { a }
 }

@@ -1,4 +1,4 @@
-//! Boots the pair of guests and runs perftest in them, or gives a shell in one.
+//! Boots guests and runs perftest in them, or gives a shell in one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,30 +7,40 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, ValueEnum};
+use clap::{Parser, value_parser};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use vrnic_qemu::adapter::guest_name;
 use vrnic_qemu::guest::Guest;
-use vrnic_qemu::pair::{Options, Pair};
+use vrnic_qemu::mesh::run_mesh;
+use vrnic_qemu::pair::{GUESTS_MAX, Options, Pair};
 use vrnic_qemu::perftest::{SET, run_set, summary};
 use vrnic_qemu::progress::step;
+use vrnic_qemu::room;
 
-/// Boots two guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
-/// perftest between them.
+/// Boots guests with a stock Debian kernel, each with a vrnic adapter, loads vrnic.ko and runs
+/// perftest between the first two of them.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Open a shell in this guest instead of running tests. Ctrl-] leaves it and ends both guests
+    /// Number of guests, which are named a, b, c and so on. With more than two, ib_write_bw and
+    /// rping also run between each two guests
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = value_parser!(u8).range(2..=i64::from(GUESTS_MAX)))]
+    guests: u8,
+
+    /// Open a shell in this guest instead of running tests. Ctrl-] leaves it and ends all guests
     #[arg(long, value_name = "GUEST")]
     shell: Option<Name>,
 
-    /// Run this shell command in guest a instead of tests, or in guest b with 'b:' before it.
-    /// Repeat the option for more commands
+    /// Run this shell command in guest a instead of tests, or in guest b with 'b:' before it, and
+    /// so on. Repeat the option for more commands
     #[arg(long, value_name = "COMMAND")]
     exec: Vec<String>,
 
-    /// Copy this program into both guests, to /usr/bin. Repeat the option for more programs
+    /// Copy this program into the guests, to /usr/bin. Repeat the option for more programs
     #[arg(long, value_name = "PROGRAM")]
     file: Vec<PathBuf>,
 
@@ -51,10 +61,10 @@ struct Args {
     memory: u32,
 
     /// Number of adapters of each guest
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=4))]
     adapters: u8,
 
-    /// Give each guest a daemon of its own, joined by a trunk, so that the guests reach each other
+    /// Give each guest a daemon of its own, joined by trunks, so that the guests reach each other
     /// by packets
     #[arg(long)]
     wire: bool,
@@ -64,16 +74,30 @@ struct Args {
     no_module: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Name {
-    A,
-    B,
+/// Number of a guest, which is named by a letter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Name(u8);
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = (0..GUESTS_MAX).find(|number| guest_name(*number) == text);
+        let last = guest_name(GUESTS_MAX - 1);
+        number.map(Self).ok_or_else(|| format!("guests are named by a letter, a to {last}"))
+    }
 }
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let start = Instant::now();
+    if let Some(Name(number)) = args.shell {
+        let name = guest_name(number);
+        ensure!(number < args.guests, "there is no guest {name} among {}", args.guests);
+    }
+    room::check(args.guests, args.memory)?;
     let options = Options {
+        guests: args.guests,
         cpus: args.cpus,
         memory: args.memory,
         adapters: args.adapters,
@@ -82,29 +106,38 @@ fn main() -> Result<ExitCode> {
         files: args.file.iter().map(|program| program_file(program)).collect::<Result<_>>()?,
         ..Options::default()
     };
-    step("booting two guests");
+    step(format!("booting {} guests", args.guests));
     let pair = Pair::boot(options)?;
     step(format!(
-        "both guests are up after {:.1} s, under {:?}",
+        "all guests are up after {:.1} s, under {:?}",
         start.elapsed().as_secs_f64(),
         pair.accel()
     ));
     if let Some(name) = args.shell {
-        return shell(match name {
-            Name::A => &pair.a,
-            Name::B => &pair.b,
-        });
+        return shell(guest(&pair, name)?);
     }
     if !args.exec.is_empty() {
         return exec(&pair, &args.exec);
     }
+    table(&pair, &args)
+}
+
+/// Runs the tests and prints the table.
+fn table(pair: &Pair, args: &Args) -> Result<ExitCode> {
     let set: Vec<_> = SET
         .iter()
         .filter(|case| format!("{} {}", case.tool, case.options).contains(&args.only))
         .cloned()
         .collect();
-    ensure!(!set.is_empty(), "there is no test whose tool and options contain '{}'", args.only);
-    let outcomes = run_set(&pair, &set, args.verbose)?;
+    let mut outcomes = run_set(pair, &set, args.verbose)?;
+    if args.guests > 2 {
+        outcomes.extend(run_mesh(pair, &args.only, args.verbose)?);
+    }
+    ensure!(
+        !outcomes.is_empty(),
+        "there is no test whose tool and options contain '{}'",
+        args.only
+    );
     println!("\n{}", summary(&outcomes));
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
     println!("{} passed, {failed} failed", outcomes.len() - failed);
@@ -112,6 +145,12 @@ fn main() -> Result<ExitCode> {
         eprintln!("{}", pair.report());
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the guest with this name.
+fn guest(pair: &Pair, Name(number): Name) -> Result<&Guest> {
+    let guest = pair.guests().nth(usize::from(number));
+    guest.with_context(|| format!("there is no guest {}", guest_name(number)))
 }
 
 /// Path in the guests and content of a program of this machine.
@@ -126,11 +165,10 @@ fn program_file(program: &Path) -> Result<(String, Vec<u8>)> {
 fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
     let mut code = 0;
     for command in commands {
-        let (guest, script) = match command.strip_prefix("b:") {
-            Some(script) => (&pair.b, script),
-            None => (&pair.a, command.as_str()),
-        };
-        let output = guest.agent().run(script, Duration::from_secs(300))?;
+        let named =
+            command.split_once(':').and_then(|(name, script)| Some((name.parse().ok()?, script)));
+        let (name, script) = named.unwrap_or((Name(0), command));
+        let output = guest(pair, name)?.agent().run(script, Duration::from_secs(300))?;
         print!("{}", output.stdout);
         eprint!("{}", output.stderr);
         code = output.code;
@@ -142,7 +180,7 @@ fn exec(pair: &Pair, commands: &[String]) -> Result<ExitCode> {
 fn shell(guest: &Guest) -> Result<ExitCode> {
     const LEAVE: u8 = 0x1d;
     let mut line = UnixStream::connect(guest.shell_socket())?;
-    eprintln!("shell in guest {}; Ctrl-] leaves and ends both guests", guest.setup().name);
+    eprintln!("shell in guest {}; Ctrl-] leaves and ends all guests", guest.setup().name);
     let _raw = RawTerminal::new();
     let mut output = line.try_clone()?;
     std::thread::spawn(move || {
