@@ -134,6 +134,13 @@ pub fn main_with_modules(names: &[&str], options: Options, cases: Vec<Case>) -> 
     }
 }
 
+/// Reports a test as skipped, for a binary that cannot run here.
+#[must_use]
+pub fn skipped(name: &str) -> ExitCode {
+    let trial = Trial::test(name, || Ok(())).with_ignored_flag(true);
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+}
+
 fn trial(bench: Arc<Mutex<Bench>>, case: Case) -> Trial {
     Trial::test(case.name.clone(), move || {
         // A case that panicked took the pair with it; the bench itself is whole.

@@ -34,6 +34,7 @@
 //! | `vlan` | addresses and traffic on VLANs |
 //! | `interop` | an adapter and the kernel's software device (rxe), in both directions |
 //! | `hotplug` | adapters that are plugged into running machines |
+//! | `hosts` | guests on three hosts, through the kernel's network devices |
 //! | `rails` | two adapters in each guest |
 //! | `limits` | as many objects as a daemon with low limits promises, and no more |
 //! | `processes` | processes that are killed with all that they hold |
