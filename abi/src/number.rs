@@ -89,6 +89,32 @@ numbers! {
     GuestAddr: U64 as u64, "{:#x}";
 }
 
+impl GuestAddr {
+    /// Returns the address `bytes` further on; `None` if that wraps.
+    #[inline]
+    #[must_use]
+    pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+        match self.get().checked_add(bytes) {
+            Some(addr) => Some(Self::new(addr)),
+            None => None,
+        }
+    }
+
+    /// Returns the address `bytes` further on, wrapping.
+    #[inline]
+    #[must_use]
+    pub const fn wrapping_add(self, bytes: u64) -> Self {
+        Self::new(self.get().wrapping_add(bytes))
+    }
+
+    /// Returns whether the address is a multiple of `bytes`, which is not zero.
+    #[inline]
+    #[must_use]
+    pub const fn is_multiple_of(self, bytes: u64) -> bool {
+        self.get() % bytes == 0
+    }
+}
+
 impl Key {
     /// The index of the key's entry in the table.
     #[inline]

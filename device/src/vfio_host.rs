@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_adapter::host::{
-    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
 
 use crate::failure::{self, Failure};
@@ -62,7 +63,7 @@ impl VfioHost {
 }
 
 fn fault(fault: cause::Fault) -> Fault {
-    Fault { addr: fault.addr, why: fault.why.text() }
+    Fault { addr: GuestAddr::new(fault.addr), why: fault.why.text() }
 }
 
 fn copy_fault(failed: cause::CopyFault) -> CopyFault {
@@ -72,33 +73,44 @@ fn copy_fault(failed: cause::CopyFault) -> CopyFault {
     }
 }
 
+#[inline]
+fn copy(
+    from: Place<'_, DmaView<'_>>,
+    to: Place<'_, DmaView<'_>>,
+    len: usize,
+    order: Order,
+) -> Result<(), CopyFault> {
+    let (addr, to_addr) = (from.addr.get(), to.addr.get());
+    from.memory.copy_to(addr, to.memory, to_addr, (len, order)).map_err(copy_fault)
+}
+
 impl HeldMemory for DmaView<'_> {
     #[inline]
-    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.read(addr, into).map_err(fault)
+    fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault> {
+        self.read(addr.get(), into).map_err(fault)
     }
 
     #[inline]
-    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
-        self.write(addr, from).map_err(fault)
+    fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault> {
+        self.write(addr.get(), from).map_err(fault)
     }
 
     #[inline]
-    fn fetch_ahead(&self, addr: u64, len: usize) {
-        self.fetch_ahead(addr, len);
+    fn fetch_ahead(&self, addr: GuestAddr, len: usize) {
+        self.fetch_ahead(addr.get(), len);
     }
 
-    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
-        self.fetch_add(addr, value).map_err(fault)
+    fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault> {
+        self.fetch_add(addr.get(), value).map_err(fault)
     }
 
-    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
-        self.compare_swap(addr, compare, new).map_err(fault)
+    fn compare_swap(&self, addr: GuestAddr, compare: u64, new: u64) -> Result<u64, Fault> {
+        self.compare_swap(addr.get(), compare, new).map_err(fault)
     }
 
-    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
+    fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault> {
         let intent = if write { Intent::Write } else { Intent::Read };
-        self.check(addr, len, intent).map_err(fault)
+        self.check(addr.get(), len, intent).map_err(fault)
     }
 }
 
@@ -116,20 +128,20 @@ impl GuestMemory for VfioHost {
 
     #[inline]
     fn copy(
-        (from, addr): (&DmaView<'_>, u64),
-        (to, to_addr): (&DmaView<'_>, u64),
+        from: Place<'_, DmaView<'_>>,
+        to: Place<'_, DmaView<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
-        from.copy_to(addr, to, to_addr, (len, Order::LastBytesLast)).map_err(copy_fault)
+        copy(from, to, len, Order::LastBytesLast)
     }
 
     #[inline]
     fn copy_part(
-        (from, addr): (&DmaView<'_>, u64),
-        (to, to_addr): (&DmaView<'_>, u64),
+        from: Place<'_, DmaView<'_>>,
+        to: Place<'_, DmaView<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
-        from.copy_to(addr, to, to_addr, (len, Order::Any)).map_err(copy_fault)
+        copy(from, to, len, Order::Any)
     }
 }
 

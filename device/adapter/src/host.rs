@@ -1,14 +1,15 @@
 //! The adapter's interface to the daemon: guest memory, doorbell memory, interrupts, time.
 
 use thiserror::Error;
+use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 
 /// Guest memory that cannot be accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("guest address {addr:#x} cannot be accessed: {why}")]
+#[error("guest address {addr} cannot be accessed: {why}")]
 pub struct Fault {
     /// The first address that cannot be accessed.
-    pub addr: u64,
+    pub addr: GuestAddr,
     /// Why, for the log.
     pub why: &'static str,
 }
@@ -32,36 +33,36 @@ pub trait HeldMemory {
     ///
     /// # Errors
     /// The first address that cannot be read.
-    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault>;
+    fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault>;
 
     /// Copies into guest memory in ascending order; the last bytes become visible last.
     ///
     /// # Errors
     /// The first address that cannot be written.
-    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault>;
+    fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault>;
 
     /// Lets memory that will be read soon come nearer. A hint: whatever is wrong with it is passed
     /// over.
-    fn fetch_ahead(&self, _addr: u64, _len: usize) {}
+    fn fetch_ahead(&self, _addr: GuestAddr, _len: usize) {}
 
     /// Adds to an aligned 8-byte word, atomically against the guest too; returns the old value.
     ///
     /// # Errors
     /// When the word cannot be read and written.
-    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault>;
+    fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault>;
 
     /// Stores `new` into an aligned 8-byte word if it holds `compare`, atomically against the guest
     /// too; returns the old value.
     ///
     /// # Errors
     /// When the word cannot be read and written.
-    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault>;
+    fn compare_swap(&self, addr: GuestAddr, compare: u64, new: u64) -> Result<u64, Fault>;
 
     /// Checks that a range can be read, or written, now.
     ///
     /// # Errors
     /// The first address that cannot.
-    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault>;
+    fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault>;
 }
 
 /// The thread that calls into an adapter: one of the host's workers, or any other thread.
@@ -98,6 +99,15 @@ impl Lane {
     }
 }
 
+/// A place in a guest's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a, M> {
+    /// The memory.
+    pub memory: &'a M,
+    /// The address of the first byte.
+    pub addr: GuestAddr,
+}
+
 /// The memory of a guest.
 pub trait GuestMemory {
     /// Guest memory, held.
@@ -119,8 +129,8 @@ pub trait GuestMemory {
     /// # Errors
     /// The side and address that cannot be accessed.
     fn copy(
-        from: (&Self::Held<'_>, u64),
-        to: (&Self::Held<'_>, u64),
+        from: Place<'_, Self::Held<'_>>,
+        to: Place<'_, Self::Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault>;
 
@@ -130,8 +140,8 @@ pub trait GuestMemory {
     /// The side and address that cannot be accessed.
     #[inline]
     fn copy_part(
-        from: (&Self::Held<'_>, u64),
-        to: (&Self::Held<'_>, u64),
+        from: Place<'_, Self::Held<'_>>,
+        to: Place<'_, Self::Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
         Self::copy(from, to, len)

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vrnic_abi::GuestAddr;
 use vrnic_abi::regs::{self, Control, FatalCode, Status};
 
 /// Ring registers and flags.
@@ -19,13 +20,13 @@ pub struct Registers {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rings {
     /// Admin submission ring.
-    pub admin_sq: u64,
+    pub admin_sq: GuestAddr,
     /// Admin completion ring.
-    pub admin_cq: u64,
+    pub admin_cq: GuestAddr,
     /// log2 of the entries of both.
     pub admin_log_size: u32,
     /// Asynchronous event queue.
-    pub async_eq: u64,
+    pub async_eq: GuestAddr,
     /// log2 of its entries.
     pub async_eq_log_size: u32,
 }
@@ -139,10 +140,10 @@ impl Registers {
     }
 }
 
-fn set_low(value: &mut u64, low: u32) {
-    *value = *value & !u64::from(u32::MAX) | u64::from(low);
+fn set_low(addr: &mut GuestAddr, low: u32) {
+    *addr = GuestAddr::new(addr.get() & !u64::from(u32::MAX) | u64::from(low));
 }
 
-fn set_high(value: &mut u64, high: u32) {
-    *value = *value & u64::from(u32::MAX) | u64::from(high) << 32;
+fn set_high(addr: &mut GuestAddr, high: u32) {
+    *addr = GuestAddr::new(addr.get() & u64::from(u32::MAX) | u64::from(high) << 32);
 }

@@ -10,7 +10,7 @@ use vrnic_abi::sq::{BindMwSeg, Flags, Opcode, RegMrSeg, SqWqe};
 use vrnic_abi::{Key, Pdn, Qpn};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{Mr, Tpt, User};
+use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt, User};
 use vrnic_testdriver::qp::{ALL, Setup};
 use vrnic_testdriver::vfio::Guest;
 use zerocopy::IntoBytes;
@@ -25,6 +25,8 @@ use crate::rig::{LOG_WQES, Pair, Rig};
 const LOOKS: u32 = 1 << 15;
 /// Runs of look-ups for each repeat.
 const LOOK_RUNS: u32 = 50;
+/// The bytes that are looked up.
+const RANGE: ByteRange = ByteRange { addr: 100, len: 64 };
 /// Pages of a fast registration.
 const FAST_PAGES: u64 = 16;
 /// Requests posted together.
@@ -77,7 +79,7 @@ fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
     let (tpt, pdn) = (Tpt::default(), Pdn::new(1));
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let make = |key: Key| {
-        let table = Table::run(u64::from(key.get()) << 12);
+        let table = Table::run((u64::from(key.get()) << 12).into());
         Ok::<_, anyhow::Error>(Mr { key, pdn, access, length: 4096, table, ..Mr::default() })
     };
     let keys = (0..regions).map(|_| tpt.insert(make)?.context("a full table"));
@@ -94,8 +96,8 @@ fn look_up((regions, step): (u32, u32), repeats: u32) -> anyhow::Result<f64> {
         for _ in 0..LOOKS {
             nth = (nth + step) % regions;
             let key = Key::new(first + (nth << 8));
-            let found = tpt.check_remote(&(), (key, user), (100, 64), Access::REMOTE_WRITE, 0);
-            let found = found.ok().and_then(|window| window.resolve(0, 64));
+            let found = tpt.check_remote(&(), (key, user), RANGE, Access::REMOTE_WRITE, 0);
+            let found = found.ok().and_then(|window| window.resolve(0, RANGE.len));
             ensure!(black_box(found).is_some(), "a key is not found");
         }
         best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(LOOKS));

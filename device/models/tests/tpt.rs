@@ -13,10 +13,10 @@ use loom::thread;
 use vrnic_abi::admin::MwType;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
-use vrnic_abi::{Key, Pdn, Qpn};
+use vrnic_abi::{GuestAddr, Key, Pdn, Qpn};
 use vrnic_adapter::host::{Fault, HeldMemory};
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{Binding, Denied, Mr, Registration, Tpt, User};
+use vrnic_adapter::memory::tpt::{Binding, ByteRange, Denied, Mr, Registration, Tpt, User};
 use vrnic_models::model;
 use zerocopy::FromZeros;
 
@@ -44,24 +44,24 @@ struct World {
 struct Pages;
 
 impl HeldMemory for Pages {
-    fn read(&self, _addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, _addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault> {
         into.copy_from_slice(&OLD.to_le_bytes());
         Ok(())
     }
 
-    fn write(&self, addr: u64, _from: &[u8]) -> Result<(), Fault> {
+    fn write(&self, addr: GuestAddr, _from: &[u8]) -> Result<(), Fault> {
         Err(Fault { addr, why: "not written here" })
     }
 
-    fn fetch_add(&self, addr: u64, _value: u64) -> Result<u64, Fault> {
+    fn fetch_add(&self, addr: GuestAddr, _value: u64) -> Result<u64, Fault> {
         Err(Fault { addr, why: "not written here" })
     }
 
-    fn compare_swap(&self, addr: u64, _compare: u64, _new: u64) -> Result<u64, Fault> {
+    fn compare_swap(&self, addr: GuestAddr, _compare: u64, _new: u64) -> Result<u64, Fault> {
         Err(Fault { addr, why: "not written here" })
     }
 
-    fn check(&self, _addr: u64, _len: u64, _write: bool) -> Result<(), Fault> {
+    fn check(&self, _addr: GuestAddr, _len: u64, _write: bool) -> Result<(), Fault> {
         Ok(())
     }
 }
@@ -72,7 +72,7 @@ fn all() -> Access {
 
 /// A region of the guest memory at `addr`.
 fn region(addr: u64) -> Mr {
-    let table = Table::run(addr);
+    let table = Table::run(addr.into());
     Mr { pdn: PDN, access: all(), iova: IOVA, length: LEN, table, ..Mr::default() }
 }
 
@@ -115,12 +115,12 @@ impl World {
     /// Uses `key` in a turn, as a peer's WRITE does; whether it was valid.
     fn touch(&self, key: Key) -> bool {
         let turn = self.lane.read();
-        let Ok(window) =
-            self.tpt.check_remote(&turn, (key, USER), (IOVA, LEN), Access::REMOTE_WRITE, 1)
+        let range = ByteRange { addr: IOVA, len: LEN };
+        let Ok(window) = self.tpt.check_remote(&turn, (key, USER), range, Access::REMOTE_WRITE, 1)
         else {
             return false;
         };
-        let (addr, _) = window.resolve(0, LEN).expect("within the window");
+        let addr = window.resolve(0, LEN).expect("within the window").addr.get();
         assert!(addr == OLD || addr == NEW, "a torn entry: {addr:#x}");
         let freed = self.freed.load(Ordering::SeqCst);
         assert!(addr != OLD || !freed, "memory that the guest has freed is used");

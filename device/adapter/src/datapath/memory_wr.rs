@@ -7,7 +7,7 @@ use vrnic_abi::sq::{BindMwSeg, CommandFlags, MemFlags, Opcode, RegMrSeg};
 use crate::datapath::turn::TurnContext;
 use crate::host::Host;
 use crate::limits::{MAX_FAST_REG_PAGES, MAX_QP_COMMANDS};
-use crate::memory::tpt::{Binding, Bound, Denied, Registration};
+use crate::memory::tpt::{Binding, Bound, CommandData, Denied, Registration};
 use crate::objects::qp::Qp;
 use crate::requests::wqe::SendWqe;
 use crate::slice::cost;
@@ -87,14 +87,17 @@ pub(crate) fn open_command<H: Host>(
     if physical && qp.context.get() != 0 {
         return Err(Denied::Foreign);
     }
-    let rights =
-        (Access::from_bits_truncate(seg.access.get()), flags.contains(CommandFlags::ONE_TOUCH));
-    let data = (data.iter(raw), physical);
+    let data = CommandData {
+        segments: data.iter(raw),
+        physical,
+        access: Access::from_bits_truncate(seg.access.get()),
+        one_touch: flags.contains(CommandFlags::ONE_TOUCH),
+    };
     let mut commands = qp.commands.lock();
     if commands.len() >= MAX_QP_COMMANDS {
         return Err(Denied::Full);
     }
-    let key = here.tpt.insert_command(&here.memory, qp.user(), data, rights)?;
+    let key = here.tpt.insert_command(&here.memory, qp.user(), data)?;
     commands.insert(key);
     Ok(key)
 }

@@ -4,14 +4,15 @@ use std::ops::Range;
 use std::slice;
 
 use arrayvec::ArrayVec;
-use vrnic_abi::Pdn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::sq::MAX_SGE;
+use vrnic_abi::{GuestAddr, Pdn};
 
 use crate::datapath::turn::TurnContext;
-use crate::host::{CopyFault, HeldMemory, Host};
+use crate::host::{CopyFault, HeldMemory, Host, Place};
 use crate::memory::mtt::Walk;
-use crate::memory::tpt::{Denied, Piece, User, Window};
+use crate::memory::pages::Run;
+use crate::memory::tpt::{ByteRange, Denied, Piece, User};
 use crate::requests::wqe::{Segment, SegmentList, SendWqe};
 
 /// Most bytes that a QP moves in one turn while others wait for theirs.
@@ -23,8 +24,8 @@ pub const LONG_TURN: u64 = 1 << 20;
 /// short message.
 #[derive(Debug, Default)]
 pub struct Side<'a> {
-    /// Windows with their lengths, which are not zero.
-    windows: ArrayVec<(Window<'a>, u64), { MAX_SGE as usize }>,
+    /// The pieces, none of them empty.
+    windows: ArrayVec<Piece<'a>, { MAX_SGE as usize }>,
     /// Or bytes of a WQE.
     inline: Option<&'a [u8]>,
     /// True if a key is good for this message alone.
@@ -103,9 +104,9 @@ impl<'a> Side<'a> {
             return Ok(());
         }
         let tpt = turn.tpt;
-        let window = tpt.check(&turn.memory, (key, pdn), (addr, len), need)?;
+        let window = tpt.check(&turn.memory, (key, pdn), ByteRange { addr, len }, need)?;
         // A list has no more entries than fit.
-        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
+        self.windows.try_push(Piece { window, len }).map_err(|_| Denied::Bounds)
     }
 
     /// Adds memory that a peer's message names, after checking it; none of length zero is looked
@@ -127,16 +128,17 @@ impl<'a> Side<'a> {
             return Ok(());
         }
         let tpt = turn.tpt;
-        let window = tpt.check_remote(&turn.memory, (key, user), (addr, len), need, message)?;
+        let range = ByteRange { addr, len };
+        let window = tpt.check_remote(&turn.memory, (key, user), range, need, message)?;
         self.one_touch |= window.one_touch();
-        if let Some(pieces) = tpt.pieces(&turn.memory, (&window, len), user.pdn, need) {
+        let whole = Piece { window, len };
+        if let Some(pieces) = tpt.pieces(&turn.memory, &whole, user.pdn, need) {
             for piece in pieces {
-                let Piece { window, len } = piece?;
-                self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)?;
+                self.windows.try_push(piece?).map_err(|_| Denied::Bounds)?;
             }
             return Ok(());
         }
-        self.windows.try_push((window, len)).map_err(|_| Denied::Bounds)
+        self.windows.try_push(whole).map_err(|_| Denied::Bounds)
     }
 
     /// Returns whether a key is good for this message alone: [`crate::memory::tpt::Tpt::placed`]
@@ -154,8 +156,8 @@ impl<'a> Side<'a> {
 
     /// The guest address of a side that is one 8-byte word.
     #[must_use]
-    pub fn word(&self) -> Option<u64> {
-        self.resolve(0, 8).filter(|(_, len)| *len == 8).map(|(addr, _)| addr)
+    pub fn word(&self) -> Option<GuestAddr> {
+        self.resolve(0, 8).filter(|run| run.len == 8).map(|run| run.addr)
     }
 
     /// Copies bytes from `at` on out.
@@ -196,23 +198,23 @@ impl<'a> Side<'a> {
         &self,
         at: u64,
         len: u64,
-        mut each: impl FnMut(u64, Range<usize>) -> Option<()>,
+        mut each: impl FnMut(GuestAddr, Range<usize>) -> Option<()>,
     ) -> Option<()> {
         let mut done = 0;
         while done < len {
-            let (addr, run) = self.resolve(at + done, len - done)?;
+            let run = self.resolve(at + done, len - done)?;
             // No longer than what a caller has in a slice.
-            each(addr, done as usize..(done + run) as usize)?;
-            done += run;
+            each(run.addr, done as usize..(done + run.len) as usize)?;
+            done += run.len;
         }
         Some(())
     }
 
-    /// The guest address of byte `at` and the bytes that follow without a gap, up to `len`.
+    /// The memory from byte `at` on that follows without a gap, up to `len` bytes.
     #[inline(always)]
-    fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+    fn resolve(&self, at: u64, len: u64) -> Option<Run> {
         let mut start = 0;
-        for (window, size) in &self.windows {
+        for Piece { window, len: size } in &self.windows {
             if at < start + size {
                 return window.resolve(at - start, len.min(start + size - at));
             }
@@ -260,13 +262,14 @@ pub fn copy<H: Host>(
         return target.write::<H>(target_memory, from, bytes);
     }
     let len = to - from;
-    if let Some((source_addr, source_run)) = source.resolve(from, len)
-        && let Some((target_addr, target_run)) = target.resolve(from, len)
-        && source_run.min(target_run) == len
+    if let Some(read) = source.resolve(from, len)
+        && let Some(written) = target.resolve(from, len)
+        && read.len.min(written.len) == len
         && let Ok(len) = usize::try_from(len)
     {
-        let ends = ((source_memory, source_addr), (target_memory, target_addr));
-        return H::copy(ends.0, ends.1, len).map_err(Broken::from);
+        let read = Place { memory: source_memory, addr: read.addr };
+        let written = Place { memory: target_memory, addr: written.addr };
+        return H::copy(read, written, len).map_err(Broken::from);
     }
     let source = (Cursor::new(source, from, len).ok_or(Broken::Source)?, source_memory);
     let target = (Cursor::new(target, from, len).ok_or(Broken::Target)?, target_memory);
@@ -281,13 +284,14 @@ fn copy_runs<H: Host>(
 ) -> Result<(), Broken> {
     let mut left = len;
     while left > 0 {
-        let (target_addr, room) = target.run().ok_or(Broken::Target)?;
-        let (source_addr, run) = source.run().ok_or(Broken::Source)?;
-        let run = run.min(room).min(left);
+        let room = target.run().ok_or(Broken::Target)?;
+        let rest = source.run().ok_or(Broken::Source)?;
+        let run = rest.len.min(room.len).min(left);
         let len = usize::try_from(run).map_err(|_| Broken::Source)?;
-        let ends = ((source_memory, source_addr), (target_memory, target_addr));
+        let read = Place { memory: source_memory, addr: rest.addr };
+        let written = Place { memory: target_memory, addr: room.addr };
         left -= run;
-        if left == 0 { H::copy(ends.0, ends.1, len) } else { H::copy_part(ends.0, ends.1, len) }?;
+        if left == 0 { H::copy(read, written, len) } else { H::copy_part(read, written, len) }?;
         source.advance(run);
         target.advance(run);
     }
@@ -297,10 +301,10 @@ fn copy_runs<H: Host>(
 /// A walk along a side, run by run.
 struct Cursor<'s, 'a> {
     /// Windows behind that of `walk`.
-    windows: slice::Iter<'s, (Window<'a>, u64)>,
+    windows: slice::Iter<'s, Piece<'a>>,
     walk: Walk<'a>,
-    /// Guest address and length of the run that is being used up.
-    run: (u64, u64),
+    /// The run that is being used up.
+    run: Run,
     /// Bytes behind those of `walk`.
     left: u64,
 }
@@ -311,21 +315,20 @@ impl<'s, 'a> Cursor<'s, 'a> {
         let mut windows = side.windows.iter();
         let mut at = at;
         loop {
-            let (window, size) = windows.next()?;
+            let Piece { window, len: size } = windows.next()?;
             if at < *size {
                 let here = len.min(size - at);
                 let walk = window.walk(at, here)?;
-                return Some(Self { windows, walk, run: (0, 0), left: len - here });
+                return Some(Self { windows, walk, run: Run::default(), left: len - here });
             }
             at -= size;
         }
     }
 
-    /// Returns the guest address and length of what comes next; `None` when the memory is not
-    /// there.
+    /// Returns the memory that comes next; `None` when it is not there.
     #[inline]
-    fn run(&mut self) -> Option<(u64, u64)> {
-        if self.run.1 == 0 {
+    fn run(&mut self) -> Option<Run> {
+        if self.run.len == 0 {
             self.run = match self.walk.run() {
                 Some(run) => run,
                 None => self.next_window()?,
@@ -335,8 +338,8 @@ impl<'s, 'a> Cursor<'s, 'a> {
     }
 
     #[cold]
-    fn next_window(&mut self) -> Option<(u64, u64)> {
-        let (window, size) = self.windows.next()?;
+    fn next_window(&mut self) -> Option<Run> {
+        let Piece { window, len: size } = self.windows.next()?;
         let here = self.left.min(*size);
         self.left -= here;
         self.walk = window.walk(0, here)?;
@@ -346,8 +349,8 @@ impl<'s, 'a> Cursor<'s, 'a> {
     /// Steps over `len` bytes of the run.
     #[inline]
     fn advance(&mut self, len: u64) {
-        let (addr, left) = self.run;
+        let Run { addr, len: left } = self.run;
         // A run does not wrap: it is memory that was there.
-        self.run = (addr.wrapping_add(len), left - len);
+        self.run = Run { addr: addr.wrapping_add(len), len: left - len };
     }
 }

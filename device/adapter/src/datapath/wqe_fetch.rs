@@ -8,7 +8,7 @@ use vrnic_abi::sq::STRIDE_MAX;
 use crate::datapath::turn::TurnContext;
 use crate::host::{HeldMemory, Host};
 use crate::memory::device_sq::DeviceRing;
-use crate::memory::pages::Ring;
+use crate::memory::pages::{EntryRun, Ring};
 use crate::objects::qp::{Qp, SendRing};
 
 /// Bytes copied at once: sixteen entries of the usual stride.
@@ -94,10 +94,9 @@ impl Batch {
         let posted = turn.host().bar_load32(qp.doorbell.sq_pi()).wrapping_sub(index);
         if posted != 0
             && posted <= ring.size()
-            && let Some((addr, count)) =
-                ring.run_at(index, posted.min((BATCH_LEN / self.stride) as u32))
+            && let Some(run) = ring.run_at(index, posted.min((BATCH_LEN / self.stride) as u32))
         {
-            turn.memory.fetch_ahead(addr, count as usize * self.stride);
+            turn.memory.fetch_ahead(run.addr, run.count as usize * self.stride);
         }
     }
 
@@ -118,7 +117,8 @@ impl Batch {
         }
         self.stride = ring.stride();
         let room = posted.min((BATCH_LEN / self.stride) as u32);
-        let (addr, count) = ring.run_at(index, room).ok_or("an entry is outside its memory")?;
+        let EntryRun { addr, count } =
+            ring.run_at(index, room).ok_or("an entry is outside its memory")?;
         let len = count as usize * self.stride;
         let into = self.bytes.get_mut(..len).ok_or("stride")?;
         turn.memory.read(addr, into).map_err(|_| "its memory cannot be read")?;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{mem, slice};
 
-use vrnic_abi::Key;
 use vrnic_abi::admin::Pages;
+use vrnic_abi::{GuestAddr, Key};
 
 use crate::host::{GuestMemory, HeldMemory};
 use crate::limits::{MAX_COMMANDS, MAX_PAGES};
-use crate::memory::pages::{self, PageBudget, PagesError};
+use crate::memory::pages::{self, PageBudget, PageCount, PageList, PagesError, Run};
 use crate::memory::word_arena::Arena;
 use crate::requests::wqe::Segment;
 use crate::sync::AtomicU64;
@@ -39,8 +39,8 @@ pub struct Table {
 impl Table {
     /// A single run of memory from `addr` on.
     #[must_use]
-    pub const fn run(addr: u64) -> Self {
-        Self { shift: pages::PAGE_SHIFT_MIN, depth: 0, root: addr }
+    pub const fn run(addr: GuestAddr) -> Self {
+        Self { shift: pages::PAGE_SHIFT_MIN, depth: 0, root: addr.get() }
     }
 }
 
@@ -99,7 +99,7 @@ impl Att {
         offset: u64,
         len: u64,
     ) -> Result<Table, PagesError> {
-        let (shift, count) = pages::count_pages(pages, offset, len)?;
+        let PageCount { shift, count } = pages::count_pages(pages, offset, len)?;
         if pages.levels == 0 {
             return Ok(Table { shift, depth: 0, root: pages.table.get() });
         }
@@ -132,13 +132,13 @@ impl Att {
         let firsts = (0..count).step_by(1 << LIST);
         firsts
             .into_iter()
-            .try_for_each(|at| self.store(&table, at, 0))
+            .try_for_each(|at| self.store(&table, at, GuestAddr::default()))
             .inspect_err(|_| self.free(&table))?;
         Ok(table)
     }
 
-    /// Reads `count` page addresses at guest address `list` into reserved room for as many; how the
-    /// pages are found from then on.
+    /// Reads a list of page addresses into reserved room for as many. Returns how the pages are
+    /// found from then on.
     ///
     /// # Errors
     /// [`PagesError::Unreachable`], or [`PagesError::Malformed`] for an address that is not
@@ -148,22 +148,22 @@ impl Att {
         memory: &M,
         room: &Table,
         shift: u8,
-        (list, count): (u64, u64),
+        list: PageList,
     ) -> Result<Table, PagesError> {
         let table = Table { shift, ..*room };
         let mut gapless = true;
         let mut first = None;
         let mut at = 0u64;
-        pages::read_list(memory, list, count, &mut |page| {
+        pages::read_list(memory, list, &mut |page: GuestAddr| {
             let first = *first.get_or_insert(page);
-            gapless &= Some(page) == (at << shift).checked_add(first);
+            gapless &= Some(page) == first.checked_add(at << shift);
             self.store(&table, at, page)?;
             at += 1;
             Ok(())
         })?;
         match first {
             // Pages that follow each other need no list.
-            Some(root) if gapless => Ok(Table { shift, depth: 0, root }),
+            Some(first) if gapless => Ok(Table { shift, depth: 0, root: first.get() }),
             _ => Ok(table),
         }
     }
@@ -228,13 +228,13 @@ impl Att {
         }
     }
 
-    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`.
-    /// `None` beyond the last page.
+    /// The memory from `offset` on that follows without a gap, up to `len` bytes. `None` beyond the
+    /// last page.
     #[inline]
     #[must_use]
-    pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<(u64, u64)> {
+    pub fn resolve(&self, table: &Table, offset: u64, len: u64) -> Option<Run> {
         if table.depth == 0 {
-            return Some((table.root.checked_add(offset)?, len));
+            return Some(Run { addr: GuestAddr::new(table.root.checked_add(offset)?), len });
         }
         let size = 1u64 << table.shift;
         let within = offset & (size - 1);
@@ -247,7 +247,7 @@ impl Att {
         while run < len && pages.next() == Some(Some(first.wrapping_add(run + within))) {
             run += size;
         }
-        Some((first.checked_add(within)?, run.min(len)))
+        Some(Run { addr: first.checked_add(within)?, len: run.min(len) })
     }
 
     /// Walks along `len` bytes from `offset` on. Unlike [`Self::resolve`] for each run, this looks
@@ -279,8 +279,8 @@ impl Att {
     }
 
     /// Stores the address of page `index`, with the lists on the way to it.
-    fn store(&self, table: &Table, index: u64, page: u64) -> Result<(), PagesError> {
-        if page & ((1 << table.shift) - 1) != 0 {
+    fn store(&self, table: &Table, index: u64, page: GuestAddr) -> Result<(), PagesError> {
+        if !page.is_multiple_of(1 << table.shift) {
             return Err(PagesError::Malformed);
         }
         let (arena, block, at) = match table.depth {
@@ -293,7 +293,7 @@ impl Att {
                 (&self.lists, list, index & LIST_MASK)
             }
         };
-        arena.store(block, at, page | 1).ok_or(PagesError::TooMany)
+        arena.store(block, at, page.get() | 1).ok_or(PagesError::TooMany)
     }
 
     /// The list that entry `at` of list `of` names; made if there is none.
@@ -331,15 +331,16 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Returns the guest address and the length of the next run, which ends at a gap or at the end
-    /// of a list; `None` beyond the last page, or at the end of the walk.
+    /// Returns the next run, which ends at a gap or at the end of a list; `None` beyond the last
+    /// page, or at the end of the walk.
     #[inline]
-    pub fn run(&mut self) -> Option<(u64, u64)> {
+    pub fn run(&mut self) -> Option<Run> {
         if self.left == 0 {
             return None;
         }
         if self.table.depth == 0 {
-            return Some((self.table.root.checked_add(self.within)?, mem::take(&mut self.left)));
+            let addr = GuestAddr::new(self.table.root.checked_add(self.within)?);
+            return Some(Run { addr, len: mem::take(&mut self.left) });
         }
         let first = match self.list.next() {
             Some(word) => word,
@@ -361,7 +362,7 @@ impl Walk<'_> {
         }
         let run = run.min(self.left);
         self.left -= run;
-        Some((first.checked_add(within)?, run))
+        Some(Run { addr: first.checked_add(within)?, len: run })
     }
 
     /// Looks up the list that the next page stands in.
@@ -378,8 +379,8 @@ const LIST_MASK: u64 = (1 << LIST) - 1;
 /// The page address of a stored word. Page addresses are aligned, so that their lowest bit can say
 /// that there is one.
 #[inline]
-fn page(stored: u64) -> Option<u64> {
-    (stored & 1 != 0).then_some(stored & !1)
+fn page(stored: u64) -> Option<GuestAddr> {
+    (stored & 1 != 0).then_some(GuestAddr::new(stored & !1))
 }
 
 /// Levels that so many pages need.
@@ -409,22 +410,22 @@ mod tests {
             assert_eq!(depth_of(count), Some(depth));
             let table = Table { shift: 12, depth, root: att.block(depth).expect("room") };
             // Pairs of neighbours: a run ends behind each second page.
-            let page = |index: u64| (index / 2 * 5 + index % 2) << 12;
+            let page = |index: u64| GuestAddr::new((index / 2 * 5 + index % 2) << 12);
             (0..count).for_each(|index| att.store(&table, index, page(index)).expect("room"));
             for index in [0, count / 2, count - 1] {
                 let pages = if index % 2 == 0 && index + 1 < count { 2 } else { 1 };
-                let expected = Some((page(index) + 5, (pages << 12) - 5));
-                assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), expected);
+                let expected = Run { addr: page(index).wrapping_add(5), len: (pages << 12) - 5 };
+                assert_eq!(att.resolve(&table, (index << 12) + 5, 1 << 20), Some(expected));
             }
             assert_eq!(att.resolve(&table, count << 12, 1), None);
             let mut walk = att.walk(&table, 5, count << 12);
             let mut done = 5;
-            while let Some((addr, run)) = walk.run() {
-                assert_eq!((addr, run), att.resolve(&table, done, count << 12).expect("a run"));
-                done += run;
+            while let Some(run) = walk.run() {
+                assert_eq!(run, att.resolve(&table, done, count << 12).expect("a run"));
+                done += run.len;
             }
             assert_eq!(done, count << 12);
-            assert_eq!(att.store(&table, 0, 1 << 11), Err(PagesError::Malformed));
+            assert_eq!(att.store(&table, 0, GuestAddr::new(1 << 11)), Err(PagesError::Malformed));
             att.free(&table);
         }
         // Everything was given back, and came back empty.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vrnic_abi::GuestAddr;
 use vrnic_abi::admin::Pages;
 
 use crate::host::{Fault, GuestMemory, HeldMemory, Lane};
@@ -67,6 +68,42 @@ impl Drop for Charge {
     }
 }
 
+/// Guest memory without a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The address of its first byte.
+    pub addr: GuestAddr,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// Entries of a ring that follow each other without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRun {
+    /// The address of the first entry.
+    pub addr: GuestAddr,
+    /// The number of entries.
+    pub count: u32,
+}
+
+/// The pages that hold a number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageCount {
+    /// log2 of the page size.
+    pub shift: u8,
+    /// The number of pages.
+    pub count: u64,
+}
+
+/// A list of page addresses in guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageList {
+    /// The address of the first entry.
+    pub addr: GuestAddr,
+    /// The number of entries.
+    pub count: u64,
+}
+
 /// Memory of a ring or region: the pages, resolved once.
 #[derive(Debug)]
 pub struct PageMap {
@@ -77,15 +114,15 @@ pub struct PageMap {
 #[derive(Debug)]
 enum Kind {
     /// One run of memory.
-    Run(u64),
+    Run(GuestAddr),
     /// A page each.
-    List { pages: Box<[u64]>, _charge: Charge },
+    List { pages: Box<[GuestAddr]>, _charge: Charge },
 }
 
 impl PageMap {
     /// A single run of memory from `addr` on.
     #[must_use]
-    pub fn run(addr: u64) -> Self {
+    pub fn run(addr: GuestAddr) -> Self {
         Self { shift: PAGE_SHIFT_MIN, kind: Kind::Run(addr) }
     }
 
@@ -99,26 +136,26 @@ impl PageMap {
         offset: u64,
         len: u64,
     ) -> Result<Self, PagesError> {
-        let (shift, count) = count_pages(pages, offset, len)?;
+        let PageCount { shift, count } = count_pages(pages, offset, len)?;
         if pages.levels == 0 {
-            return Ok(Self { shift, kind: Kind::Run(pages.table.get()) });
+            return Ok(Self { shift, kind: Kind::Run(pages.table) });
         }
         let charge = Charge::new(budget, count).ok_or(PagesError::TooMany)?;
         let mut list = Vec::new();
         each_page(host, pages, count, |page| {
             list.push(page);
-            if page & ((1 << shift) - 1) == 0 { Ok(()) } else { Err(PagesError::Malformed) }
+            if page.is_multiple_of(1 << shift) { Ok(()) } else { Err(PagesError::Malformed) }
         })?;
         Ok(Self { shift, kind: Kind::List { pages: list.into(), _charge: charge } })
     }
 
-    /// The guest address of `offset`, and the bytes that follow it without a gap, up to `len`.
-    /// `None` beyond the last page.
+    /// The memory from `offset` on that follows without a gap, up to `len` bytes. `None` beyond the
+    /// last page.
     #[inline]
     #[must_use]
-    pub fn resolve(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
+    pub fn resolve(&self, offset: u64, len: u64) -> Option<Run> {
         match &self.kind {
-            Kind::Run(base) => Some((base.checked_add(offset)?, len)),
+            Kind::Run(base) => Some(Run { addr: base.checked_add(offset)?, len }),
             Kind::List { pages: list, .. } => {
                 let size = 1u64 << self.shift;
                 let index = usize::try_from(offset >> self.shift).ok()?;
@@ -133,19 +170,19 @@ impl PageMap {
                     run += size;
                     next += 1;
                 }
-                Some((first + within, run.min(len)))
+                Some(Run { addr: first.checked_add(within)?, len: run.min(len) })
             }
         }
     }
 }
 
-/// Checks a description of `len` bytes that begin `offset` bytes into the first page: log2 of the
-/// page size and the number of pages.
+/// Checks a description of `len` bytes that begin `offset` bytes into the first page. Returns the
+/// pages it describes.
 ///
 /// # Errors
 /// [`PagesError::Malformed`].
-pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<(u8, u64), PagesError> {
-    let (shift, table) = (pages.page_shift, pages.table.get());
+pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<PageCount, PagesError> {
+    let (shift, table) = (pages.page_shift, pages.table);
     if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift)
         || pages.levels > 2
         || pages.reserved != [0; 6]
@@ -157,7 +194,7 @@ pub fn count_pages(pages: &Pages, offset: u64, len: u64) -> Result<(u8, u64), Pa
     if pages.levels == 0 && !(table.is_multiple_of(size) && table.checked_add(end).is_some()) {
         return Err(PagesError::Malformed);
     }
-    Ok((shift, end.div_ceil(size)))
+    Ok(PageCount { shift, count: end.div_ceil(size) })
 }
 
 /// Calls `each` for the page addresses of a description of one or two levels.
@@ -171,14 +208,15 @@ pub fn each_page<H: GuestMemory>(
     host: &H,
     pages: &Pages,
     count: u64,
-    mut each: impl FnMut(u64) -> Result<(), PagesError>,
+    mut each: impl FnMut(GuestAddr) -> Result<(), PagesError>,
 ) -> Result<(), PagesError> {
-    let table = pages.table.get();
+    let table = pages.table;
     if pages.levels == 1 {
         let stride = CHUNK as u64 * 8;
         return chunks(count, |nth, some| {
             let at = nth.checked_mul(stride).and_then(|offset| table.checked_add(offset));
-            read_list(&host.hold(Lane::SHARED), at.ok_or(PagesError::Malformed)?, some, &mut each)
+            let addr = at.ok_or(PagesError::Malformed)?;
+            read_list(&host.hold(Lane::SHARED), PageList { addr, count: some }, &mut each)
         });
     }
     chunks(count, |nth, some| {
@@ -188,7 +226,8 @@ pub fn each_page<H: GuestMemory>(
         memory
             .read(at.ok_or(PagesError::Malformed)?, &mut bytes)
             .map_err(PagesError::Unreachable)?;
-        read_list(&memory, u64::from_le_bytes(bytes), some, &mut each)
+        let addr = GuestAddr::new(u64::from_le_bytes(bytes));
+        read_list(&memory, PageList { addr, count: some }, &mut each)
     })
 }
 
@@ -206,24 +245,23 @@ fn chunks(
     Ok(())
 }
 
-/// Calls `each` for `count` page addresses at guest address `table`.
+/// Calls `each` for the page addresses of a list.
 ///
 /// # Errors
 /// Fails as [`each_page`] does.
 pub fn read_list<M: HeldMemory>(
     memory: &M,
-    table: u64,
-    count: u64,
-    each: &mut impl FnMut(u64) -> Result<(), PagesError>,
+    list: PageList,
+    each: &mut impl FnMut(GuestAddr) -> Result<(), PagesError>,
 ) -> Result<(), PagesError> {
     let mut buffer = [0u8; CHUNK * 8];
-    let (mut addr, mut left) = (table, count);
+    let PageList { mut addr, count: mut left } = list;
     while left > 0 {
         let some = left.min(CHUNK as u64);
         let bytes = buffer.get_mut(..some as usize * 8).ok_or(PagesError::Malformed)?;
         memory.read(addr, bytes).map_err(PagesError::Unreachable)?;
         for bytes in bytes.as_chunks::<8>().0 {
-            each(u64::from_le_bytes(*bytes))?;
+            each(GuestAddr::new(u64::from_le_bytes(*bytes)))?;
         }
         left -= some;
         addr = addr.checked_add(some * 8).ok_or(PagesError::Malformed)?;
@@ -257,7 +295,7 @@ impl Ring {
 
     /// A ring in one run of memory.
     #[must_use]
-    pub fn run(addr: u64, log_size: u8, log_stride: u8) -> Self {
+    pub fn run(addr: GuestAddr, log_size: u8, log_stride: u8) -> Self {
         Self { map: PageMap::run(addr), log_size, log_stride }
     }
 
@@ -275,24 +313,24 @@ impl Ring {
         1 << self.log_stride
     }
 
-    /// Guest address of entry `index`, and how many entries from it on follow each other without a
-    /// gap, up to `max`, which is not zero.
+    /// The entries from `index` on that follow each other without a gap, up to `max`, which is not
+    /// zero.
     #[inline]
     #[must_use]
-    pub fn run_at(&self, index: u32, max: u32) -> Option<(u64, u32)> {
+    pub fn run_at(&self, index: u32, max: u32) -> Option<EntryRun> {
         let slot = index & (self.size() - 1);
         let max = u64::from(max.min(self.size() - slot));
-        let (addr, len) =
+        let Run { addr, len } =
             self.map.resolve(u64::from(slot) << self.log_stride, max << self.log_stride)?;
-        Some((addr, u32::try_from(len >> self.log_stride).ok()?))
+        Some(EntryRun { addr, count: u32::try_from(len >> self.log_stride).ok()? })
     }
 
     /// Guest address of entry `index`.
     #[inline]
     #[must_use]
-    pub fn addr(&self, index: u32) -> Option<u64> {
+    pub fn addr(&self, index: u32) -> Option<GuestAddr> {
         let slot = u64::from(index & (self.size() - 1));
-        self.map.resolve(slot << self.log_stride, 1).map(|(addr, _)| addr)
+        self.map.resolve(slot << self.log_stride, 1).map(|run| run.addr)
     }
 }
 

@@ -7,7 +7,7 @@ use vrnic_abi::qp::{Access, State};
 use vrnic_abi::sq::{CommandFlags, CommandSeg, Opcode, Sge};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::limits::MAX_QP_COMMANDS;
-use vrnic_adapter::memory::tpt::Denied;
+use vrnic_adapter::memory::tpt::{ByteRange, Denied};
 use vrnic_testdriver::cq::status;
 use vrnic_testdriver::qp::{REGION, Setup};
 use vrnic_testdriver::wr::Wr;
@@ -265,8 +265,8 @@ fn commands_end_with_their_qp() {
                 let user =
                     vrnic_adapter::memory::tpt::User { pdn: p.a.pdn.into(), qpn: p.a.qpn.into() };
                 let tpt = p.ga.adapter.tpt();
-                tpt.check_remote(&(), ((**key).into(), user), (0, 8), Access::REMOTE_WRITE, 0)
-                    .is_ok()
+                let (key, range) = ((**key).into(), ByteRange { addr: 0, len: 8 });
+                tpt.check_remote(&(), (key, user), range, Access::REMOTE_WRITE, 0).is_ok()
             };
             keys.iter().filter(live).count()
         };

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64};
 use vrnic_abi::pci::{BAR_UAR_LEN, MSIX_VECTORS};
 use vrnic_adapter::host::{
-    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
 use vrnic_testdriver::memory::{BASE, Memory, Ram};
 
@@ -178,8 +179,9 @@ impl TestHost {
         &self.0.bar
     }
 
-    fn at(&self, addr: u64, len: u64, write: bool) -> Result<u64, Fault> {
+    fn at(&self, addr: GuestAddr, len: u64, write: bool) -> Result<u64, Fault> {
         let fault = Fault { addr, why: "not memory" };
+        let addr = addr.get();
         let offset = addr.checked_sub(BASE).ok_or(fault)?;
         let end = addr.checked_add(len).ok_or(fault)?;
         if end - BASE > self.0.ram.len() {
@@ -193,7 +195,7 @@ impl TestHost {
         if self.0.barred.read().iter().any(hit) { Err(fault) } else { Ok(offset) }
     }
 
-    fn atomic(&self, addr: u64) -> Result<&AtomicU64, Fault> {
+    fn atomic(&self, addr: GuestAddr) -> Result<&AtomicU64, Fault> {
         let fault = Fault { addr, why: "not aligned" };
         let offset = self.at(addr, 8, true)?;
         self.0.ram.memory().word64(offset).ok_or(fault)
@@ -207,31 +209,31 @@ pub(crate) struct Held<'a> {
 }
 
 impl HeldMemory for Held<'_> {
-    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.host.pass(Step::Read(addr));
+    fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault> {
+        self.host.pass(Step::Read(addr.get()));
         self.host.spend_on_memory(into.len());
         let offset = self.host.at(addr, into.len() as u64, false)?;
         self.host.0.ram.memory().read(offset, into).ok_or(Fault { addr, why: "end of memory" })
     }
 
-    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
-        self.host.pass(Step::Write(addr));
+    fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault> {
+        self.host.pass(Step::Write(addr.get()));
         self.host.spend_on_memory(from.len());
         let offset = self.host.at(addr, from.len() as u64, true)?;
         self.host.0.ram.memory().write(offset, from).ok_or(Fault { addr, why: "end of memory" })
     }
 
-    fn fetch_add(&self, addr: u64, value: u64) -> Result<u64, Fault> {
+    fn fetch_add(&self, addr: GuestAddr, value: u64) -> Result<u64, Fault> {
         Ok(self.host.atomic(addr)?.fetch_add(value, Ordering::SeqCst))
     }
 
-    fn compare_swap(&self, addr: u64, compare: u64, new: u64) -> Result<u64, Fault> {
+    fn compare_swap(&self, addr: GuestAddr, compare: u64, new: u64) -> Result<u64, Fault> {
         let order = Ordering::SeqCst;
         let word = self.host.atomic(addr)?;
         Ok(word.compare_exchange(compare, new, order, order).unwrap_or_else(|old| old))
     }
 
-    fn check(&self, addr: u64, len: u64, write: bool) -> Result<(), Fault> {
+    fn check(&self, addr: GuestAddr, len: u64, write: bool) -> Result<(), Fault> {
         self.host.at(addr, len, write).map(|_| ())
     }
 }
@@ -250,15 +252,15 @@ impl GuestMemory for TestHost {
     }
 
     fn copy(
-        (from, addr): (&Held<'_>, u64),
-        (to, to_addr): (&Held<'_>, u64),
+        from: Place<'_, Held<'_>>,
+        to: Place<'_, Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
-        from.check(addr, len as u64, false).map_err(CopyFault::Source)?;
-        to.check(to_addr, len as u64, true).map_err(CopyFault::Target)?;
+        from.memory.check(from.addr, len as u64, false).map_err(CopyFault::Source)?;
+        to.memory.check(to.addr, len as u64, true).map_err(CopyFault::Target)?;
         let mut bytes = vec![0; len];
-        from.read(addr, &mut bytes).map_err(CopyFault::Source)?;
-        to.write(to_addr, &bytes).map_err(CopyFault::Target)
+        from.memory.read(from.addr, &mut bytes).map_err(CopyFault::Source)?;
+        to.memory.write(to.addr, &bytes).map_err(CopyFault::Target)
     }
 }
 

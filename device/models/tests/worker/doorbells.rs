@@ -71,7 +71,9 @@ fn post(endpoint: &mut Endpoint) {
 /// Returns whether the entry of a CQ at this address has been written as number `index`.
 fn written(host: &TestHost, entry: u64, index: u32) -> bool {
     let mut stamp = [0; 4];
-    host.hold(Lane::SHARED).read(entry + u64::from(STAMP_OFFSET), &mut stamp).expect("ring");
+    host.hold(Lane::SHARED)
+        .read((entry + u64::from(STAMP_OFFSET)).into(), &mut stamp)
+        .expect("ring");
     stamp == vrnic_abi::stamp(index).to_le_bytes()
 }
 

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64 as Time, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use vrnic_abi::GuestAddr;
 use vrnic_abi::doorbell::{BarRange, BarWord32, BarWord64, Doorbell};
 use vrnic_abi::uar::UAR_LEN;
 use vrnic_abi::{SlotIndex, UarIndex};
 use vrnic_adapter::host::{
-    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane,
+    Clock, CopyFault, DoorbellBar, Fault, GuestMemory, HeldMemory, Host, Interrupts, Lane, Place,
 };
 use vrnic_testdriver::memory::{BASE, Memory, Ram};
 
@@ -101,25 +102,25 @@ impl TestHost {
 pub(crate) struct Held<'a>(&'a Ram);
 
 impl HeldMemory for Held<'_> {
-    fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, addr: GuestAddr, into: &mut [u8]) -> Result<(), Fault> {
         let fault = Fault { addr, why: "not memory" };
-        self.0.memory().read(addr.wrapping_sub(BASE), into).ok_or(fault)
+        self.0.memory().read(addr.get().wrapping_sub(BASE), into).ok_or(fault)
     }
 
-    fn write(&self, addr: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write(&self, addr: GuestAddr, from: &[u8]) -> Result<(), Fault> {
         let fault = Fault { addr, why: "not memory" };
-        self.0.memory().write(addr.wrapping_sub(BASE), from).ok_or(fault)
+        self.0.memory().write(addr.get().wrapping_sub(BASE), from).ok_or(fault)
     }
 
-    fn fetch_add(&self, addr: u64, _value: u64) -> Result<u64, Fault> {
+    fn fetch_add(&self, addr: GuestAddr, _value: u64) -> Result<u64, Fault> {
         Err(Fault { addr, why: "no atomics here" })
     }
 
-    fn compare_swap(&self, addr: u64, _compare: u64, _new: u64) -> Result<u64, Fault> {
+    fn compare_swap(&self, addr: GuestAddr, _compare: u64, _new: u64) -> Result<u64, Fault> {
         Err(Fault { addr, why: "no atomics here" })
     }
 
-    fn check(&self, _addr: u64, _len: u64, _write: bool) -> Result<(), Fault> {
+    fn check(&self, _addr: GuestAddr, _len: u64, _write: bool) -> Result<(), Fault> {
         Ok(())
     }
 }
@@ -134,13 +135,13 @@ impl GuestMemory for TestHost {
     fn drain(&self) {}
 
     fn copy(
-        (from, addr): (&Held<'_>, u64),
-        (to, to_addr): (&Held<'_>, u64),
+        from: Place<'_, Held<'_>>,
+        to: Place<'_, Held<'_>>,
         len: usize,
     ) -> Result<(), CopyFault> {
         let mut bytes = vec![0; len];
-        from.read(addr, &mut bytes).map_err(CopyFault::Source)?;
-        to.write(to_addr, &bytes).map_err(CopyFault::Target)
+        from.memory.read(from.addr, &mut bytes).map_err(CopyFault::Source)?;
+        to.memory.write(to.addr, &bytes).map_err(CopyFault::Target)
     }
 }
 

@@ -38,7 +38,7 @@ fn answer<H: Host, T: IntoBytes + Immutable>(
         return Err(bad(offset_of!(Inspect, len)));
     }
     let page = list(adapter, params.from.get(), most);
-    let addr = params.addr.get();
+    let addr = params.addr;
     adapter
         .host()
         .hold(Lane::SHARED)

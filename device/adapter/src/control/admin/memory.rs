@@ -3,10 +3,9 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use vrnic_abi::Key;
 use vrnic_abi::admin::{AllocMr, AllocMw, MrFlags, MwType, Pages, RegMr, Rereg, ReregMr, Status};
 use vrnic_abi::qp::Access;
-use vrnic_abi::{ContextId, Pdn};
+use vrnic_abi::{ContextId, GuestAddr, Key, Pdn};
 use zerocopy::IntoBytes;
 
 use super::{Failure, Outcome, bad, pages_failure, zero};
@@ -15,7 +14,7 @@ use crate::host::Host;
 use crate::limits;
 use crate::memory::mtt::Table;
 use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
-use crate::memory::tpt::{Kind, Mr, Refused};
+use crate::memory::tpt::{ByteRange, Kind, Mr, Refused};
 use crate::objects::{Pd, hold, release};
 
 impl From<Refused> for Failure {
@@ -38,8 +37,10 @@ pub(super) fn reg_mr<H: Host>(adapter: &Adapter<H>, params: &RegMr) -> Outcome<K
             return all_memory(params, pd.context, mr);
         }
         let RegMr { pages, iova, length, .. } = params;
-        let offsets = (offset_of!(RegMr, pages), offset_of!(RegMr, length));
-        translate(adapter, mr, pages, (iova.get(), length.get()), offsets)
+        let range = ByteRange { addr: iova.get(), len: length.get() };
+        let offsets =
+            Offsets { pages: offset_of!(RegMr, pages), length: offset_of!(RegMr, length) };
+        translate(adapter, mr, pages, range, offsets)
     };
     let key = adapter.tpt().insert(make)?.ok_or(Status::NoResource)?;
     hold(&pd.users);
@@ -74,31 +75,37 @@ fn all_memory(params: &RegMr, context: ContextId, mr: Mr) -> Result<Mr, Failure>
     if params.pages.as_bytes() != Pages::default().as_bytes() {
         return Err(bad(offset_of!(RegMr, pages)));
     }
-    Ok(Mr { iova: 0, length: u64::MAX, offset: 0, table: Table::run(0), ..mr })
+    Ok(Mr { iova: 0, length: u64::MAX, offset: 0, table: Table::run(GuestAddr::new(0)), ..mr })
 }
 
-/// Gives a region its place: `length` bytes at `iova` in these pages. `offsets` are those of pages
-/// and length in the parameters.
+/// Offsets of a command's parameters, which a refusal names.
+#[derive(Clone, Copy)]
+struct Offsets {
+    pages: usize,
+    length: usize,
+}
+
+/// Gives a region its place: the range in these pages.
 fn translate<H: Host>(
     adapter: &Adapter<H>,
     mr: Mr,
     pages: &Pages,
-    (iova, length): (u64, u64),
-    offsets: (usize, usize),
+    ByteRange { addr: iova, len: length }: ByteRange,
+    offsets: Offsets,
 ) -> Result<Mr, Failure> {
     if length > limits::MAX_MR_SIZE || iova.checked_add(length).is_none() {
-        return Err(bad(offsets.1));
+        return Err(bad(offsets.length));
     }
     let shift = pages.page_shift;
     if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) {
-        return Err(bad(offsets.0 + offset_of!(Pages, page_shift)));
+        return Err(bad(offsets.pages + offset_of!(Pages, page_shift)));
     }
     let offset = iova & ((1 << shift) - 1);
     let tpt = adapter.tpt();
     let table = tpt
         .att()
         .load(adapter.host(), pages, offset, length)
-        .map_err(|error| pages_failure(error, offsets.0))?;
+        .map_err(|error| pages_failure(error, offsets.pages))?;
     let iova = if mr.access.contains(Access::ZERO_BASED) { 0 } else { iova };
     Ok(Mr { iova, length, offset, table, ..mr })
 }
@@ -133,8 +140,10 @@ pub(super) fn rereg_mr<H: Host>(adapter: &Adapter<H>, params: &ReregMr) -> Outco
     }
     if what.contains(Rereg::TRANSLATION) {
         let ReregMr { pages, iova, length, .. } = params;
-        let offsets = (offset_of!(ReregMr, pages), offset_of!(ReregMr, length));
-        new = translate(adapter, new, pages, (iova.get(), length.get()), offsets)?;
+        let range = ByteRange { addr: iova.get(), len: length.get() };
+        let offsets =
+            Offsets { pages: offset_of!(ReregMr, pages), length: offset_of!(ReregMr, length) };
+        new = translate(adapter, new, pages, range, offsets)?;
     }
     let drain = || adapter.host().drain();
     let key = if what.contains(Rereg::TRANSLATION) {

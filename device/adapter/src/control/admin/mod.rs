@@ -108,8 +108,9 @@ pub fn enable<H: Host>(adapter: &Arc<Adapter<H>>) {
 fn check_rings<H: Host>(adapter: &Adapter<H>, rings: &Rings) -> Result<(), FatalCode> {
     let logs = (2..=regs::ADMIN_LOG_SIZE_MAX).contains(&rings.admin_log_size)
         && (4..=eq::LOG_SIZE_MAX).contains(&rings.async_eq_log_size);
-    let aligned =
-        [rings.admin_sq, rings.admin_cq, rings.async_eq].iter().all(|addr| addr % 4096 == 0);
+    let aligned = [rings.admin_sq, rings.admin_cq, rings.async_eq]
+        .iter()
+        .all(|addr| addr.is_multiple_of(4096));
     if !logs || !aligned {
         return Err(FatalCode::BadRings);
     }
@@ -159,7 +160,7 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
     let mut bytes = [0; size_of::<Submission>()];
     let host = adapter.host();
     host.hold(Lane::SHARED)
-        .read(rings.admin_sq + u64::from(admin.ci & mask) * 64, &mut bytes)
+        .read(rings.admin_sq.checked_add(u64::from(admin.ci & mask) * 64)?, &mut bytes)
         .ok()?;
     admin.ci = admin.ci.wrapping_add(1);
     let command = Submission::read_from_bytes(&bytes).ok()?;
@@ -187,7 +188,7 @@ fn one<H: Host>(adapter: &Arc<Adapter<H>>, admin: &mut Admin, rings: &Rings) -> 
         stamp: vrnic_abi::stamp(admin.pi).into(),
     };
     host.hold(Lane::SHARED)
-        .write(rings.admin_cq + u64::from(admin.pi & mask) * 64, completion.as_bytes())
+        .write(rings.admin_cq.checked_add(u64::from(admin.pi & mask) * 64)?, completion.as_bytes())
         .ok()?;
     admin.pi = admin.pi.wrapping_add(1);
     adapter.stats().step(Counter::Interrupts);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vrnic_abi::admin::{ModifyQp, QueryQp, Status};
 use vrnic_abi::qp::{Access, AddressVector, Attr, AttrMask, PATH_MIGRATED, State};
+use vrnic_roce::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Failure, Outcome, bad, zero};
@@ -15,12 +16,9 @@ use crate::limits;
 use crate::objects::qp::transitions;
 use crate::objects::qp::{Path, Qp, RequesterConfig, Rights};
 
-/// PSNs have 24 bits; users may give more.
-const PSN_MASK: u32 = (1 << 24) - 1;
-
 pub(super) fn modify_qp<H: Host>(adapter: &Arc<Adapter<H>>, params: &ModifyQp) -> Outcome<()> {
     let mask = AttrMask::from_bits(params.mask.get()).ok_or(bad(offset_of!(ModifyQp, mask)))?;
-    let addr = params.attr_addr.get();
+    let addr = params.attr_addr;
     if !addr.is_multiple_of(8) {
         return Err(bad(offset_of!(ModifyQp, attr_addr)));
     }
@@ -155,11 +153,12 @@ fn merge(attr: &mut Attr, new: &Attr, mask: AttrMask) {
         DEST_QPN => dest_qpn;
         EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
     }
+    // PSNs have 24 bits; users may give more.
     if mask.contains(AttrMask::RQ_PSN) {
-        attr.rq_psn = (new.rq_psn.get() & PSN_MASK).into();
+        attr.rq_psn = Psn::new(new.rq_psn.get()).get().into();
     }
     if mask.contains(AttrMask::SQ_PSN) {
-        attr.sq_psn = (new.sq_psn.get() & PSN_MASK).into();
+        attr.sq_psn = Psn::new(new.sq_psn.get()).get().into();
     }
 }
 
@@ -180,7 +179,7 @@ fn configure<H: Host>(qp: &Qp<H>) {
             rnr_retry: attr.rnr_retry,
             max_rd_atomic: attr.max_rd_atomic,
             qkey: attr.qkey.get(),
-            first_psn: attr.sq_psn.get(),
+            first_psn: Psn::new(attr.sq_psn.get()),
         };
     }
     let mut responder = qp.responder.lock();
@@ -190,11 +189,11 @@ fn configure<H: Host>(qp: &Qp<H>) {
     responder.qkey = attr.qkey.get();
     responder.source_qpn = attr.dest_qpn;
     responder.source_mac = attr.av.dmac;
-    responder.first_psn = attr.rq_psn.get();
+    responder.first_psn = Psn::new(attr.rq_psn.get());
 }
 
 pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outcome<()> {
-    if !params.attr_addr.get().is_multiple_of(8) {
+    if !params.attr_addr.is_multiple_of(8) {
         return Err(bad(offset_of!(QueryQp, attr_addr)));
     }
     let qp = adapter.qp(params.qpn).ok_or(Status::NotFound)?;
@@ -202,7 +201,7 @@ pub(super) fn query_qp<H: Host>(adapter: &Adapter<H>, params: &QueryQp) -> Outco
     adapter
         .host()
         .hold(Lane::SHARED)
-        .write(params.attr_addr.get(), attr.as_bytes())
+        .write(params.attr_addr, attr.as_bytes())
         .map_err(|_| Status::BadAddress)?;
     Ok(())
 }

@@ -24,16 +24,12 @@ pub(super) fn query_stats<H: Host>(adapter: &Adapter<H>, params: &QueryParams) -
 
 /// Writes as much of `answer` as the guest's buffer takes.
 fn answer<H: Host>(adapter: &Adapter<H>, params: &QueryParams, answer: &[u8]) -> Outcome<()> {
-    if !params.addr.get().is_multiple_of(8) {
+    if !params.addr.is_multiple_of(8) {
         return Err(bad(offset_of!(QueryParams, addr)));
     }
     let len = answer.len().min(params.len.get() as usize);
     let answer = answer.get(..len).unwrap_or(answer);
-    adapter
-        .host()
-        .hold(Lane::SHARED)
-        .write(params.addr.get(), answer)
-        .map_err(|_| Status::BadAddress)?;
+    adapter.host().hold(Lane::SHARED).write(params.addr, answer).map_err(|_| Status::BadAddress)?;
     Ok(())
 }
 

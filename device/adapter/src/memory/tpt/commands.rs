@@ -6,15 +6,28 @@
 //! ends is reached through a command.
 
 use vrnic_abi::qp::Access;
-use vrnic_abi::{Key, Pdn};
+use vrnic_abi::{GuestAddr, Key, Pdn};
 
 use super::denied::Denied;
-use super::entry::{Cold, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Kind, Mr, Owner, User};
 use super::{Tpt, Window};
 use crate::memory::mtt::{Table, segments};
 use crate::requests::wqe::Segment;
 
-/// A part of a command's data.
+/// The data of a command, and what its peer may do with them.
+#[derive(Clone, Debug)]
+pub struct CommandData<I> {
+    /// The segments.
+    pub segments: I,
+    /// True if the segments are guest addresses instead of ranges of regions.
+    pub physical: bool,
+    /// The rights of the peer.
+    pub access: Access,
+    /// True if the key serves a single message.
+    pub one_touch: bool,
+}
+
+/// A part of a command's data, or all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// Its memory.
@@ -59,9 +72,10 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
                 return Some(Err(Denied::Bounds));
             };
             let window = if self.table.depth == segments::PHYSICAL {
-                Ok(Window::physical(addr, &self.tpt.att))
+                Ok(Window::physical(GuestAddr::new(addr), &self.tpt.att))
             } else {
-                self.tpt.check(self.held, (segment.key, self.pdn), (addr, len), self.need)
+                let range = ByteRange { addr, len };
+                self.tpt.check(self.held, (segment.key, self.pdn), range, self.need)
             };
             return Some(window.map(|window| Piece { window, len }));
         }
@@ -70,7 +84,7 @@ impl<'a, M> Iterator for Pieces<'a, 'a, M> {
 }
 
 impl Tpt {
-    /// Adds a command's data; its key. `data` is segments or, `physical`, guest addresses.
+    /// Adds a command's data; its key.
     ///
     /// # Errors
     /// [`Denied::Full`] when the table is; [`Denied::Bounds`] when there is no data; what is wrong
@@ -79,9 +93,9 @@ impl Tpt {
         &self,
         held: &M,
         user: User,
-        (data, physical): (impl Iterator<Item = Segment> + Clone, bool),
-        (access, one_touch): (Access, bool),
+        data: CommandData<impl Iterator<Item = Segment> + Clone>,
     ) -> Result<Key, Denied> {
+        let CommandData { segments: data, physical, access, one_touch } = data;
         let length: u64 = data.clone().map(|segment| u64::from(segment.len)).sum();
         if length == 0 {
             return Err(Denied::Bounds);
@@ -90,7 +104,7 @@ impl Tpt {
         if !physical {
             let mut filled = data.clone().filter(|segment| segment.len > 0);
             filled.try_for_each(|Segment { addr, len, key }| {
-                let range = (addr, u64::from(len));
+                let range = ByteRange { addr, len: len.into() };
                 self.check(held, (key, user.pdn), range, local(access)).map(|_| ())
             })?;
         }
@@ -127,16 +141,16 @@ impl Tpt {
         Ok(key)
     }
 
-    /// The parts of `len` bytes of a command's data, of which a check has given `window`, for the
-    /// rights `need`.
+    /// The parts of a command's data, whose window a check has given, for the rights `need`.
+    /// `None` if it is none of a command.
     pub fn pieces<'a, M>(
         &'a self,
         held: &'a M,
-        (window, len): (&Window<'_>, u64),
+        data: &Piece<'_>,
         pdn: Pdn,
         need: Access,
     ) -> Option<Pieces<'a, 'a, M>> {
-        let Window { table, offset, .. } = *window;
+        let Window { table, offset, .. } = data.window;
         segments::is(&table).then_some(Pieces {
             tpt: self,
             held,
@@ -145,7 +159,7 @@ impl Tpt {
             need: local(need),
             at: 0,
             skip: offset,
-            left: len,
+            left: data.len,
         })
     }
 

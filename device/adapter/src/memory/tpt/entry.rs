@@ -38,6 +38,15 @@ pub struct User {
     pub qpn: Qpn,
 }
 
+/// The bytes of an entry that are to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The address of the first, as work requests name it.
+    pub addr: u64,
+    /// Their number.
+    pub len: u64,
+}
+
 /// Contents of a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mr {
@@ -88,7 +97,7 @@ impl Mr {
         &self,
         key: Key,
         user: User,
-        (addr, len): (u64, u64),
+        ByteRange { addr, len }: ByteRange,
         need: Access,
     ) -> Result<u64, Denied> {
         if self.pdn != user.pdn || (self.qpn.get() != 0 && self.qpn != user.qpn) {

@@ -6,20 +6,18 @@ use vrnic_abi::{Key, Pdn};
 
 use super::Tpt;
 use super::denied::Denied;
-use super::entry::{Cold, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Kind, Mr, Owner, User};
 use super::message::Touch;
 use crate::host::HeldMemory;
 use crate::limits::MAX_MR_SIZE;
-use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PagesError};
+use crate::memory::pages::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PageList, PagesError};
 
 /// A registration that a work request asks for, checked for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration {
     /// Contents of the new region; its pages are added when it is made.
     mr: Mr,
-    /// Position of the page addresses.
-    list: u64,
-    count: u32,
+    list: PageList,
     shift: u8,
 }
 
@@ -61,7 +59,8 @@ impl Registration {
             kind: Kind::Region,
             ..Mr::default()
         };
-        Ok(Self { mr, list: seg.table.get(), count, shift })
+        let list = PageList { addr: seg.table, count: count.into() };
+        Ok(Self { mr, list, shift })
     }
 }
 
@@ -108,17 +107,14 @@ impl Tpt {
         if slot.entry.load().is_some() {
             return Err(Denied::InUse);
         }
-        if wanted.count > cold.max_pages {
+        if wanted.list.count > cold.max_pages.into() {
             return Err(Denied::Bounds);
         }
-        let list = (wanted.list, u64::from(wanted.count));
-        let table =
-            self.att.refill(memory, &cold.table, wanted.shift, list).map_err(
-                |error| match error {
-                    PagesError::Unreachable(_) => Denied::Memory,
-                    PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
-                },
-            )?;
+        let filled = self.att.refill(memory, &cold.table, wanted.shift, wanted.list);
+        let table = filled.map_err(|error| match error {
+            PagesError::Unreachable(_) => Denied::Memory,
+            PagesError::Malformed | PagesError::TooMany => Denied::Bounds,
+        })?;
         cold.key = key;
         cold.touch = Touch::default();
         slot.back.open();
@@ -139,7 +135,7 @@ impl Tpt {
         if !matches!(cold.owner, Owner::Fast | Owner::Window2) {
             return Err(Denied::Kind);
         }
-        mr.check(key, user, (mr.iova, 0), Access::empty())?;
+        mr.check(key, user, ByteRange { addr: mr.iova, len: 0 }, Access::empty())?;
         let remote_rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if remote && !mr.access.intersects(remote_rights) {
             return Err(Denied::Rights);

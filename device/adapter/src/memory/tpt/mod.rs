@@ -36,14 +36,13 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
-use vrnic_abi::Key;
 use vrnic_abi::qp::Access;
-use vrnic_abi::{Pdn, Qpn};
+use vrnic_abi::{GuestAddr, Key, Pdn, Qpn};
 
-pub use self::commands::{Piece, Pieces};
+pub use self::commands::{CommandData, Piece, Pieces};
 pub use self::denied::Denied;
 use self::entry::{Back, Cold, Entry, Owner, Slot};
-pub use self::entry::{Kind, Known, Mr, User};
+pub use self::entry::{ByteRange, Kind, Known, Mr, User};
 pub use self::fast::Registration;
 pub use self::message::Message;
 pub use self::regions::Refused;
@@ -53,7 +52,7 @@ pub use self::windows::{Binding, Bound};
 use crate::host::Host;
 use crate::limits::MAX_MR;
 use crate::memory::mtt::{Att, Table, Walk};
-use crate::memory::pages::{Charge, PageBudget};
+use crate::memory::pages::{Charge, PageBudget, Run};
 use crate::sync::Mutex;
 
 /// Entries that are made together.
@@ -71,15 +70,14 @@ pub struct Window<'a> {
 
 impl<'a> Window<'a> {
     /// Guest memory from `addr` on, which needs no key.
-    fn physical(addr: u64, att: &'a Att) -> Self {
+    fn physical(addr: GuestAddr, att: &'a Att) -> Self {
         Self { table: Table::run(addr), offset: 0, one_touch: false, att, held: PhantomData }
     }
 
-    /// The guest address of byte `at` of the window, and the bytes that follow without a gap, up to
-    /// `len`.
+    /// The memory from byte `at` of the window on that follows without a gap, up to `len` bytes.
     #[inline]
     #[must_use]
-    pub fn resolve(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+    pub fn resolve(&self, at: u64, len: u64) -> Option<Run> {
         self.att.resolve(&self.table, self.offset.checked_add(at)?, len)
     }
 
@@ -291,8 +289,8 @@ impl Tpt {
         self.give_index(index);
     }
 
-    /// The check of local uses: `len` bytes at `addr` of the region `key`, by an object of PD
-    /// `pdn`, with the rights `need`. The answer holds as long as `_held`, the guest's memory, is
+    /// The check of local uses: a range of the region `key`, by an object of PD `pdn`, with
+    /// the rights `need`. The answer holds as long as `_held`, the guest's memory, is
     /// held.
     ///
     /// # Errors
@@ -302,7 +300,7 @@ impl Tpt {
         &'a self,
         _held: &'a M,
         (key, pdn): (Key, Pdn),
-        range: (u64, u64),
+        range: ByteRange,
         need: Access,
     ) -> Result<Window<'a>, Denied> {
         let mr = self.entry(key.index()).and_then(Entry::load).ok_or(Denied::Invalid)?;
@@ -324,7 +322,7 @@ impl Tpt {
         &'a self,
         _held: &'a M,
         (key, user): (Key, User),
-        range: (u64, u64),
+        range: ByteRange,
         need: Access,
         message: u64,
     ) -> Result<Window<'a>, Denied> {

@@ -7,7 +7,7 @@ use vrnic_abi::{Key, Pdn};
 
 use super::Tpt;
 use super::denied::Denied;
-use super::entry::{Cold, Entry, Kind, Mr, Owner, User};
+use super::entry::{ByteRange, Cold, Entry, Kind, Mr, Owner, User};
 use super::message::Touch;
 use super::regions::Refused;
 
@@ -138,7 +138,8 @@ fn view(region: &Entry, user: User, wanted: &Binding) -> Result<Mr, Denied> {
     }
     let writes = wanted.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     let need = if writes { Access::LOCAL_WRITE } else { Access::empty() };
-    let offset = mr.check(wanted.lkey, user, (wanted.addr, wanted.length), need)?;
+    let range = ByteRange { addr: wanted.addr, len: wanted.length };
+    let offset = mr.check(wanted.lkey, user, range, need)?;
     if !mr.access.contains(Access::MW_BIND) || mr.one_touch {
         return Err(Denied::NotBindable);
     }

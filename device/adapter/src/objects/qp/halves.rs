@@ -8,6 +8,7 @@ use vrnic_abi::Qpn;
 use vrnic_abi::qp::Access;
 use vrnic_abi::rq;
 use vrnic_abi::sq::STRIDE_MAX;
+use vrnic_roce::Psn;
 
 use super::Qp;
 use super::ledger::{Ledger, store};
@@ -185,7 +186,7 @@ pub struct RequesterConfig {
     pub qkey: u32,
     /// The PSN that the connection's first message has; with the numbers of both QPs it names the
     /// connection.
-    pub first_psn: u32,
+    pub first_psn: Psn,
 }
 
 /// State of the responder.
@@ -212,7 +213,7 @@ pub struct Responder {
     /// The only station that may send here.
     pub source_mac: [u8; 6],
     /// The only PSN that its first message may have.
-    pub first_psn: u32,
+    pub first_psn: Psn,
     /// True if the first message has been reported.
     pub established: bool,
     /// True if the receive CQ has an event due: reported after the sender's completion is written,
@@ -260,7 +261,7 @@ impl Default for Responder {
             qkey: 0,
             source_qpn: Qpn::default(),
             source_mac: [0; 6],
-            first_psn: 0,
+            first_psn: Psn::default(),
             established: false,
             event_due: false,
             packets: None,

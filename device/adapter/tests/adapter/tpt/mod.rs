@@ -13,10 +13,19 @@ use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, Lane};
 use vrnic_adapter::limits::MAX_MR;
 use vrnic_adapter::memory::mtt::Table;
-use vrnic_adapter::memory::tpt::{Mr, Tpt};
+use vrnic_adapter::memory::pages::Run;
+use vrnic_adapter::memory::tpt::{ByteRange, Mr, Tpt};
 use vrnic_testdriver::memory::BASE;
 
 use crate::host::TestHost;
+
+fn range(addr: u64, len: u64) -> ByteRange {
+    ByteRange { addr, len }
+}
+
+fn run(addr: u64, len: u64) -> Run {
+    Run { addr: addr.into(), len }
+}
 
 /// The PD of regions.
 const PDN: Pdn = Pdn::new(1);
@@ -30,7 +39,7 @@ fn a_full_table_says_so() {
     assert!(tpt.remove(keys[5], || {}).is_ok());
     let again = tpt.insert(make).expect("made").expect("one is free");
     assert_eq!(again.get(), keys[5].get() + 1, "the same index in its next instance");
-    assert!(tpt.check(&(), (keys[5], PDN), (0, 1), Access::empty()).is_err());
+    assert!(tpt.check(&(), (keys[5], PDN), range(0, 1), Access::empty()).is_err());
     assert!(tpt.insert(make).expect("made").is_none());
 }
 
@@ -42,7 +51,7 @@ fn removal_waits_for_readers() {
     let make = |key| Ok::<_, ()>(region(key, PDN, Access::empty(), (0, 8), 0));
     let key = tpt.insert(make).expect("made").expect("room");
     let held = host.hold(Lane::SHARED);
-    assert!(tpt.check(&held, (key, PDN), (0, 8), Access::empty()).is_ok());
+    assert!(tpt.check(&held, (key, PDN), range(0, 8), Access::empty()).is_ok());
     let removed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (tpt, host, removed) = (&tpt, &host, &removed);
@@ -50,7 +59,7 @@ fn removal_waits_for_readers() {
             assert!(tpt.remove(key, || host.drain()).is_ok());
             removed.store(true, Ordering::SeqCst);
         });
-        while tpt.check(&held, (key, PDN), (0, 8), Access::empty()).is_ok() {
+        while tpt.check(&held, (key, PDN), range(0, 8), Access::empty()).is_ok() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -80,11 +89,11 @@ fn regions_are_never_seen_in_part() {
                 let n = next.load(Ordering::Acquire);
                 for (n, instance) in [(n, n), (n + 1, n + 1)].map(|(n, i)| (n, (i + 1) as u8)) {
                     let key = Key::new(5 << 8 | u32::from(instance));
-                    let at = (n << 32, n);
+                    let at = range(n << 32, n);
                     if let Ok(window) =
                         tpt.check(&(), (key, Pdn::new(n as u32)), at, Access::empty())
                     {
-                        assert_eq!(window.resolve(0, 1), Some((n << 12, 1)));
+                        assert_eq!(window.resolve(0, 1), Some(run(n << 12, 1)));
                     }
                 }
             }
@@ -98,7 +107,7 @@ fn regions_are_never_seen_in_part() {
 }
 
 fn region(key: Key, pdn: Pdn, access: Access, (iova, length): (u64, u64), base: u64) -> Mr {
-    Mr { key, pdn, access, iova, length, table: Table::run(base), ..Mr::default() }
+    Mr { key, pdn, access, iova, length, table: Table::run(base.into()), ..Mr::default() }
 }
 
 /// 64 GiB in one region: pages of 1 GiB in a list, and pages of 2 MiB in a list of lists.
@@ -112,7 +121,7 @@ fn huge_regions() {
         let store = |at: u64, value: u64| {
             vrnic_adapter::host::HeldMemory::write(
                 &host.hold(Lane::SHARED),
-                at,
+                at.into(),
                 &value.to_le_bytes(),
             )
             .expect("guest memory");
@@ -130,11 +139,11 @@ fn huge_regions() {
         };
         let key = tpt.insert(make).expect("made").expect("room");
         for at in [0, 5, LEN / 3, LEN - (1 << shift), LEN - 1] {
-            let window = tpt.check(&(), (key, PDN), (at, 1), Access::empty()).expect("inside");
+            let window = tpt.check(&(), (key, PDN), range(at, 1), Access::empty()).expect("inside");
             let expected = page(shift, at >> shift) + at % (1 << shift);
-            assert_eq!(window.resolve(0, 1), Some((expected, 1)));
+            assert_eq!(window.resolve(0, 1), Some(run(expected, 1)));
         }
-        assert!(tpt.check(&(), (key, PDN), (LEN - 1, 2), Access::empty()).is_err());
+        assert!(tpt.check(&(), (key, PDN), range(LEN - 1, 2), Access::empty()).is_err());
         assert!(tpt.remove(key, || {}).is_ok());
     }
 }

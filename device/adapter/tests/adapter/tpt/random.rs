@@ -8,13 +8,15 @@ use vrnic_abi::qp::Access;
 use vrnic_abi::sq::RegMrSeg;
 use vrnic_abi::{Key, Pdn};
 use vrnic_adapter::host::{GuestMemory, HeldMemory, Lane};
+use vrnic_adapter::memory::pages::Run;
 use vrnic_adapter::memory::tpt::{
-    Binding, Bound, Message, Mr, Refused, Registration, Tpt, User, Window,
+    Binding, Bound, CommandData, Message, Mr, Piece, Refused, Registration, Tpt, User, Window,
 };
 use vrnic_adapter::requests::wqe::Segment;
 use vrnic_testdriver::memory::BASE;
 
 use super::model::{Known, Model, Said, What};
+use super::{range, run};
 use crate::host::TestHost;
 
 /// Address of page lists.
@@ -102,7 +104,7 @@ impl Bench {
 
     fn store_list(&self, pages: &[u64]) {
         let bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
-        self.host.hold(Lane::SHARED).write(LIST, &bytes).expect("list");
+        self.host.hold(Lane::SHARED).write(LIST.into(), &bytes).expect("list");
     }
 
     fn note(&mut self, what: &str, answer: impl std::fmt::Debug) {
@@ -113,10 +115,10 @@ impl Bench {
     fn compare(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
         let mut at = 0;
         while at < len {
-            let (guest, run) = window.resolve(at, len - at).expect("inside");
+            let Run { addr: guest, len: run } = window.resolve(at, len - at).expect("inside");
             assert!(run > 0 && at + run <= len);
             for byte in [0, run / 2, run - 1] {
-                assert_eq!(guest + byte, entry.byte(addr + at + byte));
+                assert_eq!(guest.get() + byte, entry.byte(addr + at + byte));
             }
             at += run;
         }
@@ -193,7 +195,7 @@ impl Bench {
         let rights = Access::from_bits_retain(need);
         let memory = self.host.hold(Lane::SHARED);
         if self.dice.one_in(3) {
-            let got = self.tpt.check(&memory, (key, user.pdn), (addr, size), rights);
+            let got = self.tpt.check(&memory, (key, user.pdn), range(addr, size), rights);
             let expected = self.model.local(key, user.pdn, (addr, size), need);
             assert_eq!(got.as_ref().err(), expected.as_ref().err());
             if let (Ok(window), Ok(entry)) = (&got, expected) {
@@ -204,11 +206,12 @@ impl Bench {
             return self.note("local", answer);
         }
         let number = self.dice.below(3);
-        let got = self.tpt.check_remote(&memory, (key, user), (addr, size), rights, number);
+        let got = self.tpt.check_remote(&memory, (key, user), range(addr, size), rights, number);
         let expected = self.model.remote(key, user, (addr, size), need, number);
         assert_eq!(got.as_ref().err(), expected.as_ref().err());
         if let (Ok(window), Ok(entry)) = (&got, expected) {
-            match self.tpt.pieces(&memory, (window, size), user.pdn, rights) {
+            let whole = Piece { window: *window, len: size };
+            match self.tpt.pieces(&memory, &whole, user.pdn, rights) {
                 Some(pieces) => {
                     let mut at = addr;
                     for piece in pieces.map(|piece| piece.expect("physical")) {
@@ -227,8 +230,7 @@ impl Bench {
 
     /// A command's pages are segments of one byte's page size each: see [`Self::command`].
     fn compare_physical(window: &Window<'_>, entry: &Known, (addr, len): (u64, u64)) {
-        let (guest, run) = window.resolve(0, len).expect("inside");
-        assert_eq!((guest, run), (entry.byte(addr), len));
+        assert_eq!(window.resolve(0, len), Some(run(entry.byte(addr), len)));
     }
 
     fn placed(&mut self) {
@@ -313,9 +315,14 @@ impl Bench {
         (said.addr, said.len) = (0, (said.pages.len() as u64) << said.shift);
         said.access &= 6;
         let len = 1u32 << said.shift;
-        let data = said.pages.iter().map(|addr| Segment { addr: *addr, len, key: Key::default() });
-        let rights = (Access::from_bits_retain(said.access), said.one_touch);
-        let key = self.tpt.insert_command(&(), user, (data, true), rights).expect("room");
+        let segment = |addr: &u64| Segment { addr: *addr, len, key: Key::default() };
+        let data = CommandData {
+            segments: said.pages.iter().map(segment),
+            physical: true,
+            access: Access::from_bits_retain(said.access),
+            one_touch: said.one_touch,
+        };
+        let key = self.tpt.insert_command(&(), user, data).expect("room");
         let mut known = Known::new(What::Command, key, user.pdn);
         known.say(key, &said);
         known.qpn = Some(user.qpn);
